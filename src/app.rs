@@ -207,7 +207,7 @@ fn print_kubeconfig(
 }
 
 fn run_check(loaded: &Loaded, out: &mut dyn io::Write) -> Result<(), Failed> {
-    let mut text = String::from("configuration: ok\n");
+    let mut text = String::from("settings: ok\n");
     for effective in &loaded.effective {
         text.push_str(&format!("  {effective}\n"));
     }
@@ -423,7 +423,7 @@ mod tests {
         std::fs::write(&path, text.unwrap()).unwrap();
         let (code, out, err) = told(&format!("check --kubeconfig {}", path.display()));
         assert_eq!(code, 1);
-        assert!(out.starts_with("configuration: ok\n") && out.contains("--kubeconfig"), "{out}");
+        assert!(out.starts_with("settings: ok\n") && out.contains("--kubeconfig"), "{out}");
         assert!(err.contains("apiserver http://127.0.0.1:1/: ") && err.lines().count() == 1, "{err}");
         let (code, _, err) = told("check --kubeconfig /no/such/file");
         assert!(code == 64 && err.starts_with("informerd: kubeconfig /no/such/file: "), "{err}");

@@ -123,7 +123,7 @@ where
     };
     if let Command::Demo(_) = command {
         let wrong = NOT_IN_DEMO.iter().filter(|key| flags.contains_key(**key)).map(|key| {
-            Mistake::new(Origin::Flag(format!("--{key}")), "the demo brings its own apiserver and reads no kubeconfig")
+            Mistake::new(Origin::Flag(format!("--{key}")), "the demo has its own apiserver and reads no kubeconfig")
         });
         fail(wrong.collect())?;
     }
@@ -136,7 +136,7 @@ pub fn clap() -> Clap {
         |but: &'static [&'static str]| SETTINGS.iter().filter(move |setting| !but.contains(&setting.key)).map(flag);
     Clap::new("informerd")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("One shared informer per Kubernetes resource: list and watch served to many local clients")
+        .about("One shared informer per Kubernetes resource: serves get, list and watch to many clients")
         .after_help(
             "Every flag can also be set in the environment (INFORMERD_...) and in the file of --config; \
              see docs/configuration.md.",
@@ -144,7 +144,7 @@ pub fn clap() -> Clap {
         .subcommand_value_name("COMMAND")
         .max_term_width(110)
         .args(flags(&[]))
-        .subcommand(Clap::new("run").about("Serve clients (what happens without a command, too)").args(flags(&[])))
+        .subcommand(Clap::new("run").about("Serve clients (the default without a command)").args(flags(&[])))
         .subcommand(demo::command().args(flags(NOT_IN_DEMO).map(|flag| flag.hide_short_help(true))))
         .subcommand(
             Clap::new("kubeconfig")
@@ -154,25 +154,25 @@ pub fn clap() -> Clap {
                         .long("write")
                         .value_name("path")
                         .value_parser(clap::value_parser!(PathBuf))
-                        .help("write it to this file (mode 0600) instead of printing it"),
+                        .help("write it to this file (mode 0600) instead of standard output"),
                 )
                 .args(flags(&[])),
         )
         .subcommand(
             Clap::new("check")
-                .about("Validate the configuration, reach the apiserver and tell what our identity may list and watch")
+                .about("Validate the settings, connect to the apiserver and show what the daemon's identity may list and watch")
                 .args(flags(&[])),
         )
         .subcommand(
             Clap::new("status")
-                .about("Show what the daemon that runs on this machine does")
+                .about("Show the state of the daemon that runs on this machine")
                 .arg(
                     Arg::new("watch")
                         .long("watch")
                         .short('w')
                         .action(ArgAction::SetTrue)
                         .conflicts_with("output")
-                        .help("show it every second, until Ctrl-C"),
+                        .help("repeat every second, until Ctrl-C"),
                 )
                 .arg(
                     Arg::new("output")
@@ -197,7 +197,7 @@ pub fn clap() -> Clap {
         .subcommand(
             Clap::new("man")
                 .about("Print a manual page, for man -l")
-                .arg(Arg::new("command").value_name("COMMAND").help("the command; without it informerd itself"))
+                .arg(Arg::new("command").value_name("COMMAND").help("the command; if omitted, informerd itself"))
                 .arg(
                     Arg::new("directory")
                         .long("directory")

@@ -34,7 +34,7 @@ pub struct Spared {
 }
 
 /// Why something was not spared yet: right after a start, for example, the caches were filled and nobody has asked.
-const WHY: &str = "because its caches follow more than clients have asked for so far";
+const WHY: &str = "because the caches follow more than clients have read";
 
 /// A number with a separator between thousands.
 pub(crate) struct Grouped(pub i64);
@@ -72,13 +72,12 @@ impl fmt::Display for Spared {
             [requests, bytes, events].into_iter().filter_map(of_sign).collect::<Vec<_>>().join(", ")
         };
         let (spared, spent) = (parts(1), parts(-1));
-        let (spared, joint) = if spared.is_empty() { ("nothing yet", ": ") } else { (spared.as_str(), "; ") };
-        f.write_str(spared)?;
+        f.write_str(if spared.is_empty() { "nothing" } else { spared.as_str() })?;
         if deliveries_per_event > 0.0 {
             write!(f, " ({deliveries_per_event:.1} deliveries per event received)")?;
         }
         if !spent.is_empty() {
-            write!(f, "{joint}informerd has cost the apiserver {spent} more than it spared, {WHY}")?;
+            write!(f, "; net cost so far: {spent}, {WHY}")?;
         }
         Ok(())
     }
@@ -135,10 +134,9 @@ mod tests {
         assert_eq!(text, "1,000 requests, 3.0 GiB, 50,000 events (51.0 deliveries per event received)");
         let fresh = Traffic { asked: 20, received_bytes: 2_500, received_events: 1_234, ..Traffic::default() };
         let text = Spared::from(fresh).to_string();
-        let cost = "informerd has cost the apiserver 20 requests, 2.4 KiB, 1,234 events more than it spared";
-        assert_eq!(text, format!("nothing yet: {cost}, {WHY}"));
+        assert_eq!(text, format!("nothing; net cost so far: 20 requests, 2.4 KiB, 1,234 events, {WHY}"));
         let mixed = Spared::from(Traffic { answered: 50, sent_events: 1_334, ..fresh });
-        let text = "30 requests, 100 events (1.1 deliveries per event received); informerd has cost the apiserver 2.4 KiB more than it spared";
+        let text = "30 requests, 100 events (1.1 deliveries per event received); net cost so far: 2.4 KiB";
         assert_eq!(mixed.to_string(), format!("{text}, {WHY}"));
         assert_eq!(Spared::default().to_string(), "0 requests, 0 B, 0 events");
     }

@@ -47,8 +47,12 @@ impl Collector for Validity {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let known = self.known();
         for (name, help, value) in [
-            ("not_before", "From when a certificate is valid", (|known| known.1) as fn(&Known) -> i64),
-            ("expiration", "Until when a certificate is valid", |known| known.2),
+            (
+                "not_before",
+                "Time from which a certificate is valid, in seconds since 1970",
+                (|known| known.1) as fn(&Known) -> i64,
+            ),
+            ("expiration", "Time at which a certificate expires, in seconds since 1970", |known| known.2),
         ] {
             let name = format!("informerd_certificate_{name}_timestamp_seconds");
             let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;

@@ -56,7 +56,7 @@ impl Rooms<'_> {
         self.access.register(registry);
         self.signer.register(registry);
         let lags = [("http", http.event_lag.clone()), ("grpc", grpc.event_lag.clone())];
-        let help = "From the receipt of an event to its way out to a client";
+        let help = "Time from the receipt of an event to its delivery to a client";
         histogram::register(registry, "watch_event_lag_seconds", help, "protocol", lags);
         registry.register_collector(Box::new(self.traffic));
     }
@@ -69,9 +69,9 @@ impl Collector for Traffic {
         let traffic = traffic(&self.factory, &self.reads, self.upstream.metrics(), &self.http, &self.grpc);
         let spared = Spared::from(traffic);
         for (name, help, difference) in [
-            ("informerd_spared_requests", "Requests the apiserver was spared since the start", spared.requests),
-            ("informerd_spared_bytes", "Bytes of answers the apiserver was spared since the start", spared.bytes),
-            ("informerd_spared_events", "Events the apiserver was spared since the start", spared.events),
+            ("informerd_spared_requests", "Requests that the apiserver was spared since the start", spared.requests),
+            ("informerd_spared_bytes", "Bytes of answers that the apiserver was spared since the start", spared.bytes),
+            ("informerd_spared_events", "Events that the apiserver was spared since the start", spared.events),
         ] {
             // The cost of an idle informerd makes it fall, even below zero.
             let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;

@@ -62,7 +62,7 @@ async fn explain(reads: &Reads, request: &Parts) -> Explanation {
         Parsed::Other => {
             return Explanation {
                 plan: "forwarded".to_owned(),
-                cause: "it is no read of objects, and everything else goes to the apiserver".to_owned(),
+                cause: "it is not a read of objects, and everything else goes to the apiserver".to_owned(),
                 ..Explanation::default()
             };
         }
@@ -97,7 +97,12 @@ pub(super) async fn ask(admin: SocketAddr, asked: &Explained) -> Result<Explanat
 /// Formats the explanation for a terminal.
 pub(super) fn render(explanation: &Explanation, target: &str) -> String {
     let Explanation { plan, reason, cause, change, informer } = explanation;
-    let mut text = format!("GET {target}\n{plan}");
+    // The request was not sent.
+    let would = match plan.as_str() {
+        "waited" => "would wait".to_owned(),
+        other => format!("would be {other}"),
+    };
+    let mut text = format!("GET {target}\n{would}");
     // Writing to a String cannot fail.
     let _ = if reason.is_empty() { writeln!(text) } else { writeln!(text, ": {reason}") };
     let _ = writeln!(text, "  why     {cause}");

@@ -17,7 +17,7 @@ const EXITS: [(&str, &str); 4] = [
     ("0", "Done."),
     ("1", "Failed while running."),
     ("64", "Wrong command line or configuration."),
-    ("75", "The informerd has not answered get or watch in time."),
+    ("75", "informerd did not answer get or watch in time."),
 ];
 
 /// Prints the page of a command, or of informerd itself. False if there is no such command.

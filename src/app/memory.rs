@@ -156,27 +156,27 @@ impl Collector for Memory {
         let limit = self.pressure.limit().map(|limit| limit as f64);
         let level = f64::from(self.pressure.level() as u8);
         for (name, help, value) in [
-            ("informerd_memory_limit_bytes", "Memory the process may use", limit),
+            ("informerd_memory_limit_bytes", "Memory that the process may use", limit),
             (
                 "informerd_memory_used_bytes",
-                "Memory the process uses, without files",
+                "Memory that the process uses, without files",
                 Some(self.pressure.used() as f64),
             ),
-            ("informerd_memory_level", "How much of it is left: 0 enough, 1 little, 2 next to nothing", Some(level)),
+            ("informerd_memory_level", "Memory pressure level: 0 none, 1 low on memory, 2 critical", Some(level)),
             ("informerd_caches_limit_bytes", "Memory that all caches may use together", bound(self.budget.limit())),
             ("informerd_caches_bytes", "Memory that all caches use", Some(self.budget.used() as f64)),
-            ("informerd_bodies_limit_bytes", "Memory that answers under way may use", bound(self.ledger.limit())),
-            ("informerd_bodies_bytes", "Memory that answers under way have reserved", Some(self.ledger.used() as f64)),
+            ("informerd_bodies_limit_bytes", "Memory that answers in progress may use", bound(self.ledger.limit())),
+            ("informerd_bodies_bytes", "Memory reserved for answers in progress", Some(self.ledger.used() as f64)),
         ] {
             let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(value.unwrap_or(f64::INFINITY)).encode(gauge)?;
         }
         for (name, help, value) in [
-            ("informerd_caches_recalled", "Caches given up because memory was short", self.budget.recalls()),
-            ("informerd_bodies_refused", "Requests refused because memory was short", self.ledger.refused()),
+            ("informerd_caches_recalled", "Caches dropped because memory was low", self.budget.recalls()),
+            ("informerd_bodies_refused", "Requests refused because memory was low", self.ledger.refused()),
             (
                 "informerd_memory_purges",
-                "Times that freed memory was given back to the system at once",
+                "Times that freed memory was returned to the system at once",
                 self.pressure.purges(),
             ),
         ] {

@@ -32,13 +32,13 @@ const NUMBERS: &[(&str, u64, u64, u64, &str)] = &[
     ("pods", 500, 0, 50_000, "simulated pods"),
     ("namespaces", 10, 1, 1_000, "simulated namespaces"),
     ("churn", 20, 0, 10_000, "changes a second"),
-    ("seed", 1, 0, u64::MAX, "the same seed makes the same cluster"),
+    ("seed", 1, 0, u64::MAX, "seed of the simulation; the same seed makes the same cluster"),
     ("watchers", 50, 0, 1_000, "clients that watch"),
 ];
 
 const DURATIONS: &[(&str, &str)] = &[
-    ("outage-after", "cut the apiserver off this long after the start, 0s: never [default: 20s]"),
-    ("outage", "cut it off for this long [default: 10s]"),
+    ("outage-after", "cut the apiserver off this long after the start; 0s disables it [default: 20s]"),
+    ("outage", "how long the apiserver is cut off [default: 10s]"),
     ("for", "end after this time, such as 30s"),
 ];
 const OUTAGE_AFTER: Duration = Duration::from_secs(20);
@@ -68,7 +68,7 @@ impl Default for DemoArgs {
 pub(super) fn command() -> Clap {
     Clap::new("demo")
         .hide(!cfg!(feature = "demo"))
-        .about("Serve a simulated cluster: everything to try, no cluster needed")
+        .about("Serve a simulated cluster, to try informerd without a cluster")
         .args(NUMBERS.iter().map(|(name, default, least, most, help)| {
             let bounds = if *most == u64::MAX { String::new() } else { format!(", {least} to {most}") };
             Arg::new(*name).long(*name).value_name("N").help(format!("{help}{bounds} [default: {default}]"))

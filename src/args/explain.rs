@@ -33,7 +33,7 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
 pub(super) fn command() -> Clap {
     Clap::new("explain")
         .about(
-            "Tell what the daemon that runs on this machine would do with a GET request, and why, without sending it",
+            "Show how the daemon on this machine would answer a GET request, and why, without sending it",
         )
         .arg(
             Arg::new("url")
@@ -45,7 +45,7 @@ pub(super) fn command() -> Clap {
             Arg::new("accept")
                 .long("accept")
                 .value_name("media types")
-                .help("its Accept header, else application/json"),
+                .help("its Accept header [default: application/json]"),
         )
         .arg(Arg::new("user-agent").long("user-agent").value_name("text").help("its User-Agent header"))
         .arg(
@@ -53,7 +53,7 @@ pub(super) fn command() -> Clap {
                 .long("as")
                 .value_name("program")
                 .value_parser(PROGRAMS.iter().map(|(name, ..)| *name).collect::<Vec<_>>())
-                .help("both headers as this program sends them; kubectl-json is its -o json, yaml, name and jsonpath"),
+                .help("both headers as this program sends them; kubectl-json stands for kubectl -o json, yaml, name and jsonpath"),
         )
 }
 

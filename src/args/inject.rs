@@ -18,7 +18,7 @@ pub struct InjectArgs {
 
 pub(super) fn command() -> Clap {
     Clap::new("inject")
-        .about("Lead the pods of manifests to informerd, and print the manifests")
+        .about("Configure pods in manifests to use informerd, and print the manifests")
         .arg(
             Arg::new("filename")
                 .long("filename")
@@ -34,12 +34,12 @@ pub(super) fn command() -> Clap {
                 .short('m')
                 .value_name("mode")
                 .value_parser(Mode::ALL.map(Mode::as_str))
-                .help("for pods without the label informerd.io/inject; without it they stay as they are"),
+                .help("mode for pods without the label informerd.io/inject; if omitted, they are not changed"),
         )
 }
 
 pub(super) fn injector() -> Clap {
-    Clap::new("injector").about("Answer the apiserver's admission webhook, which leads labelled pods to informerd")
+    Clap::new("injector").about("Serve the admission webhook that configures labelled pods to use informerd")
 }
 
 /// The short help of `inject` has the settings for it alone.

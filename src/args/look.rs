@@ -13,11 +13,11 @@ use crate::config::parse_duration;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn get() -> Clap {
-    command("get", "Print what the cache of a running informerd holds of a resource")
+    command("get", "Print the objects of a resource from the cache of a running informerd")
 }
 
 pub(super) fn watch() -> Clap {
-    command("watch", "Print what the cache of a running informerd holds of a resource, and then every change")
+    command("watch", "Print the objects of a resource from the cache of a running informerd, and then every change")
 }
 
 fn command(name: &'static str, about: &'static str) -> Clap {
@@ -41,28 +41,28 @@ fn command(name: &'static str, about: &'static str) -> Clap {
                 .short('A')
                 .action(ArgAction::SetTrue)
                 .conflicts_with("namespace")
-                .help("all namespaces, as without it"),
+                .help("all namespaces, which is the default"),
         )
         .arg(value("selector", "labels", "label selector, such as app=web").short('l'))
         .arg(value("field-selector", "fields", "field selector, such as spec.nodeName=node-1"))
-        .arg(value("output", "json|name|key", "what a line says of an object [default: key]").short('o'))
+        .arg(value("output", "json|name|key", "what to print for each object [default: key]").short('o'))
         .next_help_heading("Connection")
         .arg(
             value(
                 "address",
                 "address",
-                "the informerd: http://ADDRESS:PORT, https://ADDRESS:PORT or unix:///PATH [default: http://127.0.0.1:8001]",
+                "address of informerd: http://ADDRESS:PORT, https://ADDRESS:PORT or unix:///PATH [default: http://127.0.0.1:8001]",
             )
             .env("INFORMERD_ADDRESS"),
         )
-        .arg(value("kubeconfig", "path", "address and credentials from this kubeconfig, which names an informerd"))
+        .arg(value("kubeconfig", "path", "kubeconfig with the address of informerd and credentials"))
         .arg(value("context", "name", "context of the kubeconfig, instead of its current one").requires("kubeconfig"))
         .arg(value("ca-file", "path", "the CA of an https:// address [default: the system's]"))
         .arg(value("token", "token", "bearer token").conflicts_with("token-file"))
         .arg(value("token-file", "path", "file with a bearer token, read for every connection"))
         .arg(value("client-certificate", "path", "client certificate, with its chain").requires("client-key"))
         .arg(value("client-key", "path", "key of the client certificate").requires("client-certificate"))
-        .arg(value("timeout", "duration", "the longest wait for an answer of the informerd [default: 10s]"))
+        .arg(value("timeout", "duration", "how long to wait for an answer of informerd [default: 10s]"))
 }
 
 pub(super) fn ask(matches: &ArgMatches) -> Result<Ask, Exit> {

@@ -78,42 +78,50 @@ impl AuthMetrics {
         registry.register("apiserver_audit_event", "Audit events written", self.audit.written.clone());
         let registry = registry.sub_registry_with_prefix("informerd");
         for (name, help, gauge) in [
-            ("auth_reviews_running", "Reviews under way", &self.reviews_running),
-            ("auth_reviews_peak", "The most reviews that ever were under way", &self.reviews_peak),
-            ("auth_reviews_waiting", "Requests that wait for their review's turn", &self.reviews_waiting),
-            (
-                "auth_rights_held",
-                "Rights that open streams rest on, each of which is asked for again",
-                &self.rights_held,
-            ),
-            ("auth_watches_live", "Watches for changed rights that are up to date", &self.watches_live),
+            ("auth_reviews_running", "Reviews in flight", &self.reviews_running),
+            ("auth_reviews_peak", "Highest number of reviews in flight", &self.reviews_peak),
+            ("auth_reviews_waiting", "Requests waiting for a review to be sent", &self.reviews_waiting),
+            ("auth_rights_held", "Rights that open streams depend on, each checked again regularly", &self.rights_held),
+            ("auth_watches_live", "Watches for changes of rights that are up to date", &self.watches_live),
         ] {
             registry.register(name, help, gauge.clone());
         }
         for (name, help, counter) in [
             ("auth_token_reviews", "TokenReviews sent", &self.token_reviews),
             ("auth_access_reviews", "SubjectAccessReviews sent", &self.access_reviews),
-            ("auth_pod_checks", "Questions whether the pod of a token is still there", &self.pod_checks),
-            ("auth_review_failures", "Reviews that brought no answer", &self.review_failures),
-            ("auth_review_overflows", "Reviews not sent because too many waited", &self.review_overflows),
-            ("auth_reviews_abandoned", "Reviews given up while they were under way", &self.reviews_abandoned),
+            ("auth_pod_checks", "Checks whether the pod of a token still exists", &self.pod_checks),
+            ("auth_review_failures", "Reviews without an answer", &self.review_failures),
+            ("auth_review_overflows", "Reviews not sent because too many were waiting", &self.review_overflows),
+            ("auth_reviews_abandoned", "Reviews abandoned while in flight", &self.reviews_abandoned),
             (
                 "auth_user_overflows",
-                "Requests refused because their user had its share of reviews or rights",
+                "Requests refused because their user had reached its limit of reviews or rights",
                 &self.user_overflows,
             ),
             ("auth_allowed", "Reads allowed", &self.allowed),
             ("auth_denied", "Reads refused with 403", &self.denied),
             ("auth_unauthenticated", "Reads refused with 401", &self.unauthenticated),
-            ("auth_undecided", "Reads left to the apiserver because nothing could be decided", &self.undecided),
-            ("auth_flushes", "Changes of rights that ended decisions", &self.flushes),
-            ("auth_settlings", "Times that decisions were made again some time after a change", &self.settlings),
-            ("auth_streams_revoked", "Open streams ended because the right was gone", &self.streams_revoked),
-            ("audit_dropped", "Audit events that found no room or could not be written", &self.audit.dropped),
+            (
+                "auth_undecided",
+                "Reads forwarded to the apiserver because they could not be authorized here",
+                &self.undecided,
+            ),
+            ("auth_flushes", "Changes of rights that invalidated cached decisions", &self.flushes),
+            (
+                "auth_settlings",
+                "Times that decisions were repeated some time after a change of rights",
+                &self.settlings,
+            ),
+            ("auth_streams_revoked", "Open streams ended because the right was revoked", &self.streams_revoked),
+            (
+                "audit_dropped",
+                "Audit events dropped because the buffer was full or they could not be written",
+                &self.audit.dropped,
+            ),
         ] {
             registry.register(name, help, counter.clone());
         }
-        let help = "Time that reviews took once it was their turn";
+        let help = "Duration of reviews, without the time in the queue";
         registry.register("auth_review_seconds", help, self.review_seconds.clone());
     }
 }
@@ -134,8 +142,8 @@ impl Collector for Remembered {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (credentials, decisions) = self.0.remembered();
         for (name, help, count) in [
-            ("auth_credentials", "Credentials remembered, as hashes", credentials),
-            ("auth_decisions", "Decisions remembered", decisions),
+            ("auth_credentials", "Cached credentials, as hashes", credentials),
+            ("auth_decisions", "Cached decisions", decisions),
         ] {
             let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(count as f64).encode(gauge)?;

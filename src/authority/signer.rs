@@ -65,8 +65,8 @@ impl SignerMetrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("informerd");
         for (name, help, counter) in [
-            ("certificates_signed", "Requests of node agents for certificates that were signed", &self.signed),
-            ("certificates_denied", "Requests for certificates that were denied", &self.denied),
+            ("certificates_signed", "Certificate requests of node agents signed", &self.signed),
+            ("certificates_denied", "Certificate requests denied", &self.denied),
         ] {
             registry.register(name, help, counter.clone());
         }

@@ -157,7 +157,7 @@ async fn in_time<T>(ask: &Ask, target: &Target, wait: impl Future<Output = Resul
     timeout(ask.timeout, wait).await.unwrap_or_else(|_elapsed| {
         let Target { address, .. } = target;
         Err(Failure::Late(format!(
-            "the informerd at {address} has not answered within {:?}; --timeout sets another time",
+            "informerd at {address} has not answered within {:?}; --timeout sets another time",
             ask.timeout
         )))
     })

@@ -43,8 +43,12 @@ impl GrpcMetrics {
         for (name, help, gauge) in [
             ("grpc_watches", "Open gRPC watches", &self.watches_open),
             ("grpc_syncs", "Open gRPC streams of many watches", &self.syncs_open),
-            ("grpc_pending_changes", "Changes that wait for the consumers of conflated watches", &self.pending),
-            ("grpc_pending_bytes", "Objects that wait for the consumers of conflated watches", &self.pending_bytes),
+            ("grpc_pending_changes", "Changes waiting for the consumers of conflated watches", &self.pending),
+            (
+                "grpc_pending_bytes",
+                "Size of the objects waiting for the consumers of conflated watches",
+                &self.pending_bytes,
+            ),
         ] {
             registry.register(name, help, gauge.clone());
         }
@@ -61,8 +65,8 @@ impl GrpcMetrics {
             ("grpc_list_objects", "Objects sent in gRPC lists", &self.list_objects),
             ("grpc_list_bytes", "Bytes of objects sent in gRPC lists", &self.list_bytes),
             ("grpc_watches_opened", "gRPC watches opened", &self.watches),
-            ("grpc_watches_reset", "gRPC watches that had to begin anew", &self.resets),
-            ("grpc_conflated_events", "Events that a later one of the same object took the place of", &self.conflated),
+            ("grpc_watches_reset", "gRPC watches that had to start again with a snapshot", &self.resets),
+            ("grpc_conflated_events", "Events replaced by a later one of the same object", &self.conflated),
         ] {
             registry.register(name, help, counter.clone());
         }

@@ -83,14 +83,14 @@ const PLANS: [&str; 5] = ["serve", "wait", "old", "forward", "refuse"];
 impl HttpMetrics {
     /// Registers the metrics of this module.
     pub fn register(&self, registry: &mut Registry) {
-        let (name, help) = ("request_duration_seconds", "From a request to the beginning of its answer");
+        let (name, help) = ("request_duration_seconds", "Time from a request to the beginning of its answer");
         histogram::register(registry, name, help, "plan", self.latencies.by_plan());
         let registry = registry.sub_registry_with_prefix("informerd");
         for (name, help, gauge) in [
             ("http_connections", "Open client connections", &self.connections_open),
             (
                 "http_newcomers",
-                "Connections of delegated listeners whose clients are not authenticated yet",
+                "Connections of authenticating listeners whose clients are not authenticated yet",
                 &self.newcomers_open,
             ),
             ("http_watches", "Open watches that are served from a cache", &self.watches_open),
@@ -107,25 +107,25 @@ impl HttpMetrics {
         }
         for (name, help, counter) in [
             ("http_connections_accepted", "Connections accepted", &self.connections_total),
-            ("http_connections_refused", "Connections closed because of a bound", &self.connections_refused),
+            ("http_connections_refused", "Connections closed because a limit was reached", &self.connections_refused),
             (
                 "http_newcomers_evicted",
-                "Connections closed for newer ones before their clients were authenticated",
+                "Connections closed in favour of newer ones before their clients were authenticated",
                 &self.newcomers_evicted,
             ),
             (
                 "http_newcomers_refused",
-                "Requests refused because they were too much for a client that is not authenticated",
+                "Requests refused because of the limits for clients that are not authenticated",
                 &self.newcomers_refused,
             ),
             ("http_connection_errors", "Connections that ended with an error", &self.connection_errors),
             ("http2_writes", "Writes to the sockets of HTTP/2 connections", &self.http2_writes),
-            ("http2_pieces", "Pieces that were gathered into writes of HTTP/2 connections", &self.http2_pieces),
+            ("http2_pieces", "Frames gathered into writes of HTTP/2 connections", &self.http2_pieces),
             ("http_accept_errors", "Failed accepts", &self.accept_errors),
             ("http_tls_handshake_errors", "Failed TLS handshakes", &self.tls_handshake_errors),
             ("http_requests_served", "Requests answered from a cache", &self.requests_served),
-            ("http_requests_forwarded", "Requests handed to the apiserver", &self.requests_forwarded),
-            ("http_requests_refused", "Requests answered with an error of informerd's own", &self.requests_refused),
+            ("http_requests_forwarded", "Requests forwarded to the apiserver", &self.requests_forwarded),
+            ("http_requests_refused", "Requests that informerd answered with an error", &self.requests_refused),
             ("http_watches_opened", "Watches opened from a cache", &self.watches_total),
             ("http_watches_drained", "Watches ended by the drain", &self.watches_drained),
             ("http_watches_failed", "Watches ended with an error event", &self.watches_failed),
@@ -135,7 +135,7 @@ impl HttpMetrics {
             ("http_gzip_responses", "Gets and lists sent compressed", &self.gzip_responses),
             (
                 "http_gzip_compressions",
-                "Answers compressed; other compressed responses shared one",
+                "Answers compressed; further compressed responses reused one of them",
                 &self.gzip_compressions,
             ),
             ("http_gzip_bytes_in", "Bytes that were compressed", &self.gzip_bytes_in),
@@ -143,12 +143,12 @@ impl HttpMetrics {
             ("access_log_lines", "Lines of the access log written", &self.access_log.written),
             (
                 "access_log_dropped",
-                "Lines of the access log that found no room or could not be written",
+                "Lines of the access log dropped because the buffer was full or they could not be written",
                 &self.access_log.dropped,
             ),
             (
                 "http_lists_stalled",
-                "Lists, and gets over gRPC, given up because the client took no bytes",
+                "Lists, and gets over gRPC, aborted because the client read nothing",
                 &self.lists_stalled,
             ),
         ] {

@@ -27,9 +27,9 @@ const CACHE_GAUGES: &[PerCache] = &[
     ("cache_watchers", "Open watches", |s| s.watchers as u64),
     ("cache_watch_groups", "Distinct selections among the open watches", |s| s.groups as u64),
     ("cache_window_events", "Events in the sliding window", |s| s.window_events as u64),
-    ("cache_window_bytes", "Memory the window holds beyond the objects", |s| s.window_bytes as u64),
+    ("cache_window_bytes", "Memory of the window, without the objects in the cache", |s| s.window_bytes as u64),
     ("cache_window_seconds", "Age of the oldest event in the window", |s| s.window_age.as_secs()),
-    ("apiserver_watch_cache_resource_version", "The revision the cache is complete up to", |s| s.rv.get()),
+    ("apiserver_watch_cache_resource_version", "Revision up to which the cache is complete", |s| s.rv.get()),
 ];
 
 const CACHE_COUNTERS: &[PerCache] = &[
@@ -37,15 +37,17 @@ const CACHE_COUNTERS: &[PerCache] = &[
     ("cache_dispatched_events", "Events offered to watchers", |s| s.dispatched_total),
     ("cache_evaluations", "Selections evaluated on events", |s| s.evaluated_total),
     ("apiserver_watch_cache_initializations", "First lists and relists taken", |s| s.replaced_total),
-    ("cache_writer_waits", "Times the reflector waited for the dispatcher", |s| s.lagged_total),
-    ("ended_watchers", "Watches ended although nobody asked for it", |s| s.terminated_total),
-    ("apiserver_terminated_watchers", "Watches ended because the window had passed them", |s| s.too_slow_total),
+    ("cache_writer_waits", "Times that the reflector waited for the dispatcher", |s| s.lagged_total),
+    ("ended_watchers", "Watches ended by informerd and not by their client", |s| s.terminated_total),
+    ("apiserver_terminated_watchers", "Watches ended because they were behind the window", |s| s.too_slow_total),
     ("bookmarks", "Bookmarks sent", |s| s.bookmarks_total),
-    ("cache_backfills", "Attempts to fill the window backwards, from before the first list", |s| s.backfills_total),
-    ("cache_backfills_failed", "Of these, those that the window was left as it was after", |s| {
+    ("cache_backfills", "Attempts to backfill the window with events from before the first list", |s| {
+        s.backfills_total
+    }),
+    ("cache_backfills_failed", "Backfill attempts that failed and left the window unchanged", |s| {
         s.backfills_failed_total
     }),
-    ("cache_backfilled_events", "Events that windows were filled with backwards", |s| s.backfilled_events_total),
+    ("cache_backfilled_events", "Events added to windows by backfill", |s| s.backfilled_events_total),
 ];
 
 // === impl Factory ===
@@ -77,22 +79,22 @@ impl Families {
             let heard = now.saturating_duration_since(informer.heard()?);
             Some((labels.clone(), heard.as_secs()))
         });
-        let help = "Seconds since the apiserver last said anything about the resource";
+        let help = "Seconds since the apiserver last sent anything about the resource";
         family(encoder, "cache_silent_seconds", help, MetricType::Gauge, silent)?;
         let ready = || caches.iter().filter(|(_, stats, _)| stats.state.is_ready());
         let newest = ready().map(|(_, stats, _)| stats.rv.get()).max().unwrap_or_default();
         let behind = ready().map(|(labels, stats, _)| (labels.clone(), newest - stats.rv.get()));
-        let help = "Revisions between the newest that any cache has come to and the one this cache is complete up to";
+        let help = "Difference between the newest revision seen by any cache and this cache's revision";
         family(encoder, "cache_revisions_behind", help, MetricType::Gauge, behind)?;
         let standing: Vec<_> = caches.iter().map(|(labels, _, i)| (labels, i.cache().standing())).collect();
         let listing = standing.iter().map(|(labels, standing)| ((*labels).clone(), standing.listing as u64));
-        let help = "Open watches that still send the state they began with";
+        let help = "Open watches that are still sending their initial state";
         family(encoder, "cache_watchers_listing", help, MetricType::Gauge, listing)?;
         let late = standing.iter().map(|(labels, standing)| ((*labels).clone(), standing.behind as u64));
-        let help = "Open watches whose client has events to take";
+        let help = "Open watches with events that their client has not read yet";
         family(encoder, "cache_watchers_behind", help, MetricType::Gauge, late)?;
         let refused = caches.iter().map(|(labels, _, informer)| (labels.clone(), u64::from(informer.is_too_large())));
-        let help = "Whether the state is not cached because memory has no room for it";
+        let help = "Whether the resource is not cached because it does not fit into memory";
         family(encoder, "cache_refused", help, MetricType::Gauge, refused)?;
         let relists = caches.iter().map(|(labels, _, informer)| (labels.clone(), informer.status().relists));
         family(encoder, "reflector_relists", "Lists after the first", MetricType::Counter, relists)

@@ -50,7 +50,7 @@ impl InjectionMetrics {
     }
 
     pub(crate) fn register(&self, registry: &mut Registry) {
-        let help = "Pods that the apiserver has sent to the injector";
+        let help = "Pods that the apiserver sent to the injector";
         registry.register("informerd_injector_reviews", help, self.reviews.clone());
     }
 }

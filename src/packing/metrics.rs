@@ -16,15 +16,15 @@ impl Collector for Packing {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let stats = self.stats();
         for (name, help, value) in [
-            ("informerd_packed_objects", "Objects that are packed now", stats.objects as i64),
+            ("informerd_packed_objects", "Objects that are packed at present", stats.objects as i64),
             (
                 "informerd_packed_saved_bytes",
-                "Memory that packed objects save, less their dictionaries",
+                "Memory saved by packed objects, minus their dictionaries",
                 stats.saved_bytes,
             ),
             (
                 "informerd_packing_hot_bytes",
-                "Objects that could be packed and are read too often",
+                "Size of the objects that stay unpacked because they are read",
                 stats.hot_bytes as i64,
             ),
         ] {
@@ -32,13 +32,9 @@ impl Collector for Packing {
             ConstGauge::new(value).encode(gauge)?;
         }
         for (name, help, value) in [
-            ("informerd_objects_packed", "How often an object was packed", stats.packed_total),
-            ("informerd_objects_unpacked", "How often a packed object was unpacked to be read", stats.unpacked_total),
-            (
-                "informerd_dictionaries_trained",
-                "Dictionaries that were trained to pack objects with",
-                stats.trained_total,
-            ),
+            ("informerd_objects_packed", "Times that an object was packed", stats.packed_total),
+            ("informerd_objects_unpacked", "Times that a packed object was unpacked to be read", stats.unpacked_total),
+            ("informerd_dictionaries_trained", "Dictionaries trained to pack objects", stats.trained_total),
         ] {
             let counter = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(value).encode(counter)?;

@@ -3,18 +3,18 @@
 /// A request that was not forwarded, or whose forwarding failed before the apiserver answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForwardError {
-    /// The request has no `Authorization` header, and the daemon does not lend its identity.
-    #[error("informerd lends no identity, and the request carries no Authorization header")]
+    /// The request has no `Authorization` header, and the daemon forwards nothing with its own credentials.
+    #[error("informerd does not forward requests without credentials here: the request has no Authorization header")]
     NoCredentials,
-    /// The request has no `Authorization` header, and the daemon does not lend its identity for this kind of request.
+    /// The request has no `Authorization` header, and the daemon forwards only reads with its own credentials.
     #[error(
-        "informerd lends its identity for reading only, and the request carries no Authorization header: {0} is refused"
+        "informerd forwards only reads without credentials: the request has no Authorization header, and {0} is refused"
     )]
     NotLent(&'static str),
-    /// The request has no `Authorization` header, and the daemon does not lend its identity for sessions in pods.
+    /// The request has no `Authorization` header, and the daemon forwards no sessions in pods with its own credentials.
     #[error(
-        "informerd lends its identity for no session in a pod over TCP, and the request carries no Authorization header; \
-         this is the default, and lendSessions: true (--lend-sessions true) changes it"
+        "informerd refuses exec, attach and port-forward without credentials on TCP listeners: the request has no \
+         Authorization header; lendSessions: true (--lend-sessions true) allows them"
     )]
     NoSessions,
     #[error("informerd cannot forward the request: {0}")]

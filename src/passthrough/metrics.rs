@@ -31,16 +31,16 @@ impl ForwardMetrics {
         let registry = registry.sub_registry_with_prefix("informerd");
         for (name, help, counter) in [
             ("forward_shared_reads", "Forwarded reads that answered more than one client", &self.shared_reads),
-            ("forward_shared_followers", "Clients answered by the read of another", &self.shared_followers),
+            ("forward_shared_followers", "Clients answered by the read of another client", &self.shared_followers),
             (
                 "forward_given_up",
-                "Answers given up for others because their clients had stopped to take them",
+                "Answers aborted to free memory because their clients had stopped reading",
                 &self.given_up,
             ),
-            ("forward_shared_too_large", "Reads whose body was too large to be shared", &self.shared_too_large),
+            ("forward_shared_too_large", "Reads with a body too large to be shared", &self.shared_too_large),
             ("forward_documents_confirmed", "Discovery documents that were unchanged", &self.documents_confirmed),
-            ("forward_documents_read", "Discovery documents read anew", &self.documents_read),
-            ("forward_documents_old", "Discovery documents told as they were last seen", &self.documents_old),
+            ("forward_documents_read", "Discovery documents read again", &self.documents_read),
+            ("forward_documents_old", "Discovery documents served as they were last seen", &self.documents_old),
             ("forward_upgrades", "Connections upgraded", &self.upgrades),
         ] {
             registry.register(name, help, counter.clone());

@@ -10,30 +10,30 @@ impl ForwardReason {
     pub fn cause(self) -> &'static str {
         match self {
             Self::Consistent => {
-                "it asks for the newest state, which `consistentReads` leaves to the apiserver for such a read"
+                "it asks for the newest state, and `consistentReads` leaves such a read to the apiserver"
             }
-            Self::OutsideWindow => "it asks for a revision that the window does not hold, or no longer",
-            Self::Invalid => "its path, options or selectors are ones that the apiserver refuses",
-            Self::Encoding => "no cache holds the form in which the client takes the answer",
+            Self::OutsideWindow => "it asks for a revision that is not, or no longer, in the window",
+            Self::Invalid => "the apiserver refuses its path, options or selectors",
+            Self::Encoding => "no cache holds a form that the client accepts",
             Self::NotReadable => "discovery does not know the resource, or it has no list and watch",
             Self::Excluded => {
                 "the resource is not cached: Secrets are excluded by default, others by a rule in `resources`"
             }
             Self::OutOfScope => {
-                "the rule of the resource caches less than it asks for, or the bound on informers is reached"
+                "the rule of the resource caches less than it asks for, or `limits.maxInformers` is reached"
             }
             Self::Forbidden => "the daemon's own identity may not list and watch the resource",
-            Self::Memory => "the memory of the caches has no room for the resource",
+            Self::Memory => "the resource does not fit into the memory of the caches",
             Self::Seldom => {
-                "the resource is read too seldom in this form (tables, protobuf), or only a small part of it is read, for an informer of its own"
+                "the resource is rarely read in this form (tables, protobuf), or only a small part of it is read, so it has no informer yet"
             }
-            Self::TableCells => "it is a table with cells that tell times in a way that is not known here",
-            Self::NotSynced => "the informer of the resource has not got its first list yet",
-            Self::NotFresh => "the cache could not be proved to be fresh enough in time",
+            Self::TableCells => "it is a table, and informerd does not know the format of a time in it",
+            Self::NotSynced => "the informer of the resource has not received its first list yet",
+            Self::NotFresh => "the cache was not proved to be fresh enough in time",
             Self::Unsupported => {
-                "it uses what informerd does not evaluate: impersonation of a trusted client, an upgrade, or an unusual parameter"
+                "it uses what informerd does not evaluate: impersonation on an unauthenticated listener, an upgrade, or an unusual parameter"
             }
-            Self::Unauthorized => "only the apiserver can tell whether the client may read it",
+            Self::Unauthorized => "only the apiserver can decide whether the client may read it",
         }
     }
 
@@ -48,22 +48,22 @@ impl ForwardReason {
             }
             Self::Invalid => "correct the request; the apiserver's answer says what is wrong",
             Self::Encoding => "have the client accept `application/json`, and set `protobuf` to `serve` or `json`",
-            Self::NotReadable => "nothing, unless the resource is misspelt or its API server is away",
+            Self::NotReadable => "no action needed, unless the resource is misspelt or its API server is unavailable",
             Self::Excluded => {
                 "name the resource in `resources` without `exclude`, such as `{resource: secrets}`, if its objects may be in memory here"
             }
             Self::OutOfScope => {
                 "widen `namespaces`, `fieldSelector` or `labelSelector` of the rule, or raise `limits.maxInformers`"
             }
-            Self::Forbidden => "grant the identity `list` and `watch`; `informerd check` tells what it may do",
+            Self::Forbidden => "grant the identity `list` and `watch`; `informerd check` shows its rights",
             Self::Memory => "raise the memory limit or `limits.memory`, or cache less of the resource",
-            Self::Seldom => "nothing: read again and again, it is served",
-            Self::TableCells => "nothing; the log says which column it is",
-            Self::NotSynced => "pin the resource in `resources`, or raise `notSynced.wait`; the log tells what fails",
-            Self::NotFresh => "raise `consistentReads.timeout`; look for an apiserver or a stream that lags",
-            Self::Unsupported => "have the client leave it out, where it can",
+            Self::Seldom => "no action needed; it is cached after repeated reads",
+            Self::TableCells => "no action possible; the log names the column",
+            Self::NotSynced => "pin the resource in `resources`, or raise `notSynced.wait`; the log says what fails",
+            Self::NotFresh => "raise `consistentReads.timeout`; check whether the apiserver or a watch lags",
+            Self::Unsupported => "have the client omit it, if possible",
             Self::Unauthorized => {
-                "have the client show a token on a delegated listener; see that the daemon may create reviews"
+                "have the client send a token on an authenticating listener; make sure that the daemon may create reviews"
             }
         }
     }

@@ -186,7 +186,7 @@ impl Fate {
         match self {
             Self::Served => "the cache has what it asks for",
             Self::NotFound => {
-                "the cache is as fresh as it asks for and has no such object; it gets the apiserver's 404"
+                "the cache is as fresh as it asks for and has no such object; the answer is the apiserver's 404"
             }
             Self::Waits(Wait::Start) => {
                 "no informer of the resource runs yet: it starts one and waits for its first list"
@@ -203,10 +203,12 @@ impl Fate {
         match self {
             Self::Served | Self::NotFound => "",
             Self::Waits(Wait::Start) => "pin the resource in `resources`, so that its informer runs from the start",
-            Self::Waits(Wait::Sync) => "nothing, unless it lasts: `informerd status` tells the informer's last error",
-            Self::Waits(Wait::Revision) => "nothing; that long an event takes",
+            Self::Waits(Wait::Sync) => {
+                "no action needed; if it lasts, see the informer's last error in `informerd status`"
+            }
+            Self::Waits(Wait::Revision) => "no action needed; the event is on its way",
             Self::Waits(Wait::Proof) => {
-                "where a slightly older state will do, send `resourceVersion=0` or set `consistentReads` to `bounded`"
+                "if a slightly older state is enough, send `resourceVersion=0` or set `consistentReads` to `bounded`"
             }
             Self::Forwarded(reason) => reason.change(),
         }

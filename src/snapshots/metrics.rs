@@ -18,20 +18,20 @@ pub struct SnapshotMetrics {
 
 impl SnapshotMetrics {
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("informerd_snapshots_bytes", "Length of all snapshots on disk", self.bytes.clone());
+        registry.register("informerd_snapshots_bytes", "Size of all snapshots on disk", self.bytes.clone());
         registry.register(
             "informerd_snapshots_written_bytes",
-            "Bytes that were written to snapshots",
+            "Bytes written to snapshots",
             self.written_bytes.clone(),
         );
         registry.register(
             "informerd_snapshots_loaded",
-            "Snapshots that were read, for an informer that starts or to be served while the apiserver is away",
+            "Snapshots read, for a starting informer or to be served while the apiserver does not respond",
             self.loaded.clone(),
         );
         registry.register(
             "informerd_snapshots_unusable",
-            "Snapshots that could not be used: too old, damaged, or of something else",
+            "Snapshots that could not be used: too old, damaged, or of another cluster or resource",
             self.unusable.clone(),
         );
         registry.register("informerd_snapshots_failed", "Snapshots that could not be written", self.failed.clone());

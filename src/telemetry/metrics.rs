@@ -33,7 +33,7 @@ impl Metrics {
             ("os", std::env::consts::OS),
             ("arch", std::env::consts::ARCH),
         ]);
-        registry.register("informerd_build", "Which informerd this is", build);
+        registry.register("informerd_build", "Version and platform of informerd", build);
         registry.register_collector(Box::new(ProcessCollector::new()));
         otel::register(&mut registry);
         Self { registry: Arc::new(RwLock::new(registry)) }

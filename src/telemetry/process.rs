@@ -51,7 +51,7 @@ impl Collector for ProcessCollector {
         let metric = encoder.encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?;
         ConstCounter::new(sample.cpu_seconds).encode(metric)?;
         gauge(&mut encoder, "process_threads", "Threads of the process", sample.threads)?;
-        gauge(&mut encoder, "process_resident_memory_bytes", "Memory in RAM", sample.resident_bytes)?;
+        gauge(&mut encoder, "process_resident_memory_bytes", "Resident memory", sample.resident_bytes)?;
         if let Ok(open) = fs::read_dir("/proc/self/fd") {
             // The directory itself is open while it is read.
             let open = u32::try_from(open.count().saturating_sub(1)).unwrap_or(u32::MAX);

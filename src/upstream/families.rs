@@ -39,10 +39,10 @@ impl Collector for Families {
             ),
             (
                 "upstream_unreachable_seconds",
-                "Seconds for which no request to the apiserver has got an answer; 0 while they do",
+                "Seconds for which no request to the apiserver got an answer; 0 while they do",
                 unreachable,
             ),
-            ("upstream_silent_seconds", "Seconds since anything came from the apiserver", silent),
+            ("upstream_silent_seconds", "Seconds since the apiserver last sent anything", silent),
         ] {
             let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(value as f64).encode(gauge)?;

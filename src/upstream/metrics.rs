@@ -106,7 +106,7 @@ impl UpstreamMetrics {
         let registry = registry.sub_registry_with_prefix("informerd");
         for (name, help, gauge) in [
             ("upstream_connections", "Open connections to the apiserver", &self.connections),
-            ("upstream_requests_in_flight", "Requests whose answer has not ended", &self.in_flight),
+            ("upstream_requests_in_flight", "Requests whose answer is not complete", &self.in_flight),
             ("upstream_kept_request_bytes", "Request bodies kept until their answer begins", &self.kept_request_bytes),
         ] {
             registry.register(name, help, gauge.clone());
@@ -118,17 +118,17 @@ impl UpstreamMetrics {
             ("upstream_connect_errors", "Failed connections to the apiserver", &self.connect_errors),
             (
                 "upstream_contradictions",
-                "Times the store contradicted an informer, as after a restore",
+                "Times that the store contradicted an informer, as after a restore",
                 &self.contradictions,
             ),
             ("upstream_seeks", "Attempts to reach an apiserver that did not answer, on a new connection", &self.seeks),
+            ("upstream_early_retries", "Retries of informers before the end of their back-off", &self.early_retries),
             (
-                "upstream_early_retries",
-                "Attempts of informers before the time that they back off for",
-                &self.early_retries,
+                "upstream_resends",
+                "Requests sent again because the apiserver had not started to process them",
+                &self.resends,
             ),
-            ("upstream_resends", "Requests sent again because the apiserver had not begun them", &self.resends),
-            ("upstream_credential_reloads", "Times the credentials were read anew", &self.credential_reloads),
+            ("upstream_credential_reloads", "Times that the credentials were read again", &self.credential_reloads),
         ] {
             registry.register(name, help, counter.clone());
         }

@@ -123,7 +123,7 @@ async fn a_terminal_shows_the_same() {
     Client::new(&through.url).request(http::Method::GET, "/api/v1/pods", &yaml, "").await;
     let admin = through.daemon.admin;
     let text = status::ask(admin).await.unwrap().render(status::Style::PLAIN);
-    assert!(text.starts_with(&format!("informerd {} before ", env!("CARGO_PKG_VERSION"))), "{text}");
+    assert!(text.starts_with(&format!("informerd {} in front of ", env!("CARGO_PKG_VERSION"))), "{text}");
     assert!(text.contains(": ready\n") && text.contains("requests   5 reads from the caches, "), "{text}");
     let rows: Vec<_> = text.lines().filter(|line| line.starts_with("pods ") || line.starts_with("nodes ")).collect();
     assert_eq!(rows.len(), 2, "{text}");

@@ -118,7 +118,7 @@ async fn check_tells_what_each_user_may_read() {
         assert!(out.contains(&format!("apiserver: {}", cluster.info.server)), "{out}");
         assert!(out.contains(&cluster.info.version), "{out}");
         assert!(out.contains("secrets: forwarded, excluded by default"), "{out}");
-        assert!(!out.contains("we may"), "an admin may read everything: {out}");
+        assert!(!out.contains("the daemon may"), "an admin may read everything: {out}");
     }
 
     // As kubectl: a file that is missing is passed over.
@@ -132,7 +132,10 @@ async fn check_tells_what_each_user_may_read() {
     assert!(err.contains("may list and watch nothing"), "{err}");
     assert!(out.contains("in all namespaces: 0 of "), "{out}");
     assert!(out.contains("of the others, in the namespace default: 0 of "), "{out}");
-    assert!(out.contains("  forwarded, we may neither list nor watch it: ") && out.contains(" more\n"), "{out}");
+    assert!(
+        out.contains("  forwarded, the daemon may neither list nor watch it: ") && out.contains(" more\n"),
+        "{out}"
+    );
     assert!(out.lines().count() < 9, "{out}");
 
     // What is pinned must be readable.
@@ -140,7 +143,7 @@ async fn check_tells_what_each_user_may_read() {
     std::fs::write(&file, "resources:\n- resource: pods\n  pin: true\n").expect("written");
     let (code, out, err) = check(&cluster.info.kubeconfigs.nobody, &format!("--config {}", file.display()));
     assert_eq!(code, Some(1), "{out}");
-    assert!(out.contains("pods: is pinned, and cannot be cached") && err.contains("pins"), "{out}{err}");
+    assert!(out.contains("pods: is pinned, but cannot be cached") && err.contains("pins"), "{out}{err}");
     let (code, out, _) = check(cluster.admin(), &format!("--config {}", file.display()));
     assert_eq!(code, Some(0), "{out}");
 
@@ -155,7 +158,7 @@ async fn check_tells_what_each_user_may_read() {
 
     let (code, out, err) = check(cluster.admin(), "");
     assert_eq!(code, Some(1));
-    assert!(out.starts_with("configuration: ok"), "{out}");
+    assert!(out.starts_with("settings: ok"), "{out}");
     assert!(err.starts_with("informerd: apiserver ") && err.lines().count() == 1, "{err}");
 }
 

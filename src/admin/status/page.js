@@ -20,7 +20,7 @@ function headline({ spared, ...status }) {
 	const parts = [[requests, (n) => `${grouped(n)} requests`], [size, bytes], [events, (n) => `${grouped(n)} events`]];
 	const spent = parts.filter(([n]) => n < 0).map(([n, text]) => text(-n));
 	byId('cost').hidden = spent.length === 0;
-	byId('cost').textContent = `Informerd has cost the apiserver ${spent.join(', ')} more than it spared, because its caches follow more than clients have asked for so far.`;
+	byId('cost').textContent = `Net cost to the apiserver so far: ${spent.join(', ')}, because the caches follow more than clients have read.`;
 	const saved = (n, text) => (n < 0 ? 'not yet' : text(n));
 	const memory = status.residentBytes ? bytes(status.residentBytes) : '–';
 	return pairs([

@@ -53,19 +53,19 @@ impl Report {
         let may = self.access.iter().filter(|access| access.everywhere.both()).count();
         // Writing to a String cannot fail.
         let _ = writeln!(text, "apiserver: {} {}", self.server, self.version);
-        let _ = writeln!(text, "may be listed and watched in all namespaces: {may} of {} resources", self.access.len());
+        let _ = writeln!(text, "may list and watch in all namespaces: {may} of {} resources", self.access.len());
         for (namespace, may, of) in self.within() {
             let _ = writeln!(text, "of the others, in the namespace {namespace}: {may} of {of}");
         }
         if may == 0 && self.within().iter().all(|(_, may, _)| *may == 0) {
-            wrong.push("our identity may list and watch nothing, so that every read would be forwarded");
+            wrong.push("the daemon's identity may list and watch nothing, so every read would be forwarded");
         }
         if !self.resources(rules, &mut text) {
             wrong.push("what the configuration pins cannot be cached");
         }
         for needed in self.needed.iter().filter(|needed| !needed.allowed) {
             let _ = writeln!(text, "  may not {}: {}", needed.what, needed.why);
-            wrong.push("our identity lacks rights that the configuration needs");
+            wrong.push("the daemon's identity lacks rights that the configuration needs");
         }
         wrong.dedup();
         (text, wrong)
@@ -96,7 +96,7 @@ impl Report {
                 forbidden.entry(*place).or_default().push(name.clone());
             }
             if rule.is_some_and(|rule| rule.pin) && !missing.is_empty() {
-                let _ = writeln!(text, "  {name}: is pinned, and cannot be cached");
+                let _ = writeln!(text, "  {name}: is pinned, but cannot be cached");
                 good = false;
             }
         }
@@ -110,7 +110,7 @@ impl Report {
         }
         for rule in rules.iter().filter(|rule| rule.pin) {
             if !self.access.iter().any(|access| access.is_named_by(rule)) {
-                let _ = writeln!(text, "  {}: is pinned, and the apiserver has no such resource", rule.pattern);
+                let _ = writeln!(text, "  {}: is pinned, but the apiserver has no such resource", rule.pattern);
                 good = false;
             }
         }
@@ -141,9 +141,9 @@ impl May {
     fn lack(self) -> Option<&'static str> {
         match (self.list, self.watch) {
             (true, true) => None,
-            (true, false) => Some("we may not watch it"),
-            (false, true) => Some("we may not list it"),
-            (false, false) => Some("we may neither list nor watch it"),
+            (true, false) => Some("the daemon may not watch it"),
+            (false, true) => Some("the daemon may not list it"),
+            (false, false) => Some("the daemon may neither list nor watch it"),
         }
     }
 }
@@ -218,9 +218,9 @@ mod tests {
     fn tells_what_is_forwarded_and_why() {
         let (text, wrong) = report().render(&[]);
         let wanted = "apiserver: https://a:6443/ v1.36.3\n\
-                      may be listed and watched in all namespaces: 2 of 3 resources\n  \
+                      may list and watch in all namespaces: 2 of 3 resources\n  \
                       secrets: forwarded, excluded by default\n  \
-                      forwarded, we may not watch it: deployments.apps\n";
+                      forwarded, the daemon may not watch it: deployments.apps\n";
         assert_eq!(text, wanted);
         assert!(wrong.is_empty(), "what may not be cached is forwarded");
     }
@@ -239,14 +239,15 @@ mod tests {
     fn a_pin_that_cannot_be_held_fails() {
         let (text, wrong) = report().render(&[rule("deployments.apps", true, false)]);
         assert_eq!(wrong, ["what the configuration pins cannot be cached"]);
-        assert!(text.contains("deployments.apps: is pinned, and cannot be cached"), "{text}");
+        assert!(text.contains("deployments.apps: is pinned, but cannot be cached"), "{text}");
         let (text, wrong) = report().render(&[rule("widgets.example.com", true, false)]);
         assert!(!wrong.is_empty() && text.contains("has no such resource"), "{text}");
         let mut report = report();
         let scoped = ResourceRule { namespaces: vec!["a".to_owned()], ..rule("deployments.apps", true, false) };
-        for (list, good, told) in
-            [(true, true, ""), (false, false, "forwarded in the namespace a, we may not list it: deployments.apps\n")]
-        {
+        for (list, good, told) in [
+            (true, true, ""),
+            (false, false, "forwarded in the namespace a, the daemon may not list it: deployments.apps\n"),
+        ] {
             report.access[2].within = vec![("a".to_owned(), May { list, watch: true })];
             let (text, wrong) = report.render(std::slice::from_ref(&scoped));
             assert!(wrong.is_empty() == good && text.contains(told), "{text}");
@@ -280,7 +281,7 @@ mod tests {
             access.everywhere.list = false;
         }
         let (_, wrong) = report.render(&[]);
-        assert_eq!(wrong, ["our identity may list and watch nothing, so that every read would be forwarded"]);
+        assert_eq!(wrong, ["the daemon's identity may list and watch nothing, so every read would be forwarded"]);
         report.access[0].within = vec![("a".to_owned(), May { list: true, watch: true })];
         assert!(report.render(&[]).1.is_empty(), "one resource in one namespace is something");
     }
@@ -292,6 +293,6 @@ mod tests {
         report.needed = vec![needed("create these", false), needed("create those", false), needed("get it", true)];
         let (text, wrong) = report.render(&[]);
         assert!(text.ends_with("  may not create these: so it is\n  may not create those: so it is\n"), "{text}");
-        assert_eq!(wrong, ["our identity lacks rights that the configuration needs"]);
+        assert_eq!(wrong, ["the daemon's identity lacks rights that the configuration needs"]);
     }
 }

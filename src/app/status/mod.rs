@@ -195,9 +195,9 @@ pub(super) async fn get<T: DeserializeOwned>(admin: SocketAddr, path: &str, head
     };
     match timeout(TIMEOUT, answer).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(UpstreamError::Status(status))) => Err(format!("{url}: {} is no answer of informerd", status.code)),
+        Ok(Err(UpstreamError::Status(status))) => Err(format!("{url}: status {}: this is not informerd", status.code)),
         Ok(Err(error @ UpstreamError::Decode(_))) => Err(format!("{url}: {error}")),
-        Ok(Err(error)) => Err(format!("{url}: {error}: does informerd run?")),
+        Ok(Err(error)) => Err(format!("{url}: {error}: is informerd running?")),
         Err(_elapsed) => Err(format!("{url}: no answer within {TIMEOUT:?}")),
     }
 }
@@ -277,7 +277,7 @@ impl Status {
     /// The version, the apiserver's address, whether the daemon is ready, and whether the apiserver answers.
     fn head(&self, style: Style) -> String {
         let state = if self.ready { "ready".to_owned() } else { format!("not ready: {}", self.pending.join(", ")) };
-        let who = format!("informerd {} before {}: {state}", self.version, self.server);
+        let who = format!("informerd {} in front of {}: {state}", self.version, self.server);
         let Some(upstream) = self.upstream.as_ref().filter(|upstream| upstream.is_unreachable()) else {
             return format!("{}\n", style.paragraph(&who, 2));
         };
@@ -391,7 +391,8 @@ impl Status {
     }
 
     fn rows(&self) -> Vec<Vec<String>> {
-        let head = ["RESOURCE", "OF", "STATE", "HEARD", "OBJECTS", "MEMORY", "WINDOW", "WATCHERS", "EVENTS", "LISTS"];
+        let head =
+            ["RESOURCE", "OF", "STATE", "LAST HEARD", "OBJECTS", "MEMORY", "WINDOW", "WATCHERS", "EVENTS", "LISTS"];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         rows.extend(self.caches.iter().map(|cache| {
             let namespace = if cache.namespace.is_empty() { "all" } else { &cache.namespace };

@@ -74,15 +74,15 @@ fn shows_what_the_page_shows() {
     let status: Status = serde_json::from_str(json).unwrap();
     let text = status.render(Style::PLAIN);
     for line in [
-        "informerd 1.2.3 before https://a: not ready: informer pods",
+        "informerd 1.2.3 in front of https://a: not ready: informer pods",
         "flow       apiserver → informerd: 1 events/s, 2Ki/s",
         "           informerd → clients:   100 events/s, 200Ki/s",
         "lag        of deliveries: p50 0.4 ms, p99 2.1 ms",
-        "spared     90 requests, 1,200 events (50.0 deliveries per event received); informerd has cost the apiserver 2.0 KiB more than it spared, because its caches follow more than clients have asked for so far",
+        "spared     90 requests, 1,200 events (50.0 deliveries per event received); net cost so far: 2.0 KiB, because the caches follow more than clients have read",
         "requests   100 reads from the caches, 3 forwarded, 1 refused; 10 of its own",
         "memory     32Mi of 512Mi",
-        "pods              a,spec.nodeName=n  not ready: listing  3s     7        2Ki     0s      0         0       0",
-        "nodes (protobuf)  all                watching            2m     0        0Ki     0s      0         0       0",
+        "pods              a,spec.nodeName=n  not ready: listing  3s          7        2Ki     0s      0         0       0",
+        "nodes (protobuf)  all                watching            2m          0        0Ki     0s      0         0       0",
         "pods: no route",
         "10.0.0.7  –     kubectl/v1  HTTP/2    2        12        4Ki",
         "12         encoding  10.0.0.7  –     kubectl/v1",
@@ -114,7 +114,7 @@ fn an_apiserver_that_does_not_answer_stands_out() {
     let mut status: Status = serde_json::from_str(json).unwrap();
     let text = status.render(Style::PLAIN);
     for line in [
-        "informerd 1 before https://a: ready, apiserver unreachable",
+        "informerd 1 in front of https://a: ready, apiserver unreachable",
         "apiserver  unreachable for 80s: cannot connect",
         "           what is served is up to 85s old",
         "pods, services: broke off (4s ago)",
@@ -127,7 +127,7 @@ fn an_apiserver_that_does_not_answer_stands_out() {
     }
     assert!(text.contains("waiting to retry in 3s  85s ") && !text.contains("long ago"), "{text}");
     status.upstream = Some(Apiserver { reachable: true, ..Apiserver::default() });
-    assert!(status.render(RED).starts_with("informerd 1 before https://a: ready\n\n"));
+    assert!(status.render(RED).starts_with("informerd 1 in front of https://a: ready\n\n"));
 }
 
 #[tokio::test]
@@ -156,7 +156,7 @@ async fn tells_when_nobody_answers() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let error = ask(address).await.unwrap_err();
-    assert!(error.starts_with(&format!("http://{address}/status.json: ")) && error.ends_with("does informerd run?"));
+    assert!(error.starts_with(&format!("http://{address}/status.json: ")) && error.ends_with("is informerd running?"));
 }
 
 #[test]

@@ -21,31 +21,31 @@ type Counter = (&'static str, &'static str, fn(&GroupStats) -> u64);
 type Distribution = (&'static str, &'static str, fn(&QueueStats) -> &Histogram);
 
 const GAUGES: &[Gauge] = &[
-    ("workqueue_depth", "Keys that are ready and in nobody's hands", |g| g.queue.depth as f64),
-    ("workqueue_unfinished_work_seconds", "How long all keys in workers' hands have been there, together", |g| {
+    ("workqueue_depth", "Keys that are ready and not held by a worker", |g| g.queue.depth as f64),
+    ("workqueue_unfinished_work_seconds", "Total time for which workers have held their present keys", |g| {
         g.queue.unfinished
     }),
     (
         "workqueue_longest_running_processor_seconds",
-        "How long the key that is longest in a worker's hands has been there",
+        "Time for which the longest-held key has been held by its worker",
         |g| g.queue.longest,
     ),
     ("informerd_queue_workers", "Workers of the group", |g| g.queue.workers as f64),
-    ("informerd_queue_held", "Keys in workers' hands", |g| g.queue.held as f64),
-    ("informerd_queue_delayed", "Keys that wait for their time", |g| g.queue.delayed as f64),
+    ("informerd_queue_held", "Keys held by workers", |g| g.queue.held as f64),
+    ("informerd_queue_delayed", "Keys that are due at a later time", |g| g.queue.delayed as f64),
     ("informerd_queue_objects", "Objects that the group selects", |g| g.objects as f64),
-    ("informerd_queue_deletions", "Deletions that wait to be handled", |g| g.deletions as f64),
+    ("informerd_queue_deletions", "Deletions waiting to be handled", |g| g.deletions as f64),
 ];
 
 const COUNTERS: &[Counter] = &[
     ("workqueue_adds", "Keys queued", |g| g.queue.adds),
     ("workqueue_retries", "Keys queued for a later time", |g| g.queue.retries),
-    ("informerd_queue_returned", "Keys that a vanished worker gave back", |g| g.queue.returned),
+    ("informerd_queue_returned", "Keys returned because their worker disconnected", |g| g.queue.returned),
 ];
 
 const DISTRIBUTIONS: &[Distribution] = &[
     ("workqueue_queue_duration_seconds", "How long keys wait for a worker", |q| &q.queue_duration),
-    ("workqueue_work_duration_seconds", "How long keys are in a worker's hands", |q| &q.work_duration),
+    ("workqueue_work_duration_seconds", "How long workers hold keys", |q| &q.work_duration),
 ];
 
 // === impl Groups ===

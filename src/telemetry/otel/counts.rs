@@ -23,13 +23,13 @@ pub(super) struct Counts {
 pub(in super::super) fn register(registry: &mut Registry) {
     let counts = &*COUNTS;
     for (name, help, counter) in [
-        ("spans_sent", "Spans a collector has taken", &counts.spans_sent),
+        ("spans_sent", "Spans that a collector accepted", &counts.spans_sent),
         ("spans_failed", "Spans that could not be sent", &counts.spans_failed),
-        ("spans_dropped", "Spans that found no room in the queue", &counts.spans_dropped),
-        ("metrics_sent", "Readings of all metrics a collector has taken", &counts.metrics_sent),
-        ("metrics_failed", "Readings of all metrics that could not be sent", &counts.metrics_failed),
+        ("spans_dropped", "Spans dropped because the queue was full", &counts.spans_dropped),
+        ("metrics_sent", "Exports of all metrics that a collector accepted", &counts.metrics_sent),
+        ("metrics_failed", "Exports of all metrics that failed", &counts.metrics_failed),
     ] {
         registry.register(format!("informerd_otel_{name}"), help, counter.clone());
     }
-    registry.register("informerd_otel_spans_waiting", "Spans that wait to be sent", counts.spans_waiting.clone());
+    registry.register("informerd_otel_spans_waiting", "Spans waiting to be sent", counts.spans_waiting.clone());
 }

@@ -36,7 +36,7 @@ const COMMANDS: &[(&str, Shows)] = &[
     ("make test", AndEnds("tests/run")),
     ("cargo install --locked --path .", AndEnds("")),
     ("informerd", AndRuns("serving address=http://127.0.0.1:8001")),
-    ("informerd check", AndEnds("configuration: ok")),
+    ("informerd check", AndEnds("settings: ok")),
     ("informerd kubeconfig --write /tmp/informerd.kubeconfig", AndEnds("")),
     ("kubectl --kubeconfig /tmp/informerd.kubeconfig get pods --watch", AndRuns("web-1")),
     ("kubectl --kubeconfig /tmp/informerd.kubeconfig get pods --watch -o name", AndRuns("pod/web-1")),
