@@ -6,7 +6,7 @@
 test:
 	@tests/run
 
-# What needs Rust alone and is fast: formatting, lints, library tests, and the rules for imports, dependencies and docs.
+# Fast, and needs only Rust, a C compiler and make: formatting, lints, library tests, and the rules for imports, dependencies and docs.
 check:
 	cargo fmt --all -- --check
 	cargo fmt --all --manifest-path clients/rust/Cargo.toml -- --check
