@@ -199,7 +199,7 @@ fn no_page_names_a_metric_that_does_not_exist() {
 
 #[test]
 fn every_alert_has_its_runbook() {
-    const PARTS: &[&str] = &["**Meaning.** ", "**Impact.** ", "**How to look.**", "**Causes and fixes.**"];
+    const PARTS: &[&str] = &["**Meaning.** ", "**Impact.** ", "**Diagnosis.**", "**Causes and fixes.**"];
     let page = read(RUNBOOKS);
     let sections: BTreeMap<_, _> = page
         .split("\n## ")
