@@ -117,7 +117,7 @@ impl Requester {
                 return String::from_utf8(chain).map_err(|error| content(name, error.to_string()));
             }
         }
-        Err(content(name, "nobody has signed it in time".to_owned()))
+        Err(content(name, "it was not signed in time".to_owned()))
     }
 }
 

@@ -72,7 +72,7 @@ impl Sidecar {
             volumes,
             labels: labels.into_iter().collect(),
             grace: component["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].take(),
-            client_env: client_env.ok_or("nothing leads programs to the sidecar")?,
+            client_env: client_env.ok_or("no variables point programs at the sidecar")?,
         })
     }
 

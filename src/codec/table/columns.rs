@@ -58,7 +58,7 @@ pub struct Printed {
 /// A cell, or the column definitions, that informerd cannot print as the apiserver does.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unprintable {
-    #[error("column {column} of {object} says {cell}, which nobody here can print anew")]
+    #[error("column {column} of {object} says {cell}, which informerd cannot print again")]
     Cell { column: String, object: String, cell: String },
     #[error("the columns are not those of the definition")]
     Definition,
