@@ -50,7 +50,7 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "kubeconfig of the kube-apiserver; without it the service account of the pod, and outside of pods the files of $KUBECONFIG, or ~/.kube/config",
     ),
-    one("context", "name", "", "context of the kubeconfig; without it its current context"),
+    one("context", "name", "", "context of the kubeconfig; without it the one that is current at the start"),
     many(
         "listen",
         "address",
