@@ -64,6 +64,12 @@ ports:
 {{- end }}
 # Health and metrics alone, without authentication: numbers and names of what is cached, but no objects.
 - {name: probes, containerPort: 8003}
+{{- if has $mode (list "tier" "injector") }}
+# Nodes learn late that a pod ends, and lead new connections to it until then. So SIGTERM, after which it takes none, comes
+# 5 s later. The grace period covers that, drain.timeout (25 s), and a margin.
+lifecycle:
+  preStop: {sleep: {seconds: 5}}
+{{- end }}
 {{- include "informerd.probes" . | nindent 0 }}
 resources:
   {{- .Values.resources | default (include "informerd.default" . | fromYaml).resources | toYaml | nindent 2 }}
