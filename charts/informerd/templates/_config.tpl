@@ -37,6 +37,15 @@ injector:
 {{- index (include "informerd.defaults" . | fromYaml) .Values.mode | toYaml -}}
 {{- end -}}
 
+{{/* The priority class of the pods, and that of the signer's; empty means none. */}}
+{{- define "informerd.priorityClass" -}}
+{{- kindIs "invalid" .Values.priorityClassName | ternary (include "informerd.default" . | fromYaml).priorityClassName .Values.priorityClassName -}}
+{{- end -}}
+
+{{- define "informerd.signerPriorityClass" -}}
+{{- kindIs "invalid" .Values.priorityClassName | ternary "system-cluster-critical" .Values.priorityClassName -}}
+{{- end -}}
+
 {{/* informerd's configuration: the mode's file, and the values over it. */}}
 {{- define "informerd.config" -}}
 {{- $file := ternary "all-pods" .Values.mode (and (eq .Values.mode "node-agent") .Values.nodeAgent.allPods) -}}

@@ -140,7 +140,7 @@ spec:
   {{- end }}
   # A Service of this name would otherwise set INFORMERD_ variables in the container.
   enableServiceLinks: false
-  {{- with (kindIs "invalid" .Values.priorityClassName | ternary $default.priorityClassName .Values.priorityClassName) }}
+  {{- with include "informerd.priorityClass" . }}
   priorityClassName: {{ . }}
   {{- end }}
   terminationGracePeriodSeconds: 40
