@@ -165,9 +165,10 @@ spec:
   - name: snapshots
     image: {{ .Values.snapshots.hostPath.image | quote }}
     command: [chown, '65532:65532', /var/lib/informerd]
+    # chown needs less, but CRI-O starts no container with less than 12 MiB.
     resources:
-      requests: {cpu: 1m, memory: 8Mi}
-      limits: {memory: 8Mi}
+      requests: {cpu: 1m, memory: 32Mi}
+      limits: {memory: 32Mi}
     securityContext:
       runAsNonRoot: false
       runAsUser: 0
