@@ -152,7 +152,7 @@ spec:
   tolerations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- with .Values.affinity }}
+  {{- with (kindIs "invalid" .Values.affinity | ternary $default.affinity .Values.affinity) }}
   affinity:
     {{- toYaml . | nindent 4 }}
   {{- end }}
