@@ -201,10 +201,14 @@ spec:
 
 {{- define "informerd.spread" -}}
 topologySpreadConstraints:
+{{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
 - maxSkew: 1
-  topologyKey: kubernetes.io/hostname
+  topologyKey: {{ . }}
   whenUnsatisfiable: ScheduleAnyway
   labelSelector:
     matchLabels:
-      {{- include "informerd.selector" . | nindent 6 }}
+      {{- include "informerd.selector" $ | nindent 6 }}
+  # Pods of the last version, which are about to go, do not count.
+  matchLabelKeys: [pod-template-hash]
+{{- end }}
 {{- end -}}
