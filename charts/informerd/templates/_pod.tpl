@@ -32,7 +32,8 @@ env:
 {{- else }}
 {{- include "informerd.authorityEnv" . | nindent 0 }}
 {{- end }}
-- {name: INFORMERD_TLS_NAMES, value: '{{ $name }}.$(POD_NAMESPACE).svc,{{ $name }}.$(POD_NAMESPACE).svc.{{ .Values.clusterDomain }}'}
+- name: INFORMERD_TLS_NAMES
+  value: '{{ $name }}.$(POD_NAMESPACE),{{ $name }}.$(POD_NAMESPACE).svc,{{ $name }}.$(POD_NAMESPACE).svc.{{ .Values.clusterDomain }}'
 {{- end }}
 {{- if eq $mode "injector" }}
 # The CA is made by the first of the pods that comes, kept in the Secret, and published in the webhook's configuration.
