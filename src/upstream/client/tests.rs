@@ -178,6 +178,22 @@ async fn falls_back_to_http1_and_uses_connections_again() {
 }
 
 #[tokio::test]
+async fn http2_that_was_declined_is_tried_again() {
+    let server = FakeServer::tls(&["http/1.1"], 1, |_, _| async { answer(200, "one") }).await;
+    let client = Upstream::from_config(server.config()).await.unwrap();
+    let connection = async || {
+        text(client.send(Identity::Own, get("/x")).await.unwrap()).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        server.requests().last().unwrap().peer.connection
+    };
+    assert_eq!((connection().await, connection().await), (1, 1));
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    assert_eq!((connection().await, connection().await), (2, 2), "once");
+}
+
+#[tokio::test]
 async fn keeps_the_path_of_the_servers_url() {
     let server = FakeServer::plain(|_, _| async { answer(200, "") }).await;
     let config = kube::Config::new(format!("{}/k8s/c1/", server.url()).parse().unwrap());
