@@ -233,7 +233,7 @@ fn run(loaded: &Loaded) -> Result<(), Failed> {
         let (context, drain) = process::Context::new();
         otel.export(context.metrics.clone());
         let started = async {
-            let source = source(&config.upstream);
+            let source = source(&config.upstream, &cluster);
             let daemon = match Daemon::start(config, source, &context).await {
                 Ok(daemon) => daemon,
                 Err(error) => return Err(in_use::told(&error, config).await),
@@ -264,7 +264,9 @@ fn run_injector(loaded: &Loaded) -> Result<(), Failed> {
         let (context, drain) = process::Context::new();
         otel.export(context.metrics.clone());
         let started = async {
-            injector::start(config, source(&config.upstream), &context).await.map_err(|error| format!("{error:#}"))
+            injector::start(config, source(&config.upstream, &cluster), &context)
+                .await
+                .map_err(|error| format!("{error:#}"))
         };
         let running = |_: &injector::Running| std::future::pending();
         process::supervise(context.clone(), drain, config.drain.timeout, signals, started, running).await
@@ -297,14 +299,16 @@ fn finished(end: Result<End, ProcessError>) -> Result<(), Failed> {
     Ok(end.map(drop).map_err(|error| error.to_string())?)
 }
 
-/// The credentials of a user's kubeconfigs, or of the service account of our pod.
-fn source(upstream: &UpstreamConfig) -> ConfigSource {
+/// The credentials of a user's kubeconfigs, or of the service account of our pod. The context stays the one of the start:
+/// its files are read again when they change, and by then another one may be current, whose cluster is not the one in the
+/// caches.
+fn source(upstream: &UpstreamConfig, cluster: &Cluster) -> ConfigSource {
     if upstream.kubeconfigs.is_empty() {
         return ConfigSource::InCluster;
     }
     ConfigSource::Kubeconfig {
         paths: upstream.kubeconfigs.clone(),
-        context: upstream.context.clone(),
+        context: Some(cluster.context.clone()).filter(|context| !context.is_empty()),
         cluster: None,
         user: None,
     }

@@ -76,6 +76,7 @@ impl Daemon {
         let (listen, ca_file) = (server.addresses(), server.ca_file());
         let memory = Memory::of(&config.memory);
         let upstream = Upstream::new(source.clone(), memory.upstream()).await?;
+        lifecycle::spawn_critical("upstream-cluster", stays(upstream.moved()), fatal);
         let discovery = Discovery::new(upstream.clone());
         lifecycle::spawn("clock", clock::watch(drain.clone()));
         let snapshots = config.snapshots.clone().map(|config| {
@@ -212,6 +213,14 @@ impl Daemon {
             grpc: grpc_metrics,
             _admin: Arc::new(admin),
         })
+    }
+}
+
+/// Ends once the configuration names another cluster. The caches, and what clients hold, are of the one before, so the
+/// process has to start again.
+async fn stays(mut moved: watch::Receiver<bool>) {
+    if moved.wait_for(|moved| *moved).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

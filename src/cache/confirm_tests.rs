@@ -128,6 +128,31 @@ async fn a_relist_takes_its_place() {
     assert_eq!(take(&mut watcher), ["ADDED a/x@10", "BOOKMARK 110 initial", "ADDED a/y@115"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_relist_that_contradicts_it_ends_the_watches() {
+    let (mut writer, cache, _) = confirmed().await;
+    let mut watcher = cache.watch(spec(WatchStart::After(rv(110)))).unwrap();
+    // The store was restored, and has passed the confirmed revision again.
+    writer.replace(vec![Arc::new(plain("a", "x", 105))], rv(120)).await.unwrap();
+    assert_eq!(take(&mut watcher), ["END relisted"], "it would never get x@105");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_cache_counts_until_this_one_was_reset() {
+    let (_other_writer, other, _) = confirmed().await;
+    let (mut writer, cache, _) = cache(|_| {});
+    assert_eq!(other.newest_before(&cache), Some(rv(110)));
+    writer.replace(vec![], rv(50)).await.unwrap();
+    assert_eq!(other.newest_before(&cache), Some(rv(110)), "a saved state may be older");
+    writer.not_ready("restored");
+    writer.replace(vec![], rv(50)).await.unwrap();
+    assert_eq!(other.newest_before(&cache), None);
+    assert!(other.confirm(&other.snapshot().unwrap(), rv(115), Order::now()));
+    assert_eq!(other.newest_before(&cache), Some(rv(115)), "and again once it has moved");
+    writer.replace(vec![], rv(115)).await.unwrap();
+    assert_eq!(other.newest_before(&cache), None);
+}
+
 #[tokio::test]
 async fn what_was_shown_is_told_rather_too_new_than_too_old() {
     let (mut writer, cache, _) = cache(|config| config.window_max_events = 1000);

@@ -30,6 +30,9 @@ pub struct Restoration {
     /// The revision after which the events begin. Zero before the state is complete.
     from: ResourceVersion,
     rv: ResourceVersion,
+    /// The revision before the last events, which are deletions of one revision. `None` if the state is known to be
+    /// complete up to [`Self::rv`].
+    unfinished: Option<ResourceVersion>,
     events: Vec<WatchCacheEvent>,
     bytes: usize,
     arriving: Arriving,
@@ -63,6 +66,7 @@ impl Writer {
             store: Store::default(),
             from: ResourceVersion::ZERO,
             rv: ResourceVersion::ZERO,
+            unfinished: None,
             events: Vec::new(),
             bytes: 0,
             arriving: Arriving::default(),
@@ -189,6 +193,9 @@ impl Restoration {
         if prev.is_some() != (kind != EventType::Added) {
             return Err(Contradictory("its events contradict its state"));
         }
+        if !together {
+            self.unfinished = (kind == EventType::Deleted).then_some(self.rv);
+        }
         self.shared.share(&mut object, prev.as_deref());
         let event = WatchCacheEvent { kind, rv, object: Arc::new(object), prev, received: Instant::now() };
         self.shared.pack_replaced(&event);
@@ -204,6 +211,17 @@ impl Restoration {
     pub fn progress(&mut self, rv: ResourceVersion) {
         if !self.from.is_zero() {
             self.rv = self.rv.max(rv);
+            self.unfinished = None;
         }
+    }
+
+    /// Nothing follows. If the last events are deletions of one revision, and the file ended before it was said that they
+    /// are all, they are undone: the apiserver sends them again.
+    pub fn finish(&mut self) {
+        let Some(before) = self.unfinished.take() else { return };
+        while let Some(event) = self.events.pop_if(|event| event.rv > before) {
+            self.store.undo(&event);
+        }
+        self.rv = before;
     }
 }

@@ -70,6 +70,10 @@ pub(super) struct State {
     pub(super) generation: u64,
     /// When the present generation began.
     pub(super) began: Order,
+    /// When the state was last given up. What was known of the store before may be of a history that was rolled back.
+    pub(super) reset_at: Option<Order>,
+    /// When the state last changed or was found at a later revision.
+    pub(super) moved: Order,
     /// Events before this position stand for the gap before a relist. Their revisions are no real states of their own,
     /// so no bookmark may name one.
     pub(super) gap_end: u64,
@@ -116,6 +120,8 @@ impl Shared {
             history,
             generation: 0,
             began: Order::now(),
+            reset_at: None,
+            moved: Order::now(),
             gap_end: 0,
             backfilled: Vec::new(),
         };
@@ -162,6 +168,7 @@ impl Shared {
             self.published.store(Some(snapshot.inner()));
         }
         state.current = Some(snapshot);
+        state.moved = Order::now();
     }
 
     /// See [`super::WatchCache::confirm`].
@@ -179,6 +186,7 @@ impl Shared {
                 state.confirmed_before.push_back(before.rv());
             }
             self.ready.confirmed(rv);
+            state.moved = Order::now();
         }
         holds
     }
@@ -229,6 +237,7 @@ impl Shared {
         let mut state = self.state.lock();
         self.published.store(None);
         state.current = None;
+        state.reset_at = Some(Order::now());
         self.ready.not_ready(why, stopped);
         self.forget(&mut state, ResourceVersion::ZERO, reason);
     }

@@ -144,12 +144,24 @@ impl WatchCache {
     }
 
     /// Two revisions with the same state: nothing happened after the first, up to and including the second. The cache
-    /// is complete up to the second. `None` unless ready.
-    pub fn quiet_since(&self) -> Option<(ResourceVersion, ResourceVersion)> {
+    /// is complete up to the second. Also returns when it came to that. `None` unless ready.
+    pub fn quiet_since(&self) -> Option<(ResourceVersion, ResourceVersion, Order)> {
         let state = self.shared.state.lock();
         state.current.as_ref()?;
         let last = state.history.newest().unwrap_or_default().max(state.history.floor());
-        Some((last, self.shared.ready.rv()))
+        Some((last, self.shared.ready.rv(), state.moved))
+    }
+
+    /// The newest known revision, if `other` is not there yet. `None` if `other` has given its state up since this cache
+    /// came to that revision: the store may have been restored from a backup, and this cache may not know it yet.
+    pub fn newest_before(&self, other: &Self) -> Option<ResourceVersion> {
+        let newest = self.newest();
+        // Checked without the lock: caches of one resource are usually at about the same revision.
+        if newest <= other.newest() {
+            return None;
+        }
+        let reset = other.shared.state.lock().reset_at;
+        reset.is_none_or(|reset| reset < self.shared.state.lock().moved).then_some(newest)
     }
 
     /// The newest known state, `None` unless ready. Takes no lock.

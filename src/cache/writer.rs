@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::difference::Difference;
+use super::order::Order;
 use super::shared::Shared;
 use super::store::{Snapshot, Store};
 use super::watcher::EndReason;
@@ -70,6 +71,11 @@ impl Writer {
     /// The revision up to which the cache is complete; zero unless synced.
     pub fn resource_version(&self) -> ResourceVersion {
         self.rv
+    }
+
+    /// When the state was last given up.
+    pub fn reset_at(&self) -> Option<Order> {
+        self.shared.state.lock().reset_at
     }
 
     /// The newest revision for which readers have received answers: [`Self::resource_version`], or a later one whose
@@ -187,7 +193,8 @@ impl Writer {
             self.settle();
             return Ok(Replaced { continued: true, ended: 0, changed, deleted });
         }
-        let explained = difference.follows(self.rv);
+        // Nothing that readers were shown has changed up to `newest`.
+        let explained = difference.follows(newest);
         let old = std::mem::replace(&mut self.store, difference.store);
         self.store.begin_lineage();
         let mut state = self.shared.state.lock();

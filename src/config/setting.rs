@@ -50,7 +50,7 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "kubeconfig for the kube-apiserver; if unset, the service account of the pod, or outside of a pod the files of $KUBECONFIG or ~/.kube/config",
     ),
-    one("context", "name", "", "context of the kubeconfig; if unset, its current context"),
+    one("context", "name", "", "context of the kubeconfig; if unset, the one that is current at the start"),
     many(
         "listen",
         "address",

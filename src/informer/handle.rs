@@ -233,7 +233,8 @@ impl Informer {
     /// encoding, or of another scope in which they have changed. Zero if there is none.
     pub(super) fn newest_elsewhere(&self) -> ResourceVersion {
         let (siblings, neighbours) = (self.siblings.load(), self.neighbours.load());
-        let newest = siblings.iter().filter_map(Weak::upgrade).map(|sibling| sibling.cache.newest());
+        let newest = siblings.iter().filter_map(Weak::upgrade);
+        let newest = newest.filter_map(|sibling| sibling.cache.newest_before(&self.cache));
         let ours = self.cache.newest();
         let shown = neighbours.iter().filter_map(Weak::upgrade);
         let shown = shown.filter_map(|neighbour| neighbour.cache.shown_since(ours, &self.selects));
@@ -245,11 +246,11 @@ impl Informer {
     pub(super) async fn learn_from_siblings(&self, deadline: Instant) {
         let siblings: Vec<_> = self.siblings.load().iter().filter_map(Weak::upgrade).collect();
         for sibling in siblings {
-            if let Some((from, to)) = sibling.cache.quiet_since()
+            if let Some((from, to, asked)) = sibling.cache.quiet_since()
                 && self.cache.resource_version() < to
                 && self.cache.wait_for(from, deadline).await.is_ok()
             {
-                self.probe.claim(Progress { from, to });
+                self.probe.claim(Progress { from, to, asked });
             }
         }
     }

@@ -125,6 +125,7 @@ fn try_load(
         if header.identity.encoding == Encoding::Protobuf.as_str() { Encoding::Protobuf } else { Encoding::Json };
     restoration.set_form(header.form(encoding));
     let told = read_blocks(&mut input, Seal::new(key, &bytes), header.written, restoration)?;
+    restoration.finish();
     age(told.time, max_age)?;
     Ok(told)
 }

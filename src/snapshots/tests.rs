@@ -74,6 +74,23 @@ async fn a_state_and_its_window_come_back() {
     }
 }
 
+/// The process is killed between two blocks, or there is no room for the second.
+#[tokio::test]
+async fn a_file_that_ends_amid_objects_that_expire_together_leaves_none_of_them_behind() {
+    let (storage, mut world) = (Memory::default(), World::new(50, PackingForm::Plain).await);
+    let snapshots = snapshots(&storage, None);
+    let (mut journal, mut recorder) = begin(&snapshots, &identity(), &world.cache);
+    world.change(5).await;
+    let before = (world.cache.resource_version(), state(&world.cache));
+    world.expire().await;
+    let mut recorded = all(&mut recorder);
+    assert!(recorded.events.pop().unwrap().rv == recorded.events.last().unwrap().rv);
+    recorded.rv = None;
+    journal.append(&recorded).unwrap();
+    let (_writer, loaded) = load(&snapshots, identity(), PackingForm::Plain).await.unwrap();
+    assert_eq!((loaded.resource_version(), state(&loaded)), before);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_task_keeps_the_file_up_to_date() {
     let (storage, mut world) = (Memory::default(), World::new(50, PackingForm::Plain).await);

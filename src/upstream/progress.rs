@@ -31,7 +31,7 @@ use super::questions::{Questions, Word};
 use super::reader::{Compression, get};
 use super::single_flight::Pace;
 use super::source::ListerWatcher;
-use crate::cache::{Snapshot, WaitError, WatchCache};
+use crate::cache::{Order, Snapshot, WaitError, WatchCache};
 use crate::meta::ResourceVersion;
 use crate::telemetry::trace::SPANS;
 
@@ -57,6 +57,8 @@ const ACCEPT_WATCH: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s
 pub struct Progress {
     pub from: ResourceVersion,
     pub to: ResourceVersion,
+    /// A moment before which the proof did not begin: it says nothing about a store that was restored from a backup since.
+    pub asked: Order,
 }
 
 /// Why a cache could not be proved fresh.
@@ -274,7 +276,7 @@ impl ProgressProbe {
             if from >= rv {
                 return Ok(());
             }
-            let started = Instant::now();
+            let (started, asked) = (Instant::now(), Order::now());
             let found = tokio::select! {
                 reached = cache.wait_for(rv, deadline) => {
                     return reached.map(drop).map_err(|_| ProveError::Timeout);
@@ -291,7 +293,7 @@ impl ProgressProbe {
             // nothing is missing up to the bookmark.
             let from = from.max(found.last_event);
             cache.wait_for(from, deadline).await.map_err(|_| ProveError::Timeout)?;
-            let claim = Progress { from, to: found.bookmark };
+            let claim = Progress { from, to: found.bookmark, asked };
             // The receiver may be busy for a long time, for example with a relist.
             timeout_at(deadline, self.claims.send(claim)).await.map_err(|_| ProveError::Timeout)?.ok();
             let soon = deadline.min(Instant::now() + Duration::from_millis(250));

@@ -2,6 +2,7 @@
 {{- define "informerd.defaults" -}}
 tier:
   priorityClassName: system-cluster-critical
+  affinity: {}
   tolerations: []
   sizeLimit: 2Gi
   resources:
@@ -9,7 +10,15 @@ tier:
     limits: {memory: 1Gi}
 node-agent:
   priorityClassName: system-node-critical
-  # On every node, also while it is drained or short of something.
+  # A virtual node runs no containers of a DaemonSet; the tolerations below would place one there.
+  affinity:
+    nodeAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms:
+        - matchExpressions:
+          - {key: type, operator: NotIn, values: [virtual-kubelet]}
+          - {key: eks.amazonaws.com/compute-type, operator: NotIn, values: [fargate]}
+  # On every other node, also while it is drained or short of something.
   tolerations:
   - operator: Exists
   sizeLimit: 512Mi
@@ -27,6 +36,7 @@ sidecar:
     limits: {memory: 128Mi}
 injector:
   priorityClassName: system-cluster-critical
+  affinity: {}
   tolerations: []
   resources:
     requests: {cpu: 10m, memory: 128Mi}
@@ -35,6 +45,15 @@ injector:
 
 {{- define "informerd.default" -}}
 {{- index (include "informerd.defaults" . | fromYaml) .Values.mode | toYaml -}}
+{{- end -}}
+
+{{/* The priority class of the pods, and that of the signer's; empty means none. */}}
+{{- define "informerd.priorityClass" -}}
+{{- kindIs "invalid" .Values.priorityClassName | ternary (include "informerd.default" . | fromYaml).priorityClassName .Values.priorityClassName -}}
+{{- end -}}
+
+{{- define "informerd.signerPriorityClass" -}}
+{{- kindIs "invalid" .Values.priorityClassName | ternary "system-cluster-critical" .Values.priorityClassName -}}
 {{- end -}}
 
 {{/* informerd's configuration: the mode's file, and the values over it. */}}

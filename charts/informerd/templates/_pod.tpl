@@ -32,7 +32,8 @@ env:
 {{- else }}
 {{- include "informerd.authorityEnv" . | nindent 0 }}
 {{- end }}
-- {name: INFORMERD_TLS_NAMES, value: '{{ $name }}.$(POD_NAMESPACE).svc,{{ $name }}.$(POD_NAMESPACE).svc.{{ .Values.clusterDomain }}'}
+- name: INFORMERD_TLS_NAMES
+  value: '{{ $name }}.$(POD_NAMESPACE),{{ $name }}.$(POD_NAMESPACE).svc,{{ $name }}.$(POD_NAMESPACE).svc.{{ .Values.clusterDomain }}'
 {{- end }}
 {{- if eq $mode "injector" }}
 # The CA is made by the first of the pods that comes, kept in the Secret, and published in the webhook's configuration.
@@ -64,6 +65,12 @@ ports:
 {{- end }}
 # Health and metrics alone, without authentication: numbers and names of what is cached, but no objects.
 - {name: probes, containerPort: 8003}
+{{- if has $mode (list "tier" "injector") }}
+# Nodes learn late that a pod ends, and lead new connections to it until then. So SIGTERM, after which it takes none, comes
+# 5 s later. The grace period covers that, drain.timeout (25 s), and a margin.
+lifecycle:
+  preStop: {sleep: {seconds: 5}}
+{{- end }}
 {{- include "informerd.probes" . | nindent 0 }}
 resources:
   {{- .Values.resources | default (include "informerd.default" . | fromYaml).resources | toYaml | nindent 2 }}
@@ -134,7 +141,7 @@ spec:
   {{- end }}
   # A Service of this name would otherwise set INFORMERD_ variables in the container.
   enableServiceLinks: false
-  {{- with (kindIs "invalid" .Values.priorityClassName | ternary $default.priorityClassName .Values.priorityClassName) }}
+  {{- with include "informerd.priorityClass" . }}
   priorityClassName: {{ . }}
   {{- end }}
   terminationGracePeriodSeconds: 40
@@ -146,7 +153,7 @@ spec:
   tolerations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- with .Values.affinity }}
+  {{- with (kindIs "invalid" .Values.affinity | ternary $default.affinity .Values.affinity) }}
   affinity:
     {{- toYaml . | nindent 4 }}
   {{- end }}
@@ -159,9 +166,10 @@ spec:
   - name: snapshots
     image: {{ .Values.snapshots.hostPath.image | quote }}
     command: [chown, '65532:65532', /var/lib/informerd]
+    # chown needs less, but CRI-O starts no container with less than 12 MiB.
     resources:
-      requests: {cpu: 1m, memory: 8Mi}
-      limits: {memory: 8Mi}
+      requests: {cpu: 1m, memory: 32Mi}
+      limits: {memory: 32Mi}
     securityContext:
       runAsNonRoot: false
       runAsUser: 0
@@ -194,10 +202,14 @@ spec:
 
 {{- define "informerd.spread" -}}
 topologySpreadConstraints:
+{{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
 - maxSkew: 1
-  topologyKey: kubernetes.io/hostname
+  topologyKey: {{ . }}
   whenUnsatisfiable: ScheduleAnyway
   labelSelector:
     matchLabels:
-      {{- include "informerd.selector" . | nindent 6 }}
+      {{- include "informerd.selector" $ | nindent 6 }}
+  # Pods of the last version, which are about to go, do not count.
+  matchLabelKeys: [pod-template-hash]
+{{- end }}
 {{- end -}}

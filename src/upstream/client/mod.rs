@@ -8,6 +8,7 @@ mod generation;
 mod handshake;
 mod health;
 mod mend;
+mod moved;
 mod pool;
 mod replay;
 mod sender;
@@ -80,6 +81,8 @@ struct Inner {
     refusals: parking_lot::Mutex<HashMap<Arc<str>, Instant>>,
     warnings: Warnings,
     via: HeaderValue,
+    /// See [`Upstream::moved`].
+    moved: watch::Sender<bool>,
 }
 
 struct Reload {
@@ -120,6 +123,7 @@ impl Upstream {
                 warnings: Warnings::default(),
                 via: HeaderValue::try_from(uuid::Uuid::new_v4().to_string())
                     .unwrap_or(HeaderValue::from_static("unknown")),
+                moved: watch::Sender::new(false),
             }),
         };
         mend::start(&upstream);
@@ -161,6 +165,12 @@ impl Upstream {
     /// wait any longer then.
     pub fn recoveries(&self) -> watch::Receiver<u64> {
         self.inner.health.recoveries()
+    }
+
+    /// Becomes true once the configuration names another apiserver that cannot be shown to belong to the same cluster. It
+    /// is not used: whatever was read from the old one says nothing about it.
+    pub fn moved(&self) -> watch::Receiver<bool> {
+        self.inner.moved.subscribe()
     }
 
     /// The early attempts of reflectors that are in backoff.
@@ -395,6 +405,14 @@ impl Upstream {
             Err(error) => Err(error),
         };
         match built {
+            // Before the first answer, there is nothing that another cluster could contradict.
+            Ok(next) if inner.metrics.heard.get().is_some() && !moved::is_same_cluster(self, current, &next).await => {
+                if !inner.moved.send_replace(true) {
+                    let (from, to) = (&*current.authority, &*next.authority);
+                    tracing::error!(from, to, "the configuration names an apiserver that may be of another cluster");
+                }
+                false
+            }
             Ok(next) => {
                 state.failed = None;
                 inner.metrics.credential_reloads.inc();

@@ -42,8 +42,8 @@ pub(super) struct Pool {
 
 struct State {
     http2: Vec<Arc<Http2>>,
-    /// The server has declined HTTP/2, or there is no TLS to negotiate it.
-    http1_only: bool,
+    /// Until then, HTTP/2 is not tried again, because the server has declined it.
+    http1_until: Option<Instant>,
     idle: Vec<Idle>,
 }
 
@@ -91,6 +91,8 @@ const MAX_MOVES: usize = 8;
 
 /// The kube-apiserver closes connections that were idle for 90 s; ours close earlier.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// A server that has declined HTTP/2 may have been one of several behind a load balancer, or an old version of it.
+const DECLINED_FOR: Duration = Duration::from_secs(30);
 const MAX_IDLE: usize = 32;
 
 // === impl Pool ===
@@ -103,11 +105,10 @@ impl Pool {
         keeper: &Arc<Keeper>,
     ) -> Self {
         let places = config.max_connections * config.streams_per_connection;
-        let http1_only = !connector.offers_http2();
         Self {
             connector,
             config: config.clone(),
-            state: Mutex::new(State { http2: Vec::new(), http1_only, idle: Vec::new() }),
+            state: Mutex::new(State { http2: Vec::new(), http1_until: None, idle: Vec::new() }),
             dialing: tokio::sync::Mutex::new(None),
             dial_failures: AtomicU64::new(0),
             forward: Arc::new(Semaphore::new((places - places / 8).max(1))),
@@ -266,7 +267,8 @@ impl Pool {
     }
 
     fn pick(&self, state: &mut State, preferred: Option<ConnectionId>) -> Pick {
-        if state.http1_only {
+        let is_declined = state.http1_until.is_some_and(|until| Instant::now() < until);
+        if is_declined || !self.connector.offers_http2() {
             return Pick::Http1;
         }
         state.http2.retain(|connection| !connection.sender.is_closed());
@@ -297,7 +299,7 @@ impl Pool {
         match self.dial(Wanted::Any).await? {
             Some(Connected::Http1(idle)) => {
                 let mut state = self.state.lock();
-                state.http1_only = true;
+                state.http1_until = Some(Instant::now() + DECLINED_FOR);
                 state.idle.push(idle);
             }
             Some(Connected::Http2(connection)) => self.state.lock().http2.push(Arc::new(connection)),

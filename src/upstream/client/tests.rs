@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http_body_util::BodyExt as _;
 use tokio::sync::Notify;
+use tokio::time::sleep;
 
 use super::*;
 use crate::upstream::testing::{Body, FakeServer, answer, streamed};
@@ -174,6 +175,22 @@ async fn falls_back_to_http1_and_uses_connections_again() {
     let seen = server.requests();
     assert!(seen.iter().all(|seen| seen.headers[HOST] == *server.address.to_string()));
     assert_eq!(seen.last().unwrap().peer.connection, 1);
+}
+
+#[tokio::test]
+async fn http2_that_was_declined_is_tried_again() {
+    let server = FakeServer::tls(&["http/1.1"], 1, |_, _| async { answer(200, "one") }).await;
+    let client = Upstream::from_config(server.config()).await.unwrap();
+    let connection = async || {
+        text(client.send(Identity::Own, get("/x")).await.unwrap()).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        server.requests().last().unwrap().peer.connection
+    };
+    assert_eq!((connection().await, connection().await), (1, 1));
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    assert_eq!((connection().await, connection().await), (2, 2), "once");
 }
 
 #[tokio::test]
@@ -379,6 +396,53 @@ async fn changed_files_are_noticed_when_connecting() {
     assert!(client.send(Identity::Own, get("/")).await.is_err());
     kubeconfig(&file, &server.url(), "t");
     assert_eq!(client.send(Identity::Own, get("/")).await.unwrap().status(), 200);
+}
+
+/// A server whose namespace `kube-system` has this uid.
+async fn cluster(uid: &'static str) -> FakeServer {
+    FakeServer::plain(move |request, _| async move {
+        let is_namespace = request.uri().path() == "/api/v1/namespaces/kube-system";
+        answer(200, if is_namespace { format!(r#"{{"metadata":{{"uid":"{uid}"}}}}"#) } else { "here".to_owned() })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_server_of_another_cluster_is_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kubeconfig");
+    let settings = UpstreamConfig { check_interval: Duration::from_millis(10), ..UpstreamConfig::default() };
+    let first = cluster("a").await;
+    for (uid, is_used) in [("a", true), ("b", false)] {
+        kubeconfig(&file, &first.url(), "t");
+        let client = Upstream::new(ConfigSource::kubeconfig(&file), settings.clone()).await.unwrap();
+        client.send(Identity::Own, get("/")).await.unwrap();
+        let second = cluster(uid).await;
+        kubeconfig(&file, &second.url(), "t");
+        let (mut moved, authority) = (client.moved(), second.url().replace("http://", ""));
+        if is_used {
+            while *client.authority() != *authority {
+                sleep(Duration::from_millis(10)).await;
+            }
+            assert!(!*moved.borrow());
+            client.send(Identity::Own, get("/")).await.unwrap();
+            assert!(second.requests().len() > 1, "{uid}");
+        } else {
+            moved.wait_for(|moved| *moved).await.unwrap();
+            assert_ne!(*client.authority(), *authority);
+            let before = second.requests().len();
+            client.send(Identity::Own, get("/")).await.unwrap();
+            assert_eq!(second.requests().len(), before, "{uid}");
+        }
+    }
+    // Nobody can say whether a server that is gone was of the same cluster.
+    let gone = cluster("c").await;
+    kubeconfig(&file, &gone.url(), "t");
+    let client = Upstream::new(ConfigSource::kubeconfig(&file), settings).await.unwrap();
+    client.send(Identity::Own, get("/")).await.unwrap();
+    drop(gone);
+    kubeconfig(&file, &cluster("c").await.url(), "t");
+    client.moved().wait_for(|moved| *moved).await.unwrap();
 }
 
 #[tokio::test]

@@ -148,6 +148,10 @@ const AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// Minimum time between two reads of discovery that are caused by changes.
 const PACE: Duration = Duration::from_secs(1);
 
+/// Makes the index stale again when it is dropped: the read that was to replace it has failed, or its caller has gone
+/// away.
+struct Unread<'a>(Option<&'a AtomicBool>);
+
 // === impl Discovery ===
 
 impl Discovery {
@@ -380,18 +384,13 @@ impl Discovery {
         }
         // Before the read, so that a change during the read makes the index stale again.
         inner.stale.store(false, Ordering::Release);
-        match self.read().await {
-            Ok(index) => {
-                inner.resolved.lock().retain(|gvr, _| index.resources.contains_key(gvr));
-                inner.index.store(Some(Arc::new(index)));
-                *last = Some(Instant::now());
-                Ok(())
-            }
-            Err(error) => {
-                inner.stale.store(true, Ordering::Release);
-                Err(error)
-            }
-        }
+        let mut unread = Unread(Some(&inner.stale));
+        let index = self.read().await?;
+        unread.0 = None;
+        inner.resolved.lock().retain(|gvr, _| index.resources.contains_key(gvr));
+        inner.index.store(Some(Arc::new(index)));
+        *last = Some(Instant::now());
+        Ok(())
     }
 
     async fn read(&self) -> Result<Index, UpstreamError> {
@@ -440,6 +439,14 @@ impl Discovery {
             Err(error) if error.code() == Some(403) => Ok((Origin::Unknown, retry())),
             Err(error) => Err(error),
         }
+    }
+}
+
+// === impl Unread ===
+
+impl Drop for Unread<'_> {
+    fn drop(&mut self) {
+        self.0.inspect(|stale| stale.store(true, Ordering::Release));
     }
 }
 

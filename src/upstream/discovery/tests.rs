@@ -46,6 +46,26 @@ async fn tells_who_serves_a_resource() {
 }
 
 #[tokio::test]
+async fn a_read_that_its_caller_gives_up_is_made_again() {
+    let server = aggregated((200, CRD)).await;
+    let discovery = discovery(&server, DiscoveryConfig::default()).await;
+    discovery.resolve("example.com", "v1", "widgets").await.unwrap().unwrap();
+    let before = server.requests().len();
+    discovery.mark_stale();
+    let given_up = async {
+        tokio::select! {
+            biased;
+            read = discovery.refresh() => read.unwrap(),
+            () = async { while server.requests().len() == before { tokio::task::yield_now().await } } => {}
+        }
+    };
+    given_up.await;
+    discovery.resolve("example.com", "v1", "widgets").await.unwrap().unwrap();
+    let read = server.requests()[before..].iter().filter(|request| request.uri == "/apis").count();
+    assert_eq!(read, 1, "the one that was given up came as far as /api");
+}
+
+#[tokio::test]
 async fn what_is_known_is_not_waited_for_long_when_the_server_says_nothing() {
     let silent = Arc::new(AtomicBool::new(false));
     let hangs = Arc::clone(&silent);

@@ -113,6 +113,13 @@ async fn round(
     seen: &mut (impl FnMut(Seen<'_>) + Send),
     backoff: &mut Backoff,
 ) -> Result<(), UpstreamError> {
+    if let Some(start) = *from
+        && revision(upstream, collection).await? < start
+    {
+        // A watch from a future revision is silently accepted, and would miss every change up to it.
+        tracing::warn!(collection.resource, "the store of the apiserver went back: changes may have been missed");
+        *from = None;
+    }
     let (start, restarted) = match *from {
         Some(start) => (start, None),
         None => {
@@ -163,17 +170,16 @@ async fn round(
 
 /// Reads the collection's present revision, and its objects if they are wanted.
 async fn list(upstream: &Upstream, collection: &Collection) -> Result<(ResourceVersion, Vec<Metadata>), UpstreamError> {
-    let (verb, limit) = if collection.listed { (RequestVerb::List, PAGE) } else { (RequestVerb::Probe, 1) };
-    let options = CallOptions::new(verb, collection.resource).header_timeout(HEAD_TIMEOUT);
+    if !collection.listed {
+        return Ok((revision(upstream, collection).await?, Vec::new()));
+    }
+    let options = CallOptions::new(RequestVerb::List, collection.resource).header_timeout(HEAD_TIMEOUT);
     let mut objects = Vec::new();
     let mut token = String::new();
     loop {
-        let path = format!("{}?limit={limit}{}{token}", collection.path, selection(collection));
+        let path = format!("{}?limit={PAGE}{}{token}", collection.path, selection(collection));
         let (_, page): (_, MetadataList) = get_json(upstream, &path, ACCEPT_LIST, &options, MAX_PAGE).await?;
         let rv = page.rv()?;
-        if !collection.listed {
-            return Ok((rv, objects));
-        }
         token = format!("&continue={}", page.continue_token());
         let is_last = page.continue_token().is_empty();
         objects.extend(page.into_items());
@@ -181,6 +187,14 @@ async fn list(upstream: &Upstream, collection: &Collection) -> Result<(ResourceV
             return Ok((rv, objects));
         }
     }
+}
+
+/// Reads the store's present revision.
+async fn revision(upstream: &Upstream, collection: &Collection) -> Result<ResourceVersion, UpstreamError> {
+    let options = CallOptions::new(RequestVerb::Probe, collection.resource).header_timeout(HEAD_TIMEOUT);
+    let path = format!("{}?limit=1{}", collection.path, selection(collection));
+    let (_, page): (_, MetadataList) = get_json(upstream, &path, ACCEPT_LIST, &options, MAX_PAGE).await?;
+    page.rv()
 }
 
 fn selection(collection: &Collection) -> String {

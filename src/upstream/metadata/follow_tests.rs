@@ -9,6 +9,9 @@ use crate::upstream::testing::{FakeServer, answer, streamed};
 
 const LIST: &str =
     r#"{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a","uid":"u","resourceVersion":"5"}}]}"#;
+/// Of the store after [`ADDED`], and of one that was restored from a backup.
+const LATER: &str = r#"{"metadata":{"resourceVersion":"9"},"items":[]}"#;
+const RESTORED: &str = r#"{"metadata":{"resourceVersion":"8"},"items":[]}"#;
 const ADDED: &str =
     "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"b\",\"uid\":\"v\",\"resourceVersion\":\"9\"}}}\n";
 
@@ -18,11 +21,14 @@ struct Following {
     more: Arc<Notify>,
 }
 
-/// Follows a collection whose list is answered with `list`. Every watch sends one event and then stays silent.
-async fn following(list: (u16, &'static str)) -> Following {
+/// Follows a collection whose lists are answered with `list`, and questions about the revision with `later`. Every watch
+/// sends one event and then stays silent.
+async fn following(list: (u16, &'static str), later: &'static str) -> Following {
     let server = FakeServer::plain(move |request, _| async move {
-        if !request.uri().query().unwrap_or_default().contains("watch=true") {
-            return answer(list.0, list.1);
+        match request.uri().query().unwrap_or_default() {
+            "limit=1" => return answer(200, later),
+            query if !query.contains("watch=true") => return answer(list.0, list.1),
+            _ => {}
         }
         let (sender, response) = streamed();
         sender.send(ADDED.into()).await.ok();
@@ -65,7 +71,7 @@ impl Following {
 
 #[tokio::test]
 async fn a_dead_connection_is_lost_within_seconds_and_resumed_where_it_stopped() {
-    let following = following((200, LIST)).await;
+    let following = following((200, LIST), LATER).await;
     assert_eq!(following.told(2).await, ["restarted with 1", "b"]);
     tokio::time::pause();
     let silent = Instant::now();
@@ -73,12 +79,22 @@ async fn a_dead_connection_is_lost_within_seconds_and_resumed_where_it_stopped()
     let lasted = silent.elapsed();
     assert!(lasted <= SILENCE_WITHOUT_PING + Duration::from_secs(5), "{lasted:?}");
     let uris = following.server.uris();
-    assert!(uris[1].contains("resourceVersion=7&") && uris[2].contains("resourceVersion=9&"), "{uris:?}");
+    assert!(uris[1].contains("resourceVersion=7&") && uris[3].contains("resourceVersion=9&"), "{uris:?}");
+}
+
+#[tokio::test]
+async fn a_store_that_went_back_is_listed_again() {
+    let following = following((200, LIST), RESTORED).await;
+    assert_eq!(following.told(2).await, ["restarted with 1", "b"]);
+    tokio::time::pause();
+    assert_eq!(following.told(3).await, ["Lost", "restarted with 1", "b"]);
+    let uris = following.server.uris();
+    assert!(uris[4].contains("resourceVersion=7&"), "not from a revision that is yet to come: {uris:?}");
 }
 
 #[tokio::test]
 async fn what_may_not_be_seen_is_told_and_asked_for_again() {
-    let following = following((403, "")).await;
+    let following = following((403, ""), "").await;
     assert_eq!(following.told(2).await, ["Lost", "Refused"]);
     tokio::time::pause();
     assert_eq!(following.told(2).await, ["Lost", "Refused"]);

@@ -3,7 +3,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::cache::{self, CacheConfig, CacheWatcher, Readiness, WatchCache, WatchSpec, WatchStart, WatcherEvent};
+use crate::cache::{
+    self, CacheConfig, CacheWatcher, Order, Readiness, WatchCache, WatchSpec, WatchStart, WatcherEvent,
+};
 use crate::lifecycle::backoff::BackoffConfig;
 use crate::lifecycle::spawn;
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, Scope, Verbs};
@@ -423,7 +425,7 @@ async fn claims_move_the_cache_and_wrong_ones_do_not() {
     let world = start(&server, config()).await;
     world.follows().await;
     let at = world.cache.resource_version().0;
-    let claim = |from, to| Progress { from: ResourceVersion(from), to: ResourceVersion(to) };
+    let claim = |from, to| Progress { from: ResourceVersion(from), to: ResourceVersion(to), asked: Order::now() };
     // A claim from a revision beyond the cache: events may be missing in between.
     world.claims.send(claim(at + 5, at + 50)).await.unwrap();
     world.claims.send(claim(at, at + 10)).await.unwrap();
@@ -431,6 +433,25 @@ async fn claims_move_the_cache_and_wrong_ones_do_not() {
     assert_eq!(reached.rv().0, at + 10);
     sleep(Duration::from_millis(20)).await;
     assert_eq!(world.cache.resource_version().0, at + 10);
+}
+
+#[tokio::test]
+async fn a_claim_from_before_a_restored_backup_is_not_believed() {
+    let server = Server::builder().object(config_map("a", "0")).start().await.unwrap();
+    let before = server.revision();
+    server.create(config_map("b", "0")).unwrap();
+    let world = start(&server, config()).await;
+    world.follows().await;
+    let asked = Order::now();
+    server.faults().rewind(before);
+    world.until(|status| status.rewinds == 1).await;
+    world.converge(&server).await;
+    let at = world.cache.resource_version();
+    let claim = |by, asked| Progress { from: at, to: ResourceVersion(at.0 + by), asked };
+    world.claims.send(claim(50, asked)).await.unwrap();
+    world.claims.send(claim(10, Order::now())).await.unwrap();
+    let reached = world.cache.wait_for(ResourceVersion(at.0 + 10), Instant::now() + SOON).await.unwrap();
+    assert_eq!(reached.rv().0, at.0 + 10);
 }
 
 #[tokio::test]

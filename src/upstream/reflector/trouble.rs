@@ -65,10 +65,11 @@ impl Reflector {
     }
 
     /// Treats a proved claim like a bookmark. A claim is made only after the cache has reached its start. If the cache
-    /// is below that, the claim is from before a reset.
+    /// is below that, or the proof began before a reset, the claim is of a history that was rolled back.
     pub(super) fn consider(&mut self, claim: Progress) {
         let at = self.writer.resource_version();
-        if !at.is_zero() && at >= claim.from && at < claim.to {
+        let is_of_now = self.writer.reset_at().is_none_or(|reset| reset < claim.asked);
+        if is_of_now && !at.is_zero() && at >= claim.from && at < claim.to {
             self.writer.progress(claim.to);
             self.handle.reached(claim.to);
         }

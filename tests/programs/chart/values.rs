@@ -17,7 +17,7 @@ pub(super) const FILES: &[(&str, &str)] = &[
     ("sidecar", "example-sidecar"),
 ];
 /// Maps that are one value.
-const WHOLE: &[&str] = &["config", "labels", "resources", "securityContext"];
+const WHOLE: &[&str] = &["config", "labels", "nodeSelector", "resources", "securityContext"];
 
 pub(super) fn file(name: &str) -> String {
     Path::new(ROOT).join("tests/data/chart").join(name).with_extension("yaml").display().to_string()
