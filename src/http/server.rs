@@ -453,6 +453,15 @@ impl Connection {
         newcomer.map_or(Ok(None), Newcomer::lasting).inspect_err(|_| self.close())
     }
 
+    /// The apiserver has accepted a token of the client that could not be judged here: there were no reviews, or the
+    /// token is for the apiserver alone. The request must be one that is refused to whoever has no valid token. The
+    /// apiserver answers others, such as for its version, to everybody.
+    pub(super) fn confirmed(&self) {
+        if let Some(newcomer) = &self.newcomer {
+            newcomer.authenticated();
+        }
+    }
+
     /// Makes the connection accept no further requests. It ends when the running ones have ended.
     pub(super) fn close(&self) {
         self.closing.notify_one();
