@@ -28,6 +28,7 @@ impl ForwardReason {
                 "the resource is read too seldom in this form (tables, protobuf), or only a small part of it is read, for an informer of its own"
             }
             Self::TableCells => "it is a table with cells that tell times in a way that is not known here",
+            Self::Unversioned => "its API server sends a `resourceVersion` that is no number, or none",
             Self::NotSynced => "the informer of the resource has not got its first list yet",
             Self::NotFresh => "the cache could not be proved to be fresh enough in time",
             Self::Unsupported => {
@@ -59,6 +60,7 @@ impl ForwardReason {
             Self::Memory => "raise the memory limit or `limits.memory`, or cache less of the resource",
             Self::Seldom => "nothing: read again and again, it is served",
             Self::TableCells => "nothing; the log says which column it is",
+            Self::Unversioned => "nothing; it is tried again after ten minutes",
             Self::NotSynced => "pin the resource in `resources`, or raise `notSynced.wait`; the log tells what fails",
             Self::NotFresh => "raise `consistentReads.timeout`; look for an apiserver or a stream that lags",
             Self::Unsupported => "have the client leave it out, where it can",

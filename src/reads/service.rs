@@ -9,7 +9,7 @@ use tracing::Span;
 
 use crate::cache::{Snapshot, SnapshotError};
 use crate::codec::{Form, Format, Shape, table};
-use crate::informer::{Coverage, Factory, Informer, Need, NoCoverage, NotFresh, Use};
+use crate::informer::{Factory, Informer, Need, NotFresh, Use};
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, ResourceVersion, Scope, Verb, errors};
 use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
 
@@ -286,46 +286,6 @@ impl Reads {
         })
     }
 
-    /// Returns the informer that covers the request, once it is synced; an informer of JSON if the apiserver does not
-    /// support the encoding.
-    pub(super) async fn synced(&self, read: &mut Resolved) -> Result<(Arc<Informer>, Arc<Form>, Waited), Unserved> {
-        if read.unconfirmed {
-            return Err(ForwardReason::NotSynced.into());
-        }
-        let deadline = Instant::now() + self.config.not_synced.wait.min(read.patience);
-        let mut waited = Waited::Nothing;
-        loop {
-            let informer = match self.covering(read) {
-                Coverage::By(informer) => informer,
-                Coverage::None(NoCoverage::Encoding) if read.json_fallback.is_some() => {
-                    read.shape = read.json_fallback.take().unwrap_or(read.shape);
-                    read.encoding = Encoding::Json;
-                    continue;
-                }
-                Coverage::None(reason) => return Err(ForwardReason::from(reason).into()),
-            };
-            if waited == Waited::Nothing {
-                spans::informer(&informer);
-            }
-            if let (true, Some(form)) = (informer.cache().is_ready(), informer.cache().form()) {
-                return Ok((informer, read.written(form), waited));
-            }
-            waited = Waited::Sync;
-            if Instant::now() >= deadline {
-                if self.config.not_synced.forward || read.patience < self.config.not_synced.wait {
-                    return Err(ForwardReason::NotSynced.into());
-                }
-                return Err(Unserved::Refuse(Box::new(errors::too_many_requests("storage is (re)initializing", 1))));
-            }
-            // A refusal ends the wait: the loop then tries a narrower informer, or one of another encoding.
-            informer.synced(deadline).await;
-        }
-    }
-
-    fn covering(&self, read: &Resolved) -> Coverage {
-        self.factory.covering(&read.resource, &read.predicate, read.encoding, read.rows)
-    }
-
     /// Waits until the cache is as fresh as the read requires, and not older than what this daemon has shown.
     pub(super) async fn fresh(
         &self,
@@ -396,19 +356,6 @@ impl Reads {
             Err(SnapshotError::TooOld | SnapshotError::TooNew) => {
                 Err(Unserved::Expired(Box::new(errors::expired_snapshot(rv.get()))))
             }
-        }
-    }
-
-    /// Starts the informer that would have served a forwarded list or watch, and gives it a moment to sync. The watch
-    /// that follows the list then finds its revision inside our window.
-    pub(super) async fn demand(&self, read: &Resolved) {
-        // Tables only get an informer for reads that would be served.
-        if read.encoding == Encoding::Table || read.unconfirmed {
-            return;
-        }
-        if let Coverage::By(informer) = self.covering(read) {
-            let moment = Instant::now() + self.config.not_synced.wait.min(Duration::from_secs(1));
-            informer.synced(moment).await;
         }
     }
 
