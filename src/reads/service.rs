@@ -132,6 +132,8 @@ pub(super) struct Resolved {
     pub(super) unconfirmed: bool,
     /// The maximum time that it waits for its informer to sync.
     pub(super) patience: Duration,
+    /// When its client no longer waits. All its waits end by then.
+    pub(super) until: Option<Instant>,
 }
 
 // === impl ConsistentReads ===
@@ -158,6 +160,10 @@ impl Resolved {
         if self.may_choose(verb) && freshness == Freshness::Consistent {
             self.patience = if verb == Verb::Get { Duration::ZERO } else { Duration::from_secs(1) };
         }
+    }
+
+    pub(super) fn bounded(&self, deadline: Instant) -> Instant {
+        self.until.map_or(deadline, |until| until.min(deadline))
     }
 
     /// The form of the answer, from a cache whose objects have this form.
@@ -236,6 +242,7 @@ impl Reads {
     /// that the apiserver refuses it with its own message.
     pub(super) async fn resolve(&self, request: &ReadRequest) -> Result<Resolved, Unserved> {
         let gvr = &request.gvr;
+        let until = request.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         if self.factory.excludes(gvr) {
             return Err(ForwardReason::Excluded.into());
         }
@@ -283,6 +290,7 @@ impl Reads {
             stale: request.stale,
             unconfirmed,
             patience: if request.stale { Duration::ZERO } else { Duration::MAX },
+            until,
         })
     }
 
@@ -330,7 +338,7 @@ impl Reads {
             limit: read.rows.limit,
             may_forward: read.may_choose(verb) && freshness == Freshness::Consistent && verb != Verb::Watch,
             max_age: if mode == ConsistentReads::Bounded { read.modes.max_age } else { Duration::ZERO },
-            deadline: Instant::now() + self.config.freshness_timeout,
+            deadline: read.bounded(Instant::now() + self.config.freshness_timeout),
         }
     }
 

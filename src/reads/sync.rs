@@ -19,7 +19,7 @@ impl Reads {
         if read.unconfirmed {
             return Err(ForwardReason::NotSynced.into());
         }
-        let deadline = Instant::now() + self.config.not_synced.wait.min(read.patience);
+        let deadline = read.bounded(Instant::now() + self.config.not_synced.wait.min(read.patience));
         let mut waited = Waited::Nothing;
         loop {
             let informer = match self.covering(read) {
@@ -73,7 +73,7 @@ impl Reads {
         }
         if let Coverage::By(informer) = self.covering(read) {
             let moment = Instant::now() + self.config.not_synced.wait.min(Duration::from_secs(1));
-            informer.synced(moment, true).await;
+            informer.synced(read.bounded(moment), true).await;
         }
     }
 }

@@ -78,6 +78,7 @@ fn request(verb: Verb) -> ReadRequest {
         own_credentials: false,
         local: false,
         stale: false,
+        timeout: None,
     }
 }
 
@@ -140,6 +141,10 @@ async fn while_the_apiserver_does_not_answer_reads_wait_for_it() {
     let address = world.server.address;
     drop(world.server);
     let request = request(Verb::List);
+    // Unless its client does not wait as long.
+    let short = ReadRequest { timeout: Some(Duration::from_millis(100)), ..request.clone() };
+    let outcome = timeout(SOON, world.reads.list(&short)).await.expect("it ends");
+    assert!(matches!(outcome, Outcome::Forward(ForwardReason::NotSynced)), "{outcome:?}");
     let (reads, list) = (world.reads.clone(), request.clone());
     let waiting = crate::lifecycle::spawn("waiting", async move { reads.list(&list).await });
     let informer = loop {
