@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import subprocess
+import sys
 import threading
 import unittest
 from collections.abc import Iterator
@@ -135,6 +137,20 @@ class Watches(unittest.TestCase):
         gc.disable()
         self.assertEqual(next(watch("v1/pods", server.server)).type, Type.SYNCED)
         self.assertTrue(ended.wait(30))
+
+    def test_a_program_ends_whatever_it_still_refers_to(self) -> None:
+        for program, code in (
+            ("for event in w: break", 0),
+            ("next(w)\nw.close()", 0),
+            ("with w: next(w)", 0),
+            ("def main():\n    for event in w: raise KeyError\nmain()", 1),
+            ("import threading\nthreading.Thread(target=list, args=[w], daemon=True).start()\nthreading.Event().wait(0.5)", 0),
+        ):
+            with self.subTest(program=program):
+                server = Fake(self, script(started(), snapshot_end())).server
+                opened = f"import informerd\nw = informerd.watch('v1/pods', informerd.Server({server.address!r}))\n"
+                ended = subprocess.run([sys.executable, "-c", opened + program], capture_output=True, timeout=60)
+                self.assertEqual(ended.returncode, code, ended.stderr.decode())
 
     def test_asyncio(self) -> None:
         quiet(self)
