@@ -141,6 +141,19 @@ impl Intake {
         self.change(|held| held.decoded = decoded)
     }
 
+    /// Gives the message that was decoded last an account of its own, because it stays while the call goes on.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED: the message must not stay.
+    pub(super) fn of_message(&self, ledger: &Ledger) -> Result<Self, Error> {
+        let mut decoded = 0;
+        // This releases memory, so it cannot fail.
+        self.change(|held| decoded = std::mem::take(&mut held.decoded)).ok();
+        let reservation = ledger.lasting(decoded).map_err(|_| no_memory())?;
+        let held = Held { reservation, place: 0, received: 0, unpacked: 0, decoded };
+        Ok(Self { method: Arc::clone(&self.method), held: Arc::new(Mutex::new(held)) })
+    }
+
     fn receive(&self, received: usize, unpacked: usize) -> Result<(), Error> {
         self.change(|held| {
             (held.received, held.unpacked) = (held.received.max(received), held.unpacked.max(unpacked));

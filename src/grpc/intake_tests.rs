@@ -102,6 +102,26 @@ async fn what_a_message_becomes_is_counted_before_it_is_made() {
 }
 
 #[tokio::test]
+async fn a_message_that_stays_is_counted_besides_the_next_one() {
+    let ledger = Ledger::new(8 * MIB, Pressure::default());
+    let intake = Intake::new(&ledger, SYNC, false).unwrap();
+    let known = (0..10_000).map(|n| (format!("{n:036}"), format!("{n:07}"))).collect();
+    let watch = Some(v1::WatchRequest { known, ..Default::default() });
+    let add = v1::sync_request::Action::Add(v1::AddWatch { watch, credit: None });
+    let add = v1::SyncRequest { watch_id: 1, action: Some(add) }.encode_to_vec();
+    let stay = || intake.decode(&add).and_then(|()| intake.of_message(&ledger));
+    let mut staying: Vec<_> = std::iter::from_fn(|| stay().ok()).collect();
+    let each = ledger.used() / staying.len();
+    assert!((2..=4).contains(&staying.len()) && each > 1_500_000, "{} of {each}", staying.len());
+    intake.hand_over();
+    assert!(ledger.used() <= 6 * MIB, "what does not fit is not counted");
+    staying[0].clone().during(async { Intake::current().unwrap().hand_over() }).await;
+    assert!(stay().is_ok(), "there is room for another one");
+    staying.clear();
+    assert_eq!(ledger.used(), PLACE);
+}
+
+#[tokio::test]
 async fn a_stream_goes_on_while_memory_is_short() {
     let ledger = Ledger::new(16 * MIB, Pressure::default());
     let intake = Intake::new(&ledger, SYNC, false).unwrap();
