@@ -290,16 +290,17 @@ impl SyncStream {
         None
     }
 
-    /// Queues a watch that may have a frame, if it has credit.
+    /// Queues a watch that may have a frame, if it has credit. Removes a watch that has ended.
     fn offer(&mut self, id: u64) {
         let Some(entry) = self.watches.get_mut(&id) else { return };
+        if matches!(&entry.state, State::Open(watch) if watch.is_over()) {
+            // The client has its goodbye, and may use the number again.
+            self.watches.remove(&id);
+            return;
+        }
         entry.starved = !entry.has_credit();
         if !entry.starved {
             self.ready.insert((entry.sent, id));
-        } else if let State::Open(watch) = &entry.state
-            && watch.is_over()
-        {
-            self.watches.remove(&id);
         }
     }
 

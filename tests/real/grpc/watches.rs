@@ -313,6 +313,7 @@ async fn a_watch_that_opens_in_an_outage_is_told_of_the_silence() {
     let mut bookmarks = 0;
     while bookmarks < 2 {
         let response = tokio::time::timeout(Duration::from_secs(10), sync.message()).await.expect("no bookmark");
-        bookmarks += usize::from(matches!(response.unwrap().unwrap().response.unwrap().frame, Some(Frame::Bookmark(_))));
+        bookmarks +=
+            usize::from(matches!(response.unwrap().unwrap().response.unwrap().frame, Some(Frame::Bookmark(_))));
     }
 }
