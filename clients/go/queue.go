@@ -54,6 +54,8 @@ func RequeueAfter(after time.Duration) error { return requeue{after} }
 
 // Run works until the context ends, whose error it returns, or until asking again cannot help. It returns when all handlers
 // have.
+const longestRequeue = 365 * 24 * time.Hour
+
 func (q *Queue[T]) Run(ctx context.Context) error {
 	what := fmt.Sprintf("queue %s of %s", q.Group, nameOf(selectionOf(q.Resource, nil).Resource))
 	synced := sync.OnceFunc(func() {
@@ -116,7 +118,7 @@ func (q *Queue[T]) handle(ctx context.Context, item *api.Item) *api.WorkRequest 
 	case err == nil:
 		return &api.WorkRequest{Action: &api.WorkRequest_Done{Done: item.Ref}}
 	case errors.As(err, &again):
-		after := &api.AddAfter{Item: item.Ref, Delay: durationpb.New(again.after)}
+		after := &api.AddAfter{Item: item.Ref, Delay: durationpb.New(min(max(again.after, 0), longestRequeue))}
 		return &api.WorkRequest{Action: &api.WorkRequest_AddAfter{AddAfter: after}}
 	}
 	if ctx.Err() == nil {

@@ -3,6 +3,7 @@ package informerd
 import (
 	"context"
 	"errors"
+	"math"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -45,7 +46,7 @@ func TestEachKeyIsAnsweredAsItsHandlerSays(t *testing.T) {
 	server := &fake{works: []func(workStream) error{
 		func(stream workStream) error {
 			joined(t, stream)
-			for _, name := range []string{"good", "bad", "later"} {
+			for _, name := range []string{"good", "bad", "later", "never", "before"} {
 				stream.Send(items(name))
 				request, err := stream.Recv()
 				if err != nil {
@@ -85,13 +86,17 @@ func TestEachKeyIsAnsweredAsItsHandlerSays(t *testing.T) {
 			return errors.New("it failed")
 		case "later":
 			return RequeueAfter(time.Hour)
+		case "never":
+			return RequeueAfter(math.MaxInt64)
+		case "before":
+			return RequeueAfter(-time.Second)
 		}
 		return nil
 	}
 	if err := queue.Run(bounded(t)); status.Code(err) != codes.NotFound {
 		t.Error(err)
 	}
-	next(t, answers, "done good", "retry bad", "after later 1h0m0s")
+	next(t, answers, "done good", "retry bad", "after later 1h0m0s", "after never 8760h0m0s", "after before 0s")
 	if synced != 1 || log.count("it failed") != 1 {
 		t.Error(synced, log.buffer.String())
 	}

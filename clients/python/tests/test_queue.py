@@ -36,7 +36,7 @@ class Answered:
     def first(self, requests: Iterator[Any], _: grpc.ServicerContext) -> Iterator[api.WorkResponse]:
         joined(self.test, requests)
         yield api.WorkResponse(joined=api.Joined())
-        for name in ("good", "bad", "later"):
+        for name in ("good", "bad", "later", "never", "before", "nan", "wrong"):
             yield items(name)
             self.answers.append(next(requests))
         yield api.WorkResponse(goodbye=objects.Goodbye())
@@ -52,11 +52,16 @@ class Answered:
         assert item.key == f"n/{item.name}" and item.deleted is None and not item.lost
         if item.name == "bad":
             raise ValueError("it failed")
-        return RequeueAfter(3600) if item.name == "later" else None
+        if item.name == "wrong":
+            return True  # type: ignore[return-value]
+        delays = {"later": 3600, "never": 1e300, "before": -1, "nan": float("nan")}
+        return RequeueAfter(delays[item.name]) if item.name in delays else None
 
     def check(self, logged: list[str]) -> None:
-        self.test.assertEqual([answer.WhichOneof("action") for answer in self.answers], ["done", "retry", "add_after"])
-        self.test.assertEqual(self.answers[2].add_after.delay.seconds, 3600)
+        actions = ["done", "retry", "add_after", "add_after", "add_after", "retry", "retry"]
+        self.test.assertEqual([answer.WhichOneof("action") for answer in self.answers], actions)
+        delays = [answer.add_after.delay.seconds for answer in self.answers[2:5]]
+        self.test.assertEqual(delays, [3600, 365 * 24 * 3600, 0])
         self.test.assertEqual(len(self.synced), 1)
         self.test.assertEqual(sum("it failed" in line for line in logged), 1)
 

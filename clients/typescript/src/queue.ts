@@ -46,6 +46,8 @@ export interface QueueOptions extends WatchOptions {
   synced?: () => void;
 }
 
+const YEAR = 365 * 24 * 3_600_000;
+
 const WORK = methodOf(Service.method.work);
 
 /**
@@ -143,11 +145,18 @@ export class Queue<T = KubernetesObject> {
     const ref = item.ref as ItemRef; // Every item has it.
     const { namespace, name } = ref;
     const key = new Key(namespace, name, '', '').toString();
-    let again: RequeueAfter | void;
     try {
       const object = item.object && parse<T>(item.object.object);
       const deleted = item.deleted && parse<T>(item.deleted.object);
-      again = await this.#handle({ namespace, name, key, object, deleted, attempt: item.attempt, signal });
+      const again = await this.#handle({ namespace, name, key, object, deleted, attempt: item.attempt, signal });
+      if (!again) {
+        return create(WorkRequestSchema, { action: { case: 'done', value: ref } });
+      }
+      if (!Number.isFinite(again.requeueAfterMs)) {
+        throw new TypeError(`requeueAfterMs is ${again.requeueAfterMs}`);
+      }
+      const delay = durationFromMs(Math.round(Math.min(Math.max(again.requeueAfterMs, 0), YEAR)));
+      return create(WorkRequestSchema, { action: { case: 'addAfter', value: { item: ref, delay } } });
     } catch (error) {
       if (!signal.aborted) {
         const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
@@ -155,10 +164,5 @@ export class Queue<T = KubernetesObject> {
       }
       return create(WorkRequestSchema, { action: { case: 'retry', value: ref } });
     }
-    if (again) {
-      const value = { item: ref, delay: durationFromMs(again.requeueAfterMs) };
-      return create(WorkRequestSchema, { action: { case: 'addAfter', value } });
-    }
-    return create(WorkRequestSchema, { action: { case: 'done', value: ref } });
   }
 }
