@@ -17,6 +17,7 @@ from typing_extensions import Self, Unpack
 from ._retry import Retry, explain
 from ._selection import Selected, selection
 from ._server import Server, find
+from ._silence import frames, heard
 from .v1 import objects_pb2 as api
 from .v1.objects_pb2_grpc import ObjectsStub
 
@@ -129,7 +130,7 @@ class _Streams:
                     try:
                         if self._closed.is_set():
                             return
-                        for response in self._call:
+                        for response in frames(self._call):
                             self._retry.alive()
                             yield from self._follower.frame(response)
                     finally:
@@ -154,7 +155,8 @@ async def awatch(resource: str, server: Server | None = None, **selected: Unpack
                 stub = ObjectsStub(channel)  # type: ignore[no-untyped-call]
                 call = stub.Watch(follower.request(), metadata=at.metadata())
                 try:
-                    async for response in call:
+                    messages = aiter(call)
+                    while (response := await heard(call, messages)) is not None:
                         retry.alive()
                         for event in follower.frame(response):
                             yield event

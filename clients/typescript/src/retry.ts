@@ -41,6 +41,9 @@ export class InformerdError extends Error {
   }
 }
 
+/** A stream said nothing for too long. */
+export class Silence extends Error {}
+
 interface Explained {
   code: status;
   message: string;
@@ -50,12 +53,12 @@ interface Explained {
   askedMs: number;
 }
 
-/** `undefined` for an error that is neither of a call nor of a file: a mistake in a program, not to be tried again. */
+/** `undefined` for an error that is neither of a call, nor of its silence, nor of a file: a mistake in a program, not to be tried again. */
 export function explain(error: unknown): Explained | undefined {
   if (!(error instanceof Error)) {
     return undefined;
   }
-  if ('syscall' in error) {
+  if ('syscall' in error || error instanceof Silence) {
     return { code: status.UNKNOWN, message: error.message, reason: undefined, askedMs: 0 };
   }
   if (!('metadata' in error && 'details' in error)) {
