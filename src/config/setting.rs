@@ -286,7 +286,7 @@ pub const SETTINGS: &[Setting] = &[
         "limits.maxQueues",
         "count",
         "100",
-        "groups of workers with a work queue at once; the worker of one more is refused",
+        "groups of workers with a work queue at once, a quarter of them for one user; one more replaces one without workers, or is refused",
     ),
     one(
         "limits.maxQueueDeletions",
