@@ -130,3 +130,29 @@ func TestHandlersAreBoundedAndEndWithTheirStream(t *testing.T) {
 		t.Error(err, running.Load())
 	}
 }
+
+func TestAWorkerTellsForWhichHandlersItWaits(t *testing.T) {
+	t.Parallel()
+	busy := make(chan struct{})
+	server := &fake{works: []func(workStream) error{
+		func(stream workStream) error {
+			joined(t, stream)
+			stream.Send(items("stuck"))
+			<-busy
+			return status.Error(codes.Unavailable, "cut")
+		},
+		func(workStream) error { return refusal(codes.PermissionDenied, "FORBIDDEN") },
+	}}
+	client, log := server.start(t)
+	queue := Queue[corev1.Pod]{Client: client, Group: "g", Resource: pods, Workers: 2, remind: 50 * time.Millisecond}
+	queue.Handle = func(ctx context.Context, _ Item[corev1.Pod]) error {
+		close(busy)
+		for log.count("n/stuck") < 2 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		return nil
+	}
+	if err := queue.Run(bounded(t)); status.Code(err) != codes.PermissionDenied {
+		t.Error(err)
+	}
+}

@@ -5,10 +5,11 @@ import threading
 import unittest
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import grpc
 
-from informerd import AsyncQueue, InformerdError, Item, Queue, RequeueAfter
+from informerd import AsyncQueue, InformerdError, Item, Queue, RequeueAfter, _queue
 from informerd.v1 import objects_pb2 as objects
 from informerd.v1 import queue_pb2 as api
 
@@ -104,6 +105,28 @@ class Queues(unittest.TestCase):
         with self.assertRaises(InformerdError):
             Queue("g", "v1/pods", handle, workers=2, server=server.server).run()
         self.assertEqual(running, [])
+
+    def test_a_worker_tells_for_which_handlers_it_waits(self) -> None:
+        told = threading.Event()
+        busy = threading.Event()
+
+        def first(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[api.WorkResponse]:
+            joined(self, requests)
+            yield items("stuck")
+            busy.wait()
+            context.abort(grpc.StatusCode.UNAVAILABLE, "cut")
+
+        def handle(_: Item) -> None:
+            busy.set()
+            told.wait(30)
+
+        server = Fake(self, first, refused(grpc.StatusCode.PERMISSION_DENIED, "FORBIDDEN"))
+        queue = Queue("g", "v1/pods", handle, workers=2, server=server.server)
+        with mock.patch.object(_queue, "_REMINDER", 0.1), self.assertLogs("informerd") as logged:
+            threading.Timer(0.5, told.set).start()
+            with self.assertRaises(InformerdError):
+                queue.run()
+        self.assertGreater(sum("waits for 1 handlers: n/stuck" in line for line in logged.output), 1)
 
     def test_any_thread_may_close_it(self) -> None:
         def held(requests: Iterator[Any], _: grpc.ServicerContext) -> Iterator[api.WorkResponse]:

@@ -3,7 +3,7 @@ import { durationFromMs, durationMs } from '@bufbuild/protobuf/wkt';
 import type { ClientDuplexStream } from '@grpc/grpc-js';
 
 import { Key, parse, type KubernetesObject } from './follower.js';
-import { Retry, type Logger } from './retry.js';
+import { REMINDER, Retry, type Logger } from './retry.js';
 import { selectionOf } from './selection.js';
 import { find } from './server.js';
 import { methodOf, Queue as Service, WorkRequestSchema, type Item as WireItem, type ItemRef, type WorkRequest, type WorkResponse } from './v1.js';
@@ -106,7 +106,7 @@ export class Queue<T = KubernetesObject> {
   /** One stream: while it lives, this is a worker of its group. When it ends, what was in hand goes to the others. */
   async #work(call: ClientDuplexStream<WorkRequest, WorkResponse>, retry: Retry, signal: AbortSignal | undefined, logger: Logger): Promise<number> {
     const ended = new AbortController();
-    const handlers = new Set<Promise<void>>();
+    const handlers = new Map<Promise<void>, string>();
     const work = async (item: WireItem): Promise<void> => {
       const answer = await this.#answer(item, ended.signal, logger);
       if (!ended.signal.aborted) {
@@ -127,7 +127,7 @@ export class Queue<T = KubernetesObject> {
           case 'items':
             for (const item of frame.value.items) {
               const handler = work(item).finally(() => handlers.delete(handler));
-              handlers.add(handler); // Never more than the capacity.
+              handlers.set(handler, `${item.ref?.namespace}/${item.ref?.name}`); // Never more than the capacity.
             }
             break;
           case 'goodbye':
@@ -137,7 +137,13 @@ export class Queue<T = KubernetesObject> {
       return 0;
     } finally {
       ended.abort();
-      await Promise.all(handlers);
+      // One that does not heed its signal holds up the worker.
+      const told = setInterval(() => {
+        const keys = [...handlers.values()].slice(0, 10).join(', ');
+        logger.warn(`${this.#what}: the stream is over, and waits for ${handlers.size} handlers: ${keys}`);
+      }, REMINDER);
+      await Promise.all(handlers.keys());
+      clearInterval(told);
     }
   }
 

@@ -9,7 +9,7 @@ const FIRST_DELAY = 200;
 /** Also of what an error asks for: a client that is told to wait for longer would seem to hang. */
 const LONGEST_DELAY = 10_000;
 /** An outage is told of when it begins, this often while it lasts, and when it is over. */
-const REMINDER = 30_000;
+export const REMINDER = 30_000;
 
 const PERMANENT: readonly status[] = [
   status.INVALID_ARGUMENT,

@@ -89,6 +89,24 @@ test('handlers are bounded and learn that their stream has ended', async (t) => 
   assert.equal(running, 0);
 });
 
+test('a worker tells for which handlers it waits', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const first: WorkScript = async (call) => {
+    await joined(call);
+    call.send(items('stuck'));
+  };
+  const over = new AbortController();
+  const logger = kept();
+  let release = (): void => {};
+  const handle = async ({ signal }: Item<KubernetesObject>) => {
+    signal.addEventListener('abort', () => setTimeout(() => (t.mock.timers.tick(60_000), release()), 20));
+    setTimeout(() => over.abort(), 20);
+    await new Promise<void>((resolve) => (release = resolve));
+  };
+  await new Queue('g', 'v1/pods', handle, { workers: 2, server: await fake(t, first), signal: over.signal, logger }).run();
+  assert.deepEqual(logger.lines.map((line) => /waits for 1 handlers: n\/stuck/.test(line)), [true, true]);
+});
+
 test('a signal ends it when its handlers have returned', async (t) => {
   const held: WorkScript = async (call) => {
     await joined(call);
