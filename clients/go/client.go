@@ -78,6 +78,9 @@ func (s *settings) client(at target) (*Client, error) {
 		}
 		options = append(options, grpc.WithTransportCredentials(transport))
 	}
+	if at.found {
+		options = append(options, grpc.WithNoProxy()) // informerd is near, and a proxy must not see the token.
+	}
 	if config.Dial != nil {
 		options = append(options, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			return config.Dial(ctx, "tcp", address)

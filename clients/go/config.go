@@ -131,7 +131,7 @@ func Dial(options ...Option) (*Client, error) {
 		return nil, err
 	}
 	if !found.named && clusterErr == nil && s.answers(found) != nil {
-		if led := (target{config: cluster, address: cluster.Host}); s.answers(led) == nil {
+		if led := (target{config: cluster, address: cluster.Host, found: true}); s.answers(led) == nil {
 			found = led
 		}
 	}
@@ -144,10 +144,12 @@ type target struct {
 	address string
 	// Somebody has said so, and it is not a guess.
 	named bool
+	// It is no configuration of the caller's, who may want a proxy.
+	found bool
 }
 
 func (s *settings) find(cluster *rest.Config) (target, error) {
-	found := target{address: s.address, named: s.address != ""}
+	found := target{address: s.address, named: s.address != "", found: true}
 	if !found.named {
 		found.address = sidecar
 	}

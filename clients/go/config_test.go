@@ -15,6 +15,7 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -136,6 +137,34 @@ func TestASocketIsLocal(t *testing.T) {
 		t.Fatal(err)
 	}
 	callOnce(t, client, called, "Bearer secret")
+}
+
+// In a process of its own: the proxies of the environment are read once.
+func TestNoProxyStandsBetween(t *testing.T) {
+	const proxied = "INFORMERD_TEST_PROXIED"
+	if os.Getenv(proxied) != "" {
+		client, err := Dial(quiet, WithAddress("http://192.0.2.1:8001"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		client.connection.Connect()
+		time.Sleep(time.Second)
+		return
+	}
+	proxy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := exec.Command(os.Args[0], "-test.run=^TestNoProxyStandsBetween$")
+	to := "http://" + proxy.Addr().String()
+	program.Env = append(os.Environ(), proxied+"=1", "HTTPS_PROXY="+to, "https_proxy="+to, "NO_PROXY=", "no_proxy=")
+	if output, err := program.CombinedOutput(); err != nil {
+		t.Fatal(err, string(output))
+	}
+	proxy.(*net.TCPListener).SetDeadline(time.Now().Add(100 * time.Millisecond))
+	if _, err := proxy.Accept(); err == nil {
+		t.Error("the proxy was asked")
+	}
 }
 
 func TestASidecarThatIsGuessedGetsNoCredentials(t *testing.T) {

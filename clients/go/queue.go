@@ -1,9 +1,11 @@
 package informerd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +30,9 @@ type Queue[T any] struct {
 	Handle func(ctx context.Context, item Item[T]) error
 	// Called once, when every object that was there has been put into the queue, though perhaps not been handled; optional.
 	Synced func()
+
+	// Zero in programs; a test is reminded earlier.
+	remind time.Duration
 }
 
 // Item is a key with what is known of it.
@@ -49,6 +54,8 @@ type requeue struct{ after time.Duration }
 
 func (r requeue) Error() string { return fmt.Sprintf("comes again after %s", r.after) }
 
+const longestRequeue = 365 * 24 * time.Hour
+
 // RequeueAfter is returned by a handler that succeeded and wants the key again after some time, at most a year.
 func RequeueAfter(after time.Duration) error { return requeue{after} }
 
@@ -68,8 +75,8 @@ func (q *Queue[T]) Run(ctx context.Context) error {
 
 // One stream: while it lives, this is a worker of its group. When it ends, what was in hand goes to the others.
 func (q *Queue[T]) work(ctx context.Context, alive, synced func()) (time.Duration, error) {
-	var handlers sync.WaitGroup
-	defer handlers.Wait() // After the cancellation.
+	var hands hands
+	defer q.settle(&hands) // After the cancellation.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := api.NewQueueClient(q.Client.connection).Work(ctx)
@@ -97,10 +104,48 @@ func (q *Queue[T]) work(ctx context.Context, alive, synced func()) (time.Duratio
 			synced()
 		case *api.WorkResponse_Items:
 			for _, item := range frame.Items.Items {
-				handlers.Go(func() { send(q.handle(ctx, item)) }) // Never more than the capacity.
+				key := Key{Namespace: item.Ref.Namespace, Name: item.Ref.Name}.String()
+				hands.work(key, func() { send(q.handle(ctx, item)) }) // Never more than the capacity.
 			}
 		case *api.WorkResponse_Goodbye:
 			return frame.Goodbye.RetryAfter.AsDuration(), nil
+		}
+	}
+}
+
+// The handlers that run, and their keys.
+type hands struct {
+	running sync.WaitGroup
+	keys    sync.Map
+}
+
+func (h *hands) work(key string, handle func()) {
+	h.keys.Store(key, nil)
+	h.running.Go(func() {
+		defer h.keys.Delete(key)
+		handle()
+	})
+}
+
+// Waits until all handlers of a stream that is over have returned. One that does not heed its context holds up the worker.
+func (q *Queue[T]) settle(hands *hands) {
+	returned := make(chan struct{})
+	go func() {
+		hands.running.Wait()
+		close(returned)
+	}()
+	every := time.NewTicker(cmp.Or(q.remind, reminder))
+	defer every.Stop()
+	for {
+		select {
+		case <-returned:
+			return
+		case <-every.C:
+			keys := slices.Collect(func(yield func(string) bool) {
+				hands.keys.Range(func(key, _ any) bool { return yield(key.(string)) })
+			})
+			q.Client.logger.Warn("the stream of a queue is over, and its worker waits for handlers that have not returned",
+				"group", q.Group, "handlers", len(keys), "keys", keys[:min(len(keys), 10)])
 		}
 	}
 }
@@ -116,7 +161,7 @@ func (q *Queue[T]) handle(ctx context.Context, item *api.Item) *api.WorkRequest 
 	case err == nil:
 		return &api.WorkRequest{Action: &api.WorkRequest_Done{Done: item.Ref}}
 	case errors.As(err, &again):
-		after := &api.AddAfter{Item: item.Ref, Delay: durationpb.New(again.after)}
+		after := &api.AddAfter{Item: item.Ref, Delay: durationpb.New(min(max(again.after, 0), longestRequeue))}
 		return &api.WorkRequest{Action: &api.WorkRequest_AddAfter{AddAfter: after}}
 	}
 	if ctx.Err() == nil {

@@ -3,6 +3,7 @@ package informerd
 import (
 	"context"
 	"errors"
+	"math"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -45,7 +46,7 @@ func TestEachKeyIsAnsweredAsItsHandlerSays(t *testing.T) {
 	server := &fake{works: []func(workStream) error{
 		func(stream workStream) error {
 			joined(t, stream)
-			for _, name := range []string{"good", "bad", "later"} {
+			for _, name := range []string{"good", "bad", "later", "never", "before"} {
 				stream.Send(items(name))
 				request, err := stream.Recv()
 				if err != nil {
@@ -85,13 +86,17 @@ func TestEachKeyIsAnsweredAsItsHandlerSays(t *testing.T) {
 			return errors.New("it failed")
 		case "later":
 			return RequeueAfter(time.Hour)
+		case "never":
+			return RequeueAfter(math.MaxInt64)
+		case "before":
+			return RequeueAfter(-time.Second)
 		}
 		return nil
 	}
 	if err := queue.Run(bounded(t)); status.Code(err) != codes.NotFound {
 		t.Error(err)
 	}
-	next(t, answers, "done good", "retry bad", "after later 1h0m0s")
+	next(t, answers, "done good", "retry bad", "after later 1h0m0s", "after never 8760h0m0s", "after before 0s")
 	if synced != 1 || log.count("it failed") != 1 {
 		t.Error(synced, log.buffer.String())
 	}
@@ -123,5 +128,31 @@ func TestHandlersAreBoundedAndEndWithTheirStream(t *testing.T) {
 	}
 	if err := queue.Run(bounded(t)); status.Code(err) != codes.PermissionDenied || running.Load() != 0 {
 		t.Error(err, running.Load())
+	}
+}
+
+func TestAWorkerTellsForWhichHandlersItWaits(t *testing.T) {
+	t.Parallel()
+	busy := make(chan struct{})
+	server := &fake{works: []func(workStream) error{
+		func(stream workStream) error {
+			joined(t, stream)
+			stream.Send(items("stuck"))
+			<-busy
+			return status.Error(codes.Unavailable, "cut")
+		},
+		func(workStream) error { return refusal(codes.PermissionDenied, "FORBIDDEN") },
+	}}
+	client, log := server.start(t)
+	queue := Queue[corev1.Pod]{Client: client, Group: "g", Resource: pods, Workers: 2, remind: 50 * time.Millisecond}
+	queue.Handle = func(ctx context.Context, _ Item[corev1.Pod]) error {
+		close(busy)
+		for log.count("n/stuck") < 2 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		return nil
+	}
+	if err := queue.Run(bounded(t)); status.Code(err) != codes.PermissionDenied {
+		t.Error(err)
 	}
 }

@@ -326,7 +326,11 @@ async fn no_bookmark_without_progress_or_without_asking() {
     let deadline = Instant::now() + Duration::from_secs(100);
     let mut idle = cache.watch(WatchSpec { deadline, ..spec(after(100)) }).unwrap();
     assert!(idle.next().await.is_none(), "the revision has not moved");
-
+    let (start, deadline) = (Instant::now(), Instant::now() + Duration::from_secs(100));
+    let mut steady = cache.watch(WatchSpec { deadline, ..spec(after(100)) }).unwrap();
+    steady.set_steady_bookmarks(Duration::from_secs(20));
+    assert_eq!(short(&steady.next().await.unwrap()), "BOOKMARK 100");
+    assert!((19..=20).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
     let deadline = Instant::now() + Duration::from_secs(100);
     let mut plain = cache.watch(WatchSpec { deadline, bookmarks: false, ..spec(WatchStart::State) }).unwrap();
     writer.progress(ResourceVersion(120));

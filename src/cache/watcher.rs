@@ -85,6 +85,8 @@ pub struct CacheWatcher {
     membership: Membership,
     phase: Phase,
     initial_end: bool,
+    /// Whether a bookmark that is due comes even if the revision did not move.
+    is_steady: bool,
     /// The revision that the initial part covers: no live event or bookmark up to it is delivered.
     live_after: ResourceVersion,
     /// The revision of the last event or bookmark, once the initial list is complete.
@@ -181,6 +183,7 @@ impl CacheWatcher {
             membership,
             phase: Phase::Live,
             initial_end: spec.initial_end,
+            is_steady: false,
             live_after: ResourceVersion::ZERO,
             last: ResourceVersion::ZERO,
             schedule: Schedule::new(spec, period),
@@ -247,8 +250,10 @@ impl CacheWatcher {
         self.live_after
     }
 
-    /// Sets the time between bookmarks for this watcher only.
-    pub fn set_bookmark_period(&mut self, period: Duration) {
+    /// Sets the time between bookmarks for this watcher only. From now on they come even if the revision did not move:
+    /// they tell the client that the watch lives. The apiserver, and so REST, leaves such bookmarks out.
+    pub fn set_steady_bookmarks(&mut self, period: Duration) {
+        self.is_steady = true;
         self.schedule.set_period(Instant::now(), period);
     }
 
@@ -355,7 +360,7 @@ impl CacheWatcher {
                     self.schedule.postpone(now);
                 } else {
                     self.schedule.advance(now);
-                    if let Some(bookmark) = self.bookmark(dispatched) {
+                    if let Some(bookmark) = self.bookmark(dispatched).or_else(|| self.repeated()) {
                         return Poll::Ready(Some(bookmark));
                     }
                 }
@@ -414,6 +419,14 @@ impl CacheWatcher {
         self.last = dispatched;
         self.membership.shared.counters.bookmarks.add(1);
         Some(WatcherEvent::Bookmark { rv: dispatched, initial_end: false })
+    }
+
+    /// A bookmark of the revision that the client already has.
+    fn repeated(&self) -> Option<WatcherEvent> {
+        self.is_steady.then(|| {
+            self.membership.shared.counters.bookmarks.add(1);
+            WatcherEvent::Bookmark { rv: self.last, initial_end: false }
+        })
     }
 
     fn delivering(&mut self, kind: EventType, rv: ResourceVersion) {

@@ -93,7 +93,7 @@ impl CacheService for Cache {
         request: Request<v1::WatchInformersRequest>,
     ) -> Result<Response<Self::WatchInformersStream>, Status> {
         let caller = access::authenticate(&request)?;
-        let retiring = Retiring::of(&request);
+        let retiring = Retiring::of(request.extensions());
         let wanted = convert::span(request.get_ref().interval.as_ref(), "interval")?;
         let right = access::authorize_call(&caller).await?.open();
         let every = wanted.unwrap_or(Duration::from_secs(1)).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);

@@ -61,7 +61,7 @@ impl HealthService for Health {
     /// Reports SERVICE_UNKNOWN for a service until it is known. The stream ends when the daemon drains or when its
     /// connection must end.
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let retiring = Retiring::of(&request);
+        let retiring = Retiring::of(request.extensions());
         let service = request.into_inner().service;
         let health = self.clone();
         let changes = futures_util::stream::unfold((health, None), move |(health, mut last)| {

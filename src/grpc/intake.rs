@@ -15,6 +15,7 @@ use tonic::body::Body;
 
 use super::cost;
 use super::status::Error;
+use crate::lifecycle::drain::DrainSignal;
 use crate::memory::{Ledger, Reservation, Short};
 
 tokio::task_local! {
@@ -56,8 +57,18 @@ struct Counted {
     had: usize,
     left: usize,
     is_packed: bool,
-    /// The timer that runs while the rest of a message is missing.
+    /// The timer that runs while a message, or the rest of one, must come.
     late: Option<Pin<Box<Sleep>>>,
+    /// Set while the call waits for the request that it begins with, or for the end of its only request.
+    opening: Option<Opening>,
+}
+
+/// What ends the wait for the first request of a call: a drain, or the age of the connection. Later the call itself
+/// handles both.
+#[derive(Debug)]
+pub(super) struct Opening {
+    pub(super) drain: DrainSignal,
+    pub(super) retired: DrainSignal,
 }
 
 type Next = Poll<Option<Result<Frame<Bytes>, Status>>>;
@@ -67,19 +78,24 @@ const PLACE: usize = 4 << 10;
 /// The same for streams of compressed messages, which may decompress to this size.
 const PACKED_PLACE: usize = 16 << 10;
 const HEAD: usize = 5;
-/// The timeout for the next part of a message. A stream may be idle between two messages for any time.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The timeout for the first message of a call, and for the next part of any message. A stream may be idle between two
+/// messages for any time.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// The bytes that gzip adds to a message, and its maximum compression ratio.
 const GZIP: usize = 18;
 const GZIP_MOST: usize = 1032;
+
+/// The methods whose calls go on after their first request.
+const SYNC: &str = "/informerd.v1.Objects/Sync";
+const WORK: &str = "/informerd.v1.Queue/Work";
 
 /// The maximum size in bytes of a request of this method.
 pub(super) fn most(method: &str) -> usize {
     match method {
         // The request may contain the revisions that the client already has. `Sync` adds such watches.
-        "/informerd.v1.Objects/Watch" | "/informerd.v1.Objects/Sync" => 4 << 20,
+        "/informerd.v1.Objects/Watch" | SYNC => 4 << 20,
         // Selections of 4096 names of 253 bytes, and the same amount again.
-        "/informerd.v1.Objects/List" | "/informerd.v1.Queue/Work" => 2 << 20,
+        "/informerd.v1.Objects/List" | WORK => 2 << 20,
         // A mask of 256 paths.
         "/informerd.v1.Objects/Get" => 256 << 10,
         _ => SMALL_REQUEST,
@@ -111,8 +127,8 @@ impl Intake {
         INTAKE.scope(self, answer).await
     }
 
-    /// Wraps a body so that its bytes are counted.
-    pub(super) fn count(&self, body: Body) -> Body {
+    /// Wraps a body so that its bytes are counted. Its first message must come.
+    pub(super) fn count(&self, body: Body, opening: Opening) -> Body {
         Body::new(Counted {
             body,
             intake: self.clone(),
@@ -123,6 +139,8 @@ impl Intake {
             left: 0,
             is_packed: false,
             late: None,
+            // A `Sync` stream may begin without a watch, and handles both ends itself from the start.
+            opening: (&*self.method != SYNC).then_some(opening),
         })
     }
 
@@ -139,6 +157,19 @@ impl Intake {
     pub(super) fn decode(&self, message: &[u8]) -> Result<(), Error> {
         let decoded = cost::of_request(&self.method, message);
         self.change(|held| held.decoded = decoded)
+    }
+
+    /// Gives the message that was decoded last an account of its own, because it stays while the call goes on.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED: the message must not stay.
+    pub(super) fn of_message(&self, ledger: &Ledger) -> Result<Self, Error> {
+        let mut decoded = 0;
+        // This releases memory, so it cannot fail.
+        self.change(|held| decoded = std::mem::take(&mut held.decoded)).ok();
+        let reservation = ledger.lasting(decoded).map_err(|_| no_memory())?;
+        let held = Held { reservation, place: 0, received: 0, unpacked: 0, decoded };
+        Ok(Self { method: Arc::clone(&self.method), held: Arc::new(Mutex::new(held)) })
     }
 
     fn receive(&self, received: usize, unpacked: usize) -> Result<(), Error> {
@@ -202,14 +233,21 @@ impl Counted {
         Ok(self.frame.split_to(end + more))
     }
 
-    /// Nothing was received. In the middle of a message that is an error after [`PATIENCE`].
+    /// Nothing was received. Where something must come, that is an error after [`PATIENCE`].
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Next {
-        if self.left == 0 && self.head.is_empty() {
+        if let Some(Opening { drain, retired }) = &mut self.opening {
+            if Pin::new(drain).poll(cx).is_ready() {
+                return self.fail(Error::draining());
+            }
+            if Pin::new(retired).poll(cx).is_ready() {
+                return self.fail(Error::retired());
+            }
+        } else if self.left == 0 && self.head.is_empty() {
             return Poll::Pending;
         }
         let late = self.late.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
         ready!(late.as_mut().poll(cx));
-        self.fail(Error::invalid(format!("nothing of the rest of a message has come for {} s", PATIENCE.as_secs())))
+        self.fail(Error::invalid(format!("nothing of the request has come for {} s", PATIENCE.as_secs())))
     }
 
     fn fail(&mut self, error: Error) -> Next {
@@ -236,6 +274,9 @@ impl http_body::Body for Counted {
                 },
                 other => return Poll::Ready(other),
             }
+        }
+        if &*this.intake.method == WORK {
+            this.opening = None;
         }
         match this.part() {
             Ok(part) => Poll::Ready(Some(Ok(Frame::data(part)))),

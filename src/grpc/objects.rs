@@ -154,7 +154,7 @@ impl ObjectsService for Objects {
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let caller = access::authenticate(&request)?;
-        let retiring = Retiring::of(&request);
+        let retiring = Retiring::of(request.extensions());
         let watch = self.watch_for(&caller, request.into_inner()).await?;
         Ok(elsewhere(watch.until(&retiring)))
     }
@@ -166,7 +166,7 @@ impl ObjectsService for Objects {
         request: Request<tonic::Streaming<SyncRequest>>,
     ) -> Result<Response<Self::SyncStream>, Status> {
         let caller = access::authenticate(&request)?;
-        let retiring = Retiring::of(&request);
+        let retiring = Retiring::of(request.extensions());
         let inbound = Box::pin(request.into_inner());
         Ok(elsewhere(SyncStream::new(self.clone(), caller, inbound, &retiring)))
     }

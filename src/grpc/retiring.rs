@@ -1,7 +1,7 @@
 //! Notifies the calls of a connection that it must end. When a connection reaches its maximum age, its streams say
 //! goodbye.
 
-use tonic::Request;
+use tonic::Extensions;
 
 use crate::lifecycle::drain::{DrainSignal, DrainWatch};
 
@@ -12,9 +12,9 @@ pub struct Retiring(pub DrainWatch);
 // === impl Retiring ===
 
 impl Retiring {
-    /// The signal for a call. A request without one gets a signal that never fires.
-    pub(super) fn of<T>(request: &Request<T>) -> Self {
-        request.extensions().get::<Self>().cloned().unwrap_or_else(|| Self(DrainWatch::never()))
+    /// The signal for a call, from its request. A request without one gets a signal that never fires.
+    pub(super) fn of(extensions: &Extensions) -> Self {
+        extensions.get::<Self>().cloned().unwrap_or_else(|| Self(DrainWatch::never()))
     }
 
     /// Waits until the streams must end.

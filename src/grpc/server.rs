@@ -17,7 +17,7 @@ use super::body::{self, Body};
 use super::cache::{Cache, Introspect};
 use super::deadline;
 use super::health::Health;
-use super::intake::{self, Intake};
+use super::intake::{self, Intake, Opening};
 use super::message_body::Elsewhere;
 use super::metrics::GrpcMetrics;
 use super::objects::{Cluster, Objects, Parts};
@@ -26,6 +26,7 @@ use super::pb::v1::cache_server::CacheServer;
 use super::pb::v1::objects_server::ObjectsServer;
 use super::pb::v1::queue_server::QueueServer;
 use super::queue::{Groups, Queue};
+use super::retiring::Retiring;
 use super::shared_events::SharedEvents;
 use super::status::Error;
 use crate::lifecycle::drain::DrainWatch;
@@ -155,7 +156,11 @@ impl Grpc {
             }
             return self.accounted(routed.clone(), request).await;
         }
-        answered(routed.clone(), request).await.map(body::of_bytes)
+        match tokio::time::timeout(intake::PATIENCE, answered(routed.clone(), request)).await {
+            Ok(response) => response.map(body::of_bytes),
+            // Only the request can be missing: these services wait for nothing else.
+            Err(_) => deadline::exceeded().into_http(),
+        }
     }
 
     /// Serves a call. Its requests are accounted for, and so are responses that wait for the client to read them.
@@ -165,7 +170,8 @@ impl Grpc {
             Ok(intake) => intake,
             Err(error) => return tonic::Status::from(error).into_http(),
         };
-        let request = request.map(|body| intake.count(body));
+        let opening = Opening { drain: self.drain.signal(), retired: Retiring::of(request.extensions()).wait() };
+        let request = request.map(|body| intake.count(body, opening));
         let mut response = intake.during(answered(routed, request)).await;
         let gzip = response.headers().get("grpc-encoding").is_some_and(|encoding| encoding == "gzip");
         if let Some(body) = response.extensions_mut().remove::<Elsewhere>().and_then(|it| it.into_body(gzip)) {

@@ -17,6 +17,7 @@ use tokio_stream::Stream;
 use tonic::Status;
 
 use super::access::Caller;
+use super::intake::Intake;
 use super::message::{Content, Message, WatchMessage};
 use super::message_body::Messages;
 use super::objects::Objects;
@@ -35,6 +36,8 @@ pub(super) type Inbound = Pin<Box<dyn Stream<Item = Result<SyncRequest, Status>>
 pub(super) struct SyncStream {
     objects: Objects,
     caller: Caller,
+    /// The account of the requests. A watch that opens takes that of its request along.
+    intake: Option<Intake>,
     /// `None` once the client has closed its side of the stream.
     inbound: Option<Inbound>,
     watches: HashMap<u64, Entry>,
@@ -99,6 +102,7 @@ impl SyncStream {
         let (ending, retired) = (Ending::new(&objects.drain, objects.drain_spread, Duration::ZERO), retiring.wait());
         Self {
             caller,
+            intake: Intake::current(),
             inbound: Some(inbound),
             watches: HashMap::new(),
             ready: BTreeSet::new(),
@@ -176,7 +180,18 @@ impl SyncStream {
         let (objects, caller) = (self.objects.clone(), self.caller.clone());
         let credit = add.credit.unwrap_or(Credit { frames: DEFAULT_FRAMES, bytes: DEFAULT_BYTES });
         let request = add.watch.unwrap_or_default();
-        let opening = async move { objects.watch_for(&caller, request).await };
+        let account = self.intake.as_ref().map(|intake| intake.of_message(&objects.ledger)).transpose();
+        let account = match account {
+            Ok(account) => account,
+            Err(error) => return self.last.push_back(failed(id, &error.into())),
+        };
+        let opening = async move {
+            let opening = objects.watch_for(&caller, request);
+            match account {
+                Some(account) => account.during(opening).await,
+                None => opening.await,
+            }
+        };
         let signal = Arc::new(Signal { id, queued: AtomicBool::new(false), signals: Arc::clone(&self.signals) });
         let entry = Entry {
             state: State::Opening(Box::pin(opening)),
@@ -275,16 +290,17 @@ impl SyncStream {
         None
     }
 
-    /// Queues a watch that may have a frame, if it has credit.
+    /// Queues a watch that may have a frame, if it has credit. Removes a watch that has ended.
     fn offer(&mut self, id: u64) {
         let Some(entry) = self.watches.get_mut(&id) else { return };
+        if matches!(&entry.state, State::Open(watch) if watch.is_over()) {
+            // The client has its goodbye, and may use the number again.
+            self.watches.remove(&id);
+            return;
+        }
         entry.starved = !entry.has_credit();
         if !entry.starved {
             self.ready.insert((entry.sent, id));
-        } else if let State::Open(watch) = &entry.state
-            && watch.is_over()
-        {
-            self.watches.remove(&id);
         }
     }
 

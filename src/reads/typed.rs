@@ -145,7 +145,7 @@ impl Reads {
             deadline: terms.deadline,
         };
         let mut watcher = source.informer.cache().watch(spec).map_err(Unserved::from)?;
-        watcher.set_bookmark_period(terms.bookmark_interval);
+        watcher.set_steady_bookmarks(terms.bookmark_interval);
         source.informer.serves();
         Ok((OpenWatch { source, watcher }, waited.or(waited_fresh)))
     }

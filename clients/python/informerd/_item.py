@@ -12,6 +12,9 @@ from ._retry import log
 from .v1 import queue_pb2 as api
 
 
+_YEAR = 365 * 24 * 3600
+
+
 @dataclass(frozen=True)
 class Item:
     """A key with what is known of it."""
@@ -57,7 +60,7 @@ def decoded(item: api.Item, ended: threading.Event) -> Item:
 
 def handled(item: api.Item, again: RequeueAfter | None) -> api.WorkRequest:
     if again:
-        return api.WorkRequest(add_after=api.AddAfter(item=item.ref, delay=timedelta(seconds=again.seconds)))
+        return api.WorkRequest(add_after=api.AddAfter(item=item.ref, delay=timedelta(seconds=min(max(again.seconds, 0), _YEAR))))
     return api.WorkRequest(done=item.ref)
 
 

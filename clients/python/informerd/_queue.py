@@ -12,11 +12,15 @@ import grpc
 from typing_extensions import Unpack
 
 from ._item import Item, RequeueAfter, decoded, failed, handled
-from ._retry import Retry
+from ._retry import Retry, log
 from ._selection import Selected, selection
 from ._server import Server, find
 from .v1 import queue_pb2 as api
 from .v1.queue_pb2_grpc import QueueStub
+
+
+#: How often a worker tells for which handlers it waits.
+_REMINDER = 30.0
 
 
 class Queue:
@@ -78,6 +82,7 @@ class Queue:
             requests.put(self._answer(item, ended))
 
         ended = threading.Event()
+        running: dict[concurrent.futures.Future[None], str] = {}
         with (
             concurrent.futures.ThreadPoolExecutor(self._workers, "informerd-queue") as pool,
             self._server.channel() as channel,
@@ -94,7 +99,9 @@ class Queue:
                         synced, self._synced = self._synced, None
                         synced()
                     for item in response.items.items:
-                        pool.submit(work, item)  # Never more than the capacity.
+                        handler = pool.submit(work, item)  # Never more than the capacity.
+                        running[handler] = f"{item.ref.namespace}/{item.ref.name}"
+                        handler.add_done_callback(running.pop)
                     if response.HasField("goodbye"):
                         return float(response.goodbye.retry_after.ToMilliseconds()) / 1000
             finally:
@@ -102,6 +109,10 @@ class Queue:
                 self._lost()
                 requests.put(None)
                 self._call.cancel()
+                # One that does not look at `lost` holds up the worker.
+                while concurrent.futures.wait(list(running), timeout=_REMINDER).not_done:
+                    keys = ", ".join(list(running.values())[:10])
+                    log.warning("%s: the stream is over, and waits for %d handlers: %s", self._retry.what, len(running), keys)
         return 0.0
 
     def _answer(self, item: api.Item, ended: threading.Event) -> api.WorkRequest:

@@ -24,6 +24,7 @@ _OPTIONS: Sequence[tuple[str, Any]] = (
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 5_000),
     ("grpc.primary_user_agent", "informerd-python"),
+    ("grpc.enable_http_proxy", 0),  # informerd is near, and a proxy must not see the token.
 )
 
 

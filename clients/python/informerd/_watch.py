@@ -6,7 +6,8 @@ import asyncio
 import enum
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
+import weakref
+from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from typing_extensions import Self, Unpack
 from ._retry import Retry, explain
 from ._selection import Selected, selection
 from ._server import Server, find
+from ._silence import frames, heard
 from .v1 import objects_pb2 as api
 from .v1.objects_pb2_grpc import ObjectsStub
 
@@ -67,24 +69,39 @@ def watch(resource: str, server: Server | None = None, **selected: Unpack[Select
 
 
 class Watch(Iterator[Event]):
-    """An iterator, which any thread may close. It closes itself when nothing refers to it any more."""
+    """An iterator, which any thread may close. It closes itself when nothing refers to it any more, and when the program ends."""
 
     def __init__(self, resource: str, server: Server, selected: Selected) -> None:
         self._streams = _Streams(resource, server, selected)
         self._events = self._streams.events()
+        #: Held by the thread that waits for the next event.
+        self._waits = threading.Lock()
+        # A channel must be closed while the threads of gRPC still run: later, the interpreter would wait for them for ever.
+        weakref.finalize(self, _close, self._streams, self._events, self._waits)
 
     def __next__(self) -> Event:
-        return next(self._events)
+        with self._waits:
+            return next(self._events)
 
     def close(self) -> None:
         """Ends the iteration."""
-        self._streams.close()
+        _close(self._streams, self._events, self._waits)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _close(streams: _Streams, events: Generator[Event, None, None], waits: threading.Lock) -> None:
+    streams.close()
+    # Otherwise the thread that waits for an event ends the generator.
+    if waits.acquire(blocking=False):
+        try:
+            events.close()
+        finally:
+            waits.release()
 
 
 class _Streams:
@@ -103,7 +120,7 @@ class _Streams:
         if self._call:
             self._call.cancel()
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Generator[Event, None, None]:
         while not self._closed.is_set():
             self._retry.begins()
             try:
@@ -113,7 +130,7 @@ class _Streams:
                     try:
                         if self._closed.is_set():
                             return
-                        for response in self._call:
+                        for response in frames(self._call):
                             self._retry.alive()
                             yield from self._follower.frame(response)
                     finally:
@@ -138,7 +155,8 @@ async def awatch(resource: str, server: Server | None = None, **selected: Unpack
                 stub = ObjectsStub(channel)  # type: ignore[no-untyped-call]
                 call = stub.Watch(follower.request(), metadata=at.metadata())
                 try:
-                    async for response in call:
+                    messages = aiter(call)
+                    while (response := await heard(call, messages)) is not None:
                         retry.alive()
                         for event in follower.frame(response):
                             yield event

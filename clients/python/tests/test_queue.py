@@ -5,10 +5,11 @@ import threading
 import unittest
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import grpc
 
-from informerd import AsyncQueue, InformerdError, Item, Queue, RequeueAfter
+from informerd import AsyncQueue, InformerdError, Item, Queue, RequeueAfter, _queue
 from informerd.v1 import objects_pb2 as objects
 from informerd.v1 import queue_pb2 as api
 
@@ -36,7 +37,7 @@ class Answered:
     def first(self, requests: Iterator[Any], _: grpc.ServicerContext) -> Iterator[api.WorkResponse]:
         joined(self.test, requests)
         yield api.WorkResponse(joined=api.Joined())
-        for name in ("good", "bad", "later"):
+        for name in ("good", "bad", "later", "never", "before", "nan", "wrong"):
             yield items(name)
             self.answers.append(next(requests))
         yield api.WorkResponse(goodbye=objects.Goodbye())
@@ -52,11 +53,16 @@ class Answered:
         assert item.key == f"n/{item.name}" and item.deleted is None and not item.lost
         if item.name == "bad":
             raise ValueError("it failed")
-        return RequeueAfter(3600) if item.name == "later" else None
+        if item.name == "wrong":
+            return True  # type: ignore[return-value]
+        delays = {"later": 3600, "never": 1e300, "before": -1, "nan": float("nan")}
+        return RequeueAfter(delays[item.name]) if item.name in delays else None
 
     def check(self, logged: list[str]) -> None:
-        self.test.assertEqual([answer.WhichOneof("action") for answer in self.answers], ["done", "retry", "add_after"])
-        self.test.assertEqual(self.answers[2].add_after.delay.seconds, 3600)
+        actions = ["done", "retry", "add_after", "add_after", "add_after", "retry", "retry"]
+        self.test.assertEqual([answer.WhichOneof("action") for answer in self.answers], actions)
+        delays = [answer.add_after.delay.seconds for answer in self.answers[2:5]]
+        self.test.assertEqual(delays, [3600, 365 * 24 * 3600, 0])
         self.test.assertEqual(len(self.synced), 1)
         self.test.assertEqual(sum("it failed" in line for line in logged), 1)
 
@@ -99,6 +105,28 @@ class Queues(unittest.TestCase):
         with self.assertRaises(InformerdError):
             Queue("g", "v1/pods", handle, workers=2, server=server.server).run()
         self.assertEqual(running, [])
+
+    def test_a_worker_tells_for_which_handlers_it_waits(self) -> None:
+        told = threading.Event()
+        busy = threading.Event()
+
+        def first(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[api.WorkResponse]:
+            joined(self, requests)
+            yield items("stuck")
+            busy.wait()
+            context.abort(grpc.StatusCode.UNAVAILABLE, "cut")
+
+        def handle(_: Item) -> None:
+            busy.set()
+            told.wait(30)
+
+        server = Fake(self, first, refused(grpc.StatusCode.PERMISSION_DENIED, "FORBIDDEN"))
+        queue = Queue("g", "v1/pods", handle, workers=2, server=server.server)
+        with mock.patch.object(_queue, "_REMINDER", 0.1), self.assertLogs("informerd") as logged:
+            threading.Timer(0.5, told.set).start()
+            with self.assertRaises(InformerdError):
+                queue.run()
+        self.assertGreater(sum("waits for 1 handlers: n/stuck" in line for line in logged.output), 1)
 
     def test_any_thread_may_close_it(self) -> None:
         def held(requests: Iterator[Any], _: grpc.ServicerContext) -> Iterator[api.WorkResponse]:

@@ -92,6 +92,14 @@ class Servers(unittest.TestCase):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             self.assertFalse(Server(f"127.0.0.1:{silent.getsockname()[1]}").answers(0.1))
 
+    def test_no_proxy_sees_the_token(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as proxy:
+            proxy.setblocking(False)
+            os.environ |= {"http_proxy": f"http://127.0.0.1:{proxy.getsockname()[1]}", "no_proxy": "", "NO_PROXY": ""}
+            self.assertFalse(Server("http://127.0.0.1:1").answers(1))
+            with self.assertRaises(BlockingIOError):
+                proxy.accept()
+
     def test_the_token_is_read_for_every_stream(self) -> None:
         self.in_pod()
         fake = Fake(self, script(started(), snapshot_end()))

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import itertools
+import subprocess
+import sys
 import threading
+import time
 import unittest
 from collections.abc import Iterator
+from unittest import mock
 
 import grpc
 
-from informerd import Event, InformerdError, Selected, Type, awatch, watch
+from informerd import Event, InformerdError, Selected, Type, _silence, awatch, watch
 from informerd._selection import selection
 from informerd.v1 import objects_pb2 as api
 
@@ -88,6 +93,30 @@ class Watches(unittest.TestCase):
         )
         self.assertEqual(self.told(server, 4), ["ADDED n/a 1", "SYNCED  ", "ADDED n/b 5", "DELETED n/a 1?"])
 
+    def test_a_stream_that_fell_silent_is_given_up(self) -> None:
+        quiet(self)
+        held = threading.Event()
+        self.addCleanup(held.set)
+
+        def silent(_: api.WatchRequest, context: grpc.ServicerContext) -> Iterator[api.WatchResponse]:
+            yield from (started(), events("1", "+a1"), snapshot_end())
+            held.wait(60)
+
+        then = (started(True), events("2", "+b2"))
+        with watch("v1/pods", Fake(self, silent, script(*then)).server) as found:
+            self.assertEqual([line(next(found)) for _ in range(2)], ["ADDED n/a 1", "SYNCED  "])
+            _silence.look(time.monotonic() + 200)  # Nothing is waited for.
+            timer = threading.Timer(0.5, lambda: _silence.look(time.monotonic() + 200))
+            timer.start()
+            self.assertEqual(line(next(found)), "ADDED n/b 2")
+
+        async def told() -> str:
+            async with contextlib.aclosing(awatch("v1/pods", Fake(self, silent, script(*then)).server)) as found:  # type: ignore[type-var]
+                return [line(await anext(found)) for _ in range(3)][-1]
+
+        with mock.patch.object(_silence, "_LONGEST", 0.5):
+            self.assertEqual(asyncio.run(told()), "ADDED n/b 2")
+
     def test_what_cannot_succeed_ends_it(self) -> None:
         quiet(self)
         code = grpc.StatusCode
@@ -135,6 +164,20 @@ class Watches(unittest.TestCase):
         gc.disable()
         self.assertEqual(next(watch("v1/pods", server.server)).type, Type.SYNCED)
         self.assertTrue(ended.wait(30))
+
+    def test_a_program_ends_whatever_it_still_refers_to(self) -> None:
+        for program, code in (
+            ("for event in w: break", 0),
+            ("next(w)\nw.close()", 0),
+            ("with w: next(w)", 0),
+            ("def main():\n    for event in w: raise KeyError\nmain()", 1),
+            ("import threading\nthreading.Thread(target=list, args=[w], daemon=True).start()\nthreading.Event().wait(0.5)", 0),
+        ):
+            with self.subTest(program=program):
+                server = Fake(self, script(started(), snapshot_end())).server
+                opened = f"import informerd\nw = informerd.watch('v1/pods', informerd.Server({server.address!r}))\n"
+                ended = subprocess.run([sys.executable, "-c", opened + program], capture_output=True, timeout=60)
+                self.assertEqual(ended.returncode, code, ended.stderr.decode())
 
     def test_asyncio(self) -> None:
         quiet(self)

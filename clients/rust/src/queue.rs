@@ -33,6 +33,8 @@ pub struct Item<T> {
     pub attempt: u32,
 }
 
+const LONGEST_DELAY: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// What a handler that succeeded wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -213,7 +215,7 @@ impl Handlers {
         Some(match outcome {
             Ok(Outcome::Done) => Action::Done(key),
             Ok(Outcome::After(delay)) => {
-                let delay = delay.try_into().unwrap_or(prost_types::Duration { seconds: i64::MAX, nanos: 0 });
+                let delay = delay.min(LONGEST_DELAY).try_into().unwrap_or_default();
                 Action::AddAfter(v1::AddAfter { item: Some(key), delay: Some(delay) })
             }
             Err(error) => {

@@ -1,5 +1,8 @@
 //! The objects of a selection, and every change of them.
 
+use std::future::Future;
+use std::time::Duration;
+
 use futures_core::Stream;
 use serde::de::DeserializeOwned;
 use tonic::{Request, Status, Streaming};
@@ -10,6 +13,9 @@ use crate::selection::selection;
 use crate::server::LARGEST_MESSAGE;
 use crate::v1::objects_client::ObjectsClient;
 use crate::{Client, Error, Event, Selected, v1};
+
+/// Bookmarks come every minute: a stream that says nothing for so much longer is broken.
+const SILENCE: Duration = Duration::from_secs(180);
 
 impl Client {
     /// Tells the objects of a selection as [`Event::Added`], [`Event::Synced`], and then every change, each once.
@@ -33,9 +39,9 @@ impl Client {
             let mut retry = Retry::new(client.clone(), what);
             loop {
                 retry.begins();
-                let ended = match open(&client, &mut follower).await {
+                let ended = match heard(open(&client, &mut follower)).await {
                     Ok(mut stream) => loop {
-                        match stream.message().await {
+                        match heard(stream.message()).await {
                             Ok(Some(response)) => {
                                 retry.alive();
                                 for event in follower.frame(response)? {
@@ -59,10 +65,29 @@ impl Client {
     }
 }
 
+/// What is waited for, but not for ever. A slow consumer is no silence.
+async fn heard<T>(next: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    let silence = |_| Status::unknown(format!("nothing was heard for {} s", SILENCE.as_secs()));
+    tokio::time::timeout(SILENCE, next).await.map_err(silence)?
+}
+
 async fn open(client: &Client, follower: &mut Follower) -> Result<Streaming<v1::WatchResponse>, Status> {
     let mut request = Request::new(follower.request());
     client.server().authorize(request.metadata_mut())?;
     let channel = client.server().channel().map_err(|error| Status::unknown(error.to_string()))?;
     let mut stub = ObjectsClient::new(channel).max_decoding_message_size(LARGEST_MESSAGE);
     Ok(stub.watch(request).await?.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_silent_for_too_long_is_broken() {
+        let late = async { Ok(tokio::time::sleep(SILENCE / 2).await) };
+        assert!(heard(late).await.is_ok());
+        let silence = heard(std::future::pending::<Result<(), _>>()).await.unwrap_err();
+        assert_eq!(silence.message(), "nothing was heard for 180 s");
+    }
 }

@@ -3,7 +3,7 @@ import { durationFromMs, durationMs } from '@bufbuild/protobuf/wkt';
 import type { ClientDuplexStream } from '@grpc/grpc-js';
 
 import { Key, parse, type KubernetesObject } from './follower.js';
-import { Retry, type Logger } from './retry.js';
+import { REMINDER, Retry, type Logger } from './retry.js';
 import { selectionOf } from './selection.js';
 import { find } from './server.js';
 import { methodOf, Queue as Service, WorkRequestSchema, type Item as WireItem, type ItemRef, type WorkRequest, type WorkResponse } from './v1.js';
@@ -45,6 +45,8 @@ export interface QueueOptions extends WatchOptions {
   /** Called once, when every object that was there has been put into the queue, though perhaps not been handled. */
   synced?: () => void;
 }
+
+const YEAR = 365 * 24 * 3_600_000;
 
 const WORK = methodOf(Service.method.work);
 
@@ -104,7 +106,7 @@ export class Queue<T = KubernetesObject> {
   /** One stream: while it lives, this is a worker of its group. When it ends, what was in hand goes to the others. */
   async #work(call: ClientDuplexStream<WorkRequest, WorkResponse>, retry: Retry, signal: AbortSignal | undefined, logger: Logger): Promise<number> {
     const ended = new AbortController();
-    const handlers = new Set<Promise<void>>();
+    const handlers = new Map<Promise<void>, string>();
     const work = async (item: WireItem): Promise<void> => {
       const answer = await this.#answer(item, ended.signal, logger);
       if (!ended.signal.aborted) {
@@ -125,7 +127,7 @@ export class Queue<T = KubernetesObject> {
           case 'items':
             for (const item of frame.value.items) {
               const handler = work(item).finally(() => handlers.delete(handler));
-              handlers.add(handler); // Never more than the capacity.
+              handlers.set(handler, `${item.ref?.namespace}/${item.ref?.name}`); // Never more than the capacity.
             }
             break;
           case 'goodbye':
@@ -135,7 +137,13 @@ export class Queue<T = KubernetesObject> {
       return 0;
     } finally {
       ended.abort();
-      await Promise.all(handlers);
+      // One that does not heed its signal holds up the worker.
+      const told = setInterval(() => {
+        const keys = [...handlers.values()].slice(0, 10).join(', ');
+        logger.warn(`${this.#what}: the stream is over, and waits for ${handlers.size} handlers: ${keys}`);
+      }, REMINDER);
+      await Promise.all(handlers.keys());
+      clearInterval(told);
     }
   }
 
@@ -143,11 +151,18 @@ export class Queue<T = KubernetesObject> {
     const ref = item.ref as ItemRef; // Every item has it.
     const { namespace, name } = ref;
     const key = new Key(namespace, name, '', '').toString();
-    let again: RequeueAfter | void;
     try {
       const object = item.object && parse<T>(item.object.object);
       const deleted = item.deleted && parse<T>(item.deleted.object);
-      again = await this.#handle({ namespace, name, key, object, deleted, attempt: item.attempt, signal });
+      const again = await this.#handle({ namespace, name, key, object, deleted, attempt: item.attempt, signal });
+      if (!again) {
+        return create(WorkRequestSchema, { action: { case: 'done', value: ref } });
+      }
+      if (!Number.isFinite(again.requeueAfterMs)) {
+        throw new TypeError(`requeueAfterMs is ${again.requeueAfterMs}`);
+      }
+      const delay = durationFromMs(Math.round(Math.min(Math.max(again.requeueAfterMs, 0), YEAR)));
+      return create(WorkRequestSchema, { action: { case: 'addAfter', value: { item: ref, delay } } });
     } catch (error) {
       if (!signal.aborted) {
         const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
@@ -155,10 +170,5 @@ export class Queue<T = KubernetesObject> {
       }
       return create(WorkRequestSchema, { action: { case: 'retry', value: ref } });
     }
-    if (again) {
-      const value = { item: ref, delay: durationFromMs(again.requeueAfterMs) };
-      return create(WorkRequestSchema, { action: { case: 'addAfter', value } });
-    }
-    return create(WorkRequestSchema, { action: { case: 'done', value: ref } });
   }
 }

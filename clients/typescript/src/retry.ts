@@ -9,7 +9,7 @@ const FIRST_DELAY = 200;
 /** Also of what an error asks for: a client that is told to wait for longer would seem to hang. */
 const LONGEST_DELAY = 10_000;
 /** An outage is told of when it begins, this often while it lasts, and when it is over. */
-const REMINDER = 30_000;
+export const REMINDER = 30_000;
 
 const PERMANENT: readonly status[] = [
   status.INVALID_ARGUMENT,
@@ -41,6 +41,9 @@ export class InformerdError extends Error {
   }
 }
 
+/** A stream said nothing for too long. */
+export class Silence extends Error {}
+
 interface Explained {
   code: status;
   message: string;
@@ -50,12 +53,12 @@ interface Explained {
   askedMs: number;
 }
 
-/** `undefined` for an error that is neither of a call nor of a file: a mistake in a program, not to be tried again. */
+/** `undefined` for an error that is neither of a call, nor of its silence, nor of a file: a mistake in a program, not to be tried again. */
 export function explain(error: unknown): Explained | undefined {
   if (!(error instanceof Error)) {
     return undefined;
   }
-  if ('syscall' in error) {
+  if ('syscall' in error || error instanceof Silence) {
     return { code: status.UNKNOWN, message: error.message, reason: undefined, askedMs: 0 };
   }
   if (!('metadata' in error && 'details' in error)) {

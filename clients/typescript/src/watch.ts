@@ -3,7 +3,7 @@ import { setTimeout } from 'node:timers/promises';
 import type { ClientDuplexStream, ClientReadableStream } from '@grpc/grpc-js';
 
 import { Follower, type Event, type KubernetesObject } from './follower.js';
-import { Retry, type Logger } from './retry.js';
+import { Retry, Silence, type Logger } from './retry.js';
 import { selectionOf, type Selected } from './selection.js';
 import { find, type Server } from './server.js';
 import { methodOf, Objects } from './v1.js';
@@ -17,6 +17,9 @@ export interface WatchOptions extends Selected {
   /** By default the console, on standard error. */
   logger?: Logger;
 }
+
+/** Bookmarks come every minute: a stream that says nothing for so much longer is broken. */
+const SILENCE = 180_000;
 
 const WATCH = methodOf(Objects.method.watch);
 
@@ -55,7 +58,7 @@ async function* told<T>(
           follower.request(),
           server.metadata(),
         );
-        for await (const response of frames(call, signal)) {
+        for await (const response of frames(call, signal, SILENCE)) {
           retry.alive();
           yield* follower.frame(response);
         }
@@ -73,22 +76,37 @@ async function* told<T>(
   }
 }
 
-/** The messages of a call, which is over when the loop is, or when the signal aborts. */
+/**
+ * The messages of a call, which is over when the loop is, or when the signal aborts. It throws when one is waited for in vain
+ * for `silenceMs`; a slow consumer is no silence.
+ */
 export async function* frames<T>(
   call: ClientReadableStream<T> | ClientDuplexStream<never, T>,
   signal: AbortSignal | undefined,
+  silenceMs?: number,
 ): AsyncGenerator<T, void, void> {
   const cancel = (): void => call.cancel();
+  let silent = false;
+  let timer: NodeJS.Timeout | undefined;
+  const wait = (): void => {
+    timer = silenceMs === undefined ? undefined : globalThis.setTimeout(() => ((silent = true), cancel()), silenceMs);
+  };
   call.on('error', () => {}); // The loop throws it; one that comes after the loop means nothing.
   signal?.addEventListener('abort', cancel);
   try {
     if (signal?.aborted) {
       return;
     }
+    wait();
     for await (const message of call) {
+      clearTimeout(timer);
       yield message as T;
+      wait();
     }
+  } catch (error) {
+    throw silent ? new Silence(`nothing was heard for ${(silenceMs ?? 0) / 1000} s`) : error;
   } finally {
+    clearTimeout(timer);
     signal?.removeEventListener('abort', cancel);
     cancel();
   }

@@ -29,7 +29,7 @@ test('each key is answered as its handler says', async (t) => {
   const answers: WorkRequest['action'][] = [];
   const first: WorkScript = async (call) => {
     await joined(call);
-    for (const name of ['good', 'bad', 'later']) {
+    for (const name of ['good', 'bad', 'later', 'never', 'before', 'nan', 'wrong']) {
       call.send(items(name));
       answers.push((await call.next()).action);
     }
@@ -51,12 +51,18 @@ test('each key is answered as its handler says', async (t) => {
     if (item.name === 'bad') {
       throw new Error('it failed');
     }
-    return item.name === 'later' ? { requeueAfterMs: 3_600_000 } : undefined;
+    if (item.name === 'wrong') {
+      return true as unknown as undefined;
+    }
+    const delays: Record<string, number> = { later: 3_600_000.4, never: Number.MAX_VALUE, before: -1, nan: NaN };
+    return item.name in delays ? { requeueAfterMs: delays[item.name] as number } : undefined;
   };
   const queue = new Queue('g', 'v1/pods', handle, { workers: 2, server, logger, synced: () => (times += 1) });
   await assert.rejects(queue.run(), (error) => error instanceof InformerdError && /queue g of v1\/pods/.test(error.message));
-  assert.deepEqual(answers.map((answer) => answer.case), ['done', 'retry', 'addAfter']);
-  assert(answers[2]?.case === 'addAfter' && answers[2].value.delay?.seconds === 3600n);
+  const cases = ['done', 'retry', 'addAfter', 'addAfter', 'addAfter', 'retry', 'retry'];
+  assert.deepEqual(answers.map((answer) => answer.case), cases);
+  const delays = answers.map((answer) => (answer.case === 'addAfter' ? answer.value.delay?.seconds : undefined));
+  assert.deepEqual(delays.slice(2, 5), [3600n, 365n * 24n * 3600n, 0n]);
   assert.equal(times, 1);
   assert.equal(logger.lines.filter((line) => line.includes('it failed') && line.includes('n/bad')).length, 1);
 });
@@ -81,6 +87,24 @@ test('handlers are bounded and learn that their stream has ended', async (t) => 
   const server = await fake(t, first, refused(status.PERMISSION_DENIED, 'FORBIDDEN'));
   await assert.rejects(new Queue('g', 'v1/pods', handle, { workers: 2, server, logger: kept() }).run(), InformerdError);
   assert.equal(running, 0);
+});
+
+test('a worker tells for which handlers it waits', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const first: WorkScript = async (call) => {
+    await joined(call);
+    call.send(items('stuck'));
+  };
+  const over = new AbortController();
+  const logger = kept();
+  let release = (): void => {};
+  const handle = async ({ signal }: Item<KubernetesObject>) => {
+    signal.addEventListener('abort', () => setTimeout(() => (t.mock.timers.tick(60_000), release()), 20));
+    setTimeout(() => over.abort(), 20);
+    await new Promise<void>((resolve) => (release = resolve));
+  };
+  await new Queue('g', 'v1/pods', handle, { workers: 2, server: await fake(t, first), signal: over.signal, logger }).run();
+  assert.deepEqual(logger.lines.map((line) => /waits for 1 handlers: n\/stuck/.test(line)), [true, true]);
 });
 
 test('a signal ends it when its handlers have returned', async (t) => {

@@ -1,11 +1,14 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 
+import { create } from '@bufbuild/protobuf';
 import { status } from '@grpc/grpc-js';
 
 import { Cache, InformerdError, watch, type Event, type KubernetesObject, type Server } from '../src/index.js';
+import { Retry, Silence } from '../src/retry.js';
 import { selectionOf } from '../src/selection.js';
-import { Drop, Shape } from '../src/v1.js';
+import { Drop, methodOf, Objects, Shape, WatchRequestSchema } from '../src/v1.js';
+import { frames } from '../src/watch.js';
 import { broken, events, fake, goodbye, kept, refused, reset, script, snapshotEnd, started, type WatchScript } from './fake.js';
 
 const GAP = [
@@ -41,6 +44,23 @@ async function told(server: Server, count: number, logger = kept()): Promise<str
 }
 
 describe('a watch', () => {
+  test('gives up a stream that fell silent, and waits for a slow consumer', async (t) => {
+    const server = await fake(t, script(started(), snapshotEnd()));
+    const { path, requestSerialize, responseDeserialize } = methodOf(Objects.method.watch);
+    const request = create(WatchRequestSchema);
+    const call = server.client().makeServerStreamRequest(path, requestSerialize, responseDeserialize, request);
+    const seen: unknown[] = [];
+    const loop = async (): Promise<void> => {
+      for await (const { frame } of frames(call, undefined, 300)) {
+        seen.push(frame.case);
+        await new Promise((resolve) => setTimeout(resolve, 500));
+      }
+    };
+    await assert.rejects(loop(), Silence);
+    assert.deepEqual(seen, ['started', 'snapshotEnd']);
+    assert.equal(typeof new Retry(server.address, 'watch', false, kept()).afterError(new Silence()), 'number');
+  });
+
   test('goes on from its token and tells nothing twice', async (t) => {
     const tokens: string[] = [];
     const resumed: WatchScript = (call) => {

@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::super::pb::v1;
 use super::super::render::{self, Rendering};
@@ -31,6 +32,8 @@ pub(super) struct Group {
     pub(super) queue: WorkQueue<QueueKey>,
     /// The number of connected workers.
     pub(super) workers: watch::Sender<usize>,
+    /// When a worker left last.
+    pub(super) left: Mutex<Instant>,
     /// Whether all objects of the first state were queued.
     pub(super) synced: watch::Sender<bool>,
     /// The reason why the group has ended.
@@ -80,6 +83,7 @@ impl Group {
             feeds: feeds.collect(),
             queue: WorkQueue::new(Default::default()),
             workers: watch::Sender::new(0),
+            left: Mutex::new(Instant::now()),
             synced: watch::Sender::new(false),
             end: watch::Sender::new(None),
         }

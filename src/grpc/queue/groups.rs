@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::super::status::Error;
 use super::feed;
@@ -16,13 +17,16 @@ use crate::workqueue::Worker;
 
 /// The most workers of one group. Each worker wakes the others at most once per key.
 const MAX_WORKERS: usize = 1000;
+/// One user may have this part of the groups, one in so many.
+const SHARE: usize = 4;
 
 /// The limits of the queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
     /// How long a group without workers is kept, with its failure counts, delays and unhandled deletions.
     pub linger: Duration,
-    /// The most groups at the same time. A worker that would create another group is refused.
+    /// The most groups at the same time. One more replaces the group that has been without workers for the longest time;
+    /// if all have workers, it is refused.
     pub max_groups: usize,
     /// The most unhandled deletions of one selection. If there are more, the group ends. Its workers then join a new
     /// queue that contains every object, as after a restart.
@@ -40,8 +44,10 @@ struct Inner {
     reads: Reads,
     drain: DrainWatch,
     /// Groups by owner and name.
-    groups: Mutex<HashMap<(String, String), Arc<Group>>>,
+    groups: Mutex<ByPlace>,
 }
+
+type ByPlace = HashMap<(String, String), Arc<Group>>;
 
 /// A worker in its group. Dropping it returns its keys to the queue.
 pub(super) struct Member {
@@ -90,7 +96,7 @@ impl Groups {
     }
 
     /// Joins the group of this name. Returns `None` if it does not exist, or if it was just removed.
-    fn member(&self, groups: &mut HashMap<(String, String), Arc<Group>>, join: &Join) -> Result<Option<Member>, Error> {
+    fn member(&self, groups: &mut ByPlace, join: &Join) -> Result<Option<Member>, Error> {
         let key = (join.owner.clone(), join.group.clone());
         let Some(group) = groups.get(&key).cloned() else { return Ok(None) };
         let workers = *group.workers.borrow();
@@ -120,9 +126,7 @@ impl Groups {
             return Ok(member);
         }
         let QueueConfig { max_groups, max_deletions, .. } = self.inner.config;
-        if groups.len() >= max_groups {
-            return Err(Error::too_many(format!("there are {max_groups} groups already")));
-        }
+        make_room(&mut groups, &join.owner, max_groups)?;
         let sources = watches.iter().map(|watch| watch.source.clone()).collect();
         let capacity = join.capacity;
         let group = Arc::new(Group::new(join, sources, max_deletions));
@@ -186,10 +190,100 @@ impl Groups {
     }
 }
 
+/// Makes room for one more group of this owner.
+///
+/// # Errors
+/// RESOURCE_EXHAUSTED: the groups that could go have workers.
+fn make_room(groups: &mut ByPlace, owner: &str, most: usize) -> Result<(), Error> {
+    groups.retain(|_, group| !group.is_over());
+    let owned = groups.keys().filter(|(of, _)| of == owner).count();
+    // Without authentication, all groups have the same owner.
+    if !owner.is_empty() && owned >= (most / SHARE).max(1) && !evict(groups, Some(owner)) {
+        return Err(Error::too_many(format!("user {owner:?} has {owned} groups already, none of them idle")));
+    }
+    if groups.len() >= most && !evict(groups, None) {
+        return Err(Error::too_many(format!("there are {most} groups already, none of them idle")));
+    }
+    Ok(())
+}
+
+/// Ends the group that has been without workers for the longest time, of one owner or of all. Returns false if there
+/// is none.
+fn evict(groups: &mut ByPlace, owner: Option<&str>) -> bool {
+    let idle =
+        groups.iter().filter(|((of, _), group)| owner.is_none_or(|owner| owner == of) && *group.workers.borrow() == 0);
+    let Some(place) = idle.min_by_key(|(_, group)| *group.left.lock()).map(|(place, _)| place.clone()) else {
+        return false;
+    };
+    if let Some(group) = groups.remove(&place) {
+        group.finish(Error::draining());
+    }
+    true
+}
+
 // === impl Member ===
 
 impl Drop for Member {
     fn drop(&mut self) {
+        *self.group.left.lock() = Instant::now();
         self.group.workers.send_modify(|workers| *workers -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Ledger;
+
+    fn add(groups: &mut ByPlace, owner: &str, name: &str, workers: usize) -> Arc<Group> {
+        let held = Ledger::default().lasting(0).unwrap();
+        let join = Join { group: name.into(), owner: owner.into(), wanted: vec![], capacity: 1, held };
+        let group = Arc::new(Group::new(join, vec![], 1));
+        group.workers.send_replace(workers);
+        groups.insert(group.place(), Arc::clone(&group));
+        group
+    }
+
+    fn refusal(groups: &mut ByPlace, owner: &str, most: usize) -> String {
+        tonic::Status::from(make_room(groups, owner, most).unwrap_err()).message().to_owned()
+    }
+
+    fn names(groups: &ByPlace) -> Vec<&str> {
+        let mut names: Vec<_> = groups.keys().map(|(_, name)| name.as_str()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_more_group_replaces_the_one_that_is_idle_for_longest() {
+        let mut groups = ByPlace::new();
+        let old = add(&mut groups, "", "old", 0);
+        add(&mut groups, "", "busy", 1);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        add(&mut groups, "", "new", 0);
+        make_room(&mut groups, "", 4).unwrap();
+        assert_eq!(names(&groups), ["busy", "new", "old"], "there is room");
+        make_room(&mut groups, "", 3).unwrap();
+        assert!(old.is_over());
+        assert_eq!(names(&groups), ["busy", "new"]);
+        for group in groups.values() {
+            group.workers.send_replace(1);
+        }
+        let refused = refusal(&mut groups, "", 2);
+        assert!(refused.contains("2 groups already, none of them idle"), "{refused}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_user_has_at_most_a_quarter_of_the_groups() {
+        let mut groups = ByPlace::new();
+        add(&mut groups, "bob", "idle", 0);
+        add(&mut groups, "ann", "first", 1);
+        let second = add(&mut groups, "ann", "second", 1);
+        let refused = refusal(&mut groups, "ann", 8);
+        assert!(refused.contains(r#"user "ann" has 2 groups already, none of them idle"#), "{refused}");
+        make_room(&mut groups, "bob", 8).unwrap();
+        second.workers.send_replace(0);
+        make_room(&mut groups, "ann", 8).unwrap();
+        assert_eq!(names(&groups), ["first", "idle"], "a user's own group goes");
     }
 }

@@ -37,7 +37,7 @@ impl QueueService for Queue {
 
     async fn work(&self, request: Request<Streaming<WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
         let caller = access::authenticate(&request)?;
-        let retiring = Retiring::of(&request);
+        let retiring = Retiring::of(request.extensions());
         let mut requests = request.into_inner();
         let first = requests.message().await?.and_then(|request| request.action);
         let Some(Action::Join(mut join)) = first else {

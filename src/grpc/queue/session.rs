@@ -11,7 +11,6 @@ use tonic::{Status, Streaming};
 
 use super::super::Streamed;
 use super::super::access::Right;
-use super::super::convert;
 use super::super::pb::v1;
 use super::super::pb::v1::work_request::Action;
 use super::super::pb::v1::work_response::Frame;
@@ -208,10 +207,9 @@ impl Session {
             Action::Retry(item) => self.answer(&self.member.group.key(Some(&item))?, Outcome::Retry),
             Action::AddAfter(v1::AddAfter { item, delay }) => {
                 let key = self.member.group.key(item.as_ref())?;
-                let delay = convert::span(delay.as_ref(), "delay")?.unwrap_or_default();
-                if delay > LONGEST_DELAY {
-                    return Err(Error::invalid("a key is queued at most a year ahead"));
-                }
+                // A delay out of range concerns one key. An error would end the stream with all keys of the worker.
+                let delay = delay.and_then(|delay| Duration::try_from(delay).ok()).unwrap_or_default();
+                let delay = delay.min(LONGEST_DELAY);
                 if self.member.worker.holds(&key) {
                     self.answer(&key, Outcome::After(delay))?;
                 } else if self.member.group.is_selected(&key) {

@@ -302,6 +302,16 @@ async fn bad_requests_are_told_and_end_the_stream() {
 
     let mut worker = Worker::join(&channel, "g", all("configmaps"), 10).await.unwrap();
     let item = worker.item().await;
+    // A delay out of range is of one key, and ends nothing.
+    let after = |item: &v1::Item, seconds| {
+        let delay = Some(prost_types::Duration { seconds, nanos: 0 });
+        Action::AddAfter(v1::AddAfter { item: item.r#ref.clone(), delay })
+    };
+    worker.say(after(&item, -1)).await;
+    while name_of(&worker.item().await) != name_of(&item) {}
+    worker.say(after(&item, i64::MAX)).await;
+    worker.say(after(&item, 0)).await;
+    while name_of(&worker.item().await) != name_of(&item) {}
     worker.done(&item).await;
     worker.done(&item).await;
     let refused = loop {
@@ -421,4 +431,17 @@ async fn nothing_is_lost_under_churn_and_vanishing_workers() {
     let wanted: Vec<(&str, u64)> = state.iter().map(|(key, rv)| (key.strip_prefix("n/").unwrap_or(key), *rv)).collect();
     assert!(!wanted.is_empty());
     worker.sees(&wanted).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_never_joins_holds_up_no_drain() {
+    let server = Server::builder().start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let mut client = QueueClient::new(channel(&through).await);
+    let silent = tokio::spawn(async move { client.work(tokio_stream::pending::<v1::WorkRequest>()).await.map(drop) });
+    eventually("the call is there", || through.daemon.grpc.calls.get() == 1).await;
+    let began = tokio::time::Instant::now();
+    through.stop(Duration::from_secs(30)).await;
+    assert_eq!(silent.await.unwrap().unwrap_err().code(), Code::Unavailable);
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
 }

@@ -276,3 +276,44 @@ async fn bookmarks_say_how_long_the_apiserver_was_silent() {
         Frames::open(&mut client, resume(filtered("configmaps", vec![namespace("nothing")]), &frames.token)).await;
     assert!(started(&frames.tell().await), "{created}");
 }
+
+/// A bookmark every second, on watches that opened when there was nothing new to be heard.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_opens_in_an_outage_is_told_of_the_silence() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let mut client = client(&through).await;
+    let mut frames = Frames::open(&mut client, watch_of(all("configmaps"))).await;
+    started(&frames.tell().await);
+    frames.snapshot().await;
+    server.faults().blackhole(true);
+    let second = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+    let fresh = v1::WatchRequest { bookmark_interval: second, ..watch_of(all("configmaps")) };
+    let resumed = v1::WatchRequest { bookmark_interval: second, ..resume(all("configmaps"), &frames.token) };
+    let merged = |request: &v1::WatchRequest| v1::WatchRequest { conflate: true, ..request.clone() };
+    for request in [merged(&fresh), merged(&resumed), fresh.clone(), resumed] {
+        let mut frames = Frames::open(&mut client, request.clone()).await;
+        if !started(&frames.tell().await) {
+            frames.snapshot().await;
+        }
+        let mut silence = Duration::ZERO;
+        for _ in 0..2 {
+            let Some(Frame::Bookmark(bookmark)) = frames.next().await else { panic!("no bookmark: {request:?}") };
+            let now = bookmark.upstream_silence.unwrap().try_into().unwrap();
+            assert!(now > silence, "{now:?} after {silence:?}");
+            silence = now;
+        }
+        let mut again = Frames::open(&mut client, resume(all("configmaps"), &frames.token)).await;
+        assert!(started(&again.tell().await), "its token is good");
+    }
+    let add = v1::AddWatch { watch: Some(fresh), credit: None };
+    let add = v1::SyncRequest { watch_id: 1, action: Some(v1::sync_request::Action::Add(add)) };
+    let requests = tokio_stream::StreamExt::chain(tokio_stream::once(add), tokio_stream::pending());
+    let mut sync = client.sync(requests).await.unwrap().into_inner();
+    let mut bookmarks = 0;
+    while bookmarks < 2 {
+        let response = tokio::time::timeout(Duration::from_secs(10), sync.message()).await.expect("no bookmark");
+        bookmarks +=
+            usize::from(matches!(response.unwrap().unwrap().response.unwrap().frame, Some(Frame::Bookmark(_))));
+    }
+}

@@ -48,6 +48,7 @@ async fn handled(item: Item<Value>) -> Result<Outcome, String> {
     match &*item.name {
         "good" => Ok(Outcome::Done),
         "later" => Ok(Outcome::After(Duration::from_secs(3600))),
+        "never" => Ok(Outcome::After(Duration::MAX)),
         "worse" => panic!("it failed"),
         _ => Err("it failed".to_owned()),
     }
@@ -64,7 +65,7 @@ async fn each_key_is_answered_as_its_handler_says() {
 
     let mut work = joined(&mut workers).await;
     let mut answers = vec![];
-    for name in ["good", "bad", "worse", "later"] {
+    for name in ["good", "bad", "worse", "later", "never"] {
         work.0.send(Ok(items(&[name]))).await.unwrap();
         answers.push(answer(&mut work).await);
     }
@@ -76,6 +77,8 @@ async fn each_key_is_answered_as_its_handler_says() {
         panic!("{answers:?}")
     };
     assert!(named(key, "later") && delay.seconds == 3600);
+    let Action::AddAfter(v1::AddAfter { delay: Some(delay), .. }) = &answers[4] else { panic!("{answers:?}") };
+    assert_eq!(delay.seconds, 365 * 24 * 3600);
     work.0.send(Ok(of(Frame::Goodbye(v1::Goodbye::default())))).await.unwrap();
 
     let (sender, _requests) = joined(&mut workers).await;
