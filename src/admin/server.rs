@@ -14,19 +14,25 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::metrics::counter::Counter;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use super::past::Past;
 use super::routes::Pages;
 use super::{Config, Introspect, explain};
 use crate::lifecycle::readiness::Registry;
+use crate::lifecycle::slots::{Slot, Slots};
 use crate::lifecycle::{self, Fatal};
 use crate::telemetry::Metrics;
 
-/// Enough for a few scrapers and probes. Further connections wait.
+/// Enough for a few scrapers and probes. The kubelet restarts a container whose probes are not answered, so a new
+/// connection is always accepted, and another one is closed.
 const MAX_CONNECTIONS: usize = 64;
+/// How long a connection may be without a request, or take for the head of one.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same for clients that the network admits. The kubelet and scrapers ask at once.
+const NETWORK_HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 /// A connection is closed after this time, idle or not. A scraper connects again.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(120);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
@@ -75,6 +81,9 @@ impl Admin {
         let probes = config.probes.map(bind).transpose()?;
         let (probes, probes_address) = probes.map_or((None, None), |(listener, at)| (Some(listener), Some(at)));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AdminError::Thread)?;
+        let closed = Counter::default();
+        let help = "Connections to admin and probes closed for newer ones";
+        metrics.register_with(|registry| registry.register("informerd_admin_connections_closed", help, closed.clone()));
         let pages = Pages { readiness, metrics, caches, past: Past::default() };
         let fatal = fatal.clone();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -83,10 +92,12 @@ impl Admin {
                 let past = pages.past.clone().keep(Arc::clone(&pages.caches));
                 let mut servers = vec![lifecycle::spawn_critical("admin history", past, &fatal)];
                 if let Some(probes) = probes {
-                    let served = serve(probes, pages.clone(), Access::Network);
+                    let served =
+                        serve(probes, pages.clone(), Access::Network, Slots::new(MAX_CONNECTIONS, closed.clone()));
                     servers.push(lifecycle::spawn_critical("probes", served, &fatal));
                 }
-                servers.push(lifecycle::spawn_critical("admin", serve(listener, pages, Access::Machine), &fatal));
+                let served = serve(listener, pages, Access::Machine, Slots::new(MAX_CONNECTIONS, closed));
+                servers.push(lifecycle::spawn_critical("admin", served, &fatal));
                 // Also ends when the sender is dropped.
                 let _ = stopped.await;
                 servers.iter().for_each(tokio::task::JoinHandle::abort);
@@ -126,21 +137,16 @@ fn bind(address: SocketAddr) -> Result<(StdListener, SocketAddr), AdminError> {
     Ok((listener, address))
 }
 
-async fn serve(listener: StdListener, pages: Pages, access: Access) {
+async fn serve(listener: StdListener, pages: Pages, access: Access, slots: Arc<Slots>) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "admin: the listener cannot be used"),
     };
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    // The semaphore is never closed.
-    while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
+    loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let pages = pages.clone();
-                lifecycle::spawn("admin connection", async move {
-                    connection(stream, pages, access).await;
-                    drop(slot);
-                });
+            Ok((stream, peer)) => {
+                let slot = slots.take(peer.ip());
+                lifecycle::spawn("admin connection", connection(stream, pages.clone(), access, slot));
             }
             Err(error) => {
                 tracing::warn!(%error, "admin: accept failed");
@@ -150,16 +156,27 @@ async fn serve(listener: StdListener, pages: Pages, access: Access) {
     }
 }
 
-async fn connection(stream: TcpStream, pages: Pages, access: Access) {
-    let service = service_fn(move |request| {
+async fn connection(stream: TcpStream, pages: Pages, access: Access, slot: Slot) {
+    let service = service_fn(|request| {
+        slot.used();
         let pages = pages.clone();
         async move { Ok::<_, Infallible>(respond(&pages, request, access).await) }
     });
+    // A page in a browser asks again and again. The network's clients get one answer for each connection.
+    let (head, keep_alive) = match access {
+        Access::Machine => (HEADER_TIMEOUT, true),
+        Access::Network => (NETWORK_HEADER_TIMEOUT, false),
+    };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
+        .header_read_timeout(head)
+        .keep_alive(keep_alive)
         .serve_connection(TokioIo::new(stream), service);
-    if let Ok(Err(error)) = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {
+    let ended = tokio::select! {
+        ended = tokio::time::timeout(CONNECTION_TIMEOUT, connection) => ended,
+        () = slot.lost() => return,
+    };
+    if let Ok(Err(error)) = ended {
         tracing::debug!(%error, "admin: connection ended");
     }
 }

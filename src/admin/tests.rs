@@ -165,6 +165,29 @@ fn the_network_sees_health_and_metrics_only() {
 }
 
 #[test]
+fn whoever_keeps_connections_keeps_no_others_out() {
+    let admin = start(&Registry::new(), &Fatal::new());
+    for address in [admin.probes().unwrap(), admin.address()] {
+        for said in ["", "GET /livez HTTP/1.1\r\nHost: x", "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
+            let open = || {
+                let mut stream = TcpStream::connect(address).unwrap();
+                // One that was closed for another may break.
+                stream.write_all(said.as_bytes()).ok();
+                stream
+            };
+            let _held: Vec<_> = (0..200).map(|_| open()).collect();
+            let asked = tokio::time::Instant::now();
+            assert!(ask_at(address, "GET", "/livez", "localhost").starts_with("HTTP/1.1 200 "), "{said}");
+            // A probe waits for a second.
+            assert!(asked.elapsed() < std::time::Duration::from_secs(1), "{said}: {:?}", asked.elapsed());
+        }
+    }
+    let metrics = get(&admin, "/metrics").1;
+    let closed = metrics.lines().find_map(|line| line.strip_prefix("informerd_admin_connections_closed_total "));
+    assert!(closed.unwrap().parse::<u64>().unwrap() > 400, "{closed:?}");
+}
+
+#[test]
 fn stops_when_dropped_and_is_no_failure() {
     let (readiness, fatal) = (Registry::new(), Fatal::new());
     let admin = start(&readiness, &fatal);

@@ -298,7 +298,7 @@ async fn pinned_synced(factory: &Factory, name: &str) {
 async fn synced(factory: &Factory, informer: &Arc<Informer>) -> bool {
     loop {
         let soon = tokio::time::Instant::now() + Duration::from_secs(5);
-        if informer.synced(soon).await {
+        if informer.synced(soon, false).await {
             return true;
         }
         if informer.is_too_large() {

@@ -68,7 +68,9 @@ impl DropIn {
             ("token", read(self.account.join("token"))?),
         ] {
             let path = self.directory.join(name);
-            if fs::read(&path).ok().as_ref() != Some(&contents) {
+            // What another container has put there may be a link, or a pipe.
+            let is_file = fs::symlink_metadata(&path).is_ok_and(|there| there.is_file());
+            if !is_file || fs::read(&path).ok().as_ref() != Some(&contents) {
                 replace(&path, &contents)?;
             }
         }
@@ -80,7 +82,9 @@ impl DropIn {
 fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("new");
     let written = || {
-        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&temporary)?;
+        // The other containers of the pod may write to the directory. So a link that is there is not followed.
+        let _ = fs::remove_file(&temporary);
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&temporary)?;
         file.write_all(contents)?;
         fs::rename(&temporary, path)
     };
@@ -124,5 +128,22 @@ mod tests {
             "whoever reads meanwhile reads the old one to its end"
         );
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 3, "nothing else stays");
+    }
+
+    #[test]
+    fn links_are_not_followed() {
+        let root = tempfile::tempdir().unwrap();
+        let (token, other) = (root.path().join("token"), root.path().join("other"));
+        fs::write(&other, "of somebody else").unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).unwrap();
+        for planted in ["token.new", "token"] {
+            std::os::unix::fs::symlink(&other, root.path().join(planted)).unwrap();
+            replace(&token, b"secret").unwrap();
+            let there = fs::symlink_metadata(&token).unwrap();
+            assert!(there.is_file() && there.permissions().mode() & 0o777 == 0o644, "{planted}");
+            assert_eq!(fs::read(&token).unwrap(), b"secret");
+            assert_eq!(fs::read(&other).unwrap(), b"of somebody else", "{planted}");
+            fs::remove_file(&token).unwrap();
+        }
     }
 }

@@ -278,6 +278,7 @@ impl Delegated {
         };
         let verdict = match self.authenticator.authenticate(caller.certificates, caller.headers).await {
             Err(error) => self.leave(caller, &unavailable(&error)).await,
+            Ok(Who::TooLong) => self.leave_undecided(caller).await,
             // `pass` decides whether the token may be forwarded.
             Ok(Who::Invalid) => refused(errors::unauthorized()),
             Ok(Who::Nobody) => match self.anonymous {
@@ -378,7 +379,8 @@ impl Delegated {
             Ok(Who::User(_, Source::Certificate(_))) => Err(Box::new(not_to_be_shown())),
             Ok(Who::User(_, Source::Token(_))) => Ok(()),
             Ok(Who::Nobody) if self.anonymous == Anonymous::Forward => Ok(()),
-            Ok(Who::Nobody | Who::Invalid) => Err(Box::new(errors::unauthorized())),
+            Ok(Who::TooLong) if !self.bound_to_node => Ok(()),
+            Ok(Who::Nobody | Who::Invalid | Who::TooLong) => Err(Box::new(errors::unauthorized())),
             Err(error) => Err(Box::new(unavailable(&error))),
         }
     }
@@ -447,3 +449,7 @@ fn not_to_be_shown() -> Status {
          kube-apiserver; use a bearer token, or ask the kube-apiserver itself",
     )
 }
+
+#[cfg(test)]
+#[path = "access_tests.rs"]
+mod tests;

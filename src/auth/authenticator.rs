@@ -27,7 +27,7 @@ const MAX_REMEMBERED: u64 = 65_536;
 /// A review is cached for at least this long, even if the token says that it expires earlier. Our clock may be ahead of
 /// the apiserver's; without a minimum, each request and each open stream would then ask again and again.
 const LEAST_LIFE: Duration = Duration::from_secs(1);
-/// Longer tokens are left to the apiserver.
+/// Longer tokens are left to the apiserver, which takes them. A review of one would be as large.
 const MAX_TOKEN: usize = 32 << 10;
 
 /// Authenticates clients.
@@ -54,6 +54,8 @@ pub(super) enum Who {
     Nobody,
     /// The request carries credentials that are not valid.
     Invalid,
+    /// The request carries a token that is too long to be reviewed. That is no outage: it stays so.
+    TooLong,
 }
 
 /// The cached result for credentials.
@@ -127,6 +129,7 @@ impl Authenticator {
             refused = true;
         }
         match bearer::token(headers) {
+            Some(token) if token.len() > MAX_TOKEN => Ok(Who::TooLong),
             Some(token) => {
                 let known = self.token(&token).await?;
                 Ok(match &known.user {
@@ -162,9 +165,6 @@ impl Authenticator {
     }
 
     async fn token(&self, token: &str) -> Result<Known, Unavailable> {
-        if token.len() > MAX_TOKEN {
-            return Err(Unavailable::Failed("the token is too long".into()));
-        }
         let known = self.remembered.try_get_with(self.hash(b"token", [token.as_bytes()]), self.review(token));
         let known = known.await.map_err(|error| Unavailable::clone(&error))?;
         // A deletion that was seen in the meantime overrides the cached result, including results of caches elsewhere.

@@ -137,13 +137,18 @@ impl Authorizer {
         }
         // A decision that was in flight when the rights changed has an old generation, so it is never found.
         let key = Key { generation, user: Arc::clone(user), attributes: Arc::clone(attributes) };
-        if asking.memory == Memory::Doubtful {
-            let decision = self.review(user, attributes, generation, asking.payer).await?;
-            self.decisions.insert(key, Arc::clone(&decision)).await;
-            return Ok(decision);
+        if asking.memory == Memory::Good {
+            let asked = Instant::now();
+            let decision = self.decisions.try_get_with(key.clone(), self.decide(&key, asking.payer)).await;
+            let decision = decision.map_err(|error| Unavailable::clone(&error))?;
+            // The cache has a clock of its own.
+            if decision.until >= asked {
+                return Ok(decision);
+            }
         }
-        let decision = self.decisions.try_get_with(key.clone(), self.decide(&key, asking.payer)).await;
-        decision.map_err(|error| Unavailable::clone(&error))
+        let decision = self.review(user, attributes, generation, asking.payer).await?;
+        self.decisions.insert(key, Arc::clone(&decision)).await;
+        Ok(decision)
     }
 
     async fn decide(&self, key: &Key, payer: Option<&UserInfo>) -> Result<Arc<Decision>, Unavailable> {
@@ -243,11 +248,49 @@ impl Expiry<Key, Arc<Decision>> for Lifetime {
     fn expire_after_create(&self, _: &Key, decision: &Arc<Decision>, _: std::time::Instant) -> Option<Duration> {
         Some(decision.again.saturating_duration_since(Instant::now()))
     }
+
+    /// A new decision takes nothing from the one that it replaces.
+    fn expire_after_update(
+        &self,
+        key: &Key,
+        decision: &Arc<Decision>,
+        updated: std::time::Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        self.expire_after_create(key, decision, updated)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::client::Upstream;
+
+    fn decision(until: Instant, again: Instant) -> Arc<Decision> {
+        Arc::new(Decision { allowed: true, reason: String::new(), until, again, generation: Generation::default() })
+    }
+
+    #[tokio::test]
+    async fn a_decision_is_used_for_its_own_time() {
+        // No review is answered.
+        let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
+        let (config, metrics) = (AuthConfig::default(), Arc::<AuthMetrics>::default());
+        let reviews = Arc::new(Reviews::new(upstream, &config, Arc::clone(&metrics)));
+        let authorizer = Authorizer::new(&config, reviews, Arc::new(RbacGenerations::new()), metrics);
+        let (user, attributes) = (Arc::<UserInfo>::default(), Arc::<Attributes>::default());
+        let generation = authorizer.generations.of("");
+        let key = Key { generation, user: Arc::clone(&user), attributes: Arc::clone(&attributes) };
+        let asking = Asking { payer: None, memory: Memory::Good };
+        let soon = Duration::from_millis(100);
+        let (now, later) = (Instant::now(), Instant::now() + 3000 * soon);
+        authorizer.decisions.insert(key.clone(), decision(now + soon, now + soon)).await;
+        authorizer.decisions.insert(key.clone(), decision(later, later)).await;
+        tokio::time::sleep(2 * soon).await;
+        assert!(authorizer.authorize(&user, &attributes, asking).await.is_ok(), "the second one is still good");
+        // One that is still there after its end is not used.
+        authorizer.decisions.insert(key, decision(now + soon, later)).await;
+        assert!(authorizer.authorize(&user, &attributes, asking).await.is_err());
+    }
 
     #[test]
     fn only_what_rbac_allows_lives_as_long_as_rights() {

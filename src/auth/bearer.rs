@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::alphabet::URL_SAFE;
 use base64::engine::GeneralPurpose;
 use base64::engine::general_purpose::NO_PAD;
-use http::header::{AUTHORIZATION, HeaderMap, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::header::{AUTHORIZATION, CONNECTION, HeaderMap, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 
 /// The protocol prefix that carries a token if a WebSocket client cannot set headers.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
@@ -24,6 +24,27 @@ pub(super) struct Secret(Box<str>);
 /// Values that are not valid text are parsed too, as in the apiserver, because such bytes may follow a valid token.
 pub fn token(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     authorization_token(headers).or_else(|| protocol_token(headers).map(Cow::Owned))
+}
+
+/// Whether the request has exactly one `Authorization` line, and that line has a token. The apiserver refuses such a
+/// request if the token is not valid, even where it answers requests without a token.
+pub fn shows_token(headers: &HeaderMap) -> bool {
+    authorization_token(headers).is_some() && !is_ambiguous(headers)
+}
+
+/// Whether the client asks for another protocol. Only then is `Upgrade` forwarded.
+pub fn wants_upgrade(headers: &HeaderMap) -> bool {
+    headers.contains_key(UPGRADE) && connection_tokens(headers).any(|token| token.eq_ignore_ascii_case("upgrade"))
+}
+
+/// What `Connection` names.
+pub fn connection_tokens(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
 }
 
 /// Whether the request has `Authorization` headers that two servers could read differently.
@@ -49,15 +70,19 @@ fn bearer(value: &str) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
+/// The token among the protocols of a WebSocket. The apiserver must use it as well: a request whose token the apiserver
+/// does not see is anonymous there. So the rules are exactly the apiserver's: the first `Upgrade` is `websocket`, and
+/// there are exactly one token and at least one other protocol.
 fn protocol_token(headers: &HeaderMap) -> Option<String> {
-    // The apiserver uses these headers only if the client asks for a WebSocket.
-    if !headers.contains_key(UPGRADE) {
+    if !wants_upgrade(headers) || !headers.get(UPGRADE)?.as_bytes().eq_ignore_ascii_case(b"websocket") {
         return None;
     }
-    let protocols: Vec<Cow<'_, str>> =
+    let lines: Vec<Cow<'_, str>> =
         headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
-    let encoded =
-        protocols.iter().flat_map(|value| value.split(',')).find_map(|one| one.trim().strip_prefix(TOKEN_PROTOCOL))?;
+    let protocols = lines.iter().flat_map(|line| line.split(',')).map(str::trim);
+    let (tokens, others): (Vec<_>, Vec<_>) = protocols.partition(|protocol| protocol.starts_with(TOKEN_PROTOCOL));
+    let ([token], false) = (&tokens[..], others.is_empty()) else { return None };
+    let encoded = token.strip_prefix(TOKEN_PROTOCOL)?;
     String::from_utf8(BASE64.decode(encoded).ok()?).ok().filter(|token| !token.is_empty())
 }
 
@@ -109,18 +134,71 @@ mod tests {
         }
     }
 
+    fn asks(headers: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, HeaderValue::from_static(value));
+        }
+        map
+    }
+
+    const UPGRADE: [(&str, &str); 2] = [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")];
+    const TOKEN: &str = "base64url.bearer.authorization.k8s.io.dG9r";
+
     #[test]
     fn a_websocket_may_carry_it_among_its_protocols() {
-        let mut headers = HeaderMap::new();
-        let offered = "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.dG9r";
-        headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(offered));
-        assert_eq!(token(&headers), None, "this is none");
-        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-        assert_eq!(token(&headers).as_deref(), Some("tok"));
+        let of = |upgrade: &[(&'static str, &'static str)], lines: &[&'static str]| {
+            let lines = lines.iter().map(|line| ("sec-websocket-protocol", *line));
+            token(&asks(&upgrade.iter().copied().chain(lines).collect::<Vec<_>>())).map(Cow::into_owned)
+        };
+        let both = "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.dG9r";
+        assert_eq!(of(&UPGRADE, &[both]).as_deref(), Some("tok"));
+        assert_eq!(of(&UPGRADE, &[TOKEN, "v4"]).as_deref(), Some("tok"));
         // Go ignores the bits after the last byte.
-        let loose = HeaderValue::from_static("base64url.bearer.authorization.k8s.io.dG9rZX, v4");
-        headers.insert(SEC_WEBSOCKET_PROTOCOL, loose);
-        assert_eq!(token(&headers).as_deref(), Some("toke"));
+        assert_eq!(of(&UPGRADE, &["base64url.bearer.authorization.k8s.io.dG9rZX, v4"]).as_deref(), Some("toke"));
+        // The apiserver reads the protocols of a WebSocket alone.
+        for none in [
+            &[][..],
+            &[("upgrade", "websocket")],
+            &[("connection", "upgrade")],
+            &[("connection", "upgrade"), ("upgrade", "x")],
+            &[("connection", "upgrade"), ("upgrade", "x"), ("upgrade", "websocket")],
+            &[("connection", "upgrade"), ("upgrade", "websocket, x")],
+            &[("connection", "close"), ("upgrade", "websocket")],
+        ] {
+            assert_eq!(of(none, &[both]), None, "{none:?}");
+        }
+        // It refuses these, or takes their sender for anonymous.
+        for none in [
+            &[TOKEN][..],
+            &[both, TOKEN],
+            &["base64url.bearer.authorization.k8s.io., v4"],
+            &["base64url.bearer.authorization.k8s.io.dG9r=, v4"],
+            &["base64url.bearer.authorization.k8s.io.dG+r, v4"],
+            &["base64url.bearer.authorization.k8s.io._w, v4"],
+            &["Base64url.bearer.authorization.k8s.io.dG9r, v4"],
+        ] {
+            assert_eq!(of(&UPGRADE, none), None, "{none:?}");
+        }
         assert!(!format!("{:?}", Secret::new("tok")).contains("tok"));
+    }
+
+    #[test]
+    fn a_token_that_is_shown_is_in_the_only_authorization_line() {
+        let bearer = ("authorization", "Bearer t");
+        assert!(shows_token(&asks(&[bearer])));
+        for other in [&[][..], &[("authorization", "Basic t")], &[("authorization", "Bearer  t")], &[bearer, bearer]] {
+            assert!(!shows_token(&asks(other)), "{other:?}");
+        }
+        let socket =
+            asks(&[&UPGRADE[..], &[("sec-websocket-protocol", TOKEN), ("sec-websocket-protocol", "v4")]].concat());
+        assert!(token(&socket).is_some() && !shows_token(&socket));
+    }
+
+    #[test]
+    fn upgrades_need_both_headers() {
+        assert!(wants_upgrade(&asks(&UPGRADE)));
+        assert!(!wants_upgrade(&asks(&[("connection", "keep-alive"), ("upgrade", "websocket")])));
+        assert!(!wants_upgrade(&asks(&[("connection", "upgrade")])));
     }
 }

@@ -30,7 +30,7 @@ mod user;
 
 pub use access::{Access, Caller, Grant, Mode, Subject, Verdict};
 pub use attributes::Attributes;
-pub use bearer::token as bearer_token;
+pub use bearer::{connection_tokens, shows_token, token as bearer_token, wants_upgrade};
 pub use certificate::{user as certificate_user, validity as certificate_validity};
 pub use config::{Anonymous, AuthConfig, ClientCaSource};
 pub use impersonation::impersonates;

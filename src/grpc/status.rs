@@ -171,6 +171,7 @@ impl Error {
             | ForwardReason::Invalid
             | ForwardReason::Seldom
             | ForwardReason::TableCells
+            | ForwardReason::Unversioned
             | ForwardReason::Unsupported
             | ForwardReason::Unauthorized => {
                 refused(Reason::Unsupported, format!("this read of {name} can only be answered by the apiserver"))

@@ -159,7 +159,9 @@ impl Temporary {
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".{}.tmp", std::process::id()));
         let temporary = Self(name.into());
-        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary.0)?;
+        // A file that is there keeps its mode, and a link leads elsewhere. So neither is opened.
+        let _ = fs::remove_file(&temporary.0);
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary.0)?;
         file.write_all(contents)?;
         file.sync_all()?;
         Ok(temporary)
@@ -204,6 +206,19 @@ mod tests {
         std::os::unix::fs::symlink(&key, &key).unwrap();
         let result = Authority::open(directory.path(), vec!["localhost".into()]);
         assert!(matches!(result, Err(TlsError::File { path, .. }) if path == key));
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_not_written_to() {
+        let directory = tempfile::tempdir().unwrap();
+        let (key, other) = (directory.path().join(CA_KEY), directory.path().join("other"));
+        let planted = directory.path().join(format!("{CA_KEY}.{}.tmp", std::process::id()));
+        fs::write(&other, "of somebody else").unwrap();
+        std::os::unix::fs::symlink(&other, &planted).unwrap();
+        Temporary::write(&key, b"secret", 0o600).unwrap().rename(&key).unwrap();
+        let there = fs::symlink_metadata(&key).unwrap();
+        assert!(there.is_file() && there.permissions().mode() & 0o777 == 0o600);
+        assert_eq!(fs::read(&other).unwrap(), b"of somebody else");
     }
 
     /// Not even root can create a directory below a file.

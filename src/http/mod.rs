@@ -11,6 +11,7 @@ mod client_certificates;
 pub mod clients;
 pub mod config;
 mod copies;
+mod duration;
 pub mod error;
 mod event_frames;
 pub mod explain;

@@ -5,6 +5,7 @@
 //! A connection stops being a newcomer with its first request whose credentials are accepted. From then on it has the
 //! same limits as every other connection.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::metrics::HttpMetrics;
+use crate::lifecycle::slots::group;
 use crate::telemetry::gauge::Raised;
 
 /// The most newcomers at once. Another one must leave before one more can come.
@@ -26,6 +28,9 @@ pub(super) const MOST: usize = 128;
 /// A newcomer that has been here for this long may be evicted for another one. Clients authenticate in milliseconds, or
 /// in seconds if hundreds come at once and the CPU is busy with their handshakes.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The same for a newcomer that has sent nothing. A client begins its handshake as soon as it is connected, and silence
+/// costs it nothing.
+const SILENCE: Duration = Duration::from_secs(1);
 /// If another address has this many times the newcomers of the new one's address, the new one does not wait.
 const CROWDED: usize = 4;
 /// How long a newcomer without a request may stay: the time that the apiserver's Go server allows for the headers.
@@ -66,8 +71,20 @@ struct Present {
 struct Visit {
     address: IpAddr,
     since: Instant,
+    stage: Stage,
     leave: CancellationToken,
     _open: Raised,
+}
+
+/// How far a newcomer has got. Who has got less far leaves sooner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    /// It has sent nothing.
+    Silent,
+    /// It has begun the TLS handshake.
+    Begun,
+    /// The handshake is complete.
+    Encrypted,
 }
 
 /// A connection that is, or was, a newcomer.
@@ -124,12 +141,13 @@ impl Newcomers {
         Arc::new(Self { present, left, held, unjudged: Arc::new(Semaphore::new(UNJUDGED)), metrics })
     }
 
-    /// Returns a place for a new connection. If there is none, the oldest newcomer of the address that has the most
-    /// newcomers is evicted: after [`PATIENCE`], or at once if that address has [`CROWDED`] times as many as this one.
+    /// Returns a place for a new connection. If there is none, another newcomer is evicted: after [`PATIENCE`] or
+    /// [`SILENCE`], or at once if its address has [`CROWDED`] times as many as this one.
     ///
     /// # Errors
     /// There is no place yet. The error is the time at which one can be evicted.
     pub(super) fn try_place(self: &Arc<Self>, address: IpAddr) -> Result<Arc<Newcomer>, Instant> {
+        let address = group(address);
         let mut present = self.present.lock();
         if let Some((id, leaves)) = present.in_the_way(address) {
             if leaves > Instant::now() {
@@ -162,7 +180,8 @@ impl Newcomers {
         let (id, since, leave) = (present.next, Instant::now(), CancellationToken::new());
         present.next += 1;
         let open = Raised::new(&self.metrics.newcomers_open);
-        present.by_id.insert(id, Visit { address, since, leave: leave.clone(), _open: open });
+        let stage = Stage::Silent;
+        present.by_id.insert(id, Visit { address, since, stage, leave: leave.clone(), _open: open });
         let (unjudged, reader) = (Mutex::default(), Mutex::default());
         let (authenticated, requests, lasting) = Default::default();
         Arc::new(Newcomer {
@@ -189,20 +208,33 @@ impl Newcomers {
 
 impl Present {
     /// The newcomer that has to leave before one of this address can come, and the time when it leaves. `None` while
-    /// there is room.
+    /// there is room. Of all that may leave now, those of a crowd are chosen first, then those that have got less far,
+    /// then those of the address with the most, and of these the oldest.
     fn in_the_way(&self, address: IpAddr) -> Option<(u64, Instant)> {
         if self.by_id.len() < MOST {
             return None;
         }
-        let mut of_address = HashMap::<IpAddr, (usize, u64, Instant)>::new();
-        for (id, visit) in self.by_id.iter().rev() {
-            let entry = of_address.entry(visit.address).or_insert((0, *id, visit.since));
-            *entry = (entry.0 + 1, *id, visit.since);
+        let mut of_address = HashMap::<IpAddr, usize>::new();
+        for visit in self.by_id.values() {
+            *of_address.entry(visit.address).or_default() += 1;
         }
-        // If two addresses have the same number, the one with the oldest newcomer is chosen.
-        let own = of_address.get(&address).map_or(0, |(count, ..)| *count);
-        let most = of_address.into_values().max_by_key(|(count, id, _)| (*count, u64::MAX - id));
-        most.map(|(count, id, since)| (id, if count >= CROWDED * (own + 1) { since } else { since + PATIENCE }))
+        let of_address = |address| of_address.get(&address).copied().unwrap_or_default();
+        let (now, own) = (Instant::now(), of_address(address));
+        let order = |id: &u64, visit: &Visit| {
+            let count = of_address(visit.address);
+            let in_crowd = count >= CROWDED * (own + 1);
+            let leaves = if in_crowd { now } else { now.max(visit.since + visit.stage.patience()) };
+            (leaves, !in_crowd, visit.stage, Reverse(count), *id)
+        };
+        self.by_id.iter().map(|(id, visit)| order(id, visit)).min().map(|(leaves, .., id)| (id, leaves))
+    }
+}
+
+// === impl Stage ===
+
+impl Stage {
+    fn patience(self) -> Duration {
+        if self == Self::Silent { SILENCE } else { PATIENCE }
     }
 }
 
@@ -211,6 +243,12 @@ impl Present {
 impl Newcomer {
     pub fn is_authenticated(&self) -> bool {
         self.authenticated.load(Ordering::Acquire)
+    }
+
+    pub(super) fn reached(&self, stage: Stage) {
+        if let Some(visit) = self.all.present.lock().by_id.get_mut(&self.id) {
+            visit.stage = stage;
+        }
     }
 
     /// Marks the client as authenticated.

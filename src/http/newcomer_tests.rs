@@ -28,14 +28,14 @@ async fn the_oldest_of_the_address_with_the_most_leaves_and_has_had_its_time() {
     }
     let started = Instant::now();
     let late = all.place(address(1)).await;
-    assert_eq!(started.elapsed(), PATIENCE);
+    assert_eq!(started.elapsed(), SILENCE);
     assert!(crowd[0].leave.is_cancelled() && !crowd[1].leave.is_cancelled() && !other.leave.is_cancelled());
     assert_eq!((all.metrics.newcomers_open.get(), all.metrics.newcomers_evicted.get()), (128, 1));
     // An authenticated client makes room at once and is not counted.
     late.authenticated();
     assert_eq!(all.metrics.newcomers_open.get(), 127);
     all.place(address(3)).await;
-    assert_eq!(started.elapsed(), PATIENCE);
+    assert_eq!(started.elapsed(), SILENCE);
     drop(crowd);
     drop(other);
     assert_eq!(all.metrics.newcomers_open.get(), 0);
@@ -46,13 +46,44 @@ async fn whoever_has_few_does_not_wait_for_a_crowd() {
     let all = Newcomers::new(Arc::default());
     let mut crowd: Vec<_> = (0..MOST).map(|_| all.try_place(address(1)).unwrap()).collect();
     let waits = all.try_place(address(1)).unwrap_err();
-    assert_eq!(waits, Instant::now() + PATIENCE);
+    assert_eq!(waits, Instant::now() + SILENCE);
     // This address gets places until the crowd has no more than `CROWDED` times as many.
     let few: Vec<_> = std::iter::from_fn(|| all.try_place(address(2)).ok()).collect();
     assert_eq!(few.len(), MOST / (CROWDED + 1));
     assert!(all.try_place(address(3)).is_ok(), "there is always room for one more address");
     crowd.retain(|one| !one.leave.is_cancelled());
     assert_eq!(crowd.len() + few.len() + 1, MOST);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_got_less_far_leaves_sooner() {
+    let all = Newcomers::new(Arc::default());
+    // Each has an address of its own, as if somebody had many.
+    let there: Vec<_> = (0..MOST).map(|n| all.try_place(address(n as u8)).unwrap()).collect();
+    let gone = || (0..MOST).filter(|at| there[*at].leave.is_cancelled()).collect::<Vec<_>>();
+    there.iter().for_each(|one| one.reached(Stage::Begun));
+    there[0].reached(Stage::Encrypted);
+    there[1].reached(Stage::Encrypted);
+    there[5].reached(Stage::Silent);
+    there[6].reached(Stage::Silent);
+    let new = IpAddr::from([10, 0, 1, 0]);
+    let started = Instant::now();
+    let _first = all.place(new).await;
+    assert_eq!((started.elapsed(), gone()), (SILENCE, vec![5]));
+    let _second = all.place(new).await;
+    assert_eq!((started.elapsed(), gone()), (SILENCE, vec![5, 6]), "at once");
+    _first.reached(Stage::Begun);
+    _second.reached(Stage::Begun);
+    let _third = all.place(new).await;
+    assert_eq!((started.elapsed(), gone()), (PATIENCE, vec![2, 5, 6]), "the handshake of the oldest is complete");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_network_of_ipv6_is_one_address() {
+    let all = Newcomers::new(Arc::default());
+    let of = |network: u16, host: u16| IpAddr::from([0x2001, 0xdb8, 0, network, 0, 0, 0, host]);
+    let _crowd: Vec<_> = (0..128).map(|host| all.try_place(of(1, host)).unwrap()).collect();
+    assert!(all.try_place(of(1, 999)).is_err() && all.try_place(of(2, 1)).is_ok());
 }
 
 #[tokio::test]

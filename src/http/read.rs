@@ -1,9 +1,12 @@
 //! Decides which requests go to the read path, and parses them.
 
+use std::time::Duration;
+
 use http::header::{HeaderMap, UPGRADE};
 use http::request::Parts;
 use http::{Method, Uri};
 
+use super::duration;
 use super::handshake::Handshake;
 use super::wanted::Wanted;
 use crate::auth::{Mode, impersonates};
@@ -13,6 +16,9 @@ use crate::codec::table::Include;
 use crate::meta::{ListOptions, Query, RequestInfo, Verb};
 use crate::passthrough::has_own_credentials;
 use crate::reads::{ForwardReason, ReadRequest};
+
+/// A read that allows less time is left to the apiserver: whether it is answered in time is a race.
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How the read path sees a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,9 +85,15 @@ fn parse_with(
             Err(_) => return Parsed::Forward(ForwardReason::Invalid),
         },
     };
-    // The parameter of the request deadline. It is ignored for requests without a deadline.
-    if kind != ReadKind::Watch && query.text("timeout").is_some_and(|timeout| !is_duration(&timeout)) {
-        return Parsed::Forward(ForwardReason::Invalid);
+    // The parameter of the request deadline. It is ignored for requests without a deadline, and zero or less is none.
+    let timeout = match query.text("timeout").filter(|_| kind != ReadKind::Watch).map(|text| duration::parse(&text)) {
+        Some(None) => return Parsed::Forward(ForwardReason::Invalid),
+        Some(Some(nanos @ 1..)) => Some(Duration::from_nanos(nanos.unsigned_abs())),
+        Some(Some(_)) | None => None,
+    };
+    // The apiserver may be late for it, and says so.
+    if timeout.is_some_and(|timeout| timeout < SHORTEST_TIMEOUT) {
+        return Parsed::Forward(ForwardReason::Unsupported);
     }
     let request = ReadRequest {
         gvr: info.gvr(),
@@ -93,29 +105,9 @@ fn parse_with(
         own_credentials: mode == Mode::Trust && has_own_credentials(headers),
         local: false,
         stale: false,
+        timeout,
     };
     Parsed::Read(Box::new(request), wanted)
-}
-
-/// Whether Go would parse this as a duration (`6m16s`, `1.5h`, `-0`).
-fn is_duration(text: &str) -> bool {
-    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if unsigned == "0" {
-        return true;
-    }
-    let mut rest = unsigned;
-    while !rest.is_empty() {
-        let number = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
-        let (digits, unit_on) = rest.split_at(number);
-        let one_point = digits.matches('.').count() <= 1 && digits.bytes().any(|byte| byte.is_ascii_digit());
-        let unit = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"].iter().filter(|unit| unit_on.starts_with(**unit));
-        let Some(unit) = unit.max_by_key(|unit| unit.len()) else { return false };
-        if !one_point {
-            return false;
-        }
-        rest = &unit_on[unit.len()..];
-    }
-    !unsigned.is_empty()
 }
 
 #[cfg(test)]
@@ -158,10 +150,27 @@ mod tests {
     }
 
     #[test]
+    fn how_long_it_may_take() {
+        for (query, timeout) in [
+            ("timeout=100ms", Some(Duration::from_millis(100))),
+            ("timeout=2562047h", Some(Duration::from_secs(2_562_047 * 3600))),
+            ("timeout=0", None),
+            ("timeout=-5s", None),
+            ("", None),
+            ("watch=1&timeout=1ns", None),
+        ] {
+            assert_eq!(read(&format!("/api/v1/pods?{query}"), &[]).unwrap().timeout, timeout, "{query}");
+        }
+    }
+
+    #[test]
     fn what_is_left_to_the_apiserver() {
         for (target, reason) in [
             ("/api/v1/pods?limit=x", ForwardReason::Invalid),
             ("/api/v1/pods?timeout=abc", ForwardReason::Invalid),
+            ("/api/v1/pods?timeout=2562048h", ForwardReason::Invalid),
+            ("/api/v1/pods?timeout=1ns", ForwardReason::Unsupported),
+            ("/api/v1/pods?timeout=99.9ms", ForwardReason::Unsupported),
             ("/api/v1/namespaces/a/pods/p?export=true", ForwardReason::Unsupported),
         ] {
             assert_eq!(parsed(target, &[]), Parsed::Forward(reason), "{target}");
@@ -213,15 +222,5 @@ mod tests {
         assert_eq!(bad, Parsed::Forward(ForwardReason::Invalid));
         let protobuf = read("/api/v1/pods", &[("accept", "application/vnd.kubernetes.protobuf")]).unwrap().format;
         assert_eq!(protobuf, Format { encoding: Encoding::Protobuf, shape: Shape::Full, json_fallback: None });
-    }
-
-    #[test]
-    fn durations() {
-        for text in ["0", "-0", "32s", "6m16s", "1.5h", ".5s", "1.s", "+5ms", "10us", "10µs", "1h2m3s4ms"] {
-            assert!(is_duration(text), "{text}");
-        }
-        for text in ["", "-", "5", "s", ".s", "1.2.3s", "5 s", "5x", "1h5", "--1s"] {
-            assert!(!is_duration(text), "{text}");
-        }
     }
 }

@@ -16,7 +16,7 @@ use hyper::service::service_fn;
 use rustls::pki_types::CertificateDer;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -29,7 +29,7 @@ use super::http2;
 use super::io::{Bounded, Protocol};
 use super::listener::{Accepted, BindError, Listener};
 use super::metrics::HttpMetrics;
-use super::newcomer::{Heard, Lasting, Newcomer, Newcomers, TooMuch};
+use super::newcomer::{Heard, Lasting, Newcomer, Newcomers, Stage, TooMuch};
 use super::places::{Place, Places};
 use super::protocol::{Protocols, Serving};
 use super::socket::Socket;
@@ -38,10 +38,11 @@ use super::write_coalescer::WriteCoalescer;
 use crate::auth::{Caller, Mode};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::quiet::Quiet;
+use crate::lifecycle::slots::Slots;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 
-/// The most connections that wait for a place among the newcomers, but at most a quarter of all connections. Further
-/// ones are closed.
+/// The most connections that wait for a place among the newcomers, but at most a quarter of all connections. For a
+/// further one, one of the address that has the most is closed.
 const WAITING: usize = 1024;
 /// How long they may wait.
 const WAIT: Duration = Duration::from_secs(32);
@@ -96,7 +97,7 @@ struct Shared {
     delegated: Option<TlsAcceptor>,
     places: Arc<Places>,
     newcomers: Arc<Newcomers>,
-    waiting: Arc<Semaphore>,
+    waiting: Arc<Slots>,
     handshake_timeout: Duration,
     write_stall_timeout: Duration,
     age: AgeLimits,
@@ -155,7 +156,10 @@ impl Server {
             delegated,
             places: Places::new(self.config.max_connections, self.config.listen.iter(), Arc::clone(&self.metrics)),
             newcomers: Newcomers::new(Arc::clone(&self.metrics)),
-            waiting: Arc::new(Semaphore::new(WAITING.min(self.config.max_connections / 4))),
+            waiting: Slots::new(
+                WAITING.min(self.config.max_connections / 4).max(1),
+                self.metrics.connections_refused.clone(),
+            ),
             handshake_timeout: self.config.handshake_timeout,
             write_stall_timeout: self.config.write_stall_timeout,
             age: self.config.age,
@@ -215,14 +219,12 @@ impl Shared {
     /// Starts a connection for which there is no room among the newcomers yet. The accept loop does not wait for it,
     /// because the next connections may be from other clients.
     fn start_later(self: Arc<Self>, accepted: Accepted, connection: Connection, address: IpAddr) {
-        let Ok(waits) = Arc::clone(&self.waiting).try_acquire_owned() else {
-            self.metrics.connections_refused.inc();
-            return;
-        };
+        let waits = self.waiting.take(address);
         spawn("connection", async move {
             let place = tokio::time::timeout(WAIT, self.newcomers.place(address));
             let newcomer = tokio::select! {
                 placed = place => placed.ok(),
+                () = waits.lost() => return,
                 () = self.drain.draining() => return,
             };
             drop(waits);
@@ -269,13 +271,14 @@ impl Shared {
         mut connection: Connection,
     ) -> Option<(Box<TlsStream<TcpStream>>, Connection)> {
         let accepted = tokio::select! {
-            accepted = tokio::time::timeout(self.handshake_timeout, accept_tls(acceptor, stream)) => accepted,
+            accepted = tokio::time::timeout(self.handshake_timeout, accept_tls(acceptor, stream, &connection)) => accepted,
             () = sent_away(&connection) => return None,
         };
         match accepted {
             Ok(Ok(stream)) => {
                 let shown = stream.get_ref().1.peer_certificates().filter(|shown| !shown.is_empty());
                 connection.certificates = shown.map(|shown| shown.iter().cloned().collect());
+                connection.reached(Stage::Encrypted);
                 return Some((Box::new(stream), connection));
             }
             Ok(Err(error)) => self.handshake_failed(&connection, &error),
@@ -379,9 +382,14 @@ impl Shared {
 }
 
 /// Accepts TLS. A client that sends HTTP without TLS gets the same 400 as from the apiserver.
-async fn accept_tls(acceptor: TlsAcceptor, mut stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+async fn accept_tls(
+    acceptor: TlsAcceptor,
+    mut stream: TcpStream,
+    connection: &Connection,
+) -> io::Result<TlsStream<TcpStream>> {
     let mut first = [0; 5];
     let read = stream.peek(&mut first).await?;
+    connection.reached(Stage::Begun);
     if [&b"GET /"[..], b"HEAD ", b"POST ", b"PUT /", b"OPTIO"].contains(&&first[..read]) {
         // Unread bytes would reset the connection before the client reads the answer.
         stream.try_read(&mut [0; 4096])?;
@@ -451,6 +459,21 @@ impl Connection {
     pub(super) fn lasting(&self, path: &str) -> Result<Option<Lasting>, TooMuch> {
         let newcomer = self.newcomer.as_ref().filter(|_| !path.starts_with("/informerd."));
         newcomer.map_or(Ok(None), Newcomer::lasting).inspect_err(|_| self.close())
+    }
+
+    fn reached(&self, stage: Stage) {
+        if let Some(newcomer) = &self.newcomer {
+            newcomer.reached(stage);
+        }
+    }
+
+    /// The apiserver has accepted a token of the client that could not be judged here: there were no reviews, or the
+    /// token is for the apiserver alone. The request must be one that is refused to whoever has no valid token. The
+    /// apiserver answers others, such as for its version, to everybody.
+    pub(super) fn confirmed(&self) {
+        if let Some(newcomer) = &self.newcomer {
+            newcomer.authenticated();
+        }
     }
 
     /// Makes the connection accept no further requests. It ends when the running ones have ended.

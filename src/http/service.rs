@@ -33,7 +33,7 @@ use super::watch_body::SHORTEST;
 use super::websocket;
 use super::written::{Answered, Bodies, Socket, Taken};
 use crate::auth::audit::{self, Audit, Entry};
-use crate::auth::{Access, Attributes, Grant, Lease, Mode, Subject, Term, Verdict};
+use crate::auth::{self, Access, Attributes, Grant, Lease, Mode, Subject, Term, Verdict};
 use crate::codec::json;
 use crate::codec::negotiate::StatusForm;
 use crate::lifecycle::drain::DrainWatch;
@@ -395,6 +395,7 @@ impl Inner {
     ) -> Result<Response<Body>, ForwardError> {
         let mut term = None;
         let status_form = wanted::status(request.headers(), request.uri()).unwrap_or_default();
+        let shows_token = auth::shows_token(request.headers());
         let request = request.map(|body| Patient::new(body, info));
         let spoilt = request.body().spoilt();
         let sessions = self.lend_sessions || matches!(connection.listener, ListenAddr::Unix(_));
@@ -424,9 +425,8 @@ impl Inner {
             }
             (forwarded, _) => forwarded?,
         };
-        if let Some(newcomer) = connection.newcomer.as_ref().filter(|_| answer.response.status().is_success()) {
-            // The apiserver has authenticated the client.
-            newcomer.authenticated();
+        if shows_token && info.is_resource && answer.response.status().is_success() {
+            connection.confirmed();
         }
         self.metrics.requests_forwarded.inc();
         if let Some(term) = &mut term

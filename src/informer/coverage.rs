@@ -33,6 +33,8 @@ pub enum NoCoverage {
     Seldom,
     /// Its tables have cells that cannot be printed again here.
     Cells,
+    /// Its objects have no revisions that can be compared.
+    Unversioned,
 }
 
 // === impl Coverage ===

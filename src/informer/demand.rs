@@ -46,6 +46,8 @@ pub(super) struct Ledger {
     entries: HashMap<InformerKey, Entry>,
     /// Resources whose tables cannot be printed here, and until when this is assumed.
     unprintable: HashMap<Gvr, Instant>,
+    /// Resources whose revisions cannot be compared, and until when this is assumed.
+    unversioned: HashMap<Gvr, Instant>,
     /// The number of objects of each informer that was not started because it has too many, and until when the number
     /// is valid.
     sizes: HashMap<InformerKey, (usize, Instant)>,
@@ -76,6 +78,9 @@ pub(super) const UNPRINTABLE: Duration = Duration::from_secs(600);
 
 /// How long to wait if the columns differ from the resource's definition: the apiserver is about to follow a change.
 pub(super) const CHANGED: Duration = Duration::from_secs(30);
+
+/// How long to wait before a resource whose revisions cannot be compared is tried again. A try costs a list of one object.
+pub(super) const UNVERSIONED: Duration = Duration::from_secs(600);
 
 /// Maximum number of entries; beyond that the cheapest one is dropped.
 const ENTRIES: usize = 1024;
@@ -134,6 +139,16 @@ impl Ledger {
 
     pub(super) fn refuses(&self, gvr: &Gvr, now: Instant) -> bool {
         self.unprintable.get(gvr).is_some_and(|until| *until > now)
+    }
+
+    /// Records that the revisions of a resource cannot be compared: it gets no informers for a while.
+    pub(super) fn is_unversioned(&mut self, gvr: &Gvr, until: Instant, now: Instant) {
+        self.unversioned.retain(|_, until| *until > now);
+        self.unversioned.insert(gvr.clone(), until);
+    }
+
+    pub(super) fn knows_unversioned(&self, gvr: &Gvr, now: Instant) -> bool {
+        self.unversioned.get(gvr).is_some_and(|until| *until > now)
     }
 }
 

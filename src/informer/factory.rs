@@ -22,7 +22,7 @@ use crate::upstream::progress::ProgressProbe;
 use crate::upstream::reflector::{Reflector, ReflectorConfig, ReflectorEnd};
 use crate::upstream::{ListerWatcher, Questions, ShardSupport, Sharding, SharedStore, UpstreamError};
 
-use super::demand::{CHANGED, Ledger, UNPRINTABLE};
+use super::demand::{CHANGED, Ledger, UNPRINTABLE, UNVERSIONED};
 use super::kept::Keeper;
 use super::waits::Proofs;
 use super::{Coverage, Informer, InformerKey, InformerScope, NoCoverage, Rules};
@@ -107,6 +107,11 @@ impl Factory {
     /// The version of a resource that the apiserver prefers, or last preferred if it cannot answer now.
     pub async fn preferred(&self, group: &str, resource: &str) -> Result<Option<Gvr>, UpstreamError> {
         self.inner.discovery.preferred(group, resource).await
+    }
+
+    /// Whether the apiserver answers at present.
+    pub fn is_answered(&self) -> bool {
+        self.inner.upstream.is_reachable()
     }
 
     /// The `Warning` headers of the apiserver's answers to reads of a resource.
@@ -315,6 +320,9 @@ impl Factory {
             }
             return Coverage::By(informer.clone());
         }
+        if self.is_unversioned(resource) {
+            return Coverage::None(NoCoverage::Unversioned);
+        }
         if informers.len() >= self.inner.config.max_informers {
             return Coverage::None(NoCoverage::TooMany);
         }
@@ -389,6 +397,10 @@ impl Factory {
                     ReflectorEnd::Gone => factory.inner.discovery.mark_stale(),
                     ReflectorEnd::Changed => factory.refuse_tables(&informer.key.gvr, CHANGED),
                     ReflectorEnd::Unprintable => factory.refuse_tables(&informer.key.gvr, UNPRINTABLE),
+                    ReflectorEnd::Unversioned => {
+                        let now = Instant::now();
+                        factory.ledger().lock().is_unversioned(&informer.key.gvr, now + UNVERSIONED, now);
+                    }
                     ReflectorEnd::Larger(objects) => factory.is_large(&informer.key, objects),
                 }
                 factory.remove(&informer);

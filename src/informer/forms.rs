@@ -85,12 +85,18 @@ impl Factory {
             let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding };
             match self.holding(resource, &key) {
                 Some(informer) => Ok(Coverage::By(informer)),
+                None if self.is_unversioned(resource) => Ok(Coverage::None(NoCoverage::Unversioned)),
                 None if self.is_full() => Ok(Coverage::None(NoCoverage::TooMany)),
                 None if self.start_of(resource, predicate, &key, read) != Start::IfWorth => Err(()),
                 None => Ok(Coverage::None(NoCoverage::Seldom)),
             }
         };
         self.covered(resource, predicate, encoding, look).ok().map(Coverage::usable)
+    }
+
+    /// Whether the API server of a resource was seen to send revisions that cannot be compared.
+    pub(super) fn is_unversioned(&self, resource: &Resource) -> bool {
+        self.ledger().lock().knows_unversioned(&resource.gvr, Instant::now())
     }
 
     /// Returns the running informer that holds the objects of `key`: the one with this key, or one of tables for

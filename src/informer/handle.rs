@@ -135,12 +135,13 @@ impl Informer {
     }
 
     /// Waits until the informer is synced, and returns true. Returns false at the deadline, or if the informer was
-    /// refused by the apiserver or for lack of memory, or has ended: then another one may cover the read.
-    pub async fn synced(&self, deadline: Instant) -> bool {
+    /// refused by the apiserver or for lack of memory, or has ended: then another one may cover the read. With
+    /// `or_stuck`, also returns false once it is stuck.
+    pub async fn synced(&self, deadline: Instant, or_stuck: bool) -> bool {
         if !self.cache.is_ready() {
             tokio::select! {
                 _ = self.cache.wait_ready(deadline) => {}
-                () = self.reflector.refused() => {}
+                () = self.reflector.refused(or_stuck) => {}
             }
         }
         self.cache.is_ready()
@@ -149,6 +150,11 @@ impl Informer {
     /// The status of its reflector.
     pub fn status(&self) -> ReflectorStatus {
         self.reflector.status()
+    }
+
+    /// Whether it has no state, and an attempt to read one has failed although the apiserver answers.
+    pub fn is_stuck(&self) -> bool {
+        self.reflector.is_stuck()
     }
 
     pub fn is_forbidden(&self) -> bool {

@@ -1,5 +1,5 @@
-//! The start and the end of the process: tasks and their wakes, readiness, signals, the drain, and delays between attempts. Imports
-//! no other module of the crate.
+//! The start and the end of the process: tasks and their wakes, readiness, signals, the drain, delays between attempts, and the slots
+//! of connections. Imports no other module of the crate.
 
 pub mod backoff;
 pub mod drain;
@@ -7,6 +7,7 @@ pub mod ending;
 pub mod quiet;
 pub mod readiness;
 pub mod signals;
+pub mod slots;
 mod task;
 pub mod tied;
 pub mod wakes;

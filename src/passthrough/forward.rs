@@ -16,7 +16,7 @@ use moka::future::Cache;
 use super::coalesce::Coalescer;
 use super::discovery::{self, Document, DocumentKey, MAX_DOCUMENT};
 use super::error::ForwardError;
-use super::headers::{say_where_from, strip_forwarded, strip_request, strip_response, wants_upgrade};
+use super::headers::{say_where_from, strip_forwarded, strip_request, strip_response};
 use super::identity::{self, LendIdentity};
 use super::metrics::ForwardMetrics;
 use super::observe::{Observation, RevisionObserver};
@@ -24,6 +24,7 @@ use super::paced::{Pace, Placed};
 use super::shared::{Buffered, ReadKey, SharedRead, collect};
 use super::tunnel::Tunnel;
 use super::{BoxError, ForwardBody};
+use crate::auth::wants_upgrade;
 use crate::memory::{Ledger, Reservation};
 use crate::meta::{RequestInfo, Verb};
 use crate::upstream::client::{self, CallOptions, Identity, ReqBody, Upstream};
@@ -32,7 +33,7 @@ use crate::upstream::{RequestVerb, UpstreamError};
 #[derive(Clone, Debug)]
 pub struct ForwardConfig {
     pub lend: LendIdentity,
-    /// How long the headers of the answer to a plain get or list may take. The apiserver's own limit is 60 s.
+    /// How long the headers of the answer to a plain get or list, or to an upgrade, may take. The apiserver's own limit is 60 s.
     pub read_timeout: Duration,
     /// The largest body of a shared read. If the body is larger, or the ledger has no memory to spare, every client
     /// reads for itself. Default 32 MiB.
@@ -311,15 +312,19 @@ impl Inner {
         client: OnUpgrade,
         known: bool,
     ) -> Result<Answer, ForwardError> {
+        let place = self.place(info, &body)?;
         let observation = Observation::begin(&self.observer, info, &head, known);
-        let request = rebuild(head, body);
-        let mut response = self.upstream.upgrade(identity, request).await.map_err(|error| self.failed(&error))?;
+        let answered = self.upstream.upgrade(identity, rebuild(head, body), self.config.read_timeout).await;
+        let mut response = answered.map_err(|error| self.failed(&error))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let (mut head, body) = response.into_parts();
             strip_response(&mut head.headers);
             let mut body = ForwardBody::new(body.map_err(Into::into));
             if let Some(observation) = observation {
                 body = observation.answered(head.status, &head.headers, body);
+            }
+            if let Some(place) = place {
+                body = self.pace.body(ForwardBody::new(Placed::new(body, place)));
             }
             return Ok(Answer { response: answer(head.status, head.headers, body), tunnel: None });
         }

@@ -453,3 +453,21 @@ async fn a_refused_upgrade_is_an_ordinary_answer() {
     client.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 403 ") && answer.ends_with(r#"{"kind":"Status","code":403}"#), "{answer}");
 }
+
+#[tokio::test]
+async fn an_upgrade_has_a_place_and_a_time_for_its_answer() {
+    let script: Script = Arc::new(|_| Box::pin(std::future::pending()));
+    let ledger = Ledger::new(8000, Pressure::default());
+    let read_timeout = Duration::from_millis(300);
+    let config = ForwardConfig { read_timeout, ledger: ledger.clone(), window: Some(1000), ..lend_all() };
+    let (forward, _) = forward_to(serve(script).await, config).await;
+    let exec = || {
+        let request = Request::post("/api/v1/namespaces/a/pods/p/exec").header("connection", "Upgrade");
+        request.header("upgrade", "SPDY/3.1").body(Empty::<Bytes>::new()).unwrap()
+    };
+    let (error, ()) = tokio::join!(ask(&forward, exec()), until(|| ledger.used() > 0));
+    assert!(matches!(error, Err(ForwardError::Timeout { .. })), "{error:?}");
+    assert_eq!(ledger.used(), 0, "nothing is left of it");
+    let _held = ledger.reserve(8000).unwrap();
+    assert!(matches!(ask(&forward, exec()).await, Err(ForwardError::Memory { .. })));
+}

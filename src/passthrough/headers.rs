@@ -5,8 +5,10 @@ use std::net::IpAddr;
 use http::HeaderValue;
 use http::header::{
     AUTHORIZATION, CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
-    TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    SEC_WEBSOCKET_PROTOCOL, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
+
+use crate::auth::connection_tokens;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -25,11 +27,6 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     TRANSFER_ENCODING,
     UPGRADE,
 ];
-
-/// Whether the client asks for another protocol, by the apiserver's rule: `Connection` has the token `upgrade`.
-pub(super) fn wants_upgrade(headers: &HeaderMap) -> bool {
-    headers.contains_key(UPGRADE) && connection_tokens(headers).any(|token| token.eq_ignore_ascii_case("upgrade"))
-}
 
 /// Prepares a client's headers for the apiserver: removes hop-by-hop headers, and headers with which a trusted proxy in
 /// front of an apiserver would authenticate users.
@@ -79,18 +76,9 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
 }
 
 /// Headers that identify the user: `Connection` cannot remove them. Without its impersonation headers, a request would
-/// act as its sender.
+/// act as its sender. The protocols of a WebSocket may have its token: without them, the request would be anonymous.
 fn says_who(name: &HeaderName) -> bool {
-    *name == AUTHORIZATION || name.as_str().starts_with("impersonate-")
-}
-
-fn connection_tokens(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
+    *name == AUTHORIZATION || *name == SEC_WEBSOCKET_PROTOCOL || name.as_str().starts_with("impersonate-")
 }
 
 fn remove_prefixed(headers: &mut HeaderMap, prefix: &str) {
@@ -171,20 +159,14 @@ mod tests {
     #[test]
     fn who_it_is_stays() {
         let mut headers = map(&[
-            ("connection", "authorization, Impersonate-User, x-remote-user, accept"),
+            ("connection", "authorization, Impersonate-User, x-remote-user, accept, Sec-WebSocket-Protocol"),
             ("authorization", "Bearer t"),
             ("impersonate-user", "somebody"),
             ("x-remote-user", "admin"),
             ("accept", "*/*"),
+            ("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.eA, v4"),
         ]);
         strip_request(&mut headers);
-        assert_eq!(names(&headers), ["authorization", "impersonate-user"]);
-    }
-
-    #[test]
-    fn upgrades_need_both_headers() {
-        assert!(wants_upgrade(&map(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")])));
-        assert!(!wants_upgrade(&map(&[("connection", "keep-alive"), ("upgrade", "websocket")])));
-        assert!(!wants_upgrade(&map(&[("connection", "upgrade")])));
+        assert_eq!(names(&headers), ["authorization", "impersonate-user", "sec-websocket-protocol"]);
     }
 }

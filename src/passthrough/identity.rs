@@ -5,7 +5,8 @@ use http::header::{AUTHORIZATION, HeaderMap, SEC_WEBSOCKET_PROTOCOL};
 use http::request::Parts;
 
 use super::error::ForwardError;
-use super::headers::{has_prefixed, wants_upgrade};
+use super::headers::has_prefixed;
+use crate::auth::wants_upgrade;
 use crate::meta::RequestInfo;
 use crate::upstream::client::Identity;
 

@@ -28,6 +28,7 @@ impl ForwardReason {
                 "the resource is rarely read in this form (tables, protobuf), or only a small part of it is read, so it has no informer yet"
             }
             Self::TableCells => "it is a table, and informerd does not know the format of a time in it",
+            Self::Unversioned => "its API server sends no `resourceVersion`, or one that is not a number",
             Self::NotSynced => "the informer of the resource has not received its first list yet",
             Self::NotFresh => "the cache was not proved to be fresh enough in time",
             Self::Unsupported => {
@@ -59,6 +60,7 @@ impl ForwardReason {
             Self::Memory => "raise the memory limit or `limits.memory`, or cache less of the resource",
             Self::Seldom => "no action needed; it is cached after repeated reads",
             Self::TableCells => "no action possible; the log names the column",
+            Self::Unversioned => "no action needed; informerd tries again after ten minutes",
             Self::NotSynced => "pin the resource in `resources`, or raise `notSynced.wait`; the log says what fails",
             Self::NotFresh => "raise `consistentReads.timeout`; check whether the apiserver or a watch lags",
             Self::Unsupported => "have the client omit it, if possible",

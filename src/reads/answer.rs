@@ -46,6 +46,8 @@ pub enum ForwardReason {
     Seldom,
     /// A table with cells that only the apiserver can print.
     TableCells,
+    /// Its revisions are no numbers, so no cache can hold it.
+    Unversioned,
     /// The informer is not synced, and did not sync within the wait.
     NotSynced,
     /// The cache could not be proved fresh enough in time.
@@ -129,7 +131,7 @@ impl<T> Outcome<T> {
 // === impl ForwardReason ===
 
 impl ForwardReason {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Consistent,
         Self::OutsideWindow,
         Self::Invalid,
@@ -141,6 +143,7 @@ impl ForwardReason {
         Self::Memory,
         Self::Seldom,
         Self::TableCells,
+        Self::Unversioned,
         Self::NotSynced,
         Self::NotFresh,
         Self::Unsupported,
@@ -160,6 +163,7 @@ impl ForwardReason {
             Self::Memory => "memory",
             Self::Seldom => "seldom",
             Self::TableCells => "table_cells",
+            Self::Unversioned => "unversioned",
             Self::NotSynced => "not_synced",
             Self::NotFresh => "not_fresh",
             Self::Unsupported => "unsupported",

@@ -82,7 +82,8 @@ impl Reads {
                 None => return Forecast { fate: Fate::Waits(Wait::Start), informer: None },
             };
             let name = Some(informer.key().to_string());
-            if !informer.cache().is_ready() && read.patience.is_zero() {
+            let is_late = read.patience.is_zero() || self.waits_in_vain(&read, &informer);
+            if !informer.cache().is_ready() && is_late {
                 return Forecast { fate: Fate::Forwarded(ForwardReason::NotSynced), informer: name };
             }
             if !informer.cache().is_ready() {

@@ -4,7 +4,8 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use crate::codec::Shape;
-use crate::meta::{ObjectKey, Verb, errors};
+use crate::codec::json::is_list_like;
+use crate::meta::{ObjectKey, Origin, Verb, errors};
 
 use super::plan::{At, Freshness};
 use super::service::{Resolved, served};
@@ -46,6 +47,11 @@ impl Reads {
             }
             return Err(Unserved::Refuse(Box::new(errors::not_found(&request.gvr, name))));
         };
+        // The apiserver fails to read such an object as a list, and answers 500.
+        let is_custom = matches!(read.resource.origin, Origin::Custom { .. });
+        if is_custom && is_list_like(&object.raw().item()) {
+            return Err(ForwardReason::Unsupported.into());
+        }
         read.floor.raise(object.rv);
         let served = served(&informer, waited.or(waited_fresh), snapshot.rv());
         Ok(GetAnswer { form, shape: read.shape, object: object.clone(), served })

@@ -19,6 +19,7 @@ mod served;
 mod service;
 mod shards;
 mod spans;
+mod sync;
 mod typed;
 mod unconfirmed;
 mod unserved;

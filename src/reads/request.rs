@@ -1,6 +1,7 @@
 //! The requests of the read path.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::codec::Format;
 use crate::meta::{Gvr, ListOptions};
@@ -24,4 +25,6 @@ pub struct ReadRequest {
     pub local: bool,
     /// The apiserver does not answer: the newest local state is good enough, whatever the other settings require.
     pub stale: bool,
+    /// How long its client lets the apiserver take for the answer, if it said so.
+    pub timeout: Option<Duration>,
 }

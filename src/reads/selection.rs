@@ -98,6 +98,7 @@ impl Reads {
             stale: false,
             unconfirmed: false,
             patience: std::time::Duration::MAX,
+            until: None,
         })
     }
 }

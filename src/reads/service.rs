@@ -9,7 +9,7 @@ use tracing::Span;
 
 use crate::cache::{Snapshot, SnapshotError};
 use crate::codec::{Form, Format, Shape, table};
-use crate::informer::{Coverage, Factory, Informer, Need, NoCoverage, NotFresh, Use};
+use crate::informer::{Factory, Informer, Need, NotFresh, Use};
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, ResourceVersion, Scope, Verb, errors};
 use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
 
@@ -132,6 +132,8 @@ pub(super) struct Resolved {
     pub(super) unconfirmed: bool,
     /// The maximum time that it waits for its informer to sync.
     pub(super) patience: Duration,
+    /// When its client no longer waits. All its waits end by then.
+    pub(super) until: Option<Instant>,
 }
 
 // === impl ConsistentReads ===
@@ -158,6 +160,10 @@ impl Resolved {
         if self.may_choose(verb) && freshness == Freshness::Consistent {
             self.patience = if verb == Verb::Get { Duration::ZERO } else { Duration::from_secs(1) };
         }
+    }
+
+    pub(super) fn bounded(&self, deadline: Instant) -> Instant {
+        self.until.map_or(deadline, |until| until.min(deadline))
     }
 
     /// The form of the answer, from a cache whose objects have this form.
@@ -236,6 +242,7 @@ impl Reads {
     /// that the apiserver refuses it with its own message.
     pub(super) async fn resolve(&self, request: &ReadRequest) -> Result<Resolved, Unserved> {
         let gvr = &request.gvr;
+        let until = request.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         if self.factory.excludes(gvr) {
             return Err(ForwardReason::Excluded.into());
         }
@@ -283,47 +290,8 @@ impl Reads {
             stale: request.stale,
             unconfirmed,
             patience: if request.stale { Duration::ZERO } else { Duration::MAX },
+            until,
         })
-    }
-
-    /// Returns the informer that covers the request, once it is synced; an informer of JSON if the apiserver does not
-    /// support the encoding.
-    pub(super) async fn synced(&self, read: &mut Resolved) -> Result<(Arc<Informer>, Arc<Form>, Waited), Unserved> {
-        if read.unconfirmed {
-            return Err(ForwardReason::NotSynced.into());
-        }
-        let deadline = Instant::now() + self.config.not_synced.wait.min(read.patience);
-        let mut waited = Waited::Nothing;
-        loop {
-            let informer = match self.covering(read) {
-                Coverage::By(informer) => informer,
-                Coverage::None(NoCoverage::Encoding) if read.json_fallback.is_some() => {
-                    read.shape = read.json_fallback.take().unwrap_or(read.shape);
-                    read.encoding = Encoding::Json;
-                    continue;
-                }
-                Coverage::None(reason) => return Err(ForwardReason::from(reason).into()),
-            };
-            if waited == Waited::Nothing {
-                spans::informer(&informer);
-            }
-            if let (true, Some(form)) = (informer.cache().is_ready(), informer.cache().form()) {
-                return Ok((informer, read.written(form), waited));
-            }
-            waited = Waited::Sync;
-            if Instant::now() >= deadline {
-                if self.config.not_synced.forward || read.patience < self.config.not_synced.wait {
-                    return Err(ForwardReason::NotSynced.into());
-                }
-                return Err(Unserved::Refuse(Box::new(errors::too_many_requests("storage is (re)initializing", 1))));
-            }
-            // A refusal ends the wait: the loop then tries a narrower informer, or one of another encoding.
-            informer.synced(deadline).await;
-        }
-    }
-
-    fn covering(&self, read: &Resolved) -> Coverage {
-        self.factory.covering(&read.resource, &read.predicate, read.encoding, read.rows)
     }
 
     /// Waits until the cache is as fresh as the read requires, and not older than what this daemon has shown.
@@ -370,7 +338,7 @@ impl Reads {
             limit: read.rows.limit,
             may_forward: read.may_choose(verb) && freshness == Freshness::Consistent && verb != Verb::Watch,
             max_age: if mode == ConsistentReads::Bounded { read.modes.max_age } else { Duration::ZERO },
-            deadline: Instant::now() + self.config.freshness_timeout,
+            deadline: read.bounded(Instant::now() + self.config.freshness_timeout),
         }
     }
 
@@ -396,19 +364,6 @@ impl Reads {
             Err(SnapshotError::TooOld | SnapshotError::TooNew) => {
                 Err(Unserved::Expired(Box::new(errors::expired_snapshot(rv.get()))))
             }
-        }
-    }
-
-    /// Starts the informer that would have served a forwarded list or watch, and gives it a moment to sync. The watch
-    /// that follows the list then finds its revision inside our window.
-    pub(super) async fn demand(&self, read: &Resolved) {
-        // Tables only get an informer for reads that would be served.
-        if read.encoding == Encoding::Table || read.unconfirmed {
-            return;
-        }
-        if let Coverage::By(informer) = self.covering(read) {
-            let moment = Instant::now() + self.config.not_synced.wait.min(Duration::from_secs(1));
-            informer.synced(moment).await;
         }
     }
 

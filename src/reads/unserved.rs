@@ -60,6 +60,7 @@ impl From<NoCoverage> for ForwardReason {
             NoCoverage::Memory => Self::Memory,
             NoCoverage::Seldom => Self::Seldom,
             NoCoverage::Cells => Self::TableCells,
+            NoCoverage::Unversioned => Self::Unversioned,
         }
     }
 }

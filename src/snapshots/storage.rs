@@ -17,7 +17,7 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// Another process writes to it, or it cannot be written to.
     fn lock(&self) -> io::Result<()>;
 
-    /// Creates a file, or empties one, that only this user may read.
+    /// Creates a file that only this user may read, in place of what has its name. A link is not followed.
     ///
     /// # Errors
     /// It cannot be created.
@@ -82,10 +82,10 @@ impl Disk {
         Self { dir, lock: parking_lot::Mutex::default() }
     }
 
-    /// How files are created: for this user alone.
+    /// How files are opened: for this user alone.
     fn options() -> OpenOptions {
         let mut options = OpenOptions::new();
-        options.write(true).create(true).mode(0o600);
+        options.write(true).mode(0o600);
         options
     }
 }
@@ -95,7 +95,7 @@ impl Storage for Disk {
         let mut lock = self.lock.lock();
         if lock.is_none() {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-            let file = Self::options().truncate(false).open(self.dir.join(LOCK))?;
+            let file = Self::options().create(true).truncate(false).open(self.dir.join(LOCK))?;
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             *lock = Some(file);
         }
@@ -103,7 +103,10 @@ impl Storage for Disk {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn Output>> {
-        Ok(Box::new(Self::options().truncate(true).open(self.dir.join(name))?))
+        let path = self.dir.join(name);
+        // Opening fails if it is still there.
+        let _ = fs::remove_file(&path);
+        Ok(Box::new(Self::options().create_new(true).open(path)?))
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
@@ -141,5 +144,30 @@ impl Storage for Disk {
 impl Output for File {
     fn sync(&mut self) -> io::Result<()> {
         self.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_takes_the_place_of_what_is_there() {
+        let root = tempfile::tempdir().unwrap();
+        let (path, other) = (root.path().join("one"), root.path().join("other"));
+        fs::write(&other, "of somebody else").unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o644)).unwrap();
+        let disk = Disk::new(root.path().to_owned());
+        for plant in [|from, to| std::os::unix::fs::symlink(from, to), |from, to| fs::copy(from, to).map(drop)] {
+            plant(&other, &path).unwrap();
+            disk.create("one").unwrap().write_all(b"ours").unwrap();
+            let there = fs::symlink_metadata(&path).unwrap();
+            assert!(there.is_file() && there.permissions().mode() & 0o777 == 0o600);
+            assert_eq!(fs::read(&path).unwrap(), b"ours");
+            assert_eq!(fs::read(&other).unwrap(), b"of somebody else");
+            fs::remove_file(&path).unwrap();
+        }
     }
 }

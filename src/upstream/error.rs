@@ -7,8 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cache::Full;
+use crate::codec::CodecError;
 use crate::codec::table::Unprintable;
 use crate::meta::Status;
+
+/// The member that the decoders name in their errors.
+const REVISION: &str = "metadata.resourceVersion";
 
 pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
 
@@ -133,6 +137,13 @@ impl UpstreamError {
             Self::Request(cause) | Self::Body(cause) => !cause.is_of_one_request(),
             _ => false,
         }
+    }
+
+    /// Whether the answer is well-formed, but a resourceVersion in it is missing or is no number.
+    pub(super) fn is_about_revisions(&self) -> bool {
+        let Self::Decode(cause) = self else { return false };
+        let of = cause.get().downcast_ref::<CodecError>();
+        matches!(of, Some(CodecError::Missing(REVISION) | CodecError::Invalid(REVISION)))
     }
 
     /// A short name for the kind of error, from a small fixed set.

@@ -27,7 +27,7 @@ mod single_flight;
 mod source;
 mod stamp;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use audit::{Finding, Suspects};
 pub use backfill::Backfiller;

@@ -26,56 +26,56 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::lifecycle::spawn;
 
-pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 type Handler = Arc<dyn Fn(Request<Incoming>, Peer) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
 
 /// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Peer {
-    pub(super) connection: u64,
-    pub(super) client_certificate: bool,
+pub(crate) struct Peer {
+    pub(crate) connection: u64,
+    pub(crate) client_certificate: bool,
 }
 
 /// A request that the server has received. Requests are kept in order.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
-    pub(super) peer: Peer,
-    pub(super) uri: String,
-    pub(super) headers: http::HeaderMap,
+pub(crate) struct Seen {
+    pub(crate) peer: Peer,
+    pub(crate) uri: String,
+    pub(crate) headers: http::HeaderMap,
 }
 
-pub(super) struct FakeServer {
-    pub(super) address: SocketAddr,
-    pub(super) seen: Arc<Mutex<Vec<Seen>>>,
-    pub(super) certificates: Option<Certificates>,
+pub(crate) struct FakeServer {
+    pub(crate) address: SocketAddr,
+    pub(crate) seen: Arc<Mutex<Vec<Seen>>>,
+    pub(crate) certificates: Option<Certificates>,
     /// How the server accepts the next connections.
-    pub(super) manners: Arc<Mutex<Manners>>,
+    pub(crate) manners: Arc<Mutex<Manners>>,
     connections: Arc<Mutex<Vec<AbortHandle>>>,
     accepting: JoinHandle<()>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Manners {
+pub(crate) struct Manners {
     /// The number of connections that get no answer once TLS is established.
-    pub(super) silent: usize,
+    pub(crate) silent: usize,
     /// The delay before TLS begins.
-    pub(super) delay: Duration,
+    pub(crate) delay: Duration,
 }
 
-pub(super) struct Tls {
-    pub(super) alpn: Vec<Vec<u8>>,
+pub(crate) struct Tls {
+    pub(crate) alpn: Vec<Vec<u8>>,
 }
 
 /// PEM texts: the CA, a server certificate for 127.0.0.1 and a client certificate.
 #[derive(Clone)]
-pub(super) struct Certificates {
-    pub(super) ca: String,
-    pub(super) server: (String, String),
-    pub(super) client: (String, String),
+pub(crate) struct Certificates {
+    pub(crate) ca: String,
+    pub(crate) server: (String, String),
+    pub(crate) client: (String, String),
 }
 
 impl Certificates {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
@@ -92,7 +92,7 @@ impl Certificates {
         }
     }
 
-    pub(super) fn acceptor(&self, alpn: Vec<Vec<u8>>) -> TlsAcceptor {
+    pub(crate) fn acceptor(&self, alpn: Vec<Vec<u8>>) -> TlsAcceptor {
         use rustls::pki_types::pem::PemObject as _;
         rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
         let mut roots = rustls::RootCertStore::empty();
@@ -108,7 +108,7 @@ impl Certificates {
 }
 
 impl FakeServer {
-    pub(super) async fn plain<F, Fut>(handler: F) -> Self
+    pub(crate) async fn plain<F, Fut>(handler: F) -> Self
     where
         F: Fn(Request<Incoming>, Peer) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Response<Body>> + Send + 'static,
@@ -116,7 +116,7 @@ impl FakeServer {
         Self::start(None, 100, Arc::new(move |request, peer| Box::pin(handler(request, peer)))).await
     }
 
-    pub(super) async fn tls<F, Fut>(alpn: &[&str], max_streams: u32, handler: F) -> Self
+    pub(crate) async fn tls<F, Fut>(alpn: &[&str], max_streams: u32, handler: F) -> Self
     where
         F: Fn(Request<Incoming>, Peer) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Response<Body>> + Send + 'static,
@@ -179,13 +179,13 @@ impl FakeServer {
         Self { address, seen, certificates, manners, connections, accepting }
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let scheme = if self.certificates.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
     /// A configuration that trusts this server and presents a client certificate to it.
-    pub(super) fn config(&self) -> kube::Config {
+    pub(crate) fn config(&self) -> kube::Config {
         use base64::Engine as _;
         let mut config = kube::Config::new(self.url().parse().unwrap());
         if let Some(certificates) = &self.certificates {
@@ -200,17 +200,17 @@ impl FakeServer {
     }
 
     /// Breaks every open connection.
-    pub(super) fn reset(&self) {
+    pub(crate) fn reset(&self) {
         for connection in self.connections.lock().drain(..) {
             connection.abort();
         }
     }
 
-    pub(super) fn requests(&self) -> Vec<Seen> {
+    pub(crate) fn requests(&self) -> Vec<Seen> {
         self.seen.lock().clone()
     }
 
-    pub(super) fn uris(&self) -> Vec<String> {
+    pub(crate) fn uris(&self) -> Vec<String> {
         self.seen.lock().iter().map(|seen| seen.uri.clone()).collect()
     }
 }
@@ -222,13 +222,13 @@ impl Drop for FakeServer {
     }
 }
 
-pub(super) fn answer(code: u16, body: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn answer(code: u16, body: impl Into<Bytes>) -> Response<Body> {
     let body = Full::new(body.into()).boxed_unsync();
     Response::builder().status(code).header("content-type", "application/json").body(body).unwrap()
 }
 
 /// A body that streams what is sent, and ends when the sender is dropped.
-pub(super) fn streamed() -> (mpsc::Sender<Bytes>, Response<Body>) {
+pub(crate) fn streamed() -> (mpsc::Sender<Bytes>, Response<Body>) {
     let (sender, mut receiver) = mpsc::channel::<Bytes>(64);
     let stream = futures_util::stream::poll_fn(move |cx| {
         receiver.poll_recv(cx).map(|chunk| chunk.map(|chunk| Ok::<_, Infallible>(Frame::data(chunk))))

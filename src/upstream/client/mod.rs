@@ -236,18 +236,22 @@ impl Upstream {
     }
 
     /// Sends an upgrade request by HTTP/1.1, on a connection of its own. If the response is a 101, `hyper::upgrade::on`
-    /// returns its connection.
+    /// returns its connection. It counts as a forwarded request until then. `limit`: how long the headers of the
+    /// response may take.
     pub async fn upgrade(
         &self,
         identity: Identity,
         mut request: Request<ReqBody>,
+        limit: Duration,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
         self.check_files().await;
         let generation = self.inner.current.load_full();
         let options = CallOptions::default();
         let span = spans::begin(self, &mut request, &options);
         let request = self.prepare(&generation, identity, request, &options).await?;
-        let result = generation.pool(identity).upgrade(request).await;
+        let result = timeout(limit, generation.pool(identity).upgrade(request))
+            .await
+            .unwrap_or(Err(UpstreamError::Timeout { what: "the apiserver's answer", after: limit }));
         spans::end(&span, &result);
         self.learn(&result, &options);
         let refused = result.as_ref().is_ok_and(|response| response.status() == StatusCode::UNAUTHORIZED);

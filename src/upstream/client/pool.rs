@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::header::HOST;
-use http::{HeaderValue, Request, Response, Uri};
+use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use parking_lot::Mutex;
@@ -182,6 +182,7 @@ impl Pool {
         self: &Arc<Self>,
         mut request: Request<ReqBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        let permit = self.permit().await?;
         let (io, _protocol) = self.connector.connect(Wanted::Session).await?;
         let request_error = |error: hyper::Error| UpstreamError::Request(Cause::new(error));
         let (sender, connection) =
@@ -191,7 +192,9 @@ impl Pool {
         self.to_origin_form(&mut request);
         let response = sender.send(request).await.map_err(|unanswered| UpstreamError::Request(unanswered.error))?;
         let id = ConnectionId::next();
-        Ok(respond(response, id, self.lease(Held::Own, None)))
+        // A session may last for days, and takes no place of other requests: it has a connection of its own.
+        let permit = Some(permit).filter(|_| response.status() != StatusCode::SWITCHING_PROTOCOLS);
+        Ok(respond(response, id, self.lease(Held::Own, permit)))
     }
 
     /// Makes a connection that replaces all present ones, because they may be dead without anyone noticing. Requests in

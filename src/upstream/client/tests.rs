@@ -477,7 +477,7 @@ async fn upgrades_have_a_connection_of_their_own() {
     let mut request = get("/exec");
     request.headers_mut().insert("connection", HeaderValue::from_static("upgrade"));
     request.headers_mut().insert("upgrade", HeaderValue::from_static("echo"));
-    let response = client.upgrade(Identity::Own, request).await.unwrap();
+    let response = client.upgrade(Identity::Own, request, Duration::from_secs(60)).await.unwrap();
     assert_eq!(response.status(), 101);
     let mut io = hyper_util::rt::TokioIo::new(hyper::upgrade::on(response).await.unwrap());
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -485,6 +485,37 @@ async fn upgrades_have_a_connection_of_their_own() {
     let mut back = [0; 4];
     io.read_exact(&mut back).await.unwrap();
     assert_eq!(&back, b"ping");
+}
+
+#[tokio::test]
+async fn upgrades_take_places_of_forwarded_requests_until_they_are_answered() {
+    let server = FakeServer::tls(&["h2", "http/1.1"], 100, |request, _| async move {
+        if request.uri().path() == "/silent" {
+            std::future::pending::<()>().await;
+        }
+        answer(101, "")
+    })
+    .await;
+    let settings = UpstreamConfig {
+        max_connections: 1,
+        streams_per_connection: 1,
+        connect_timeout: Duration::from_millis(300),
+        ..UpstreamConfig::default()
+    };
+    let client = upstream(server.config(), settings).await;
+    let upgrade = async |path: &str, limit| {
+        let mut request = get(path);
+        request.headers_mut().insert("connection", HeaderValue::from_static("upgrade"));
+        request.headers_mut().insert("upgrade", HeaderValue::from_static("echo"));
+        client.upgrade(Identity::Own, request, limit).await
+    };
+    let minute = Duration::from_secs(60);
+    let open = upgrade("/exec", minute).await.unwrap();
+    assert_eq!(open.status(), 101);
+    let (silent, refused) = tokio::join!(upgrade("/silent", Duration::from_secs(1)), upgrade("/exec", minute));
+    assert!(matches!(silent, Err(UpstreamError::Timeout { .. })), "{silent:?}");
+    assert!(matches!(refused, Err(UpstreamError::Busy)), "{refused:?}");
+    assert_eq!(upgrade("/exec", minute).await.unwrap().status(), 101);
 }
 
 #[tokio::test]

@@ -33,6 +33,8 @@ pub struct ReflectorStatus {
     pub retry_at: Option<Instant>,
     /// The state does not fit into memory, or did not fit at the last attempt.
     pub too_large: bool,
+    /// There is no state yet, and an attempt to read one has failed although the apiserver answers.
+    pub stuck: bool,
     /// Number of whole states taken after the first.
     pub relists: u64,
     /// Number of watches that ended and were resumed.
@@ -78,6 +80,7 @@ pub(super) struct Cold {
     pub(super) failing: Option<u16>,
     pub(super) retry_at: Option<Instant>,
     pub(super) too_large: bool,
+    pub(super) stuck: bool,
     pub(super) relists: u64,
     pub(super) restarts: u64,
     pub(super) rewinds: u64,
@@ -127,6 +130,7 @@ impl Handle {
             failing: None,
             retry_at: None,
             too_large: false,
+            stuck: false,
             relists: 0,
             restarts: 0,
             rewinds: 0,
@@ -161,6 +165,7 @@ impl Handle {
             failing: cold.failing,
             retry_at: cold.retry_at,
             too_large: cold.too_large,
+            stuck: cold.stuck,
             relists: cold.relists,
             restarts: cold.restarts,
             rewinds: cold.rewinds,
@@ -190,9 +195,10 @@ impl Handle {
     }
 
     /// Waits until the apiserver refuses the resource (403) or the encoding (406), or until the state does not fit into
-    /// memory.
-    pub async fn refused(&self) {
-        self.wait_for(|status| status.too_large || matches!(status.failing, Some(403 | 406))).await;
+    /// memory; with `or_stuck`, also until it is stuck.
+    pub async fn refused(&self, or_stuck: bool) {
+        let is_refused = |status: &ReflectorStatus| status.too_large || matches!(status.failing, Some(403 | 406));
+        self.wait_for(|status| is_refused(status) || or_stuck && status.stuck).await;
     }
 
     /// Makes the reflector end instead of reading its first state if that has more than `objects` objects. Only a bound
@@ -221,6 +227,11 @@ impl Handle {
     /// Whether the caches currently have no memory for the state.
     pub fn is_too_large(&self) -> bool {
         self.shared.cold.borrow().too_large
+    }
+
+    /// See [`ReflectorStatus::stuck`].
+    pub fn is_stuck(&self) -> bool {
+        self.shared.cold.borrow().stuck
     }
 
     /// Whether the apiserver currently refuses access to the resource.

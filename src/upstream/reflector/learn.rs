@@ -20,6 +20,7 @@ impl Reflector {
         let path = self.lister.list_path(1, "");
         let page = read_page(&self.upstream, &self.lister, &self.config, &path, &options, |_, _| true).await;
         match page {
+            Ok(Some(meta)) if meta.rv.is_zero() => self.unversioned("the list has no resource version"),
             Ok(Some(meta)) => match self.learn_columns(&meta) {
                 Ok(()) => {
                     if let Some(larger) = self.is_larger(&meta) {
@@ -34,8 +35,17 @@ impl Reflector {
                 Err(error) => self.failed(&UpstreamError::Table(error)),
             },
             Ok(None) => Outcome::Failed(Failure::Other),
+            Err(error) if error.is_about_revisions() => self.unversioned(&error.to_string()),
             Err(error) => self.failed(&error),
         }
+    }
+
+    /// An API server whose lists have other revisions than numbers will not change that soon. If there is a state, it has
+    /// sent numbers before: then this is a fault like any other.
+    fn unversioned(&mut self, why: &str) -> Outcome {
+        self.note(why, 0);
+        let is_first = self.writer.resource_version().is_zero();
+        Outcome::Failed(if is_first { Failure::Unversioned } else { Failure::Other })
     }
 
     /// Before the first state is read: checks whether it has more objects than this reflector may read. If the

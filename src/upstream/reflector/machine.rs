@@ -134,6 +134,8 @@ pub(super) enum Failure {
     Changed,
     /// A cell of a table cannot be printed again.
     Unprintable,
+    /// The objects have no revisions that can be compared.
+    Unversioned,
     /// There are more objects than the reflector may read.
     Larger(usize),
     /// Everything else, from a broken connection to an answer that makes no sense.
@@ -392,6 +394,7 @@ impl Machine {
             }
             Failure::Changed => State::Ended(ReflectorEnd::Changed),
             Failure::Unprintable => State::Ended(ReflectorEnd::Unprintable),
+            Failure::Unversioned => State::Ended(ReflectorEnd::Unversioned),
             Failure::Larger(objects) => State::Ended(ReflectorEnd::Larger(objects)),
             // Reads of the whole state are never retried early.
             Failure::Unavailable { retry_after } if self.reads_all() => self.wait(then, retry_after, now),

@@ -58,6 +58,8 @@ pub enum ReflectorEnd {
     Changed,
     /// Its tables contain cells that cannot be printed again here.
     Unprintable,
+    /// Its objects have no revisions that can be compared.
+    Unversioned,
     /// There are more objects (this number) than it may read; see [`Handle::read_at_most`].
     Larger(usize),
 }
@@ -172,8 +174,11 @@ impl Reflector {
         if machine.state() == State::Follow && self.handle.status().failing.is_some() {
             tracing::info!(resource = %self.lister.resource.gvr, rv = %self.writer.resource_version(), "reflector follows again");
         }
+        let is_answered = self.upstream.is_reachable();
         self.handle.reached(self.writer.resource_version());
         self.handle.update(|status| {
+            let has_failed = matches!(machine.state(), State::Wait { .. }) && is_answered;
+            status.stuck = !synced && (status.stuck || has_failed);
             status.state = machine.state().as_str();
             status.since = machine.since();
             status.retry_at = machine.retry_at();

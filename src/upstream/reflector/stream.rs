@@ -154,12 +154,18 @@ async fn other_encoding(headers: &HeaderMap, mut chunks: Chunks, config: &Reflec
         }
         decoder.finish().map_err(decode_error)
     };
-    let is_list = is_of_type(headers, Encoding::Json) && read.await.is_ok_and(|meta| !meta.rv.is_zero());
-    if is_list {
-        let message = "the server answered in another encoding than protobuf";
-        return UpstreamError::Status(Box::new(Status::failure(406, "NotAcceptable", message)));
+    let neither = || UpstreamError::Decode(Cause::new("neither protobuf nor a list in another encoding"));
+    if !is_of_type(headers, Encoding::Json) {
+        return neither();
     }
-    UpstreamError::Decode(Cause::new("neither protobuf nor a list in another encoding"))
+    match read.await {
+        Ok(meta) if !meta.rv.is_zero() => {
+            let message = "the server answered in another encoding than protobuf";
+            UpstreamError::Status(Box::new(Status::failure(406, "NotAcceptable", message)))
+        }
+        Err(error) if error.is_about_revisions() => error,
+        _ => neither(),
+    }
 }
 
 /// Reads one page of a list and passes each item to `take` as it arrives. Returns `None` once `take` wants no more.

@@ -367,7 +367,7 @@ async fn what_is_forbidden_is_said_and_asked_again() {
     let server = Server::builder().start().await.unwrap();
     server.faults().add(Fault::always(Effect::Answer { code: 403, retry_after: None }).on("configmaps"));
     let world = start(&server, config()).await;
-    timeout(SOON, world.handle.refused()).await.unwrap();
+    timeout(SOON, world.handle.refused(false)).await.unwrap();
     assert!(world.handle.is_forbidden());
     assert!(matches!(world.cache.ready(), Readiness::Pending { .. }));
     let asked = server.counts().requests(Verb::Probe, "configmaps");

@@ -244,6 +244,7 @@ async fn who_cannot_be_forwarded_starts_an_informer() {
         own_credentials: false,
         local: true,
         stale: false,
+        timeout: None,
     };
     let reads = &through.daemon.reads;
     let forwarded = reads.explain(&ReadRequest { local: false, ..request.clone() }, meta::Verb::List).await.fate;

@@ -277,6 +277,44 @@ async fn whoever_nobody_knows_costs_little() {
     }
 }
 
+/// The apiserver tells its version to everybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_everybody_gets_lifts_no_limit() {
+    let cluster = Cluster::start().await;
+    let daemon = Daemon::start(&cluster, |command| {
+        command.args(["--authentication-anonymous", "forward"]);
+    });
+    let daemon = daemon.await;
+    let trusted = Client::new(&daemon.trusted);
+    assert_eq!(trusted.get("/version").await.status, 200);
+    let head = [b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ".to_vec(), vec![b'x'; 1_000_000]].concat();
+    let idle = daemon.memory("VmRSS");
+    daemon.forget_peak();
+    for headers in [
+        "",
+        "Upgrade: x\r\nSec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.eA\r\n",
+        "Connection: Upgrade, Sec-WebSocket-Protocol\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.eA, v4\r\n",
+    ] {
+        let unfinished = join_all((0..100).map(|_| daemon.connect())).await.into_iter().map(|mut stream| {
+            let head = &head;
+            async move {
+                let request = format!("GET /version HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
+                stream.write_all(request.as_bytes()).await.unwrap();
+                let answered = stream.read(&mut [0; 4096]).await.unwrap();
+                assert!(answered > 0);
+                say(stream, head.clone()).await
+            }
+        });
+        let held = join_all(unfinished).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        drop(held);
+        let peak = daemon.memory("VmHWM").saturating_sub(idle);
+        eprintln!("{headers:?}: {:.1} MiB", peak as f64 / f64::from(1 << 20));
+        assert!(peak <= BOUND, "idle {idle}, {headers}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_is_told_to_go_after_a_401() {
     let cluster = Cluster::start().await;

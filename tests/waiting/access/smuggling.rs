@@ -209,6 +209,45 @@ async fn impersonation_is_not_dropped() {
     }
 }
 
+/// What the apiserver answers to everybody makes nobody known, whatever the request seems to have.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_becomes_known_by_what_everybody_gets() {
+    let token = "Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.eA";
+    for (anonymous, unseen) in [("refuse", "401"), ("forward", "200")] {
+        let world = World::start(&format!("authentication: {{anonymous: {anonymous}}}\n")).await;
+        let newcomers = || world.daemon.daemon.http.newcomers_open.get();
+        for (headers, wanted) in [
+            (String::new(), unseen),
+            // The apiserver would not see these tokens.
+            (format!("Upgrade: x\r\n{token}\r\n"), unseen),
+            (format!("Upgrade: websocket\r\n{token}, v4\r\n"), unseen),
+            (format!("Connection: Upgrade\r\n{token}, v4\r\n"), unseen),
+            (format!("Connection: Upgrade\r\nUpgrade: x\r\n{token}, v4\r\n"), unseen),
+            // It refuses these.
+            (format!("Connection: Upgrade\r\nUpgrade: websocket\r\n{token}, v4\r\n"), "401"),
+            (format!("Connection: Upgrade\r\nUpgrade: websocket\r\n{token}\r\n"), "401"),
+            (format!("Connection: Upgrade\r\nUpgrade: websocket\r\n{token}\r\n{token}, v4\r\n"), "401"),
+            (format!("Connection: Upgrade, Sec-WebSocket-Protocol\r\nUpgrade: websocket\r\n{token}, v4\r\n"), "401"),
+            ("Authorization: Bearer x\r\n".to_owned(), "401"),
+        ] {
+            let mut stream = connect(&world.daemon.url, &world.ca).await;
+            let request = format!("GET /version HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = vec![0; 4096];
+            let read = stream.read(&mut answer).await.unwrap();
+            let answer = String::from_utf8_lossy(&answer[..read]);
+            assert_eq!(codes(&answer), [wanted], "{anonymous}: {headers}: {answer}");
+            assert_eq!(newcomers(), 1, "{anonymous}: {headers}");
+            drop(stream);
+            crate::support::eventually("it is gone", || newcomers() == 0).await;
+        }
+        // Over HTTP/2, too.
+        let client = world.through(None);
+        assert_eq!(client.get("/version").await.status.as_str(), unseen);
+        assert!(anonymous == "refuse" || newcomers() == 1, "{anonymous}");
+    }
+}
+
 /// What Go's server says in the clear to whoever does not speak TLS.
 #[tokio::test(flavor = "multi_thread")]
 async fn http_without_tls_is_told_so() {

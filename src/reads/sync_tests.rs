@@ -1,0 +1,158 @@
+//! Reads of resources whose informers cannot sync, with a scripted apiserver. A read that waited would wait for an hour.
+
+use tokio::time::timeout;
+
+use super::*;
+use crate::cache::CacheConfig;
+use crate::codec::{Format, Shape};
+use crate::informer::{Factory, FactoryConfig, Rules};
+use crate::lifecycle::{Fatal, drain};
+use crate::meta::{Gvr, ListOptions, Status, Verb, Verbs};
+use crate::reads::{ConsistentReads, Fate, Modes, NotSynced, Outcome, ProtobufReads, ReadRequest, ReadsConfig};
+use crate::upstream::client::Upstream;
+use crate::upstream::discovery::{ApiResource, Discovery};
+use crate::upstream::reflector::ReflectorConfig;
+use crate::upstream::testing::{FakeServer, answer};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const SOON: Duration = Duration::from_secs(10);
+
+struct World {
+    server: FakeServer,
+    reads: Reads,
+}
+
+fn list(rv: &str) -> (u16, String) {
+    (200, format!(r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{{"resourceVersion":{rv}}},"items":[]}}"#))
+}
+
+/// What the apiserver says while the webhook of a definition is down.
+fn broken() -> (u16, String) {
+    (500, Status::failure(500, "InternalError", "conversion webhook failed").to_json())
+}
+
+/// A world whose apiserver gives this answer to everything.
+async fn world((code, body): (u16, String)) -> World {
+    let server = FakeServer::plain(move |_, _| std::future::ready(answer(code, body.clone()))).await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let gvr = Gvr::new("", "v1", "configmaps");
+    let known = ApiResource {
+        gvr: gvr.clone(),
+        kind: "ConfigMap".into(),
+        namespaced: true,
+        verbs: Verbs { get: true, list: true, watch: true },
+        singular: String::new(),
+        short_names: Vec::new(),
+    };
+    let config = FactoryConfig {
+        snapshots: None,
+        rules: Rules::new(Vec::new()),
+        idle_timeout: HOUR,
+        max_informers: 100,
+        cache: CacheConfig::new(gvr),
+        reflector: ReflectorConfig::default(),
+    };
+    let discovery = Discovery::knowing(upstream.clone(), vec![known]);
+    let factory = Factory::new(config, upstream, discovery, Fatal::new(), drain::channel().1);
+    let (auto, protobuf) = (ConsistentReads::Auto, ProtobufReads::Json);
+    let config = ReadsConfig {
+        modes: Modes { get: auto, list: auto, watch: auto, max_age: Duration::ZERO, protobuf, while_away: false },
+        exceptions: Vec::new(),
+        not_synced: NotSynced { wait: HOUR, forward: true },
+        freshness_timeout: HOUR,
+    };
+    World { server, reads: Reads::new(config, factory) }
+}
+
+/// A read of `default/a`, or of all objects.
+fn request(verb: Verb) -> ReadRequest {
+    let is_get = verb == Verb::Get;
+    let options = ListOptions { resource_version: "0".into(), watch: verb == Verb::Watch, ..ListOptions::default() };
+    ReadRequest {
+        gvr: Gvr::new("", "v1", "configmaps"),
+        namespace: is_get.then(|| "default".into()),
+        name: is_get.then(|| "a".into()),
+        options,
+        format: Format::json(Shape::Full),
+        legacy_watch: false,
+        own_credentials: false,
+        local: false,
+        stale: false,
+        timeout: None,
+    }
+}
+
+impl World {
+    /// Why a read is forwarded; `None` if it is answered.
+    async fn forwarded(&self, verb: Verb) -> Option<&'static str> {
+        let request = request(verb);
+        let of = |outcome: Outcome<()>| match outcome {
+            Outcome::Forward(reason) => Some(reason.as_str()),
+            Outcome::Serve(()) | Outcome::Refuse(_) => None,
+        };
+        let read = async {
+            match verb {
+                Verb::Get => of(self.reads.get(&request).await.then(|_| std::future::ready(())).await),
+                Verb::Watch => of(self.reads.watch(&request).await.then(|_| std::future::ready(())).await),
+                _ => of(self.reads.list(&request).await.then(|_| std::future::ready(())).await),
+            }
+        };
+        timeout(SOON, read).await.expect("it does not wait")
+    }
+
+    /// The requests of informers.
+    fn asked(&self) -> usize {
+        self.server.uris().len()
+    }
+}
+
+#[tokio::test]
+async fn objects_without_revisions_that_are_numbers_are_forwarded() {
+    for rv in [r#""5/7""#, r#""""#, "null", r#""0""#] {
+        let world = world(list(rv)).await;
+        for verb in [Verb::Get, Verb::List, Verb::Watch, Verb::Get] {
+            assert_eq!(world.forwarded(verb).await, Some("unversioned"), "{rv}");
+            assert_eq!(world.asked(), 1, "{rv}: it is not asked again for some minutes");
+        }
+        let forecast = world.reads.explain(&request(Verb::Get), Verb::Get).await;
+        assert_eq!(forecast.fate, Fate::Forwarded(ForwardReason::Unversioned));
+    }
+    let world = world((200, list(r#""5""#).1.replace("[]", r#"[{"metadata":{"name":"a","uid":"u"}}]"#))).await;
+    assert_eq!(world.forwarded(Verb::Get).await, Some("unversioned"), "of an object");
+}
+
+#[tokio::test]
+async fn nobody_waits_for_an_informer_whose_attempts_fail() {
+    let world = world(broken()).await;
+    for verb in [Verb::Get, Verb::List, Verb::Watch, Verb::Get] {
+        assert_eq!(world.forwarded(verb).await, Some("not_synced"), "{verb:?}");
+    }
+    let forecast = world.reads.explain(&request(Verb::Get), Verb::Get).await;
+    assert_eq!(forecast.fate, Fate::Forwarded(ForwardReason::NotSynced));
+    // A read that cannot be forwarded has nothing to lose.
+    let local = ReadRequest { local: true, ..request(Verb::Get) };
+    let waiting = world.reads.get(&local);
+    assert!(timeout(Duration::from_millis(50), waiting).await.is_err(), "it waits");
+}
+
+#[tokio::test]
+async fn while_the_apiserver_does_not_answer_reads_wait_for_it() {
+    let world = world(broken()).await;
+    let address = world.server.address;
+    drop(world.server);
+    let request = request(Verb::List);
+    // Unless its client does not wait as long.
+    let short = ReadRequest { timeout: Some(Duration::from_millis(100)), ..request.clone() };
+    let outcome = timeout(SOON, world.reads.list(&short)).await.expect("it ends");
+    assert!(matches!(outcome, Outcome::Forward(ForwardReason::NotSynced)), "{outcome:?}");
+    let (reads, list) = (world.reads.clone(), request.clone());
+    let waiting = crate::lifecycle::spawn("waiting", async move { reads.list(&list).await });
+    let informer = loop {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        if let Some(informer) = world.reads.factory.informers().pop().filter(|one| one.status().state == "wait") {
+            break informer;
+        }
+    };
+    assert!(!informer.is_stuck() && !waiting.is_finished(), "{address} does not answer");
+    waiting.abort();
+}
