@@ -66,7 +66,7 @@ ports:
 # Health and metrics alone, without authentication: numbers and names of what is cached, but no objects.
 - {name: probes, containerPort: 8003}
 {{- if has $mode (list "tier" "injector") }}
-# Nodes learn late that a pod ends, and lead new connections to it until then. So SIGTERM, after which it takes none, comes
+# Nodes learn late that a pod ends, and send new connections to it until then. So SIGTERM, after which it accepts none, comes
 # 5 s later. The grace period covers that, drain.timeout (25 s), and a margin.
 lifecycle:
   preStop: {sleep: {seconds: 5}}
@@ -80,7 +80,7 @@ volumeMounts:
 {{- if eq $mode "sidecar" }}
 - {name: informerd, mountPath: /etc/informerd, readOnly: true}
 {{- if .Values.sidecar.dropIn }}
-# The key of the CA, which no other container mounts. It outlives the container, so clients go on trusting it.
+# The key of the CA, which no other container mounts. It outlives the container, so clients continue to trust it.
 - {name: state, mountPath: /var/lib/informerd}
 - {name: account, mountPath: /run/informerd/account}
 {{- end }}
