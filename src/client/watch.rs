@@ -25,6 +25,8 @@ struct Watch<'a> {
     token: Bytes,
     /// Reset once a frame arrives.
     backoff: Backoff,
+    /// Whether the loss of the connection was said and no frame has arrived since.
+    is_lost: bool,
 }
 
 /// How a stream ended, if the watch has to go on.
@@ -39,13 +41,12 @@ pub(super) async fn run(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn 
     let (mut connection, named) = in_time(ask, &target, begin(ask, &target)).await?;
     let printer = Printer::new(ask.output, &named, out);
     let backoff = Backoff::between(SHORTEST_PAUSE, LONGEST_PAUSE);
-    let mut watch = Watch { printer, seen: Seen::default(), token: Bytes::new(), backoff };
-    let mut told = false;
+    let mut watch = Watch { printer, seen: Seen::default(), token: Bytes::new(), backoff, is_lost: false };
     loop {
         match watch.follow(&connection, ask, &named).await? {
             Again::After(pause) => tokio::time::sleep(pause).await,
             Again::Lost(why) => {
-                if !std::mem::replace(&mut told, true) {
+                if !std::mem::replace(&mut watch.is_lost, true) {
                     // Standard error may be closed too. Only the lines on standard output matter.
                     writeln!(err, "informerd: connection lost ({why}), trying again").ok();
                 }
@@ -53,10 +54,7 @@ pub(super) async fn run(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn 
             }
         }
         match Connection::open(&target).await {
-            Ok(opened) => {
-                connection = opened;
-                told = false;
-            }
+            Ok(opened) => connection = opened,
             // The next call on the old connection reports the error again.
             Err(error) => tracing::debug!(%error, "not connected"),
         }
@@ -81,6 +79,7 @@ impl Watch<'_> {
                 Ok(None) => return Ok(Again::Lost("it ended".to_owned())),
                 Ok(Some(frame)) => {
                     self.backoff.reset();
+                    self.is_lost = false;
                     if let Some(again) = self.frame(frame)? {
                         return Ok(again);
                     }

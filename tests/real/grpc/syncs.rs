@@ -12,7 +12,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
 use super::fixtures::{Client, Frame, all, client, config_map, filtered, said, say, watch_of};
-use crate::support::{Through, eventually};
+use crate::support::client::Client as Http;
+use crate::support::{Through, eventually, until};
 
 struct Sync {
     requests: mpsc::Sender<v1::SyncRequest>,
@@ -264,4 +265,31 @@ async fn a_conflated_watch_gets_the_latest_of_each_key() {
     assert_eq!((created, deleted, names), (20, 20, vec!["hot", "other"]));
     assert!(events <= 44, "{events}");
     eventually("nothing waits", || through.daemon.grpc.pending.get() == 0).await;
+}
+
+/// The apiserver says nothing, so the watches stay as they were asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_to_open_is_accounted_for() {
+    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let mut sync = Sync::open(&mut client(&through).await).await;
+    sync.add(1, named("one"), None).await;
+    while !matches!(sync.next().await.unwrap(), (1, Frame::SnapshotEnd(_))) {}
+    server.faults().blackhole(true);
+    let admin = Http::new(&format!("http://{}", through.daemon.admin));
+    let held = async || {
+        let text = admin.get("/metrics").await.text();
+        let line = text.lines().find(|line| line.starts_with("informerd_bodies_bytes ")).unwrap();
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    let known: HashMap<_, _> = (0..10_000).map(|n| (format!("{n:036}"), format!("{n:07}"))).collect();
+    for id in 2..6 {
+        sync.add(id, v1::WatchRequest { known: known.clone(), ..watch_of(all("services")) }, None).await;
+    }
+    until("four tables of 10,000 are held", async || held().await > 4.0 * 1.5e6).await;
+    for id in 2..6 {
+        sync.ask(id, Action::Remove(v1::RemoveWatch {})).await;
+        while !matches!(sync.next().await.unwrap(), (of, Frame::Goodbye(_)) if of == id) {}
+    }
+    until("what was removed is given back", async || held().await < 2e6).await;
 }
