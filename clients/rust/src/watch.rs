@@ -85,7 +85,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_silent_for_too_long_is_broken() {
-        let late = async { Ok(tokio::time::sleep(SILENCE / 2).await) };
+        let late = async {
+            tokio::time::sleep(SILENCE / 2).await;
+            Ok(())
+        };
         assert!(heard(late).await.is_ok());
         let silence = heard(std::future::pending::<Result<(), _>>()).await.unwrap_err();
         assert_eq!(silence.message(), "nothing was heard for 180 s");

@@ -177,7 +177,9 @@ impl Reflector {
         let is_answered = self.upstream.is_reachable();
         self.handle.reached(self.writer.resource_version());
         self.handle.update(|status| {
-            let has_failed = matches!(machine.state(), State::Wait { .. }) && is_answered;
+            // An apiserver that asks for patience would only get more requests if readers were forwarded.
+            let is_asked = status.failing == Some(429);
+            let has_failed = matches!(machine.state(), State::Wait { .. }) && is_answered && !is_asked;
             status.stuck = !synced && (status.stuck || has_failed);
             status.state = machine.state().as_str();
             status.since = machine.since();

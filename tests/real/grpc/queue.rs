@@ -7,7 +7,7 @@ use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::queue_client::QueueClient;
 use informerd::grpc::pb::v1::work_request::Action;
 use informerd::grpc::pb::v1::work_response::Frame;
-use informerd::lifecycle::drain::DrainEnd;
+use informerd::lifecycle::{self, drain::DrainEnd};
 use informerd_sim::{Effect, Fault, Server};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -438,7 +438,8 @@ async fn a_worker_that_never_joins_holds_up_no_drain() {
     let server = Server::builder().start().await.unwrap();
     let through = Through::before(&server, "").await;
     let mut client = QueueClient::new(channel(&through).await);
-    let silent = tokio::spawn(async move { client.work(tokio_stream::pending::<v1::WorkRequest>()).await.map(drop) });
+    let call = async move { client.work(tokio_stream::pending::<v1::WorkRequest>()).await.map(drop) };
+    let silent = lifecycle::spawn("silent worker", call);
     eventually("the call is there", || through.daemon.grpc.calls.get() == 1).await;
     let began = tokio::time::Instant::now();
     through.stop(Duration::from_secs(30)).await;
