@@ -79,6 +79,10 @@ pub struct Exit {
     pub text: String,
 }
 
+/// The settings of the short help (`-h`); `--help` has all of them.
+const FIRST: [&str; 8] =
+    ["config", "kubeconfig", "context", "listen", "admin", "resources", "snapshots.dir", "limits.memory"];
+
 const SHELLS: [(&str, Shell); 3] = [("bash", Shell::Bash), ("zsh", Shell::Zsh), ("fish", Shell::Fish)];
 
 /// Parses the command line. The first argument is the program's name.
@@ -226,6 +230,7 @@ fn flag(setting: &'static Setting) -> Arg {
         .long(setting.flag())
         .value_name(setting.form())
         .help(help)
+        .hide_short_help(!FIRST.contains(&setting.key))
         .action(action)
         .help_heading(headings::heading(setting.key))
 }
@@ -382,6 +387,16 @@ mod tests {
             (64, 64, 64, 64)
         );
         assert!(parsed("--lisen x").unwrap_err().text.contains("--listen"), "suggests what may be meant");
+    }
+
+    #[test]
+    fn the_short_help_fits_on_a_screen() {
+        for (line, most) in [("-h", 60), ("run -h", 50), ("kubeconfig -h", 50), ("inject -h", 50), ("status -h", 20)] {
+            let text = parsed(line).unwrap_err().text;
+            assert!(text.lines().count() <= most && text.contains("--help"), "{line}: {text}");
+        }
+        let all = parsed("--help").unwrap_err().text;
+        assert!(SETTINGS.iter().all(|setting| all.contains(&format!("--{} ", setting.flag()))), "{all}");
     }
 
     #[test]
