@@ -296,17 +296,15 @@ async fn an_answer_that_everybody_gets_lifts_no_limit() {
         "Connection: Upgrade, Sec-WebSocket-Protocol\r\nUpgrade: websocket\r\n\
          Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.eA, v4\r\n",
     ] {
-        let unfinished = join_all((0..100).map(|_| daemon.connect())).await.into_iter().map(|mut stream| {
-            let head = &head;
-            async move {
-                let request = format!("GET /version HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
-                stream.write_all(request.as_bytes()).await.unwrap();
-                let answered = stream.read(&mut [0; 4096]).await.unwrap();
-                assert!(answered > 0);
-                say(stream, head.clone()).await
-            }
-        });
-        let held = join_all(unfinished).await;
+        let answered = async |_| {
+            let mut stream = daemon.connect().await;
+            let request = format!("GET /version HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+            stream
+        };
+        let streams = join_all((0..100).map(answered)).await;
+        let held = join_all(streams.into_iter().map(|stream| say(stream, head.clone()))).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
         drop(held);
         let peak = daemon.memory("VmHWM").saturating_sub(idle);
