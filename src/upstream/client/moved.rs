@@ -60,3 +60,7 @@ async fn uid(upstream: &Upstream, generation: &Generation) -> Option<String> {
     let text = http_body_util::BodyExt::collect(http_body_util::Limited::new(body, MOST)).await.ok()?.to_bytes();
     serde_json::from_slice::<Namespace>(&text).ok().map(|it| it.metadata.uid).filter(|uid| !uid.is_empty())
 }
+
+#[cfg(test)]
+#[path = "moved_tests.rs"]
+mod tests;

@@ -3,7 +3,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http_body_util::BodyExt as _;
 use tokio::sync::Notify;
-use tokio::time::sleep;
 
 use super::*;
 use crate::upstream::testing::{Body, FakeServer, answer, streamed};
@@ -333,7 +332,7 @@ async fn guarded(token: &'static str) -> FakeServer {
     .await
 }
 
-fn kubeconfig(file: &std::path::Path, server: &str, token: &str) {
+pub(super) fn kubeconfig(file: &std::path::Path, server: &str, token: &str) {
     let text = format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: k, cluster: {{server: '{server}'}}}}]\n\
          users: [{{name: u, user: {{token: '{token}'}}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n"
@@ -396,53 +395,6 @@ async fn changed_files_are_noticed_when_connecting() {
     assert!(client.send(Identity::Own, get("/")).await.is_err());
     kubeconfig(&file, &server.url(), "t");
     assert_eq!(client.send(Identity::Own, get("/")).await.unwrap().status(), 200);
-}
-
-/// A server whose namespace `kube-system` has this uid.
-async fn cluster(uid: &'static str) -> FakeServer {
-    FakeServer::plain(move |request, _| async move {
-        let is_namespace = request.uri().path() == "/api/v1/namespaces/kube-system";
-        answer(200, if is_namespace { format!(r#"{{"metadata":{{"uid":"{uid}"}}}}"#) } else { "here".to_owned() })
-    })
-    .await
-}
-
-#[tokio::test]
-async fn a_server_of_another_cluster_is_not_used() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("kubeconfig");
-    let settings = UpstreamConfig { check_interval: Duration::from_millis(10), ..UpstreamConfig::default() };
-    let first = cluster("a").await;
-    for (uid, is_used) in [("a", true), ("b", false)] {
-        kubeconfig(&file, &first.url(), "t");
-        let client = Upstream::new(ConfigSource::kubeconfig(&file), settings.clone()).await.unwrap();
-        client.send(Identity::Own, get("/")).await.unwrap();
-        let second = cluster(uid).await;
-        kubeconfig(&file, &second.url(), "t");
-        let (mut moved, authority) = (client.moved(), second.url().replace("http://", ""));
-        if is_used {
-            while *client.authority() != *authority {
-                sleep(Duration::from_millis(10)).await;
-            }
-            assert!(!*moved.borrow());
-            client.send(Identity::Own, get("/")).await.unwrap();
-            assert!(second.requests().len() > 1, "{uid}");
-        } else {
-            moved.wait_for(|moved| *moved).await.unwrap();
-            assert_ne!(*client.authority(), *authority);
-            let before = second.requests().len();
-            client.send(Identity::Own, get("/")).await.unwrap();
-            assert_eq!(second.requests().len(), before, "{uid}");
-        }
-    }
-    // Nobody can say whether a server that is gone was of the same cluster.
-    let gone = cluster("c").await;
-    kubeconfig(&file, &gone.url(), "t");
-    let client = Upstream::new(ConfigSource::kubeconfig(&file), settings).await.unwrap();
-    client.send(Identity::Own, get("/")).await.unwrap();
-    drop(gone);
-    kubeconfig(&file, &cluster("c").await.url(), "t");
-    client.moved().wait_for(|moved| *moved).await.unwrap();
 }
 
 #[tokio::test]
