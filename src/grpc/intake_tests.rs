@@ -181,9 +181,9 @@ async fn a_call_does_not_wait_for_ever_for_its_first_message() {
             let mut waits = intake.count(body(), opening);
             assert!(tokio::time::timeout(PATIENCE / 2, waits.frame()).await.is_err());
             if is_age {
-                age.start(PATIENCE)
+                age.start(PATIENCE);
             } else {
-                drain.start(PATIENCE)
+                drain.start(PATIENCE);
             }
             let ended = tokio::time::timeout(PATIENCE / 4, waits.frame()).await;
             assert_eq!(ended.ok().map(code), (method != SYNC).then_some(Code::Unavailable), "{method}");
