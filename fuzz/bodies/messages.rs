@@ -102,8 +102,8 @@ pub struct PodStatus {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct PodIp {
-    #[prost(string, tag = "1")]
-    pub ip: String,
+    #[prost(string, repeated, tag = "1")]
+    pub ip: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -92,7 +92,7 @@ impl Expected {
             assert_eq!(field(object, label), value, "{label}");
         }
         let or = |one: String, other: &[String]| if one.is_empty() { first(other) } else { one };
-        let ip = status.pod_ips.first().map(|ip| ip.ip.clone()).unwrap_or_default();
+        let ip = status.pod_ips.first().map(|ip| first(&ip.ip)).unwrap_or_default();
         assert_eq!(field(object, "status.podIP"), or(ip, &status.pod_ip));
         let account = or(first(&spec.service_account_name), &spec.service_account);
         assert_eq!(field(object, "spec.serviceAccountName"), account);
