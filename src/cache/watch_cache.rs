@@ -161,7 +161,8 @@ impl WatchCache {
             return None;
         }
         let reset = other.shared.state.lock().reset_at;
-        reset.is_none_or(|reset| reset < self.shared.state.lock().moved).then_some(newest)
+        let state = self.shared.state.lock();
+        reset.is_none_or(|reset| reset < state.moved).then(|| self.newest())
     }
 
     /// The newest known state, `None` unless ready. Takes no lock.

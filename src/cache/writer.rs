@@ -167,6 +167,13 @@ impl Writer {
         true
     }
 
+    /// [`Self::progress`] by a proof that began at `asked`, which says nothing about a store that was restored since.
+    pub fn progress_proved(&mut self, rv: ResourceVersion, asked: Order) {
+        if self.progress(rv) {
+            self.shared.state.lock().moved = asked;
+        }
+    }
+
     /// Takes a whole list at the revision `rv`: the first one, or one after a gap in the events. Readers are served
     /// from the old state until the new one is complete.
     ///

@@ -306,7 +306,7 @@ pub const SETTINGS: &[Setting] = &[
         "limits.maxQueues",
         "count",
         "100",
-        "groups of workers with a work queue at once, a quarter of them for one user; a further one replaces one without workers, or is refused",
+        "groups of workers with a work queue at once, half of them for one user; a further one replaces one that is idle, or is refused",
     ),
     one(
         "limits.maxQueueDeletions",

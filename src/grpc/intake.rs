@@ -247,7 +247,7 @@ impl Counted {
         }
         let late = self.late.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
         ready!(late.as_mut().poll(cx));
-        self.fail(Error::invalid(format!("nothing of the request has come for {} s", PATIENCE.as_secs())))
+        self.fail(Error::silent(PATIENCE))
     }
 
     fn fail(&mut self, error: Error) -> Next {

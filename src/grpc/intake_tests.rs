@@ -159,7 +159,7 @@ async fn a_message_that_does_not_go_on_gives_its_room_back() {
     counted.frame().await.unwrap().unwrap();
     assert!(tokio::time::timeout(PATIENCE / 2, counted.frame()).await.is_err());
     let status = tokio::time::timeout(PATIENCE, counted.frame()).await.unwrap().unwrap().unwrap_err();
-    assert_eq!(status.code(), Code::InvalidArgument);
+    assert_eq!(status.code(), Code::DeadlineExceeded);
     drop(counted);
     assert_eq!(ledger.used(), PLACE);
 }
@@ -175,7 +175,7 @@ async fn a_call_does_not_wait_for_ever_for_its_first_message() {
         let body = || Body::new(StreamBody::new(tokio_stream::pending::<Result<Frame<Bytes>, Status>>()));
         let mut late = count(&intake, body());
         let ended = tokio::time::timeout(2 * PATIENCE, late.frame()).await;
-        assert_eq!(ended.ok().map(code), (method != SYNC).then_some(Code::InvalidArgument), "{method}");
+        assert_eq!(ended.ok().map(code), (method != SYNC).then_some(Code::DeadlineExceeded), "{method}");
         for is_age in [false, true] {
             let (drain, age, opening) = opening();
             let mut waits = intake.count(body(), opening);
@@ -197,6 +197,6 @@ async fn a_call_does_not_wait_for_ever_for_its_first_message() {
         }
         let ended = tokio::time::timeout(2 * PATIENCE, begun.frame()).await;
         let goes_on = method == SYNC || method == WORK;
-        assert_eq!(ended.ok().map(code), (!goes_on).then_some(Code::InvalidArgument), "{method}");
+        assert_eq!(ended.ok().map(code), (!goes_on).then_some(Code::DeadlineExceeded), "{method}");
     }
 }

@@ -42,6 +42,12 @@ impl Error {
         Self::new(Reason::Deadline, "the deadline of the call has passed")
     }
 
+    /// Nothing of the request has come for this time. This is no mistake of the client: its machine or its network may have
+    /// stood still.
+    pub(super) fn silent(time: Duration) -> Self {
+        Self::new(Reason::Deadline, format!("nothing of the request has come for {} s", time.as_secs()))
+    }
+
     pub(super) fn draining() -> Self {
         Self::new(Reason::Draining, "informerd is about to stop").after(Duration::from_secs(1))
     }

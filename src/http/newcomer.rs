@@ -28,6 +28,8 @@ pub(super) const MOST: usize = 128;
 /// A newcomer that has been here for this long may be evicted for another one. Clients authenticate in milliseconds, or
 /// in seconds if hundreds come at once and the CPU is busy with their handshakes.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long one that has waited in vain waits before it looks again, unless a newcomer leaves by itself.
+const AGAIN: Duration = Duration::from_millis(250);
 /// The same for a newcomer that has sent nothing. A client begins its handshake as soon as it is connected, and silence
 /// costs it nothing.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -163,6 +165,7 @@ impl Newcomers {
 
     /// Waits for a place for a new connection. No other connection may have to wait for this call.
     pub(super) async fn place(self: &Arc<Self>, address: IpAddr) -> Arc<Newcomer> {
+        let mut pause = Duration::ZERO;
         loop {
             let left = self.left.notified();
             let leaves = match self.try_place(address) {
@@ -171,8 +174,10 @@ impl Newcomers {
             };
             tokio::select! {
                 () = left => {}
-                () = sleep_until(leaves) => {}
+                () = sleep_until(leaves.max(Instant::now() + pause)) => {}
             }
+            // Many may wait, and one comes in each time.
+            pause = AGAIN;
         }
     }
 

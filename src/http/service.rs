@@ -425,7 +425,8 @@ impl Inner {
             }
             (forwarded, _) => forwarded?,
         };
-        if shows_token && info.is_resource && answer.response.status().is_success() {
+        let status = answer.response.status();
+        if shows_token && info.is_resource && (status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS) {
             connection.confirmed();
         }
         self.metrics.requests_forwarded.inc();

@@ -80,7 +80,7 @@ pub(super) const UNPRINTABLE: Duration = Duration::from_secs(600);
 pub(super) const CHANGED: Duration = Duration::from_secs(30);
 
 /// How long to wait before a resource whose revisions cannot be compared is tried again. A try costs a list of one object.
-pub(super) const UNVERSIONED: Duration = Duration::from_secs(600);
+pub(super) const UNVERSIONED: Duration = Duration::from_secs(120);
 
 /// Maximum number of entries; beyond that the cheapest one is dropped.
 const ENTRIES: usize = 1024;

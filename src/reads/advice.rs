@@ -60,7 +60,7 @@ impl ForwardReason {
             Self::Memory => "raise the memory limit or `limits.memory`, or cache less of the resource",
             Self::Seldom => "no action needed; it is cached after repeated reads",
             Self::TableCells => "no action possible; the log names the column",
-            Self::Unversioned => "no action needed; informerd tries again after ten minutes",
+            Self::Unversioned => "no action needed; informerd tries again after two minutes",
             Self::NotSynced => "pin the resource in `resources`, or raise `notSynced.wait`; the log says what fails",
             Self::NotFresh => "raise `consistentReads.timeout`; check whether the apiserver or a watch lags",
             Self::Unsupported => "have the client omit it, if possible",

@@ -132,7 +132,7 @@ pub(super) struct Resolved {
     pub(super) unconfirmed: bool,
     /// The maximum time that it waits for its informer to sync.
     pub(super) patience: Duration,
-    /// When its client no longer waits. All its waits end by then.
+    /// When half of its client's time is over. All its waits end by then, so that the apiserver has the other half.
     pub(super) until: Option<Instant>,
 }
 
@@ -242,7 +242,7 @@ impl Reads {
     /// that the apiserver refuses it with its own message.
     pub(super) async fn resolve(&self, request: &ReadRequest) -> Result<Resolved, Unserved> {
         let gvr = &request.gvr;
-        let until = request.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let until = request.timeout.and_then(|timeout| Instant::now().checked_add(timeout / 2));
         if self.factory.excludes(gvr) {
             return Err(ForwardReason::Excluded.into());
         }

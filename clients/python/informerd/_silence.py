@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -74,9 +75,20 @@ def _start() -> None:
     """One thread looks after all calls: a timer for each frame would be a thread for each."""
     global _watchdog
     with _lock:
-        if _watchdog is None or not _watchdog.is_alive():  # It is not, in a process that was forked.
+        if _watchdog is None:
             _watchdog = threading.Thread(target=_run, name="informerd-silence", daemon=True)
             _watchdog.start()
+
+
+def _forked() -> None:
+    """The calls are those of the process before, and its thread may have held the lock."""
+    global _lock, _watchdog
+    _lock, _watchdog = threading.Lock(), None
+    _waits.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _run() -> None:

@@ -142,7 +142,7 @@ export class Queue<T = KubernetesObject> {
         const keys = [...handlers.values()].slice(0, 10).join(', ');
         logger.warn(`${this.#what}: the stream is over, and waits for ${handlers.size} handlers: ${keys}`);
       }, REMINDER);
-      await Promise.all(handlers.keys());
+      await Promise.allSettled(handlers.keys());
       clearInterval(told);
     }
   }

@@ -18,7 +18,9 @@ use crate::workqueue::Worker;
 /// The most workers of one group. Each worker wakes the others at most once per key.
 const MAX_WORKERS: usize = 1000;
 /// One user may have this part of the groups, one in so many.
-const SHARE: usize = 4;
+const SHARE: usize = 2;
+/// A group that has been without workers for less is not idle: its worker may be about to join again.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// The limits of the queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,8 +212,9 @@ fn make_room(groups: &mut ByPlace, owner: &str, most: usize) -> Result<(), Error
 /// Ends the group that has been without workers for the longest time, of one owner or of all. Returns false if there
 /// is none.
 fn evict(groups: &mut ByPlace, owner: Option<&str>) -> bool {
-    let idle =
-        groups.iter().filter(|((of, _), group)| owner.is_none_or(|owner| owner == of) && *group.workers.borrow() == 0);
+    let idle = groups.iter().filter(|((of, _), group)| {
+        owner.is_none_or(|owner| owner == of) && *group.workers.borrow() == 0 && group.left.lock().elapsed() >= IDLE
+    });
     let Some(place) = idle.min_by_key(|(_, group)| *group.left.lock()).map(|(place, _)| place.clone()) else {
         return false;
     };
@@ -262,7 +265,11 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         add(&mut groups, "", "new", 0);
         make_room(&mut groups, "", 4).unwrap();
+        tokio::time::advance(IDLE - Duration::from_secs(2)).await;
+        let refused = refusal(&mut groups, "", 3);
+        assert!(refused.contains("none of them idle"), "their workers may come back: {refused}");
         assert_eq!(names(&groups), ["busy", "new", "old"], "there is room");
+        tokio::time::advance(Duration::from_secs(1)).await;
         make_room(&mut groups, "", 3).unwrap();
         assert!(old.is_over());
         assert_eq!(names(&groups), ["busy", "new"]);
@@ -274,16 +281,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_user_has_at_most_a_quarter_of_the_groups() {
+    async fn a_user_has_at_most_half_of_the_groups() {
         let mut groups = ByPlace::new();
         add(&mut groups, "bob", "idle", 0);
         add(&mut groups, "ann", "first", 1);
         let second = add(&mut groups, "ann", "second", 1);
-        let refused = refusal(&mut groups, "ann", 8);
+        let refused = refusal(&mut groups, "ann", 4);
         assert!(refused.contains(r#"user "ann" has 2 groups already, none of them idle"#), "{refused}");
-        make_room(&mut groups, "bob", 8).unwrap();
+        make_room(&mut groups, "bob", 4).unwrap();
         second.workers.send_replace(0);
-        make_room(&mut groups, "ann", 8).unwrap();
+        tokio::time::advance(IDLE).await;
+        make_room(&mut groups, "ann", 4).unwrap();
         assert_eq!(names(&groups), ["first", "idle"], "a user's own group goes");
     }
 }

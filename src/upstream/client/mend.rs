@@ -91,8 +91,12 @@ async fn follow(inner: Weak<Inner>) {
         let Some(interval) = inner.upgrade().map(|inner| inner.config.check_interval) else { return };
         sleep(interval.max(pause).max(Duration::from_millis(100))).await;
         let Some(upstream) = inner.upgrade().map(|inner| Upstream { inner }) else { return };
-        let mut reload = upstream.inner.reload.lock().await;
-        let compared = upstream.compare_files(&mut reload).await;
+        upstream.remember_cluster().await;
+        let compared = {
+            let mut reload = upstream.inner.reload.lock().await;
+            upstream.compare_files(&mut reload).await
+        };
+        upstream.judge_candidate().await;
         pause = if compared.is_ok() { Duration::ZERO } else { AFTER_UNREADABLE };
     }
 }

@@ -44,6 +44,7 @@ pub use warnings::Warnings;
 
 use self::generation::Generation;
 use self::health::Keeper;
+use self::moved::Cluster;
 use self::pool::Lease;
 pub use super::error::{Cause, UpstreamError};
 pub use super::metrics::{RequestSeries, RequestVerb, UpstreamMetrics};
@@ -81,8 +82,8 @@ struct Inner {
     refusals: parking_lot::Mutex<HashMap<Arc<str>, Instant>>,
     warnings: Warnings,
     via: HeaderValue,
-    /// See [`Upstream::moved`].
-    moved: watch::Sender<bool>,
+    /// What is known of the cluster, and whether the configuration leads to another one.
+    cluster: Cluster,
 }
 
 struct Reload {
@@ -90,6 +91,8 @@ struct Reload {
     reloaded: Option<Instant>,
     /// The last error that was logged.
     failed: Option<String>,
+    /// The configuration that names another apiserver, which must be shown to be of the same cluster before it is used.
+    candidate: Option<Arc<Generation>>,
 }
 
 /// The source of the configuration has changed, but it cannot be read.
@@ -115,7 +118,7 @@ impl Upstream {
                 source,
                 config,
                 current: ArcSwap::from_pointee(first),
-                reload: Mutex::new(Reload { checked: Instant::now(), reloaded: None, failed: None }),
+                reload: Mutex::new(Reload { checked: Instant::now(), reloaded: None, failed: None, candidate: None }),
                 metrics,
                 health,
                 retries: Retries::default(),
@@ -123,7 +126,7 @@ impl Upstream {
                 warnings: Warnings::default(),
                 via: HeaderValue::try_from(uuid::Uuid::new_v4().to_string())
                     .unwrap_or(HeaderValue::from_static("unknown")),
-                moved: watch::Sender::new(false),
+                cluster: Cluster::default(),
             }),
         };
         mend::start(&upstream);
@@ -167,10 +170,10 @@ impl Upstream {
         self.inner.health.recoveries()
     }
 
-    /// Becomes true once the configuration names another apiserver that cannot be shown to belong to the same cluster. It
-    /// is not used: whatever was read from the old one says nothing about it.
+    /// Becomes true once the configuration names an apiserver of another cluster, or one that could not be shown to be of
+    /// the same cluster for a minute. It is not used: whatever was read from the old one says nothing about it.
     pub fn moved(&self) -> watch::Receiver<bool> {
-        self.inner.moved.subscribe()
+        self.inner.cluster.moved()
     }
 
     /// The early attempts of reflectors that are in backoff.
@@ -232,6 +235,9 @@ impl Upstream {
         if result.is_ok() {
             self.inner.metrics.heard.set(Instant::now());
         }
+        if (200..300).contains(&code) {
+            self.inner.cluster.answered();
+        }
         self.inner.health.learn(result, &self.inner.current.load().authority);
     }
 
@@ -249,9 +255,13 @@ impl Upstream {
         let options = CallOptions::default();
         let span = spans::begin(self, &mut request, &options);
         let request = self.prepare(&generation, identity, request, &options).await?;
-        let result = timeout(limit, generation.pool(identity).upgrade(request))
-            .await
-            .unwrap_or(Err(UpstreamError::Timeout { what: "the apiserver's answer", after: limit }));
+        let Ok(result) = timeout(limit, generation.pool(identity).upgrade(request)).await else {
+            // Perhaps of a pod behind the apiserver: it says nothing about the apiserver.
+            let late = Err(UpstreamError::Timeout { what: "the apiserver's answer", after: limit });
+            spans::end(&span, &late);
+            self.inner.metrics.count_request(options.verb, &options.resource, 0);
+            return late;
+        };
         spans::end(&span, &result);
         self.learn(&result, &options);
         let refused = result.as_ref().is_ok_and(|response| response.status() == StatusCode::UNAUTHORIZED);
@@ -378,7 +388,10 @@ impl Upstream {
         let current = self.inner.current.load_full();
         match self.inner.source.fingerprint().await {
             Ok(fingerprint) if fingerprint == current.fingerprint => {
-                reload.failed = None;
+                (reload.failed, reload.candidate) = (None, None);
+                Ok(false)
+            }
+            Ok(fingerprint) if reload.candidate.as_ref().is_some_and(|next| next.fingerprint == fingerprint) => {
                 Ok(false)
             }
             Ok(_) => self.reload(reload, &current).await.then_some(true).ok_or(Unreadable),
@@ -401,6 +414,17 @@ impl Upstream {
         self.reload(&mut reload, &current).await
     }
 
+    fn adopt(&self, current: &Generation, next: Arc<Generation>) {
+        let inner = &self.inner;
+        inner.metrics.credential_reloads.inc();
+        let changed = next.fingerprint != current.fingerprint;
+        inner.current.store(next);
+        if changed {
+            tracing::info!("the upstream configuration has changed and is in use");
+            inner.health.renewed();
+        }
+    }
+
     async fn reload(&self, state: &mut Reload, current: &Generation) -> bool {
         state.reloaded = Some(Instant::now());
         let inner = &self.inner;
@@ -409,23 +433,13 @@ impl Upstream {
             Err(error) => Err(error),
         };
         match built {
-            // Before the first answer, there is nothing that another cluster could contradict.
-            Ok(next) if inner.metrics.heard.get().is_some() && !moved::is_same_cluster(self, current, &next).await => {
-                if !inner.moved.send_replace(true) {
-                    let (from, to) = (&*current.authority, &*next.authority);
-                    tracing::error!(from, to, "the configuration names an apiserver that may be of another cluster");
-                }
+            Ok(next) if inner.cluster.must_be_shown(&inner.source, current, &next) => {
+                (state.failed, state.candidate) = (None, Some(Arc::new(next)));
                 false
             }
             Ok(next) => {
-                state.failed = None;
-                inner.metrics.credential_reloads.inc();
-                let changed = next.fingerprint != current.fingerprint;
-                inner.current.store(Arc::new(next));
-                if changed {
-                    tracing::info!("the upstream configuration has changed and is in use");
-                    inner.health.renewed();
-                }
+                (state.failed, state.candidate) = (None, None);
+                self.adopt(current, Arc::new(next));
                 true
             }
             Err(error) => {

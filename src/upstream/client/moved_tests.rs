@@ -1,57 +1,96 @@
+use std::path::Path;
+
 use tokio::time::sleep;
 
 use super::super::tests::kubeconfig;
-use super::super::{ConfigSource, UpstreamConfig};
+use super::super::{ConfigSource, ReqBody, UpstreamConfig};
 use super::*;
 use crate::upstream::testing::{FakeServer, answer};
 
-fn get(path: &str) -> Request<super::super::ReqBody> {
+fn get(path: &str) -> Request<ReqBody> {
     Request::get(path).body(empty()).unwrap()
 }
 
-/// A server whose namespace `kube-system` has this uid.
+/// A server whose namespace `kube-system` has this uid; none may be read if it is empty.
 async fn cluster(uid: &'static str) -> FakeServer {
     FakeServer::plain(move |request, _| async move {
-        let is_namespace = request.uri().path() == "/api/v1/namespaces/kube-system";
-        answer(200, if is_namespace { format!(r#"{{"metadata":{{"uid":"{uid}"}}}}"#) } else { "here".to_owned() })
+        match (request.uri().path(), uid) {
+            (PATH, "") => answer(403, ""),
+            (PATH, uid) => answer(200, format!(r#"{{"metadata":{{"uid":"{uid}"}}}}"#)),
+            _ => answer(200, "here"),
+        }
     })
     .await
+}
+
+async fn client(file: &Path, server: &FakeServer) -> Upstream {
+    kubeconfig(file, &server.url(), "t");
+    let settings = UpstreamConfig { check_interval: Duration::from_millis(10), ..UpstreamConfig::default() };
+    let client = Upstream::new(ConfigSource::kubeconfig(file), settings).await.unwrap();
+    client.send(Identity::Own, get("/")).await.unwrap();
+    client
+}
+
+async fn uses(client: &Upstream, server: &FakeServer) {
+    let authority = server.url().replace("http://", "");
+    while *client.authority() != *authority {
+        sleep(Duration::from_millis(10)).await;
+    }
+    client.send(Identity::Own, get("/used")).await.unwrap();
+    assert!(server.uris().iter().any(|uri| uri == "/used"));
+    assert!(!*client.moved().borrow());
+}
+
+#[tokio::test]
+async fn another_server_of_the_same_cluster_is_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kubeconfig");
+    let first = cluster("a").await;
+    let client = client(&file, &first).await;
+    while client.inner.cluster.uid.lock().is_none() {
+        sleep(Duration::from_millis(10)).await;
+    }
+    // The first one need not be there to say what cluster it was of.
+    drop(first);
+    let second = cluster("a").await;
+    kubeconfig(&file, &second.url(), "t");
+    uses(&client, &second).await;
 }
 
 #[tokio::test]
 async fn a_server_of_another_cluster_is_not_used() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("kubeconfig");
-    let settings = UpstreamConfig { check_interval: Duration::from_millis(10), ..UpstreamConfig::default() };
     let first = cluster("a").await;
-    for (uid, is_used) in [("a", true), ("b", false)] {
-        kubeconfig(&file, &first.url(), "t");
-        let client = Upstream::new(ConfigSource::kubeconfig(&file), settings.clone()).await.unwrap();
-        client.send(Identity::Own, get("/")).await.unwrap();
-        let second = cluster(uid).await;
-        kubeconfig(&file, &second.url(), "t");
-        let (mut moved, authority) = (client.moved(), second.url().replace("http://", ""));
-        if is_used {
-            while *client.authority() != *authority {
-                sleep(Duration::from_millis(10)).await;
-            }
-            assert!(!*moved.borrow());
-            client.send(Identity::Own, get("/")).await.unwrap();
-            assert!(second.requests().len() > 1, "{uid}");
-        } else {
-            moved.wait_for(|moved| *moved).await.unwrap();
-            assert_ne!(*client.authority(), *authority);
-            let before = second.requests().len();
-            client.send(Identity::Own, get("/")).await.unwrap();
-            assert_eq!(second.requests().len(), before, "{uid}");
-        }
-    }
-    // Nobody can say whether a server that is gone was of the same cluster.
-    let gone = cluster("c").await;
-    kubeconfig(&file, &gone.url(), "t");
-    let client = Upstream::new(ConfigSource::kubeconfig(&file), settings).await.unwrap();
-    client.send(Identity::Own, get("/")).await.unwrap();
-    drop(gone);
-    kubeconfig(&file, &cluster("c").await.url(), "t");
+    let client = client(&file, &first).await;
+    let second = cluster("b").await;
+    kubeconfig(&file, &second.url(), "t");
     client.moved().wait_for(|moved| *moved).await.unwrap();
+    client.send(Identity::Own, get("/")).await.unwrap();
+    assert!(second.uris().iter().all(|uri| uri == PATH), "{:?}", second.uris());
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_say_its_cluster_is_asked_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kubeconfig");
+    let first = cluster("a").await;
+    let client = client(&file, &first).await;
+    let silent = cluster("").await;
+    kubeconfig(&file, &silent.url(), "t");
+    while silent.uris().len() < 2 {
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!*client.moved().borrow(), "the configuration may not be complete yet");
+    let last = cluster("a").await;
+    kubeconfig(&file, &last.url(), "t");
+    uses(&client, &last).await;
+    // For a minute.
+    kubeconfig(&file, &silent.url(), "t");
+    let long_ago = Instant::now().checked_sub(UNKNOWN_FOR).unwrap();
+    while client.inner.cluster.unknown.lock().replace(long_ago).is_none() {
+        sleep(Duration::from_millis(10)).await;
+    }
+    client.moved().wait_for(|moved| *moved).await.unwrap();
+    assert!(silent.uris().iter().all(|uri| uri == PATH), "{:?}", silent.uris());
 }

@@ -33,7 +33,7 @@ pub struct ReflectorStatus {
     pub retry_at: Option<Instant>,
     /// The state does not fit into memory, or did not fit at the last attempt.
     pub too_large: bool,
-    /// There is no state yet, and an attempt to read one has failed although the apiserver answers.
+    /// There is no state yet, and two attempts in a row to read one have failed although the apiserver answers.
     pub stuck: bool,
     /// Number of whole states taken after the first.
     pub relists: u64,
@@ -69,6 +69,9 @@ struct Shared {
     doubt: Mutex<String>,
 }
 
+/// After this many failures in a row, another one is likely.
+const STUCK: u32 = 2;
+
 /// The part of the status that changes with states and not with every event.
 #[derive(Clone, Debug)]
 pub(super) struct Cold {
@@ -80,7 +83,8 @@ pub(super) struct Cold {
     pub(super) failing: Option<u16>,
     pub(super) retry_at: Option<Instant>,
     pub(super) too_large: bool,
-    pub(super) stuck: bool,
+    /// Attempts in a row that have failed although the apiserver answers.
+    pub(super) failures: u32,
     pub(super) relists: u64,
     pub(super) restarts: u64,
     pub(super) rewinds: u64,
@@ -117,6 +121,14 @@ impl ReflectorStatus {
     }
 }
 
+// === impl Cold ===
+
+impl Cold {
+    fn is_stuck(&self) -> bool {
+        !self.synced && self.failures >= STUCK
+    }
+}
+
 // === impl Handle ===
 
 impl Handle {
@@ -130,7 +142,7 @@ impl Handle {
             failing: None,
             retry_at: None,
             too_large: false,
-            stuck: false,
+            failures: 0,
             relists: 0,
             restarts: 0,
             rewinds: 0,
@@ -156,6 +168,7 @@ impl Handle {
     pub fn status(&self) -> ReflectorStatus {
         let shared = &self.shared;
         let cold = shared.cold.borrow().clone();
+        let stuck = cold.is_stuck();
         ReflectorStatus {
             state: cold.state,
             since: cold.since,
@@ -165,7 +178,7 @@ impl Handle {
             failing: cold.failing,
             retry_at: cold.retry_at,
             too_large: cold.too_large,
-            stuck: cold.stuck,
+            stuck,
             relists: cold.relists,
             restarts: cold.restarts,
             rewinds: cold.rewinds,
@@ -231,7 +244,7 @@ impl Handle {
 
     /// See [`ReflectorStatus::stuck`].
     pub fn is_stuck(&self) -> bool {
-        self.shared.cold.borrow().stuck
+        self.shared.cold.borrow().is_stuck()
     }
 
     /// Whether the apiserver currently refuses access to the resource.

@@ -177,10 +177,13 @@ impl Reflector {
         let is_answered = self.upstream.is_reachable();
         self.handle.reached(self.writer.resource_version());
         self.handle.update(|status| {
-            // An apiserver that asks for patience would only get more requests if readers were forwarded.
-            let is_asked = status.failing == Some(429);
-            let has_failed = matches!(machine.state(), State::Wait { .. }) && is_answered && !is_asked;
-            status.stuck = !synced && (status.stuck || has_failed);
+            if matches!(machine.state(), State::Wait { .. }) {
+                // An apiserver that asks for patience would only get more requests if readers were forwarded.
+                let is_asked = matches!(status.failing, Some(429 | 503));
+                status.failures = if is_answered && !is_asked { status.failures.saturating_add(1) } else { 0 };
+            } else if synced {
+                status.failures = 0;
+            }
             status.state = machine.state().as_str();
             status.since = machine.since();
             status.retry_at = machine.retry_at();

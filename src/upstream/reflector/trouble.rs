@@ -70,7 +70,7 @@ impl Reflector {
         let at = self.writer.resource_version();
         let is_of_now = self.writer.reset_at().is_none_or(|reset| reset < claim.asked);
         if is_of_now && !at.is_zero() && at >= claim.from && at < claim.to {
-            self.writer.progress(claim.to);
+            self.writer.progress_proved(claim.to, claim.asked);
             self.handle.reached(claim.to);
         }
     }
