@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a new server may fail to show its cluster: a configuration may be written in several steps, and credentials
 /// may be renewed.
 const UNKNOWN_FOR: Duration = Duration::from_secs(60);
+/// How long a cluster that did not show its uid is not asked again: it may refuse this identity for good.
+const AGAIN: Duration = Duration::from_secs(600);
 /// Maximum size of an answer, in bytes.
 const MOST: usize = 1 << 20;
 
@@ -33,6 +35,8 @@ pub(super) struct Cluster {
     answered: AtomicBool,
     /// The uid of its namespace `kube-system`.
     uid: Mutex<Option<String>>,
+    /// When it was last asked for.
+    asked: Mutex<Option<Instant>>,
     /// Since when the configuration has named a server whose cluster is not known.
     unknown: Mutex<Option<Instant>>,
     moved: watch::Sender<bool>,
@@ -53,7 +57,7 @@ struct Metadata {
 impl Default for Cluster {
     fn default() -> Self {
         let (answered, moved) = (AtomicBool::new(false), watch::Sender::new(false));
-        Self { answered, uid: Mutex::default(), unknown: Mutex::default(), moved }
+        Self { answered, uid: Mutex::default(), asked: Mutex::default(), unknown: Mutex::default(), moved }
     }
 }
 
@@ -84,7 +88,9 @@ impl Upstream {
     pub(super) async fn remember_cluster(&self) {
         let cluster = &self.inner.cluster;
         let is_open = cluster.answered.load(Ordering::Relaxed) && cluster.uid.lock().is_none();
-        if is_open && matches!(self.inner.source, ConfigSource::Kubeconfig { .. }) {
+        let is_due = cluster.asked.lock().is_none_or(|asked| asked.elapsed() >= AGAIN);
+        if is_open && is_due && matches!(self.inner.source, ConfigSource::Kubeconfig { .. }) {
+            *cluster.asked.lock() = Some(Instant::now());
             let uid = self.cluster_of(&self.inner.current.load_full()).await;
             *cluster.uid.lock() = uid;
         }

@@ -71,6 +71,18 @@ async fn a_server_of_another_cluster_is_not_used() {
 }
 
 #[tokio::test]
+async fn a_cluster_that_may_not_be_asked_is_asked_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = cluster("").await;
+    let client = client(&dir.path().join("kubeconfig"), &server).await;
+    while client.inner.cluster.asked.lock().is_none() {
+        sleep(Duration::from_millis(10)).await;
+    }
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(server.uris(), ["/", PATH]);
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_say_its_cluster_is_asked_again() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("kubeconfig");
