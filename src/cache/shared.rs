@@ -186,7 +186,7 @@ impl Shared {
                 state.confirmed_before.push_back(before.rv());
             }
             self.ready.confirmed(rv);
-            state.moved = Order::now();
+            state.moved = asked;
         }
         holds
     }

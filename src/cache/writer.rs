@@ -24,6 +24,8 @@ pub struct Writer {
     synced: bool,
     /// The history's head after the writer's last event.
     head: u64,
+    /// When the proof began by which the state is known to go on.
+    asked: Option<Order>,
 }
 
 /// How a list affected the open watchers.
@@ -65,7 +67,7 @@ pub enum ReplaceError {
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let head = shared.dispatched.load(Ordering::Acquire);
-        Self { shared, store: Store::default(), rv: ResourceVersion::ZERO, synced: false, head }
+        Self { shared, store: Store::default(), rv: ResourceVersion::ZERO, synced: false, head, asked: None }
     }
 
     /// The revision up to which the cache is complete; zero unless synced.
@@ -169,9 +171,9 @@ impl Writer {
 
     /// [`Self::progress`] by a proof that began at `asked`, which says nothing about a store that was restored since.
     pub fn progress_proved(&mut self, rv: ResourceVersion, asked: Order) {
-        if self.progress(rv) {
-            self.shared.state.lock().moved = asked;
-        }
+        self.asked = Some(asked);
+        self.progress(rv);
+        self.asked = None;
     }
 
     /// Takes a whole list at the revision `rv`: the first one, or one after a gap in the events. Readers are served
@@ -277,7 +279,13 @@ impl Writer {
             self.head = state.history.head();
             self.charge(&mut state, now);
         }
+        let moved = match self.asked {
+            Some(asked) if self.rv >= self.shared.ready.newest() => asked,
+            Some(_) => state.moved,
+            None => Order::now(),
+        };
         self.shared.publish(&mut state, snapshot);
+        state.moved = moved;
         self.shared.ready.reached(self.rv);
         drop(state);
         self.shared.work.notify_one();

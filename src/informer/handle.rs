@@ -152,7 +152,7 @@ impl Informer {
         self.reflector.status()
     }
 
-    /// Whether it has no state, and an attempt to read one has failed although the apiserver answers.
+    /// Whether it has no state, and two attempts to read one have failed although the apiserver answers.
     pub fn is_stuck(&self) -> bool {
         self.reflector.is_stuck()
     }

@@ -75,7 +75,7 @@ def _start() -> None:
     """One thread looks after all calls: a timer for each frame would be a thread for each."""
     global _watchdog
     with _lock:
-        if _watchdog is None:
+        if _watchdog is None or not _watchdog.is_alive():
             _watchdog = threading.Thread(target=_run, name="informerd-silence", daemon=True)
             _watchdog.start()
 

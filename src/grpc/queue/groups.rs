@@ -195,7 +195,7 @@ impl Groups {
 /// Makes room for one more group of this owner.
 ///
 /// # Errors
-/// RESOURCE_EXHAUSTED: the groups that could go have workers.
+/// RESOURCE_EXHAUSTED: the groups that could go have workers, or had some less than [`IDLE`] ago.
 fn make_room(groups: &mut ByPlace, owner: &str, most: usize) -> Result<(), Error> {
     groups.retain(|_, group| !group.is_over());
     let owned = groups.keys().filter(|(of, _)| of == owner).count();

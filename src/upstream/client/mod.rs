@@ -44,7 +44,7 @@ pub use warnings::Warnings;
 
 use self::generation::Generation;
 use self::health::Keeper;
-use self::moved::Cluster;
+use self::moved::{Candidate, Cluster};
 use self::pool::Lease;
 pub use super::error::{Cause, UpstreamError};
 pub use super::metrics::{RequestSeries, RequestVerb, UpstreamMetrics};
@@ -92,7 +92,7 @@ struct Reload {
     /// The last error that was logged.
     failed: Option<String>,
     /// The configuration that names another apiserver, which must be shown to be of the same cluster before it is used.
-    candidate: Option<Arc<Generation>>,
+    candidate: Option<Candidate>,
 }
 
 /// The source of the configuration has changed, but it cannot be read.
@@ -391,9 +391,7 @@ impl Upstream {
                 (reload.failed, reload.candidate) = (None, None);
                 Ok(false)
             }
-            Ok(fingerprint) if reload.candidate.as_ref().is_some_and(|next| next.fingerprint == fingerprint) => {
-                Ok(false)
-            }
+            Ok(fingerprint) if reload.candidate.as_ref().is_some_and(|next| next.is_of(fingerprint)) => Ok(false),
             Ok(_) => self.reload(reload, &current).await.then_some(true).ok_or(Unreadable),
             Err(error) => {
                 reload.failed(&error);
@@ -434,7 +432,7 @@ impl Upstream {
         };
         match built {
             Ok(next) if inner.cluster.must_be_shown(&inner.source, current, &next) => {
-                (state.failed, state.candidate) = (None, Some(Arc::new(next)));
+                (state.failed, state.candidate) = (None, Some(Candidate::new(next, state.candidate.take())));
                 false
             }
             Ok(next) => {
@@ -455,6 +453,7 @@ impl Upstream {
 impl Reload {
     /// Logs why the earlier configuration stays in use, once for each reason.
     fn failed(&mut self, error: &UpstreamError) {
+        self.candidate = None;
         let text = error.to_string();
         if self.failed.as_ref() != Some(&text) {
             tracing::warn!(error = text, "cannot read the upstream configuration, keeping the last one");

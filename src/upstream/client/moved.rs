@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::generation::Generation;
-use super::source::ConfigSource;
+use super::source::{ConfigSource, Fingerprint};
 use super::{CallOptions, Identity, RequestVerb, Upstream, empty};
 
 /// Lives as long as its cluster.
@@ -24,8 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a new server may fail to show its cluster: a configuration may be written in several steps, and credentials
 /// may be renewed.
 const UNKNOWN_FOR: Duration = Duration::from_secs(60);
-/// How long a cluster that did not show its uid is not asked again: it may refuse this identity for good.
-const AGAIN: Duration = Duration::from_secs(600);
+/// Time before a cluster that did not answer is asked for its uid again, and before one that refused is.
+const AGAIN: Duration = Duration::from_secs(10);
+const REFUSED: Duration = Duration::from_secs(600);
 /// Maximum size of an answer, in bytes.
 const MOST: usize = 1 << 20;
 
@@ -35,11 +36,16 @@ pub(super) struct Cluster {
     answered: AtomicBool,
     /// The uid of its namespace `kube-system`.
     uid: Mutex<Option<String>>,
-    /// When it was last asked for.
+    /// From when on it may be asked for.
     asked: Mutex<Option<Instant>>,
-    /// Since when the configuration has named a server whose cluster is not known.
-    unknown: Mutex<Option<Instant>>,
     moved: watch::Sender<bool>,
+}
+
+/// A configuration that names another server, since when it does, and whether that was logged.
+pub(super) struct Candidate {
+    generation: Arc<Generation>,
+    since: Instant,
+    is_told: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -57,7 +63,7 @@ struct Metadata {
 impl Default for Cluster {
     fn default() -> Self {
         let (answered, moved) = (AtomicBool::new(false), watch::Sender::new(false));
-        Self { answered, uid: Mutex::default(), asked: Mutex::default(), unknown: Mutex::default(), moved }
+        Self { answered, uid: Mutex::default(), asked: Mutex::default(), moved }
     }
 }
 
@@ -81,6 +87,21 @@ impl Cluster {
     }
 }
 
+// === impl Candidate ===
+
+impl Candidate {
+    /// `last` is the candidate before. If it was read from the same files, it is this one.
+    pub(super) fn new(next: Generation, last: Option<Self>) -> Self {
+        let last = last.filter(|last| last.is_of(next.fingerprint));
+        let (since, is_told) = last.map_or((Instant::now(), false), |last| (last.since, last.is_told));
+        Self { generation: Arc::new(next), since, is_told }
+    }
+
+    pub(super) fn is_of(&self, fingerprint: Fingerprint) -> bool {
+        self.generation.fingerprint == fingerprint
+    }
+}
+
 // === impl Upstream ===
 
 impl Upstream {
@@ -88,11 +109,12 @@ impl Upstream {
     pub(super) async fn remember_cluster(&self) {
         let cluster = &self.inner.cluster;
         let is_open = cluster.answered.load(Ordering::Relaxed) && cluster.uid.lock().is_none();
-        let is_due = cluster.asked.lock().is_none_or(|asked| asked.elapsed() >= AGAIN);
+        let is_due = cluster.asked.lock().is_none_or(|from| from <= Instant::now());
         if is_open && is_due && matches!(self.inner.source, ConfigSource::Kubeconfig { .. }) {
-            *cluster.asked.lock() = Some(Instant::now());
-            let uid = self.cluster_of(&self.inner.current.load_full()).await;
-            *cluster.uid.lock() = uid;
+            let answer = self.cluster_of(&self.inner.current.load_full(), false).await;
+            let pause = if matches!(answer, Err(Some(401 | 403 | 404))) { REFUSED } else { AGAIN };
+            *cluster.asked.lock() = Some(Instant::now() + pause);
+            *cluster.uid.lock() = answer.ok();
         }
     }
 
@@ -101,57 +123,61 @@ impl Upstream {
     /// held while servers are asked.
     pub(super) async fn judge_candidate(&self) {
         let inner = &self.inner;
-        let Some(next) = inner.reload.lock().await.candidate.clone() else {
-            *inner.cluster.unknown.lock() = None;
+        let Some(next) = inner.reload.lock().await.candidate.as_ref().map(|next| Arc::clone(&next.generation)) else {
             return;
         };
         let current = inner.current.load_full();
-        let (theirs, known) = (self.cluster_of(&next).await, inner.cluster.uid.lock().clone());
-        let ours = if known.is_some() { known } else { self.cluster_of(&current).await };
-        let is_same = match (ours, theirs) {
-            (Some(ours), Some(theirs)) => Some(ours == theirs),
-            _ => None,
+        let (theirs, known) = (self.cluster_of(&next, true).await, inner.cluster.uid.lock().clone());
+        let ours = match known {
+            None => self.cluster_of(&current, false).await.ok(),
+            known => known,
         };
-        let (is_new, since) = {
-            let mut unknown = inner.cluster.unknown.lock();
-            (unknown.is_none(), *unknown.get_or_insert_with(Instant::now))
-        };
+        inner.cluster.uid.lock().clone_from(&ours);
+        let is_same = ours.zip(theirs.ok()).map(|(ours, theirs)| ours == theirs);
         let mut reload = inner.reload.lock().await;
-        if !reload.candidate.as_ref().is_some_and(|candidate| Arc::ptr_eq(candidate, &next)) {
-            return;
-        }
+        let Some(candidate) = reload.candidate.as_mut().filter(|it| Arc::ptr_eq(&it.generation, &next)) else { return };
         let (from, to) = (&*current.authority, &*next.authority);
         if is_same == Some(true) {
             reload.candidate = None;
-            *inner.cluster.unknown.lock() = None;
             self.adopt(&current, Arc::clone(&next));
-        } else if is_same == Some(false) || since.elapsed() >= UNKNOWN_FOR {
+        } else if is_same == Some(false) || candidate.since.elapsed() >= UNKNOWN_FOR {
             if !inner.cluster.moved.send_replace(true) {
                 tracing::error!(from, to, "the configuration names an apiserver that may be of another cluster");
             }
-        } else if is_new {
-            tracing::warn!(
-                from,
-                to,
-                "it is not known yet whether the apiserver that is configured now is of the same cluster"
-            );
+        } else if !std::mem::replace(&mut candidate.is_told, true) {
+            tracing::warn!(from, to, "the configuration names another apiserver, whose cluster is not known yet");
         }
     }
 
-    /// The uid of the cluster of a configuration. `None` if nobody says it.
-    fn cluster_of<'a>(&'a self, generation: &'a Generation) -> BoxFuture<'a, Option<String>> {
+    /// The uid of the cluster of a configuration.
+    ///
+    /// # Errors
+    /// The status of an answer that does not say it; `None` without an answer.
+    fn cluster_of<'a>(
+        &'a self,
+        generation: &'a Generation,
+        is_new: bool,
+    ) -> BoxFuture<'a, Result<String, Option<u16>>> {
         let asked = async move {
             let options = CallOptions::new(RequestVerb::Get, "namespaces");
             let request = Request::get(PATH).body(empty()).ok()?;
             let request = self.prepare(generation, Identity::Own, request, &options).await.ok()?;
-            let answer = generation.own.send(request, &options).await.ok()?;
-            let body = Some(answer).filter(|answer| answer.status().is_success())?.into_body();
+            if is_new && generation.own.must_dial() {
+                // A request that has to connect for long would cast doubt on the server that is in use.
+                generation.own.renew().await.ok()?;
+            }
+            let (head, body) = generation.own.send(request, &options).await.ok()?.into_parts();
             let text =
                 http_body_util::BodyExt::collect(http_body_util::Limited::new(body, MOST)).await.ok()?.to_bytes();
-            serde_json::from_slice::<Namespace>(&text).ok().map(|it| it.metadata.uid).filter(|uid| !uid.is_empty())
+            let uid = serde_json::from_slice::<Namespace>(&text).ok().map(|it| it.metadata.uid);
+            Some((head.status, uid.filter(|uid| !uid.is_empty())))
         };
         // Boxed, because the type of what prepares requests is deep.
-        timeout(PATIENCE, asked).map(|answer| answer.ok().flatten()).boxed()
+        let answer = timeout(PATIENCE, asked).map(|answer| match answer.ok().flatten() {
+            Some((status, Some(uid))) if status.is_success() => Ok(uid),
+            other => Err(other.map(|(status, _)| status.as_u16())),
+        });
+        answer.boxed()
     }
 }
 

@@ -100,8 +100,12 @@ async fn a_server_that_does_not_say_its_cluster_is_asked_again() {
     // For a minute.
     kubeconfig(&file, &silent.url(), "t");
     let long_ago = Instant::now().checked_sub(UNKNOWN_FOR).unwrap();
-    while client.inner.cluster.unknown.lock().replace(long_ago).is_none() {
+    loop {
         sleep(Duration::from_millis(10)).await;
+        if let Some(candidate) = &mut client.inner.reload.lock().await.candidate {
+            candidate.since = long_ago;
+            break;
+        }
     }
     client.moved().wait_for(|moved| *moved).await.unwrap();
     assert!(silent.uris().iter().all(|uri| uri == PATH), "{:?}", silent.uris());

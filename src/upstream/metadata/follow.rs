@@ -113,20 +113,13 @@ async fn round(
     seen: &mut (impl FnMut(Seen<'_>) + Send),
     backoff: &mut Backoff,
 ) -> Result<(), UpstreamError> {
-    if let Some(start) = *from {
-        match revision(upstream, collection).await {
-            Ok(now) if now < start => {
-                // A watch from a future revision is silently accepted, and would miss every change up to it.
-                tracing::warn!(
-                    collection.resource,
-                    "the store of the apiserver went back: changes may have been missed"
-                );
-                *from = None;
-            }
-            Err(error) if matches!(error.code(), Some(403 | 404)) => return Err(error),
-            // A watch may be possible although a list is not, such as without a quorum of etcd.
-            Ok(_) | Err(_) => {}
-        }
+    // A watch from a future revision is silently accepted, and would miss every change up to it. While the revision is not
+    // known, nobody may rely on the watch.
+    if let Some(start) = *from
+        && revision(upstream, collection).await? < start
+    {
+        tracing::warn!(collection.resource, "the store of the apiserver went back: changes may have been missed");
+        *from = None;
     }
     let (start, restarted) = match *from {
         Some(start) => (start, None),

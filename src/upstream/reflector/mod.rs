@@ -179,8 +179,8 @@ impl Reflector {
         self.handle.update(|status| {
             if matches!(machine.state(), State::Wait { .. }) {
                 // An apiserver that asks for patience would only get more requests if readers were forwarded.
-                let is_asked = matches!(status.failing, Some(429 | 503));
-                status.failures = if is_answered && !is_asked { status.failures.saturating_add(1) } else { 0 };
+                let counts = is_answered && status.failing != Some(429);
+                status.failures = status.failures.saturating_add(counts.into());
             } else if synced {
                 status.failures = 0;
             }
