@@ -7,10 +7,11 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::Form;
 use super::client::Protocol;
 use super::reads::revision;
 use super::server::Running;
-use super::start::memory;
+use super::start::{memory, settle};
 use super::world::World;
 
 /// What so many events cost the server.
@@ -28,8 +29,10 @@ pub(crate) struct EventCost {
 
 const AFTER: Duration = Duration::from_secs(5);
 
-/// `value` is what the label becomes.
-pub(crate) async fn run(server: &Running, world: &World, count: usize, value: &str) -> anyhow::Result<EventCost> {
+/// Changes so many pods once each.
+pub(crate) async fn run(server: &Running, world: &World, count: usize, form: Form) -> anyhow::Result<EventCost> {
+    // What was read before is packed again, which is no part of what an event costs.
+    settle(server, form).await?;
     let target = &server.target;
     let revision = revision(target).await?;
     let mut connection = target.connect(Protocol::Http2).await?;
@@ -39,7 +42,8 @@ pub(crate) async fn run(server: &Running, world: &World, count: usize, value: &s
     let idle = target.cpu_seconds()?;
     sleep(AFTER).await;
     let (cpu, begun) = (target.cpu_seconds()?, Instant::now());
-    world.update(count, value).await?;
+    // The name is what the label becomes.
+    world.update(count, form.as_str()).await?;
     timeout(Duration::from_secs(60), watcher).await.context("the watcher misses events")???;
     let (end, wall_seconds) = (target.cpu_seconds()?, begun.elapsed().as_secs_f64());
     sleep(AFTER).await;

@@ -146,7 +146,7 @@ async fn main() -> anyhow::Result<()> {
             report.list(&name, reads::run(&running, &subject.lists, &expected, options.lists).await?);
             if let Some(world) = world.as_ref().filter(|_| !is_cold) {
                 let count = options.updates.min(options.pods);
-                report.events(&name, ingest::run(&running, world, count, form.as_str()).await?, count);
+                report.events(&name, ingest::run(&running, world, count, form).await?, count);
                 // What was packed again while it changed is still what the kube-apiserver has.
                 let expected = reads::items(&apiserver, &subject.lists).await?;
                 reads::run(&running, &subject.lists, &expected, 0).await?;

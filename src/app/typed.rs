@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, TE, USER_AGENT};
 use http::{Request, Response};
-use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use serde::Deserialize;
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::auth::Access;
 use crate::auth::audit::Audit;
@@ -19,8 +17,8 @@ use crate::grpc::{CallInfo, Caller, Cluster, Grpc, Known, Retiring};
 use crate::http::body::Body;
 use crate::http::patient::Patient;
 use crate::http::{AUDIT_ID, BoxFuture, Connection, Handler, RequestRecord, audit_id};
-use crate::upstream::RequestVerb;
-use crate::upstream::client::{self, CallOptions, Identity, Upstream};
+use crate::upstream::client::Upstream;
+use crate::upstream::identity::cluster_uid;
 
 /// Handles the gRPC calls that arrive on the listeners.
 pub(super) struct Calls {
@@ -42,26 +40,14 @@ struct Uid {
     again: Option<Instant>,
 }
 
-#[derive(Deserialize)]
-struct Namespace {
-    metadata: Metadata,
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    uid: String,
-}
-
 /// The methods that read a stream of messages.
 const STREAMS: [&str; 2] = ["/informerd.v1.Objects/Sync", "/informerd.v1.Queue/Work"];
 
 /// The most headers that are kept of one call. A call needs far fewer.
 const MAX_HEADERS: usize = 64;
 
-const PATH: &str = "/api/v1/namespaces/kube-system";
 const TIMEOUT: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_secs(60);
-const MAX_BODY: usize = 1 << 20;
 
 /// The record of the request that the listener keeps.
 #[derive(Debug)]
@@ -125,18 +111,6 @@ impl KubeSystem {
     pub(super) fn new(upstream: Upstream) -> Self {
         Self { upstream, known: Mutex::default() }
     }
-
-    async fn read(&self) -> Option<Arc<str>> {
-        let request = Request::get(PATH).header("accept", "application/json").body(client::empty()).ok()?;
-        let options = CallOptions::new(RequestVerb::Get, "namespaces").header_timeout(TIMEOUT);
-        let response = self.upstream.send_with(Identity::Own, request, &options).await.ok()?;
-        if !response.status().is_success() {
-            return None;
-        }
-        let body = tokio::time::timeout(TIMEOUT, Limited::new(response.into_body(), MAX_BODY).collect()).await.ok()?;
-        let namespace: Namespace = serde_json::from_slice(&body.ok()?.to_bytes()).ok()?;
-        Some(namespace.metadata.uid.into())
-    }
 }
 
 impl Cluster for KubeSystem {
@@ -149,7 +123,8 @@ impl Cluster for KubeSystem {
             let is_away = self.upstream.health().error.is_some();
             let asks = !is_away && known.again.is_none_or(|again| again <= now);
             if known.uid.is_none() && asks {
-                known.uid = self.read().await;
+                let uid = timeout(TIMEOUT, cluster_uid(&self.upstream)).await;
+                known.uid = uid.ok().and_then(Result::ok).filter(|uid| !uid.is_empty()).map(Into::into);
                 known.again = Some(now + RETRY);
             }
             known.uid.clone().unwrap_or_default()

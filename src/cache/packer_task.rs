@@ -22,9 +22,10 @@ pub(super) struct PackerTask {
     shared: Arc<Shared>,
     /// Bytes that were read more often than this stay plain.
     bar: u8,
-    /// The state that the last pass left without anything to do.
+    /// The state that the last pass left without anything to do, until an object is read.
     done: Option<StateId>,
-    has_purged: bool,
+    /// Bytes that were packed since freed memory was last returned to the system.
+    freed: usize,
 }
 
 /// The objects of a state that is being read, so that they are packed before all of them are there.
@@ -49,6 +50,10 @@ const SETTLE: Duration = Duration::from_secs(5);
 /// Bytes packed in one step: a fifth of a millisecond. A larger object is a step of its own.
 const STEP: usize = 128 << 10;
 
+/// Freed memory is returned to the system when this many bytes were packed, or when nothing is left to pack. After that,
+/// memory costs time again.
+const FREED: usize = 16 << 20;
+
 /// Samples taken in one step.
 const SAMPLES_STEP: usize = 16;
 
@@ -62,7 +67,8 @@ const CATCH_UP: usize = 1;
 
 impl PackerTask {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let mut task = Self { shared, bar: 0, done: None, has_purged: false };
+        // Objects may be packed before the first pass, while they arrive.
+        let mut task = Self { shared, bar: 0, done: None, freed: FREED };
         task.raise_bar();
         task
     }
@@ -98,7 +104,7 @@ impl PackerTask {
         let used = self.shared.config.budget.used();
         let wanted = self.shared.packer.is_wanted(used, snapshot.bytes());
         self.shared.packer.set_active(wanted);
-        wanted && self.done != Some(snapshot.id())
+        wanted && (self.done != Some(snapshot.id()) || self.shared.packer.has_hot())
     }
 
     /// Trains the first dictionary, or another one if it no longer fits.
@@ -133,7 +139,7 @@ impl PackerTask {
 
     /// Visits all objects once.
     async fn pass(&mut self) {
-        let (mut after, mut hot, mut changed): (Option<ObjectKey>, usize, bool) = (None, 0, false);
+        let (mut after, mut hot, mut changed): (Option<ObjectKey>, usize, usize) = (None, 0, 0);
         let mut state = None;
         loop {
             // Between two steps, nothing keeps an old state alive.
@@ -159,7 +165,7 @@ impl PackerTask {
             if last.is_some() {
                 after = last;
             }
-            changed |= packed > 0;
+            changed += packed;
             if packed > 0 {
                 self.shared.charge_again();
                 sleep(PAUSE).await;
@@ -171,12 +177,13 @@ impl PackerTask {
             }
         }
         self.shared.packer.set_hot(hot);
-        // Objects may have been packed before the first pass, while they arrived.
-        if changed || !std::mem::replace(&mut self.has_purged, true) {
+        self.freed += changed;
+        if self.freed >= FREED || changed == 0 && self.freed > 0 {
+            self.freed = 0;
             purge_again();
         }
         self.raise_bar();
-        self.done = state.filter(|_| hot == 0 && !changed);
+        self.done = state.filter(|_| hot == 0 && changed == 0);
     }
 }
 

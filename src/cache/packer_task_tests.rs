@@ -86,6 +86,28 @@ async fn a_quiet_cache_is_packed_and_its_account_shrinks() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_changed_object_becomes_a_difference_from_its_packed_version() {
+    let (packing, _budget, change) = with(PackingForm::Packed, 0, 0);
+    let (mut writer, cache, mut dispatcher) = cache(change);
+    spawn("packer", cache.run_packer());
+    filled(&mut writer).await;
+    while packing.stats().objects < OBJECTS {
+        sleep(Duration::from_secs(1)).await;
+    }
+    let key = ObjectKey::new("a", "o0007");
+    let size = || cache.snapshot().unwrap().get(&key).unwrap().present_size();
+    let packed = size();
+    for rv in 1001..1005 {
+        writer.apply(EventType::Modified, object(7, rv)).await.unwrap();
+        dispatch(&mut dispatcher);
+        let plain = size();
+        sleep(Duration::from_secs(10)).await;
+        assert!(size() < packed && packed < plain, "{} of {packed} of {plain}", size());
+        assert_eq!(cache.snapshot().unwrap().get(&key).unwrap().raw().framed(), text(7, rv));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_read_stays_plain() {
     let (packing, _budget, change) = with(PackingForm::Packed, 0, 1 << 20);
     let (mut writer, cache, _dispatcher) = cache(change);
@@ -108,6 +130,23 @@ async fn what_is_read_stays_plain() {
     assert_eq!(packing.stats().objects, OBJECTS - 10);
     assert!(packing.stats().hot_bytes > 0);
     // Nobody reads them any more.
+    sleep(Duration::from_secs(20)).await;
+    assert_eq!((packing.stats().objects, packing.stats().hot_bytes), (OBJECTS, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_read_in_a_state_that_no_longer_changes_is_packed_again() {
+    let (packing, _budget, change) = with(PackingForm::Packed, 0, 1 << 20);
+    let (mut writer, cache, _dispatcher) = cache(change);
+    spawn("packer", cache.run_packer());
+    filled(&mut writer).await;
+    while packing.stats().objects < OBJECTS {
+        sleep(Duration::from_secs(1)).await;
+    }
+    // Nothing is left to do.
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(list(&cache), list(&cache));
+    assert_eq!(packing.stats().objects, 0);
     sleep(Duration::from_secs(20)).await;
     assert_eq!((packing.stats().objects, packing.stats().hot_bytes), (OBJECTS, 0));
 }

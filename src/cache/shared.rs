@@ -220,7 +220,7 @@ impl Shared {
     pub(super) fn pack_replaced(&self, event: &WatchCacheEvent) {
         let packer = &self.packer;
         let Some(prev) = event.prev.as_ref().filter(|_| packer.form() != PackingForm::Plain) else { return };
-        prev.patch(&event.object);
+        prev.replaced_by(&event.object);
         if packer.is_active() {
             prev.pack(packer, MOST_READS);
         }

@@ -24,8 +24,6 @@ pub struct Writer {
     synced: bool,
     /// The history's head after the writer's last event.
     head: u64,
-    /// When the proof began by which the state is known to go on.
-    asked: Option<Order>,
 }
 
 /// How a list affected the open watchers.
@@ -67,7 +65,7 @@ pub enum ReplaceError {
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let head = shared.dispatched.load(Ordering::Acquire);
-        Self { shared, store: Store::default(), rv: ResourceVersion::ZERO, synced: false, head, asked: None }
+        Self { shared, store: Store::default(), rv: ResourceVersion::ZERO, synced: false, head }
     }
 
     /// The revision up to which the cache is complete; zero unless synced.
@@ -119,7 +117,7 @@ impl Writer {
         self.shared.pack_replaced(&event);
         self.store.apply(&event);
         self.rv = rv;
-        self.commit([(event, self.store.clone())]);
+        self.commit([(event, self.store.clone())], None);
         self.shared.counters.events.add(1);
         Ok(())
     }
@@ -152,28 +150,30 @@ impl Writer {
         }
         self.rv = rv;
         self.shared.counters.events.add(events.len() as u64);
-        self.commit(events);
+        self.commit(events, None);
         Ok(())
     }
 
     /// Applies an upstream bookmark: the cache is complete up to `rv`. Returns false and does nothing if the cache is
     /// already past `rv`, or not synced.
     pub fn progress(&mut self, rv: ResourceVersion) -> bool {
+        self.progress_as_of(rv, None)
+    }
+
+    fn progress_as_of(&mut self, rv: ResourceVersion, asked: Option<Order>) -> bool {
         if !self.synced || rv < self.rv {
             return false;
         }
         if rv > self.rv {
             self.rv = rv;
-            self.commit([]);
+            self.commit([], asked);
         }
         true
     }
 
     /// [`Self::progress`] by a proof that began at `asked`, which says nothing about a store that was restored since.
     pub fn progress_proved(&mut self, rv: ResourceVersion, asked: Order) {
-        self.asked = Some(asked);
-        self.progress(rv);
-        self.asked = None;
+        self.progress_as_of(rv, Some(asked));
     }
 
     /// Takes a whole list at the revision `rv`: the first one, or one after a gap in the events. Readers are served
@@ -266,8 +266,8 @@ impl Writer {
     }
 
     /// Publishes one step: the events, if there are any, each with the state after it, and the state at the new
-    /// revision.
-    fn commit(&mut self, events: impl IntoIterator<Item = (WatchCacheEvent, Store)>) {
+    /// revision. `asked` is when the proof of that revision began, if it is no event of the stream.
+    fn commit(&mut self, events: impl IntoIterator<Item = (WatchCacheEvent, Store)>, asked: Option<Order>) {
         let snapshot = Snapshot::new(self.rv, self.store.clone());
         let mut state = self.shared.state.lock();
         let now = Instant::now();
@@ -279,7 +279,7 @@ impl Writer {
             self.head = state.history.head();
             self.charge(&mut state, now);
         }
-        let moved = match self.asked {
+        let moved = match asked {
             Some(asked) if self.rv >= self.shared.ready.newest() => asked,
             Some(_) => state.moved,
             None => Order::now(),

@@ -107,9 +107,10 @@ impl Object {
         sets.share(Arc::make_mut(&mut self.attributes));
     }
 
-    /// Keeps the bytes as the difference from the version that replaced this one, if that is small.
-    pub fn patch(&self, next: &Arc<Self>) {
-        self.body.patch(next);
+    /// Another version has replaced this one: plain bytes are kept as the difference from it, if that is small, and
+    /// packed ones are shared with it.
+    pub fn replaced_by(&self, next: &Arc<Self>) {
+        self.body.replaced_by(next);
     }
 
     /// The memory of this object in addition to its next version: as it is now, and the most that it will ever need.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use super::amended::Amended;
 use super::delta;
 use super::dictionary::Packed;
 use super::packer::Packer;
@@ -28,8 +29,13 @@ struct State {
 
 #[derive(Debug)]
 pub(super) enum Form {
-    Plain(Bytes),
+    Plain {
+        bytes: Bytes,
+        /// An earlier version, if it is packed.
+        base: Option<Arc<Packed>>,
+    },
     Packed(Packed),
+    Amended(Amended),
     Patch(Patch),
 }
 
@@ -74,12 +80,12 @@ const LEAST: usize = 256;
 impl Body {
     /// Bytes that have just arrived, and are read next by those who watch.
     pub fn new(plain: Bytes) -> Self {
-        Self { state: Mutex::new(State { form: Form::Plain(plain), reads: 0, gains_nothing: false, older: 0 }) }
+        Self::of(Form::Plain { bytes: plain, base: None })
     }
 
-    /// Bytes that were saved packed.
-    pub(super) fn packed(packed: Packed) -> Self {
-        Self { state: Mutex::new(State { form: Form::Packed(packed), reads: 0, gains_nothing: false, older: 0 }) }
+    /// Bytes that were saved in this form.
+    pub(super) fn of(form: Form) -> Self {
+        Self { state: Mutex::new(State { form, reads: 0, gains_nothing: false, older: 0 }) }
     }
 
     pub(super) fn with_form<T>(&self, look: impl FnOnce(&Form) -> T) -> T {
@@ -89,8 +95,9 @@ impl Body {
     /// The bytes, for what saves them: this counts as no read.
     pub(super) fn saved_bytes(&self) -> Bytes {
         match &self.state.lock().form {
-            Form::Plain(plain) => plain.clone(),
+            Form::Plain { bytes, .. } => bytes.clone(),
             Form::Packed(packed) => packed.unpack(),
+            Form::Amended(amended) => amended.unpack(),
             Form::Patch(patch) => patch.unpack(),
         }
     }
@@ -103,23 +110,24 @@ impl Body {
         if reads < MOST_READS {
             state.reads = reads + 1;
         }
-        let packed = match &state.form {
-            Form::Plain(plain) => return plain.clone(),
+        let (bytes, tally, base) = match &state.form {
+            Form::Plain { bytes, .. } => return bytes.clone(),
             Form::Patch(patch) => return patch.unpack(),
-            Form::Packed(packed) => packed,
+            Form::Packed(packed) => (packed.unpack(), packed.tally(), None),
+            Form::Amended(amended) => (amended.unpack(), amended.base().tally(), Some(amended.base())),
         };
-        let plain = packed.unpack();
-        if reads > 0 && packed.tally().stays_plain(plain.len()) {
-            state.form = Form::Plain(plain.clone());
+        if reads > 0 && tally.stays_plain(bytes.len()) {
+            state.form = Form::Plain { bytes: bytes.clone(), base: base.cloned() };
         }
-        plain
+        bytes
     }
 
     /// The memory of the bytes in their present form.
     pub fn size(&self) -> usize {
         match &self.state.lock().form {
-            Form::Plain(plain) => allocated(plain.len()),
+            Form::Plain { bytes, .. } => allocated(bytes.len()),
             Form::Packed(packed) => packed.size(),
+            Form::Amended(amended) => amended.size(),
             Form::Patch(patch) => allocated(patch.delta.len()),
         }
     }
@@ -127,26 +135,26 @@ impl Body {
     /// The most memory that the bytes will ever need: they may become plain again, but a difference stays one.
     pub fn most_size(&self) -> usize {
         match &self.state.lock().form {
-            Form::Plain(plain) => allocated(plain.len()),
+            Form::Plain { bytes, .. } => allocated(bytes.len()),
             Form::Packed(packed) => allocated(packed.len()),
+            Form::Amended(amended) => allocated(amended.len()),
             Form::Patch(patch) => allocated(patch.delta.len()),
         }
     }
 
-    /// Keeps the bytes as the difference from the next version, which replaced this one, if that is small. Every
-    /// [`LONGEST_CHAIN`] versions, one is kept as it is.
-    pub fn patch(&self, next: &Arc<impl Version + 'static>) {
+    /// The next version has replaced this one. Plain bytes are kept as the difference from it, if that is small; every
+    /// [`LONGEST_CHAIN`] versions, one is kept as it is. Packed bytes are shared with it, for when it is packed itself.
+    pub fn replaced_by(&self, next: &Arc<impl Version + 'static>) {
         let mut state = self.state.lock();
-        let Form::Plain(plain) = &state.form else { return };
-        if plain.len() < LEAST || state.older >= LONGEST_CHAIN {
-            return;
-        }
         // The next version is never a difference from this one, so the locks are always taken in this order.
         let mut after = next.body().state.lock();
-        let Form::Plain(base) = &after.form else { return };
-        let (Some(delta), Ok(len)) = (delta::diff(base, plain, plain.len() / 2), u32::try_from(plain.len())) else {
+        let Form::Plain { bytes: new, base: shared } = &mut after.form else { return };
+        (state.form, *shared) = std::mem::take(&mut state.form).shared();
+        let Form::Plain { bytes: old, .. } = &state.form else { return };
+        if old.len() < LEAST || state.older >= LONGEST_CHAIN {
             return;
-        };
+        }
+        let (Some(delta), Ok(len)) = (delta::diff(new, old, old.len() / 2), u32::try_from(old.len())) else { return };
         after.older = after.older.max(state.older + 1);
         drop(after);
         let next: Arc<dyn Version> = next.clone();
@@ -158,24 +166,56 @@ impl Body {
         let mut state = self.state.lock();
         let reads = std::mem::replace(&mut state.reads, 0);
         state.reads = reads / 2;
-        let plain = match &state.form {
-            Form::Plain(plain) if plain.len() < LEAST || state.gains_nothing => return Visit::Plain,
-            Form::Plain(plain) if reads > bar => return Visit::Hot(plain.len()),
-            Form::Plain(plain) => plain,
-            Form::Packed(_) | Form::Patch(_) => return Visit::Packed,
+        let (bytes, base) = match &state.form {
+            Form::Plain { bytes, .. } if bytes.len() < LEAST || state.gains_nothing => return Visit::Plain,
+            Form::Plain { bytes, .. } if reads > bar => return Visit::Hot(bytes.len()),
+            Form::Plain { bytes, base } => (bytes, base),
+            Form::Packed(_) | Form::Amended(_) | Form::Patch(_) => return Visit::Packed,
         };
-        let Some(packed) = packer.pack(plain) else {
+        let plain = bytes.len();
+        let (form, packed) = if let Some(amended) = base.as_ref().and_then(|base| Amended::from_difference(base, bytes))
+        {
+            let size = amended.size();
+            (Form::Amended(amended), size)
+        } else if let Some(packed) = packer.pack(bytes) {
+            let size = packed.size();
+            (Form::Packed(packed), size)
+        } else {
             state.gains_nothing = packer.is_trained();
             return Visit::Plain;
         };
-        let visit = Visit::NowPacked { plain: plain.len(), packed: packed.size() };
-        state.form = Form::Packed(packed);
-        visit
+        state.form = form;
+        Visit::NowPacked { plain, packed }
     }
 
     /// Whether each read has bytes of its own.
     pub fn is_packed(&self) -> bool {
-        !matches!(self.state.lock().form, Form::Plain(_))
+        !matches!(self.state.lock().form, Form::Plain { .. })
+    }
+}
+
+// === impl Form ===
+
+impl Form {
+    /// The same bytes so that a later version can share them, if they are packed, and what it shares.
+    fn shared(self) -> (Self, Option<Arc<Packed>>) {
+        let amended = match self {
+            Self::Plain { ref base, .. } => {
+                let base = base.clone();
+                return (self, base);
+            }
+            Self::Packed(packed) => Amended::first(packed),
+            Self::Amended(amended) => amended,
+            Self::Patch(_) => return (self, None),
+        };
+        let base = Arc::clone(amended.base());
+        (Self::Amended(amended), Some(base))
+    }
+}
+
+impl Default for Form {
+    fn default() -> Self {
+        Self::Plain { bytes: Bytes::new(), base: None }
     }
 }
 

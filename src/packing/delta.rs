@@ -1,8 +1,10 @@
 //! The difference between two versions of an object, as pieces of the other version and new bytes.
 //!
 //! A general compressor needs ten times as long, because it prepares tables for every call. Two versions of one object
-//! differ in a revision, a time or a status: what stands before and after is found by comparing, and only the rest is
-//! searched.
+//! differ in a revision, a time or a status: what stands before and after is found by comparing, and the rest mostly goes
+//! on close to where it was in the other version. Only what does not is searched.
+
+use std::ops::Range;
 
 use super::numbers;
 
@@ -17,6 +19,10 @@ const LARGEST: usize = u16::MAX as usize * STRIDE;
 
 /// Every position of the other version that is a multiple of this is in the table.
 const STRIDE: usize = 4;
+
+/// How far from where the last part ended the next one is looked for, and the new bytes after which it is looked for
+/// anywhere.
+const CLOSE: usize = 8;
 
 /// Writes `target` as a difference from `base`. `None` if it is not smaller than `most` bytes.
 pub(super) fn diff(base: &[u8], target: &[u8], most: usize) -> Option<Box<[u8]>> {
@@ -40,15 +46,9 @@ pub(super) fn diff(base: &[u8], target: &[u8], most: usize) -> Option<Box<[u8]>>
 pub(super) fn apply(base: &[u8], mut delta: &[u8], len: usize) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(len);
     while !delta.is_empty() {
-        let head = numbers::take(&mut delta)?;
-        let count = head >> 1;
-        let piece = if head & 1 == 1 {
-            let from = numbers::take(&mut delta)?;
-            base.get(from..from.checked_add(count)?)?
-        } else {
-            let (piece, rest) = delta.split_at_checked(count)?;
-            delta = rest;
-            piece
+        let piece = match Piece::take(&mut delta)? {
+            Piece::Copied(range) => base.get(range)?,
+            Piece::New(bytes) => bytes,
         };
         if piece.len() > len - out.len() {
             return None;
@@ -58,34 +58,87 @@ pub(super) fn apply(base: &[u8], mut delta: &[u8], len: usize) -> Option<Vec<u8>
     (out.len() == len).then_some(out)
 }
 
-/// Looks for parts of `target` anywhere in `base`, from `near` on first of all.
-fn search(base: &[u8], target: &[u8], near: usize, out: &mut Writer) -> Option<()> {
-    let mut table = [0u16; 1 << SLOTS];
-    if target.len() >= WINDOW {
-        // The later of two equal parts is overwritten by the earlier one, which is closer to the end of the last match.
-        for position in (near / STRIDE * STRIDE..base.len().saturating_sub(WINDOW - 1)).step_by(STRIDE).rev() {
-            if let Some(slot) = window(base, position).and_then(|window| table.get_mut(slot(window))) {
-                // Zero means empty.
-                *slot = u16::try_from(position / STRIDE + 1).unwrap_or(0);
-            }
-        }
+/// The number of bytes that [`apply`] returns for a base of `base` bytes. `None` if it refuses the difference.
+pub(super) fn length(base: usize, mut delta: &[u8]) -> Option<usize> {
+    let mut len = 0usize;
+    while !delta.is_empty() {
+        len = len.checked_add(match Piece::take(&mut delta)? {
+            Piece::Copied(range) if range.end > base => return None,
+            Piece::Copied(range) => range.len(),
+            Piece::New(bytes) => bytes.len(),
+        })?;
     }
-    let (mut written, mut at) = (0, 0);
+    Some(len)
+}
+
+/// A part of a difference.
+enum Piece<'a> {
+    /// Bytes of the other version.
+    Copied(Range<usize>),
+    New(&'a [u8]),
+}
+
+// === impl Piece ===
+
+impl<'a> Piece<'a> {
+    /// Takes the next part from the front. `None` if it is malformed.
+    fn take(delta: &mut &'a [u8]) -> Option<Self> {
+        let head = numbers::take(delta)?;
+        let count = head >> 1;
+        if head & 1 == 1 {
+            let from = numbers::take(delta)?;
+            return Some(Self::Copied(from..from.checked_add(count)?));
+        }
+        let (bytes, rest) = delta.split_at_checked(count)?;
+        *delta = rest;
+        Some(Self::New(bytes))
+    }
+}
+
+/// Looks for parts of `target` in `base`: close to where the last part ended, or else anywhere from `start` on.
+fn search(base: &[u8], target: &[u8], start: usize, out: &mut Writer) -> Option<()> {
+    let mut table = None;
+    let (mut written, mut at, mut end) = (0, 0, start);
     while let Some(bytes) = window(target, at) {
-        let found = table.get(slot(bytes)).copied().map_or(0, usize::from);
-        let position = found.saturating_sub(1) * STRIDE;
-        if found == 0 || window(base, position) != Some(bytes) {
+        let new = at - written;
+        // Most changes are short, and to fill the table takes longer than all else.
+        let found = if new < CLOSE {
+            close_to(end + new, base, bytes)
+        } else {
+            let place = table.get_or_insert_with(|| filled(base, start)).get(slot(bytes)).copied().unwrap_or(0);
+            let position = usize::from(place).saturating_sub(1) * STRIDE;
+            (place > 0 && window(base, position) == Some(bytes)).then_some(position)
+        };
+        let Some(position) = found else {
             at += 1;
             continue;
-        }
+        };
         let back = common_prefix_reversed(&base[..position], &target[written..at]);
-        let (from, start) = (position - back, at - back);
-        let len = common_prefix(&base[from..], &target[start..]);
-        out.insert(&target[written..start])?;
+        let (from, begin) = (position - back, at - back);
+        let len = common_prefix(&base[from..], &target[begin..]);
+        out.insert(&target[written..begin])?;
         out.copy(from, len)?;
-        (written, at) = (start + len, start + len);
+        (written, at, end) = (begin + len, begin + len, from + len);
     }
     out.insert(&target[written..])
+}
+
+/// The position of the same bytes that is the closest one.
+fn close_to(position: usize, base: &[u8], bytes: u64) -> Option<usize> {
+    let around = (0..=CLOSE).flat_map(|by| [Some(position + by), position.checked_sub(by)]);
+    around.flatten().find(|position| window(base, *position) == Some(bytes))
+}
+
+/// The position of each window from `start` on, divided by [`STRIDE`] and plus one. Zero means that there is none.
+fn filled(base: &[u8], start: usize) -> [u16; 1 << SLOTS] {
+    let mut table = [0; 1 << SLOTS];
+    // The later of two equal parts is overwritten by the earlier one.
+    for position in (start / STRIDE * STRIDE..base.len().saturating_sub(WINDOW - 1)).step_by(STRIDE).rev() {
+        if let Some(place) = window(base, position).and_then(|window| table.get_mut(slot(window))) {
+            *place = u16::try_from(position / STRIDE + 1).unwrap_or(0);
+        }
+    }
+    table
 }
 
 fn window(bytes: &[u8], at: usize) -> Option<u64> {
@@ -97,15 +150,18 @@ fn slot(window: u64) -> usize {
     (window.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOTS)) as usize
 }
 
+/// Bytes that are compared at once.
+const STEP: usize = 32;
+
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    const STEP: usize = 32;
-    let whole = a.chunks_exact(STEP).zip(b.chunks_exact(STEP)).take_while(|(a, b)| a == b).count() * STEP;
+    let ((a_steps, _), (b_steps, _)) = (a.as_chunks::<STEP>(), b.as_chunks::<STEP>());
+    let whole = a_steps.iter().zip(b_steps).take_while(|(a, b)| a == b).count() * STEP;
     whole + a[whole..].iter().zip(&b[whole..]).take_while(|(a, b)| a == b).count()
 }
 
 fn common_prefix_reversed(a: &[u8], b: &[u8]) -> usize {
-    const STEP: usize = 32;
-    let whole = a.rchunks_exact(STEP).zip(b.rchunks_exact(STEP)).take_while(|(a, b)| a == b).count() * STEP;
+    let ((_, a_steps), (_, b_steps)) = (a.as_rchunks::<STEP>(), b.as_rchunks::<STEP>());
+    let whole = a_steps.iter().rev().zip(b_steps.iter().rev()).take_while(|(a, b)| a == b).count() * STEP;
     let (a, b) = (&a[..a.len() - whole], &b[..b.len() - whole]);
     whole + a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count()
 }
@@ -196,6 +252,7 @@ mod tests {
             }
             let delta = diff(&base, &target, usize::MAX).unwrap();
             prop_assert_eq!(apply(&base, &delta, target.len()), Some(target.clone()));
+            prop_assert_eq!(length(base.len(), &delta), Some(target.len()));
             prop_assert_eq!(apply(&base, &delta, target.len() + 1), None);
             prop_assert!(target.is_empty() || apply(&base, &delta, target.len() - 1).is_none());
         }
@@ -206,9 +263,8 @@ mod tests {
             delta in prop::collection::vec(any::<u8>(), 0..64),
             len in 0usize..256,
         ) {
-            if let Some(out) = apply(&base, &delta, len) {
-                prop_assert_eq!(out.len(), len);
-            }
+            let out = apply(&base, &delta, len).map(|out| out.len());
+            prop_assert_eq!(out, length(base.len(), &delta).filter(|it| *it == len));
         }
     }
 }

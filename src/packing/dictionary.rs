@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict};
@@ -27,6 +26,8 @@ pub(super) struct Packed {
     dictionary: Arc<Dictionary>,
     /// Length of the plain bytes. An object is far below 4 GiB.
     len: u32,
+    /// Whether versions of an object share it. Each of them counts the plain bytes that it saves.
+    is_shared: bool,
 }
 
 /// The level with the best ratio that packs an object of 5 kB in about 10 µs.
@@ -39,7 +40,10 @@ const LARGEST: usize = 2 << 20;
 struct Workshop {
     pack: CCtx<'static>,
     unpack: DCtx<'static>,
+    /// For packed bytes.
     buffer: Vec<u8>,
+    /// For plain bytes that are only looked at.
+    plain: Vec<u8>,
 }
 
 thread_local! {
@@ -47,6 +51,7 @@ thread_local! {
         pack: CCtx::create(),
         unpack: DCtx::create(),
         buffer: Vec::new(),
+        plain: Vec::new(),
     });
 }
 
@@ -94,6 +99,7 @@ impl Dictionary {
                 bytes: buffer.get(..len)?.into(),
                 dictionary: Arc::clone(self),
                 len: u32::try_from(plain.len()).ok()?,
+                is_shared: false,
             };
             self.tally.add(packed.saved());
             Some(packed)
@@ -119,7 +125,8 @@ impl Packed {
     /// Bytes that were saved: `bytes` unpack to `len` bytes. `None` if that is more than any packed object has.
     pub(super) fn load(bytes: &[u8], len: usize, dictionary: &Arc<Dictionary>) -> Option<Self> {
         let fits = len <= LARGEST;
-        let packed = Self { bytes: bytes.into(), dictionary: Arc::clone(dictionary), len: u32::try_from(len).ok()? };
+        let (dictionary, len) = (Arc::clone(dictionary), u32::try_from(len).ok()?);
+        let packed = Self { bytes: bytes.into(), dictionary, len, is_shared: false };
         // Counted here, as it will be when it is dropped.
         packed.dictionary.tally.add(packed.saved());
         fits.then_some(packed)
@@ -133,16 +140,36 @@ impl Packed {
         &self.dictionary
     }
 
+    /// What versions of an object share.
+    pub(super) fn into_shared(mut self) -> Arc<Self> {
+        self.tally().remove(self.saved());
+        self.is_shared = true;
+        self.tally().save(self.saved());
+        Arc::new(self)
+    }
+
     /// The plain bytes.
     pub(super) fn unpack(&self) -> Bytes {
         let mut plain = Vec::with_capacity(self.len());
-        let unpacked = WORKSHOP.with_borrow_mut(|workshop| {
-            workshop.unpack.decompress_using_ddict(&mut plain, &self.bytes, &self.dictionary.unpack)
-        });
+        WORKSHOP.with_borrow_mut(|workshop| self.unpack_into(&mut plain, &mut workshop.unpack));
+        self.tally().count_unpacked();
+        plain.into()
+    }
+
+    /// Calls `look` with the plain bytes, which are in no memory of their own.
+    pub(super) fn unpacked<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
+        WORKSHOP.with_borrow_mut(|workshop| {
+            workshop.plain.clear();
+            workshop.plain.reserve(self.len());
+            self.unpack_into(&mut workshop.plain, &mut workshop.unpack);
+            look(&workshop.plain)
+        })
+    }
+
+    fn unpack_into(&self, plain: &mut Vec<u8>, context: &mut DCtx<'static>) {
+        let unpacked = context.decompress_using_ddict(plain, &self.bytes, &self.dictionary.unpack);
         // These are the bytes that the same library made, with the same dictionary, from this number of bytes.
         debug_assert_eq!(unpacked, Ok(self.len()));
-        self.dictionary.tally.packing.inner.total.unpacked.fetch_add(1, Ordering::Relaxed);
-        plain.into()
     }
 
     /// Length of the plain bytes.
@@ -160,13 +187,18 @@ impl Packed {
     }
 
     fn saved(&self) -> i64 {
+        if self.is_shared {
+            let own = allocated(std::mem::size_of::<Self>() + 2 * std::mem::size_of::<usize>());
+            return -size_of(self.size() + own);
+        }
         size_of(allocated(self.len())) - size_of(self.size())
     }
 }
 
 impl Drop for Packed {
     fn drop(&mut self) {
-        self.dictionary.tally.remove(self.saved());
+        let tally = self.tally();
+        if self.is_shared { tally.save(-self.saved()) } else { tally.remove(self.saved()) }
     }
 }
 

@@ -4,6 +4,7 @@
 //! [`Packing`] has the settings and the counts of the whole process. Each cache has a [`Packer`], which trains its
 //! dictionaries. An object keeps its bytes in a [`Body`], which gives the same bytes in either form.
 
+mod amended;
 mod body;
 mod delta;
 mod dictionary;

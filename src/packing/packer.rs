@@ -176,6 +176,11 @@ impl Packer {
         self.packing().inner.total.hot.fetch_add(bytes - before, Ordering::Relaxed);
     }
 
+    /// Whether any bytes of this cache stay plain because they are read.
+    pub fn has_hot(&self) -> bool {
+        self.inner.tally.hot.load(Ordering::Relaxed) > 0
+    }
+
     /// Packs bytes. `None` if they gain too little, or if there is no dictionary yet.
     pub(super) fn pack(&self, plain: &[u8]) -> Option<Packed> {
         let dictionary = self.inner.dictionary.load();
@@ -200,6 +205,11 @@ impl Tally {
         let total = &self.packing.inner.total;
         total.objects.fetch_add(1, Ordering::Relaxed);
         total.packed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A packed object was unpacked to be read.
+    pub(super) fn count_unpacked(&self) {
+        self.packing.inner.total.unpacked.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A packed object is gone, or became plain.

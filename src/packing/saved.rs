@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::amended::Amended;
 use super::body::{Body, Form};
 use super::dictionary::{Dictionary, Packed};
 use super::packer::Packer;
@@ -28,6 +29,8 @@ const PLAIN: u8 = 0;
 const PACKED: u8 = 1;
 /// The difference from a version of the object that was saved before.
 const DELTA: u8 = 2;
+/// Packed bytes of an earlier version, and the difference from them.
+const AMENDED: u8 = 3;
 
 /// A cache trains a dictionary every ten minutes at most, and objects that need an old one become fewer.
 const MOST_DICTIONARIES: usize = 64;
@@ -38,28 +41,41 @@ impl Dictionaries {
     /// Appends the bytes in their present form. After this, [`Self::take_new`] tells whether they need a dictionary that
     /// must be saved before them.
     pub fn put(&mut self, body: &Body, out: &mut Vec<u8>) {
-        let put = body.with_form(|form| {
-            let Form::Packed(packed) = form else { return false };
-            let dictionary = packed.dictionary();
-            let known = self.known.iter().position(|known| Arc::ptr_eq(known, dictionary));
-            if known.is_none() && self.known.len() >= MOST_DICTIONARIES {
-                return false;
+        let put = body.with_form(|form| match form {
+            Form::Plain { .. } | Form::Patch(_) => false,
+            Form::Packed(packed) => self.put_packed(PACKED, packed, out),
+            Form::Amended(amended) if amended.delta().is_empty() => self.put_packed(PACKED, amended.base(), out),
+            Form::Amended(amended) => {
+                let put = self.put_packed(AMENDED, amended.base(), out);
+                if put {
+                    numbers::put_bytes(out, amended.delta());
+                }
+                put
             }
-            let position = known.unwrap_or_else(|| {
-                self.known.push(Arc::clone(dictionary));
-                self.new = true;
-                self.known.len() - 1
-            });
-            out.push(PACKED);
-            numbers::put(out, position);
-            numbers::put(out, packed.len());
-            numbers::put_bytes(out, packed.bytes());
-            true
         });
         if !put {
             out.push(PLAIN);
             numbers::put_bytes(out, &body.saved_bytes());
         }
+    }
+
+    /// Appends packed bytes. Returns false, and appends nothing, if there are too many dictionaries.
+    fn put_packed(&mut self, form: u8, packed: &Packed, out: &mut Vec<u8>) -> bool {
+        let dictionary = packed.dictionary();
+        let known = self.known.iter().position(|known| Arc::ptr_eq(known, dictionary));
+        if known.is_none() && self.known.len() >= MOST_DICTIONARIES {
+            return false;
+        }
+        let position = known.unwrap_or_else(|| {
+            self.known.push(Arc::clone(dictionary));
+            self.new = true;
+            self.known.len() - 1
+        });
+        out.push(form);
+        numbers::put(out, position);
+        numbers::put(out, packed.len());
+        numbers::put_bytes(out, packed.bytes());
+        true
     }
 
     /// Appends the bytes as the difference from an earlier version, if that is small, or else as they are.
@@ -111,16 +127,24 @@ impl Library {
                 (bytes.len() == len).then(|| Body::new(Bytes::copy_from_slice(bytes)))
             }
             PACKED => {
-                let dictionary = self.known.get(numbers::take(input)?)?;
-                let said = numbers::take(input)?;
-                let packed = Packed::load(numbers::take_bytes(input)?, said, dictionary)?;
-                if said != len {
+                let packed = self.take_packed(input)?;
+                if packed.len() != len {
                     None
                 } else if self.packer.form() == PackingForm::Plain {
                     let bytes = packed.unpack();
                     (bytes.len() == len).then(|| Body::new(bytes))
                 } else {
-                    Some(Body::packed(packed))
+                    Some(Body::of(Form::Packed(packed)))
+                }
+            }
+            AMENDED => {
+                let packed = self.take_packed(input)?;
+                let delta = numbers::take_bytes(input)?;
+                if self.packer.form() == PackingForm::Plain {
+                    let bytes = packed.unpacked(|base| delta::apply(base, delta, len))?;
+                    Some(Body::new(bytes.into()))
+                } else {
+                    Amended::load(packed, delta, len).map(Form::Amended).map(Body::of)
                 }
             }
             DELTA => {
@@ -131,5 +155,11 @@ impl Library {
             }
             _ => None,
         }
+    }
+
+    fn take_packed(&self, input: &mut &[u8]) -> Option<Packed> {
+        let dictionary = self.known.get(numbers::take(input)?)?;
+        let len = numbers::take(input)?;
+        Packed::load(numbers::take_bytes(input)?, len, dictionary)
     }
 }

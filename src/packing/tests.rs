@@ -200,9 +200,9 @@ impl Version for Versioned {
 fn replaced_versions_are_differences_from_the_next() {
     let text =
         |i: usize| -> Bytes { [&object(1)[..], format!("{{\"resourceVersion\":\"{i}\"}}").as_bytes()].concat().into() };
-    let versions: Vec<_> = (0..100).map(|i| std::sync::Arc::new(Versioned(Body::new(text(i))))).collect();
+    let versions: Vec<_> = (0..100).map(|i| Arc::new(Versioned(Body::new(text(i))))).collect();
     for pair in versions.windows(2) {
-        pair[0].0.patch(&pair[1]);
+        pair[0].0.replaced_by(&pair[1]);
     }
     let patched = versions.iter().filter(|version| version.0.is_packed()).count();
     assert!((90..99).contains(&patched), "{patched}: every seventeenth stays plain");
@@ -217,5 +217,98 @@ fn replaced_versions_are_differences_from_the_next() {
     }
     for (i, version) in versions.into_iter().enumerate() {
         assert_eq!(version.0.bytes(), text(i));
+    }
+}
+
+fn version(name: usize, rv: usize) -> Arc<Versioned> {
+    Arc::new(Versioned(Body::new([&object(name)[..], format!("{{\"rv\":\"{rv}\"}}").as_bytes()].concat().into())))
+}
+
+#[test]
+fn versions_share_the_packed_bytes_of_an_earlier_one() {
+    let packing = packing(0);
+    let packer = trained(&packing);
+    let mut current = version(1000, 0);
+    assert!(matches!(current.0.pack(&packer, 0), Visit::NowPacked { .. }));
+    let packed = current.0.size();
+    for rv in 1..20 {
+        let next = version(1000, rv);
+        current.0.replaced_by(&next);
+        assert!(current.0.is_packed());
+        assert!(matches!(next.0.pack(&packer, 0), Visit::NowPacked { packed: delta, .. } if delta * 3 < packed));
+        assert_eq!(next.0.bytes(), version(1000, rv).0.bytes());
+        assert_eq!(packing.stats().objects, 2);
+        current = next;
+    }
+    // A version that has little in common with them is packed on its own.
+    let other = version(2, 20);
+    current.0.replaced_by(&other);
+    drop(current);
+    assert!(matches!(other.0.pack(&packer, 0), Visit::NowPacked { packed: size, .. } if size * 2 > packed));
+    assert_eq!(other.0.bytes(), version(2, 20).0.bytes());
+    drop((other, packer));
+    assert_eq!((packing.stats().objects, packing.stats().saved_bytes), (0, 0));
+}
+
+#[test]
+fn what_versions_share_counts_once() {
+    let packing = packing(0);
+    let packer = trained(&packing);
+    let dictionary = packing.stats().saved_bytes;
+    let versions: Vec<_> = (0..3).map(|rv| version(1000, rv)).collect();
+    let plain: usize = versions.iter().map(|version| version.0.size()).sum();
+    for pair in versions.windows(2) {
+        pair[0].0.pack(&packer, 0);
+        pair[0].0.replaced_by(&pair[1]);
+    }
+    versions[2].0.pack(&packer, 0);
+    let now: usize = versions.iter().map(|version| version.0.size()).sum();
+    let saved = usize::try_from(packing.stats().saved_bytes - dictionary).unwrap();
+    let shared = plain - now - saved;
+    assert!((1..=80).contains(&shared), "{shared}: what is shared has a place of its own");
+    assert_eq!(versions.iter().map(|version| version.0.most_size()).sum::<usize>(), plain);
+}
+
+proptest! {
+    #[test]
+    fn versions_stay_the_same_in_any_form(
+        steps in prop::collection::vec((0usize..4, 0usize..3, any::<prop::sample::Index>()), 1..60),
+    ) {
+        let packing = packing(2000);
+        let packer = trained(&packing);
+        let mut versions = vec![(version(1000, 0), version(1000, 0).0.bytes())];
+        for (n, (step, name, index)) in steps.into_iter().enumerate() {
+            let (chosen, bytes) = versions.get(index.index(versions.len())).unwrap();
+            match step {
+                0 => {
+                    let next = version([1000, 1000, 2][name], n + 1);
+                    let bytes = next.0.saved_bytes();
+                    versions.last().unwrap().0.0.replaced_by(&next);
+                    versions.push((next, bytes));
+                }
+                1 => drop(chosen.0.pack(&packer, name as u8)),
+                2 => prop_assert_eq!(&chosen.0.bytes(), bytes),
+                // The oldest ones leave the window.
+                _ if versions.len() > 1 => drop(versions.remove(0)),
+                _ => {}
+            }
+        }
+        for (version, bytes) in &versions {
+            let (mut dictionaries, mut out) = (Dictionaries::default(), Vec::new());
+            dictionaries.put(&version.0, &mut out);
+            let dictionary = dictionaries.take_new().map(<[u8]>::to_vec);
+            for form in [PackingForm::Packed, PackingForm::Plain] {
+                let mut library = Library::new(packing.packer(Some(form)));
+                if let Some(dictionary) = &dictionary {
+                    library.add(dictionary).unwrap();
+                }
+                let mut input = &out[..];
+                let loaded = library.take(&mut input, bytes.len(), None);
+                prop_assert!(loaded.is_some_and(|loaded| loaded.bytes() == *bytes) && input.is_empty());
+            }
+        }
+        drop((versions, packer));
+        let stats = packing.stats();
+        prop_assert_eq!((stats.objects, stats.saved_bytes, stats.hot_bytes), (0, 0, 0));
     }
 }

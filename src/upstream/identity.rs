@@ -24,18 +24,29 @@ struct Version {
     git_version: String,
 }
 
+/// Lives as long as its cluster.
+pub(super) const KUBE_SYSTEM: &str = "/api/v1/namespaces/kube-system";
+
 /// Maximum size of each answer, in bytes.
 const MOST: usize = 1 << 20;
 
-/// Reads the identity of the cluster. This needs permission to get the namespace `kube-system`.
+/// Reads the uid of the cluster. This needs permission to get the namespace `kube-system`.
+///
+/// # Errors
+/// The apiserver cannot be reached, or refuses.
+pub async fn cluster_uid(upstream: &Upstream) -> Result<String, UpstreamError> {
+    let options = CallOptions::new(RequestVerb::Get, "namespaces".to_owned()).header_timeout(HEAD_TIMEOUT);
+    let (_, namespace) = get_json::<Item>(upstream, KUBE_SYSTEM, ACCEPT_OBJECT, &options, MOST).await?;
+    Ok(namespace.metadata.uid)
+}
+
+/// Reads the identity of the cluster, as [`cluster_uid`] does.
 ///
 /// # Errors
 /// The apiserver cannot be reached, or refuses.
 pub async fn cluster(upstream: &Upstream) -> Result<ClusterIdentity, UpstreamError> {
-    let options = CallOptions::new(RequestVerb::Get, "namespaces".to_owned()).header_timeout(HEAD_TIMEOUT);
-    let path = "/api/v1/namespaces/kube-system";
-    let (_, namespace) = get_json::<Item>(upstream, path, ACCEPT_OBJECT, &options, MOST).await?;
+    let uid = cluster_uid(upstream).await?;
     let options = CallOptions::new(RequestVerb::Discovery, "version".to_owned()).header_timeout(HEAD_TIMEOUT);
     let (_, version) = get_json::<Version>(upstream, "/version", "application/json", &options, MOST).await?;
-    Ok(ClusterIdentity { uid: namespace.metadata.uid, version: version.git_version })
+    Ok(ClusterIdentity { uid, version: version.git_version })
 }

@@ -392,7 +392,10 @@ impl Upstream {
                 Ok(false)
             }
             Ok(fingerprint) if reload.candidate.as_ref().is_some_and(|next| next.is_of(fingerprint)) => Ok(false),
-            Ok(_) => self.reload(reload, &current).await.then_some(true).ok_or(Unreadable),
+            Ok(_) => match self.reload(reload, &current).await {
+                false if reload.candidate.is_none() => Err(Unreadable),
+                is_used => Ok(is_used),
+            },
             Err(error) => {
                 reload.failed(&error);
                 Err(Unreadable)

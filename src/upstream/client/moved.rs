@@ -16,10 +16,9 @@ use tokio::time::{Instant, timeout};
 use super::generation::Generation;
 use super::source::{ConfigSource, Fingerprint};
 use super::{CallOptions, Identity, RequestVerb, Upstream, empty};
+use crate::upstream::identity::KUBE_SYSTEM;
 
-/// Lives as long as its cluster.
-const PATH: &str = "/api/v1/namespaces/kube-system";
-/// Timeout of one request for it.
+/// Timeout of one request for the uid of a cluster.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a new server may fail to show its cluster: a configuration may be written in several steps, and credentials
 /// may be renewed.
@@ -160,7 +159,7 @@ impl Upstream {
     ) -> BoxFuture<'a, Result<String, Option<u16>>> {
         let asked = async move {
             let options = CallOptions::new(RequestVerb::Get, "namespaces");
-            let request = Request::get(PATH).body(empty()).ok()?;
+            let request = Request::get(KUBE_SYSTEM).body(empty()).ok()?;
             let request = self.prepare(generation, Identity::Own, request, &options).await.ok()?;
             if is_new && generation.own.must_dial() {
                 // A request that has to connect for long would cast doubt on the server that is in use.

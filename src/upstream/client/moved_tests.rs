@@ -15,8 +15,8 @@ fn get(path: &str) -> Request<ReqBody> {
 async fn cluster(uid: &'static str) -> FakeServer {
     FakeServer::plain(move |request, _| async move {
         match (request.uri().path(), uid) {
-            (PATH, "") => answer(403, ""),
-            (PATH, uid) => answer(200, format!(r#"{{"metadata":{{"uid":"{uid}"}}}}"#)),
+            (KUBE_SYSTEM, "") => answer(403, ""),
+            (KUBE_SYSTEM, uid) => answer(200, format!(r#"{{"metadata":{{"uid":"{uid}"}}}}"#)),
             _ => answer(200, "here"),
         }
     })
@@ -67,7 +67,7 @@ async fn a_server_of_another_cluster_is_not_used() {
     kubeconfig(&file, &second.url(), "t");
     client.moved().wait_for(|moved| *moved).await.unwrap();
     client.send(Identity::Own, get("/")).await.unwrap();
-    assert!(second.uris().iter().all(|uri| uri == PATH), "{:?}", second.uris());
+    assert!(second.uris().iter().all(|uri| uri == KUBE_SYSTEM), "{:?}", second.uris());
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn a_cluster_that_may_not_be_asked_is_asked_once() {
         sleep(Duration::from_millis(10)).await;
     }
     sleep(Duration::from_millis(500)).await;
-    assert_eq!(server.uris(), ["/", PATH]);
+    assert_eq!(server.uris(), ["/", KUBE_SYSTEM]);
 }
 
 #[tokio::test]
@@ -108,5 +108,5 @@ async fn a_server_that_does_not_say_its_cluster_is_asked_again() {
         }
     }
     client.moved().wait_for(|moved| *moved).await.unwrap();
-    assert!(silent.uris().iter().all(|uri| uri == PATH), "{:?}", silent.uris());
+    assert!(silent.uris().iter().all(|uri| uri == KUBE_SYSTEM), "{:?}", silent.uris());
 }

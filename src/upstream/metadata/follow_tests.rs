@@ -9,7 +9,7 @@ use crate::upstream::testing::{FakeServer, answer, streamed};
 
 const LIST: &str =
     r#"{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a","uid":"u","resourceVersion":"5"}}]}"#;
-/// Of the store after [`ADDED`], and of one that was restored from a backup.
+/// The answers of the store after [`ADDED`], and of one that was restored from a backup.
 const LATER: &str = r#"{"metadata":{"resourceVersion":"9"},"items":[]}"#;
 const RESTORED: &str = r#"{"metadata":{"resourceVersion":"8"},"items":[]}"#;
 const ADDED: &str =
