@@ -123,7 +123,7 @@ impl Cluster for KubeSystem {
             let is_away = self.upstream.health().error.is_some();
             let asks = !is_away && known.again.is_none_or(|again| again <= now);
             if known.uid.is_none() && asks {
-                let uid = timeout(TIMEOUT, cluster_uid(&self.upstream)).await;
+                let uid = timeout(2 * TIMEOUT, cluster_uid(&self.upstream, TIMEOUT)).await;
                 known.uid = uid.ok().and_then(Result::ok).filter(|uid| !uid.is_empty()).map(Into::into);
                 known.again = Some(now + RETRY);
             }

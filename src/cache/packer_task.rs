@@ -50,8 +50,8 @@ const SETTLE: Duration = Duration::from_secs(5);
 /// Bytes packed in one step: a fifth of a millisecond. A larger object is a step of its own.
 const STEP: usize = 128 << 10;
 
-/// Freed memory is returned to the system when this many bytes were packed, or when nothing is left to pack. After that,
-/// memory costs time again.
+/// Freed memory is returned to the system when this many bytes were packed, or when nothing is left to pack. New memory
+/// costs time after that.
 const FREED: usize = 16 << 20;
 
 /// Samples taken in one step.
@@ -94,6 +94,7 @@ impl PackerTask {
                     self.pass().await;
                 } else {
                     drop(snapshot);
+                    self.purge(1);
                 }
                 sleep(period).await;
             }
@@ -104,7 +105,7 @@ impl PackerTask {
         let used = self.shared.config.budget.used();
         let wanted = self.shared.packer.is_wanted(used, snapshot.bytes());
         self.shared.packer.set_active(wanted);
-        wanted && (self.done != Some(snapshot.id()) || self.shared.packer.has_hot())
+        wanted && (self.done != Some(snapshot.id()) || self.shared.packer.is_read())
     }
 
     /// Trains the first dictionary, or another one if it no longer fits.
@@ -139,8 +140,9 @@ impl PackerTask {
 
     /// Visits all objects once.
     async fn pass(&mut self) {
-        let (mut after, mut hot, mut changed): (Option<ObjectKey>, usize, usize) = (None, 0, 0);
+        let (mut after, mut hot, mut changed): (Option<ObjectKey>, usize, bool) = (None, 0, false);
         let mut state = None;
+        self.shared.packer.begin_pass();
         loop {
             // Between two steps, nothing keeps an old state alive.
             let Some(snapshot) = self.shared.snapshot() else { return };
@@ -165,7 +167,8 @@ impl PackerTask {
             if last.is_some() {
                 after = last;
             }
-            changed += packed;
+            changed |= packed > 0;
+            self.freed += packed;
             if packed > 0 {
                 self.shared.charge_again();
                 sleep(PAUSE).await;
@@ -177,13 +180,17 @@ impl PackerTask {
             }
         }
         self.shared.packer.set_hot(hot);
-        self.freed += changed;
-        if self.freed >= FREED || changed == 0 && self.freed > 0 {
+        self.purge(if changed { FREED } else { 1 });
+        self.raise_bar();
+        self.done = state.filter(|_| hot == 0 && !changed);
+    }
+
+    /// Returns freed memory to the system if objects of so many bytes were packed.
+    fn purge(&mut self, least: usize) {
+        if self.freed >= least {
             self.freed = 0;
             purge_again();
         }
-        self.raise_bar();
-        self.done = state.filter(|_| hot == 0 && changed == 0);
     }
 }
 

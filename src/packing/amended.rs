@@ -1,7 +1,7 @@
 //! A version of an object as the packed bytes of an earlier version and the difference from them.
 //!
-//! Most changes of an object are small: a status, a time, a count. To find such a difference takes a third of the time
-//! that the compressor needs for the whole object.
+//! Most changes of an object are small: a status, a time, a count. To unpack the earlier version and to find such a
+//! difference takes less time than the compressor needs for the whole object.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::delta;
-use super::dictionary::Packed;
+use super::dictionary::{self, Packed};
 use crate::memory::allocated;
 
 /// The packed bytes of an earlier version, and the difference from them.
 pub(super) struct Amended {
     base: Arc<Packed>,
-    /// Empty in the version whose bytes are `base`.
+    /// Empty in the version that was packed.
     delta: Box<[u8]>,
     /// Length of the plain bytes.
     len: u32,
@@ -23,6 +23,9 @@ pub(super) struct Amended {
 
 /// A difference is at most this part of the packed bytes. A larger one would cost more memory than it saves time.
 const PART: usize = 3;
+
+/// The earlier version is at most this many times as long. A larger one is not kept for what is left of the object.
+const LONGER: usize = 2;
 
 // === impl Amended ===
 
@@ -33,23 +36,28 @@ impl Amended {
         Self::new(base.into_shared(), Box::default(), len)
     }
 
-    /// A version with these bytes. `None` if they differ too much.
+    /// A version with these bytes. `None` if they differ too much, or would not become smaller by a quarter.
     pub(super) fn from_difference(base: &Arc<Packed>, plain: &[u8]) -> Option<Self> {
-        let most = base.size() / PART;
+        let most = (base.size() / PART).min((plain.len() - plain.len() / 4).saturating_sub(base.size()));
+        if most == 0 || base.len() > (plain.len() * LONGER).min(delta::LARGEST) || plain.len() > dictionary::LARGEST {
+            return None;
+        }
         let delta = base.unpacked(|base| delta::diff(base, plain, most))?;
+        base.tally().count_packed();
         Some(Self::new(Arc::clone(base), delta, u32::try_from(plain.len()).ok()?))
     }
 
     /// A version that was saved. `None` if it is malformed.
     pub(super) fn load(base: Packed, delta: &[u8], len: usize) -> Option<Self> {
-        let fits = delta::length(base.len(), delta) == Some(len) && !delta.is_empty();
+        let is_whole = delta::length(base.len(), delta) == Some(len) && !delta.is_empty();
+        let fits = is_whole && len <= dictionary::LARGEST;
         let (base, len) = (base.into_shared(), u32::try_from(len).ok()?);
         fits.then(|| Self::new(base, delta.into(), len))
     }
 
     fn new(base: Arc<Packed>, delta: Box<[u8]>, len: u32) -> Self {
         let amended = Self { base, delta, len };
-        amended.base.tally().add(amended.saved());
+        amended.base.tally().hold(amended.saved());
         amended
     }
 
@@ -78,9 +86,10 @@ impl Amended {
         self.len as usize
     }
 
-    /// The memory of the difference. The version that the others differ from counts what they share.
+    /// The memory of the difference. What versions share is counted by the one that was packed, or by the last one.
     pub(super) fn size(&self) -> usize {
-        if self.delta.is_empty() { self.base.size() } else { allocated(self.delta.len()) }
+        let counts_base = self.delta.is_empty() || Arc::strong_count(&self.base) == 1;
+        allocated(self.delta.len()) + if counts_base { self.base.size() } else { 0 }
     }
 
     fn saved(&self) -> i64 {

@@ -31,7 +31,7 @@ struct State {
 pub(super) enum Form {
     Plain {
         bytes: Bytes,
-        /// An earlier version, if it is packed.
+        /// The packed bytes of this or an earlier version.
         base: Option<Arc<Packed>>,
     },
     Packed(Packed),
@@ -146,7 +146,7 @@ impl Body {
     /// [`LONGEST_CHAIN`] versions, one is kept as it is. Packed bytes are shared with it, for when it is packed itself.
     pub fn replaced_by(&self, next: &Arc<impl Version + 'static>) {
         let mut state = self.state.lock();
-        // The next version is never a difference from this one, so the locks are always taken in this order.
+        // The next version never needs this one to be unpacked, so the locks are always taken in this order.
         let mut after = next.body().state.lock();
         let Form::Plain { bytes: new, base: shared } = &mut after.form else { return };
         (state.form, *shared) = std::mem::take(&mut state.form).shared();
@@ -166,26 +166,28 @@ impl Body {
         let mut state = self.state.lock();
         let reads = std::mem::replace(&mut state.reads, 0);
         state.reads = reads / 2;
-        let (bytes, base) = match &state.form {
-            Form::Plain { bytes, .. } if bytes.len() < LEAST || state.gains_nothing => return Visit::Plain,
-            Form::Plain { bytes, .. } if reads > bar => return Visit::Hot(bytes.len()),
-            Form::Plain { bytes, base } => (bytes, base),
-            Form::Packed(_) | Form::Amended(_) | Form::Patch(_) => return Visit::Packed,
-        };
+        let State { form, gains_nothing, .. } = &mut *state;
+        let Form::Plain { bytes, base } = form else { return Visit::Packed };
+        if bytes.len() < LEAST || *gains_nothing {
+            *base = None;
+            return Visit::Plain;
+        }
         let plain = bytes.len();
-        let (form, packed) = if let Some(amended) = base.as_ref().and_then(|base| Amended::from_difference(base, bytes))
-        {
+        if reads > bar {
+            return Visit::Hot(plain);
+        }
+        let (packed, size) = if let Some(amended) = base.as_ref().and_then(|base| packer.amend(base, bytes)) {
             let size = amended.size();
             (Form::Amended(amended), size)
         } else if let Some(packed) = packer.pack(bytes) {
             let size = packed.size();
             (Form::Packed(packed), size)
         } else {
-            state.gains_nothing = packer.is_trained();
+            (*gains_nothing, *base) = (packer.is_trained(), None);
             return Visit::Plain;
         };
-        state.form = form;
-        Visit::NowPacked { plain, packed }
+        *form = packed;
+        Visit::NowPacked { plain, packed: size }
     }
 
     /// Whether each read has bytes of its own.

@@ -14,8 +14,8 @@ const WINDOW: usize = 8;
 /// Log2 of the slots of the search table.
 const SLOTS: u32 = 12;
 
-/// Objects larger than this are not compared: their positions would not fit into the table.
-const LARGEST: usize = u16::MAX as usize * STRIDE;
+/// Nothing is compared with a version larger than this: its positions would not fit into the table.
+pub(super) const LARGEST: usize = u16::MAX as usize * STRIDE;
 
 /// Every position of the other version that is a multiple of this is in the table.
 const STRIDE: usize = 4;
@@ -101,6 +101,9 @@ fn search(base: &[u8], target: &[u8], start: usize, out: &mut Writer) -> Option<
     let (mut written, mut at, mut end) = (0, 0, start);
     while let Some(bytes) = window(target, at) {
         let new = at - written;
+        if new >= out.most {
+            return None;
+        }
         // Most changes are short, and to fill the table takes longer than all else.
         let found = if new < CLOSE {
             close_to(end + new, base, bytes)

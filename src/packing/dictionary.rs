@@ -34,9 +34,10 @@ pub(super) struct Packed {
 const LEVEL: i32 = 3;
 
 /// A larger object would enlarge the buffers that each thread keeps. etcd takes no object over 1.5 MiB by default.
-const LARGEST: usize = 2 << 20;
+pub(super) const LARGEST: usize = 2 << 20;
 
-/// The working memory of the library, one for each thread: about 1 MiB, and less for threads that only unpack.
+/// The working memory of the library, one for each thread: about 1 MiB, and less for threads that only unpack. The buffers
+/// grow to the size of the largest object.
 struct Workshop {
     pack: CCtx<'static>,
     unpack: DCtx<'static>,
@@ -101,7 +102,8 @@ impl Dictionary {
                 len: u32::try_from(plain.len()).ok()?,
                 is_shared: false,
             };
-            self.tally.add(packed.saved());
+            self.tally.hold(packed.saved());
+            self.tally.count_packed();
             Some(packed)
         })
     }
@@ -128,7 +130,7 @@ impl Packed {
         let (dictionary, len) = (Arc::clone(dictionary), u32::try_from(len).ok()?);
         let packed = Self { bytes: bytes.into(), dictionary, len, is_shared: false };
         // Counted here, as it will be when it is dropped.
-        packed.dictionary.tally.add(packed.saved());
+        packed.dictionary.tally.hold(packed.saved());
         fits.then_some(packed)
     }
 
@@ -156,7 +158,7 @@ impl Packed {
         plain.into()
     }
 
-    /// Calls `look` with the plain bytes, which are in no memory of their own.
+    /// Calls `look` with the plain bytes, which are in a buffer of the thread. `look` must not pack or unpack others.
     pub(super) fn unpacked<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
         WORKSHOP.with_borrow_mut(|workshop| {
             workshop.plain.clear();

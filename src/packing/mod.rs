@@ -1,5 +1,6 @@
 //! Objects at rest: their bytes plain, packed with a dictionary that was trained on other objects of the same
-//! resource, or for a replaced version, the difference from the version that replaced it.
+//! resource, as the difference from an earlier version that is packed, or for a replaced version, as the difference from
+//! the version that replaced it.
 //!
 //! [`Packing`] has the settings and the counts of the whole process. Each cache has a [`Packer`], which trains its
 //! dictionaries. An object keeps its bytes in a [`Body`], which gives the same bytes in either form.

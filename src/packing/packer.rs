@@ -9,6 +9,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::amended::Amended;
 use super::dictionary::{Dictionary, Packed};
 use super::{Packing, PackingForm};
 
@@ -35,6 +36,8 @@ pub(super) struct Tally {
     pub(super) packing: Packing,
     saved: AtomicI64,
     hot: AtomicI64,
+    /// Packed objects were read since the last pass of the packer.
+    is_read: AtomicBool,
 }
 
 /// How well the dictionary fits: bytes before and after packing.
@@ -86,7 +89,12 @@ const EARLY: usize = 8;
 
 impl Packer {
     pub(super) fn new(packing: Packing, form: PackingForm) -> Self {
-        let tally = Arc::new(Tally { packing, saved: AtomicI64::new(0), hot: AtomicI64::new(0) });
+        let tally = Arc::new(Tally {
+            packing,
+            saved: AtomicI64::new(0),
+            hot: AtomicI64::new(0),
+            is_read: AtomicBool::new(false),
+        });
         let (dictionary, ratio) = (ArcSwapOption::empty(), Mutex::default());
         Self { inner: Arc::new(Inner { form, is_active: AtomicBool::new(false), tally, dictionary, ratio }) }
     }
@@ -176,9 +184,22 @@ impl Packer {
         self.packing().inner.total.hot.fetch_add(bytes - before, Ordering::Relaxed);
     }
 
-    /// Whether any bytes of this cache stay plain because they are read.
-    pub fn has_hot(&self) -> bool {
-        self.inner.tally.hot.load(Ordering::Relaxed) > 0
+    /// Whether packed objects of this cache were read since [`Self::begin_pass`].
+    pub fn is_read(&self) -> bool {
+        self.inner.tally.is_read.load(Ordering::Relaxed)
+    }
+
+    /// All objects are about to be visited.
+    pub fn begin_pass(&self) {
+        self.inner.tally.is_read.store(false, Ordering::Relaxed);
+    }
+
+    /// Packs bytes as the difference from an earlier version. `None` if they gain too little, or if a newer dictionary is
+    /// in use: old ones must go in time.
+    pub(super) fn amend(&self, base: &Arc<Packed>, plain: &[u8]) -> Option<Amended> {
+        let dictionary = self.inner.dictionary.load();
+        let is_new = dictionary.as_ref().is_some_and(|newest| Arc::ptr_eq(newest, base.dictionary()));
+        is_new.then(|| Amended::from_difference(base, plain)).flatten()
     }
 
     /// Packs bytes. `None` if they gain too little, or if there is no dictionary yet.
@@ -199,16 +220,20 @@ impl Tally {
         self.packing.inner.total.saved.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// An object was packed.
-    pub(super) fn add(&self, saved: i64) {
+    /// There is one packed object more.
+    pub(super) fn hold(&self, saved: i64) {
         self.save(saved);
-        let total = &self.packing.inner.total;
-        total.objects.fetch_add(1, Ordering::Relaxed);
-        total.packed.fetch_add(1, Ordering::Relaxed);
+        self.packing.inner.total.objects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An object was packed.
+    pub(super) fn count_packed(&self) {
+        self.packing.inner.total.packed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A packed object was unpacked to be read.
     pub(super) fn count_unpacked(&self) {
+        self.is_read.store(true, Ordering::Relaxed);
         self.packing.inner.total.unpacked.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -1,5 +1,7 @@
 //! Which cluster the apiserver belongs to.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 
 use super::client::{CallOptions, Upstream};
@@ -30,12 +32,13 @@ pub(super) const KUBE_SYSTEM: &str = "/api/v1/namespaces/kube-system";
 /// Maximum size of each answer, in bytes.
 const MOST: usize = 1 << 20;
 
-/// Reads the uid of the cluster. This needs permission to get the namespace `kube-system`.
+/// Reads the uid of the cluster. This needs permission to get the namespace `kube-system`. The head of the answer must come
+/// within `patience`.
 ///
 /// # Errors
 /// The apiserver cannot be reached, or refuses.
-pub async fn cluster_uid(upstream: &Upstream) -> Result<String, UpstreamError> {
-    let options = CallOptions::new(RequestVerb::Get, "namespaces".to_owned()).header_timeout(HEAD_TIMEOUT);
+pub async fn cluster_uid(upstream: &Upstream, patience: Duration) -> Result<String, UpstreamError> {
+    let options = CallOptions::new(RequestVerb::Get, "namespaces".to_owned()).header_timeout(patience);
     let (_, namespace) = get_json::<Item>(upstream, KUBE_SYSTEM, ACCEPT_OBJECT, &options, MOST).await?;
     Ok(namespace.metadata.uid)
 }
@@ -45,7 +48,7 @@ pub async fn cluster_uid(upstream: &Upstream) -> Result<String, UpstreamError> {
 /// # Errors
 /// The apiserver cannot be reached, or refuses.
 pub async fn cluster(upstream: &Upstream) -> Result<ClusterIdentity, UpstreamError> {
-    let uid = cluster_uid(upstream).await?;
+    let uid = cluster_uid(upstream, HEAD_TIMEOUT).await?;
     let options = CallOptions::new(RequestVerb::Discovery, "version".to_owned()).header_timeout(HEAD_TIMEOUT);
     let (_, version) = get_json::<Version>(upstream, "/version", "application/json", &options, MOST).await?;
     Ok(ClusterIdentity { uid, version: version.git_version })
