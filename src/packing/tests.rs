@@ -290,7 +290,7 @@ fn what_cannot_be_packed_keeps_no_earlier_version() {
     let packing = packing(0);
     let packer = trained(&packing);
     let dictionary = packing.stats().saved_bytes;
-    for next in [&b"{}"[..], &(0..600u32).map(|i| (i * i * 7919 >> 7) as u8).collect::<Vec<_>>()] {
+    for next in [&b"{}"[..], &(0..600u32).map(|i| ((i * i * 7919) >> 7) as u8).collect::<Vec<_>>()] {
         let (before, after) = (version(1000, 0), Arc::new(Versioned(Body::new(Bytes::copy_from_slice(next)))));
         before.0.pack(&packer, 0);
         before.0.replaced_by(&after);
