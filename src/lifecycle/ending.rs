@@ -16,7 +16,8 @@ use super::drain::{DrainSignal, DrainWatch};
 pub struct Ending {
     state: State,
     not_before: Instant,
-    spread: Duration,
+    /// In milliseconds: there is one for each of thousands of streams.
+    spread: u32,
 }
 
 enum State {
@@ -30,6 +31,7 @@ enum State {
 impl Ending {
     /// The stream ends within `spread` after the start of a drain, but not before it is `shortest` old.
     pub fn new(drain: &DrainWatch, spread: Duration, shortest: Duration) -> Self {
+        let spread = u32::try_from(spread.as_millis()).unwrap_or(u32::MAX);
         Self { state: State::Waiting(drain.signal()), not_before: Instant::now() + shortest, spread }
     }
 
@@ -38,7 +40,8 @@ impl Ending {
         if let State::Waiting(draining) = &mut self.state
             && Pin::new(draining).poll(cx).is_ready()
         {
-            let moment = Instant::now() + self.spread.mul_f64(rand::rng().random::<f64>());
+            let spread = Duration::from_millis(self.spread.into());
+            let moment = Instant::now() + spread.mul_f64(rand::rng().random::<f64>());
             self.state = State::Until(Box::pin(sleep_until(moment.max(self.not_before))));
         }
         if let State::Until(moment) = &mut self.state
