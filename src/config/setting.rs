@@ -270,7 +270,7 @@ pub const SETTINGS: &[Setting] = &[
         "window.minAge",
         "duration",
         "75s",
-        "events younger than this are kept, within window.maxEvents and window.maxBytes",
+        "events younger than this are kept, within window.maxEvents and window.maxBytes; the last 100 of each informer even if they are older",
     ),
     one("window.maxEvents", "count", "600000", "maximum number of events kept per informer"),
     one("window.maxBytes", "size", "256Mi", "maximum memory of the events kept per informer"),

@@ -24,8 +24,11 @@ pub(super) struct Journal {
     out: Box<dyn Output>,
     blocks: BlockWriter,
     records: Records,
-    state_bytes: u64,
+    /// The state, and the events up to when the file was begun.
+    base_bytes: u64,
+    /// The events after that.
     events_bytes: u64,
+    has_base: bool,
 }
 
 /// What a new file needs to know.
@@ -39,7 +42,7 @@ pub(super) struct Beginning {
 /// A state is written with at most this many bytes per second, so that other users of the disk notice little.
 const BYTES_PER_SECOND: u64 = 64 << 20;
 
-/// A file is written again once its events are larger than its state, and larger than this.
+/// A file is written again once its new events are larger than what it began with, and larger than this.
 const LEAST: u64 = 4 << 20;
 
 // === impl Journal ===
@@ -86,8 +89,9 @@ impl Journal {
             out,
             blocks,
             records: Records::default(),
-            state_bytes: 0,
+            base_bytes: 0,
             events_bytes: 0,
+            has_base: false,
         };
         if let Some(template) = bookmark_template {
             journal.records.bookmark(template);
@@ -96,12 +100,12 @@ impl Journal {
             journal.records.object(object);
             if journal.records.len() >= TARGET {
                 let bytes = journal.flush()?;
-                journal.state_bytes += bytes;
+                journal.base_bytes += bytes;
                 pause(Duration::from_secs(1).mul_f64(bytes as f64 / BYTES_PER_SECOND as f64));
             }
         }
         journal.records.state(state.rv(), state.len());
-        journal.state_bytes += journal.flush()?;
+        journal.base_bytes += journal.flush()?;
         // Events need no dictionaries.
         journal.records = Records::default();
         Ok(journal)
@@ -122,12 +126,15 @@ impl Journal {
             self.records.progress(rv, now());
         }
         self.events_bytes += self.flush()?;
+        if recorded.rv.is_some() && !std::mem::replace(&mut self.has_base, true) {
+            self.base_bytes += std::mem::take(&mut self.events_bytes);
+        }
         Ok(())
     }
 
-    /// Whether the file should be written again.
-    pub(super) fn is_long(&self) -> bool {
-        self.events_bytes > self.state_bytes.max(LEAST)
+    /// Whether the new events are so many times larger than what the file began with.
+    pub(super) fn is_long(&self, times: u64) -> bool {
+        self.has_base && self.events_bytes > self.base_bytes.max(LEAST).saturating_mul(times)
     }
 
     fn flush(&mut self) -> io::Result<u64> {

@@ -34,6 +34,10 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// A state is not written again earlier than this after it was written.
 const REST: Duration = Duration::from_secs(30);
 
+/// Until then, events are appended as long as they are at most this many times larger than what the file began with. Those
+/// that come after that are not in the file before it is written again.
+const LONGEST: u64 = 8;
+
 /// Time before the next attempt after a failure.
 const FAILED: Duration = Duration::from_secs(60);
 
@@ -57,7 +61,7 @@ impl Recording {
             }
             sleep(SETTLE).await;
             let begun = Instant::now();
-            let pause = match self.follow().await {
+            let pause = match self.follow(begun).await {
                 Ok(()) => REST.saturating_sub(begun.elapsed()),
                 Err(error) => {
                     self.failed(&error);
@@ -69,7 +73,7 @@ impl Recording {
     }
 
     /// Writes the state, and then the events that follow it. Returns when the file must be written anew.
-    async fn follow(&mut self) -> io::Result<()> {
+    async fn follow(&mut self, begun: Instant) -> io::Result<()> {
         let Some((mut recorder, mut journal)) = self.begin().await? else { return Ok(()) };
         if self.failing.take().is_some() {
             tracing::info!(name = &*self.name, "snapshots are written again");
@@ -97,7 +101,7 @@ impl Recording {
                 (recorded_at, last) = (Instant::now(), recorded.rv);
                 journal = blocking(move || journal.append(&recorded).map(|()| journal)).await?;
             }
-            if journal.is_long() {
+            if journal.is_long(if begun.elapsed() < REST { LONGEST } else { 1 }) {
                 break;
             }
             if !is_behind {

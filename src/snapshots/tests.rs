@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use super::journal::{Beginning, Journal};
 use super::testing::*;
 use super::*;
-use crate::cache::{WatchSpec, WatchStart, WatcherEvent};
-use crate::meta::ResourceVersion;
+use crate::cache::{Recorded, WatchSpec, WatchStart, WatcherEvent};
+use crate::meta::{AttributesBuilder, EventType, Object, ObjectKey, Raw, ResourceVersion, WatchCacheEvent};
 use crate::packing::PackingForm;
 use crate::selector::Predicate;
 
@@ -89,6 +89,39 @@ async fn a_file_that_ends_amid_objects_that_expire_together_leaves_none_of_them_
     journal.append(&recorded).unwrap();
     let (_writer, loaded) = load(&snapshots, identity(), PackingForm::Plain).await.unwrap();
     assert_eq!((loaded.resource_version(), state(&loaded)), before);
+}
+
+#[tokio::test]
+async fn a_large_window_is_no_reason_to_write_the_state_again() {
+    let (storage, world) = (Memory::default(), World::new(5, PackingForm::Plain).await);
+    let (mut journal, _) = begin(&snapshots(&storage, None), &identity(), &world.cache);
+    let mut seed = 1u64;
+    let mut events = |rv: Option<u64>| {
+        let mut digit = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            char::from_digit((seed >> 60) as u32, 16).unwrap()
+        };
+        let mut event = |n: u64| {
+            let text: String = std::iter::repeat_with(&mut digit).take(600 << 10).collect();
+            let raw = Raw::new(format!("{{\"metadata\":{{}},\"a\":\"{text}\"}},").into(), 12..14, 13..13);
+            let (key, attributes) = (ObjectKey::new("a", &n.to_string()), AttributesBuilder::new("u").build());
+            let object = Arc::new(Object::new(key, ResourceVersion(n), attributes, raw));
+            let (kind, rv, received) = (EventType::Added, object.rv, Instant::now());
+            Arc::new(WatchCacheEvent { kind, rv, object, prev: None, received })
+        };
+        Recorded { events: (0..10).map(|n| event(2000 + n)).collect(), rv: rv.map(ResourceVersion) }
+    };
+    // The window comes in two parts, some 3 MB each.
+    for rv in [None, Some(2009)] {
+        journal.append(&events(rv)).unwrap();
+        assert!(!journal.is_long(1));
+    }
+    journal.append(&events(None)).unwrap();
+    assert!(!journal.is_long(1), "as large as a half of what was there");
+    for _ in 0..2 {
+        journal.append(&events(Some(2009))).unwrap();
+    }
+    assert!(journal.is_long(1) && !journal.is_long(2));
 }
 
 #[tokio::test(start_paused = true)]
