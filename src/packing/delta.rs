@@ -20,8 +20,8 @@ pub(super) const LARGEST: usize = u16::MAX as usize * STRIDE;
 /// Every position of the other version that is a multiple of this is in the table.
 const STRIDE: usize = 4;
 
-/// How far from where the last part ended the next one is looked for, and the new bytes after which it is looked for
-/// anywhere.
+/// The search tries positions at most this far from the end of the last match. After this many new bytes without a match,
+/// it uses the table.
 const CLOSE: usize = 8;
 
 /// Writes `target` as a difference from `base`. `None` if it is not smaller than `most` bytes.
