@@ -21,12 +21,14 @@ use super::body::{Body, BoxError};
 use super::clients::IsWatch;
 use super::io::Bounded;
 use super::protocol::Serving;
+use super::watch_shards::{Sharded, WatchShards};
 use super::watch_writer::WatchWriter;
 use crate::codec::Slices;
 
 /// One connection.
 pub(super) struct Http1<'a, S, V: HttpService<Incoming>> {
     builder: &'a Builder,
+    shards: &'a WatchShards,
     service: V,
     handover: Arc<Handover>,
     stage: Stage<S, V>,
@@ -37,7 +39,10 @@ pub(super) struct Http1<'a, S, V: HttpService<Incoming>> {
 /// Who has the connection.
 enum Stage<S, V: HttpService<Incoming>> {
     Library(Box<UpgradeableConnection<TokioIo<Handed<S>>, V>>),
+    /// A watch that has something to write.
     Watch(Box<WatchWriter<S>>),
+    /// A watch that waits for events.
+    Sharded(Sharded<S>),
     Closing(Bounded<S>),
     Over,
 }
@@ -89,8 +94,14 @@ where
     V::Error: Into<BoxError>,
 {
     /// The service must pass its answers through [`Handover::answer`].
-    pub(super) fn new(builder: &'a Builder, io: Bounded<S>, handover: Arc<Handover>, service: V) -> Self {
-        let mut http1 = Self { builder, service, handover, stage: Stage::Over, is_closing: false };
+    pub(super) fn new(
+        builder: &'a Builder,
+        shards: &'a WatchShards,
+        io: Bounded<S>,
+        handover: Arc<Handover>,
+        service: V,
+    ) -> Self {
+        let mut http1 = Self { builder, shards, service, handover, stage: Stage::Over, is_closing: false };
         http1.stage = http1.library(io);
         http1
     }
@@ -114,11 +125,15 @@ where
         true
     }
 
-    /// After a watch.
-    fn go_on(&mut self) {
+    /// Hands a watch that has nothing to write now over to a shard.
+    fn wait(&mut self) {
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
         let Stage::Watch(writer) = stage else { return };
-        let io = writer.into_io();
+        self.stage = Stage::Sharded(self.shards.run(*writer));
+    }
+
+    /// After a watch.
+    fn go_on(&mut self, io: Bounded<S>) {
         self.stage = if self.is_closing { Stage::Closing(io) } else { self.library(io) };
     }
 }
@@ -143,9 +158,19 @@ where
                         return Poll::Pending;
                     }
                 }
-                Stage::Watch(writer) => {
-                    ready!(writer.poll(cx))?;
-                    this.go_on();
+                Stage::Watch(writer) => match writer.poll(cx) {
+                    Poll::Pending if writer.is_idle() => this.wait(),
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(result) => {
+                        result?;
+                        if let Stage::Watch(writer) = std::mem::replace(&mut this.stage, Stage::Over) {
+                            this.go_on(writer.into_io());
+                        }
+                    }
+                },
+                Stage::Sharded(watch) => {
+                    let writer = ready!(watch.poll(cx))?;
+                    this.go_on(writer.into_io());
                 }
                 Stage::Closing(io) => return Pin::new(io).poll_shutdown(cx).map_err(Into::into),
                 Stage::Over => return Poll::Ready(Ok(())),

@@ -1,5 +1,4 @@
 use std::convert::Infallible;
-use std::io::IoSlice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -11,80 +10,30 @@ use tokio::time::timeout;
 
 use super::super::body;
 use super::*;
-use crate::auth::Lease;
 use crate::cache::WatchStart;
-use crate::http::metrics::HttpMetrics;
-use crate::http::testing::{FIRST, World, added_text, objects};
-use crate::http::watch_body::WatchBody;
-use crate::lifecycle::drain::DrainWatch;
-use crate::lifecycle::ending::Ending;
+use crate::http::testing::{Counting, FIRST, World, added_text, objects};
 use crate::lifecycle::spawn;
-use crate::memory::Ledger;
 
 /// Too large to be joined.
 const LARGE: usize = 20_000;
 const JOINED: usize = 16 << 10;
 const STALL: Duration = Duration::from_secs(5);
 
-/// Counts the calls that would be system calls.
-struct Counting {
-    inner: DuplexStream,
-    writes: Arc<AtomicUsize>,
-}
-
 /// Connections that answer with watches.
 struct Answers {
-    metrics: Arc<HttpMetrics>,
     bodies: Mutex<Vec<Body>>,
     /// Whether the answers are known to be watches.
     are_watches: bool,
 }
 
-impl AsyncRead for Counting {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Counting {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        Pin::new(&mut self.inner).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
-}
-
 impl Answers {
     fn new(are_watches: bool) -> Self {
-        Self { metrics: Arc::default(), bodies: Mutex::default(), are_watches }
+        Self { bodies: Mutex::default(), are_watches }
     }
 
     /// The next answer is a watch of this world.
     fn push(&self, world: &World) {
-        let ending = Ending::new(&DrainWatch::never(), Duration::ZERO, Duration::ZERO);
-        let answer = world.watch(WatchStart::State);
-        let body = WatchBody::new(answer, Lease::all([]), None, ending, &self.metrics, &Ledger::default());
-        self.bodies.lock().insert(0, Body::new(body));
+        self.bodies.lock().insert(0, world.body(WatchStart::State));
     }
 
     /// Serves a connection.
@@ -106,7 +55,7 @@ impl Answers {
                 }
                 std::future::ready(Ok::<_, Infallible>(handover.answer(&asked, response)))
             });
-            Http1::new(&Builder::new(), io, Arc::clone(&handover), service).await
+            Http1::new(&Builder::new(), &WatchShards::default(), io, Arc::clone(&handover), service).await
         })
     }
 }

@@ -44,6 +44,7 @@ pub mod tls;
 mod unix_socket;
 mod wanted;
 mod watch_body;
+mod watch_shards;
 mod watch_writer;
 mod websocket;
 mod write_coalescer;

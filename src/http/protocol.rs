@@ -17,6 +17,7 @@ use super::config::HttpConfig;
 use super::http1::{Handover, Http1};
 use super::http2::{Http2, Streams};
 use super::io::Bounded;
+use super::watch_shards::WatchShards;
 
 /// Clients hold hundreds of watches on one connection, so the library's 200 streams are too few.
 const MAX_CONCURRENT_STREAMS: u32 = 2000;
@@ -37,6 +38,7 @@ const MAX_PENDING_RESETS: usize = 256;
 /// How connections are served.
 pub(super) struct Protocols {
     http1: http1::Builder,
+    shards: WatchShards,
 }
 
 /// A connection that is being served.
@@ -57,7 +59,7 @@ impl Protocols {
             .header_read_timeout(config.header_read_timeout)
             .max_buf_size(MAX_HEAD)
             .max_headers(MAX_HEADERS);
-        Self { http1 }
+        Self { http1, shards: WatchShards::default() }
     }
 
     /// The service must pass its answers through `handover`.
@@ -67,7 +69,7 @@ impl Protocols {
         S: HttpService<Incoming, ResBody = Body> + Clone + Unpin,
         S::Error: Into<BoxError>,
     {
-        Http1::new(&self.http1, stream, handover, service)
+        Http1::new(&self.http1, &self.shards, stream, handover, service)
     }
 
     /// The service must call [`super::http2::hand_over`] before it answers a watch.

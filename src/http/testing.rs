@@ -1,14 +1,25 @@
 //! Config maps in a cache that the test fills, and their encoded form.
 
+use std::io::{self, IoSlice};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::time::Instant;
 
+use super::body::Body;
+use super::watch_body::WatchBody;
+use crate::auth::Lease;
 use crate::cache::{self, CacheConfig, Walk, WatchCache, WatchSpec, WatchStart, Writer};
 use crate::codec::json::{self, Style};
 use crate::codec::{Form, ListMetaOut, Shape};
+use crate::lifecycle::drain::DrainWatch;
+use crate::lifecycle::ending::Ending;
 use crate::lifecycle::spawn;
+use crate::memory::Ledger;
 use crate::meta::{Encoding, EventType, FieldTable, Gvr, Object, ResourceVersion, Scope};
 use crate::reads::{ListAnswer, ListIdentity, ListItems, Served, WatchAnswer, WatchSource};
 use crate::selector::{CompiledFields, LabelSelector, Predicate};
@@ -22,6 +33,12 @@ const SKIPPED: usize = 2500;
 pub(super) struct World {
     pub(super) writer: Writer,
     pub(super) cache: WatchCache,
+}
+
+/// Counts the calls that would be system calls.
+pub(super) struct Counting {
+    pub(super) inner: DuplexStream,
+    pub(super) writes: Arc<AtomicUsize>,
 }
 
 pub(super) fn form() -> Form {
@@ -112,6 +129,48 @@ impl World {
 
     pub(super) fn watch(&self, start: WatchStart) -> WatchAnswer {
         watch(&self.cache, start)
+    }
+
+    /// The body of a watch.
+    pub(super) fn body(&self, start: WatchStart) -> Body {
+        let ending = Ending::new(&DrainWatch::never(), Duration::ZERO, Duration::ZERO);
+        Body::new(WatchBody::new(self.watch(start), Lease::all([]), None, ending, &Arc::default(), &Ledger::default()))
+    }
+}
+
+// === impl Counting ===
+
+impl AsyncRead for Counting {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Counting {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 }
 

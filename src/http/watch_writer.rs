@@ -90,6 +90,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WatchWriter<S> {
         }
     }
 
+    /// Whether the socket has taken all that there was to write.
+    pub(super) fn is_idle(&self) -> bool {
+        self.rest.is_empty() && self.is_flushed
+    }
+
     /// Notices when the client disconnects, unless it has sent something before.
     fn poll_client(&mut self, cx: &Context<'_>) -> io::Result<()> {
         if !self.early.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,6 +62,19 @@ where
     F::Output: Send + 'static,
 {
     watched(Witness { name, ended: false, on_panic: Some(fatal.clone()), on_end: None }, future)
+}
+
+/// Calls `work`. A panic affects only what it has worked on, and is logged and counted like that of a task: `None`.
+pub fn contained<T>(name: &'static str, work: impl FnOnce() -> T) -> Option<T> {
+    let witness = Witness { name, ended: false, on_panic: None, on_end: None };
+    let work = || {
+        // In here, so that it is dropped while the panic unwinds.
+        let witness = witness;
+        let done = work();
+        witness.end();
+        done
+    };
+    std::panic::catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
 /// The number of spawned tasks that have panicked since the process started.

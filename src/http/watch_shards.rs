@@ -1,0 +1,205 @@
+//! Runs the watches of many HTTP/1.1 connections in one task.
+//!
+//! An event wakes all watches of a group at once. If each were a task, each would have to be scheduled, and idle threads
+//! would take some of them over, with their sockets. A shard is woken once for each event, after the last of its
+//! watches, and then runs one after the other. Small shards come first, so few watches need only one thread.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::stream::{FuturesUnordered, Stream as _};
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::coop;
+
+use super::body::BoxError;
+use super::watch_writer::WatchWriter;
+use crate::lifecycle::wakes::JointWaker;
+use crate::lifecycle::{contained, spawn};
+
+/// All shards of a server. Cloning shares them.
+#[derive(Clone, Default)]
+pub(super) struct WatchShards(Arc<Mutex<Vec<Shard>>>);
+
+/// A watch that a shard runs, for its connection. Dropping it ends the watch.
+pub(super) struct Sharded<S>(Arc<Watch<S>>);
+
+struct Shard {
+    /// Never 0.
+    watches: usize,
+    inbox: Arc<Inbox>,
+}
+
+/// How watches come to the task of a shard.
+#[derive(Default)]
+struct Inbox {
+    arrived: Mutex<Vec<Running>>,
+    /// Wakes the task.
+    waker: Arc<JointWaker>,
+}
+
+/// The task of a shard. It ends with its last watch.
+struct Task {
+    running: FuturesUnordered<Running>,
+    inbox: Arc<Inbox>,
+    shards: WatchShards,
+}
+
+struct Running(Arc<dyn Run>);
+
+trait Run: Send + Sync {
+    /// Ready when the watch has ended.
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+struct Watch<S> {
+    state: Mutex<State<S>>,
+    /// Wakes the shard for this watch. Always the same.
+    shard: OnceLock<Waker>,
+    connection: AtomicWaker,
+}
+
+enum State<S> {
+    Runs(WatchWriter<S>),
+    /// Waits for the connection.
+    Ended(Result<WatchWriter<S>, BoxError>),
+    /// The connection is gone, or has taken the result.
+    Over,
+}
+
+/// The most watches of a shard. More of them would be more even; fewer keep more threads busy.
+const MOST: usize = 256;
+
+// === impl WatchShards ===
+
+impl WatchShards {
+    /// Runs the watch in the first shard that has room.
+    pub(super) fn run<S>(&self, writer: WatchWriter<S>) -> Sharded<S>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let state = Mutex::new(State::Runs(writer));
+        let watch = Arc::new(Watch { state, shard: OnceLock::new(), connection: AtomicWaker::new() });
+        let running = Running(Arc::clone(&watch) as Arc<dyn Run>);
+        let mut shards = self.0.lock();
+        let inbox = if let Some(shard) = shards.iter_mut().find(|shard| shard.watches < MOST) {
+            shard.watches += 1;
+            Arc::clone(&shard.inbox)
+        } else {
+            let inbox = Arc::<Inbox>::default();
+            shards.push(Shard { watches: 1, inbox: Arc::clone(&inbox) });
+            let (running, inbox_of_task) = (FuturesUnordered::new(), Arc::clone(&inbox));
+            spawn("watches", Task { running, inbox: inbox_of_task, shards: self.clone() });
+            inbox
+        };
+        inbox.arrived.lock().push(running);
+        drop(shards);
+        inbox.waker.wake_by_ref();
+        Sharded(watch)
+    }
+
+    /// So many watches of a shard have ended. Returns whether the shard has none left; it then gets no more.
+    fn ended(&self, inbox: &Arc<Inbox>, count: usize) -> bool {
+        let mut shards = self.0.lock();
+        let Some(index) = shards.iter().position(|shard| Arc::ptr_eq(&shard.inbox, inbox)) else { return true };
+        let Some(shard) = shards.get_mut(index) else { return true };
+        shard.watches = shard.watches.saturating_sub(count);
+        let is_over = shard.watches == 0;
+        if is_over {
+            shards.remove(index);
+        }
+        is_over
+    }
+}
+
+// === impl Sharded ===
+
+impl<S> Sharded<S> {
+    /// Ready when the watch has ended, with its result.
+    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<Result<WatchWriter<S>, BoxError>> {
+        self.0.connection.register(cx.waker());
+        let mut state = self.0.state.lock();
+        match std::mem::replace(&mut *state, State::Over) {
+            State::Ended(result) => Poll::Ready(result),
+            other => {
+                *state = other;
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<S> Drop for Sharded<S> {
+    fn drop(&mut self) {
+        // The watch is dropped after the lock.
+        let _left = std::mem::replace(&mut *self.0.state.lock(), State::Over);
+        self.0.shard.get().into_iter().for_each(Waker::wake_by_ref);
+    }
+}
+
+// === impl Task ===
+
+impl Future for Task {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { running, inbox, shards } = &mut *self;
+        inbox.waker.register(cx.waker());
+        // Whatever is left wakes the task.
+        let waker = Waker::from(Arc::clone(&inbox.waker));
+        let mut cx = Context::from_waker(&waker);
+        let mut ended = 0;
+        // A set of futures returns early when some of them wake themselves.
+        while coop::has_budget_remaining() && inbox.waker.take_woken() {
+            running.extend(std::mem::take(&mut *inbox.arrived.lock()));
+            while let Poll::Ready(Some(())) = Pin::new(&mut *running).poll_next(&mut cx) {
+                ended += 1;
+            }
+        }
+        if ended > 0 && shards.ended(inbox, ended) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+// === impl Running ===
+
+impl Future for Running {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        // The budget of the task bounds the time in which other tasks of the thread wait. A watch that began without it
+        // would stop in the middle of an event.
+        if !coop::has_budget_remaining() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.0.poll(cx)
+    }
+}
+
+// === impl Watch ===
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run for Watch<S> {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.shard.get_or_init(|| cx.waker().clone());
+        let mut state = self.state.lock();
+        let State::Runs(writer) = &mut *state else { return Poll::Ready(()) };
+        let result = match contained("watch", || writer.poll(cx)) {
+            Some(Poll::Pending) => return Poll::Pending,
+            Some(Poll::Ready(result)) => result,
+            // The other watches of the shard go on.
+            None => Err("the watch has panicked".into()),
+        };
+        let State::Runs(writer) = std::mem::replace(&mut *state, State::Over) else { return Poll::Ready(()) };
+        *state = State::Ended(result.map(|()| writer));
+        drop(state);
+        self.connection.wake();
+        Poll::Ready(())
+    }
+}
+
+#[cfg(test)]
+#[path = "watch_shards_tests.rs"]
+mod tests;
