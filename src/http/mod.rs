@@ -7,6 +7,7 @@ mod allocations_tests;
 mod arrival;
 mod away;
 pub mod body;
+mod cipher_suites;
 mod client_certificates;
 pub mod clients;
 pub mod config;

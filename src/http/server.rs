@@ -17,11 +17,11 @@ use rustls::pki_types::CertificateDer;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::age::{Age, AgeLimits};
 use super::body::Body;
+use super::cipher_suites::TlsServer;
 use super::clients::{IsWatch, Last};
 use super::config::{HttpConfig, ListenAddr};
 use super::http1::Handover;
@@ -32,7 +32,7 @@ use super::metrics::HttpMetrics;
 use super::newcomer::{Heard, Lasting, Newcomer, Newcomers, Stage, TooMuch};
 use super::places::{Place, Places};
 use super::protocol::{Protocols, Serving};
-use super::socket::Socket;
+use super::socket::{Socket, Tcp};
 use super::tls::Certificates;
 use super::write_coalescer::WriteCoalescer;
 use crate::auth::{Caller, Mode};
@@ -92,9 +92,9 @@ struct Shared {
     handler: Arc<dyn Handler>,
     protocols: Protocols,
     /// Accepts TLS on `https` listeners.
-    tls: Option<TlsAcceptor>,
+    tls: Option<TlsServer>,
     /// Accepts TLS on delegated listeners.
-    delegated: Option<TlsAcceptor>,
+    delegated: Option<TlsServer>,
     places: Arc<Places>,
     newcomers: Arc<Newcomers>,
     waiting: Arc<Slots>,
@@ -144,8 +144,8 @@ impl Server {
 
     /// Starts to accept. When the drain starts, listeners close, and connections end after their last request.
     pub fn serve(self, handler: Arc<dyn Handler>, drain: &DrainWatch, fatal: &Fatal) {
-        let tls = self.certificates.as_ref().map(|certificates| certificates.server_config().into());
-        let delegated = self.certificates.as_ref().map(|certificates| certificates.delegated_config().into());
+        let tls = self.certificates.as_ref().map(|certificates| certificates.server());
+        let delegated = self.certificates.as_ref().map(|certificates| certificates.delegated_server());
         if let Some(certificates) = self.certificates {
             spawn_supervised("certificates", certificates.keep_fresh(), fatal);
         }
@@ -267,9 +267,9 @@ impl Shared {
     async fn handshake(
         &self,
         stream: TcpStream,
-        acceptor: TlsAcceptor,
+        acceptor: TlsServer,
         mut connection: Connection,
-    ) -> Option<(Box<TlsStream<TcpStream>>, Connection)> {
+    ) -> Option<(Box<TlsStream<Tcp>>, Connection)> {
         let accepted = tokio::select! {
             accepted = tokio::time::timeout(self.handshake_timeout, accept_tls(acceptor, stream, &connection)) => accepted,
             () = sent_away(&connection) => return None,
@@ -382,11 +382,7 @@ impl Shared {
 }
 
 /// Accepts TLS. A client that sends HTTP without TLS gets the same 400 as from the apiserver.
-async fn accept_tls(
-    acceptor: TlsAcceptor,
-    mut stream: TcpStream,
-    connection: &Connection,
-) -> io::Result<TlsStream<TcpStream>> {
+async fn accept_tls(acceptor: TlsServer, mut stream: TcpStream, connection: &Connection) -> io::Result<TlsStream<Tcp>> {
     let mut first = [0; 5];
     let read = stream.peek(&mut first).await?;
     connection.reached(Stage::Begun);
@@ -397,7 +393,7 @@ async fn accept_tls(
         stream.shutdown().await?;
         return Err(io::Error::new(io::ErrorKind::InvalidData, "HTTP without TLS"));
     }
-    acceptor.accept(stream).await
+    acceptor.accept(Tcp(stream)).await
 }
 
 /// Waits until a newcomer has to leave. Never returns for any other connection.

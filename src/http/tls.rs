@@ -14,6 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+use super::cipher_suites::TlsServer;
 use super::client_certificates::{AnyClient, NoTickets};
 use super::config::{CertificateFiles, TlsConfig};
 use super::local_ca::Authority;
@@ -27,8 +28,8 @@ const TENDED: Duration = Duration::from_secs(60);
 pub struct Certificates {
     source: Source,
     resolver: Arc<Resolver>,
-    config: Arc<rustls::ServerConfig>,
-    delegated: Arc<rustls::ServerConfig>,
+    server: TlsServer,
+    delegated: TlsServer,
     reload_interval: Duration,
 }
 
@@ -91,31 +92,29 @@ impl Certificates {
             }
         };
         let resolver = Arc::new(Resolver { current: ArcSwapOption::from_pointee(first) });
-        let of =
-            |clients| server_config(Arc::clone(&resolver) as Arc<dyn ResolvesServerCert>, clients, config.only_tls13);
-        let of_trusting = of(None)?;
-        let asks = config.client_certificates.then(AnyClient::new);
-        let mut of_delegated = of(asks)?;
-        // Clients are authenticated anew on every connection, so sessions are not resumed.
-        of_delegated.session_storage = Arc::new(NoServerSessionStorage {});
-        of_delegated.ticketer = Arc::new(NoTickets);
-        of_delegated.send_tls13_tickets = 0;
-        Ok(Self {
-            source,
-            resolver,
-            config: Arc::new(of_trusting),
-            delegated: Arc::new(of_delegated),
-            reload_interval: config.reload_interval,
-        })
+        let of = |clients, provider| {
+            let resolver = Arc::clone(&resolver) as Arc<dyn ResolvesServerCert>;
+            server_config(provider, resolver, clients, config.only_tls13)
+        };
+        let server = TlsServer::new(|provider| of(None, provider))?;
+        let delegated = TlsServer::new(|provider| {
+            let mut delegated = of(config.client_certificates.then(AnyClient::new), provider)?;
+            // Clients are authenticated anew on every connection, so sessions are not resumed.
+            delegated.session_storage = Arc::new(NoServerSessionStorage {});
+            delegated.ticketer = Arc::new(NoTickets);
+            delegated.send_tls13_tickets = 0;
+            Ok::<_, TlsError>(delegated)
+        })?;
+        Ok(Self { source, resolver, server, delegated, reload_interval: config.reload_interval })
     }
 
-    pub fn server_config(&self) -> Arc<rustls::ServerConfig> {
-        Arc::clone(&self.config)
+    pub fn server(&self) -> TlsServer {
+        self.server.clone()
     }
 
     /// For listeners that authenticate their clients.
-    pub fn delegated_config(&self) -> Arc<rustls::ServerConfig> {
-        Arc::clone(&self.delegated)
+    pub fn delegated_server(&self) -> TlsServer {
+        self.delegated.clone()
     }
 
     /// The file with the CA that clients have to trust; `None` if the certificate was not self-issued.
@@ -216,12 +215,13 @@ fn names(config: &TlsConfig, addresses: &[IpAddr]) -> Vec<String> {
 }
 
 fn server_config(
+    provider: CryptoProvider,
     resolver: Arc<dyn ResolvesServerCert>,
     clients: Option<AnyClient>,
     only_tls13: bool,
 ) -> Result<rustls::ServerConfig, TlsError> {
     let versions = if only_tls13 { &[&rustls::version::TLS13][..] } else { rustls::DEFAULT_VERSIONS };
-    let builder = rustls::ServerConfig::builder_with_provider(Arc::new(provider())).with_protocol_versions(versions)?;
+    let builder = rustls::ServerConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(versions)?;
     let builder = match clients {
         Some(clients) => builder.with_client_cert_verifier(Arc::new(clients)),
         None => builder.with_no_client_auth(),

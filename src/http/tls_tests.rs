@@ -29,7 +29,7 @@ async fn handshake(certificates: &Certificates, ca: &[u8], name: &str) -> Result
         .with_no_client_auth();
     client.alpn_protocols = vec![b"h2".to_vec()];
     let (near, far) = duplex(64 * 1024);
-    let acceptor = tokio_rustls::TlsAcceptor::from(certificates.server_config());
+    let acceptor = certificates.server();
     let server = crate::lifecycle::spawn("server", async move {
         let mut stream = acceptor.accept(far).await?;
         stream.write_all(b"x").await?;
@@ -71,7 +71,7 @@ async fn the_older_version_can_be_refused() {
     for (only_tls13, speaks) in [(false, true), (true, false)] {
         let config = TlsConfig { only_tls13, ..config(directory.path()) };
         let certificates = Certificates::load(&config, &[]).unwrap();
-        for server in [certificates.server_config(), certificates.delegated_config()] {
+        for server in [certificates.server(), certificates.delegated_server()] {
             let client = rustls::ClientConfig::builder_with_provider(Arc::new(provider()))
                 .with_protocol_versions(&[&rustls::version::TLS12])
                 .unwrap();
@@ -79,7 +79,7 @@ async fn the_older_version_can_be_refused() {
             roots.add(CertificateDer::from_pem_file(certificates.ca_file().unwrap()).unwrap()).unwrap();
             let client = client.with_root_certificates(roots).with_no_client_auth();
             let (near, far) = duplex(64 * 1024);
-            let accepted = crate::lifecycle::spawn("server", tokio_rustls::TlsAcceptor::from(server).accept(far));
+            let accepted = crate::lifecycle::spawn("server", async move { server.accept(far).await });
             let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
             let connected = connector.connect(ServerName::try_from("localhost").unwrap(), near).await;
             assert_eq!((connected.is_ok(), accepted.await.unwrap().is_ok()), (speaks, speaks));
