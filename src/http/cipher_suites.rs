@@ -120,7 +120,8 @@ mod tests {
     async fn a_connection_gets_the_suite_that_the_apiserver_chooses() {
         use Cipher::{Aes128, Aes256, ChaCha20};
         let directory = tempfile::tempdir().unwrap();
-        let certificates = Certificates::load(&HttpConfig::new(vec![], directory.path().join("state")).tls, &[]).unwrap();
+        let certificates =
+            Certificates::load(&HttpConfig::new(vec![], directory.path().join("state")).tls, &[]).unwrap();
         let mut roots = rustls::RootCertStore::empty();
         roots.add(certificates.chain().pop().unwrap()).unwrap();
         let aes = |cipher| if has_aes() { cipher } else { ChaCha20 };
