@@ -10,6 +10,7 @@ use std::time::Duration;
 use rand::Rng;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::access::Delegated;
@@ -103,7 +104,8 @@ impl Lease {
     /// Whether the right is lost. Must not be polled again after it was.
     pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Box<Status>> {
         for right in &mut self.rights {
-            if let Poll::Ready(told) = Pin::new(&mut right.gone).poll(cx) {
+            // Without the budget of the task: a task that has used it up would not see the loss before its next event.
+            if let Poll::Ready(told) = Pin::new(&mut unconstrained(&mut right.gone)).poll(cx) {
                 // If the task is gone, the right counts as lost.
                 let nobody = |_| Box::new(unavailable(&Unavailable::Failed("the decision was lost".into())));
                 return Poll::Ready(told.unwrap_or_else(nobody));

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
+use tokio::task::coop::unconstrained;
 use tokio::time::sleep;
 
 use super::access::{Caller, Delegated, Verdict};
@@ -85,8 +86,8 @@ impl Term {
     /// Whether the watch has to end: with a Status for its client, or with `None` like a watch that times out, after
     /// which the client has to ask again. Must not be polled again after that.
     pub fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Option<Box<Status>>> {
-        // If the task is gone, the right counts as lost.
-        Pin::new(&mut self.over).poll(cx).map(Result::unwrap_or_default)
+        // If the task is gone, the right counts as lost. As for a lease, the budget of the task does not matter.
+        Pin::new(&mut unconstrained(&mut self.over)).poll(cx).map(Result::unwrap_or_default)
     }
 
     /// Waits for [`Self::poll_over`].

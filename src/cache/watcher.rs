@@ -14,6 +14,7 @@ use super::ring::{Entry, Next};
 use super::schedule::Schedule;
 use super::shared::Shared;
 use super::store::Snapshot;
+use crate::lifecycle::end_turn;
 use crate::meta::{EventType, Object, ResourceVersion, Status, WatchCacheEvent};
 use crate::selector::Predicate;
 
@@ -232,7 +233,7 @@ impl CacheWatcher {
                 }
                 Step::Done => self.go_live(now, false),
                 Step::Pause => {
-                    cx.waker().wake_by_ref();
+                    end_turn(cx);
                     return Poll::Pending;
                 }
                 Step::End(reason) => return self.finish(reason),

@@ -28,7 +28,7 @@ enum Cipher {
 // === impl TlsServer ===
 
 impl TlsServer {
-    /// `configure` makes a configuration of a provider of cryptography.
+    /// `configure` makes a configuration with this provider.
     ///
     /// # Errors
     /// Those of `configure`.
@@ -45,7 +45,7 @@ impl TlsServer {
         };
         let aes_first = with(|cipher| cipher != Cipher::ChaCha20)?;
         let mut chacha_first = with(|cipher| cipher == Cipher::ChaCha20)?;
-        // A client may resume a session with any of both.
+        // One ticketer and one cache for both.
         chacha_first.ticketer = Arc::clone(&aes_first.ticketer);
         chacha_first.session_storage = Arc::clone(&aes_first.session_storage);
         Ok(Self { aes_first: Arc::new(aes_first), chacha_first: Arc::new(chacha_first) })
@@ -63,7 +63,7 @@ impl TlsServer {
     }
 }
 
-/// Whether the client's first choice is AES. A client without instructions for it names ChaCha20 first.
+/// Whether the first suite that rustls has, too, is one with AES. A client without instructions for it names ChaCha20 first.
 fn prefers_aes(offered: &[CipherSuite]) -> bool {
     offered.iter().find_map(|suite| Cipher::of(*suite)).is_some_and(|cipher| cipher != Cipher::ChaCha20)
 }

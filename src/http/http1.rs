@@ -159,7 +159,7 @@ where
                     }
                 }
                 Stage::Watch(writer) => match writer.poll(cx) {
-                    Poll::Pending if writer.is_idle() => this.wait(),
+                    Poll::Pending if writer.waits() => this.wait(),
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(result) => {
                         result?;

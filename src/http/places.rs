@@ -11,11 +11,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::config::ListenAddr;
 use super::metrics::HttpMetrics;
 use crate::auth::Mode;
+use crate::lifecycle::slots::group;
 use crate::telemetry::gauge::Raised;
 
 /// The places of a process's listeners. If there are listeners of both kinds, a quarter of all places is reserved for
 /// clients of trusted listeners, because anyone who can connect to a delegated listener can take places there. One
-/// address may take half of the places for delegated listeners.
+/// address, or one /64 of IPv6, may take half of the places for delegated listeners.
 #[derive(Debug)]
 pub(super) struct Places {
     all: Arc<Semaphore>,
@@ -66,6 +67,7 @@ impl Places {
         let delegated = match (listener.mode(), address) {
             (Mode::Delegated, Some(address)) => {
                 let permit = Arc::clone(&self.delegated).try_acquire_owned().ok()?;
+                let address = group(address);
                 let mut by_address = self.by_address.lock();
                 let count = by_address.entry(address).or_default();
                 if *count >= self.per_address {
@@ -116,6 +118,20 @@ mod tests {
         assert!(places.by_address.lock().is_empty());
         let all: Vec<_> = std::iter::from_fn(|| places.take(trusted, None)).take(100).collect();
         assert_eq!(all.len(), 12, "whoever is trusted may take all");
+    }
+
+    #[test]
+    fn the_addresses_of_one_ipv6_network_count_together() {
+        let delegated: ListenAddr = "delegated+https://[::1]:2".parse().unwrap();
+        let places = Places::new(16, [&delegated].into_iter(), Arc::default());
+        let address = |network, host| Some(IpAddr::from([0xfd00, 0, 0, network, 0, 0, 0, host]));
+        let taken = |network: u16| -> Vec<_> {
+            (1..20).filter_map(|host| places.take(&delegated, address(network, host))).collect()
+        };
+        let (first, second) = (taken(1), taken(2));
+        assert_eq!((first.len(), second.len()), (8, 8));
+        drop((first, second));
+        assert!(places.by_address.lock().is_empty());
     }
 
     #[test]

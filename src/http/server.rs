@@ -1,4 +1,5 @@
-//! Accept loops and connections. Each is one task, each wait has a timeout, and all are part of the drain.
+//! Accept loops and connections. Each is one task (watches over HTTP/1.1 that wait for events share tasks), each wait has a
+//! timeout, and all are part of the drain.
 
 use std::convert::Infallible;
 use std::future::Future;

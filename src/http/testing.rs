@@ -133,8 +133,7 @@ impl World {
 
     /// The body of a watch.
     pub(super) fn body(&self, start: WatchStart) -> Body {
-        let ending = Ending::new(&DrainWatch::never(), Duration::ZERO, Duration::ZERO);
-        Body::new(WatchBody::new(self.watch(start), Lease::all([]), None, ending, &Arc::default(), &Ledger::default()))
+        body(self.watch(start))
     }
 }
 
@@ -179,6 +178,12 @@ pub(super) fn watch(cache: &WatchCache, start: WatchStart) -> WatchAnswer {
     let spec = WatchSpec { predicate: Predicate::everything(), start, bookmarks: true, initial_end: true, deadline };
     let source = WatchSource::Cache { watcher: cache.watch(spec).unwrap(), cache: cache.clone() };
     WatchAnswer { form: cache.form().unwrap(), shape: Shape::Full, source, served: Served::default() }
+}
+
+/// The body of a watch that nothing but its cache ends.
+pub(super) fn body(watch: WatchAnswer) -> Body {
+    let ending = Ending::new(&DrainWatch::never(), Duration::ZERO, Duration::ZERO);
+    Body::new(WatchBody::new(watch, Lease::all([]), None, ending, &Arc::default(), &Ledger::default()))
 }
 
 pub(super) fn inflate(compressed: &[u8]) -> Vec<u8> {

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::task::coop;
 
 /// A connected socket. It can be read and written from two tasks, like the sockets of tokio.
 #[derive(Debug)]
@@ -64,10 +65,15 @@ impl UnixSocket {
         loop {
             let Some(stream) = &self.stream else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
             if !self.is_full {
+                // The sockets of tokio do the same, so that a task that writes much lets others run.
+                let turn = ready!(coop::poll_proceed(cx));
                 match write(&mut stream.get_ref()) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.set_full(true)?,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    result => return Poll::Ready(result),
+                    result => {
+                        turn.made_progress();
+                        return Poll::Ready(result);
+                    }
                 }
                 continue;
             }
@@ -212,12 +218,30 @@ mod tests {
         let waker = Waker::from(Arc::clone(&count));
         let (mut cx, mut room) = (Context::from_waker(&waker), [0; 10]);
         assert!(Pin::new(&mut ours).poll_read(&mut cx, &mut ReadBuf::new(&mut room)).is_pending());
-        for _ in 0..100 {
-            ours.write_all(b"event").await.unwrap();
-            theirs.read_exact(&mut [0; 5]).await.unwrap();
-            assert!(ours.stream.as_ref().unwrap().poll_write_ready(&mut cx).is_pending());
-        }
+        // A task without budget would be woken for that.
+        coop::unconstrained(async {
+            for _ in 0..100 {
+                ours.write_all(b"event").await.unwrap();
+                theirs.read_exact(&mut [0; 5]).await.unwrap();
+                assert!(ours.stream.as_ref().unwrap().poll_write_ready(&mut cx).is_pending());
+            }
+        })
+        .await;
         assert_eq!(count.0.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn writes_use_up_the_budget_of_the_task() {
+        let (mut ours, _theirs) = pair();
+        let writes = std::future::poll_fn(|cx| {
+            let mut writes = 0;
+            while writes < 1_000 && Pin::new(&mut ours).poll_write(cx, b"x").is_ready() {
+                writes += 1;
+            }
+            Poll::Ready(writes)
+        })
+        .await;
+        assert!((1..1_000).contains(&writes) && !ours.is_full, "{writes}");
     }
 
     #[tokio::test]

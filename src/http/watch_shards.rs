@@ -2,7 +2,7 @@
 //!
 //! An event wakes all watches of a group at once. If each were a task, each would have to be scheduled, and idle threads
 //! would take some of them over, with their sockets. A shard is woken once for each event, after the last of its
-//! watches, and then runs one after the other. Small shards come first, so few watches need only one thread.
+//! watches, and then runs one after the other.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,6 +13,7 @@ use futures_util::stream::{FuturesUnordered, Stream as _};
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Handle;
 use tokio::task::coop;
 
 use super::body::BoxError;
@@ -48,11 +49,14 @@ struct Task {
     shards: WatchShards,
 }
 
+/// If it is dropped before its end, its connection ends.
 struct Running(Arc<dyn Run>);
 
 trait Run: Send + Sync {
     /// Ready when the watch has ended.
     fn poll(&self, cx: &mut Context<'_>) -> Poll<()>;
+
+    fn abandon(&self);
 }
 
 struct Watch<S> {
@@ -70,13 +74,18 @@ enum State<S> {
     Over,
 }
 
-/// The most watches of a shard. More of them would be more even; fewer keep more threads busy.
+/// The most watches of a shard. With more of them, fewer tasks are scheduled; with fewer, more threads share the work.
 const MOST: usize = 256;
+/// A shard gets so many watches before the next one begins, as long as there are fewer shards than threads. For few
+/// watches, a second thread costs more than it gains.
+const FEW: usize = 64;
+/// How often the task looks for woken watches before other tasks have their turn.
+const PASSES: usize = 16;
 
 // === impl WatchShards ===
 
 impl WatchShards {
-    /// Runs the watch in the first shard that has room.
+    /// Must be called inside a runtime.
     pub(super) fn run<S>(&self, writer: WatchWriter<S>) -> Sharded<S>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -85,15 +94,18 @@ impl WatchShards {
         let watch = Arc::new(Watch { state, shard: OnceLock::new(), connection: AtomicWaker::new() });
         let running = Running(Arc::clone(&watch) as Arc<dyn Run>);
         let mut shards = self.0.lock();
-        let inbox = if let Some(shard) = shards.iter_mut().find(|shard| shard.watches < MOST) {
-            shard.watches += 1;
-            Arc::clone(&shard.inbox)
-        } else {
-            let inbox = Arc::<Inbox>::default();
-            shards.push(Shard { watches: 1, inbox: Arc::clone(&inbox) });
-            let (running, inbox_of_task) = (FuturesUnordered::new(), Arc::clone(&inbox));
-            spawn("watches", Task { running, inbox: inbox_of_task, shards: self.clone() });
-            inbox
+        let inbox = match with_room(&mut shards, Handle::current().metrics().num_workers()) {
+            Some(shard) => {
+                shard.watches += 1;
+                Arc::clone(&shard.inbox)
+            }
+            None => {
+                let inbox = Arc::<Inbox>::default();
+                shards.push(Shard { watches: 1, inbox: Arc::clone(&inbox) });
+                let (running, of_task) = (FuturesUnordered::new(), Arc::clone(&inbox));
+                spawn("watches", Task { running, inbox: of_task, shards: self.clone() });
+                inbox
+            }
         };
         inbox.arrived.lock().push(running);
         drop(shards);
@@ -101,7 +113,7 @@ impl WatchShards {
         Sharded(watch)
     }
 
-    /// So many watches of a shard have ended. Returns whether the shard has none left; it then gets no more.
+    /// `count` watches of a shard have ended. Returns whether the shard has none left; it then gets no more.
     fn ended(&self, inbox: &Arc<Inbox>, count: usize) -> bool {
         let mut shards = self.0.lock();
         let Some(index) = shards.iter().position(|shard| Arc::ptr_eq(&shard.inbox, inbox)) else { return true };
@@ -115,13 +127,23 @@ impl WatchShards {
     }
 }
 
+/// The shard for one more watch; `None` for a new one.
+fn with_room(shards: &mut [Shard], threads: usize) -> Option<&mut Shard> {
+    let most = if shards.len() < threads { FEW } else { MOST };
+    let first = shards.iter().position(|shard| shard.watches < FEW);
+    let least = || (0..shards.len()).min_by_key(|index| shards.get(*index).map(|shard| shard.watches));
+    let index = first.or_else(least)?;
+    shards.get_mut(index).filter(|shard| shard.watches < most)
+}
+
 // === impl Sharded ===
 
 impl<S> Sharded<S> {
     /// Ready when the watch has ended, with its result.
     pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<Result<WatchWriter<S>, BoxError>> {
         self.0.connection.register(cx.waker());
-        let mut state = self.0.state.lock();
+        // If the shard runs the watch now, it wakes the connection after its end.
+        let Some(mut state) = self.0.state.try_lock() else { return Poll::Pending };
         match std::mem::replace(&mut *state, State::Over) {
             State::Ended(result) => Poll::Ready(result),
             other => {
@@ -151,15 +173,25 @@ impl Future for Task {
         // Whatever is left wakes the task.
         let waker = Waker::from(Arc::clone(&inbox.waker));
         let mut cx = Context::from_waker(&waker);
-        let mut ended = 0;
+        let (mut ended, mut passes) = (0, 0);
         // A set of futures returns early when some of them wake themselves.
-        while coop::has_budget_remaining() && inbox.waker.take_woken() {
+        while passes < PASSES && coop::has_budget_remaining() && inbox.waker.take_woken() {
+            passes += 1;
             running.extend(std::mem::take(&mut *inbox.arrived.lock()));
             while let Poll::Ready(Some(())) = Pin::new(&mut *running).poll_next(&mut cx) {
                 ended += 1;
             }
         }
         if ended > 0 && shards.ended(inbox, ended) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        // If it ends for another reason than its last watch, it must get no more.
+        self.shards.0.lock().retain(|shard| !Arc::ptr_eq(&shard.inbox, &self.inbox));
+        let arrived = std::mem::take(&mut *self.inbox.arrived.lock());
+        drop(arrived);
     }
 }
 
@@ -179,7 +211,36 @@ impl Future for Running {
     }
 }
 
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
 // === impl Watch ===
+
+impl<S> Watch<S> {
+    /// Ends the watch if it still runs, and tells its connection. Whatever fails is dropped after the lock.
+    fn end(&self, mut state: impl std::ops::DerefMut<Target = State<S>>, result: Result<(), BoxError>) {
+        let failed = match (std::mem::replace(&mut *state, State::Over), result) {
+            (State::Runs(writer), Ok(())) => {
+                *state = State::Ended(Ok(writer));
+                None
+            }
+            (State::Runs(writer), Err(error)) => {
+                *state = State::Ended(Err(error));
+                Some(writer)
+            }
+            (other, _) => {
+                *state = other;
+                return;
+            }
+        };
+        drop(state);
+        self.connection.wake();
+        drop(failed);
+    }
+}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run for Watch<S> {
     fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
@@ -192,11 +253,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run for Watch<S> {
             // The other watches of the shard go on.
             None => Err("the watch has panicked".into()),
         };
-        let State::Runs(writer) = std::mem::replace(&mut *state, State::Over) else { return Poll::Ready(()) };
-        *state = State::Ended(result.map(|()| writer));
-        drop(state);
-        self.connection.wake();
+        self.end(state, result);
         Poll::Ready(())
+    }
+
+    fn abandon(&self) {
+        self.end(self.state.lock(), Err("the task of the watch has ended".into()));
     }
 }
 

@@ -4,19 +4,34 @@ use std::time::Duration;
 
 use http_body::Frame;
 use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::*;
+use crate::auth::Lease;
 use crate::cache::WatchStart;
 use crate::codec::Slices;
 use crate::http::Bounded;
 use crate::http::body::Body;
-use crate::http::testing::{Counting, FIRST, World, added_text, objects};
+use crate::http::testing::{Counting, FIRST, World, added_text, body, objects, watch};
+use crate::http::watch_body::WatchBody;
+use crate::lifecycle::drain;
+use crate::lifecycle::ending::Ending;
+use crate::memory::Ledger;
+use crate::meta::errors;
 
 const STALL: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(60);
 
-struct Panics;
+struct Panics {
+    also_when_dropped: bool,
+}
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        assert!(!self.also_when_dropped, "on purpose");
+    }
+}
 
 impl http_body::Body for Panics {
     type Data = Slices;
@@ -46,10 +61,13 @@ fn sizes(shards: &WatchShards) -> Vec<usize> {
     shards.0.lock().iter().map(|shard| shard.watches).collect()
 }
 
-async fn all_end(shards: &WatchShards) {
-    while !sizes(shards).is_empty() {
-        tokio::task::yield_now().await;
-    }
+async fn until(shards: &WatchShards, expected: &[usize]) {
+    let reached = async {
+        while sizes(shards) != expected {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LONG, reached).await.unwrap();
 }
 
 fn chunk(data: &str) -> String {
@@ -99,25 +117,23 @@ async fn each_client_gets_each_event_in_order() {
         let expected: String = (0..20).map(|number| added_text(FIRST + number, 900)).collect();
         assert!(events == expected);
     }
-    all_end(&shards).await;
+    until(&shards, &[]).await;
 }
 
 #[tokio::test]
-async fn a_place_that_is_free_again_is_used_first() {
+async fn places_are_free_again_when_watches_end() {
     let world = World::new(objects(1, 5)).await;
     let shards = WatchShards::default();
     let mut watches: Vec<_> = (0..=MOST).map(|_| start(&shards, live(&world), 64)).collect();
     assert_eq!(sizes(&shards), [MOST, 1]);
     watches.swap_remove(5);
-    while sizes(&shards) == [MOST, 1] {
-        tokio::task::yield_now().await;
-    }
+    until(&shards, &[MOST - 1, 1]).await;
     watches.push(start(&shards, live(&world), 64));
-    assert_eq!(sizes(&shards), [MOST, 1]);
+    assert_eq!(sizes(&shards), [MOST - 1, 2], "the shard that has few");
     assert_eq!(world.cache.stats().watchers, MOST + 1);
     drop(watches);
     assert_eq!(world.cache.stats().watchers, 0, "a watch ends with its connection at once");
-    all_end(&shards).await;
+    until(&shards, &[]).await;
 }
 
 #[tokio::test]
@@ -142,7 +158,7 @@ async fn a_client_that_reads_nothing_is_given_up() {
     let (watch, _silent) = start(&shards, live(&world), 64);
     world.add(FIRST, 900).await;
     assert!(end(&watch).await.unwrap_err().to_string().contains("takes no bytes"));
-    all_end(&shards).await;
+    until(&shards, &[]).await;
 }
 
 #[tokio::test]
@@ -150,7 +166,7 @@ async fn a_panic_ends_one_watch() {
     let mut world = World::new(objects(1, 5)).await;
     let shards = WatchShards::default();
     let (_other, mut client) = start(&shards, live(&world), 1 << 20);
-    let (panics, _client) = start(&shards, Body::new(Panics), 64);
+    let (panics, _client) = start(&shards, Body::new(Panics { also_when_dropped: false }), 64);
     let before = crate::lifecycle::panics();
     assert_eq!(end(&panics).await.unwrap_err().to_string(), "the watch has panicked");
     assert!(crate::lifecycle::panics() > before);
@@ -192,4 +208,169 @@ async fn other_tasks_have_their_turn_in_the_middle_of_an_event() {
     let largest = other.await.unwrap();
     assert!((2..=MOST / 2).contains(&largest), "{largest}");
     assert_eq!(writes.load(Ordering::Relaxed), MOST, "one system call for each");
+}
+
+#[tokio::test]
+async fn a_shard_that_fails_ends_its_connections_and_gets_no_more() {
+    let mut world = World::new(objects(1, 5)).await;
+    let shards = WatchShards::default();
+    let (other, _client) = start(&shards, live(&world), 1 << 20);
+    let (panics, _client_of_panics) = start(&shards, Body::new(Panics { also_when_dropped: true }), 64);
+    end(&panics).await.unwrap_err();
+    assert_eq!(end(&other).await.unwrap_err().to_string(), "the task of the watch has ended");
+    until(&shards, &[]).await;
+    let (_next, mut client) = start(&shards, live(&world), 1 << 20);
+    world.add(FIRST, 5).await;
+    let expected = chunk(&added_text(FIRST, 5));
+    let mut got = vec![0; expected.len()];
+    timeout(LONG, client.read_exact(&mut got)).await.unwrap().unwrap();
+}
+
+#[test]
+fn each_thread_has_a_shard_before_any_is_full() {
+    let grow = |threads: usize, watches: usize| {
+        let mut shards = Vec::new();
+        for _ in 0..watches {
+            match with_room(&mut shards, threads) {
+                Some(shard) => shard.watches += 1,
+                None => shards.push(Shard { watches: 1, inbox: Arc::default() }),
+            }
+        }
+        shards.into_iter().map(|shard| shard.watches).collect::<Vec<_>>()
+    };
+    assert_eq!(grow(3, FEW), [FEW]);
+    assert_eq!(grow(3, 3 * FEW - 1), [FEW, FEW, FEW - 1]);
+    assert_eq!(grow(3, 300), [100, 100, 100]);
+    assert_eq!(grow(3, 3 * MOST), [MOST; 3]);
+    assert_eq!(grow(3, 3 * MOST + 10), [MOST, MOST, MOST, 10]);
+    assert_eq!(grow(1, MOST + 1), [MOST, 1]);
+}
+
+/// What would have woken the task of the connection wakes the shard after the handover.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_was_polled_before_is_woken_by_all_that_it_waits_for() {
+    let mut world = World::new(objects(1, 5)).await;
+    let shards = WatchShards::default();
+    let (drain, draining) = drain::channel();
+    let handed_over = |lease| {
+        let (client, ours) = duplex(1 << 20);
+        let ending = Ending::new(&draining, Duration::ZERO, Duration::ZERO);
+        let answer = world.watch(WatchStart::Now);
+        let body = WatchBody::new(answer, lease, None, ending, &Arc::default(), &Ledger::default());
+        let mut writer = WatchWriter::new(Bounded::new(ours, STALL, Arc::default(), None), Body::new(body), Vec::new());
+        assert!(writer.poll(&mut Context::from_waker(Waker::noop())).is_pending() && writer.waits());
+        (shards.run(writer), client)
+    };
+    let (lose, lost) = oneshot::channel();
+    let (_event, mut gets_event) = handed_over(Lease::all([]));
+    let (leaves, client) = handed_over(Lease::all([]));
+    let (loses_right, mut without_right) = handed_over(Lease::until(lost));
+    let (timed, _client_of_timed) = handed_over(Lease::all([]));
+    let (drained, _client_of_drained) = handed_over(Lease::all([]));
+    // All have run in the shard once.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+
+    drop(client);
+    end(&leaves).await.unwrap_err();
+    lose.send(Box::new(errors::unauthorized())).unwrap();
+    end(&loses_right).await.unwrap();
+    let mut text = vec![0; 100];
+    without_right.read_exact(&mut text).await.unwrap();
+    assert!(String::from_utf8(text).unwrap().contains("ERROR"));
+
+    world.add(FIRST, 5).await;
+    let expected = chunk(&added_text(FIRST, 5));
+    let mut got = vec![0; expected.len()];
+    timeout(LONG, gets_event.read_exact(&mut got)).await.unwrap().unwrap();
+
+    // The deadline of the others is far away.
+    drain.start(Duration::from_secs(10));
+    end(&drained).await.unwrap();
+    drop(drained);
+    end(&timed).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_was_polled_before_ends_at_its_deadline() {
+    let world = World::new(objects(1, 5)).await;
+    let (_client, ours) = duplex(1 << 20);
+    let mut writer = WatchWriter::new(Bounded::new(ours, STALL, Arc::default(), None), live(&world), Vec::new());
+    assert!(writer.poll(&mut Context::from_waker(Waker::noop())).is_pending() && writer.waits());
+    let watch = WatchShards::default().run(writer);
+    // The clock moves on to the next timer.
+    std::future::poll_fn(|cx| watch.poll(cx)).await.map(drop).unwrap();
+}
+
+/// A watch in the middle of its initial part has used up the budget of its task.
+#[tokio::test]
+async fn a_watch_that_pauses_does_not_wait() {
+    struct Pauses;
+    impl http_body::Body for Pauses {
+        type Data = Slices;
+        type Error = BoxError;
+
+        fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
+            crate::lifecycle::end_turn(cx);
+            Poll::Pending
+        }
+    }
+    let (_client, ours) = duplex(1 << 20);
+    let io = Bounded::new(ours, STALL, Arc::default(), None);
+    let mut writer = WatchWriter::new(io, Body::new(Pauses), Vec::new());
+    let polled = std::future::poll_fn(|cx| Poll::Ready(writer.poll(cx).is_pending())).await;
+    assert!(polled && !writer.waits());
+}
+
+/// Watches that come, get events and go, on several threads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_lost_between_threads() {
+    const EVENTS: usize = 300;
+    let mut world = World::new(objects(1, 5)).await;
+    let shards = WatchShards::default();
+    let stays: Vec<_> = (0..40)
+        .map(|_| {
+            let (watch, mut client) = start(&shards, live(&world), 2_000);
+            spawn("reader", async move {
+                let _watch = watch;
+                for number in 0..EVENTS {
+                    let expected = added_text(FIRST + number, 300);
+                    let mut event = Vec::new();
+                    // Without the frames around events that were ready together.
+                    while !event.ends_with(b"}\n") {
+                        event.push(client.read_u8().await.unwrap());
+                    }
+                    let event = String::from_utf8(event).unwrap();
+                    assert!(event.ends_with(&expected), "{event}");
+                }
+            })
+        })
+        .collect();
+    let comes_and_goes: Vec<_> = (0..4)
+        .map(|task| {
+            let (shards, cache) = (shards.clone(), world.cache.clone());
+            spawn("clients", async move {
+                for number in 0..200 {
+                    let (watch, mut client) = start(&shards, body(watch(&cache, WatchStart::Now)), 2_000);
+                    if (number + task) % 3 > 0 {
+                        timeout(Duration::from_millis(2), client.read_u8()).await.ok();
+                    }
+                    if number % 2 == 0 {
+                        drop(client);
+                    }
+                    drop(watch);
+                }
+            })
+        })
+        .collect();
+    for number in 0..EVENTS {
+        world.add(FIRST + number, 300).await;
+        if number % 10 == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    for task in stays.into_iter().chain(comes_and_goes) {
+        timeout(LONG, task).await.unwrap().unwrap();
+    }
+    until(&shards, &[]).await;
+    assert_eq!(world.cache.stats().watchers, 0);
 }

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf as _, Bytes};
 use http_body::Body as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::coop;
 
 use super::body::{Body, BoxError};
 use super::io::Bounded;
@@ -33,6 +34,8 @@ pub(super) struct WatchWriter<S> {
     /// What the socket has not taken of the last chunk.
     rest: Slices,
     is_flushed: bool,
+    /// There is nothing to write until the next event.
+    waits: bool,
     /// All of the body was written, or is in `rest`.
     has_ended: bool,
 }
@@ -41,6 +44,8 @@ pub(super) struct WatchWriter<S> {
 const EARLY: usize = 512;
 /// A chunk up to this size is joined in the buffer of its thread and written with `write`, which is cheaper.
 const JOINED: usize = 16 << 10;
+/// The most frames that a watch writes before others have their turn.
+const FRAMES: usize = 8;
 /// The most parts in one `writev`.
 const PARTS: usize = 64;
 const END_OF_LINE: &[u8] = b"\r\n";
@@ -56,7 +61,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WatchWriter<S> {
     /// `early` is what the client has sent after its request.
     pub(super) fn new(io: Bounded<S>, body: Body, early: Vec<u8>) -> Self {
         let (heard, rest) = (Bell::new(), Slices::new());
-        Self { io, body, early, heard, rest, is_flushed: true, has_ended: false }
+        Self { io, body, early, heard, rest, is_flushed: true, waits: false, has_ended: false }
     }
 
     /// The socket. What the client has sent in the meantime is read from it again.
@@ -67,13 +72,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WatchWriter<S> {
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.waits = false;
         self.poll_client(cx)?;
-        loop {
+        for _ in 0..FRAMES {
             ready!(self.poll_taken(cx))?;
             if self.has_ended {
                 return Poll::Ready(Ok(()));
             }
-            match ready!(Pin::new(&mut self.body).poll_frame(cx)).transpose()? {
+            let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+                // Without budget, the body may have been stopped in the middle of its work.
+                self.waits = coop::has_budget_remaining();
+                return Poll::Pending;
+            };
+            match frame.transpose()? {
                 // A watch has no trailers that a client could want.
                 Some(frame) => {
                     if let Ok(data) = frame.into_data()
@@ -88,11 +99,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WatchWriter<S> {
                 }
             }
         }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
-    /// Whether the socket has taken all that there was to write.
-    pub(super) fn is_idle(&self) -> bool {
-        self.rest.is_empty() && self.is_flushed
+    /// Whether the socket has taken all that there was to write, and nothing follows before the next event.
+    pub(super) fn waits(&self) -> bool {
+        self.waits
     }
 
     /// Notices when the client disconnects, unless it has sent something before.

@@ -6,11 +6,14 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, coop};
 
-/// The number of panics of spawned tasks since the process started.
+/// The budget that tokio gives a task each time it runs. If it were more, turns would be longer.
+const BUDGET: usize = 128;
+/// The number of panics of spawned and [`contained`] work since the process started.
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
 /// Critical tasks report their failure here, and the app waits for it. Cloning is cheap. The first report wins.
@@ -64,6 +67,20 @@ where
     watched(Witness { name, ended: false, on_panic: Some(fatal.clone()), on_end: None }, future)
 }
 
+/// Ends the turn of a future that has much more to do: it is woken again, and whoever runs several futures in one task runs
+/// no further one in this turn. A future that runs without a budget is only woken.
+pub fn end_turn(cx: &mut Context<'_>) {
+    let mut left = BUDGET;
+    while left > 0
+        && coop::has_budget_remaining()
+        && let Poll::Ready(turn) = coop::poll_proceed(cx)
+    {
+        turn.made_progress();
+        left -= 1;
+    }
+    cx.waker().wake_by_ref();
+}
+
 /// Calls `work`. A panic affects only what it has worked on, and is logged and counted like that of a task: `None`.
 pub fn contained<T>(name: &'static str, work: impl FnOnce() -> T) -> Option<T> {
     let witness = Witness { name, ended: false, on_panic: None, on_end: None };
@@ -77,7 +94,7 @@ pub fn contained<T>(name: &'static str, work: impl FnOnce() -> T) -> Option<T> {
     std::panic::catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-/// The number of spawned tasks that have panicked since the process started.
+/// The number of panics of spawned and [`contained`] work since the process started.
 pub fn panics() -> u64 {
     PANICS.load(Ordering::Relaxed)
 }
