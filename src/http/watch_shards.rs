@@ -130,10 +130,10 @@ impl WatchShards {
 /// The shard for one more watch; `None` for a new one.
 fn with_room(shards: &mut [Shard], threads: usize) -> Option<&mut Shard> {
     let most = if shards.len() < threads { FEW } else { MOST };
-    let first = shards.iter().position(|shard| shard.watches < FEW);
-    let least = || (0..shards.len()).min_by_key(|index| shards.get(*index).map(|shard| shard.watches));
-    let index = first.or_else(least)?;
-    shards.get_mut(index).filter(|shard| shard.watches < most)
+    let first = |most| shards.iter().position(|shard| shard.watches < most);
+    // One after the other: watches that began together are cheaper to run together.
+    let index = first(FEW).or_else(|| first(most))?;
+    shards.get_mut(index)
 }
 
 // === impl Sharded ===

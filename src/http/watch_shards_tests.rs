@@ -240,7 +240,7 @@ fn each_thread_has_a_shard_before_any_is_full() {
     };
     assert_eq!(grow(3, FEW), [FEW]);
     assert_eq!(grow(3, 3 * FEW - 1), [FEW, FEW, FEW - 1]);
-    assert_eq!(grow(3, 300), [100, 100, 100]);
+    assert_eq!(grow(3, 300), [300 - 2 * FEW, FEW, FEW]);
     assert_eq!(grow(3, 3 * MOST), [MOST; 3]);
     assert_eq!(grow(3, 3 * MOST + 10), [MOST, MOST, MOST, 10]);
     assert_eq!(grow(1, MOST + 1), [MOST, 1]);
