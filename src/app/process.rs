@@ -110,7 +110,7 @@ where
     Ok(match end {
         Shutdown::Drained(DrainEnd::Clean) => End::Clean,
         Shutdown::Drained(DrainEnd::Forced { left }) => {
-            tracing::warn!(left, "the drain took too long, connections were cut");
+            tracing::warn!(unfinished = left, "the drain took too long, open connections were cut");
             End::Forced
         }
         Shutdown::Aborted => End::Forced,

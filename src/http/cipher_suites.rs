@@ -1,5 +1,6 @@
-//! The cipher suite of a connection: the one that Go's TLS server, and so the apiserver, chooses. rustls by itself follows
-//! the client's order, and many clients name AES-256 first. AES-128 costs less.
+//! The cipher suite of a connection: the one that Go's TLS server, and so the apiserver, chooses for a client
+//! whose first suite has AES-GCM or ChaCha20. rustls by itself follows the client's order, and many clients name AES-256
+//! first. AES-128 costs less.
 
 use std::io;
 use std::sync::Arc;

@@ -36,6 +36,10 @@ struct Traced<F> {
     json: bool,
 }
 
+/// The TLS library warns about each message that a client should not have sent, so anyone who can connect could fill the log.
+/// Failed handshakes are counted.
+const QUIET: &str = "rustls=error";
+
 // === impl LogConfig ===
 
 impl LogConfig {
@@ -120,7 +124,10 @@ fn parse_filter(text: &str) -> Result<EnvFilter, String> {
     if let Some(wrong) = wrong {
         return Err(format!("{wrong:?} is no level: want off, error, warn, info, debug, trace or target=level"));
     }
-    EnvFilter::builder().parse(text).map_err(|error| format!("{text:?} is no log filter: {error}"))
+    let is_off = text.split(',').any(|part| part.trim().eq_ignore_ascii_case("off"));
+    // A directive of the text for the same target replaces ours.
+    let directives = if is_off { text.to_owned() } else { format!("{QUIET},{text}") };
+    EnvFilter::builder().parse(directives).map_err(|error| format!("{text:?} is no log filter: {error}"))
 }
 
 #[cfg(test)]
@@ -140,6 +147,7 @@ mod tests {
     static DEPENDENCY: Metadata<'static> = metadata("kube", Level::DEBUG);
     static EXPORTED: Metadata<'static> = metadata(trace::SPANS, Level::INFO);
     static LINE: Metadata<'static> = metadata("informerd::cache", Level::INFO);
+    static BROKEN_CLIENT: Metadata<'static> = metadata("rustls::check", Level::WARN);
 
     impl Callsite for Site {
         fn set_interest(&self, _: tracing::subscriber::Interest) {}
@@ -164,6 +172,23 @@ mod tests {
             assert!(subscriber.register_callsite(unwanted).is_never(), "{unwanted:?}");
         }
         assert!(!subscriber.register_callsite(&LINE).is_never());
+    }
+
+    #[test]
+    fn whoever_connects_cannot_fill_the_log() {
+        for (filter, written) in [
+            ("info", false),
+            ("debug", false),
+            ("rustls=info,info", true),
+            ("info,rustls=debug", true),
+            ("info,rustls::check=warn", true),
+            ("off", false),
+            ("off,rustls=warn", true),
+        ] {
+            let log = LogConfig { filter: filter.into(), format: LogFormat::Text };
+            let subscriber = log.subscriber(&Otel::start(&OtelConfig::default()).unwrap()).unwrap();
+            assert_eq!(!subscriber.register_callsite(&BROKEN_CLIENT).is_never(), written, "{filter}");
+        }
     }
 
     #[test]
