@@ -32,7 +32,7 @@ impl TlsServer {
     /// `configure` makes a configuration with this provider.
     ///
     /// # Errors
-    /// Those of `configure`.
+    /// `configure` fails.
     pub(super) fn new<E>(configure: impl Fn(CryptoProvider) -> Result<ServerConfig, E>) -> Result<Self, E> {
         let with = |first: fn(Cipher) -> bool| {
             let mut provider = aws_lc_rs::default_provider();
