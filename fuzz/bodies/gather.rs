@@ -1,5 +1,5 @@
-//! Writes that are gathered, in an order that the data chooses, against a count of the bytes that were taken: the peer gets
-//! all of them in their order, no more than 64 KiB wait, and none is left after a shutdown.
+//! Writes of HTTP/2 frames that are gathered, in an order that the data chooses, against the bytes that were taken: the peer
+//! gets all of them in their order, no more than 64 KiB wait, and none is left after a shutdown.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -17,9 +17,14 @@ use super::runtime::block_on;
 /// Bytes that may wait.
 const MAX_WAITING: usize = 64 << 10;
 
+/// The largest payload of a frame.
+const LARGEST: usize = 16 << 10;
+
 /// What a peer has taken, and how much more it takes.
 #[derive(Debug, Default)]
 struct Taken {
+    /// All bytes that are written, in their order.
+    expected: Vec<u8>,
     bytes: usize,
     room: usize,
     is_broken: bool,
@@ -46,7 +51,7 @@ pub fn check(data: &[u8]) {
 fn run(data: &[u8]) {
     let peer = Peer::default();
     let bounded = Bounded::new(peer.clone(), Duration::from_secs(3600), Arc::default(), None);
-    let mut socket = WriteCoalescer::new(bounded, Arc::new(HttpMetrics::default()));
+    let mut socket = WriteCoalescer::new(bounded, Waker::noop().clone(), Arc::new(HttpMetrics::default()));
     let wakes = Arc::new(Wakes::default());
     let waker = Waker::from(Arc::clone(&wakes));
     let mut accepted = 0;
@@ -58,11 +63,11 @@ fn run(data: &[u8]) {
         let result = match operation % 8 {
             0..=2 => {
                 // Small, medium and large.
-                let bytes = pattern(accepted, argument << (operation % 8 * 4));
+                let bytes = peer.frames(accepted, argument << (operation % 8 * 4));
                 Pin::new(&mut socket).poll_write(cx, &bytes).map_ok(|taken| accepted += taken)
             }
             3 => {
-                let bytes = pattern(accepted, argument * 100);
+                let bytes = peer.frames(accepted, argument * 100);
                 let slices: Vec<_> = bytes.chunks(argument.max(1) * 7).map(IoSlice::new).collect();
                 Pin::new(&mut socket).poll_write_vectored(cx, &slices).map_ok(|taken| accepted += taken)
             }
@@ -106,12 +111,21 @@ fn run(data: &[u8]) {
     }
 }
 
-/// Each byte says where it belongs.
-fn pattern(from: usize, len: usize) -> Vec<u8> {
-    (from..from + len).map(|at| (at % 251) as u8).collect()
-}
-
 impl Peer {
+    /// What follows the first `accepted` bytes: what was not accepted before, and frames with `len` bytes.
+    fn frames(&self, accepted: usize, mut len: usize) -> Vec<u8> {
+        let expected = &mut self.0.lock().expected;
+        while len > 0 {
+            let now = len.min(LARGEST);
+            let [.., a, b, c] = now.to_be_bytes();
+            expected.extend([a, b, c, 0, 0, 0, 0, 0, 1]);
+            let from = expected.len();
+            expected.extend((from..from + now).map(|at| (at % 251) as u8));
+            len -= now;
+        }
+        expected[accepted..].to_vec()
+    }
+
     fn taken(&self) -> usize {
         self.0.lock().bytes
     }
@@ -145,7 +159,7 @@ impl AsyncWrite for Peer {
         }
         let count = size.min(taken.room);
         let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).take(count).collect();
-        assert_eq!(bytes, pattern(taken.bytes, count), "in their order");
+        assert_eq!(bytes, taken.expected[taken.bytes..][..count], "in their order");
         taken.bytes += count;
         taken.room -= count;
         Poll::Ready(Ok(count))

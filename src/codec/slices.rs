@@ -89,6 +89,31 @@ impl Slices {
         (!self.is_empty()).then_some(&self.first).into_iter().chain(&self.rest)
     }
 
+    /// Removes the first `len` bytes and returns them. Panics if there are fewer.
+    #[must_use]
+    pub fn split_to(&mut self, len: usize) -> Self {
+        assert!(len <= self.len, "split past the end: {len} of {}", self.len);
+        if len == self.len {
+            return std::mem::take(self);
+        }
+        let mut split = Self::new();
+        while split.len < len {
+            let part = self.first.len().min(len - split.len);
+            split.push(self.copy_to_bytes(part));
+        }
+        split
+    }
+
+    /// Moves the first `len` bytes to the end of `out`. Panics if there are fewer.
+    pub fn copy_to(&mut self, len: usize, out: &mut Vec<u8>) {
+        let end = out.len() + len;
+        while out.len() < end {
+            let part = self.first.len().min(end - out.len());
+            out.extend_from_slice(&self.first[..part]);
+            self.advance(part);
+        }
+    }
+
     /// Returns all unread bytes in one piece. They are copied unless there is only one part.
     pub fn into_bytes(mut self) -> Bytes {
         let len = self.len;

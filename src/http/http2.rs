@@ -112,7 +112,7 @@ where
 {
     /// `streams` must be those of the builder, and of no other connection.
     pub(super) fn new(builder: &Builder<Streams>, streams: Streams, io: I, service: S) -> Self {
-        let waker = Waker::from(Arc::clone(&streams.0.connection));
+        let waker = streams.waker();
         Self { watches: FuturesUnordered::new(), library: builder.serve_connection(io, service), streams, waker }
     }
 
@@ -179,6 +179,11 @@ impl<I, S: HttpService<Incoming>> Drop for Http2<I, S> {
 // === impl Streams ===
 
 impl Streams {
+    /// Wakes the task of the connection.
+    pub(super) fn waker(&self) -> Waker {
+        Waker::from(Arc::clone(&self.0.connection))
+    }
+
     /// Drops the watches that were handed over, and those that come later.
     fn close(&self) {
         let left = self.0.watches.lock().take();

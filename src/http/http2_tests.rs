@@ -15,6 +15,8 @@ use tokio::task::{Id, JoinHandle};
 
 use super::*;
 use crate::codec::Slices;
+use crate::http::direct_body::WatchSocket;
+use crate::http::io::Bounded;
 use crate::http::protocol::Protocols;
 
 /// Sends a line for each value, and ends with zero.
@@ -75,6 +77,10 @@ impl http_body::Body for Counting {
     }
 }
 
+fn bounded(socket: DuplexStream) -> Bounded<DuplexStream> {
+    Bounded::new(socket, Duration::from_secs(60), Arc::default(), None)
+}
+
 async fn serve() -> Served {
     let (ours, theirs) = duplex(1 << 20);
     let (values, receiver) = watch::channel(1);
@@ -95,7 +101,9 @@ async fn serve() -> Served {
         })
     };
     let server = crate::lifecycle::spawn("connection", async move {
-        let mut http = std::pin::pin!(Protocols::http2::<DuplexStream, _>(ours, service));
+        let metrics = Arc::default();
+        let mut http =
+            std::pin::pin!(Protocols::http2(bounded(ours), &metrics, |_: WatchSocket<DuplexStream>| service));
         let result = tokio::select! {
             result = http.as_mut() => result,
             _ = stopped.changed() => {

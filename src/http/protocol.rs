@@ -14,10 +14,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::body::{Body, BoxError};
 use super::config::HttpConfig;
+use super::direct_body::{SharedSocket, WatchSocket};
 use super::http1::{Handover, Http1};
 use super::http2::{Http2, Streams};
 use super::io::Bounded;
+use super::metrics::HttpMetrics;
 use super::watch_shards::WatchShards;
+use super::write_coalescer::WriteCoalescer;
 
 /// Clients hold hundreds of watches on one connection, so the library's 200 streams are too few.
 const MAX_CONCURRENT_STREAMS: u32 = 2000;
@@ -72,8 +75,12 @@ impl Protocols {
         Http1::new(&self.http1, &self.shards, stream, handover, service)
     }
 
-    /// The service must call [`super::http2::hand_over`] before it answers a watch.
-    pub(super) fn http2<I, S>(stream: I, service: S) -> impl Serving
+    /// The service must pass its requests and answers through what `service` gets.
+    pub(super) fn http2<I, S>(
+        stream: Bounded<I>,
+        metrics: &Arc<HttpMetrics>,
+        service: impl FnOnce(WatchSocket<I>) -> S,
+    ) -> impl Serving
     where
         I: AsyncRead + AsyncWrite + Unpin + 'static,
         S: HttpService<Incoming, ResBody = Body>,
@@ -92,6 +99,8 @@ impl Protocols {
             .max_send_buf_size(MAX_SEND_BUFFER)
             .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
             .max_header_list_size(MAX_HEADER_LIST);
-        Http2::new(&http2, streams, TokioIo::new(stream), service)
+        let socket = SharedSocket::new(WriteCoalescer::new(stream, streams.waker(), Arc::clone(metrics)));
+        let service = service(socket.for_watches());
+        Http2::new(&http2, streams, TokioIo::new(socket), service)
     }
 }

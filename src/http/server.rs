@@ -23,10 +23,10 @@ use tokio_rustls::server::TlsStream;
 use super::age::{Age, AgeLimits};
 use super::body::Body;
 use super::cipher_suites::TlsServer;
-use super::clients::{IsWatch, Last};
+use super::clients::Last;
 use super::config::{HttpConfig, ListenAddr};
+use super::direct_body::WatchSocket;
 use super::http1::Handover;
-use super::http2;
 use super::io::{Bounded, Protocol};
 use super::listener::{Accepted, BindError, Listener};
 use super::metrics::HttpMetrics;
@@ -35,7 +35,6 @@ use super::places::{Place, Places};
 use super::protocol::{Protocols, Serving};
 use super::socket::{Socket, Tcp};
 use super::tls::Certificates;
-use super::write_coalescer::WriteCoalescer;
 use crate::auth::{Caller, Mode};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::quiet::Quiet;
@@ -315,19 +314,16 @@ impl Shared {
                 self.run(self.protocols.http1(stream, Arc::clone(&handover), service), &connection).await;
             }
             Ok(Some(Protocol::Http2)) => {
-                let stream = WriteCoalescer::new(stream, Arc::clone(&self.metrics));
-                let service = service_fn(|request| {
-                    let response = self.handler.handle(request, &connection);
-                    async move {
-                        let response = response.await;
-                        if response.extensions().get::<IsWatch>().is_some() {
-                            http2::hand_over();
-                        }
-                        Ok::<_, Infallible>(response)
-                    }
-                });
+                let of = &connection;
+                let service = |socket: WatchSocket<Socket>| {
+                    service_fn(move |mut request| {
+                        let stream = socket.stream(&mut request);
+                        let response = self.handler.handle(request, of);
+                        async move { Ok::<_, Infallible>(stream.answer(response.await)) }
+                    })
+                };
                 // Boxed, because HTTP/1.1 has a connection for each watch, while hundreds of HTTP/2 streams share one.
-                Box::pin(self.run(Protocols::http2(stream, service), &connection)).await;
+                Box::pin(self.run(Protocols::http2(stream, &self.metrics, service), &connection)).await;
             }
             Err(error) => self.failed(&connection, &error),
         }

@@ -4,24 +4,37 @@
 //! goes out in one write. Large writes do not wait. An HTTP/1.1 connection is one stream, so there is nothing to combine.
 //!
 //! A connection that has just run all of its watches is polled again at once, see [`in_turn`].
+//!
+//! The library is made for few large bodies: it costs more than everything else in the delivery of an event. So a watch
+//! writes the frames of its data itself, in between those of the library, see [`WriteCoalescer::poll_send`].
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::frame_filter::FrameFilter;
+use super::frames::{DATA, FrameHead, HEAD, LARGEST, Scanner};
 use super::io::Bounded;
 use super::metrics::HttpMetrics;
+use super::send_windows::{SendWindows, Way};
+use crate::codec::Slices;
 
 /// The most bytes that wait. Further writes wait for the socket.
 const MAX_WAITING: usize = 64 << 10;
 /// A write of this size gains nothing from waiting.
 const LARGE: usize = 16 << 10;
+/// So many of them are left to the library by watches, for its answers to pings and settings.
+const FOR_LIBRARY: usize = 1 << 10;
+/// The most bytes of one read.
+const READ: usize = 16 << 10;
+/// The most reads at once whose bytes do not concern the library.
+const READS: usize = 16;
 
-/// A socket that combines the writes of HTTP/2.
+/// A socket that combines the writes of HTTP/2. Between two frames of the library, watches may write theirs.
 #[derive(Debug)]
 pub struct WriteCoalescer<S> {
     inner: Bounded<S>,
@@ -30,6 +43,16 @@ pub struct WriteCoalescer<S> {
     written: usize,
     /// Data was added since the last attempt to write.
     fresh: bool,
+    /// Finds the frames of the library.
+    scanner: Scanner,
+    filter: FrameFilter,
+    windows: SendWindows,
+    /// What the client has sent, for the next read.
+    arrived: Vec<u8>,
+    /// The client sends nothing more.
+    has_ended: bool,
+    /// Wakes the connection.
+    connection: Waker,
     metrics: Arc<HttpMetrics>,
 }
 
@@ -51,6 +74,8 @@ struct EndOfTurn;
 thread_local! {
     /// The largest buffer that the connections of this thread do not need now.
     static SPARE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// What is read, before it is filtered.
+    static UNFILTERED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static COMES: Cell<Comes> = const { Cell::new(Comes::Task) };
 }
 
@@ -87,8 +112,21 @@ impl Drop for EndOfTurn {
 // === impl WriteCoalescer ===
 
 impl<S> WriteCoalescer<S> {
-    pub fn new(inner: Bounded<S>, metrics: Arc<HttpMetrics>) -> Self {
-        Self { inner, waiting: Vec::new(), written: 0, fresh: false, metrics }
+    /// `connection` wakes the task that polls this.
+    pub fn new(inner: Bounded<S>, connection: Waker, metrics: Arc<HttpMetrics>) -> Self {
+        Self {
+            inner,
+            waiting: Vec::new(),
+            written: 0,
+            fresh: false,
+            scanner: Scanner::default(),
+            filter: FrameFilter::default(),
+            windows: SendWindows::default(),
+            arrived: Vec::new(),
+            has_ended: false,
+            connection,
+            metrics,
+        }
     }
 
     fn waiting(&self) -> &[u8] {
@@ -108,6 +146,7 @@ impl<S> WriteCoalescer<S> {
 impl<S: AsyncWrite + Unpin> WriteCoalescer<S> {
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.waiting().is_empty() {
+            self.windows.unblock();
             return Pin::new(&mut self.inner).poll_flush(cx);
         }
         self.fresh = false;
@@ -127,29 +166,145 @@ impl<S: AsyncWrite + Unpin> WriteCoalescer<S> {
         // An idle connection keeps no buffer.
         give_back(std::mem::take(&mut self.waiting));
         self.written = 0;
+        self.windows.unblock();
         Pin::new(&mut self.inner).poll_flush(cx)
     }
 
-    /// Returns the number of bytes that were buffered, or `None` if the caller has to write them now.
-    fn poll_wait(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<Option<usize>>> {
+    /// Sends the data of a watch: writes frames of its stream, or returns the bytes that the library must send. Pending if
+    /// the client or the socket takes no more now.
+    pub(super) fn poll_send(
+        &mut self,
+        waker: &Waker,
+        stream: u32,
+        data: &mut Slices,
+    ) -> Poll<io::Result<Option<Slices>>> {
+        while !data.is_empty() {
+            if self.windows.may_write(stream) {
+                let size = HEAD + data.len().min(LARGEST);
+                let has_room = self.waiting().len() + size <= MAX_WAITING - FOR_LIBRARY;
+                if !self.scanner.is_between_frames() || !has_room && self.poll_drain_later()?.is_pending() {
+                    self.windows.block(stream, waker);
+                    return Poll::Pending;
+                }
+            }
+            match self.windows.take(stream, data.len().min(LARGEST), waker) {
+                Way::Full => return Poll::Pending,
+                Way::Library(len) => return Poll::Ready(Ok(Some(data.split_to(len)))),
+                Way::Direct(len) => {
+                    self.reserve(HEAD + len);
+                    self.waiting.extend_from_slice(&FrameHead { len, kind: DATA, flags: 0, stream }.to_bytes());
+                    data.copy_to(len, &mut self.waiting);
+                    self.metrics.http2_pieces.inc();
+                }
+            }
+        }
+        Poll::Ready(Ok(None))
+    }
+
+    /// Wakes the connection when the socket takes more: the watch that has come here may end before.
+    fn poll_drain_later(&mut self) -> Poll<io::Result<()>> {
+        let connection = self.connection.clone();
+        self.poll_drain(&mut Context::from_waker(&connection))
+    }
+
+    /// Takes bytes of the library. It is never held up within a frame, because nobody else could write then.
+    fn poll_take(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let size: usize = bufs.iter().map(|buf| buf.len()).sum();
-        if !self.waiting().is_empty() && self.waiting().len() + size > MAX_WAITING {
+        let has_room = self.waiting().is_empty() || self.waiting().len() + size <= MAX_WAITING;
+        if self.scanner.is_between_frames() && !has_room {
             ready!(self.poll_drain(cx))?;
         }
         self.metrics.http2_pieces.inc();
-        if self.waiting().is_empty() && size >= LARGE {
-            self.metrics.http2_writes.inc();
-            return Poll::Ready(Ok(None));
+        if !self.waiting().is_empty() || size < LARGE {
+            self.fresh = true;
+            return Poll::Ready(Ok(self.wait(bufs, 0, size)));
         }
+        let written = match Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)? {
+            Poll::Ready(written) => written,
+            Poll::Pending if self.scanner.is_between_frames() => return Poll::Pending,
+            Poll::Pending => 0,
+        };
+        self.metrics.http2_writes.inc();
+        self.scan(bufs, written);
+        Poll::Ready(Ok(written + self.wait(bufs, written, 0)))
+    }
+
+    /// Lets bytes wait that follow the first `skip`: at least `least`, and the rest of the frame that has begun. Returns
+    /// their number.
+    fn wait(&mut self, bufs: &[IoSlice<'_>], mut skip: usize, mut least: usize) -> usize {
+        let mut taken = 0;
+        for buf in bufs {
+            let mut rest = &buf[skip.min(buf.len())..];
+            skip -= skip.min(buf.len());
+            while !rest.is_empty() {
+                let len = match least {
+                    0 if self.scanner.is_between_frames() => return taken,
+                    0 => self.scanner.missing(),
+                    least => least,
+                };
+                let now = rest.split_off(..len.min(rest.len())).unwrap_or_default();
+                self.reserve(now.len());
+                self.waiting.extend_from_slice(now);
+                self.scanner.scan(now, |head| self.windows.written(head));
+                least = least.saturating_sub(now.len());
+                taken += now.len();
+            }
+        }
+        taken
+    }
+
+    /// Makes room at the end of what waits.
+    fn reserve(&mut self, size: usize) {
         if self.waiting.capacity() == 0 {
             self.waiting = take_buffer(size);
         }
         self.waiting.drain(..std::mem::take(&mut self.written));
+    }
+
+    /// The socket has taken the first `len` bytes.
+    fn scan(&mut self, bufs: &[IoSlice<'_>], mut len: usize) {
         for buf in bufs {
-            self.waiting.extend_from_slice(buf);
+            let now = &buf[..len.min(buf.len())];
+            len -= now.len();
+            self.scanner.scan(now, |head| self.windows.written(head));
         }
-        self.fresh = true;
-        Poll::Ready(Ok(Some(size)))
+    }
+}
+
+impl<S: AsyncRead + Unpin> WriteCoalescer<S> {
+    /// Reads what the library gets.
+    fn poll_arrived(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.has_ended {
+            self.filter.lend(&mut self.windows, &mut self.arrived);
+        }
+        for _ in 0..READS {
+            if !self.arrived.is_empty() {
+                let fits = self.arrived.len().min(buf.remaining());
+                buf.put_slice(&self.arrived[..fits]);
+                self.arrived.drain(..fits);
+                if self.arrived.is_empty() {
+                    self.arrived = Vec::new();
+                }
+                return Poll::Ready(Ok(()));
+            }
+            if self.has_ended {
+                return Poll::Ready(Ok(()));
+            }
+            let has_ended = UNFILTERED.with_borrow_mut(|unfiltered| {
+                unfiltered.resize(READ, 0);
+                let mut read = ReadBuf::new(unfiltered);
+                ready!(Pin::new(&mut self.inner).poll_read(cx, &mut read))?;
+                self.filter.filter(read.filled(), &mut self.windows, &mut self.arrived);
+                Poll::Ready(io::Result::Ok(read.filled().is_empty()))
+            });
+            self.has_ended = ready!(has_ended)?;
+            if self.has_ended {
+                // A frame that is not complete is an error, which the library finds.
+                self.arrived.extend_from_slice(self.filter.rest().as_ref());
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 
@@ -162,16 +317,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WriteCoalescer<S> {
             // If the peer accepts no more data, this may be the only place that sees the error.
             return Poll::Ready(Err(error));
         }
-        Pin::new(&mut self.inner).poll_read(cx, buf)
+        self.poll_arrived(cx, buf)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for WriteCoalescer<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match ready!(self.poll_wait(cx, &[IoSlice::new(buf)]))? {
-            Some(size) => Poll::Ready(Ok(size)),
-            None => Pin::new(&mut self.inner).poll_write(cx, buf),
-        }
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
     }
 
     fn poll_write_vectored(
@@ -179,10 +331,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteCoalescer<S> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match ready!(self.poll_wait(cx, bufs))? {
-            Some(size) => Poll::Ready(Ok(size)),
-            None => Pin::new(&mut self.inner).poll_write_vectored(cx, bufs),
+        let taken = self.poll_take(cx, bufs);
+        // A read tells the library that it may send more.
+        if self.windows.must_lend() {
+            cx.waker().wake_by_ref();
         }
+        taken
     }
 
     fn is_write_vectored(&self) -> bool {

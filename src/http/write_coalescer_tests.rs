@@ -7,12 +7,15 @@ use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt as _;
 
 use super::*;
+use crate::http::frames::HEADERS;
 
 /// A socket that records each write separately and can refuse writes.
 #[derive(Debug, Default)]
 struct Peer {
     written: Arc<Mutex<Vec<Vec<u8>>>>,
     full: Arc<Mutex<bool>>,
+    /// How many bytes it still takes, if it becomes full by itself.
+    room: Arc<Mutex<Option<usize>>>,
 }
 
 #[derive(Default)]
@@ -39,7 +42,14 @@ impl AsyncWrite for Peer {
         if *self.full.lock() {
             return Poll::Pending;
         }
-        let bytes = bufs.iter().flat_map(|buf| buf.iter().copied()).collect::<Vec<_>>();
+        let mut bytes = bufs.iter().flat_map(|buf| buf.iter().copied()).collect::<Vec<_>>();
+        if let Some(room) = &mut *self.room.lock() {
+            bytes.truncate(*room);
+            *room -= bytes.len();
+            if bytes.is_empty() {
+                return Poll::Pending;
+            }
+        }
         let size = bytes.len();
         self.written.lock().push(bytes);
         Poll::Ready(Ok(size))
@@ -55,10 +65,17 @@ impl AsyncWrite for Peer {
     }
 }
 
+/// A frame of this size.
+fn frame(size: usize) -> Vec<u8> {
+    let len = size - HEAD;
+    [&FrameHead { len, kind: DATA, flags: 0, stream: 1 }.to_bytes()[..], &vec![b'x'; len]].concat()
+}
+
 struct Scene {
     socket: WriteCoalescer<Peer>,
     written: Arc<Mutex<Vec<Vec<u8>>>>,
     full: Arc<Mutex<bool>>,
+    room: Arc<Mutex<Option<usize>>>,
     metrics: Arc<HttpMetrics>,
     wakes: Arc<Wakes>,
     waker: Waker,
@@ -67,13 +84,13 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let peer = Peer::default();
-        let (written, full) = (Arc::clone(&peer.written), Arc::clone(&peer.full));
+        let (written, full, room) = (Arc::clone(&peer.written), Arc::clone(&peer.full), Arc::clone(&peer.room));
         let metrics = Arc::new(HttpMetrics::default());
         let bounded = Bounded::new(peer, Duration::from_secs(5), Arc::default(), None);
-        let socket = WriteCoalescer::new(bounded, Arc::clone(&metrics));
+        let socket = WriteCoalescer::new(bounded, Waker::noop().clone(), Arc::clone(&metrics));
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
-        Self { socket, written, full, metrics, wakes, waker }
+        Self { socket, written, full, room, metrics, wakes, waker }
     }
 
     fn write(&mut self, bytes: &[u8]) -> Poll<io::Result<usize>> {
@@ -91,6 +108,10 @@ impl Scene {
 
     fn take(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut *self.written.lock())
+    }
+
+    fn room(&self, bytes: usize) {
+        *self.room.lock() = Some(bytes);
     }
 
     fn wakes(&self) -> usize {
@@ -127,11 +148,11 @@ fn a_flush_without_a_read_between_writes_too() {
 #[test]
 fn large_writes_do_not_wait_and_nothing_is_overtaken() {
     let mut scene = Scene::new();
-    let large = vec![b'x'; LARGE];
+    let (small, large, end) = (frame(20), frame(LARGE), frame(10));
     assert!(scene.write(&large).is_ready());
     assert_eq!(scene.take(), [&large[..]]);
     let mut sent = Vec::new();
-    for piece in [&b"small"[..], &large, &large, &large, &large, b"end"] {
+    for piece in [&small, &large, &large, &large, &large, &end] {
         assert!(matches!(scene.write(piece), Poll::Ready(Ok(n)) if n == piece.len()));
         sent.extend_from_slice(piece);
         assert!(scene.socket.waiting.len() <= MAX_WAITING);
@@ -144,7 +165,7 @@ fn large_writes_do_not_wait_and_nothing_is_overtaken() {
 async fn a_full_socket_holds_the_writer_up_and_is_not_asked_without_end() {
     let mut scene = Scene::new();
     *scene.full.lock() = true;
-    let piece = [b'x'; 1000];
+    let piece = frame(1000);
     let mut taken = 0;
     while scene.write(&piece).is_ready() {
         taken += piece.len();
@@ -219,4 +240,43 @@ async fn a_peer_that_takes_nothing_is_noticed_by_whoever_only_reads() {
         Pin::new(&mut *socket).poll_read(cx, &mut ReadBuf::new(&mut buf))
     });
     assert_eq!(error.await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+}
+
+/// A socket that takes some bytes takes the rest of their frame, too, so that others can write after it.
+#[tokio::test]
+async fn a_socket_that_becomes_full_within_a_frame_takes_the_frame() {
+    let mut scene = Scene::new();
+    scene.room(LARGE + 100);
+    let frames = [frame(LARGE), frame(LARGE), frame(LARGE)].concat();
+    assert!(matches!(scene.write(&frames), Poll::Ready(Ok(n)) if n == 2 * LARGE));
+    assert!(scene.socket.scanner.is_between_frames());
+    let mut data = Slices::from(bytes::Bytes::from_static(b"event"));
+    assert!(scene.socket.windows.opened(1));
+    scene.socket.windows.grown(0, 1 << 20);
+    scene.socket.windows.written(FrameHead { len: 1, kind: HEADERS, flags: 0, stream: 1 });
+    assert!(matches!(scene.socket.poll_send(&scene.waker, 1, &mut data), Poll::Ready(Ok(None))));
+    assert!(scene.flush().is_pending());
+    scene.room(usize::MAX);
+    assert!(scene.flush().is_ready());
+    let expected = [&frames[..2 * LARGE], &[0, 0, 5, DATA, 0, 0, 0, 0, 1], b"event"].concat();
+    assert!(scene.take().concat() == expected);
+}
+
+#[tokio::test]
+async fn watches_wait_for_a_full_socket_and_are_woken() {
+    let mut scene = Scene::new();
+    scene.socket.windows.opened(1);
+    scene.socket.windows.grown(0, 1 << 30);
+    scene.socket.windows.grown(1, 1 << 30);
+    scene.socket.windows.written(FrameHead { len: 1, kind: HEADERS, flags: 0, stream: 1 });
+    *scene.full.lock() = true;
+    let mut data = Slices::from(bytes::Bytes::from(vec![b'x'; 2 * MAX_WAITING]));
+    assert!(scene.socket.poll_send(&scene.waker, 1, &mut data).is_pending());
+    assert!(scene.socket.waiting.len() <= MAX_WAITING && !data.is_empty());
+    assert!(scene.read().is_pending());
+    assert_eq!(scene.wakes(), 0);
+    *scene.full.lock() = false;
+    assert!(scene.read().is_pending());
+    assert_eq!(scene.wakes(), 1);
+    assert!(scene.socket.poll_send(&scene.waker, 1, &mut data).is_ready() && data.is_empty());
 }

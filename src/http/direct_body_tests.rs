@@ -1,0 +1,189 @@
+//! Watches and lists over one connection, to a client that refuses whatever it has not granted.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client;
+use hyper::service::service_fn;
+use proptest::prelude::*;
+use tokio::io::{DuplexStream, duplex};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use super::*;
+use crate::http::body;
+use crate::http::io::Bounded;
+use crate::http::metrics::HttpMetrics;
+use crate::http::protocol::Protocols;
+use crate::lifecycle::spawn;
+
+/// A body that sends frames as they come.
+struct Frames(mpsc::Receiver<Bytes>);
+
+/// A server that answers `/list` with a body of this size, and everything else with the next watch.
+struct Scene {
+    client: client::SendRequest<Bytes>,
+    watches: mpsc::Receiver<mpsc::Sender<Bytes>>,
+    metrics: Arc<HttpMetrics>,
+}
+
+impl http_body::Body for Frames {
+    type Data = Slices;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
+        self.0.poll_recv(cx).map(|data| data.map(|data| Ok(Frame::data(data.into()))))
+    }
+}
+
+impl Scene {
+    async fn new(builder: &client::Builder, list: usize, buffer: usize) -> Self {
+        let (ours, theirs) = duplex(buffer);
+        let (open, watches) = mpsc::channel(100);
+        let metrics = Arc::<HttpMetrics>::default();
+        let io = Bounded::new(ours, Duration::from_secs(60), Arc::default(), None);
+        let served = move |socket: WatchSocket<DuplexStream>| {
+            service_fn(move |mut request| {
+                let (stream, open) = (socket.stream(&mut request), open.clone());
+                async move {
+                    assert_eq!(request.headers().len(), 0, "the tag is removed");
+                    if request.uri().path() == "/list" {
+                        return Ok::<_, Infallible>(stream.answer(Response::new(body::chunked(text(list)))));
+                    }
+                    let (sender, frames) = mpsc::channel(100);
+                    open.send(sender).await.ok();
+                    let mut response = Response::new(Body::new(Frames(frames)));
+                    response.extensions_mut().insert(IsWatch);
+                    Ok(stream.answer(response))
+                }
+            })
+        };
+        let of_server = Arc::clone(&metrics);
+        spawn("server", async move { Protocols::http2(io, &of_server, served).await.ok() });
+        let (client, connection) = builder.handshake::<_, Bytes>(theirs).await.unwrap();
+        spawn("client", async move { connection.await.unwrap() });
+        Self { client, watches, metrics }
+    }
+
+    async fn get(&mut self, path: &str) -> h2::RecvStream {
+        let mut client = self.client.clone().ready().await.unwrap();
+        let request = Request::get(format!("http://a{path}")).body(()).unwrap();
+        client.send_request(request, true).unwrap().0.await.unwrap().into_body()
+    }
+
+    async fn watch(&mut self) -> (h2::RecvStream, mpsc::Sender<Bytes>) {
+        let body = self.get("/watch").await;
+        (body, self.watches.recv().await.unwrap())
+    }
+
+    /// The frames that watches wrote themselves are pieces of their own.
+    fn pieces(&self) -> u64 {
+        self.metrics.http2_pieces.get()
+    }
+}
+
+fn text(len: usize) -> Bytes {
+    (0..len).map(|at| b'a' + (at % 23) as u8).collect::<Vec<_>>().into()
+}
+
+/// Reads to the end, and grants more after each `every` bytes.
+async fn read(mut body: h2::RecvStream, every: usize) -> Vec<u8> {
+    let (mut all, mut due) = (Vec::new(), 0);
+    while let Some(data) = body.data().await {
+        let data = data.unwrap();
+        all.extend_from_slice(&data);
+        due += data.len();
+        if due >= every {
+            body.flow_control().release_capacity(std::mem::take(&mut due)).unwrap();
+        }
+    }
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// The library of the client fails the connection if a window is exceeded.
+    #[test]
+    fn every_byte_comes_whatever_the_client_grants(
+        window in prop_oneof![500..5_000_u32, 5_000..200_000_u32],
+        connection in 65_535..400_000_u32,
+        buffer in 100..100_000_usize,
+        sizes in proptest::collection::vec(proptest::collection::vec(0..30_000_usize, 0..6), 1..6),
+        list in 0..200_000_usize,
+        every in 1..30_000_usize,
+    ) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let done = runtime.block_on(async { timeout(Duration::from_secs(60), async {
+            let mut builder = client::Builder::new();
+            builder.initial_window_size(window).initial_connection_window_size(connection);
+            let mut scene = Scene::new(&builder, list, buffer).await;
+            // Less than half of the smallest window, at which the library of the client grants more.
+            let every = every.min(window as usize / 2 + 1);
+            let mut readers = Vec::new();
+            for sizes in sizes {
+                let (body, events) = scene.watch().await;
+                let expected: Vec<u8> = sizes.iter().flat_map(|&size| text(size)).collect();
+                readers.push((spawn("watch", read(body, every)), expected));
+                spawn("events", async move {
+                    for size in sizes {
+                        events.send(text(size)).await.ok();
+                        sleep(Duration::from_millis(1)).await;
+                    }
+                });
+                readers.push((spawn("list", read(scene.get("/list").await, every)), text(list).to_vec()));
+            }
+            for (reader, expected) in readers {
+                assert!(reader.await.unwrap() == expected);
+            }
+        }).await });
+        prop_assert!(done.is_ok(), "a stream stands still");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_writes_its_frames_itself_and_ends_in_order() {
+    let mut builder = client::Builder::new();
+    builder.initial_window_size(1 << 20).initial_connection_window_size(1 << 24);
+    let mut scene = Scene::new(&builder, 10, 1 << 20).await;
+    let (mut body, events) = scene.watch().await;
+    events.send(text(10)).await.unwrap();
+    assert_eq!(body.data().await.unwrap().unwrap(), text(10));
+    let before = scene.pieces();
+    for len in [1, 16_384, 100_000] {
+        events.send(text(len)).await.unwrap();
+        let mut all = Vec::new();
+        while all.len() < len {
+            let data = body.data().await.unwrap().unwrap();
+            body.flow_control().release_capacity(data.len()).unwrap();
+            all.extend_from_slice(&data);
+        }
+        assert!(all == text(len));
+    }
+    assert!(scene.pieces() >= before + 9, "each frame is one piece");
+    events.send(text(5)).await.unwrap();
+    drop(events);
+    assert_eq!(read(body, 1).await, text(5));
+    // A client that cancels a watch ends its body.
+    let (body, events) = scene.watch().await;
+    drop(body);
+    events.closed().await;
+}
+
+#[tokio::test]
+async fn a_client_that_reads_nothing_of_one_watch_gets_the_others() {
+    let mut builder = client::Builder::new();
+    builder.initial_window_size(50_000).initial_connection_window_size(1 << 24);
+    let mut scene = Scene::new(&builder, 10, 1 << 20).await;
+    let (slow, slow_events) = scene.watch().await;
+    let (mut body, events) = scene.watch().await;
+    for _ in 0..20 {
+        slow_events.send(text(10_000)).await.unwrap();
+        events.send(text(100)).await.unwrap();
+        assert_eq!(body.data().await.unwrap().unwrap(), text(100));
+        body.flow_control().release_capacity(100).unwrap();
+    }
+    drop(slow_events);
+    assert!(read(slow, 1).await.len() == 200_000);
+}
