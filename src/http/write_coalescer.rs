@@ -210,7 +210,9 @@ impl<S: AsyncWrite + Unpin> WriteCoalescer<S> {
     /// Takes bytes of the library. It is never held up within a frame, because nobody else could write then.
     fn poll_take(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let size: usize = bufs.iter().map(|buf| buf.len()).sum();
-        let has_room = self.waiting().is_empty() || self.waiting().len() + size <= MAX_WAITING;
+        // What waits and is not fresh was refused by the socket. A large write then waits for the socket, too, and is not copied.
+        let gains = self.fresh || size < LARGE;
+        let has_room = self.waiting().is_empty() || gains && self.waiting().len() + size <= MAX_WAITING;
         if self.scanner.is_between_frames() && !has_room {
             ready!(self.poll_drain(cx))?;
         }
