@@ -164,8 +164,9 @@ impl Running {
             if self.admin.is_none() && self.target.connect(Protocol::Http1).await.is_ok() {
                 return Ok(());
             }
-            if let Ok(mut connection) = self.target.connect(Protocol::Http2).await {
-                let before = self.served().await?;
+            // The server takes connections before it serves its metrics.
+            if let (Ok(mut connection), Ok(before)) = (self.target.connect(Protocol::Http2).await, self.served().await)
+            {
                 if connection.get_text(path).await.is_ok() && self.check_served(before, 1).await.is_ok() {
                     return Ok(());
                 }

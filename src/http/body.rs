@@ -11,7 +11,6 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
 
 use super::clients::Counting;
-use super::http2;
 use crate::codec::Slices;
 
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -89,7 +88,7 @@ impl http_body::Body for Body {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-        let polled = http2::in_body(|| Pin::new(&mut self.inner).poll_frame(cx));
+        let polled = Pin::new(&mut self.inner).poll_frame(cx);
         if let Some(counting) = &self.counting
             && let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(data) = frame.data_ref()

@@ -15,9 +15,12 @@ use tokio::task::{Id, JoinHandle};
 
 use super::*;
 use crate::codec::Slices;
-use crate::http::direct_body::WatchSocket;
+use crate::http::clients::IsWatch;
+use crate::http::direct_watch::{SharedSocket, WatchSocket};
 use crate::http::io::Bounded;
 use crate::http::protocol::Protocols;
+use crate::http::stream_tag;
+use crate::http::write_coalescer::WriteCoalescer;
 
 /// Sends a line for each value, and ends with zero.
 struct Counting {
@@ -81,29 +84,36 @@ fn bounded(socket: DuplexStream) -> Bounded<DuplexStream> {
     Bounded::new(socket, Duration::from_secs(60), Arc::default(), None)
 }
 
+fn answer(body: Counting) -> Response<Body> {
+    let mut response = Response::new(Body::new(body));
+    response.extensions_mut().insert(IsWatch);
+    response
+}
+
 async fn serve() -> Served {
     let (ours, theirs) = duplex(1 << 20);
     let (values, receiver) = watch::channel(1);
     let (stop, mut stopped) = watch::channel(false);
     let seen = Arc::new(Seen::default());
-    let service = {
-        let seen = Arc::clone(&seen);
-        service_fn(move |request: Request<Incoming>| {
-            let (receiver, seen) = (receiver.clone(), Arc::clone(&seen));
+    let of_service = Arc::clone(&seen);
+    let service = move |socket: WatchSocket| {
+        service_fn(move |mut request: Request<Incoming>| {
+            let (receiver, seen) = (receiver.clone(), Arc::clone(&of_service));
+            let stream = socket.stream(&mut request);
             async move {
-                if request.uri().path() == "/watch" {
-                    hand_over();
-                    return Ok::<_, Infallible>(Response::new(Body::new(Counting::new(receiver, &seen))));
-                }
-                seen.other.lock().push(tokio::task::id());
-                Ok(Response::new(crate::http::body::full(Bytes::from_static(b"list"))))
+                let response = if request.uri().path() == "/watch" {
+                    answer(Counting::new(receiver, &seen))
+                } else {
+                    seen.other.lock().push(tokio::task::id());
+                    Response::new(crate::http::body::full(Bytes::from_static(b"list")))
+                };
+                Ok::<_, Infallible>(stream.answer(response))
             }
         })
     };
     let server = crate::lifecycle::spawn("connection", async move {
         let metrics = Arc::default();
-        let mut http =
-            std::pin::pin!(Protocols::http2(bounded(ours), &metrics, |_: WatchSocket<DuplexStream>| service));
+        let mut http = std::pin::pin!(Protocols::http2(bounded(ours), &metrics, service));
         let result = tokio::select! {
             result = http.as_mut() => result,
             _ = stopped.changed() => {
@@ -245,25 +255,22 @@ async fn a_connection_that_has_to_end_waits_for_its_watches() {
 
 #[tokio::test]
 async fn no_watch_outlives_its_connection() {
-    let open = Arc::new(());
+    let (_values, receiver) = watch::channel(1);
     for closes_first in [true, false] {
-        let streams = Streams::default();
-        // Like a stream of the library, it holds its executor.
-        let held = (Arc::clone(&open), streams.clone());
-        let future = Box::pin(async move {
-            let _held = held;
-            hand_over();
-            std::future::pending::<()>().await;
-        });
-        let stream = Stream { future: Some(future), streams: streams.clone() };
+        let (io, _client) = duplex(100);
+        let (streams, seen) = (Streams::default(), Arc::<Seen>::default());
+        let socket = SharedSocket::new(WriteCoalescer::new(bounded(io), streams.waker(), Arc::default()));
+        let mut request = Request::new(());
+        stream_tag::put(request.headers_mut(), 1);
+        let stream = socket.for_watches(streams.clone()).stream(&mut request);
         if closes_first {
             streams.close();
-            stream.await;
-        } else {
-            stream.await;
-            assert_eq!(Arc::strong_count(&open), 2, "the connection takes it over later");
-            streams.close();
         }
-        assert_eq!(Arc::strong_count(&open), 1);
+        let response = stream.answer(answer(Counting::new(receiver.clone(), &seen)));
+        let open = seen.open.load(Ordering::SeqCst);
+        assert_eq!(open, usize::from(!closes_first), "the connection runs it later");
+        streams.close();
+        assert_eq!(seen.open.load(Ordering::SeqCst), 0);
+        assert!(response.into_body().collect().await.is_err(), "no end that a client could take for the real one");
     }
 }

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::body::{Body, BoxError};
 use super::config::HttpConfig;
-use super::direct_body::{SharedSocket, WatchSocket};
+use super::direct_watch::{SharedSocket, WatchSocket};
 use super::http1::{Handover, Http1};
 use super::http2::{Http2, Streams};
 use super::io::Bounded;
@@ -79,10 +79,10 @@ impl Protocols {
     pub(super) fn http2<I, S>(
         stream: Bounded<I>,
         metrics: &Arc<HttpMetrics>,
-        service: impl FnOnce(WatchSocket<I>) -> S,
+        service: impl FnOnce(WatchSocket) -> S,
     ) -> impl Serving
     where
-        I: AsyncRead + AsyncWrite + Unpin + 'static,
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         S: HttpService<Incoming, ResBody = Body>,
         S::Future: Send + 'static,
         S::Error: Into<BoxError>,
@@ -100,7 +100,7 @@ impl Protocols {
             .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
             .max_header_list_size(MAX_HEADER_LIST);
         let socket = SharedSocket::new(WriteCoalescer::new(stream, streams.waker(), Arc::clone(metrics)));
-        let service = service(socket.for_watches());
+        let service = service(socket.for_watches(streams.clone()));
         Http2::new(&http2, streams, TokioIo::new(socket), service)
     }
 }

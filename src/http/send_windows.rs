@@ -58,6 +58,8 @@ pub(super) enum Way {
     Library(usize),
     /// The window of the stream has no room. The watch is woken when it has.
     Full,
+    /// The watch could write, but not now.
+    Blocked,
 }
 
 /// The window of a connection, and of a stream without other settings.
@@ -177,12 +179,6 @@ impl SendWindows {
         }
     }
 
-    /// Whether a watch could write to its stream itself if the socket took it. The head of the response, and what the
-    /// library was given, must be written first.
-    pub(super) fn may_write(&self, stream: u32) -> bool {
-        self.watches > 0 && self.streams.get(&stream).is_some_and(Stream::is_free)
-    }
-
     /// A watch waits for the socket.
     pub(super) fn block(&mut self, stream: u32, waker: &Waker) {
         let Some(waiting) = self.streams.get_mut(&stream) else { return };
@@ -202,8 +198,9 @@ impl SendWindows {
         }
     }
 
-    /// Takes room in the windows for up to `len` bytes of a watch, of which there is at least one.
-    pub(super) fn take(&mut self, stream: u32, len: usize, waker: &Waker) -> Way {
+    /// Takes room in the windows for up to `len` bytes of a watch, of which there is at least one. The head of the response,
+    /// and what the library was given, must be written before the watch writes, and the watch can write only if `is_open`.
+    pub(super) fn take(&mut self, stream: u32, len: usize, is_open: bool, waker: &Waker) -> Way {
         // A watch on a stream that is closed ends when the library tells it.
         let Some(stream) = self.streams.get_mut(&stream) else { return Way::Full };
         let room = usize::try_from(stream.window).unwrap_or(0);
@@ -213,11 +210,15 @@ impl SendWindows {
         }
         let len = len.min(room);
         let taken = i64::try_from(len).unwrap_or(i64::MAX);
-        stream.window -= taken;
         if stream.is_free() && taken <= self.watches {
+            if !is_open {
+                return Way::Blocked;
+            }
+            stream.window -= taken;
             self.watches -= taken;
             return Way::Direct(len);
         }
+        stream.window -= taken;
         stream.believed -= taken;
         stream.pending += len;
         Way::Library(len)

@@ -14,7 +14,7 @@ fn begun(windows: &mut SendWindows, stream: u32) {
 }
 
 fn take(windows: &mut SendWindows, stream: u32, len: usize) -> Way {
-    windows.take(stream, len, Waker::noop())
+    windows.take(stream, len, true, Waker::noop())
 }
 
 #[test]
@@ -110,6 +110,16 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+#[test]
+fn a_watch_that_cannot_write_now_takes_nothing() {
+    let mut windows = SendWindows::default();
+    begun(&mut windows, 1);
+    windows.grown(0, 100_000);
+    assert_eq!(windows.take(1, 500, false, Waker::noop()), Way::Blocked);
+    assert_eq!(windows.streams[&1].window, DEFAULT_WINDOW);
+    assert_eq!(take(&mut windows, 1, 500), Way::Direct(500));
+}
+
 proptest! {
     /// A client that keeps its own accounts, and a library that knows only what it is told.
     #[test]
@@ -133,6 +143,7 @@ proptest! {
                         }
                         Way::Library(len) => stream.2 += len as i64,
                         Way::Full => prop_assert!(stream.0 - stream.2 <= 0),
+                        Way::Blocked => unreachable!("the watch could write"),
                     }
                 }
                 Step::Write => {

@@ -25,7 +25,7 @@ use super::body::Body;
 use super::cipher_suites::TlsServer;
 use super::clients::Last;
 use super::config::{HttpConfig, ListenAddr};
-use super::direct_body::WatchSocket;
+use super::direct_watch::WatchSocket;
 use super::http1::Handover;
 use super::io::{Bounded, Protocol};
 use super::listener::{Accepted, BindError, Listener};
@@ -315,7 +315,7 @@ impl Shared {
             }
             Ok(Some(Protocol::Http2)) => {
                 let of = &connection;
-                let service = |socket: WatchSocket<Socket>| {
+                let service = |socket: WatchSocket| {
                     service_fn(move |mut request| {
                         let stream = socket.stream(&mut request);
                         let response = self.handler.handle(request, of);

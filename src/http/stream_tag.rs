@@ -28,6 +28,12 @@ pub(super) fn field(stream: u32) -> Vec<u8> {
     field
 }
 
+/// Adds the field as the library reads it.
+#[cfg(test)]
+pub(super) fn put(headers: &mut HeaderMap, stream: u32) {
+    headers.insert(&*NAME, stream.into());
+}
+
 /// Removes the field. Returns `None` if there was none, and the stream is unknown.
 pub(super) fn take(headers: &mut HeaderMap) -> Option<u32> {
     headers.remove(&*NAME)?.to_str().ok()?.parse().ok()
@@ -109,7 +115,7 @@ mod tests {
     fn the_field_is_taken_from_the_headers() {
         let mut headers = HeaderMap::new();
         assert_eq!(take(&mut headers), None);
-        headers.insert(&*NAME, "7".parse().unwrap());
+        put(&mut headers, 7);
         assert_eq!((take(&mut headers), headers.len()), (Some(7), 0));
     }
 }

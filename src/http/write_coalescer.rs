@@ -179,15 +179,10 @@ impl<S: AsyncWrite + Unpin> WriteCoalescer<S> {
         data: &mut Slices,
     ) -> Poll<io::Result<Option<Slices>>> {
         while !data.is_empty() {
-            if self.windows.may_write(stream) {
-                let size = HEAD + data.len().min(LARGEST);
-                let has_room = self.waiting().len() + size <= MAX_WAITING - FOR_LIBRARY;
-                if !self.scanner.is_between_frames() || !has_room && self.poll_drain_later()?.is_pending() {
-                    self.windows.block(stream, waker);
-                    return Poll::Pending;
-                }
-            }
-            match self.windows.take(stream, data.len().min(LARGEST), waker) {
+            let len = data.len().min(LARGEST);
+            let has_room = self.waiting().len() + HEAD + len <= MAX_WAITING - FOR_LIBRARY;
+            let is_open = has_room && self.scanner.is_between_frames();
+            match self.windows.take(stream, len, is_open, waker) {
                 Way::Full => return Poll::Pending,
                 Way::Library(len) => return Poll::Ready(Ok(Some(data.split_to(len)))),
                 Way::Direct(len) => {
@@ -195,6 +190,12 @@ impl<S: AsyncWrite + Unpin> WriteCoalescer<S> {
                     self.waiting.extend_from_slice(&FrameHead { len, kind: DATA, flags: 0, stream }.to_bytes());
                     data.copy_to(len, &mut self.waiting);
                     self.metrics.http2_pieces.inc();
+                }
+                Way::Blocked => {
+                    if !self.scanner.is_between_frames() || self.poll_drain_later()?.is_pending() {
+                        self.windows.block(stream, waker);
+                        return Poll::Pending;
+                    }
                 }
             }
         }

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client;
+use http_body::Frame;
 use hyper::service::service_fn;
 use proptest::prelude::*;
-use tokio::io::{DuplexStream, duplex};
+use tokio::io::duplex;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::http::body;
+use crate::http::body::{self, BoxError};
 use crate::http::io::Bounded;
 use crate::http::metrics::HttpMetrics;
 use crate::http::protocol::Protocols;
@@ -43,7 +44,7 @@ impl Scene {
         let (open, watches) = mpsc::channel(100);
         let metrics = Arc::<HttpMetrics>::default();
         let io = Bounded::new(ours, Duration::from_secs(60), Arc::default(), None);
-        let served = move |socket: WatchSocket<DuplexStream>| {
+        let served = move |socket: WatchSocket| {
             service_fn(move |mut request| {
                 let (stream, open) = (socket.stream(&mut request), open.clone());
                 async move {

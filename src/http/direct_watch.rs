@@ -1,0 +1,190 @@
+//! A watch over HTTP/2 that writes the frames of its data itself. The library keeps the stream: it writes the head of the
+//! response and its end, and notices when the client cancels it.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker, ready};
+
+use http::{Request, Response};
+use http_body::Body as _;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::body::Body;
+use super::clients::IsWatch;
+use super::http2::Streams;
+use super::library_body::{LibraryBody, ToLibrary};
+use super::stream_tag;
+use super::write_coalescer::WriteCoalescer;
+use crate::codec::Slices;
+
+/// The socket of a connection, for the library.
+pub(super) struct SharedSocket<S>(Arc<Mutex<WriteCoalescer<S>>>);
+
+/// The socket for the watches of the connection.
+trait SendFrames: Send + Sync {
+    /// See [`WriteCoalescer::poll_send`].
+    fn poll_send(&self, waker: &Waker, stream: u32, data: &mut Slices) -> Poll<io::Result<Option<Slices>>>;
+}
+
+/// Finds out which requests are watches. It does not keep the connection open.
+pub(super) struct WatchSocket {
+    socket: Weak<dyn SendFrames>,
+    streams: Streams,
+}
+
+/// A stream, from its request to the head of the response.
+pub(super) struct WatchStream {
+    socket: Weak<dyn SendFrames>,
+    streams: Streams,
+    /// `None` if no watch can write to the stream.
+    id: Option<u32>,
+}
+
+/// Ready when the watch has ended. Its connection must run it, and drop it when it ends.
+pub(super) struct DirectWatch {
+    body: Body,
+    /// What was not sent of the last frame of `body`. Not empty.
+    rest: Option<Box<Slices>>,
+    socket: Arc<dyn SendFrames>,
+    stream: u32,
+    library: ToLibrary,
+}
+
+/// The most frames that a watch writes before others have their turn.
+const FRAMES: usize = 8;
+
+// === impl SharedSocket ===
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SharedSocket<S> {
+    pub(super) fn new(socket: WriteCoalescer<S>) -> Self {
+        Self(Arc::new(Mutex::new(socket)))
+    }
+
+    /// `streams` must be those of the connection.
+    pub(super) fn for_watches(&self, streams: Streams) -> WatchSocket {
+        let weak = Arc::downgrade(&self.0);
+        WatchSocket { socket: weak, streams }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for SharedSocket<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.lock()).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for SharedSocket<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0.lock()).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0.lock()).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.lock()).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.lock()).poll_shutdown(cx)
+    }
+}
+
+impl<S: AsyncWrite + Unpin + Send> SendFrames for Mutex<WriteCoalescer<S>> {
+    fn poll_send(&self, waker: &Waker, stream: u32, data: &mut Slices) -> Poll<io::Result<Option<Slices>>> {
+        self.lock().poll_send(waker, stream, data)
+    }
+}
+
+// === impl WatchSocket ===
+
+impl WatchSocket {
+    /// Must be called with each request, before a handler gets it.
+    pub(super) fn stream<B>(&self, request: &mut Request<B>) -> WatchStream {
+        let id = stream_tag::take(request.headers_mut());
+        WatchStream { socket: Weak::clone(&self.socket), streams: self.streams.clone(), id }
+    }
+}
+
+// === impl WatchStream ===
+
+impl WatchStream {
+    /// The response for the library. The connection runs the body of a watch.
+    pub(super) fn answer(self, response: Response<Body>) -> Response<Body> {
+        let is_direct = response.extensions().get::<IsWatch>().is_some()
+            && !response.body().is_end_stream()
+            && response.body().size_hint().exact().is_none();
+        let (Some(socket), Some(stream), true) = (self.socket.upgrade(), self.id, is_direct) else { return response };
+        response.map(|body| {
+            let (library, end) = LibraryBody::new();
+            self.streams.run(DirectWatch { body, rest: None, socket, stream, library });
+            Body::new(end)
+        })
+    }
+}
+
+// === impl DirectWatch ===
+
+impl DirectWatch {
+    /// The next data of the body. `None` if the watch has ended, and the library will send its end.
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Slices>> {
+        if let Some(rest) = self.rest.take() {
+            return Poll::Ready(Some(*rest));
+        }
+        let last = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => return Poll::Ready(Some(data)),
+                Err(trailers) => Some(Ok(trailers)),
+            },
+            other => other,
+        };
+        self.library.end(last);
+        Poll::Ready(None)
+    }
+
+    fn poll_frames(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..FRAMES {
+            ready!(self.library.poll_taken(cx));
+            let Some(mut data) = ready!(self.poll_data(cx)) else { return Poll::Ready(()) };
+            let sent = self.socket.poll_send(cx.waker(), self.stream, &mut data);
+            self.rest = (!data.is_empty()).then(|| Box::new(data));
+            match ready!(sent) {
+                Ok(None) => {}
+                Ok(Some(data)) => self.library.give(data),
+                Err(error) => {
+                    self.library.end(Some(Err(error.into())));
+                    return Poll::Ready(());
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Future for DirectWatch {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.poll_frames(cx).is_ready() || self.library.is_gone(cx) {
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+#[path = "direct_watch_tests.rs"]
+mod tests;
