@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use informerd::http::{Bounded, HttpMetrics, WriteCoalescer};
+use informerd::http::{Bounded, Http2Socket, HttpMetrics};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -51,7 +51,7 @@ pub fn check(data: &[u8]) {
 fn run(data: &[u8]) {
     let peer = Peer::default();
     let bounded = Bounded::new(peer.clone(), Duration::from_secs(3600), Arc::default(), None);
-    let mut socket = WriteCoalescer::new(bounded, Waker::noop().clone(), Arc::new(HttpMetrics::default()));
+    let mut socket = Http2Socket::new(bounded, Waker::noop().clone(), Arc::new(HttpMetrics::default()));
     let wakes = Arc::new(Wakes::default());
     let waker = Waker::from(Arc::clone(&wakes));
     let mut accepted = 0;

@@ -21,7 +21,8 @@ pub(super) struct Copies {
     held: Option<Arc<Held>>,
     /// The copies in the frame that is being made, and the memory for them.
     bytes: usize,
-    reservation: Option<Reservation>,
+    /// Boxed, because thousands of idle watches have none.
+    reservation: Option<Box<Reservation>>,
 }
 
 /// The frames with copies that were made and not taken.
@@ -34,7 +35,7 @@ struct Held {
 /// Is dropped with its frame.
 struct Frame {
     held: Arc<Held>,
-    _reservation: Option<Reservation>,
+    _reservation: Option<Box<Reservation>>,
 }
 
 /// The most bytes of copies in a frame. The copy that reaches the limit is the last one.
@@ -66,7 +67,7 @@ impl Copies {
     /// Counts a copy that is about to be made for a frame.
     pub(super) fn add(&mut self, bytes: usize) {
         if self.bytes == 0 {
-            self.reservation = self.ledger.spare(MOST).ok();
+            self.reservation = self.ledger.spare(MOST).ok().map(Box::new);
         }
         self.bytes += bytes;
     }

@@ -15,17 +15,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::body::Body;
 use super::clients::IsWatch;
 use super::http2::Streams;
+use super::http2_socket::Http2Socket;
 use super::library_body::{LibraryBody, ToLibrary};
 use super::stream_tag;
-use super::write_coalescer::WriteCoalescer;
 use crate::codec::Slices;
 
 /// The socket of a connection, for the library.
-pub(super) struct SharedSocket<S>(Arc<Mutex<WriteCoalescer<S>>>);
+pub(super) struct SharedSocket<S>(Arc<Mutex<Http2Socket<S>>>);
 
 /// The socket for the watches of the connection.
 trait SendFrames: Send + Sync {
-    /// See [`WriteCoalescer::poll_send`].
+    /// See [`Http2Socket::poll_send`].
     fn poll_send(&self, waker: &Waker, stream: u32, data: &mut Slices) -> Poll<io::Result<Option<Slices>>>;
 }
 
@@ -59,7 +59,7 @@ const FRAMES: usize = 8;
 // === impl SharedSocket ===
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SharedSocket<S> {
-    pub(super) fn new(socket: WriteCoalescer<S>) -> Self {
+    pub(super) fn new(socket: Http2Socket<S>) -> Self {
         Self(Arc::new(Mutex::new(socket)))
     }
 
@@ -102,7 +102,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SharedSocket<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin + Send> SendFrames for Mutex<WriteCoalescer<S>> {
+impl<S: AsyncWrite + Unpin + Send> SendFrames for Mutex<Http2Socket<S>> {
     fn poll_send(&self, waker: &Waker, stream: u32, data: &mut Slices) -> Poll<io::Result<Option<Slices>>> {
         self.lock().poll_send(waker, stream, data)
     }

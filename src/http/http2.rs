@@ -1,5 +1,6 @@
 //! Connections over HTTP/2. The library gives each stream a future, which runs as a task of its own. The task of the
-//! connection runs the watches, which write their own frames, see [`DirectWatch`].
+//! connection runs the watches, which write their own frames, see [`DirectWatch`]. It also takes over their streams, which
+//! have nothing to do before the end: as a task, each would need more memory.
 //!
 //! An event wakes all watches of a connection at once. As tasks they would run on several threads, which all wait for
 //! the one lock of the connection, and each of them would have to be scheduled. The task of the connection is woken
@@ -21,14 +22,19 @@ use tokio::task::coop::{Unconstrained, unconstrained};
 
 use super::body::{Body, BoxError};
 use super::direct_watch::DirectWatch;
+use super::http2_socket::in_turn;
 use super::protocol::Serving;
-use super::write_coalescer::in_turn;
 use crate::lifecycle::spawn;
 use crate::lifecycle::wakes::JointWaker;
 
+type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// One connection.
 pub(super) struct Http2<I, S: HttpService<Incoming>> {
+    // Dropped first: a stream tells the connection of its end.
     watches: FuturesUnordered<Watch>,
+    /// The streams of the watches.
+    ends: FuturesUnordered<BoxFuture>,
     library: Connection<I, S, Streams>,
     streams: Streams,
     /// The waker of all watches.
@@ -37,13 +43,26 @@ pub(super) struct Http2<I, S: HttpService<Incoming>> {
 
 /// Runs the streams of one connection. Cloning shares it.
 #[derive(Clone)]
-pub(super) struct Streams(Arc<Begun>);
+pub(super) struct Streams(Arc<Shared>);
 
-struct Begun {
-    /// Watches that the connection does not run yet. `None` once the connection is gone, because a watch keeps its socket
-    /// open.
-    watches: Mutex<Option<Vec<DirectWatch>>>,
+struct Shared {
+    /// What the connection does not run yet. `None` once the connection is gone: a watch keeps its socket open, and a
+    /// stream holds its executor, so one that stayed here would keep itself alive.
+    begun: Mutex<Option<Begun>>,
     connection: Arc<JointWaker>,
+}
+
+#[derive(Default)]
+struct Begun {
+    watches: Vec<DirectWatch>,
+    ends: Vec<BoxFuture>,
+}
+
+/// A stream, until it is that of a watch.
+struct Stream {
+    /// `None` once the connection has it.
+    future: Option<BoxFuture>,
+    streams: Streams,
 }
 
 /// The tokio budget of a task would stop most watches of a connection in the middle of an event.
@@ -56,6 +75,8 @@ const TURN: u32 = 256;
 thread_local! {
     /// The watches that may still run in this turn.
     static LEFT: Cell<u32> = const { Cell::new(0) };
+    /// The stream that runs now has begun a watch.
+    static IS_WATCH: Cell<bool> = const { Cell::new(false) };
 }
 
 // === impl Http2 ===
@@ -70,7 +91,8 @@ where
     /// `streams` must be those of the builder, and of no other connection.
     pub(super) fn new(builder: &Builder<Streams>, streams: Streams, io: I, service: S) -> Self {
         let waker = streams.waker();
-        Self { watches: FuturesUnordered::new(), library: builder.serve_connection(io, service), streams, waker }
+        let (watches, ends) = (FuturesUnordered::new(), FuturesUnordered::new());
+        Self { watches, ends, library: builder.serve_connection(io, service), streams, waker }
     }
 
     /// Returns whether any watch has run.
@@ -83,9 +105,11 @@ where
         while LEFT.get() > 0 && self.streams.0.connection.take_woken() {
             // A watch is added before its connection is woken, so this finds the watch of each wake that was taken. A look
             // before that would leave a watch that is added in between without a wake.
-            let begun = self.streams.0.watches.lock().as_mut().map(std::mem::take);
-            self.watches.extend(begun.into_iter().flatten().map(|watch| Watch(unconstrained(watch))));
+            let begun = self.streams.0.begun.lock().as_mut().map(std::mem::take).unwrap_or_default();
+            self.watches.extend(begun.watches.into_iter().map(|watch| Watch(unconstrained(watch))));
+            self.ends.extend(begun.ends);
             while let Poll::Ready(Some(())) = Pin::new(&mut self.watches).poll_next(&mut cx) {}
+            while let Poll::Ready(Some(())) = Pin::new(&mut self.ends).poll_next(&mut cx) {}
         }
         LEFT.get() < TURN
     }
@@ -140,25 +164,29 @@ impl Streams {
         Waker::from(Arc::clone(&self.0.connection))
     }
 
-    /// The connection runs the watch from now on.
+    /// The connection runs the watch from now on, and the stream that is polled now.
     pub(super) fn run(&self, watch: DirectWatch) {
-        let mut watches = self.0.watches.lock();
-        let Some(begun) = &mut *watches else { return };
-        begun.push(watch);
-        drop(watches);
+        IS_WATCH.set(true);
+        self.begin(|begun| begun.watches.push(watch));
+    }
+
+    fn begin(&self, begin: impl FnOnce(&mut Begun)) {
+        if let Some(begun) = &mut *self.0.begun.lock() {
+            begin(begun);
+        }
         self.0.connection.wake_by_ref();
     }
 
-    /// Drops the watches that do not run yet, and those that come later.
+    /// Drops what does not run yet, and what comes later.
     fn close(&self) {
-        let left = self.0.watches.lock().take();
+        let left = self.0.begun.lock().take();
         drop(left);
     }
 }
 
 impl Default for Streams {
     fn default() -> Self {
-        Self(Arc::new(Begun { watches: Mutex::new(Some(Vec::new())), connection: Arc::default() }))
+        Self(Arc::new(Shared { begun: Mutex::new(Some(Begun::default())), connection: Arc::default() }))
     }
 }
 
@@ -167,7 +195,26 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, future: F) {
-        spawn("stream", future);
+        spawn("stream", Stream { future: Some(Box::pin(future)), streams: self.clone() });
+    }
+}
+
+// === impl Stream ===
+
+impl Future for Stream {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(future) = &mut self.future else { return Poll::Ready(()) };
+        IS_WATCH.set(false);
+        let is_over = future.as_mut().poll(cx).is_ready();
+        if is_over || !IS_WATCH.get() {
+            return if is_over { Poll::Ready(()) } else { Poll::Pending };
+        }
+        // Without its connection, the stream is dropped.
+        let future = self.future.take();
+        self.streams.begin(|begun| begun.ends.extend(future));
+        Poll::Ready(())
     }
 }
 

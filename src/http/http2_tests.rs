@@ -17,10 +17,10 @@ use super::*;
 use crate::codec::Slices;
 use crate::http::clients::IsWatch;
 use crate::http::direct_watch::{SharedSocket, WatchSocket};
+use crate::http::http2_socket::Http2Socket;
 use crate::http::io::Bounded;
 use crate::http::protocol::Protocols;
 use crate::http::stream_tag;
-use crate::http::write_coalescer::WriteCoalescer;
 
 /// Sends a line for each value, and ends with zero.
 struct Counting {
@@ -259,7 +259,7 @@ async fn no_watch_outlives_its_connection() {
     for closes_first in [true, false] {
         let (io, _client) = duplex(100);
         let (streams, seen) = (Streams::default(), Arc::<Seen>::default());
-        let socket = SharedSocket::new(WriteCoalescer::new(bounded(io), streams.waker(), Arc::default()));
+        let socket = SharedSocket::new(Http2Socket::new(bounded(io), streams.waker(), Arc::default()));
         let mut request = Request::new(());
         stream_tag::put(request.headers_mut(), 1);
         let stream = socket.for_watches(streams.clone()).stream(&mut request);

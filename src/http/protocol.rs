@@ -17,10 +17,10 @@ use super::config::HttpConfig;
 use super::direct_watch::{SharedSocket, WatchSocket};
 use super::http1::{Handover, Http1};
 use super::http2::{Http2, Streams};
+use super::http2_socket::Http2Socket;
 use super::io::Bounded;
 use super::metrics::HttpMetrics;
 use super::watch_shards::WatchShards;
-use super::write_coalescer::WriteCoalescer;
 
 /// Clients hold hundreds of watches on one connection, so the library's 200 streams are too few.
 const MAX_CONCURRENT_STREAMS: u32 = 2000;
@@ -99,7 +99,7 @@ impl Protocols {
             .max_send_buf_size(MAX_SEND_BUFFER)
             .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
             .max_header_list_size(MAX_HEADER_LIST);
-        let socket = SharedSocket::new(WriteCoalescer::new(stream, streams.waker(), Arc::clone(metrics)));
+        let socket = SharedSocket::new(Http2Socket::new(stream, streams.waker(), Arc::clone(metrics)));
         let service = service(socket.for_watches(streams.clone()));
         Http2::new(&http2, streams, TokioIo::new(socket), service)
     }

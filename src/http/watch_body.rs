@@ -37,6 +37,8 @@ pub(super) struct WatchBody {
     ending: Ending,
     /// The watch was told to end.
     ends: bool,
+    /// Each event is sent as a WebSocket message.
+    messages: bool,
     metrics: Arc<HttpMetrics>,
     copies: Copies,
     _open: Raised,
@@ -46,8 +48,6 @@ pub(super) struct WatchBody {
 struct Written {
     form: Arc<Form>,
     shape: Shape,
-    /// Each event is sent as a WebSocket message.
-    messages: bool,
 }
 
 /// The events of a watch, for as long as its client is authorized.
@@ -72,10 +72,11 @@ impl WatchBody {
     ) -> Self {
         metrics.watches_total.inc();
         Self {
-            written: Written { form: answer.form, shape: answer.shape, messages: false },
+            written: Written { form: answer.form, shape: answer.shape },
             events: Some(Leased { source: answer.source, lease, _audit_entry: audit_entry.map(Box::new) }),
             ending,
             ends: false,
+            messages: false,
             metrics: Arc::clone(metrics),
             copies: Copies::new(ledger),
             _open: Raised::new(&metrics.watches_open),
@@ -84,7 +85,7 @@ impl WatchBody {
 
     /// The same events as WebSocket messages, for [`super::websocket::serve`].
     pub(super) fn into_messages(mut self) -> Self {
-        self.written.messages = true;
+        self.messages = true;
         self
     }
 
@@ -106,7 +107,8 @@ impl WatchBody {
                     {
                         self.copies.add(object.framed_len());
                     }
-                    frame.append(self.written.write(&item, &events.source));
+                    let event = self.written.event(&item, &events.source);
+                    frame.append(if self.messages { self.written.message(event) } else { event });
                     count += 1;
                     lag = lag.or_else(|| events.source.lag());
                     // Nothing may follow an error event.
@@ -150,11 +152,8 @@ impl WatchBody {
 // === impl Written ===
 
 impl Written {
-    fn write(&mut self, item: &WatcherEvent, source: &WatchSource) -> Slices {
-        let mut event = self.event(item, source);
-        if !self.messages {
-            return event;
-        }
+    /// The event as a WebSocket message.
+    fn message(&self, mut event: Slices) -> Slices {
         let kind = match self.form.encoding() {
             Encoding::Protobuf => {
                 // The event starts with its length. In a message, the WebSocket header gives the length.

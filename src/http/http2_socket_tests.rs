@@ -72,7 +72,7 @@ fn frame(size: usize) -> Vec<u8> {
 }
 
 struct Scene {
-    socket: WriteCoalescer<Peer>,
+    socket: Http2Socket<Peer>,
     written: Arc<Mutex<Vec<Vec<u8>>>>,
     full: Arc<Mutex<bool>>,
     room: Arc<Mutex<Option<usize>>>,
@@ -87,7 +87,7 @@ impl Scene {
         let (written, full, room) = (Arc::clone(&peer.written), Arc::clone(&peer.full), Arc::clone(&peer.room));
         let metrics = Arc::new(HttpMetrics::default());
         let bounded = Bounded::new(peer, Duration::from_secs(5), Arc::default(), None);
-        let socket = WriteCoalescer::new(bounded, Waker::noop().clone(), Arc::clone(&metrics));
+        let socket = Http2Socket::new(bounded, Waker::noop().clone(), Arc::clone(&metrics));
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
         Self { socket, written, full, room, metrics, wakes, waker }

@@ -1,12 +1,13 @@
-//! Fewer and larger writes on HTTP/2 connections. If one event goes to a thousand watches of a connection, the library
-//! writes each frame by itself, and a socket write for each would be most of the cost of the event. So the data that the
-//! connection writes waits here until the connection is polled again. By then the other streams have run, and all data
-//! goes out in one write. Large writes do not wait. An HTTP/1.1 connection is one stream, so there is nothing to combine.
+//! The socket of an HTTP/2 connection, for the library and for the watches.
 //!
-//! A connection that has just run all of its watches is polled again at once, see [`in_turn`].
+//! It makes fewer and larger writes. If one event goes to a thousand watches of a connection, a socket write for each
+//! would be most of the cost of the event. So the data that the connection writes waits here until the connection is
+//! polled again. By then the other streams have run, and all data goes out in one write. Large writes do not wait. A
+//! connection that has just run all of its watches is polled again at once, see [`in_turn`].
 //!
 //! The library is made for few large bodies: it costs more than everything else in the delivery of an event. So a watch
-//! writes the frames of its data itself, in between those of the library, see [`WriteCoalescer::poll_send`].
+//! writes the frames of its data itself, in between those of the library, see [`Http2Socket::poll_send`]. What the client
+//! sends comes to the library through a [`FrameFilter`].
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
@@ -36,7 +37,7 @@ const READS: usize = 16;
 
 /// A socket that combines the writes of HTTP/2. Between two frames of the library, watches may write theirs.
 #[derive(Debug)]
-pub struct WriteCoalescer<S> {
+pub struct Http2Socket<S> {
     inner: Bounded<S>,
     /// The bytes from `written` on wait.
     waiting: Vec<u8>,
@@ -109,9 +110,9 @@ impl Drop for EndOfTurn {
     }
 }
 
-// === impl WriteCoalescer ===
+// === impl Http2Socket ===
 
-impl<S> WriteCoalescer<S> {
+impl<S> Http2Socket<S> {
     /// `connection` wakes the task that polls this.
     pub fn new(inner: Bounded<S>, connection: Waker, metrics: Arc<HttpMetrics>) -> Self {
         Self {
@@ -143,7 +144,7 @@ impl<S> WriteCoalescer<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> WriteCoalescer<S> {
+impl<S: AsyncWrite + Unpin> Http2Socket<S> {
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.waiting().is_empty() {
             self.windows.unblock();
@@ -274,7 +275,7 @@ impl<S: AsyncWrite + Unpin> WriteCoalescer<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> WriteCoalescer<S> {
+impl<S: AsyncRead + Unpin> Http2Socket<S> {
     /// Reads what the library gets.
     fn poll_arrived(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if !self.has_ended {
@@ -311,7 +312,7 @@ impl<S: AsyncRead + Unpin> WriteCoalescer<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WriteCoalescer<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Http2Socket<S> {
     /// A connection reads first whenever it is polled. By then the other streams have run.
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if !self.waiting().is_empty()
@@ -324,7 +325,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WriteCoalescer<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for WriteCoalescer<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Http2Socket<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(buf)])
     }
@@ -367,5 +368,5 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteCoalescer<S> {
 }
 
 #[cfg(test)]
-#[path = "write_coalescer_tests.rs"]
+#[path = "http2_socket_tests.rs"]
 mod tests;
