@@ -165,11 +165,12 @@ impl Running {
                 return Ok(());
             }
             // The server takes connections before it serves its metrics.
-            if let (Ok(mut connection), Ok(before)) = (self.target.connect(Protocol::Http2).await, self.served().await)
+            if let Ok(mut connection) = self.target.connect(Protocol::Http2).await
+                && let Ok(before) = self.served().await
+                && connection.get_text(path).await.is_ok()
+                && self.check_served(before, 1).await.is_ok()
             {
-                if connection.get_text(path).await.is_ok() && self.check_served(before, 1).await.is_ok() {
-                    return Ok(());
-                }
+                return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }

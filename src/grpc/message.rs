@@ -71,7 +71,8 @@ pub(super) type Events = SmallVec<[EncodedEvent; 2]>;
 #[derive(Debug)]
 pub(super) enum Content {
     Events(Events),
-    Frame(Frame),
+    /// Boxed, because it is larger than events are, and rare.
+    Frame(Box<Frame>),
     /// The whole message, with its prefix.
     Encoded(Bytes),
 }
@@ -234,9 +235,23 @@ fn put_field(field: u32, len: usize, buf: &mut BytesMut) {
     encode_varint(len as u64, buf);
 }
 
+impl From<Frame> for Content {
+    fn from(frame: Frame) -> Self {
+        Self::Frame(Box::new(frame))
+    }
+}
+
 // === impl Message ===
 
 impl Message {
+    /// The whole message with its prefix, if it was encoded before.
+    pub(super) fn encoded(self) -> Result<Bytes, Self> {
+        match self {
+            Self::Watch(WatchMessage { content: Content::Encoded(bytes), .. }) => Ok(bytes),
+            other => Err(other),
+        }
+    }
+
     /// The length of the message in bytes.
     pub(super) fn len(&self) -> usize {
         match self {
@@ -277,12 +292,11 @@ impl Pieces {
         let len = message.len();
         self.len += PREFIX + len;
         // Messages after the first are joined: a copy costs less than another HTTP/2 frame.
-        if self.len == PREFIX + len
-            && let Message::Watch(WatchMessage { content: Content::Encoded(bytes), .. }) = message
-        {
-            self.ready.push(bytes);
-            return;
-        }
+        let message = match message.encoded() {
+            Ok(bytes) if self.len == PREFIX + len => return self.ready.push(bytes),
+            Ok(bytes) => return self.put(bytes),
+            Err(message) => message,
+        };
         self.small.reserve(PREFIX + len.min(SHARED));
         self.put_prefix(0, len);
         message.write(self);
@@ -310,6 +324,7 @@ impl Pieces {
         self.small.put_u32(u32::try_from(len).unwrap_or(u32::MAX));
     }
 
+    /// Adds a part of a message, or one that is encoded.
     fn put(&mut self, bytes: Bytes) {
         if bytes.len() < SHARED {
             return self.small.put_slice(&bytes);

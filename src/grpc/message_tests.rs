@@ -43,7 +43,7 @@ fn message(response: v1::WatchResponse) -> WatchMessage {
                 .map(|event| EncodedEvent::new(event.r#type(), event.key.unwrap(), event.partial, event.object))
                 .collect(),
         ),
-        frame => Content::Frame(frame),
+        frame => frame.into(),
     };
     WatchMessage::new(response.resume_token, response.resource_version, content)
 }

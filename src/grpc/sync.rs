@@ -18,7 +18,7 @@ use tonic::Status;
 
 use super::access::Caller;
 use super::intake::Intake;
-use super::message::{Content, Message, WatchMessage};
+use super::message::{Message, WatchMessage};
 use super::message_body::Messages;
 use super::objects::Objects;
 use super::pb::v1::sync_request::Action;
@@ -351,7 +351,7 @@ fn parting(reason: goodbye::Reason) -> WatchMessage {
 }
 
 fn last(goodbye: Goodbye) -> WatchMessage {
-    WatchMessage::new(Bytes::new(), String::new(), Content::Frame(Frame::Goodbye(goodbye)))
+    WatchMessage::new(Bytes::new(), String::new(), Frame::Goodbye(goodbye).into())
 }
 
 fn failed(watch_id: u64, status: &Status) -> Message {

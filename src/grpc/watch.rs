@@ -163,7 +163,7 @@ impl Watch {
                 if self.ready.is_empty() {
                     self.ready = Vec::new();
                 }
-                Content::Frame(frame)
+                Content::from(frame)
             }
             None => match ready!(self.poll_next(cx)) {
                 Some(Ok(content)) => content,
@@ -197,7 +197,7 @@ impl Watch {
                     Ok(opened) => self.begin(opened),
                     Err(_) if Instant::now() >= self.terms.deadline => {
                         let goodbye = self.goodbye(goodbye::Reason::MaxAge);
-                        return Poll::Ready(Some(Ok(Content::Frame(goodbye))));
+                        return Poll::Ready(Some(Ok(goodbye.into())));
                     }
                     Err(refusal) if is_passing(&refusal) => {
                         self.phase = Phase::Opening(self.again(RETRY, WatchFrom::State(Freshness::Any)));
@@ -208,7 +208,7 @@ impl Watch {
                 },
                 Phase::Open { .. } => match ready!(self.poll_open(cx)) {
                     Ok(content) => return Poll::Ready(Some(self.fit(content))),
-                    Err(reason) => return Poll::Ready(Some(Ok(Content::Frame(self.ended(reason))))),
+                    Err(reason) => return Poll::Ready(Some(Ok(self.ended(reason).into()))),
                 },
             }
         }
@@ -253,13 +253,13 @@ impl Watch {
                         self.in_snapshot = false;
                         let gone = self.known.take().map(|known| known.objects.into_keys().collect());
                         let end = v1::SnapshotEnd { count: self.count, gone_uids: gone.unwrap_or_default() };
-                        return Poll::Ready(Ok(Content::Frame(Frame::SnapshotEnd(end))));
+                        return Poll::Ready(Ok(Frame::SnapshotEnd(end).into()));
                     }
                     WatcherEvent::Bookmark { .. } => {
                         self.complete = self.complete.max(item.complete);
                         let upstream_silence = Some(duration(source.silence()));
                         let bookmark = Frame::Bookmark(v1::Bookmark { upstream_silence });
-                        return Poll::Ready(Ok(Content::Frame(bookmark)));
+                        return Poll::Ready(Ok(bookmark.into()));
                     }
                     WatcherEvent::Error(_) => return Poll::Ready(Err(EndReason::Stopped)),
                     WatcherEvent::Event { kind, object, rv } => {
@@ -358,7 +358,7 @@ impl Watch {
     /// Ends the watch with its last frame, even if its consumer does not read frames now.
     pub(super) fn leave(mut self, reason: goodbye::Reason) -> WatchMessage {
         let goodbye = self.goodbye(reason);
-        self.message(Content::Frame(goodbye))
+        self.message(goodbye.into())
     }
 
     fn message(&mut self, content: Content) -> WatchMessage {

@@ -29,15 +29,18 @@ trait SendFrames: Send + Sync {
     fn poll_send(&self, waker: &Waker, stream: u32, data: &mut Slices) -> Poll<io::Result<Option<Slices>>>;
 }
 
-/// Finds out which requests are watches. It does not keep the connection open.
+/// Of the size of one pointer, because each watch has one.
+type Socket = Arc<dyn SendFrames>;
+
+/// Finds out which requests are watches.
 pub(super) struct WatchSocket {
-    socket: Weak<dyn SendFrames>,
+    socket: Arc<Socket>,
     streams: Streams,
 }
 
-/// A stream, from its request to the head of the response.
+/// A stream, from its request to the head of the response. It does not keep the connection open.
 pub(super) struct WatchStream {
-    socket: Weak<dyn SendFrames>,
+    socket: Weak<Socket>,
     streams: Streams,
     /// `None` if no watch can write to the stream.
     id: Option<u32>,
@@ -48,8 +51,7 @@ pub(super) struct DirectWatch {
     body: Body,
     /// What was not sent of the last frame of `body`. Not empty.
     rest: Option<Box<Slices>>,
-    socket: Arc<dyn SendFrames>,
-    stream: u32,
+    socket: Arc<Socket>,
     library: ToLibrary,
 }
 
@@ -65,8 +67,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SharedSocket<S> {
 
     /// `streams` must be those of the connection.
     pub(super) fn for_watches(&self, streams: Streams) -> WatchSocket {
-        let weak = Arc::downgrade(&self.0);
-        WatchSocket { socket: weak, streams }
+        let socket = Arc::new(Arc::clone(&self.0) as Socket);
+        WatchSocket { socket, streams }
     }
 }
 
@@ -114,7 +116,7 @@ impl WatchSocket {
     /// Must be called with each request, before a handler gets it.
     pub(super) fn stream<B>(&self, request: &mut Request<B>) -> WatchStream {
         let id = stream_tag::take(request.headers_mut());
-        WatchStream { socket: Weak::clone(&self.socket), streams: self.streams.clone(), id }
+        WatchStream { socket: Arc::downgrade(&self.socket), streams: self.streams.clone(), id }
     }
 }
 
@@ -128,8 +130,8 @@ impl WatchStream {
             && response.body().size_hint().exact().is_none();
         let (Some(socket), Some(stream), true) = (self.socket.upgrade(), self.id, is_direct) else { return response };
         response.map(|body| {
-            let (library, end) = LibraryBody::new();
-            self.streams.run(DirectWatch { body, rest: None, socket, stream, library });
+            let (library, end) = LibraryBody::new(stream);
+            self.streams.run(DirectWatch { body, rest: None, socket, library });
             Body::new(end)
         })
     }
@@ -158,7 +160,7 @@ impl DirectWatch {
         for _ in 0..FRAMES {
             ready!(self.library.poll_taken(cx));
             let Some(mut data) = ready!(self.poll_data(cx)) else { return Poll::Ready(()) };
-            let sent = self.socket.poll_send(cx.waker(), self.stream, &mut data);
+            let sent = self.socket.poll_send(cx.waker(), self.library.stream(), &mut data);
             self.rest = (!data.is_empty()).then(|| Box::new(data));
             match ready!(sent) {
                 Ok(None) => {}

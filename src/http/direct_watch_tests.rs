@@ -188,3 +188,9 @@ async fn a_client_that_reads_nothing_of_one_watch_gets_the_others() {
     drop(slow_events);
     assert!(read(slow, 1).await.len() == 200_000);
 }
+
+/// The next larger size class of the allocator would add a quarter.
+#[test]
+fn an_idle_watch_is_small() {
+    assert!(size_of::<DirectWatch>() <= 64, "{}", size_of::<DirectWatch>());
+}

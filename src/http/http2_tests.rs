@@ -262,7 +262,8 @@ async fn no_watch_outlives_its_connection() {
         let socket = SharedSocket::new(Http2Socket::new(bounded(io), streams.waker(), Arc::default()));
         let mut request = Request::new(());
         stream_tag::put(request.headers_mut(), 1);
-        let stream = socket.for_watches(streams.clone()).stream(&mut request);
+        let watches = socket.for_watches(streams.clone());
+        let stream = watches.stream(&mut request);
         if closes_first {
             streams.close();
         }

@@ -17,6 +17,7 @@ pub(super) struct LibraryBody(Arc<Mutex<Slot>>);
 /// The side of the watch. If it is dropped before the end of the body, the body fails.
 pub(super) struct ToLibrary {
     slot: Arc<Mutex<Slot>>,
+    stream: u32,
     /// Something was given, and may not be taken yet.
     gave: bool,
     has_ended: bool,
@@ -39,9 +40,9 @@ type Next = Option<Result<Frame<Slices>, BoxError>>;
 // === impl LibraryBody ===
 
 impl LibraryBody {
-    pub(super) fn new() -> (ToLibrary, Self) {
+    pub(super) fn new(stream: u32) -> (ToLibrary, Self) {
         let slot = Arc::<Mutex<Slot>>::default();
-        (ToLibrary { slot: Arc::clone(&slot), gave: false, has_ended: false }, Self(slot))
+        (ToLibrary { slot: Arc::clone(&slot), stream, gave: false, has_ended: false }, Self(slot))
     }
 }
 
@@ -75,6 +76,11 @@ impl Drop for LibraryBody {
 // === impl ToLibrary ===
 
 impl ToLibrary {
+    /// The identifier of the stream.
+    pub(super) fn stream(&self) -> u32 {
+        self.stream
+    }
+
     /// Gives the library data to send. What was given before must be taken.
     pub(super) fn give(&mut self, data: Slices) {
         self.gave = true;

@@ -11,6 +11,7 @@
 //!
 //! So neither party ever sends more than the client accepts, and if a window has room, one of the two can send.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::task::Waker;
 
@@ -28,25 +29,26 @@ pub(super) struct SendWindows {
     /// The largest sum of both so far.
     most: i64,
     streams: HashMap<u32, Stream>,
-    /// The streams whose watches wait for the socket. Each is in here once.
-    blocked: Vec<u32>,
+    /// The watches that wait for the socket. Each is in here once.
+    blocked: Vec<(u32, Waker)>,
+    /// The watches that wait for room in the window of their stream.
+    full: HashMap<u32, Waker>,
     /// The last stream that the client has opened.
     last: u32,
 }
 
+/// Small, because each idle watch has one.
 #[derive(Debug)]
 struct Stream {
     /// What the client accepts. Negative after a setting that makes windows smaller.
-    window: i64,
+    window: i32,
     /// What the library believes the client accepts. Never less than `window`.
-    believed: i64,
+    believed: i32,
     /// The bytes that the library was given and has not written yet.
-    pending: usize,
+    pending: u32,
     /// The head of the response is written.
     has_begun: bool,
     is_blocked: bool,
-    /// Wakes the watch that waits for the socket or for room in the window.
-    waiting: Option<Waker>,
 }
 
 /// How a watch sends its next data.
@@ -69,6 +71,11 @@ const FOR_LIBRARY: i64 = 16 << 20;
 /// The most streams that are known. The library refuses streams sooner.
 const MOST_STREAMS: usize = 4096;
 
+thread_local! {
+    /// The room for [`SendWindows::blocked`] that the connections of this thread do not need now. At most [`MOST_STREAMS`].
+    static SPARE: RefCell<Vec<(u32, Waker)>> = const { RefCell::new(Vec::new()) };
+}
+
 // === impl SendWindows ===
 
 impl Default for SendWindows {
@@ -80,6 +87,7 @@ impl Default for SendWindows {
             most: DEFAULT_WINDOW,
             streams: HashMap::new(),
             blocked: Vec::new(),
+            full: HashMap::new(),
             last: 0,
         }
     }
@@ -102,8 +110,8 @@ impl SendWindows {
         if self.streams.len() >= MOST_STREAMS {
             return false;
         }
-        let (window, believed) = (self.initial, self.initial);
-        let new = Stream { window, believed, pending: 0, has_begun: false, is_blocked: false, waiting: None };
+        let (window, believed) = (bounded(self.initial), bounded(self.initial));
+        let new = Stream { window, believed, pending: 0, has_begun: false, is_blocked: false };
         self.streams.insert(stream, new);
         true
     }
@@ -111,6 +119,7 @@ impl SendWindows {
     /// One of the two peers has reset a stream.
     pub(super) fn closed(&mut self, stream: u32) {
         self.streams.remove(&stream);
+        self.full.remove(&stream);
     }
 
     /// The client changes the window of new streams, and of all streams by the difference.
@@ -121,17 +130,23 @@ impl SendWindows {
         }
         let difference = i64::from(initial) - self.initial;
         self.initial = initial.into();
-        for stream in self.streams.values_mut() {
-            stream.window += difference;
-            stream.believed += difference;
-            stream.wake();
+        for (id, stream) in &mut self.streams {
+            stream.change(difference);
+            if stream.window > 0 {
+                self.full.remove(id).into_iter().for_each(Waker::wake);
+            }
         }
     }
 
     /// The client grants `more` for a stream, or for the connection if it is 0. Returns what the library must be told.
     pub(super) fn grown(&mut self, stream: u32, more: u32) -> u32 {
         if stream > 0 {
-            return self.streams.get_mut(&stream).map_or(more, |stream| stream.grown(more));
+            let Some(known) = self.streams.get_mut(&stream) else { return more };
+            let told = known.grown(more);
+            if known.window > 0 {
+                self.full.remove(&stream).into_iter().for_each(Waker::wake);
+            }
+            return told;
         }
         let more = i64::from(more);
         let sum = self.library + self.watches + more;
@@ -182,30 +197,39 @@ impl SendWindows {
     /// A watch waits for the socket.
     pub(super) fn block(&mut self, stream: u32, waker: &Waker) {
         let Some(waiting) = self.streams.get_mut(&stream) else { return };
-        waiting.waiting = Some(waker.clone());
-        if !std::mem::replace(&mut waiting.is_blocked, true) {
-            self.blocked.push(stream);
+        if std::mem::replace(&mut waiting.is_blocked, true) {
+            return;
         }
+        if self.blocked.capacity() == 0 {
+            self.blocked = SPARE.take();
+        }
+        self.blocked.push((stream, waker.clone()));
     }
 
     /// Wakes the watches that wait for the socket.
     pub(super) fn unblock(&mut self) {
-        for stream in self.blocked.drain(..) {
+        if self.blocked.is_empty() {
+            return;
+        }
+        let mut blocked = std::mem::take(&mut self.blocked);
+        for (stream, waker) in blocked.drain(..) {
             if let Some(stream) = self.streams.get_mut(&stream) {
                 stream.is_blocked = false;
-                stream.waiting.take().into_iter().for_each(Waker::wake);
             }
+            waker.wake();
         }
+        SPARE.set(blocked);
     }
 
     /// Takes room in the windows for up to `len` bytes of a watch, of which there is at least one. The head of the response,
     /// and what the library was given, must be written before the watch writes, and the watch can write only if `is_open`.
-    pub(super) fn take(&mut self, stream: u32, len: usize, is_open: bool, waker: &Waker) -> Way {
+    /// The waker of a watch must always be the same.
+    pub(super) fn take(&mut self, id: u32, len: usize, is_open: bool, waker: &Waker) -> Way {
         // A watch on a stream that is closed ends when the library tells it.
-        let Some(stream) = self.streams.get_mut(&stream) else { return Way::Full };
+        let Some(stream) = self.streams.get_mut(&id) else { return Way::Full };
         let room = usize::try_from(stream.window).unwrap_or(0);
         if room == 0 {
-            stream.waiting = Some(waker.clone());
+            self.full.entry(id).or_insert_with(|| waker.clone());
             return Way::Full;
         }
         let len = len.min(room);
@@ -214,13 +238,12 @@ impl SendWindows {
             if !is_open {
                 return Way::Blocked;
             }
-            stream.window -= taken;
+            stream.window = bounded(i64::from(stream.window) - taken);
             self.watches -= taken;
             return Way::Direct(len);
         }
-        stream.window -= taken;
-        stream.believed -= taken;
-        stream.pending += len;
+        stream.change(-taken);
+        stream.pending = stream.pending.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
         Way::Library(len)
     }
 }
@@ -228,13 +251,18 @@ impl SendWindows {
 // === impl Stream ===
 
 impl Stream {
+    /// Changes both sides of the window.
+    fn change(&mut self, by: i64) {
+        self.window = bounded(i64::from(self.window) + by);
+        self.believed = bounded(i64::from(self.believed) + by);
+    }
+
     /// The library writes data: what a watch gave it, or that of another body.
     fn written(&mut self, len: usize) {
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
         let given = len.min(self.pending);
         self.pending -= given;
-        let other = i64::try_from(len - given).unwrap_or(i64::MAX);
-        self.window -= other;
-        self.believed -= other;
+        self.change(-i64::from(len - given));
     }
 
     /// Whether the library has written all that comes before the next data.
@@ -243,24 +271,20 @@ impl Stream {
     }
 
     fn grown(&mut self, more: u32) -> u32 {
-        let more = i64::from(more);
-        if self.window + more > MAX_WINDOW.into() {
+        let window = i64::from(self.window) + i64::from(more);
+        if window > MAX_WINDOW.into() {
             return MAX_WINDOW;
         }
-        self.window += more;
-        self.wake();
-        let told = (self.window - self.believed).max(0);
-        self.believed += told;
-        u32::try_from(told).unwrap_or(0)
+        self.window = bounded(window);
+        let told = u32::try_from(window - i64::from(self.believed)).unwrap_or(0);
+        self.believed = self.believed.max(self.window);
+        told
     }
+}
 
-    fn wake(&mut self) {
-        if self.window > 0
-            && let Some(waker) = self.waiting.take()
-        {
-            waker.wake();
-        }
-    }
+/// A window that exceeds what the protocol allows is an error of the client, for which the library ends the connection.
+fn bounded(window: i64) -> i32 {
+    i32::try_from(window).unwrap_or(if window < 0 { i32::MIN } else { i32::MAX })
 }
 
 #[cfg(test)]

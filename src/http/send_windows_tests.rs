@@ -72,7 +72,7 @@ fn a_window_is_used_up_by_other_bodies_too() {
         windows.written(frame(DATA, 0, 1, 60_000));
         assert_eq!(windows.grown(1, 60_000), 60_000);
     }
-    assert_eq!(windows.streams[&1].window, DEFAULT_WINDOW);
+    assert_eq!(i64::from(windows.streams[&1].window), DEFAULT_WINDOW);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_watch_that_cannot_write_now_takes_nothing() {
     begun(&mut windows, 1);
     windows.grown(0, 100_000);
     assert_eq!(windows.take(1, 500, false, Waker::noop()), Way::Blocked);
-    assert_eq!(windows.streams[&1].window, DEFAULT_WINDOW);
+    assert_eq!(i64::from(windows.streams[&1].window), DEFAULT_WINDOW);
     assert_eq!(take(&mut windows, 1, 500), Way::Direct(500));
 }
 
@@ -187,7 +187,7 @@ proptest! {
             prop_assert!(connection >= 0 && library >= 0);
             for (id, stream) in &streams {
                 let known = &windows.streams[id];
-                prop_assert_eq!(known.window, stream.0 - stream.2);
+                prop_assert_eq!(i64::from(known.window), stream.0 - stream.2);
                 prop_assert!(known.believed >= known.window);
             }
             // If all are written, one of the two can send.
