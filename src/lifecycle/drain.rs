@@ -1,7 +1,6 @@
 //! The drain. It is announced once to all tasks, is complete when the last guard is dropped, and is forced at its
 //! deadline.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use slab::Slab;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -34,7 +34,7 @@ pub struct DrainWatch {
 pub struct DrainSignal {
     shared: Arc<Shared>,
     /// Its key in [`Shared::waiting`], and the waker that is there.
-    registered: Option<(u64, Waker)>,
+    registered: Option<(usize, Waker)>,
 }
 
 /// While a guard is held, the drain is not complete.
@@ -59,14 +59,8 @@ struct Shared {
     draining: AtomicBool,
     /// Whom to wake when the drain starts. A waker may own the last reference to a task, whose end comes back here, so no
     /// waker is dropped under this lock.
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<Slab<Waker>>,
     guards: watch::Sender<usize>,
-}
-
-#[derive(Debug, Default)]
-struct Waiting {
-    wakers: HashMap<u64, Waker>,
-    last: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,9 +187,12 @@ impl Future for DrainSignal {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let is_known = self.registered.as_ref().is_some_and(|(_, waker)| waker.will_wake(cx.waker()));
         if !is_known && !self.shared.is_draining() {
-            let key = self.registered.as_ref().map(|(key, _)| *key);
-            let (key, replaced) = self.shared.waiting.lock().insert(key, cx.waker());
-            drop(replaced);
+            let before = self.registered.take();
+            let mut waiting = self.shared.waiting.lock();
+            let replaced = before.as_ref().and_then(|(key, _)| waiting.try_remove(*key));
+            let key = waiting.insert(cx.waker().clone());
+            drop(waiting);
+            drop((replaced, before));
             self.registered = Some((key, cx.waker().clone()));
         }
         // After the registration: a start is either seen here or wakes the task.
@@ -206,7 +203,8 @@ impl Future for DrainSignal {
 impl Drop for DrainSignal {
     fn drop(&mut self) {
         let Some((key, waker)) = self.registered.take() else { return };
-        let registered = self.shared.waiting.lock().wakers.remove(&key);
+        // After the start, its key may be that of another signal, which does not need its waker any more.
+        let registered = self.shared.waiting.lock().try_remove(key);
         drop((registered, waker));
     }
 }
@@ -219,21 +217,8 @@ impl Shared {
     }
 
     fn wake(&self) {
-        let wakers = std::mem::take(&mut self.waiting.lock().wakers);
-        wakers.into_values().for_each(Waker::wake);
-    }
-}
-
-// === impl Waiting ===
-
-impl Waiting {
-    /// Returns the key, and the waker that this one replaces.
-    fn insert(&mut self, key: Option<u64>, waker: &Waker) -> (u64, Option<Waker>) {
-        let key = key.unwrap_or_else(|| {
-            self.last += 1;
-            self.last
-        });
-        (key, self.wakers.insert(key, waker.clone()))
+        let wakers = std::mem::take(&mut *self.waiting.lock());
+        wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
 }
 
@@ -302,9 +287,9 @@ mod tests {
             assert!(futures_util::poll!(&mut *signal).is_pending());
             assert!(futures_util::poll!(signal).is_pending());
         }
-        assert_eq!(watch.shared.waiting.lock().wakers.len(), 100);
+        assert_eq!(watch.shared.waiting.lock().len(), 100);
         signals.truncate(60);
-        assert_eq!(watch.shared.waiting.lock().wakers.len(), 60);
+        assert_eq!(watch.shared.waiting.lock().len(), 60);
         let waiting: Vec<_> = signals.into_iter().map(|signal| spawn("waiting", signal)).collect();
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(waiting.iter().all(|waiting| !waiting.is_finished()));
@@ -313,7 +298,7 @@ mod tests {
             timeout(Duration::from_secs(1), waiting).await.expect("woken").unwrap();
         }
         assert!(futures_util::poll!(watch.signal()).is_ready());
-        assert_eq!(watch.shared.waiting.lock().wakers.len(), 0);
+        assert_eq!(watch.shared.waiting.lock().len(), 0);
     }
 
     /// The last references to a task may be those that its signal holds.
@@ -332,13 +317,13 @@ mod tests {
             let waker = Waker::from(Arc::new(Task { _other: Mutex::new(other) }));
             assert!(Pin::new(&mut signal).poll(&mut Context::from_waker(&waker)).is_pending());
             drop(waker);
-            assert_eq!(watch.shared.waiting.lock().wakers.len(), 2);
+            assert_eq!(watch.shared.waiting.lock().len(), 2);
             if is_dropped {
                 drop(signal);
             } else {
                 assert!(futures_util::poll!(signal).is_pending());
             }
-            assert_eq!(watch.shared.waiting.lock().wakers.len(), 0);
+            assert_eq!(watch.shared.waiting.lock().len(), 0);
         }
     }
 
