@@ -19,6 +19,7 @@ use super::http2_socket::Http2Socket;
 use super::library_body::{LibraryBody, ToLibrary};
 use super::stream_tag;
 use crate::codec::Slices;
+use crate::lifecycle::contained;
 
 /// The socket of a connection, for the library.
 pub(super) struct SharedSocket<S>(Arc<Mutex<Http2Socket<S>>>);
@@ -145,7 +146,10 @@ impl DirectWatch {
         if let Some(rest) = self.rest.take() {
             return Poll::Ready(Some(*rest));
         }
-        let last = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+        // The other streams of the connection go on.
+        let polled = contained("watch", || Pin::new(&mut self.body).poll_frame(cx));
+        let panicked = || Poll::Ready(Some(Err("the watch has panicked".into())));
+        let last = match ready!(polled.unwrap_or_else(panicked)) {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => return Poll::Ready(Some(data)),
                 Err(trailers) => Some(Ok(trailers)),

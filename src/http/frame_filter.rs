@@ -11,13 +11,13 @@ use super::io::HTTP2_PREFACE;
 use super::send_windows::SendWindows;
 use super::stream_tag;
 
-/// Bytes come in pieces of any size.
+/// Bytes come in pieces of any size. Frames are passed on whole, so that an update can be added at any time: the library
+/// does nothing with a part of a frame.
 #[derive(Debug)]
 pub(super) struct FrameFilter {
-    /// Bytes that are passed on before the next head: of the preface, or of a payload.
+    /// Bytes that are passed on before the next head: of the preface, or of a payload that the library refuses.
     pass: usize,
-    /// The head of a frame, and the payload that the filter has to see as a whole. At most the largest frame that the
-    /// library accepts.
+    /// A part of a frame. At most the largest frame that the library accepts.
     held: SmallVec<[u8; 16]>,
     /// A header block goes on in the next frame.
     is_in_block: bool,
@@ -44,9 +44,9 @@ impl FrameFilter {
                 out.extend_from_slice(now);
                 continue;
             }
-            let missing = self.missing(windows) - self.held.len();
+            let missing = self.missing() - self.held.len();
             self.held.extend_from_slice(bytes.split_off(..missing.min(bytes.len())).unwrap_or_default());
-            if self.held.len() == self.missing(windows) {
+            if self.held.len() == self.missing() {
                 self.complete(windows, out);
             }
         }
@@ -55,7 +55,7 @@ impl FrameFilter {
 
     /// Tells the library that it may send more, as if the client had said so.
     pub(super) fn lend(&mut self, windows: &mut SendWindows, out: &mut Vec<u8>) {
-        if self.pass > 0 || !self.held.is_empty() || self.is_in_block {
+        if self.pass > 0 || self.is_in_block {
             return;
         }
         let lent = windows.lend();
@@ -74,50 +74,46 @@ impl FrameFilter {
     }
 
     /// The bytes that must be held before the filter can decide.
-    fn missing(&self, windows: &SendWindows) -> usize {
-        match self.head() {
-            Some(head) if is_seen(head, windows) => head.whole(),
-            _ => HEAD,
-        }
+    fn missing(&self) -> usize {
+        self.head().filter(|head| head.len <= LARGEST).map_or(HEAD, FrameHead::whole)
     }
 
     fn complete(&mut self, windows: &mut SendWindows, out: &mut Vec<u8>) {
         let Some(head) = self.head() else { return };
         let mut held = std::mem::take(&mut self.held);
-        self.is_in_block = head.leaves_block_open(self.is_in_block);
-        if !is_seen(head, windows) {
-            self.pass = head.len;
-            match head.kind {
-                RST_STREAM => windows.closed(head.stream),
-                // This is the first block of a request that is not tagged.
-                HEADERS => windows.skipped(head.stream),
-                _ => {}
-            }
-            out.extend_from_slice(&held);
-            return;
-        }
+        let was_in_block = self.is_in_block;
+        self.is_in_block = head.leaves_block_open(was_in_block);
         let payload = held.get_mut(HEAD..).unwrap_or_default();
         match head.kind {
+            // The library refuses such a frame, and what is not allowed within a block.
+            _ if head.len > LARGEST => self.pass = head.len,
+            _ if was_in_block => {}
             WINDOW_UPDATE => {
-                let more = payload.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes) & MAX_WINDOW);
-                match windows.grown(head.stream, more) {
-                    // The library refuses an update by zero.
-                    _ if more == 0 => write_update(head.stream, 0, out),
-                    0 => {}
-                    told => {
-                        // More than a window can hold. The second update exceeds it even if the library has none left.
-                        if told > more {
-                            write_update(head.stream, told, out);
-                        }
-                        write_update(head.stream, told, out);
-                    }
+                if let Ok(more) = <[u8; 4]>::try_from(&*payload) {
+                    return update(head.stream, u32::from_be_bytes(more) & MAX_WINDOW, windows, out);
                 }
             }
-            SETTINGS => {
-                set(payload, windows);
-                out.extend_from_slice(&held);
+            SETTINGS if !head.has(ACK) => set(payload, windows),
+            RST_STREAM => windows.closed(head.stream),
+            HEADERS if windows.is_new(head.stream) => return open(head, payload, windows, out),
+            _ => {}
+        }
+        out.extend_from_slice(&held);
+    }
+}
+
+/// Passes on as much of an update as concerns the library.
+fn update(stream: u32, more: u32, windows: &mut SendWindows, out: &mut Vec<u8>) {
+    match windows.grown(stream, more) {
+        // The library refuses an update by zero.
+        _ if more == 0 => write_update(stream, 0, out),
+        0 => {}
+        told => {
+            // More than a window can hold. The second update exceeds it even if the library has none left.
+            if told > more {
+                write_update(stream, told, out);
             }
-            _ => tag(head, payload, windows, out),
+            write_update(stream, told, out);
         }
     }
 }
@@ -136,38 +132,28 @@ fn set(payload: &mut [u8], windows: &mut SendWindows) {
     }
 }
 
-/// Whether the filter has to see the payload of a frame.
-fn is_seen(head: FrameHead, windows: &SendWindows) -> bool {
-    match head.kind {
-        WINDOW_UPDATE => head.len == 4,
-        SETTINGS => !head.has(ACK) && head.len <= LARGEST,
-        // The block of a request is complete in its first frame, unless it is very large. Padding is rare.
-        HEADERS => head.has(END_HEADERS) && !head.has(PADDED) && head.len < LARGEST && windows.is_new(head.stream),
-        _ => false,
-    }
-}
-
 fn write_update(stream: u32, more: u32, out: &mut Vec<u8>) {
     let head = FrameHead { len: 4, kind: WINDOW_UPDATE, flags: 0, stream };
     out.extend_from_slice(&head.to_bytes());
     out.extend_from_slice(&more.to_be_bytes());
 }
 
-/// Passes the header fields of a request on with its tag.
-fn tag(head: FrameHead, payload: &[u8], windows: &mut SendWindows, out: &mut Vec<u8>) {
+/// Passes on the header block of a request, with its tag if the block is complete in its first frame. Very large ones are
+/// not. Padding is rare.
+fn open(head: FrameHead, payload: &[u8], windows: &mut SendWindows, out: &mut Vec<u8>) {
     let priority = if head.has(PRIORITY) { PRIORITY_LEN } else { 0 };
-    let field = stream_tag::field(head.stream);
-    let len = head.len + field.len();
-    let may_tag = len <= LARGEST && payload.get(priority..).is_some_and(stream_tag::is_complete);
-    if may_tag && windows.opened(head.stream) {
-        out.extend_from_slice(&FrameHead { len, ..head }.to_bytes());
-        out.extend_from_slice(payload);
-        out.extend_from_slice(&field);
-    } else {
+    let mut field = stream_tag::field(head.stream);
+    let may_tag = head.has(END_HEADERS)
+        && !head.has(PADDED)
+        && head.len + field.len() <= LARGEST
+        && payload.get(priority..).is_some_and(stream_tag::is_complete);
+    if !(may_tag && windows.opened(head.stream)) {
         windows.skipped(head.stream);
-        out.extend_from_slice(&head.to_bytes());
-        out.extend_from_slice(payload);
+        field.clear();
     }
+    out.extend_from_slice(&FrameHead { len: head.len + field.len(), ..head }.to_bytes());
+    out.extend_from_slice(payload);
+    out.extend_from_slice(&field);
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ fn requests_are_tagged_and_nothing_else_is() {
 #[test]
 fn the_library_gets_its_part_of_the_updates() {
     let settings = frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 9, 0, 4, 0, 0, 0, 100]);
-    let frames = [settings.clone(), request(1, 1, GET), update(0, 134_465), update(1, 20), update(5, 0)];
+    let frames = [settings.clone(), request(1, 1, GET), update(0, 334_465), update(1, 20), update(5, 0)];
     let (out, mut windows) = filtered(&frames, 1000);
     let expected = [settings, tagged(1, 1, GET), update(0, 34_465), update(1, 20), update(5, 0)].concat();
     assert_eq!(out, expected);
@@ -73,6 +73,26 @@ fn nothing_comes_within_a_header_block() {
     assert!(out == begin && windows.must_lend());
     filter.filter(&end, &mut windows, &mut out);
     assert!(out.len() == begin.len() + end.len() + 13 && !windows.must_lend());
+}
+
+#[test]
+fn an_update_within_a_header_block_is_left_to_the_library() {
+    let frames = [frame(HEADERS, 0, 7, GET), update(0, 1), frame(CONTINUATION, END_HEADERS, 7, GET)];
+    assert_eq!(filtered(&frames, 5).0, frames.concat());
+}
+
+#[test]
+fn the_library_can_send_more_while_a_frame_is_not_complete() {
+    for begun in [&update(0, 1)[..5], &frame(DATA, 0, 3, b"an upload")[..12]] {
+        let (mut windows, mut out) = (SendWindows::default(), Vec::new());
+        windows.grown(0, 1 << 20);
+        let mut filter = FrameFilter { pass: 0, ..FrameFilter::default() };
+        filter.filter(begun, &mut windows, &mut out);
+        assert!(out.is_empty());
+        windows.written(FrameHead { len: 500_000, kind: DATA, flags: 0, stream: 3 });
+        filter.lend(&mut windows, &mut out);
+        assert!(out.len() == 13 && !windows.must_lend());
+    }
 }
 
 #[test]

@@ -24,8 +24,8 @@ use super::body::{Body, BoxError};
 use super::direct_watch::DirectWatch;
 use super::http2_socket::in_turn;
 use super::protocol::Serving;
-use crate::lifecycle::spawn;
 use crate::lifecycle::wakes::JointWaker;
+use crate::lifecycle::{has_ended_turn, spawn};
 
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -229,7 +229,13 @@ impl Future for Watch {
             return Poll::Pending;
         };
         LEFT.set(left);
-        Pin::new(&mut self.0).poll(cx)
+        // Another future may have said so before.
+        has_ended_turn();
+        let polled = Pin::new(&mut self.0).poll(cx);
+        if has_ended_turn() {
+            LEFT.set(0);
+        }
+        polled
     }
 }
 

@@ -336,8 +336,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Http2Socket<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let taken = self.poll_take(cx, bufs);
-        // A read tells the library that it may send more.
-        if self.windows.must_lend() {
+        // A read tells the library that it may send more. If nothing was written, that did not change.
+        if matches!(taken, Poll::Ready(Ok(_))) && self.windows.must_lend() {
             cx.waker().wake_by_ref();
         }
         taken

@@ -8,6 +8,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::*;
 use crate::http::frames::HEADERS;
+use crate::http::io::HTTP2_PREFACE;
 
 /// A socket that records each write separately and can refuse writes.
 #[derive(Debug, Default)]
@@ -279,4 +280,19 @@ async fn watches_wait_for_a_full_socket_and_are_woken() {
     assert!(scene.read().is_pending());
     assert_eq!(scene.wakes(), 1);
     assert!(scene.socket.poll_send(&scene.waker, 1, &mut data).is_ready() && data.is_empty());
+}
+
+#[tokio::test]
+async fn a_client_that_stops_within_a_frame_and_reads_nothing_costs_nothing() {
+    let mut scene = Scene::new();
+    scene.socket.filter.filter(&[HTTP2_PREFACE, &[0; 5]].concat(), &mut scene.socket.windows, &mut Vec::new());
+    scene.socket.windows.grown(0, 1 << 20);
+    while !scene.socket.windows.must_lend() {
+        assert!(scene.write(&frame(LARGE)).is_ready());
+    }
+    *scene.full.lock() = true;
+    while scene.write(&frame(LARGE)).is_ready() {}
+    let before = scene.wakes();
+    assert!(scene.write(&frame(LARGE)).is_pending());
+    assert_eq!(scene.wakes(), before);
 }

@@ -35,7 +35,13 @@ struct Seen {
     watch: Mutex<Vec<Id>>,
     other: Mutex<Vec<Id>>,
     open: AtomicUsize,
+    /// How often the connection was polled.
+    turns: AtomicUsize,
 }
+
+/// Values that make watches fail, and busy without end.
+const PANICS: u32 = u32::MAX;
+const NEVER_ENDS: u32 = u32::MAX - 1;
 
 struct Served {
     client: SendRequest<Empty<Bytes>>,
@@ -65,6 +71,14 @@ impl http_body::Body for Counting {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
         self.seen.watch.lock().push(tokio::task::id());
+        match *self.values.borrow() {
+            PANICS => panic!("as the test wants it"),
+            NEVER_ENDS => {
+                crate::lifecycle::end_turn(cx);
+                return Poll::Pending;
+            }
+            _ => {}
+        }
         let mut values = self.values.clone();
         let changed = self.changed.get_or_insert_with(|| {
             Box::pin(async move {
@@ -111,11 +125,15 @@ async fn serve() -> Served {
             }
         })
     };
+    let of_server = Arc::clone(&seen);
     let server = crate::lifecycle::spawn("connection", async move {
         let metrics = Arc::default();
         let mut http = std::pin::pin!(Protocols::http2(bounded(ours), &metrics, service));
         let result = tokio::select! {
-            result = http.as_mut() => result,
+            result = std::future::poll_fn(|cx| {
+                of_server.turns.fetch_add(1, Ordering::SeqCst);
+                http.as_mut().poll(cx)
+            }) => result,
             _ = stopped.changed() => {
                 http.as_mut().graceful_shutdown();
                 http.await
@@ -251,6 +269,36 @@ async fn a_connection_that_has_to_end_waits_for_its_watches() {
     }
     drop(served.client);
     assert_eq!(served.server.await.unwrap().1, Ok(()));
+}
+
+#[tokio::test]
+async fn a_panic_in_a_watch_ends_no_other_stream() {
+    let mut served = serve().await;
+    let mut bodies = served.watches(2).await;
+    served.values.send(PANICS).unwrap();
+    for body in &mut bodies {
+        assert!(body.frame().await.unwrap().is_err());
+    }
+    served.until_open(0).await;
+    assert_eq!(served.get("/list").await.collect().await.unwrap().to_bytes(), "list");
+}
+
+#[tokio::test]
+async fn a_watch_that_ends_its_turn_gives_other_tasks_theirs() {
+    let mut served = serve().await;
+    let mut bodies = served.watches(2).await;
+    served.values.send(NEVER_ENDS).unwrap();
+    let turns = || served.seen.turns.load(Ordering::SeqCst);
+    let before = turns();
+    while turns() < before + 20 {
+        tokio::task::yield_now().await;
+    }
+    let polls = served.seen.watch.lock().len();
+    assert!(polls <= 4 * turns(), "{polls} polls in {} turns", turns());
+    served.values.send(3).unwrap();
+    for body in &mut bodies {
+        assert_eq!(line(body).await, "3\n");
+    }
 }
 
 #[tokio::test]

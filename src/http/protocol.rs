@@ -20,6 +20,7 @@ use super::http2::{Http2, Streams};
 use super::http2_socket::Http2Socket;
 use super::io::Bounded;
 use super::metrics::HttpMetrics;
+use super::stream_tag;
 use super::watch_shards::WatchShards;
 
 /// Clients hold hundreds of watches on one connection, so the library's 200 streams are too few.
@@ -98,7 +99,7 @@ impl Protocols {
             .keep_alive_timeout(PING_TIMEOUT)
             .max_send_buf_size(MAX_SEND_BUFFER)
             .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
-            .max_header_list_size(MAX_HEADER_LIST);
+            .max_header_list_size(MAX_HEADER_LIST + stream_tag::SIZE);
         let socket = SharedSocket::new(Http2Socket::new(stream, streams.waker(), Arc::clone(metrics)));
         let service = service(socket.for_watches(streams.clone()));
         Http2::new(&http2, streams, TokioIo::new(socket), service)

@@ -9,7 +9,13 @@
 //! - The library believes that a stream's window is at least as large as it is. A watch gives it no more data than the
 //!   real window allows.
 //!
-//! So neither party ever sends more than the client accepts, and if a window has room, one of the two can send.
+//! So neither party sends more than the client accepts, and if a window has room, one of the two can send. There are two
+//! exceptions, because nothing makes the window of one stream smaller that the library believes in:
+//!
+//! - The client makes the windows of all streams smaller while the library holds data of a watch. It may get this data,
+//!   although it accepts less by then.
+//! - The client makes the windows larger, and so large that what the library believes exceeds what a window can hold. The
+//!   library ends the connection.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -118,8 +124,10 @@ impl SendWindows {
 
     /// One of the two peers has reset a stream.
     pub(super) fn closed(&mut self, stream: u32) {
-        self.streams.remove(&stream);
         self.full.remove(&stream);
+        if self.streams.remove(&stream).is_some_and(|stream| stream.is_blocked) {
+            self.blocked.retain(|(blocked, _)| *blocked != stream);
+        }
     }
 
     /// The client changes the window of new streams, and of all streams by the difference.
@@ -172,9 +180,10 @@ impl SendWindows {
         self.watches > 0 && self.library < self.for_library() / 2
     }
 
-    /// What the library should be able to send if nothing that was sent before is outstanding.
+    /// What the library should be able to send if nothing that was sent before is outstanding. Most clients grant more when
+    /// half of the window is used: watches must be able to send more than that.
     fn for_library(&self) -> i64 {
-        (self.most / 2).min(FOR_LIBRARY)
+        (self.most / 4).min(FOR_LIBRARY)
     }
 
     /// The library writes a frame.
@@ -218,7 +227,9 @@ impl SendWindows {
             }
             waker.wake();
         }
-        SPARE.set(blocked);
+        if blocked.capacity() <= MOST_STREAMS {
+            SPARE.set(blocked);
+        }
     }
 
     /// Takes room in the windows for up to `len` bytes of a watch, of which there is at least one. The head of the response,

@@ -12,6 +12,9 @@ static NAME: LazyLock<HeaderName> = LazyLock::new(|| {
     HeaderName::from_bytes(name.as_bytes()).unwrap_or(HeaderName::from_static("informerd-stream"))
 });
 
+/// The most by which the field makes a list of header fields larger (RFC 9113, section 6.5.2).
+pub(super) const SIZE: u32 = 33 + 10 + 32;
+
 /// A literal field with a new name that is never indexed (RFC 7541, section 6.2.3), so the field does not change the
 /// table of the connection.
 const NEVER_INDEXED: u8 = 0x10;
@@ -109,6 +112,12 @@ mod tests {
             assert_eq!(is_complete(&whole[..end]), ends.contains(&end), "{end}");
         }
         assert!(!is_complete(&[0xff, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00]), "an integer without end");
+    }
+
+    #[test]
+    fn the_size_of_the_field_is_known() {
+        let strings = field(MOST).len() - 3;
+        assert_eq!(strings + 32, SIZE as usize);
     }
 
     #[test]

@@ -12,4 +12,4 @@ mod task;
 pub mod tied;
 pub mod wakes;
 
-pub use task::{Failure, Fatal, contained, end_turn, panics, spawn, spawn_critical, spawn_supervised};
+pub use task::{Failure, Fatal, contained, end_turn, has_ended_turn, panics, spawn, spawn_critical, spawn_supervised};

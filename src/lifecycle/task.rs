@@ -1,5 +1,6 @@
 //! The only place that spawns tasks. Every task has a name, and no task dies unnoticed.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -15,6 +16,10 @@ use tokio::task::{JoinHandle, coop};
 const BUDGET: usize = 128;
 /// The number of panics of spawned and [`contained`] work since the process started.
 static PANICS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static HAS_ENDED_TURN: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Critical tasks report their failure here, and the app waits for it. Cloning is cheap. The first report wins.
 #[derive(Clone, Debug)]
@@ -68,8 +73,9 @@ where
 }
 
 /// Ends the turn of a future that has much more to do: it is woken again, and whoever runs several futures in one task runs
-/// no further one in this turn. A future that runs without a budget is only woken.
+/// no further one in this turn. Whoever runs them without a budget asks [`has_ended_turn`].
 pub fn end_turn(cx: &mut Context<'_>) {
+    HAS_ENDED_TURN.set(true);
     let mut left = BUDGET;
     while left > 0
         && coop::has_budget_remaining()
@@ -79,6 +85,11 @@ pub fn end_turn(cx: &mut Context<'_>) {
         left -= 1;
     }
     cx.waker().wake_by_ref();
+}
+
+/// Whether a future on this thread has ended its turn since the last call.
+pub fn has_ended_turn() -> bool {
+    HAS_ENDED_TURN.take()
 }
 
 /// Calls `work`. A panic affects only what it has worked on, and is logged and counted like that of a task: `None`.
