@@ -148,6 +148,20 @@ async fn remain(through: &Through, expected: &[&str]) {
     eventually("only these informers remain", || informers(through) == expected).await;
 }
 
+/// The same. On a busy machine, a list may be forwarded before it is known that all objects are too many; no informer of the
+/// namespace is started then, but by the next list.
+async fn remain_after(through: &Through, client: &Client, path: &str, expected: &[&str]) {
+    let remain = async {
+        while informers(through) != expected {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            if informers(through) != expected {
+                client.json(path).await;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), remain).await.expect("only these informers remain");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn who_reads_one_namespace_of_many_objects_does_not_have_all_of_them_listed() {
     let server = large().await;
@@ -158,7 +172,7 @@ async fn who_reads_one_namespace_of_many_objects_does_not_have_all_of_them_liste
     for path in [A.to_owned(), format!("{A}?resourceVersion=0"), format!("{A}?labelSelector=none")] {
         let listed = names(&client.json(&path).await).len();
         assert_eq!(listed, if path.contains("none") { 0 } else { 100 }, "{path}");
-        remain(&through, &["v1/configmaps in a"]).await;
+        remain_after(&through, &client, &path, &["v1/configmaps in a"]).await;
     }
     let mut watch = client.watch("/api/v1/namespaces/b/configmaps?watch=1&resourceVersion=0").await;
     assert_eq!(next_event(&mut watch).await["type"], "ADDED");
@@ -193,11 +207,12 @@ async fn informers_of_single_namespaces_leave_half_of_the_places() {
     let server = (0..300).fold(Server::builder(), |server, n| server.object(object(n))).start().await.unwrap();
     let through = Through::before(&server, "limits: { maxInformers: 4 }\n").await;
     let client = Client::new(&through.url);
+    let expected = ["v1/configmaps in n0", "v1/configmaps in n1"];
     for namespace in 0..4 {
-        let list = client.json(&format!("/api/v1/namespaces/n{namespace}/configmaps?resourceVersion=0")).await;
-        assert_eq!(names(&list).len(), 30);
+        let path = format!("/api/v1/namespaces/n{namespace}/configmaps?resourceVersion=0");
+        assert_eq!(names(&client.json(&path).await).len(), 30);
+        remain_after(&through, &client, &path, &expected[..(namespace + 1).min(2)]).await;
     }
-    remain(&through, &["v1/configmaps in n0", "v1/configmaps in n1"]).await;
     client.json("/api/v1/pods?resourceVersion=0").await;
     assert!(informers(&through).contains(&"v1/pods".to_owned()), "{:?}", informers(&through));
 }
