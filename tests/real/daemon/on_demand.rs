@@ -37,6 +37,7 @@ async fn the_first_list_starts_an_informer_and_idleness_stops_it() {
 async fn a_forwarded_list_starts_the_informer_for_its_watch() {
     let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
     let through = Through::before(&server, "").await;
+    through.ready().await;
     let client = Client::new(&through.url);
     let list = client.json(CONFIG_MAPS).await;
     assert_eq!(informers(&through), ["v1/configmaps"]);
@@ -51,6 +52,7 @@ async fn a_forwarded_list_starts_the_informer_for_its_watch() {
 async fn an_open_watch_keeps_its_informer() {
     let server = Server::builder().start().await.unwrap();
     let through = Through::before(&server, "idleTimeout: 300ms\n").await;
+    through.ready().await;
     let client = Client::new(&through.url);
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -65,6 +67,7 @@ async fn an_open_watch_keeps_its_informer() {
 async fn more_informers_than_the_bound_are_not_started() {
     let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
     let through = Through::before(&server, "limits: { maxInformers: 2 }\n").await;
+    through.ready().await;
     let client = Client::new(&through.url);
     for path in ["/api/v1/nodes", "/api/v1/services", CONFIG_MAPS] {
         client.json(&format!("{path}?resourceVersion=0")).await;
@@ -90,6 +93,7 @@ async fn secrets_are_cached_only_where_a_rule_names_them() {
         [("", false), ("resources: [{resource: \"*\"}]\n", false), ("resources: [{resource: secrets}]\n", true)]
     {
         let through = Through::before(&server, yaml).await;
+        through.ready().await;
         let client = Client::new(&through.url);
         let before = server.counts().requests(Verb::List, "secrets");
         let list = client.json("/api/v1/secrets?resourceVersion=0").await;
@@ -136,7 +140,8 @@ async fn custom_resources_are_served_while_discovery_is_away() {
     assert_eq!(names(&client.json("/apis/demo.informerd.io/v1/others?resourceVersion=0").await).len(), 0);
 }
 
-/// Has 300 ConfigMaps in three namespaces.
+/// Has 300 ConfigMaps in three namespaces. Until the apiserver has answered, a read cannot be forwarded, and starts an informer of
+/// them all. So these tests wait until informerd is ready.
 async fn large() -> Server {
     let namespace = |n: usize| ["a", "b", "c"][n % 3];
     let object = |n: usize| config_map(namespace(n), &format!("object-{n:03}"));
@@ -193,6 +198,7 @@ async fn who_reads_one_namespace_of_many_objects_does_not_have_all_of_them_liste
 async fn who_reads_everything_has_it_listed_however_much_it_is() {
     let server = large().await;
     let through = Through::before(&server, "").await;
+    through.ready().await;
     let client = Client::new(&through.url);
     let list = client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
     assert_eq!((names(&list).len(), informers(&through)), (300, vec!["v1/configmaps".to_owned()]));
@@ -206,6 +212,7 @@ async fn informers_of_single_namespaces_leave_half_of_the_places() {
     let object = |n: usize| config_map(&format!("n{}", n % 10), &format!("object-{n:03}"));
     let server = (0..300).fold(Server::builder(), |server, n| server.object(object(n))).start().await.unwrap();
     let through = Through::before(&server, "limits: { maxInformers: 4 }\n").await;
+    through.ready().await;
     let client = Client::new(&through.url);
     let expected = ["v1/configmaps in n0", "v1/configmaps in n1"];
     for namespace in 0..4 {
@@ -222,6 +229,7 @@ async fn informers_of_single_namespaces_leave_half_of_the_places() {
 async fn readers_of_a_namespace_stay_with_its_informer() {
     let server = large().await;
     let through = Through::before(&server, "").await;
+    through.ready().await;
     let client = Client::new(&through.url);
     const A: &str = "/api/v1/namespaces/a/configmaps";
     client.json(&format!("{A}?resourceVersion=0")).await;
@@ -245,6 +253,7 @@ async fn readers_of_a_namespace_stay_with_its_informer() {
 async fn who_cannot_be_forwarded_starts_an_informer() {
     let server = large().await;
     let through = Through::before(&server, "").await;
+    through.ready().await;
     let client = Client::new(&through.url);
     let path = format!("{CONFIG_MAPS}?resourceVersion=0&labelSelector=none");
     client.json(&path).await;
