@@ -30,7 +30,7 @@ trait SendFrames: Send + Sync {
     fn poll_send(&self, waker: &Waker, stream: u32, data: &mut Slices) -> Poll<io::Result<Option<Slices>>>;
 }
 
-/// Of the size of one pointer, because each watch has one.
+/// Watches hold an [`Arc`] of this. That takes one pointer, and an `Arc` of a trait object takes two.
 type Socket = Arc<dyn SendFrames>;
 
 /// Finds out which requests are watches.
