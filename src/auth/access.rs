@@ -14,7 +14,7 @@ use super::authorizer::{Asking, Authorizer, Memory};
 use super::bearer;
 use super::client_ca::ClientCa;
 use super::config::{Anonymous, AuthConfig, ClientCaSource};
-use super::cover::{Answer, Cover};
+use super::cover::{Cover, Denial, Proof};
 use super::impersonation::{Impersonation, impersonates};
 use super::lease::{Held, Lease, unavailable};
 use super::metrics::AuthMetrics;
@@ -317,30 +317,28 @@ impl Delegated {
         let Asks { known, source, user, impersonation, memory, lasts } = asks;
         let (impersonated, needed) = impersonation.map(|asked| (asked.user, asked.accesses)).unzip();
         let asking = Asking { payer: Some(&user), memory };
-        let hold = |impersonated: Option<&Arc<UserInfo>>, answers: Vec<Answer>| {
+        let hold = |impersonated: Option<&Arc<UserInfo>>, proof: Proof| {
             let subject = impersonated.unwrap_or(&user);
-            let share = if lasts { Some(self.authorizer.hold(&user, subject, &answers)?) } else { None };
+            let share = if lasts { Some(self.authorizer.hold(&user, subject, &proof)?) } else { None };
             let (access, source, known) = (Arc::clone(self), source.clone(), known.clone());
             let (user, impersonated) = (Arc::clone(&user), impersonated.cloned());
-            Ok(Held { access, source, known, user, impersonated, answers, share })
+            Ok(Held { access, source, known, user, impersonated, proof, share })
         };
         let mut held = Vec::new();
         for access in needed.iter().flatten() {
             match self.authorizer.cover(&user, std::slice::from_ref(access), asking).await? {
-                Cover::All(answers) => held.push(hold(None, answers)?),
-                Cover::Denied { .. } => return Ok(None),
+                Cover::All(proof) => held.push(hold(None, proof)?),
+                Cover::Denied(_) => return Ok(None),
             }
         }
         let subject = impersonated.as_ref().unwrap_or(&user);
         match self.authorizer.cover(subject, wanted, asking).await? {
-            Cover::All(answers) => {
-                held.insert(0, hold(impersonated.as_ref(), answers)?);
+            Cover::All(proof) => {
+                held.insert(0, hold(impersonated.as_ref(), proof)?);
                 Ok(Some((Verdict::Allowed(Grant { held }), 0)))
             }
-            Cover::Denied { at, decision } => {
-                let status = wanted
-                    .get(at)
-                    .map_or_else(errors::unauthorized, |attributes| forbidden(subject, attributes, &decision.reason));
+            Cover::Denied(Denial { at, access, decision }) => {
+                let status = forbidden(subject, &access, &decision.reason);
                 let subject = Some(Subject { user: Arc::clone(&user), impersonated: impersonated.clone() });
                 Ok(Some((Verdict::Refused { status: Box::new(status), subject }, at)))
             }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::attributes::Attributes;
 use super::config::AuthConfig;
-use super::cover::Answer;
+use super::cover::Proof;
 use super::metrics::AuthMetrics;
 use super::rbac_generations::{Generation, RbacGenerations};
 use super::review::{Reviews, Unavailable};
@@ -187,10 +187,10 @@ impl Authorizer {
         &self,
         payer: &UserInfo,
         subject: &Arc<UserInfo>,
-        answers: &[Answer],
+        proof: &Proof,
     ) -> Result<RightsShare, Unavailable> {
-        let question = |answer: &Answer| (Arc::clone(subject), Arc::clone(&answer.question));
-        self.shares.rights(payer, answers.iter().map(question).collect())
+        let question = |question: &Arc<Attributes>| (Arc::clone(subject), Arc::clone(question));
+        self.shares.rights(payer, proof.questions().into_iter().map(question).collect())
     }
 
     /// The error for a read that needs more questions than one read may ask.

@@ -12,30 +12,65 @@ use super::user::UserInfo;
 /// The most questions for one read. A read that needs more is refused.
 const MAX_QUESTIONS: usize = 256;
 
-/// One decision, and the accesses that it allows.
+/// A question, and the decision that allows it. It cannot be made from a denial.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
-    pub question: Arc<Attributes>,
-    pub decision: Arc<Decision>,
-    pub covers: Vec<Arc<Attributes>>,
+pub(super) struct Allowed {
+    question: Arc<Attributes>,
+    decision: Arc<Decision>,
 }
 
-/// The result for all accesses together.
+/// The proof that a read is allowed. It names, for each access of the read, the decision that allows it. There is no
+/// proof for a read without any access.
+#[derive(Clone, Debug)]
+pub(super) struct Proof {
+    parts: Vec<Part>,
+}
+
+/// One access of a read, and the decision about it or about a wider question that includes it.
+#[derive(Clone, Debug)]
+struct Part {
+    access: Arc<Attributes>,
+    by: Allowed,
+}
+
+/// The result for all accesses of a read together.
 #[derive(Debug)]
 pub(super) enum Cover {
-    All(Vec<Answer>),
-    /// The first access that is denied, as the client named it.
-    Denied {
-        at: usize,
-        decision: Arc<Decision>,
-    },
+    All(Proof),
+    Denied(Denial),
+}
+
+/// The first access that is denied, as the client named it, and its index.
+#[derive(Debug)]
+pub(super) struct Denial {
+    pub at: usize,
+    pub access: Arc<Attributes>,
+    pub decision: Arc<Decision>,
+}
+
+/// The accesses of one read while they are decided, one question after another. It asks nothing itself.
+struct Deciding<'a> {
+    wanted: &'a [Arc<Attributes>],
+    /// The proof of the same accesses with earlier rights. Its questions are asked first.
+    before: Option<&'a Proof>,
+    worth_asking: HashSet<Attributes>,
+    /// All decisions so far, the denials included.
+    decisions: HashMap<Arc<Attributes>, Arc<Decision>>,
+    /// What is proved so far: the first accesses of `wanted`.
+    parts: Vec<Part>,
+}
+
+/// What is missing for a result, or the result.
+enum Step {
+    Ask(Arc<Attributes>),
+    Done(Cover),
 }
 
 // === impl Authorizer ===
 
 impl Authorizer {
-    /// Decides all of these accesses. A wider question is asked first if its answer would cover several of them. A
-    /// denial is always about an access that the client asked for.
+    /// Decides all of these accesses, at least one. A wider question is asked first if its answer would cover several of
+    /// them. A denial is always about an access that the client asked for.
     ///
     /// # Errors
     /// The accesses cannot be decided now, or need too many questions.
@@ -45,41 +80,113 @@ impl Authorizer {
         wanted: &[Arc<Attributes>],
         asking: Asking<'_>,
     ) -> Result<Cover, Unavailable> {
-        let worth_it = worth_asking(wanted);
-        let mut answers: Vec<Answer> = Vec::new();
-        // By question: the index of its answer, or `None` if it was denied.
-        let mut asked: HashMap<Arc<Attributes>, Option<usize>> = HashMap::new();
-        for (at, attributes) in wanted.iter().enumerate() {
-            let wider = if worth_it.is_empty() { None } else { attributes.unnamed() };
-            let wider = wider.into_iter().flat_map(|unnamed| [unnamed.everywhere(), unnamed]);
-            let wider = wider.filter(|wider| *wider != **attributes && worth_it.contains(wider)).map(Arc::new);
-            for question in wider.chain([Arc::clone(attributes)]) {
-                let found = asked.get(&question).copied();
-                let answer = match found {
-                    Some(answer) => answer,
-                    None => {
-                        if asked.len() >= MAX_QUESTIONS {
-                            return Err(self.too_many_questions());
-                        }
-                        let decision = self.authorize(user, &question, asking).await?;
-                        if !decision.allowed && *question == **attributes {
-                            return Ok(Cover::Denied { at, decision });
-                        }
-                        let answer = decision.allowed.then_some(answers.len());
-                        if decision.allowed {
-                            answers.push(Answer { question: Arc::clone(&question), decision, covers: Vec::new() });
-                        }
-                        asked.insert(question, answer);
-                        answer
-                    }
-                };
-                if let Some(answer) = answer.and_then(|answer| answers.get_mut(answer)) {
-                    answer.covers.push(Arc::clone(attributes));
+        self.decide_all(user, Deciding::new(wanted, None), asking).await
+    }
+
+    /// Decides the accesses of an earlier proof again. What allowed them then is asked first.
+    ///
+    /// # Errors
+    /// As for [`Self::cover`].
+    pub(super) async fn cover_again(
+        &self,
+        user: &Arc<UserInfo>,
+        before: &Proof,
+        asking: Asking<'_>,
+    ) -> Result<Cover, Unavailable> {
+        let wanted: Vec<_> = before.parts.iter().map(|part| Arc::clone(&part.access)).collect();
+        self.decide_all(user, Deciding::new(&wanted, Some(before)), asking).await
+    }
+
+    async fn decide_all(
+        &self,
+        user: &Arc<UserInfo>,
+        mut deciding: Deciding<'_>,
+        asking: Asking<'_>,
+    ) -> Result<Cover, Unavailable> {
+        loop {
+            match deciding.step() {
+                Some(Step::Ask(_)) if deciding.decisions.len() >= MAX_QUESTIONS => {
+                    return Err(self.too_many_questions());
+                }
+                Some(Step::Ask(question)) => {
+                    let decision = self.authorize(user, &question, asking).await?;
+                    deciding.decisions.insert(question, decision);
+                }
+                Some(Step::Done(cover)) => return Ok(cover),
+                None => return Err(Unavailable::Failed("no access was named".into())),
+            }
+        }
+    }
+}
+
+// === impl Deciding ===
+
+impl<'a> Deciding<'a> {
+    fn new(wanted: &'a [Arc<Attributes>], before: Option<&'a Proof>) -> Self {
+        let worth_asking = worth_asking(wanted);
+        Self { wanted, before, worth_asking, decisions: HashMap::new(), parts: Vec::with_capacity(wanted.len()) }
+    }
+
+    /// Goes on until a decision is missing or all are there. `None` if no access is wanted.
+    fn step(&mut self) -> Option<Step> {
+        loop {
+            let at = self.parts.len();
+            let Some(access) = self.wanted.get(at) else {
+                let parts = std::mem::take(&mut self.parts);
+                return (!parts.is_empty()).then(|| Step::Done(Cover::All(Proof { parts })));
+            };
+            let mut allowed = None;
+            for question in self.wider(at, access) {
+                let Some(decision) = self.decisions.get(&question) else { return Some(Step::Ask(question)) };
+                allowed = Allowed::by(&question, decision);
+                if allowed.is_some() {
                     break;
                 }
             }
+            if allowed.is_none() {
+                // Nothing wider allows it. So the decision about the access itself is the one that counts.
+                let Some(decision) = self.decisions.get(access) else { return Some(Step::Ask(Arc::clone(access))) };
+                allowed = Allowed::by(access, decision);
+                if allowed.is_none() {
+                    let (access, decision) = (Arc::clone(access), Arc::clone(decision));
+                    return Some(Step::Done(Cover::Denied(Denial { at, access, decision })));
+                }
+            }
+            self.parts.extend(allowed.map(|by| Part { access: Arc::clone(access), by }));
         }
-        Ok(Cover::All(answers))
+    }
+
+    /// The questions that include an access and are asked before the access itself.
+    fn wider(&self, at: usize, access: &Arc<Attributes>) -> impl Iterator<Item = Arc<Attributes>> + use<> {
+        let before = self.before.and_then(|before| before.parts.get(at)).map(|part| Arc::clone(&part.by.question));
+        let unnamed = if self.worth_asking.is_empty() { None } else { access.unnamed() };
+        let wider = unnamed.into_iter().flat_map(|unnamed| [unnamed.everywhere(), unnamed]);
+        let wider: Vec<_> =
+            wider.filter(|wider| *wider != **access && self.worth_asking.contains(wider)).map(Arc::new).collect();
+        before.into_iter().chain(wider)
+    }
+}
+
+// === impl Allowed ===
+
+impl Allowed {
+    fn by(question: &Arc<Attributes>, decision: &Arc<Decision>) -> Option<Self> {
+        let (question, decision) = (Arc::clone(question), Arc::clone(decision));
+        decision.allowed.then_some(Self { question, decision })
+    }
+}
+
+// === impl Proof ===
+
+impl Proof {
+    /// The decisions that the read depends on, and their questions. Those that allow several accesses come several times.
+    pub(super) fn decisions(&self) -> impl Iterator<Item = (&Arc<Attributes>, &Decision)> {
+        self.parts.iter().map(|part| (&part.by.question, &*part.by.decision))
+    }
+
+    /// Each question once.
+    pub(super) fn questions(&self) -> HashSet<&Arc<Attributes>> {
+        self.decisions().map(|(question, _)| question).collect()
     }
 }
 
@@ -114,34 +221,5 @@ fn worth_asking(wanted: &[Arc<Attributes>]) -> HashSet<Attributes> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::meta::{Gvr, Verb};
-
-    fn attributes(verb: Verb, namespace: &str, name: &str, fields: &str) -> Arc<Attributes> {
-        Arc::new(Attributes::read(verb, &Gvr::new("", "v1", "pods"), namespace, name, "app=x", fields))
-    }
-
-    fn worth(wanted: &[Arc<Attributes>]) -> Vec<(String, String)> {
-        let mut worth: Vec<_> = worth_asking(wanted).into_iter().map(|wide| (wide.namespace, wide.name)).collect();
-        worth.sort_unstable();
-        worth
-    }
-
-    #[test]
-    fn wider_questions_are_asked_where_they_do_for_several() {
-        let list = |namespace, name| attributes(Verb::List, namespace, name, "");
-        let pair = |namespace: &str| (namespace.to_owned(), String::new());
-        assert!(worth(&[list("a", "x")]).is_empty());
-        assert_eq!(worth(&[list("a", "x"), list("a", "y")]), [pair("a")]);
-        assert_eq!(worth(&[list("a", "x"), list("b", "y")]), [pair("")]);
-        assert_eq!(worth(&[list("a", "x"), list("a", "y"), list("b", "")]), [pair(""), pair("a")]);
-        assert_eq!(worth(&[list("", "x"), list("", "y")]), [pair("")]);
-        let get = |name| attributes(Verb::Get, "a", name, "");
-        assert!(worth(&[get("x"), get("y")]).is_empty(), "a get is of one object");
-        let picked = |namespace| attributes(Verb::List, namespace, "", "metadata.name=x");
-        assert!(worth(&[picked("a"), picked("b")]).is_empty());
-        let other = Arc::new(Attributes { labels: Vec::new(), ..Attributes::clone(&list("b", "")) });
-        assert!(worth(&[list("a", ""), other]).is_empty(), "what is selected differs");
-    }
-}
+#[path = "cover_tests.rs"]
+mod tests;

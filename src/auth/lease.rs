@@ -14,10 +14,9 @@ use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::access::Delegated;
-use super::attributes::Attributes;
 use super::authenticator::{Known, Source};
 use super::authorizer::{Asking, Decision, Memory};
-use super::cover::{Answer, Cover};
+use super::cover::{Cover, Denial, Proof};
 use super::review::Unavailable;
 use super::shares::RightsShare;
 use super::user::UserInfo;
@@ -54,8 +53,7 @@ pub(super) struct Held {
     pub user: Arc<UserInfo>,
     /// The right belongs to this impersonated user. The user's right to impersonate is held separately.
     pub impersonated: Option<Arc<UserInfo>>,
-    /// All of these decisions are needed.
-    pub answers: Vec<Answer>,
+    pub proof: Proof,
     /// The user's share. Set only for streams.
     pub share: Option<RightsShare>,
 }
@@ -65,7 +63,7 @@ enum Asked {
     Still {
         known: Known,
         user: Arc<UserInfo>,
-        answers: Vec<Answer>,
+        proof: Proof,
         share: Option<RightsShare>,
     },
     Gone(Box<Status>),
@@ -127,12 +125,12 @@ impl Held {
     pub(super) async fn until_gone(mut self) -> Box<Status> {
         let mut changes = self.access.generations.changes();
         // The time until which the decisions are valid. If no new decision can be made, nothing is known beyond it.
-        let mut known_until = earliest(&self.answers, |decision| decision.until);
+        let mut known_until = earliest(&self.proof, |decision| decision.until);
         let mut not_before = Instant::now();
         loop {
             let (changed, settled) = self.outdated();
             if !changed && !settled {
-                let again = earliest(&self.answers, |decision| decision.again);
+                let again = earliest(&self.proof, |decision| decision.again);
                 let next = self.known.until.min(again).max(not_before);
                 tokio::select! {
                     _ = changes.changed() => continue,
@@ -146,9 +144,9 @@ impl Held {
             changes.mark_unchanged();
             // Boxed: it takes some kilobytes, and each open stream waits here without it.
             match Box::pin(self.ask()).await {
-                Ok(Asked::Still { known, user, answers, share }) => {
-                    known_until = earliest(&answers, |decision| decision.until);
-                    (self.known, self.user, self.answers) = (known, user, answers);
+                Ok(Asked::Still { known, user, proof, share }) => {
+                    known_until = earliest(&proof, |decision| decision.until);
+                    (self.known, self.user, self.proof) = (known, user, proof);
                     if share.is_some() {
                         self.share = share;
                     }
@@ -183,38 +181,22 @@ impl Held {
         let subject = self.impersonated.as_ref().unwrap_or(&user);
         let asking = Asking { payer: None, memory: Memory::Good };
         let authorizer = &self.access.authorizer;
-        let (mut answers, mut anew) = (Vec::with_capacity(self.answers.len()), Vec::new());
-        for Answer { question, covers, .. } in &self.answers {
-            let decision = authorizer.authorize(subject, question, asking).await?;
-            match covers.as_slice() {
-                _ if decision.allowed => {
-                    answers.push(Answer { question: Arc::clone(question), decision, covers: covers.clone() });
-                }
-                [only] if only == question => return Ok(gone(subject, only, &decision)),
-                // An access that a wider answer covered may still be allowed on its own.
-                covers => anew.extend_from_slice(covers),
+        let proof = match authorizer.cover_again(subject, &self.proof, asking).await? {
+            Cover::All(proof) => proof,
+            Cover::Denied(Denial { access, decision, .. }) => {
+                let status = super::access::forbidden(subject, &access, &decision.reason);
+                return Ok(Asked::Gone(Box::new(status)));
             }
-        }
-        if anew.is_empty() && user == self.user {
-            return Ok(Asked::Still { known, user, answers, share: None });
-        }
-        match authorizer.cover(subject, &anew, asking).await? {
-            Cover::All(more) => answers.extend(more),
-            Cover::Denied { at, decision } => {
-                return Ok(match anew.get(at) {
-                    Some(attributes) => gone(subject, attributes, &decision),
-                    None => Asked::Gone(Box::new(errors::unauthorized())),
-                });
-            }
-        }
-        let share = if self.share.is_some() { Some(authorizer.hold(&user, subject, &answers)?) } else { None };
-        Ok(Asked::Still { known, user, answers, share })
+        };
+        let is_same = user == self.user && proof.questions() == self.proof.questions();
+        let share = (self.share.is_some() && !is_same).then(|| authorizer.hold(&user, subject, &proof)).transpose()?;
+        Ok(Asked::Still { known, user, proof, share })
     }
 
     /// Whether rights have changed since the decisions, and whether they have settled further.
     fn outdated(&self) -> (bool, bool) {
         let (mut changed, mut settled) = (self.access.revoked.covers(&self.user), false);
-        for Answer { question, decision, .. } in &self.answers {
+        for (question, decision) in self.proof.decisions() {
             let now = self.access.generations.of(&question.namespace);
             changed |= now.change != decision.generation.change;
             settled |= now.settle != decision.generation.settle;
@@ -223,12 +205,8 @@ impl Held {
     }
 }
 
-fn earliest(answers: &[Answer], of: impl Fn(&Decision) -> Instant) -> Instant {
-    answers.iter().map(|answer| of(&answer.decision)).min().unwrap_or_else(Instant::now)
-}
-
-fn gone(subject: &UserInfo, attributes: &Attributes, decision: &Decision) -> Asked {
-    Asked::Gone(Box::new(super::access::forbidden(subject, attributes, &decision.reason)))
+fn earliest(proof: &Proof, of: impl Fn(&Decision) -> Instant) -> Instant {
+    proof.decisions().map(|(_, decision)| of(decision)).min().unwrap_or_else(Instant::now)
 }
 
 /// 503: the access cannot be decided now. 429: the client has asked for too much.

@@ -24,5 +24,6 @@ mod shown;
 mod smuggling;
 mod streams;
 mod typed;
+mod unions;
 mod wire;
 mod world;

@@ -1,0 +1,285 @@
+//! Unions of filters over gRPC, by users with random rights: what is allowed is what the apiserver allows for each part
+//! alone, and a stream ends exactly when a right goes that one of its parts needs.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use informerd::grpc::pb::v1;
+use informerd::grpc::pb::v1::sync_request::Action;
+use informerd::grpc::pb::v1::watch_response::Frame;
+use rand::seq::{IndexedRandom as _, IteratorRandom as _};
+use rand::{Rng as _, SeedableRng as _};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::access::typed::{PERMISSION_DENIED, begun, config_maps, message, send, status, trailers};
+use crate::access::world::World;
+use crate::support::client::Client;
+use crate::support::eventually;
+
+/// Namespace (empty: all) and name (empty: all) of each right to list and watch ConfigMaps.
+const RIGHTS: [(&str, &str); 6] = [("", ""), ("a", ""), ("b", ""), ("a", "one"), ("b", "one"), ("", "one")];
+const USERS: usize = 9;
+const BOUND: Duration = Duration::from_secs(60);
+
+/// One part of a union: all in a namespace or everywhere, or one name of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Part {
+    namespace: &'static str,
+    name: &'static str,
+    labels: &'static str,
+}
+
+/// A user, and the rights that it has: indexes of `RIGHTS`.
+struct User {
+    rights: BTreeSet<usize>,
+    direct: Client,
+    through: Client,
+    token: String,
+}
+
+impl Part {
+    /// 200 or 403.
+    async fn answer(&self, client: &Client, watch: bool) -> u16 {
+        let target = self.target(watch);
+        let status = if watch { client.watch(&target).await.status } else { client.get(&target).await.status };
+        assert!(status == 200 || status == 403, "{target}: {status}");
+        status.as_u16()
+    }
+
+    fn target(&self, watch: bool) -> String {
+        let scope = if self.namespace.is_empty() { String::new() } else { format!("namespaces/{}/", self.namespace) };
+        let name =
+            if self.name.is_empty() { String::new() } else { format!("fieldSelector=metadata.name%3D{}", self.name) };
+        let watch = if watch { "watch=1&" } else { "" };
+        let labels = self.labels.replace('=', "%3D");
+        format!("/api/v1/{scope}configmaps?{watch}resourceVersion=0&labelSelector={labels}&{name}")
+    }
+}
+
+fn role(at: usize) -> String {
+    let (namespace, name) = RIGHTS[at];
+    let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
+    let place = if namespace.is_empty() { String::new() } else { format!(", namespace: {namespace}") };
+    let names = if name.is_empty() { String::new() } else { format!(", resourceNames: [{name}]") };
+    format!(
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata: {{name: union-{at}{place}}}\n\
+         rules: [{{apiGroups: [''], resources: [configmaps], verbs: [list, watch]{names}}}]\n---\n"
+    )
+}
+
+fn binding(at: usize, users: &[BTreeSet<usize>]) -> String {
+    let namespace = RIGHTS[at].0;
+    let (kind, place) = match namespace {
+        "" => ("ClusterRole", String::new()),
+        _ => ("Role", format!(", namespace: {namespace}")),
+    };
+    let holders = users.iter().enumerate().filter(|(_, rights)| rights.contains(&at));
+    let subjects: Vec<_> =
+        holders.map(|(user, _)| format!("{{kind: ServiceAccount, name: union-{user}, namespace: a}}")).collect();
+    format!(
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\nmetadata: {{name: union-{at}{place}}}\n\
+         roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {kind}, name: union-{at}}}\nsubjects: [{}]\n---\n",
+        subjects.join(", ")
+    )
+}
+
+/// Parts with several names become one filter with these names.
+fn selection(filters: &[Vec<Part>]) -> Option<v1::Selection> {
+    let filter = |parts: &Vec<Part>| v1::Filter {
+        namespace: parts[0].namespace.to_owned(),
+        names: parts.iter().map(|part| part.name.to_owned()).filter(|name| !name.is_empty()).collect(),
+        label_selector: parts[0].labels.to_owned(),
+        ..Default::default()
+    };
+    Some(v1::Selection { resource: config_maps(), filters: filters.iter().map(filter).collect(), ..Default::default() })
+}
+
+fn union(rng: &mut rand::rngs::StdRng) -> Vec<Vec<Part>> {
+    let filter = |rng: &mut rand::rngs::StdRng| {
+        let namespace = *["", "a", "b"].choose(rng).unwrap();
+        let labels = *["", "", "app=x"].choose(rng).unwrap();
+        let names = [&[""][..], &[""], &["one"], &["two"], &["one", "two"]].choose(rng).unwrap().to_vec();
+        names.into_iter().map(|name| Part { namespace, name, labels }).collect()
+    };
+    (0..rng.random_range(1..=5)).map(|_| filter(rng)).collect()
+}
+
+fn watch(filters: &[Vec<Part>]) -> v1::WatchRequest {
+    v1::WatchRequest { selection: selection(filters), ..Default::default() }
+}
+
+/// How the first watch of a stream of many begins.
+async fn synced(client: &Client, filters: &[Vec<Part>]) -> String {
+    let credit = Some(v1::Credit { frames: 100, bytes: 1 << 30 });
+    let action = Some(Action::Add(v1::AddWatch { watch: Some(watch(filters)), credit }));
+    let mut body = send(client, "Sync", &v1::SyncRequest { watch_id: 1, action }).await.into_body();
+    let first: v1::SyncResponse = timeout(BOUND, message(&mut body, &mut Vec::new())).await.expect("an answer to Sync");
+    match first.response.unwrap().frame {
+        Some(Frame::Goodbye(goodbye)) => goodbye.error.unwrap().code.to_string(),
+        _ => "0".to_owned(),
+    }
+}
+
+async fn worked(world: &World, token: &str, filters: &[Vec<Part>]) -> String {
+    let selections = selection(filters).into_iter().collect();
+    let join = v1::JoinGroup { group: "union".into(), selections, capacity: 1 };
+    let join = v1::WorkRequest { action: Some(v1::work_request::Action::Join(join)) };
+    match timeout(BOUND, super::streams::work(world, token, join)).await.expect("an answer to Work") {
+        Ok(_) => "0".to_owned(),
+        Err(status) => (status.code() as i32).to_string(),
+    }
+}
+
+/// What the apiserver says of one part alone.
+struct Judge<'a> {
+    user: &'a User,
+    said: HashMap<(Part, bool), bool>,
+}
+
+impl Judge<'_> {
+    async fn allows(&mut self, filters: &[Vec<Part>], watch: bool) -> bool {
+        let mut all = true;
+        for part in filters.iter().flatten() {
+            let key = (part.clone(), watch);
+            let said = match self.said.get(&key) {
+                Some(said) => *said,
+                None => {
+                    let said = part.answer(&self.user.direct, watch).await == 200;
+                    self.said.insert(key, said);
+                    said
+                }
+            };
+            all &= said;
+        }
+        all
+    }
+}
+
+async fn users(world: &World, rng: &mut rand::rngs::StdRng) -> Vec<User> {
+    // Each right alone, and some of them together.
+    let mut rights: Vec<BTreeSet<usize>> = (1..4).map(|at| [at].into()).collect();
+    while rights.len() < USERS {
+        rights.push((0..RIGHTS.len()).choose_multiple(rng, 2 + rights.len() % 3).into_iter().collect());
+    }
+    let account = |user: usize| {
+        format!("apiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: union-{user}, namespace: a}}\n---\n")
+    };
+    let mut manifests: String = (0..USERS).map(account).collect();
+    (0..RIGHTS.len()).for_each(|at| manifests += &(role(at) + &binding(at, &rights)));
+    world.cluster.apply(&manifests).await;
+    let mut users = Vec::new();
+    for (user, rights) in rights.into_iter().enumerate() {
+        let token = world.token(&format!("union-{user}"), &[]).await;
+        let (direct, through) = (world.direct(Some(&token)), world.through(Some(&token)));
+        users.push(User { rights, direct, through, token });
+    }
+    // The last right has come to the apiserver's authorizer, and here.
+    for user in &users {
+        for at in &user.rights {
+            let (namespace, name) = RIGHTS[*at];
+            let target = Part { namespace, name, labels: "" }.target(false);
+            world.allowed(&user.direct, &target).await;
+            world.allowed(&user.through, &target).await;
+        }
+    }
+    users
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_union_is_allowed_as_its_parts_are_alone() {
+    let world = World::start("").await;
+    world.settled().await;
+    world.warm(&["/api/v1/configmaps"]).await;
+    let mut rng = rand::rngs::StdRng::seed_from_u64(20_261);
+    let users = users(&world, &mut rng).await;
+    let (mut allowed, mut denied) = (0, 0);
+    let mut streams: Vec<(usize, Vec<Vec<Part>>, JoinHandle<String>)> = Vec::new();
+    for (at, user) in users.iter().enumerate() {
+        let mut judge = Judge { user, said: HashMap::new() };
+        for _ in 0..16 {
+            let filters = union(&mut rng);
+            for (call, is_watch) in [("List", false), ("Watch", true), ("Sync", true), ("Work", true)] {
+                let wanted = if judge.allows(&filters, is_watch).await { "0" } else { PERMISSION_DENIED };
+                let code = match call {
+                    "List" => {
+                        let list = v1::ListRequest { selection: selection(&filters), ..Default::default() };
+                        status(&user.through, call, &list).await.0
+                    }
+                    "Watch" => begun(&user.through, call, &watch(&filters)).await,
+                    "Sync" => synced(&user.through, &filters).await,
+                    _ => worked(&world, &user.token, &filters).await,
+                };
+                assert_eq!(code, wanted, "{call} by {:?}: {filters:?}", user.rights);
+                *(if wanted == "0" { &mut allowed } else { &mut denied }) += 1;
+            }
+            for part in filters.iter().flatten() {
+                for is_watch in [false, true] {
+                    let wanted = if judge.allows(&[vec![part.clone()]], is_watch).await { 200 } else { 403 };
+                    let answer = part.answer(&user.through, is_watch).await;
+                    assert_eq!(answer, wanted, "{:?}: {part:?}", user.rights);
+                }
+            }
+            if judge.allows(&filters, true).await {
+                let mut stream = send(&user.through, "Watch", &watch(&filters)).await.into_body();
+                let end = async move { trailers(&mut stream).await["grpc-status"].to_str().unwrap().to_owned() };
+                streams.push((at, filters, tokio::spawn(end)));
+            }
+        }
+    }
+    assert!(allowed > 60 && denied > 60, "{allowed} allowed, {denied} denied");
+
+    // The rights go one after another. Each time exactly those streams end that needed it.
+    for at in 0..RIGHTS.len() {
+        let (namespace, _) = RIGHTS[at];
+        let path = match namespace {
+            "" => format!("clusterrolebindings/union-{at}"),
+            _ => format!("namespaces/{namespace}/rolebindings/union-{at}"),
+        };
+        let holders = users.iter().filter(|user| user.rights.contains(&at)).count();
+        world.delete(&format!("/apis/rbac.authorization.k8s.io/v1/{path}")).await;
+        let (mut gone, mut stay) = (Vec::new(), Vec::new());
+        let mut judges: Vec<_> = users.iter().map(|user| Judge { user, said: HashMap::new() }).collect();
+        settled(&users, at).await;
+        for (user, filters, end) in streams.drain(..) {
+            match judges[user].allows(&filters, true).await {
+                true => stay.push((user, filters, end)),
+                false => gone.push((user, filters, end)),
+            }
+        }
+        println!("without {:?} ({holders} users): {} end, {} stay", RIGHTS[at], gone.len(), stay.len());
+        for (user, filters, end) in gone {
+            let code = timeout(BOUND, end).await.unwrap_or_else(|_| panic!("{user} goes on: {filters:?}")).unwrap();
+            assert_eq!(code, PERMISSION_DENIED, "{user}: {filters:?}");
+        }
+        let live = || world.daemon.daemon.access.metrics().watches_live.get();
+        eventually("rights are watched", || live() == 4).await;
+        for (user, filters, end) in &stay {
+            assert!(!end.is_finished(), "{user} ended: {filters:?}");
+        }
+        streams = stay;
+    }
+    assert!(streams.is_empty(), "without any right nothing stays");
+}
+
+/// Waits until the apiserver's authorizer knows that the right is gone.
+async fn settled(users: &[User], gone: usize) {
+    let (namespace, name) = RIGHTS[gone];
+    let target = Part { namespace, name, labels: "" }.target(false);
+    let kept =
+        |user: &User| (gone + 1..RIGHTS.len()).any(|at| user.rights.contains(&at) && at != gone && covers(at, gone));
+    for user in users.iter().filter(|user| user.rights.contains(&gone) && !kept(user)) {
+        for _ in 0..1200 {
+            if user.direct.get(&target).await.status == 403 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// Whether a right includes all that another one allows.
+fn covers(wide: usize, narrow: usize) -> bool {
+    let ((namespace, name), (of, named)) = (RIGHTS[wide], RIGHTS[narrow]);
+    (namespace.is_empty() || namespace == of) && (name.is_empty() || name == named)
+}
