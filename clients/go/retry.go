@@ -98,7 +98,7 @@ func (c *Client) permanent(err error, said *errdetails.ErrorInfo) bool {
 	case codes.FailedPrecondition:
 		// What this informerd is configured not to cache. The other reasons pass.
 		switch said.Reason {
-		case "EXCLUDED", "NOT_READABLE", "OUT_OF_SCOPE", "UNSUPPORTED":
+		case "EXCLUDED", "NOT_READABLE", "AGGREGATED", "OUT_OF_SCOPE", "UNSUPPORTED":
 			return true
 		}
 	}

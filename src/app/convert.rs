@@ -51,6 +51,7 @@ pub(super) fn reads(config: &Config) -> ReadsConfig {
             .collect(),
         not_synced: NotSynced { wait: reads.wait, forward: reads.then == Then::Forward },
         freshness_timeout: reads.freshness_timeout,
+        shared_groups: reads.shared_groups.clone(),
     }
 }
 

@@ -37,7 +37,11 @@ const SHORTEST: Duration = Duration::from_millis(50);
 #[must_use = "a stream without its lease lives on when the right to it is gone"]
 pub struct Lease {
     rights: Box<[Right]>,
+    /// Ready when the stream must end although the rights are still there.
+    bound: Option<Bound>,
 }
+
+type Bound = Pin<Box<dyn Future<Output = Box<Status>> + Send>>;
 
 /// One right, and the task that checks it again.
 struct Right {
@@ -78,20 +82,25 @@ impl Lease {
             // A stream that has ended in the meantime does not need the result.
             tell.send(held.until_gone().await).ok();
         });
-        Self { rights: Box::new([Right { gone, task: task.abort_handle() }]) }
+        Self { rights: Box::new([Right { gone, task: task.abort_handle() }]), bound: None }
     }
 
     /// A lease that the test ends.
     #[cfg(test)]
     pub(crate) fn until(gone: oneshot::Receiver<Box<Status>>) -> Self {
         let task = spawn("lease", std::future::ready(()));
-        Self { rights: Box::new([Right { gone, task: task.abort_handle() }]) }
+        Self { rights: Box::new([Right { gone, task: task.abort_handle() }]), bound: None }
     }
 
     /// Combines several rights that are needed together. If one is lost, all end. Without any right, the lease never
-    /// ends.
+    /// ends. The leases must not be bound.
     pub fn all(leases: impl IntoIterator<Item = Self>) -> Self {
-        Self { rights: leases.into_iter().flat_map(|lease| lease.rights).collect() }
+        Self { rights: leases.into_iter().flat_map(|lease| lease.rights).collect(), bound: None }
+    }
+
+    /// Ends no later than this future, with its Status. Replaces the bound before.
+    pub fn bind(&mut self, until: Option<impl Future<Output = Box<Status>> + Send + 'static>) {
+        self.bound = until.map(|until| Box::pin(until) as Bound);
     }
 
     /// Waits until the right is lost.
@@ -101,6 +110,12 @@ impl Lease {
 
     /// Whether the right is lost. Must not be polled again after it was.
     pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Box<Status>> {
+        if let Some(bound) = &mut self.bound
+            && let Poll::Ready(status) = Pin::new(&mut unconstrained(bound.as_mut())).poll(cx)
+        {
+            self.bound = None;
+            return Poll::Ready(status);
+        }
         for right in &mut self.rights {
             // Without the budget of the task: a task that has used it up would not see the loss before its next event.
             if let Poll::Ready(told) = Pin::new(&mut unconstrained(&mut right.gone)).poll(cx) {

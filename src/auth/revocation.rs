@@ -91,7 +91,7 @@ pub(super) fn start(
 }
 
 fn collection(path: &'static str, resource: &'static str, field_selector: String) -> Collection {
-    Collection { path, resource, field_selector, listed: false, refused: REFUSED }
+    Collection { path, resource, field_selector, listed: false, whole: false, refused: REFUSED }
 }
 
 /// Follows the CA bundle that the cluster publishes for aggregated API servers.

@@ -12,7 +12,7 @@ use super::kubeconfig;
 use super::layers::{Loader, Raw};
 use super::otel;
 use super::parse::{
-    beyond_this_machine, parse_anonymous, parse_client_ca, parse_compression, parse_count, parse_host,
+    beyond_this_machine, parse_anonymous, parse_client_ca, parse_compression, parse_count, parse_group, parse_host,
     parse_lend_identity, parse_memory, parse_mode, parse_name, parse_only_tls13, parse_packing_form, parse_signer,
     positive_count, positive_duration,
 };
@@ -109,6 +109,7 @@ impl Loader<'_> {
         let state_dir = self.path("stateDir").unwrap_or_else(|| self.default_state_dir());
         let http = self.http(state_dir.clone());
         let auth = self.auth();
+        let shared_groups = self.many("authorization.sharedAggregatedGroups", parse_group);
         let (authority, certificate_request) = self.authority(http.as_ref());
         let given = authority.is_some() || certificate_request.is_some();
         let drop_in_dir = self.drop_in_dir(http.as_ref(), given, is_person);
@@ -168,7 +169,13 @@ impl Loader<'_> {
                 max_informers: max_informers?,
                 store_check: store_check?,
             },
-            reads: ReadsConfig { modes, freshness_timeout: freshness_timeout?, wait: wait?, then: then? },
+            reads: ReadsConfig {
+                modes,
+                freshness_timeout: freshness_timeout?,
+                wait: wait?,
+                then: then?,
+                shared_groups,
+            },
             queues: queues?,
             window: window?,
             memory: memory?,

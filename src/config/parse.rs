@@ -48,6 +48,21 @@ pub(super) fn parse_name(text: &str) -> Result<String, String> {
     if valid { Ok(text.to_owned()) } else { Err(format!("{text:?} is no name: it must not be empty nor have blanks")) }
 }
 
+/// The name of an API group, as in `metrics.k8s.io`.
+pub(super) fn parse_group(text: &str) -> Result<String, String> {
+    let is_label = |label: &str| {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let has_ends = !label.starts_with('-') && !label.ends_with('-');
+        !label.is_empty() && label.len() <= 63 && label.bytes().all(plain) && has_ends
+    };
+    let is_group = text.len() <= 253 && text.split('.').all(is_label);
+    if is_group {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{text:?} is no API group: want a name such as example.com"))
+    }
+}
+
 pub(super) fn parse_count(text: &str) -> Result<usize, String> {
     let count = text.parse::<u32>().map_err(|_| format!("{text:?} is no count: want a whole number"))?;
     usize::try_from(count).map_err(|_| format!("{text:?} is too large"))

@@ -94,6 +94,8 @@ pub struct ReadsConfig {
     /// How long a read waits for an informer that is not yet synced.
     pub wait: Duration,
     pub then: Then,
+    /// API groups whose aggregated API servers give all clients the same answers.
+    pub shared_groups: Vec<String>,
 }
 
 /// What to do with a read whose informer was not synced in time.

@@ -165,6 +165,12 @@ pub const SETTINGS: &[Setting] = &[
         "rights that the open watches and streams of one user may depend on; requests beyond this are refused with 429",
     ),
     one("authorization.maxReviews", "count", "32", "reviews in flight at once; further ones wait"),
+    many(
+        "authorization.sharedAggregatedGroups",
+        "group",
+        "",
+        "API groups of aggregated API servers whose answers do not depend on who asks; those of all others are not cached for authenticating listeners, but forwarded",
+    ),
     one(
         "audit.log",
         "path|stdout",

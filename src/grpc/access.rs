@@ -2,19 +2,22 @@
 
 use std::sync::Arc;
 
+use std::future::Future;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use http::HeaderMap;
 use http::header::USER_AGENT;
 use rustls::pki_types::CertificateDer;
+use tokio::task::coop::unconstrained;
 use tonic::{Request, Status};
 
 use super::status::Error;
 use crate::auth::audit::{self, Audit, Entry};
 use crate::auth::{self, Access, Attributes, Grant, Lease, Mode, UserInfo, Verdict};
-use crate::meta;
-use crate::reads::Selection;
+use crate::meta::{self, Gvr};
+use crate::reads::{ForwardReason, Selection, Shareable};
 
 /// The most names in one filter that are authorized one by one. With more names, the whole scope of the filter is
 /// authorized.
@@ -65,6 +68,8 @@ pub(super) struct Grants {
 /// The permission for an open stream. Poll it while the stream is open.
 pub(super) struct Right {
     lease: Lease,
+    /// Ready when what the stream reads must not be shared any more.
+    shared: Option<Pin<Box<dyn Future<Output = Error> + Send>>>,
     /// When dropped, they record the end of the stream.
     _audit_entries: Box<[Entry]>,
 }
@@ -82,11 +87,13 @@ pub(super) fn caller(of_request: Option<&Caller>) -> Result<Caller, Status> {
     of_request.cloned().ok_or_else(|| Error::status(meta::errors::unauthorized()).into())
 }
 
-/// The only place that authorizes a selection. It runs before any lookup. Every part of a union must be allowed.
+/// The only place that authorizes a selection. It runs before any lookup, and says in the selection whether it is read for
+/// a client with an identity. Every part of a union must be allowed.
 ///
 /// # Errors
 /// UNAUTHENTICATED, PERMISSION_DENIED, or UNAVAILABLE if no authenticator or authorizer can decide.
-pub(super) async fn authorize(caller: &Caller, verb: Verb, selection: &Selection) -> Result<Grants, Status> {
+pub(super) async fn authorize(caller: &Caller, verb: Verb, selection: &mut Selection) -> Result<Grants, Status> {
+    selection.identified = caller.mode == Mode::Delegated;
     let verb = match verb {
         Verb::Get => meta::Verb::Get,
         Verb::List => meta::Verb::List,
@@ -214,13 +221,13 @@ impl Grants {
     /// A stream is open. If one of the permissions is revoked, the whole stream ends.
     pub(super) fn open(self) -> Right {
         let audit_entries = self.audit_entries.into_iter().map(Entry::start).collect();
-        Right { lease: Lease::all(self.grants.into_iter().map(Grant::lease)), _audit_entries: audit_entries }
+        Right::new(self.grants, audit_entries)
     }
 
     /// A list is being sent. The audit log records it as one complete response.
     pub(super) fn send(self) -> Right {
         self.audit_entries.into_iter().for_each(|entry| entry.complete(200));
-        Right { lease: Lease::all(self.grants.into_iter().map(Grant::lease)), _audit_entries: Box::default() }
+        Right::new(self.grants, Box::default())
     }
 
     /// Joins the permissions for several selections that are read together.
@@ -237,8 +244,27 @@ impl Grants {
 // === impl Right ===
 
 impl Right {
+    fn new(grants: Vec<Grant>, audit_entries: Box<[Entry]>) -> Self {
+        let lease = Lease::all(grants.into_iter().map(Grant::lease));
+        Self { lease, shared: None, _audit_entries: audit_entries }
+    }
+
+    /// The stream reads this resource with this proof from now on.
+    pub(super) fn reads(&mut self, gvr: &Gvr, proof: Option<Shareable>) {
+        let gvr = gvr.clone();
+        self.shared = proof.map(|proof| {
+            Box::pin(async move { Error::refusal(&gvr, ForwardReason::from(proof.over().await).into()) }) as _
+        });
+    }
+
     /// Returns why the permission was revoked. Do not poll it again after that.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        if let Some(shared) = &mut self.shared
+            && let Poll::Ready(error) = Pin::new(&mut unconstrained(shared.as_mut())).poll(cx)
+        {
+            self.shared = None;
+            return Poll::Ready(error);
+        }
         self.lease.poll_gone(cx).map(|status| Error::status(*status))
     }
 }

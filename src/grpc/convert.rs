@@ -92,7 +92,9 @@ pub(super) fn selection(selection: Option<&v1::Selection>) -> Result<(Selection,
     }
     let rendering = Rendering::new(selection.shape, selection.mask.as_ref(), &selection.drop)?;
     let encoding = encoding(selection.encoding, &rendering)?;
-    Ok((Selection { gvr, filters, shape: rendering.shape(), encoding }, rendering))
+    // Until it is authorized, its client is not known.
+    let identified = true;
+    Ok((Selection { gvr, filters, shape: rendering.shape(), encoding, identified }, rendering))
 }
 
 fn filter(filter: &v1::Filter) -> Result<Filter, Error> {

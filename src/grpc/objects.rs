@@ -84,7 +84,7 @@ impl ObjectsService for Objects {
             return Err(Error::invalid("only lists can be read at an exact resource version").into());
         }
         let filter = Filter { namespace: request.namespace, names: vec![request.name], ..Filter::default() };
-        let (selection, rendering) = convert::selection(Some(&Selection {
+        let (mut selection, rendering) = convert::selection(Some(&Selection {
             resource: request.resource,
             filters: vec![filter],
             shape: request.shape,
@@ -92,7 +92,7 @@ impl ObjectsService for Objects {
             drop: request.drop,
             encoding: request.encoding,
         }))?;
-        let grants = access::authorize(&caller, Verb::Get, &selection).await?;
+        let grants = access::authorize(&caller, Verb::Get, &mut selection).await?;
         let [filter] = selection.filters.as_slice() else {
             return Err(Error::invalid("a get names one object").into());
         };
@@ -124,9 +124,9 @@ impl ObjectsService for Objects {
         let caller = access::authenticate(&request)?;
         let mut request = request.into_inner();
         convert::complete(&self.reads, resource_of(request.selection.as_mut())).await?;
-        let (selection, rendering) = convert::selection(request.selection.as_ref())?;
+        let (mut selection, rendering) = convert::selection(request.selection.as_ref())?;
         let (at, stale) = convert::consistency(request.consistency.as_ref())?;
-        let grants = access::authorize(&caller, Verb::List, &selection).await?;
+        let grants = access::authorize(&caller, Verb::List, &mut selection).await?;
         let room = match Room::of_list(&self.ledger, convert::held(request.selection.as_ref(), &selection)) {
             Ok(room) => room,
             Err(error) => return Err(refused(grants, error)),

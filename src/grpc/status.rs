@@ -152,6 +152,13 @@ impl Error {
             ForwardReason::NotReadable => {
                 refused(Reason::NotReadable, format!("{name} cannot be listed and watched, so it has no cache"))
             }
+            ForwardReason::Aggregated => {
+                let message = format!(
+                    "an aggregated API server serves {name}, or may do so, and its answers may depend on who asks; \
+                     ask the apiserver, or have the operator name the group in `authorization.sharedAggregatedGroups`"
+                );
+                refused(Reason::Aggregated, message)
+            }
             ForwardReason::OutOfScope => {
                 refused(Reason::OutOfScope, format!("no cache is configured that covers this selection of {name}"))
             }

@@ -95,7 +95,7 @@ impl Asked {
         mut request: v1::WatchRequest,
     ) -> Result<Self, tonic::Status> {
         convert::complete(&objects.reads, resource_of(request.selection.as_mut())).await?;
-        let (selection, rendering) = convert::selection(request.selection.as_ref())?;
+        let (mut selection, rendering) = convert::selection(request.selection.as_ref())?;
         let held = convert::held(request.selection.as_ref(), &selection);
         let of = request.selection.unwrap_or_default();
         let tokens = TokenBase::new(&objects.cluster.id().await, &of);
@@ -103,7 +103,7 @@ impl Asked {
         let interval = convert::span(request.bookmark_interval.as_ref(), "bookmark_interval")?;
         let delay = convert::span(request.max_batch_delay.as_ref(), "max_batch_delay")?;
         let age = convert::span(request.max_age.as_ref(), "max_age")?;
-        let grants = access::authorize(caller, Verb::Watch, &selection).await?;
+        let grants = access::authorize(caller, Verb::Watch, &mut selection).await?;
         if let Some(intake) = Intake::current() {
             intake.hand_over();
         }

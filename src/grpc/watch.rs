@@ -328,7 +328,8 @@ impl Watch {
     }
 
     fn begin(&mut self, opened: OpenWatch) {
-        let OpenWatch { source, watcher } = opened;
+        let OpenWatch { source, watcher, proof } = opened;
+        self.right.reads(&self.terms.selection.gvr, proof);
         let pressure = self.objects.ledger.pressure();
         let feed = Feed::new(watcher, self.terms.conflate, self.in_snapshot, pressure, &self.objects.metrics);
         self.phase = Phase::Open { feed, source };

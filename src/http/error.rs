@@ -49,6 +49,11 @@ pub fn respond(status: &Status, form: StatusForm) -> Response<Body> {
     response
 }
 
+/// The end of a watch whose resource may be of another server now: its client has to list again.
+pub fn another_server() -> Status {
+    Status::failure(410, "Expired", "an aggregated API server may serve the resource now: list it again")
+}
+
 /// The answer to new watches while the process drains. Opening a watch and closing it within a second would make
 /// clients start again with a list.
 pub fn draining() -> Status {

@@ -78,6 +78,7 @@ impl Cached {
             exceptions: Vec::new(),
             not_synced: NotSynced { wait: Duration::ZERO, forward: false },
             freshness_timeout: Duration::from_secs(3),
+            shared_groups: Vec::new(),
         };
         let cache = factory.informers().remove(0).cache().clone();
         Self { reads: Reads::new(config, factory), configmaps, cache, _endpoints: endpoints, _pods: pods }

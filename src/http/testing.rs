@@ -177,7 +177,7 @@ pub(super) fn watch(cache: &WatchCache, start: WatchStart) -> WatchAnswer {
     let deadline = Instant::now() + Duration::from_secs(1800);
     let spec = WatchSpec { predicate: Predicate::everything(), start, bookmarks: true, initial_end: true, deadline };
     let source = WatchSource::Cache { watcher: cache.watch(spec).unwrap(), cache: cache.clone() };
-    WatchAnswer { form: cache.form().unwrap(), shape: Shape::Full, source, served: Served::default() }
+    WatchAnswer { form: cache.form().unwrap(), shape: Shape::Full, source, served: Served::default(), proof: None }
 }
 
 /// The body of a watch that nothing but its cache ends.

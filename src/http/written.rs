@@ -9,6 +9,7 @@ use http::{HeaderValue, Response};
 use hyper::upgrade::OnUpgrade;
 
 use super::body::{self, Body};
+use super::error::another_server;
 use super::framing;
 use super::gzip::{self, Compressed, Gzip, GzipConfig, Key};
 use super::handshake::Handshake;
@@ -88,7 +89,17 @@ impl Bodies {
         Answered::new(&form, self.written(key, writer, taken, |metrics| &metrics.list_bytes).await, served)
     }
 
-    pub(super) fn watch(&self, answer: WatchAnswer, lease: Lease, entry: Option<Entry>, ending: Ending) -> WatchBody {
+    pub(super) fn watch(
+        &self,
+        mut answer: WatchAnswer,
+        mut lease: Lease,
+        entry: Option<Entry>,
+        ending: Ending,
+    ) -> WatchBody {
+        lease.bind(answer.proof.take().map(|proof| async {
+            let _ = proof.over().await;
+            Box::new(another_server())
+        }));
         WatchBody::new(answer, lease, entry, ending, &self.metrics, &self.ledger)
     }
 

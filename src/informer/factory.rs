@@ -17,7 +17,7 @@ use crate::selector;
 use crate::snapshots::Snapshots;
 use crate::upstream::backfill::Backfiller;
 use crate::upstream::client::Upstream;
-use crate::upstream::discovery::Discovery;
+use crate::upstream::discovery::{Discovery, Shareable, Unshareable};
 use crate::upstream::progress::ProgressProbe;
 use crate::upstream::reflector::{Reflector, ReflectorConfig, ReflectorEnd};
 use crate::upstream::{ListerWatcher, Questions, ShardSupport, Sharding, SharedStore, UpstreamError};
@@ -107,6 +107,14 @@ impl Factory {
     /// The version of a resource that the apiserver prefers, or last preferred if it cannot answer now.
     pub async fn preferred(&self, group: &str, resource: &str) -> Result<Option<Gvr>, UpstreamError> {
         self.inner.discovery.preferred(group, resource).await
+    }
+
+    /// A proof that answers of this resource may be shared by clients with different identities.
+    ///
+    /// # Errors
+    /// An aggregated API server answers, or may do so.
+    pub async fn shareable(&self, resource: &Arc<Resource>) -> Result<Shareable, Unshareable> {
+        self.inner.discovery.servers().shareable(resource).await
     }
 
     /// Whether the apiserver answers at present.
@@ -224,8 +232,30 @@ impl Factory {
         unknown
     }
 
-    /// Runs until the drain starts. Stops idle informers, and informers whose definition has changed or is gone.
+    /// Runs until the drain starts. Stops idle informers, informers whose definition has changed or is gone, and those
+    /// whose group version has another server now.
     pub async fn tend(self) {
+        tokio::select! {
+            () = self.stop_moved() => {}
+            () = self.stop_unused() => {}
+        }
+    }
+
+    /// Does not wait for any answer: what such an informer receives next may be from the other server.
+    async fn stop_moved(&self) {
+        let servers = self.inner.discovery.servers();
+        let mut changes = servers.changes();
+        while changes.changed().await.is_ok() {
+            for informer in self.informers() {
+                if servers.since(&informer.key.gvr) != informer.since {
+                    tracing::info!(informer = %informer.key, "another server may serve the resource, informer stopped");
+                    self.remove(&informer);
+                }
+            }
+        }
+    }
+
+    async fn stop_unused(&self) {
         let mut definitions = self.inner.discovery.changes();
         let mut tick = tokio::time::interval(Duration::from_secs(15).min(self.inner.config.idle_timeout));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -341,6 +371,7 @@ impl Factory {
 
     fn start(&self, key: InformerKey, resource: Arc<Resource>, questions: Arc<Questions>) -> Arc<Informer> {
         let inner = &self.inner;
+        let since = inner.discovery.servers().since(&key.gvr);
         let table = selector::field_table(&resource);
         let (writer, cache) = cache::new(self.cache_config(&key.gvr, &resource));
         let pinned = cache.config().pinned;
@@ -364,7 +395,7 @@ impl Factory {
         let served = inner.served.lock().entry(key.gvr.group_resource().into()).or_default().clone();
         let handle = reflector.handle();
         let informer = Informer::new(key, source, cache.clone(), handle, probe, backfiller, pinned);
-        let informer = Arc::new(informer.counting(served, Arc::clone(&inner.proofs)));
+        let informer = Arc::new(informer.counting(served, Arc::clone(&inner.proofs)).of_server(since));
         tracing::info!(informer = %informer.key, "starting informer");
 
         let stop = informer.stop.clone();

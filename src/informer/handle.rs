@@ -17,6 +17,7 @@ use crate::meta::{Encoding, Gvr, ObjectKey, Resource, ResourceVersion};
 use crate::selector::Predicate;
 use crate::upstream::Suspects;
 use crate::upstream::backfill::Backfiller;
+use crate::upstream::discovery::{Shareable, Since};
 use crate::upstream::progress::{Progress, ProgressProbe};
 use crate::upstream::reflector::{Handle, ListerWatcher, ReflectorStatus};
 
@@ -45,6 +46,8 @@ pub struct Informer {
     pub(super) probe: ProgressProbe,
     backfiller: Backfiller,
     pub(super) pinned: bool,
+    /// Everything that it holds was read since then.
+    pub(super) since: Since,
     pub(super) stop: CancellationToken,
     /// The suspects of the comparisons with the store. Locked during a comparison.
     pub(super) suspects: tokio::sync::Mutex<Suspects>,
@@ -104,6 +107,7 @@ impl Informer {
             probe,
             backfiller,
             pinned,
+            since: Since::default(),
             stop: CancellationToken::new(),
             suspects: tokio::sync::Mutex::default(),
             detached: Mutex::default(),
@@ -124,6 +128,16 @@ impl Informer {
     /// Adds the shared counter of answered reads and the shared histograms of proofs.
     pub(super) fn counting(self, served: Arc<AtomicU64>, proofs: Arc<Proofs>) -> Self {
         Self { served, proofs, ..self }
+    }
+
+    /// Its server is the one since then.
+    pub(super) fn of_server(self, since: Since) -> Self {
+        Self { since, ..self }
+    }
+
+    /// Whether everything that it holds is from the server that the proof is about.
+    pub fn is_covered_by(&self, proof: &Shareable) -> bool {
+        proof.includes(self.since)
     }
 
     pub fn key(&self) -> &InformerKey {

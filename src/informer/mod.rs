@@ -23,3 +23,4 @@ pub use handle::{Informer, InformerKey, InformerScope};
 pub use rules::{ResourceRule, Rules, ScopeRule};
 
 pub use crate::upstream::ShardSupport;
+pub use crate::upstream::discovery::{Shareable, Unshareable};

@@ -16,6 +16,9 @@ impl ForwardReason {
             Self::Invalid => "the apiserver refuses its path, options or selectors",
             Self::Encoding => "no cache holds a form that the client accepts",
             Self::NotReadable => "discovery does not know the resource, or it has no list and watch",
+            Self::Aggregated => {
+                "an aggregated API server serves the resource, or may do so because the APIServices cannot be read: its answers may depend on who asks"
+            }
             Self::Excluded => {
                 "the resource is not cached: Secrets are excluded by default, others by a rule in `resources`"
             }
@@ -29,7 +32,9 @@ impl ForwardReason {
             }
             Self::TableCells => "it is a table, and informerd does not know the format of a time in it",
             Self::Unversioned => "its API server sends no `resourceVersion`, or one that is not a number",
-            Self::NotSynced => "the informer of the resource has not received its first list yet",
+            Self::NotSynced => {
+                "the informer of the resource has not received its first list yet, or the server of the resource is not known"
+            }
             Self::NotFresh => "the cache was not proved to be fresh enough in time",
             Self::Unsupported => {
                 "it uses what informerd does not evaluate: impersonation on an unauthenticated listener, an upgrade, or an unusual parameter"
@@ -50,6 +55,9 @@ impl ForwardReason {
             Self::Invalid => "correct the request; the apiserver's answer says what is wrong",
             Self::Encoding => "have the client accept `application/json`, and set `protobuf` to `serve` or `json`",
             Self::NotReadable => "no action needed, unless the resource is misspelt or its API server is unavailable",
+            Self::Aggregated => {
+                "if all clients get the same answers from it, name its group in `authorization.sharedAggregatedGroups`; grant the identity `list` and `watch` on `apiservices.apiregistration.k8s.io`"
+            }
             Self::Excluded => {
                 "name the resource in `resources` without `exclude`, such as `{resource: secrets}`, if its objects may be in memory here"
             }

@@ -11,7 +11,7 @@ use crate::codec::{Form, ListMetaOut, Shape};
 use crate::meta::{Encoding, Object, ObjectKey, Status};
 use crate::selector::Predicate;
 
-use super::Served;
+use super::{Served, Shareable};
 
 /// Serve from a cache, forward to the apiserver with the reason, or refuse.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub enum ForwardReason {
     Encoding,
     /// Not a resource in discovery, or one without list and watch.
     NotReadable,
+    /// An aggregated API server serves it, or may do so, and its answers may depend on who asks.
+    Aggregated,
     /// Excluded by configuration.
     Excluded,
     /// Outside of the configured scopes of the resource.
@@ -104,6 +106,8 @@ pub struct WatchAnswer {
     pub shape: Shape,
     pub source: WatchSource,
     pub served: Served,
+    /// The watch must end when this does not hold any more.
+    pub proof: Option<Shareable>,
 }
 
 /// The source of a watch's events.
@@ -131,12 +135,13 @@ impl<T> Outcome<T> {
 // === impl ForwardReason ===
 
 impl ForwardReason {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Consistent,
         Self::OutsideWindow,
         Self::Invalid,
         Self::Encoding,
         Self::NotReadable,
+        Self::Aggregated,
         Self::Excluded,
         Self::OutOfScope,
         Self::Forbidden,
@@ -157,6 +162,7 @@ impl ForwardReason {
             Self::Invalid => "invalid",
             Self::Encoding => "encoding",
             Self::NotReadable => "not_readable",
+            Self::Aggregated => "aggregated",
             Self::Excluded => "excluded",
             Self::OutOfScope => "out_of_scope",
             Self::Forbidden => "forbidden",

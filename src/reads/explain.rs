@@ -81,6 +81,9 @@ impl Reads {
                 None if read.patience.is_zero() => return forwarded(ForwardReason::NotSynced),
                 None => return Forecast { fate: Fate::Waits(Wait::Start), informer: None },
             };
+            if let Err(reason) = read.may_use(&informer) {
+                return forwarded(reason);
+            }
             let name = Some(informer.key().to_string());
             let is_late = read.patience.is_zero() || self.waits_in_vain(&read, &informer);
             if !informer.cache().is_ready() && is_late {

@@ -18,6 +18,7 @@ mod selection;
 mod served;
 mod service;
 mod shards;
+mod shareable;
 mod spans;
 mod sync;
 mod typed;
@@ -38,3 +39,5 @@ pub use typed::{OpenWatch, Refusal, Source, State, WatchFrom, WatchTerms};
 
 /// The events of a watch; part of [`WatchSource`]'s interface.
 pub use crate::cache::{CacheWatcher, EndReason, WatcherEvent};
+/// Part of [`WatchAnswer`]'s and [`OpenWatch`]'s interface.
+pub use crate::informer::Shareable;

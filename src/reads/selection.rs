@@ -20,6 +20,8 @@ pub struct Selection {
     /// not.
     pub shape: Shape,
     pub encoding: Wanted,
+    /// Its client has an identity, on which the answer of an aggregated API server may depend.
+    pub identified: bool,
 }
 
 /// The requested encoding of the objects.
@@ -66,6 +68,7 @@ impl Reads {
         if !(resource.verbs.list && resource.verbs.watch) {
             return Err(ForwardReason::NotReadable.into());
         }
+        let proof = self.shareable(&resource, selection.identified).await?;
         let table = selector::field_table(&resource);
         let clauses = selection.filters.iter().map(|filter| clause(filter, &resource, &table));
         let clauses = clauses.collect::<Result<Vec<_>, String>>().map_err(Refusal::Invalid)?;
@@ -94,6 +97,7 @@ impl Reads {
             rows: Use { lasts: true, ..Use::default() },
             floor,
             modes,
+            proof,
             local: true,
             stale: false,
             unconfirmed: false,

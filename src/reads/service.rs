@@ -9,7 +9,7 @@ use tracing::Span;
 
 use crate::cache::{Snapshot, SnapshotError};
 use crate::codec::{Form, Format, Shape, table};
-use crate::informer::{Factory, Informer, Need, NotFresh, Use};
+use crate::informer::{Factory, Informer, Need, NotFresh, Shareable, Use};
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, ResourceVersion, Scope, Verb, errors};
 use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
 
@@ -78,6 +78,8 @@ pub struct ReadsConfig {
     pub not_synced: NotSynced,
     /// How long a read waits for a revision; the apiserver's own limit is 3 s.
     pub freshness_timeout: Duration,
+    /// API groups whose aggregated API servers give all clients the same answers.
+    pub shared_groups: Vec<String>,
 }
 
 /// Rate limit for forwarded watches that start before our window: a burst, and then one per interval. Each may last as
@@ -123,6 +125,8 @@ pub(super) struct Resolved {
     pub(super) rows: Use,
     pub(super) floor: Arc<Floor>,
     pub(super) modes: Modes,
+    /// The proof that its answer may be shared by clients with different identities, if its client has one.
+    pub(super) proof: Option<Shareable>,
     /// It cannot be forwarded.
     pub(super) local: bool,
     /// An old state is good enough.
@@ -250,6 +254,7 @@ impl Reads {
         if !(resource.verbs.list && resource.verbs.watch) {
             return Err(ForwardReason::NotReadable.into());
         }
+        let proof = self.shareable(&resource, request.identified).await?;
         // A path with a namespace for a cluster-scoped type, or an item of a namespaced type without a namespace, gets
         // a 404 from the apiserver's router.
         let misplaced = if resource.namespaced {
@@ -286,6 +291,7 @@ impl Reads {
             rows: rows(request),
             floor,
             modes,
+            proof,
             local: request.local,
             stale: request.stale,
             unconfirmed,
@@ -307,6 +313,7 @@ impl Reads {
         let shown = need.shown;
         match informer.fresh(&need).await {
             Ok(fresh) => {
+                read.is_still_shareable()?;
                 if let (Some(answers), Some(store)) = (unknown, fresh.store) {
                     read.floor.cover(answers, store);
                 }

@@ -31,6 +31,7 @@ impl Reads {
                 }
                 Coverage::None(reason) => return Err(ForwardReason::from(reason).into()),
             };
+            read.may_use(&informer)?;
             if waited == Waited::Nothing {
                 spans::informer(&informer);
             }

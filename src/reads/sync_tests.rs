@@ -60,6 +60,7 @@ async fn world((code, body): (u16, String)) -> World {
         exceptions: Vec::new(),
         not_synced: NotSynced { wait: HOUR, forward: true },
         freshness_timeout: HOUR,
+        shared_groups: Vec::new(),
     };
     World { server, reads: Reads::new(config, factory) }
 }
@@ -76,6 +77,7 @@ fn request(verb: Verb) -> ReadRequest {
         format: Format::json(Shape::Full),
         legacy_watch: false,
         own_credentials: false,
+        identified: false,
         local: false,
         stale: false,
         timeout: None,

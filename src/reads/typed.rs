@@ -16,7 +16,7 @@ use crate::selector::Predicate;
 use super::plan::Freshness;
 use super::service::Resolved;
 use super::unserved::Unserved;
-use super::{At, ForwardReason, ListItems, Reads, Selection, Waited, refusal, spans};
+use super::{At, ForwardReason, ListItems, Reads, Selection, Shareable, Waited, refusal, spans};
 
 /// Where a watch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,8 @@ pub struct Source {
 pub struct OpenWatch {
     pub source: Source,
     pub watcher: CacheWatcher,
+    /// The watch must end when this does not hold any more.
+    pub proof: Option<Shareable>,
 }
 
 /// The parameters of a watch to be registered.
@@ -138,16 +140,17 @@ impl Reads {
             source.informer.reach_back(rv).await;
         }
         let spec = WatchSpec {
-            predicate: read.predicate,
+            predicate: read.predicate.clone(),
             start,
             bookmarks: true,
             initial_end: true,
             deadline: terms.deadline,
         };
         let mut watcher = source.informer.cache().watch(spec).map_err(Unserved::from)?;
+        read.is_still_shareable()?;
         watcher.set_steady_bookmarks(terms.bookmark_interval);
         source.informer.serves();
-        Ok((OpenWatch { source, watcher }, waited.or(waited_fresh)))
+        Ok((OpenWatch { source, watcher, proof: read.proof }, waited.or(waited_fresh)))
     }
 
     async fn source(&self, read: &mut Resolved, stale: Option<Duration>) -> Result<(Source, Waited), Refusal> {

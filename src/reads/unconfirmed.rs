@@ -47,6 +47,7 @@ impl Reads {
             At::Exact(rv) => cache.snapshot_at(rv).ok(),
         };
         let snapshot = snapshot.ok_or(ForwardReason::NotFresh)?;
+        read.is_still_shareable()?;
         // Without its age it must not be served.
         let heard = Some(Instant::now().checked_sub(age).ok_or(ForwardReason::NotFresh)?);
         let served = Served { waited: Waited::Nothing, rv: snapshot.rv(), heard };

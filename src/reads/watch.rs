@@ -9,6 +9,7 @@ use tracing::Instrument as _;
 
 use crate::cache::{WaitError, WatchError, WatchSpec, WatchStart};
 use crate::codec::{Form, Shape};
+use crate::informer::Unshareable;
 use crate::meta::{Status, Verb, errors};
 
 use super::answer::WatchSource;
@@ -83,6 +84,7 @@ impl Reads {
             return Err(ForwardReason::NotSynced.into());
         }
         let initial_end = matches!(plan, WatchPlan::State { initial_end: true, .. });
+        let proof = read.proof.take();
         let spec = WatchSpec {
             predicate: read.predicate,
             start,
@@ -94,9 +96,13 @@ impl Reads {
         };
         match informer.cache().watch(spec) {
             Ok(watcher) => {
+                // After the start: whatever changes from now on ends the watch.
+                if proof.as_ref().is_some_and(|proof| !proof.holds()) {
+                    return Err(ForwardReason::from(Unshareable::Unknown).into());
+                }
                 let served = served(&informer, waited, watcher.starts_after());
                 let source = WatchSource::Cache { watcher, cache: informer.cache().clone() };
-                Ok(WatchAnswer { form, shape: read.shape, source, served })
+                Ok(WatchAnswer { form, shape: read.shape, source, served, proof })
             }
             Err(WatchError::NotReady) => Err(ForwardReason::NotSynced.into()),
             // Forwarded, because the client may know this revision from a list that we forwarded: the apiserver's
@@ -120,7 +126,7 @@ impl Reads {
 }
 
 fn failed(shape: Shape, form: Arc<Form>, error: Status, served: Served) -> WatchAnswer {
-    WatchAnswer { form, shape, source: WatchSource::Error(Some(Box::new(error))), served }
+    WatchAnswer { form, shape, source: WatchSource::Error(Some(Box::new(error))), served, proof: None }
 }
 
 fn lifetime(timeout_seconds: Option<i64>) -> Duration {

@@ -27,7 +27,7 @@ _PERMANENT = (
     grpc.StatusCode.UNIMPLEMENTED,
 )
 #: What this informerd is configured not to cache. The other reasons of FAILED_PRECONDITION pass.
-_NOT_CACHED = ("EXCLUDED", "NOT_READABLE", "OUT_OF_SCOPE", "UNSUPPORTED")
+_NOT_CACHED = ("EXCLUDED", "NOT_READABLE", "AGGREGATED", "OUT_OF_SCOPE", "UNSUPPORTED")
 
 
 class InformerdError(Exception):

@@ -13,7 +13,7 @@ const FIRST_DELAY: Duration = Duration::from_millis(200);
 /// Also of what an error asks for: a client that is told to wait for longer would seem to hang.
 const LONGEST_DELAY: Duration = Duration::from_secs(10);
 /// What this informerd is configured not to cache. The other reasons of `FAILED_PRECONDITION` pass.
-const NOT_CACHED: [&str; 4] = ["EXCLUDED", "NOT_READABLE", "OUT_OF_SCOPE", "UNSUPPORTED"];
+const NOT_CACHED: [&str; 5] = ["EXCLUDED", "NOT_READABLE", "AGGREGATED", "OUT_OF_SCOPE", "UNSUPPORTED"];
 
 /// The errors of one watch or queue.
 pub(crate) struct Retry {

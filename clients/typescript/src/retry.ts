@@ -18,7 +18,7 @@ const PERMANENT: readonly status[] = [
   status.UNIMPLEMENTED,
 ];
 /** What this informerd is configured not to cache. The other reasons of FAILED_PRECONDITION pass. */
-const NOT_CACHED: readonly string[] = ['EXCLUDED', 'NOT_READABLE', 'OUT_OF_SCOPE', 'UNSUPPORTED'];
+const NOT_CACHED: readonly string[] = ['EXCLUDED', 'NOT_READABLE', 'AGGREGATED', 'OUT_OF_SCOPE', 'UNSUPPORTED'];
 
 /** Takes what is told of outages, retries and failed handlers. */
 export interface Logger {

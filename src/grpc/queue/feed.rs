@@ -9,7 +9,7 @@ use super::super::status::Error;
 use super::group::Group;
 use crate::lifecycle::backoff::Backoff;
 use crate::reads::plan::Freshness;
-use crate::reads::{OpenWatch, Reads, Refusal, Selection, WatchFrom, WatchTerms, WatcherEvent};
+use crate::reads::{ForwardReason, OpenWatch, Reads, Refusal, Selection, WatchFrom, WatchTerms, WatcherEvent};
 use crate::workqueue::Full;
 
 /// After this time a watch is restarted with a new snapshot. Unchanged objects cost nothing.
@@ -35,14 +35,14 @@ pub(super) async fn run(group: Arc<Group>, place: usize, reads: Reads, first: Op
     let mut end = group.end.subscribe();
     tokio::select! {
         _ = end.wait_for(Option::is_some) => {}
-        full = feed(&group, place, &reads, first) => {
-            tracing::warn!(group = group.name, %full, "queue given up");
-            group.finish(Error::overflow(full));
+        error = feed(&group, place, &reads, first) => {
+            tracing::warn!(group = group.name, ?error, "queue given up");
+            group.finish(error);
         }
     }
 }
 
-async fn feed(group: &Group, place: usize, reads: &Reads, first: OpenWatch) -> Full {
+async fn feed(group: &Group, place: usize, reads: &Reads, first: OpenWatch) -> Error {
     let mut next = Some(first);
     let mut backoff = Backoff::between(SHORTEST_PAUSE, LONGEST_PAUSE);
     loop {
@@ -53,12 +53,16 @@ async fn feed(group: &Group, place: usize, reads: &Reads, first: OpenWatch) -> F
         match opened {
             Ok(watch) => {
                 let began = Instant::now();
-                if let Err(full) = follow(group, place, watch).await {
-                    return full;
+                if let Err(error) = follow(group, place, watch).await {
+                    return error;
                 }
                 if began.elapsed() > LONGEST_PAUSE {
                     backoff.reset();
                 }
+            }
+            // Even the known objects must not be shown any more, because another server may have them by now.
+            Err(refusal @ Refusal::NotServed(ForwardReason::Aggregated)) => {
+                return Error::refusal(&group.feeds[place].selection.gvr, refusal);
             }
             // The apiserver may be unreachable, or the definition may be deleted and created again. Known objects
             // stay queued.
@@ -69,7 +73,23 @@ async fn feed(group: &Group, place: usize, reads: &Reads, first: OpenWatch) -> F
 }
 
 /// Runs one watch, from its snapshot to its end.
-async fn follow(group: &Group, place: usize, mut watch: OpenWatch) -> Result<(), Full> {
+async fn follow(group: &Group, place: usize, mut watch: OpenWatch) -> Result<(), Error> {
+    let proof = watch.proof.take();
+    let over = async {
+        match proof {
+            Some(proof) => proof.over().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        // Why is told when the watch is opened again.
+        _ = over => Ok(()),
+        followed = events(group, place, watch) => followed.map_err(Error::overflow),
+    }
+}
+
+async fn events(group: &Group, place: usize, mut watch: OpenWatch) -> Result<(), Full> {
     group.set_source(place, watch.source.clone());
     group.change(place, |level, _| {
         level.begin();

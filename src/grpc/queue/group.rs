@@ -95,7 +95,10 @@ impl Group {
     }
 
     pub(super) fn is_of(&self, wanted: &[Wanted]) -> bool {
-        self.feeds.len() == wanted.len() && self.feeds.iter().zip(wanted).all(|(feed, w)| feed.identity == w.identity)
+        let is_same = |feed: &Feed, wanted: &Wanted| {
+            feed.identity == wanted.identity && feed.selection.identified == wanted.selection.identified
+        };
+        self.feeds.len() == wanted.len() && self.feeds.iter().zip(wanted).all(|(feed, wanted)| is_same(feed, wanted))
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -48,8 +48,8 @@ impl QueueService for Queue {
         }
         let mut join = request::join(&join, &self.ledger)?;
         let mut grants = Vec::new();
-        for wanted in &join.wanted {
-            grants.push(access::authorize(&caller, Verb::Watch, &wanted.selection).await?);
+        for wanted in &mut join.wanted {
+            grants.push(access::authorize(&caller, Verb::Watch, &mut wanted.selection).await?);
         }
         let grants = Grants::join(grants);
         join.owner = grants.username().unwrap_or_default().to_owned();

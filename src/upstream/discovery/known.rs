@@ -11,7 +11,7 @@ impl Discovery {
         let resolved = self.inner.resolved.lock();
         let origin = |gvr: &Gvr| match resolved.get(gvr) {
             Some(known) => Some(known.resource.origin.clone()),
-            None => is_built_in(gvr).then_some(Origin::BuiltIn),
+            None => (is_built_in(gvr) && !self.inner.servers.is_aggregated(gvr)).then_some(Origin::BuiltIn),
         };
         let of = |found: &ApiResource| {
             let ApiResource { gvr, kind, namespaced, verbs, .. } = found;

@@ -3,7 +3,9 @@
 mod built_in;
 mod definitions;
 mod known;
+mod origin;
 mod parse;
+mod servers;
 
 #[cfg(test)]
 mod tests;
@@ -16,18 +18,17 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use futures_util::stream::{StreamExt as _, iter};
 use parking_lot::Mutex;
-use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 pub use parse::{ApiResource, read_aggregated};
+pub use servers::{Servers, Shareable, Since, Unshareable};
 
-use self::built_in::is_built_in;
 use self::parse::{Document, LegacyVersion};
 use super::client::{CallOptions, RequestVerb, Upstream, UpstreamError};
 use super::reader::{HEAD_TIMEOUT, get_json};
 use crate::lifecycle;
-use crate::meta::{Gvr, Origin, PrinterColumn, Resource};
+use crate::meta::{Gvr, Resource};
 
 /// The resources of the cluster. They are read when needed, and again when they change. Clones share them.
 #[derive(Clone)]
@@ -46,6 +47,7 @@ struct Inner {
     /// Something has changed since the index was read.
     stale: AtomicBool,
     resolved: Mutex<HashMap<Gvr, Resolved>>,
+    servers: Servers,
     /// Incremented whenever the index or any resolved resource becomes stale.
     generation: AtomicU64,
     changes: watch::Sender<u64>,
@@ -83,52 +85,6 @@ struct Resolved {
 struct Refreshing {
     started: Instant,
     result: watch::Receiver<Option<Result<(), UpstreamError>>>,
-}
-
-#[derive(Deserialize)]
-struct Definition {
-    #[serde(default)]
-    metadata: DefinitionMetadata,
-    spec: DefinitionSpec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct DefinitionMetadata {
-    uid: String,
-    /// Changes with every change of the spec.
-    generation: i64,
-}
-
-#[derive(Deserialize)]
-struct DefinitionSpec {
-    #[serde(default)]
-    versions: Vec<DefinitionVersion>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct DefinitionVersion {
-    name: String,
-    selectable_fields: Vec<SelectableField>,
-    additional_printer_columns: Vec<Column>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SelectableField {
-    json_path: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Column {
-    #[serde(default)]
-    name: String,
-    #[serde(default, rename = "type")]
-    kind: String,
-    #[serde(default)]
-    json_path: String,
 }
 
 /// The `Accept` header for the aggregated form, and for the older one of servers that do not support it.
@@ -169,6 +125,7 @@ impl Discovery {
                 shared: Mutex::new(None),
                 stale: AtomicBool::new(false),
                 resolved: Mutex::new(HashMap::new()),
+                servers: Servers::default(),
                 generation: AtomicU64::new(0),
                 changes: watch::Sender::new(0),
             }),
@@ -307,6 +264,11 @@ impl Discovery {
         self.inner.changes.subscribe()
     }
 
+    /// Which group versions are served by the kube-apiserver itself.
+    pub fn servers(&self) -> &Servers {
+        &self.inner.servers
+    }
+
     /// Makes the next call read everything again.
     pub fn mark_stale(&self) {
         self.inner.stale.store(true, Ordering::Release);
@@ -422,24 +384,6 @@ impl Discovery {
         self.inner.upstream.warnings().learn_ours(head.headers());
         Ok(document)
     }
-
-    /// Which server serves a resource, and until when the answer is valid.
-    async fn origin(&self, gvr: &Gvr) -> Result<(Origin, Option<Instant>), UpstreamError> {
-        if is_built_in(gvr) {
-            return Ok((Origin::BuiltIn, None));
-        }
-        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}.{}", gvr.resource, gvr.group);
-        let retry = || Some(Instant::now() + self.inner.config.retry_definition);
-        match self.get::<Definition>(&path, "application/json").await {
-            Ok(definition) => {
-                let version = definition.spec.versions.into_iter().find(|version| *version.name == *gvr.version);
-                Ok((version.unwrap_or_default().into_origin(&definition.metadata), None))
-            }
-            Err(error) if error.code() == Some(404) => Ok((Origin::Unknown, None)),
-            Err(error) if error.code() == Some(403) => Ok((Origin::Unknown, retry())),
-            Err(error) => Err(error),
-        }
-    }
 }
 
 // === impl Unread ===
@@ -447,27 +391,6 @@ impl Discovery {
 impl Drop for Unread<'_> {
     fn drop(&mut self) {
         self.0.inspect(|stale| stale.store(true, Ordering::Release));
-    }
-}
-
-// === impl DefinitionVersion ===
-
-impl DefinitionVersion {
-    fn into_origin(self, definition: &DefinitionMetadata) -> Origin {
-        let path = |field: SelectableField| Arc::from(field.json_path.trim_start_matches('.'));
-        Origin::Custom {
-            selectable: self.selectable_fields.into_iter().map(path).collect(),
-            columns: self.additional_printer_columns.into_iter().map(PrinterColumn::from).collect(),
-            definition: format!("{}/{}", definition.uid, definition.generation).into(),
-        }
-    }
-}
-
-// === impl Column ===
-
-impl From<Column> for PrinterColumn {
-    fn from(column: Column) -> Self {
-        Self { name: column.name.into(), kind: column.kind.into(), json_path: column.json_path.into() }
     }
 }
 

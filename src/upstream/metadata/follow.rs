@@ -25,6 +25,7 @@ const SILENCE_WITHOUT_PING: Duration = Duration::from_secs(20);
 /// attempts are at most 5 s apart.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const LAST_BACKOFF: Duration = Duration::from_millis(3300);
+const ACCEPT_WHOLE: &str = "application/json";
 const PAGE: u32 = 500;
 /// Maximum size of one page, in bytes.
 const MAX_PAGE: usize = 64 << 20;
@@ -40,6 +41,8 @@ pub struct Collection {
     pub field_selector: String,
     /// Whether a restart lists the objects. If not, it only asks for the revision.
     pub listed: bool,
+    /// Whether the objects are read with their specs.
+    pub whole: bool,
     /// How long to wait before a collection that may not be watched is tried again.
     pub refused: Duration,
 }
@@ -135,7 +138,8 @@ async fn round(
         selection(collection)
     );
     let options = CallOptions::new(RequestVerb::Watch, collection.resource).header_timeout(HEAD_TIMEOUT);
-    let opened = get(upstream, &path, ACCEPT_OBJECT, Compression::Identity, &options).await;
+    let accept = if collection.whole { ACCEPT_WHOLE } else { ACCEPT_OBJECT };
+    let opened = get(upstream, &path, accept, Compression::Identity, &options).await;
     // The listed state is known, whatever happens to the watch.
     let live = restarted.map_or(Seen::Live, Seen::Restarted);
     let (head, chunks) = match opened {
@@ -179,7 +183,8 @@ async fn list(upstream: &Upstream, collection: &Collection) -> Result<(ResourceV
     let mut token = String::new();
     loop {
         let path = format!("{}?limit={PAGE}{}{token}", collection.path, selection(collection));
-        let (_, page): (_, MetadataList) = get_json(upstream, &path, ACCEPT_LIST, &options, MAX_PAGE).await?;
+        let accept = if collection.whole { ACCEPT_WHOLE } else { ACCEPT_LIST };
+        let (_, page): (_, MetadataList) = get_json(upstream, &path, accept, &options, MAX_PAGE).await?;
         let rv = page.rv()?;
         token = format!("&continue={}", page.continue_token());
         let is_last = page.continue_token().is_empty();

@@ -44,8 +44,14 @@ async fn following(list: (u16, &'static str), later: &'static str) -> Following 
     let (told, more) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(Notify::new()));
     let (says, wakes) = (Arc::clone(&told), Arc::clone(&more));
     let refused = Duration::from_secs(60);
-    let collection =
-        Collection { path: "/api/v1/things", resource: "things", field_selector: String::new(), listed: true, refused };
+    let collection = Collection {
+        path: "/api/v1/things",
+        resource: "things",
+        field_selector: String::new(),
+        listed: true,
+        whole: false,
+        refused,
+    };
     spawn(
         "following",
         follow(upstream, collection, move |seen| {

@@ -6,6 +6,7 @@ mod follow;
 use bytes::BytesMut;
 use memchr::memchr;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
 
@@ -42,7 +43,11 @@ pub struct Metadata {
     pub name: String,
     pub uid: String,
     pub generation: i64,
-    resource_version: String,
+    pub resource_version: String,
+    /// Whether the object's spec names a service, as that of an APIService does whose group version is not served by the
+    /// kube-apiserver itself. `None` without a spec, so always where only metadata are read.
+    #[serde(skip)]
+    pub has_service: Option<bool>,
 }
 
 /// A list of PartialObjectMetadata, or just the part of any list that carries its revision.
@@ -64,6 +69,14 @@ struct ListMetadata {
 #[derive(Debug, Deserialize)]
 pub(super) struct Item {
     pub(super) metadata: Metadata,
+    #[serde(default)]
+    spec: Option<Spec>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Spec {
+    #[serde(default)]
+    service: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -114,7 +127,7 @@ fn decode(line: &[u8]) -> Result<MetadataEvent, UpstreamError> {
     if frame.kind == "ERROR" {
         return Ok(MetadataEvent::Error(Box::new(serde_json::from_str(frame.object.get()).map_err(error)?)));
     }
-    let metadata = serde_json::from_str::<Item>(frame.object.get()).map_err(error)?.metadata;
+    let metadata = Metadata::from(serde_json::from_str::<Item>(frame.object.get()).map_err(error)?);
     Ok(match frame.kind {
         "BOOKMARK" => MetadataEvent::Bookmark(metadata.rv()?),
         "ADDED" | "MODIFIED" => MetadataEvent::Changed { deleted: false, metadata },
@@ -144,7 +157,13 @@ impl MetadataList {
     }
 
     pub(super) fn into_items(self) -> impl Iterator<Item = Metadata> {
-        self.items.unwrap_or_default().into_iter().map(|item| item.metadata)
+        self.items.unwrap_or_default().into_iter().map(Metadata::from)
+    }
+}
+
+impl From<Item> for Metadata {
+    fn from(item: Item) -> Self {
+        Self { has_service: item.spec.map(|spec| spec.service.is_some()), ..item.metadata }
     }
 }
 

@@ -1,0 +1,56 @@
+//! Whether an answer may be shared by clients with different identities. That of an aggregated API server may depend on
+//! who asks, and here informerd has asked.
+
+use std::sync::Arc;
+
+use super::service::Resolved;
+use super::{ForwardReason, Reads};
+use crate::informer::{Informer, Shareable, Unshareable};
+use crate::meta::Resource;
+
+impl Reads {
+    /// The proof for a read of this resource. `None` if none is needed: for clients without an identity, all of whom read
+    /// as informerd, and for groups that the configuration names.
+    ///
+    /// # Errors
+    /// An aggregated API server answers, or may do so.
+    pub(super) async fn shareable(
+        &self,
+        resource: &Arc<Resource>,
+        identified: bool,
+    ) -> Result<Option<Shareable>, ForwardReason> {
+        if !identified || self.config.shared_groups.iter().any(|group| **group == *resource.gvr.group) {
+            return Ok(None);
+        }
+        Ok(Some(self.factory.shareable(resource).await?))
+    }
+}
+
+// === impl Resolved ===
+
+impl Resolved {
+    /// # Errors
+    /// What the informer holds may be from another server than the proof is about. It is about to stop.
+    pub(super) fn may_use(&self, informer: &Informer) -> Result<(), ForwardReason> {
+        let is_covered = self.proof.as_ref().is_none_or(|proof| informer.is_covered_by(proof));
+        if is_covered { Ok(()) } else { Err(Unshareable::Unknown.into()) }
+    }
+
+    /// Must be called after the last wait, for what was read before.
+    ///
+    /// # Errors
+    /// The proof does not hold any more.
+    pub(super) fn is_still_shareable(&self) -> Result<(), ForwardReason> {
+        if self.proof.as_ref().is_none_or(Shareable::holds) { Ok(()) } else { Err(Unshareable::Unknown.into()) }
+    }
+}
+
+impl From<Unshareable> for ForwardReason {
+    fn from(why: Unshareable) -> Self {
+        match why {
+            Unshareable::Aggregated => Self::Aggregated,
+            // It passes: an informer has to start, or the APIServices have to be read.
+            Unshareable::Unknown => Self::NotSynced,
+        }
+    }
+}
