@@ -21,6 +21,8 @@ pub(crate) struct Explanation {
     pub change: String,
     /// The informer whose cache answers; empty if none does.
     pub informer: String,
+    /// What differs on listeners that authenticate their clients; empty if nothing does.
+    pub authenticating: String,
 }
 
 /// `None` if there is no answer now.

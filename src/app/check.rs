@@ -135,6 +135,9 @@ async fn needed(upstream: &Upstream, config: &Config) -> Result<Vec<Needed>, Ups
         let allowed = allowed(upstream, attributes(None, group, resource, "create")).await?;
         needed.push(Needed { what, why: "delegated listeners ask for each client (system:auth-delegator)", allowed });
     }
+    let May { list, watch } = may(upstream, None, "apiregistration.k8s.io", "apiservices").await?;
+    let why = "delegated listeners share no answers of aggregated APIs, which are known from them";
+    needed.push(Needed { what: "list and watch apiservices.apiregistration.k8s.io", why, allowed: list && watch });
     if config.auth.client_ca == Some(ClientCaSource::Cluster) {
         let name = Some("extension-apiserver-authentication".to_owned());
         let config_map = attributes(Some("kube-system"), "", "configmaps", "get");

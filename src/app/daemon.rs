@@ -143,7 +143,7 @@ impl Daemon {
             http: http_metrics.clone(),
             grpc: grpc_metrics.clone(),
             groups: groups.clone(),
-            explainer: Explainer::start(reads.clone()),
+            explainer: Explainer::start(reads.clone(), config.http.listen.iter().map(ListenAddr::mode).collect()),
             memory_limit: memory.ledger().pressure().limit(),
         });
         let admin = Admin::start(&config.admin, readiness.clone(), metrics.clone(), everything.clone(), fatal)?;

@@ -16,7 +16,7 @@ use crate::auth::Mode;
 use crate::http::read::{self, Parsed};
 use crate::lifecycle;
 use crate::meta::RequestInfo;
-use crate::reads::{Fate, Forecast, Reads};
+use crate::reads::{Fate, Forecast, ForwardReason, Reads};
 
 /// The most questions that wait. Further ones are not answered.
 const WAITING: usize = 16;
@@ -32,12 +32,13 @@ pub(super) struct Explainer {
 // === impl Explainer ===
 
 impl Explainer {
-    pub(super) fn start(reads: Reads) -> Self {
+    /// The listeners have these modes. If some are trusted, the prediction is for them.
+    pub(super) fn start(reads: Reads, modes: Vec<Mode>) -> Self {
         let (questions, mut asked) = mpsc::channel::<Question>(WAITING);
         lifecycle::spawn("explain", async move {
             while let Some((request, answer)) = asked.recv().await {
                 // The caller may be gone.
-                let _ = answer.send(explain(&reads, &request).await);
+                let _ = answer.send(explain(&reads, &request, &modes).await);
             }
         });
         Self { questions }
@@ -53,27 +54,37 @@ impl Explainer {
     }
 }
 
-async fn explain(reads: &Reads, request: &Parts) -> Explanation {
+async fn explain(reads: &Reads, request: &Parts, modes: &[Mode]) -> Explanation {
     let uri = &request.uri;
     let info = RequestInfo::parse(request.method.as_str(), uri.path(), uri.query().unwrap_or_default());
-    let forecast = match read::parse(request, &info, Mode::Trust) {
-        Parsed::Read(read, _) => reads.explain(&read, info.verb).await,
-        Parsed::Forward(reason) => Forecast { fate: Fate::Forwarded(reason), informer: None },
-        Parsed::Other => {
-            return Explanation {
-                plan: "forwarded".to_owned(),
-                cause: "it is not a read of objects, and everything else goes to the apiserver".to_owned(),
-                ..Explanation::default()
-            };
-        }
+    let forecast = async |mode| match read::parse(request, &info, mode) {
+        Parsed::Read(read, _) => Some(reads.explain(&read, info.verb).await),
+        Parsed::Forward(reason) => Some(Forecast { fate: Fate::Forwarded(reason), informer: None }),
+        Parsed::Other => None,
     };
-    let Forecast { fate, informer } = forecast;
+    let mode = if modes.contains(&Mode::Trust) { Mode::Trust } else { Mode::Delegated };
+    let Some(Forecast { fate, informer }) = forecast(mode).await else {
+        return Explanation {
+            plan: "forwarded".to_owned(),
+            cause: "it is not a read of objects, and everything else goes to the apiserver".to_owned(),
+            ..Explanation::default()
+        };
+    };
+    let mut authenticating = String::new();
+    if mode == Mode::Trust
+        && modes.contains(&Mode::Delegated)
+        && let Some(Forecast { fate: other @ Fate::Forwarded(ForwardReason::Aggregated), .. }) =
+            forecast(Mode::Delegated).await
+    {
+        authenticating = format!("{}: {}: {}", other.plan(), other.reason(), other.cause());
+    }
     Explanation {
         plan: fate.plan().to_owned(),
         reason: fate.reason().to_owned(),
         cause: fate.cause().to_owned(),
         change: fate.change().to_owned(),
         informer: informer.unwrap_or_default(),
+        authenticating,
     }
 }
 
@@ -96,7 +107,7 @@ pub(super) async fn ask(admin: SocketAddr, asked: &Explained) -> Result<Explanat
 
 /// Formats the explanation for a terminal.
 pub(super) fn render(explanation: &Explanation, target: &str) -> String {
-    let Explanation { plan, reason, cause, change, informer } = explanation;
+    let Explanation { plan, reason, cause, change, informer, authenticating } = explanation;
     // The request was not sent.
     let would = match plan.as_str() {
         "waited" => "would wait".to_owned(),
@@ -110,6 +121,9 @@ pub(super) fn render(explanation: &Explanation, target: &str) -> String {
         if !value.is_empty() {
             let _ = writeln!(text, "  {name}{value}");
         }
+    }
+    if !authenticating.is_empty() {
+        let _ = writeln!(text, "on a listener that authenticates its clients: {authenticating}");
     }
     text
 }

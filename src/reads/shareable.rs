@@ -54,3 +54,7 @@ impl From<Unshareable> for ForwardReason {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "shareable_tests.rs"]
+mod tests;

@@ -1,0 +1,226 @@
+//! An aggregated API server that shows each user its own things: through informerd, each gets its own as well.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use informerd::grpc::pb::v1;
+use informerd::upstream::client::ConfigSource;
+use rustls::pki_types::PrivateKeyDer;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::access::certificates::Authority;
+use crate::access::typed::{PERMISSION_DENIED, status};
+use crate::access::world::World;
+use crate::cluster::Cluster;
+use crate::support::client::{Client, Watch};
+
+const GROUP: &str = "own.example.com";
+const THINGS: &str = "/apis/own.example.com/v1/things";
+const FAILED_PRECONDITION: &str = "9";
+
+/// Everybody may list on purpose: the server shows each user its own.
+const RIGHTS: &str = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: things}
+rules:
+- {apiGroups: [own.example.com], resources: [things], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: things}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: things}
+subjects:
+- {kind: ServiceAccount, name: space, namespace: a}
+- {kind: ServiceAccount, name: wide, namespace: a}
+- {kind: User, name: certified, apiGroup: rbac.authorization.k8s.io}
+"#;
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+fn answer(code: u16, body: &Value) -> Response<Body> {
+    let body = Full::new(Bytes::from(body.to_string())).boxed_unsync();
+    Response::builder().status(code).header("content-type", "application/json").body(body).unwrap()
+}
+
+fn thing(user: &str) -> Value {
+    let name = user.rsplit(':').next().unwrap();
+    let metadata = json!({"name": format!("of-{name}"), "uid": format!("uid-{name}"), "resourceVersion": "5"});
+    json!({"apiVersion": "own.example.com/v1", "kind": "Thing", "metadata": metadata})
+}
+
+fn things(request: &Request<Incoming>) -> Response<Body> {
+    let user = request.headers().get("x-remote-user").map_or("nobody", |user| user.to_str().unwrap()).to_owned();
+    let query = request.uri().query().unwrap_or_default();
+    match request.uri().path() {
+        "/apis/own.example.com/v1" => {
+            let things = json!({"name": "things", "singularName": "thing", "namespaced": false, "kind": "Thing", "verbs": ["get", "list", "watch"]});
+            answer(
+                200,
+                &json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "own.example.com/v1", "resources": [things]}),
+            )
+        }
+        THINGS if query.contains("sendInitialEvents=true") => {
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422, "message": "sendInitialEvents is forbidden"});
+            answer(422, &status)
+        }
+        THINGS if query.contains("watch=") => {
+            let kind = if query.contains("resourceVersion=5") { "MODIFIED" } else { "ADDED" };
+            let mut event = json!({"type": kind, "object": thing(&user)});
+            event["object"]["metadata"]["resourceVersion"] = "6".into();
+            let first = futures_util::stream::once(std::future::ready(Bytes::from(format!("{event}\n"))));
+            let frames = futures_util::StreamExt::chain(first, futures_util::stream::pending());
+            let body = StreamBody::new(futures_util::StreamExt::map(frames, |data| Ok(Frame::data(data))));
+            Response::builder().header("content-type", "application/json").body(body.boxed_unsync()).unwrap()
+        }
+        THINGS => {
+            let items = [thing(&user)];
+            answer(
+                200,
+                &json!({"kind": "ThingList", "apiVersion": "own.example.com/v1", "metadata": {"resourceVersion": "5"}, "items": items}),
+            )
+        }
+        path if path.starts_with(THINGS) => answer(200, &thing(&user)),
+        _ => answer(
+            404,
+            &json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}),
+        ),
+    }
+}
+
+/// Starts the server, and has the cluster pass requests on to it.
+async fn serve(cluster: &Cluster) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let service = service_fn(async |request| Ok::<_, Infallible>(things(&request)));
+                let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                builder.serve_connection(TokioIo::new(stream), service).await.ok();
+            });
+        }
+    });
+    cluster
+        .apply(&format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: things, namespace: default}}\nspec: {{type: ExternalName, externalName: localhost}}\n---\n\
+             apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata: {{name: v1.{GROUP}}}\n\
+             spec: {{group: {GROUP}, version: v1, groupPriorityMinimum: 1000, versionPriority: 10, insecureSkipTLSVerify: true, service: {{name: things, namespace: default, port: {port}}}}}\n"
+        ))
+        .await;
+    cluster.apply(RIGHTS).await;
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
+}
+
+/// The name in the first event.
+async fn first(mut watch: Watch) -> String {
+    assert_eq!(watch.status, 200);
+    watch.next().await.unwrap().unwrap()["object"]["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
+fn list() -> v1::ListRequest {
+    let resource = Some(v1::Resource { group: GROUP.into(), version: "v1".into(), resource: "things".into() });
+    v1::ListRequest { selection: Some(v1::Selection { resource, ..Default::default() }), ..Default::default() }
+}
+
+async fn until_listed(client: &Client, name: &str) {
+    for _ in 0..1200 {
+        let answer = client.get(THINGS).await;
+        if answer.status == 200 && names(&answer.json()) == [name] {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("{name} is never listed: {}", client.get(THINGS).await.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_user_gets_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let authority = Authority::new("ours");
+    let bundle = directory.path().join("ca.crt");
+    std::fs::write(&bundle, &authority.pem).unwrap();
+    let yaml = format!("explainHeader: true\nauthentication: {{clientCa: {}}}\n", bundle.display());
+    let cluster = Cluster::start_with(&[]).await;
+    serve(&cluster).await;
+    let source = ConfigSource::kubeconfig(cluster.admin());
+    let world = World::between(cluster, source, &yaml).await;
+    world.settled().await;
+    let trusting = world.trusting();
+    // The apiserver passes them on, and informerd has them in a cache for those who read as itself.
+    until_listed(&world.admin(), "of-admin").await;
+    until_listed(&trusting, "of-admin").await;
+    assert_eq!(names(&trusting.json(&format!("{THINGS}?resourceVersion=0")).await), ["of-admin"]);
+    let informers = world.daemon.daemon.factory.informers();
+    assert!(informers.iter().any(|informer| &*informer.key().gvr.group == GROUP), "it has an informer");
+
+    let metadata = ("accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json");
+    for account in ["space", "wide"] {
+        let own = format!("of-{account}");
+        let client = world.through(Some(&world.token(account, &[]).await));
+        until_listed(&client, &own).await;
+        for query in ["", "?resourceVersion=0", "?limit=1", "?limit=500&resourceVersion=0", "?resourceVersion=5"] {
+            for accept in [("accept", "application/json"), metadata] {
+                let answer = client.request(Method::GET, &format!("{THINGS}{query}"), &[accept], "").await;
+                assert_eq!(answer.status, 200, "{query}: {}", answer.text());
+                assert_eq!(answer.headers["x-informerd-plan"], "forwarded; reason=aggregated", "{query} {accept:?}");
+                assert_eq!(names(&answer.json()), [&*own], "{query} {accept:?}");
+            }
+        }
+        let object = client.json(&format!("{THINGS}/any?resourceVersion=0")).await;
+        assert_eq!(object["metadata"]["name"], *own);
+        for query in ["watch=1", "watch=1&resourceVersion=0", "watch=1&resourceVersion=5"] {
+            assert_eq!(first(client.watch(&format!("{THINGS}?{query}")).await).await, own, "{query}");
+        }
+        let (code, body) = status(&client, "List", &list()).await;
+        assert_eq!((&*code, body.is_empty()), (FAILED_PRECONDITION, true));
+        let watch = v1::WatchRequest { selection: list().selection, ..Default::default() };
+        assert_eq!(status(&client, "Watch", &watch).await.0, FAILED_PRECONDITION);
+    }
+    // Who may not list is told nothing else.
+    let nothing = world.through(Some(&world.token("nothing", &[]).await));
+    assert_eq!(nothing.get(THINGS).await.status, 403);
+    assert_eq!(status(&nothing, "List", &list()).await.0, PERMISSION_DENIED);
+    // A certificate cannot be forwarded.
+    let (certificate, key) = authority.issue(directory.path(), "certified", &[]);
+    let certified = Client::tls_certificate(&world.daemon.url, &world.ca, &certificate, &key, None);
+    let answer = certified.get(&format!("{THINGS}?resourceVersion=0")).await;
+    assert_eq!(answer.status, 403);
+    assert!(answer.text().contains("cannot forward the request: a client certificate"), "{}", answer.text());
+    // Custom resources and what is built in are answered from caches as before.
+    let wide = world.through(Some(&world.token("wide", &[]).await));
+    world.warm(&["/api/v1/configmaps"]).await;
+    let maps = wide.get("/api/v1/configmaps?resourceVersion=0").await;
+    assert!(!maps.headers["x-informerd-plan"].to_str().unwrap().starts_with("forwarded"), "{:?}", maps.headers);
+
+    // An operator who knows that it shows everybody the same.
+    let yaml = format!("explainHeader: true\nauthorization: {{sharedAggregatedGroups: [{GROUP}]}}\n");
+    let source = ConfigSource::kubeconfig(world.cluster.admin());
+    let shared = crate::support::Through::start(source, &format!("{}{yaml}", crate::access::world::LISTEN)).await;
+    shared.ready().await;
+    let ca = shared.daemon.ca_file.clone().unwrap();
+    let client = Client::tls(&shared.url, &ca, &world.token("wide", &[]).await);
+    let answer = client.get(&format!("{THINGS}?resourceVersion=0")).await;
+    assert_eq!(names(&answer.json()), ["of-admin"], "{:?}", answer.headers);
+}
