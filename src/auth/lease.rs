@@ -36,12 +36,15 @@ const SHORTEST: Duration = Duration::from_millis(50);
 /// anything else.
 #[must_use = "a stream without its lease lives on when the right to it is gone"]
 pub struct Lease {
-    rights: Box<[Right]>,
-    /// Ready when the stream must end although the rights are still there.
-    bound: Option<Bound>,
+    ends: Box<[End]>,
 }
 
-type Bound = Pin<Box<dyn Future<Output = Box<Status>> + Send>>;
+/// Why a stream has to end.
+enum End {
+    Gone(Right),
+    /// The stream must end although the rights are still there.
+    Bound(Pin<Box<dyn Future<Output = Box<Status>> + Send>>),
+}
 
 /// One right, and the task that checks it again.
 struct Right {
@@ -82,25 +85,25 @@ impl Lease {
             // A stream that has ended in the meantime does not need the result.
             tell.send(held.until_gone().await).ok();
         });
-        Self { rights: Box::new([Right { gone, task: task.abort_handle() }]), bound: None }
+        Self { ends: Box::new([End::Gone(Right { gone, task: task.abort_handle() })]) }
     }
 
     /// A lease that the test ends.
     #[cfg(test)]
     pub(crate) fn until(gone: oneshot::Receiver<Box<Status>>) -> Self {
         let task = spawn("lease", std::future::ready(()));
-        Self { rights: Box::new([Right { gone, task: task.abort_handle() }]), bound: None }
+        Self { ends: Box::new([End::Gone(Right { gone, task: task.abort_handle() })]) }
     }
 
     /// Combines several rights that are needed together. If one is lost, all end. Without any right, the lease never
-    /// ends. The leases must not be bound.
+    /// ends.
     pub fn all(leases: impl IntoIterator<Item = Self>) -> Self {
-        Self { rights: leases.into_iter().flat_map(|lease| lease.rights).collect(), bound: None }
+        Self { ends: leases.into_iter().flat_map(|lease| lease.ends).collect() }
     }
 
-    /// Ends no later than this future, with its Status. Replaces the bound before.
-    pub fn bind(&mut self, until: Option<impl Future<Output = Box<Status>> + Send + 'static>) {
-        self.bound = until.map(|until| Box::pin(until) as Bound);
+    /// Also ends with this future, with its Status.
+    pub fn bound_by(self, end: impl Future<Output = Box<Status>> + Send + 'static) -> Self {
+        Self { ends: self.ends.into_iter().chain([End::Bound(Box::pin(end))]).collect() }
     }
 
     /// Waits until the right is lost.
@@ -110,18 +113,18 @@ impl Lease {
 
     /// Whether the right is lost. Must not be polled again after it was.
     pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Box<Status>> {
-        if let Some(bound) = &mut self.bound
-            && let Poll::Ready(status) = Pin::new(&mut unconstrained(bound.as_mut())).poll(cx)
-        {
-            self.bound = None;
-            return Poll::Ready(status);
-        }
-        for right in &mut self.rights {
+        for end in &mut self.ends {
             // Without the budget of the task: a task that has used it up would not see the loss before its next event.
-            if let Poll::Ready(told) = Pin::new(&mut unconstrained(&mut right.gone)).poll(cx) {
-                // If the task is gone, the right counts as lost.
-                let nobody = |_| Box::new(unavailable(&Unavailable::Failed("the decision was lost".into())));
-                return Poll::Ready(told.unwrap_or_else(nobody));
+            let status = match end {
+                End::Gone(right) => Pin::new(&mut unconstrained(&mut right.gone)).poll(cx).map(|told| {
+                    // If the task is gone, the right counts as lost.
+                    let nobody = |_| Box::new(unavailable(&Unavailable::Failed("the decision was lost".into())));
+                    told.unwrap_or_else(nobody)
+                }),
+                End::Bound(end) => Pin::new(&mut unconstrained(end.as_mut())).poll(cx),
+            };
+            if status.is_ready() {
+                return status;
             }
         }
         Poll::Pending

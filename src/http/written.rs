@@ -96,10 +96,12 @@ impl Bodies {
         entry: Option<Entry>,
         ending: Ending,
     ) -> WatchBody {
-        lease.bind(answer.proof.take().map(|proof| async {
-            let _ = proof.over().await;
-            Box::new(another_server())
-        }));
+        if let Some(proof) = answer.proof.take() {
+            lease = lease.bound_by(async {
+                let _ = proof.over().await;
+                Box::new(another_server())
+            });
+        }
         WatchBody::new(answer, lease, entry, ending, &self.metrics, &self.ledger)
     }
 
