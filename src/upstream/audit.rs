@@ -16,10 +16,10 @@ use tokio::time::Instant;
 
 use super::digest::Digest;
 use super::error::UpstreamError;
-use super::metadata::{ACCEPT_OBJECT, Item};
+use super::metadata::{ACCEPT_OBJECT, DEPTH_OF_METADATA, Item};
 use super::metrics::RequestVerb;
 use super::progress::{HEAD_TIMEOUT, ProgressProbe};
-use super::reader::get_json;
+use super::reader::get_outline;
 use super::single_flight::Pace;
 use crate::cache::{Snapshot, WatchCache};
 use crate::meta::{ObjectKey, ResourceVersion, Scope};
@@ -52,8 +52,8 @@ pub enum Finding {
 const MOST: usize = 500;
 /// Maximum number of objects searched for the newest one.
 const MOST_LOOKS: usize = 20_000;
-/// Maximum size of one object's metadata, in bytes.
-const MOST_BYTES: usize = 2 << 20;
+/// The most bytes that are kept of one object's metadata, which may have any size.
+const MOST_BYTES: usize = 64 << 10;
 /// Maximum number of suspects to remember.
 const MOST_SUSPECTS: usize = 64;
 
@@ -100,9 +100,10 @@ impl ProgressProbe {
         }
         let path = self.source.object_path(key);
         let options = self.source.options(RequestVerb::Get).header_timeout(HEAD_TIMEOUT);
-        let got = get_json::<Item>(&self.upstream, &path, ACCEPT_OBJECT, &options, MOST_BYTES).await;
+        let got =
+            get_outline::<Item>(&self.upstream, &path, ACCEPT_OBJECT, &options, (DEPTH_OF_METADATA, MOST_BYTES)).await;
         let there = match got {
-            Ok((_, item)) => item.metadata.rv()?,
+            Ok(item) => item.metadata.rv()?,
             Err(error) if error.code() == Some(404) && error.is_refusal() => ResourceVersion::ZERO,
             Err(error) => return Err(error),
         };

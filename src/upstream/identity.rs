@@ -6,10 +6,10 @@ use serde::Deserialize;
 
 use super::client::{CallOptions, Upstream};
 use super::error::UpstreamError;
-use super::metadata::{ACCEPT_OBJECT, Item};
+use super::metadata::{ACCEPT_OBJECT, DEPTH_OF_METADATA, Item};
 use super::metrics::RequestVerb;
 use super::progress::HEAD_TIMEOUT;
-use super::reader::get_json;
+use super::reader::{get_json, get_outline};
 
 /// What identifies a cluster and its apiserver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ struct Version {
 /// Lives as long as its cluster.
 pub(super) const KUBE_SYSTEM: &str = "/api/v1/namespaces/kube-system";
 
-/// Maximum size of each answer, in bytes.
+/// The most bytes that are kept of each answer.
 const MOST: usize = 1 << 20;
 
 /// Reads the uid of the cluster. This needs permission to get the namespace `kube-system`. The head of the answer must come
@@ -39,7 +39,8 @@ const MOST: usize = 1 << 20;
 /// The apiserver cannot be reached, or refuses.
 pub async fn cluster_uid(upstream: &Upstream, patience: Duration) -> Result<String, UpstreamError> {
     let options = CallOptions::new(RequestVerb::Get, "namespaces".to_owned()).header_timeout(patience);
-    let (_, namespace) = get_json::<Item>(upstream, KUBE_SYSTEM, ACCEPT_OBJECT, &options, MOST).await?;
+    let depth = DEPTH_OF_METADATA;
+    let namespace = get_outline::<Item>(upstream, KUBE_SYSTEM, ACCEPT_OBJECT, &options, (depth, MOST)).await?;
     Ok(namespace.metadata.uid)
 }
 

@@ -312,7 +312,7 @@ impl ProgressProbe {
         let end = Instant::now() + Duration::from_secs(WATCH_SECONDS) + GRACE;
         let mut last_event = ResourceVersion::ZERO;
         let mut best = None;
-        while let Some(event) = stream.next(end).await? {
+        while let Some(event) = stream.next(|| end).await? {
             match event {
                 MetadataEvent::Changed { metadata, .. } => last_event = last_event.max(metadata.rv()?),
                 MetadataEvent::Bookmark(rv) => {

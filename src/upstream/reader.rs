@@ -15,8 +15,9 @@ use tokio::time::timeout;
 
 use super::client::{CallOptions, Identity, ReqBody, Upstream, UpstreamBody, empty, full};
 use super::error::{BoxError, Cause, UpstreamError};
-use crate::codec::protobuf;
-use crate::meta::Status;
+use crate::codec::json::Outline;
+use crate::codec::{ListDecoder, protobuf};
+use crate::meta::{Encoding, FieldTable, Status};
 
 /// The maximum number of bytes read from the body of an error.
 const MAX_STATUS: usize = 64 << 10;
@@ -111,6 +112,57 @@ pub async fn get_json<T: DeserializeOwned>(
     let text = chunks.whole(limit).await?;
     let value = serde_json::from_slice(&text).map_err(|error| UpstreamError::Decode(Cause::new(error)))?;
     Ok((head, value))
+}
+
+/// Reads members near the root of a JSON answer of any size, as an [`Outline`] of this depth and at most so many bytes
+/// shows them.
+///
+/// # Errors
+/// The apiserver cannot be reached, refuses, or answers with something other than a `T`.
+pub(super) async fn get_outline<T: DeserializeOwned>(
+    upstream: &Upstream,
+    path: &str,
+    accept: &'static str,
+    options: &CallOptions,
+    (depth, limit): (usize, usize),
+) -> Result<T, UpstreamError> {
+    let (_, mut chunks) = get(upstream, path, accept, Compression::Gzip, options).await?;
+    let mut outline = Outline::new(depth, limit);
+    while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
+        outline.push(&chunk);
+        // Reading a large answer takes a while; other tasks need this thread too.
+        tokio::task::consume_budget().await;
+    }
+    let too_long = || UpstreamError::Decode(Cause::new("an answer with too many members"));
+    let text = outline.text().ok_or_else(too_long)?;
+    serde_json::from_slice(text).map_err(|error| UpstreamError::Decode(Cause::new(error)))
+}
+
+/// Reads a page of a list in JSON and passes on its items as they arrive. Only one of them, of at most `limit` bytes, is
+/// in memory at a time. Returns the list's revision and its continue token.
+///
+/// # Errors
+/// The apiserver cannot be reached, refuses, or answers with something other than a list.
+pub async fn get_items(
+    upstream: &Upstream,
+    path: &str,
+    options: &CallOptions,
+    limit: usize,
+    mut take: impl FnMut(&[u8]),
+) -> Result<(String, String), UpstreamError> {
+    let failed = |error| UpstreamError::Decode(Cause::new(error));
+    let (_, mut chunks) = get(upstream, path, JSON, Compression::Gzip, options).await?;
+    let mut decoder = ListDecoder::new(Encoding::Json, limit, FieldTable::default());
+    while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
+        decoder.push(chunk);
+        while let Some((object, _)) = decoder.next().map_err(failed)? {
+            take(&object.raw().item());
+        }
+        // Reading a whole list takes a while; other tasks need this thread too.
+        tokio::task::consume_budget().await;
+    }
+    let meta = decoder.finish().map_err(failed)?;
+    Ok((meta.rv.to_string(), meta.continue_token))
 }
 
 /// Creates an object that is answered but not stored, such as a review, and returns the answer.

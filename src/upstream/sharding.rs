@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::client::{CallOptions, RequestVerb, Upstream};
 use super::error::UpstreamError;
-use super::reader::get_json;
+use super::reader::get_outline;
 use crate::meta::{Gvr, Origin, Resource};
 
 /// How the apiserver treats shard selectors.
@@ -41,8 +41,8 @@ const VALID: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(5);
 /// Maximum time that readers wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Maximum size of a list of one object.
-const MAX_ANSWER: usize = 8 << 20;
+/// What is kept of a list of one object, which may have any size: the depth of `metadata.shardInfo`, and so many bytes.
+const KEPT: (usize, usize) = (3, 1 << 20);
 /// More than the number of built-in resources.
 const MOST: u64 = 1024;
 /// The selector of all objects, in the form in which the apiserver repeats it.
@@ -112,7 +112,7 @@ impl Sharding {
         let selector = utf8_percent_encode(EVERYTHING, NON_ALPHANUMERIC);
         let path = format!("{}?limit=1&shardSelector={selector}", gvr.path(None));
         let options = CallOptions::new(RequestVerb::Probe, gvr.group_resource()).header_timeout(PATIENCE);
-        get_json(&self.upstream, &path, "application/json", &options, MAX_ANSWER).await.map(|(_, list)| list)
+        get_outline(&self.upstream, &path, "application/json", &options, KEPT).await
     }
 }
 

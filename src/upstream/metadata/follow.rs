@@ -1,5 +1,5 @@
 //! Follows one collection by its metadata, without a cache. Callers use it when they only need to know that something
-//! has changed, and what. A watch that ends is resumed from where it stopped.
+//! has changed, and what. A watch that ends is resumed from where it stopped, unless that is where it cannot go on.
 
 use std::time::Duration;
 
@@ -7,13 +7,16 @@ use http::{StatusCode, Version};
 use rand::Rng as _;
 use tokio::time::{Instant, sleep};
 
-use super::{ACCEPT_LIST, ACCEPT_OBJECT, Metadata, MetadataEvent, MetadataList, MetadataStream};
+use super::{
+    ACCEPT_LIST, ACCEPT_OBJECT, DEPTH_OF_ITEMS, DEPTH_OF_METADATA, Metadata, MetadataEvent, MetadataList,
+    MetadataStream,
+};
 use crate::lifecycle::backoff::{Backoff, jittered};
 use crate::meta::ResourceVersion;
 use crate::upstream::client::{CallOptions, Upstream};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::metrics::RequestVerb;
-use crate::upstream::reader::{Compression, get, get_json};
+use crate::upstream::reader::{Chunks, Compression, get, get_outline};
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// A live watch delivers a bookmark every minute. A watch that is silent for longer than this is reopened from where it
@@ -27,8 +30,8 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const LAST_BACKOFF: Duration = Duration::from_millis(3300);
 const ACCEPT_WHOLE: &str = "application/json";
 const PAGE: u32 = 500;
-/// Maximum size of one page, in bytes.
-const MAX_PAGE: usize = 64 << 20;
+/// The most bytes that are kept of one page. The page itself may have any size.
+const MAX_PAGE: usize = 8 << 20;
 
 /// The collection to follow.
 #[derive(Clone, Debug)]
@@ -152,23 +155,49 @@ async fn round(
         }
     };
     let silence = if head.version() == Version::HTTP_2 { SILENCE } else { SILENCE_WITHOUT_PING };
-    backoff.reset();
     seen(live);
+    let mut came = false;
+    let listened = listen(chunks, silence, |event| {
+        let rv = match &event {
+            MetadataEvent::Changed { metadata, .. } => metadata.rv()?,
+            MetadataEvent::Bookmark(rv) => *rv,
+            MetadataEvent::Error(status) => return Err(UpstreamError::Status(status.clone())),
+        };
+        (*from, came) = (Some(rv), true);
+        if let MetadataEvent::Changed { deleted, metadata } = &event {
+            seen(Seen::Change { deleted: *deleted, object: metadata });
+        }
+        Ok(())
+    })
+    .await;
+    // From the same position, an event that cannot be read would come again and again, and so would whatever breaks the
+    // connection. Nobody knows what it changes: all that was known before is worth nothing.
+    let is_stuck = match &listened {
+        Ok(()) => false,
+        Err(UpstreamError::Decode(_) | UpstreamError::Status(_)) => true,
+        Err(_) => !came,
+    };
+    if is_stuck {
+        *from = None;
+    } else {
+        backoff.reset();
+    }
+    listened
+}
+
+/// Passes on the events of a watch until it ends or falls silent. A silent stream cannot be told from one that has ended,
+/// so it counts as ended.
+async fn listen(
+    chunks: Chunks,
+    silence: Duration,
+    mut take: impl FnMut(MetadataEvent) -> Result<(), UpstreamError>,
+) -> Result<(), UpstreamError> {
     let mut stream = MetadataStream::new(chunks);
     loop {
-        let event = match stream.next(Instant::now() + silence).await {
-            Ok(Some(event)) => event,
-            // A silent stream cannot be told from one that has ended, so it counts as ended.
+        match stream.next(|| Instant::now() + silence).await {
+            Ok(Some(event)) => take(event)?,
             Ok(None) | Err(UpstreamError::Timeout { .. }) => return Ok(()),
             Err(error) => return Err(error),
-        };
-        match event {
-            MetadataEvent::Changed { deleted, metadata } => {
-                *from = Some(metadata.rv()?);
-                seen(Seen::Change { deleted, object: &metadata });
-            }
-            MetadataEvent::Bookmark(rv) => *from = Some(rv),
-            MetadataEvent::Error(status) => return Err(UpstreamError::Status(status)),
         }
     }
 }
@@ -184,7 +213,7 @@ async fn list(upstream: &Upstream, collection: &Collection) -> Result<(ResourceV
     loop {
         let path = format!("{}?limit={PAGE}{}{token}", collection.path, selection(collection));
         let accept = if collection.whole { ACCEPT_WHOLE } else { ACCEPT_LIST };
-        let (_, page): (_, MetadataList) = get_json(upstream, &path, accept, &options, MAX_PAGE).await?;
+        let page: MetadataList = get_outline(upstream, &path, accept, &options, (DEPTH_OF_ITEMS, MAX_PAGE)).await?;
         let rv = page.rv()?;
         token = format!("&continue={}", page.continue_token());
         let is_last = page.continue_token().is_empty();
@@ -199,7 +228,7 @@ async fn list(upstream: &Upstream, collection: &Collection) -> Result<(ResourceV
 async fn revision(upstream: &Upstream, collection: &Collection) -> Result<ResourceVersion, UpstreamError> {
     let options = CallOptions::new(RequestVerb::Probe, collection.resource).header_timeout(HEAD_TIMEOUT);
     let path = format!("{}?limit=1{}", collection.path, selection(collection));
-    let (_, page): (_, MetadataList) = get_json(upstream, &path, ACCEPT_LIST, &options, MAX_PAGE).await?;
+    let page: MetadataList = get_outline(upstream, &path, ACCEPT_LIST, &options, (DEPTH_OF_METADATA, MAX_PAGE)).await?;
     page.rv()
 }
 

@@ -1,9 +1,11 @@
-//! Watches that ask for metadata only. They are few and small, so they use a simple reader. [`follow`] keeps one open
-//! forever.
+//! Watches that ask for metadata only. They keep the few members that they need of each event, so an event of any size
+//! takes little memory. [`follow`] keeps one open forever.
 
 mod follow;
 
-use bytes::BytesMut;
+use std::time::Duration;
+
+use bytes::Bytes;
 use memchr::memchr;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -14,19 +16,32 @@ pub use follow::{Collection, Seen, follow};
 
 use super::error::{Cause, UpstreamError};
 use super::reader::Chunks;
+use crate::codec::json::Outline;
 use crate::meta::{ResourceVersion, Status};
 
 /// The media types that make the apiserver send only the metadata of objects and lists.
 pub const ACCEPT_OBJECT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 pub(super) const ACCEPT_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// No object's metadata is larger than this; etcd refuses more.
-const MAX_LINE: usize = 4 << 20;
+/// The depth of an event's metadata, and of a Status.
+const DEPTH: usize = 3;
+/// The depth of the metadata of a page's objects.
+const DEPTH_OF_ITEMS: usize = 4;
+/// The depth of the metadata of one object, or of a list itself.
+pub(super) const DEPTH_OF_METADATA: usize = 2;
+/// The most bytes that are kept of an event. The event itself may have any size.
+const MAX_KEPT: usize = 1 << 20;
+/// How long one event may take to arrive. Until it is complete, nobody knows what it changes.
+const IN_EVENT: Duration = Duration::from_secs(30);
 
 /// A watch of PartialObjectMetadata.
 pub(super) struct MetadataStream {
     chunks: Chunks,
-    buf: BytesMut,
+    /// Bytes that have arrived and are not in `event` yet.
+    rest: Bytes,
+    event: Outline,
+    /// When the first bytes of `event` arrived.
+    begun: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -91,34 +106,58 @@ struct Frame<'a> {
 
 impl MetadataStream {
     pub(super) fn new(chunks: Chunks) -> Self {
-        Self { chunks, buf: BytesMut::new() }
+        Self { chunks, rest: Bytes::new(), event: Outline::new(DEPTH, MAX_KEPT), begun: None }
     }
 
-    /// Returns the next event, or `None` at a clean end of the stream.
+    /// Returns the next event, or `None` at a clean end of the stream. `until` tells how long to wait for more bytes.
     ///
     /// # Errors
-    /// The stream breaks, is malformed, or sends nothing until the deadline.
-    pub(super) async fn next(&mut self, deadline: Instant) -> Result<Option<MetadataEvent>, UpstreamError> {
+    /// The stream breaks, is malformed, or sends nothing for too long.
+    pub(super) async fn next(&mut self, until: impl Fn() -> Instant) -> Result<Option<MetadataEvent>, UpstreamError> {
         loop {
-            if let Some(newline) = memchr(b'\n', &self.buf) {
-                let line = self.buf.split_to(newline + 1);
-                if line.trim_ascii().is_empty() {
+            let is_complete = self.take_line();
+            if self.event.is_empty() {
+                self.begun = None;
+                if is_complete {
                     continue;
                 }
-                return decode(&line).map(Some);
+            } else if is_complete {
+                self.begun = None;
+                let event = std::mem::replace(&mut self.event, Outline::new(DEPTH, MAX_KEPT));
+                return decode(event.text().ok_or_else(too_long)?).map(Some);
             }
-            if self.buf.len() > MAX_LINE {
-                return Err(UpstreamError::Decode(Cause::new("a watch event without an end")));
-            }
-            let what = "the next watch event";
-            let elapsed = |_elapsed| UpstreamError::Timeout { what, after: deadline.elapsed() };
-            match timeout_at(deadline, self.chunks.read()).await.map_err(elapsed)?? {
-                Some(chunk) => self.buf.extend_from_slice(&chunk),
-                None if self.buf.trim_ascii().is_empty() => return Ok(None),
-                None => return Err(UpstreamError::Decode(Cause::new("a watch event without an end"))),
+            let asked = Instant::now();
+            let begun = (!self.event.is_empty()).then(|| *self.begun.get_or_insert(asked));
+            let deadline = begun.map_or_else(&until, |begun| until().min(begun + IN_EVENT));
+            match timeout_at(deadline, self.chunks.read()).await {
+                Ok(chunk) => match chunk? {
+                    Some(chunk) => self.rest = chunk,
+                    None if begun.is_none() => return Ok(None),
+                    None => return Err(endless()),
+                },
+                Err(_) if begun.is_some() => return Err(endless()),
+                Err(_) => {
+                    return Err(UpstreamError::Timeout { what: "the next watch event", after: asked.elapsed() });
+                }
             }
         }
     }
+
+    /// Moves bytes to the event, up to the end of its line. Returns whether that has come.
+    fn take_line(&mut self) -> bool {
+        let end = memchr(b'\n', &self.rest);
+        let line = self.rest.split_to(end.map_or(self.rest.len(), |end| end + 1));
+        self.event.push(&line);
+        end.is_some()
+    }
+}
+
+fn too_long() -> UpstreamError {
+    UpstreamError::Decode(Cause::new("a watch event with too many members"))
+}
+
+fn endless() -> UpstreamError {
+    UpstreamError::Decode(Cause::new("a watch event without an end"))
 }
 
 fn decode(line: &[u8]) -> Result<MetadataEvent, UpstreamError> {
