@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec as Spec;
@@ -41,14 +42,13 @@ pub(super) struct Denial(pub(super) String);
 
 /// The nodes that claim each address. The IPv4-mapped IPv6 form of an address counts as the IPv4 address.
 #[derive(Debug, Default)]
-pub(super) struct Addresses(BTreeMap<IpAddr, BTreeSet<String>>);
+pub(super) struct Addresses(BTreeMap<IpAddr, Vec<Arc<str>>>);
 
 /// The fields of a Node that are needed.
 #[derive(Debug, Deserialize)]
 pub(super) struct Node {
     metadata: NodeMeta,
-    #[serde(default)]
-    status: NodeStatus,
+    status: Option<NodeStatus>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -58,11 +58,11 @@ struct NodeMeta {
 
 #[derive(Debug, Default, Deserialize)]
 struct NodeStatus {
-    #[serde(default)]
-    addresses: Vec<NodeAddress>,
+    addresses: Option<Vec<NodeAddress>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct NodeAddress {
     #[serde(rename = "type")]
     kind: String,
@@ -157,12 +157,17 @@ fn deny<T>(message: impl Into<String>) -> Result<T, Denial> {
 // === impl Addresses ===
 
 impl Addresses {
+    /// Each node is added once.
     pub(super) fn add(&mut self, node: Node) {
-        for address in node.status.addresses {
+        let name: Arc<str> = node.metadata.name.into();
+        for address in node.status.unwrap_or_default().addresses.into_iter().flatten() {
             if matches!(&*address.kind, "InternalIP" | "ExternalIP")
                 && let Ok(address) = address.address.parse::<IpAddr>()
             {
-                self.0.entry(address.to_canonical()).or_default().insert(node.metadata.name.clone());
+                let nodes = self.0.entry(address.to_canonical()).or_default();
+                if nodes.last() != Some(&name) {
+                    nodes.push(Arc::clone(&name));
+                }
             }
         }
     }
@@ -177,7 +182,7 @@ impl Addresses {
             return deny(format!("{address} is an address that no node has alone"));
         }
         let nodes = self.0.get(&address);
-        if !nodes.is_some_and(|nodes| nodes.contains(node)) {
+        if !nodes.is_some_and(|nodes| nodes.iter().any(|name| **name == *node)) {
             return deny(format!("{address} is no address of node {node}"));
         }
         match nodes {

@@ -6,11 +6,11 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::bundle::Bundle;
 use super::ca::Ca;
+use super::members::Members;
 use super::objects::Place;
 use super::published::Published;
 use super::signer::{Signer, SignerMetrics};
@@ -123,7 +123,9 @@ impl Keeper {
         let bundle = match Bundle::step(held.as_ref(), everywhere, now, &lifetimes)? {
             Some(next) => {
                 let text = serde_json::to_vec(&next).map_err(|error| content(&self.config.secret, &error))?;
-                secret["data"][BUNDLE] = json!(STANDARD.encode(text));
+                let mut data: Members = secret.get("data");
+                let set = data.set(BUNDLE, &STANDARD.encode(text)).and_then(|()| secret.set("data", &data));
+                set.map_err(|error| content(&self.config.secret, &error))?;
                 at.put(&self.upstream, &secret).await?;
                 let of = held.as_ref().map(|held| held.current.made);
                 tracing::info!(secret = %self.config.secret, current = %next.current.made, before = ?of, next = ?next.next.as_ref().map(|next| next.made), "the shared CA has changed");
@@ -165,8 +167,8 @@ impl Keeper {
     }
 
     /// The content of the Secret. Invalid content is not overwritten: a person has to look at it.
-    fn held(&self, secret: &Value) -> Result<Option<Bundle>, AuthorityError> {
-        let Some(text) = secret["data"][BUNDLE].as_str() else { return Ok(None) };
+    fn held(&self, secret: &Members) -> Result<Option<Bundle>, AuthorityError> {
+        let Some(text) = secret.get::<Members>("data").get::<Option<String>>(BUNDLE) else { return Ok(None) };
         let text = STANDARD.decode(text).map_err(|error| content(&self.config.secret, &error))?;
         Bundle::parse(&text).map(Some).map_err(|error| content(&self.config.secret, &error))
     }

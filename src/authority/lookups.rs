@@ -1,5 +1,6 @@
 //! What the injector has to know of the cluster.
 
+use super::members::Members;
 use super::objects::Place;
 use super::published::TRUSTED;
 use super::{AuthorityError, ObjectName};
@@ -14,9 +15,10 @@ const CONTAINER: &str = "informerd";
 /// It cannot be read, or has no container of ours.
 pub(crate) async fn deployment_image(upstream: &Upstream, name: &ObjectName) -> Result<String, AuthorityError> {
     let deployment = Place::deployment(name).get(upstream).await?;
-    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array().into_iter().flatten();
-    let ours = containers.into_iter().find(|container| container["name"] == CONTAINER);
-    let image = ours.and_then(|container| container["image"].as_str()).map(str::to_owned);
+    let template = deployment.get::<Members>("spec").get::<Members>("template");
+    let containers: Vec<Members> = template.get::<Members>("spec").get("containers");
+    let ours = containers.iter().find(|container| container.get::<String>("name") == CONTAINER);
+    let image = ours.map(|container| container.get::<String>("image")).filter(|image| !image.is_empty());
     image.ok_or_else(|| AuthorityError::Content {
         what: format!("Deployment {name}"),
         message: format!("has no container {CONTAINER}"),
@@ -29,7 +31,7 @@ pub(crate) async fn deployment_image(upstream: &Upstream, name: &ObjectName) -> 
 /// The apiserver does not tell.
 pub(crate) async fn config_map_has_ca(upstream: &Upstream, name: &ObjectName) -> Result<bool, AuthorityError> {
     match Place::config_map(name).get(upstream).await {
-        Ok(map) => Ok(map["data"][TRUSTED].as_str().is_some_and(|text| !text.is_empty())),
+        Ok(map) => Ok(!map.get::<Members>("data").get::<String>(TRUSTED).is_empty()),
         Err(AuthorityError::Refused { status: 404, .. }) => Ok(false),
         Err(error) => Err(error),
     }

@@ -13,8 +13,10 @@ mod ca;
 mod decision;
 mod keeper;
 mod lookups;
+mod members;
 mod objects;
 mod published;
+mod request;
 mod requester;
 mod signer;
 

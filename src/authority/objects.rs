@@ -3,51 +3,45 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
+use super::members::Members;
 use super::{AuthorityError, ObjectName};
-use crate::upstream::RequestVerb;
 use crate::upstream::client::{CallOptions, Identity, Upstream, empty, full};
+use crate::upstream::reader::get_items;
+use crate::upstream::{RequestVerb, UpstreamError};
 
-/// The most bytes of one answer. Any object fits: etcd accepts 1.5 MiB, and one byte of that is at most six bytes in
+/// The most bytes of one object. Any object fits: etcd accepts 1.5 MiB, and one byte of that is at most six bytes in
 /// JSON.
 const MOST: usize = 16 << 20;
-/// The number of objects per page of a list, unless they are large.
-const PAGE: usize = 20;
+/// The number of objects per page of a list.
+const PAGE: usize = 100;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long one watch lasts before it is opened again, in seconds.
 const WATCHED: u64 = 240;
+/// These stay as they are in a part of a path.
+const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A collection, read page by page.
+/// A collection, read page by page, and each page object by object.
 pub(super) struct Pages<'a> {
     upstream: &'a Upstream,
     kind: &'static str,
     collection: &'a str,
     selector: &'a str,
-    /// The number of objects on the next page. It only decreases: if some objects are large, there may be more of them.
-    limit: usize,
     /// The continue token of the next page; `None` after the last one.
     next: Option<String>,
 }
 
-/// One page of a list.
-#[derive(Debug, Deserialize)]
-pub(super) struct Page<T> {
-    pub(super) metadata: PageMeta,
-    pub(super) items: Vec<T>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct PageMeta {
-    pub(super) resource_version: String,
-    #[serde(rename = "continue")]
-    pub(super) next: String,
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Message {
+    message: String,
 }
 
 /// An object of the apiserver.
@@ -70,26 +64,28 @@ impl Place {
 
     pub(super) fn webhook(name: &str) -> Self {
         let kind = "mutatingwebhookconfigurations";
-        let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/{name}");
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/{}", segment(name));
         Self { kind: "mutatingwebhookconfigurations.admissionregistration.k8s.io", path }
     }
 
     pub(super) fn deployment(name: &ObjectName) -> Self {
-        let path = format!("/apis/apps/v1/namespaces/{}/deployments/{}", name.namespace, name.name);
+        let (namespace, name) = (segment(&name.namespace), segment(&name.name));
+        let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
         Self { kind: "deployments.apps", path }
     }
 
     fn core(kind: &'static str, name: &ObjectName) -> Self {
-        Self { kind, path: format!("/api/v1/namespaces/{}/{kind}/{}", name.namespace, name.name) }
+        let (namespace, name) = (segment(&name.namespace), segment(&name.name));
+        Self { kind, path: format!("/api/v1/namespaces/{namespace}/{kind}/{name}") }
     }
 
-    pub(super) async fn get(&self, upstream: &Upstream) -> Result<Value, AuthorityError> {
-        at(upstream, Method::GET, self.kind, &self.path, None).await
+    pub(super) async fn get(&self, upstream: &Upstream) -> Result<Members, AuthorityError> {
+        at(upstream, Method::GET, self.kind, &self.path, None).await.map(Members::without_managed_fields)
     }
 
     /// Replaces the object by a changed copy of what was read. Refused if the object was changed in between.
-    pub(super) async fn put(&self, upstream: &Upstream, object: &Value) -> Result<(), AuthorityError> {
-        at::<Value>(upstream, Method::PUT, self.kind, &self.path, Some(object)).await.map(drop)
+    pub(super) async fn put(&self, upstream: &Upstream, object: &Members) -> Result<(), AuthorityError> {
+        at::<Message>(upstream, Method::PUT, self.kind, &self.path, Some(object)).await.map(drop)
     }
 }
 
@@ -97,26 +93,34 @@ impl Place {
 
 impl<'a> Pages<'a> {
     pub(super) fn of(upstream: &'a Upstream, kind: &'static str, collection: &'a str, selector: &'a str) -> Self {
-        Self { upstream, kind, collection, selector, limit: PAGE, next: Some(String::new()) }
+        Self { upstream, kind, collection, selector, next: Some(String::new()) }
     }
 
-    /// The next page, or `None` after the last one. A page that is too long is requested again with half as many
-    /// objects.
-    pub(super) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<Page<T>>, AuthorityError> {
+    /// Passes each object of the next page to `take`, as JSON, and returns the revision of the list. `None` after the last
+    /// page. Only one object is in memory at a time.
+    pub(super) async fn next(&mut self, take: impl FnMut(&[u8])) -> Result<Option<String>, AuthorityError> {
         let Some(next) = &self.next else { return Ok(None) };
-        loop {
-            let (collection, limit, selector) = (self.collection, self.limit, self.selector);
-            let path = format!("{collection}?limit={limit}&fieldSelector={selector}&continue={next}");
-            match at::<Page<T>>(self.upstream, Method::GET, self.kind, &path, None).await {
-                Err(AuthorityError::TooLong { .. }) if limit > 1 => self.limit = limit / 2,
-                Err(error) => return Err(error),
-                Ok(page) => {
-                    self.next = Some(page.metadata.next.clone()).filter(|next| !next.is_empty());
-                    return Ok(Some(page));
-                }
-            }
-        }
+        let (collection, selector) = (self.collection, self.selector);
+        let path = format!("{collection}?limit={PAGE}&fieldSelector={selector}&continue={next}");
+        let options = CallOptions::new(RequestVerb::List, self.kind).header_timeout(TIMEOUT);
+        let (revision, next) = get_items(self.upstream, &path, &options, MOST, take).await.map_err(|error| {
+            let UpstreamError::Status(status) = error else { return AuthorityError::Upstream(error) };
+            AuthorityError::Refused { what: collection.to_owned(), status: status.code, message: status.message }
+        })?;
+        self.next = Some(next).filter(|next| !next.is_empty());
+        Ok(Some(revision))
     }
+}
+
+/// A name as a part of a path.
+pub(super) fn segment(name: &str) -> impl std::fmt::Display {
+    utf8_percent_encode(name, KEPT)
+}
+
+/// The value of `fieldSelector` that selects the object of a name, and what else is selected.
+pub(super) fn only(name: &str, selector: &str) -> String {
+    let escaped = name.replace('\\', r"\\").replace(',', r"\,").replace('=', r"\=");
+    format!("metadata.name%3D{}%2C{selector}", segment(&escaped))
 }
 
 /// Waits until something changes in a collection after this revision, or until nothing has changed for some minutes.
@@ -152,11 +156,11 @@ pub(super) async fn at<T: DeserializeOwned>(
     method: Method,
     kind: &'static str,
     path: &str,
-    body: Option<&Value>,
+    body: Option<&Members>,
 ) -> Result<T, AuthorityError> {
     let what = path.split('?').next().unwrap_or_default().to_owned();
     let content = |message: String| AuthorityError::Content { what: what.clone(), message };
-    let body = body.map(|body| full(body.to_string()));
+    let body = body.map(serde_json::to_vec).transpose().map_err(|error| content(error.to_string()))?.map(full);
     let mut request = Request::new(body.unwrap_or_else(empty));
     *request.method_mut() = method;
     *request.uri_mut() = path.parse().map_err(|error: http::uri::InvalidUri| content(error.to_string()))?;
@@ -170,13 +174,12 @@ pub(super) async fn at<T: DeserializeOwned>(
         true => AuthorityError::TooLong { what: what.clone() },
         false => content(error.to_string()),
     })?;
-    let body = body.to_bytes();
+    let body: Bytes = body.to_bytes();
     if status == StatusCode::CONFLICT {
         return Err(AuthorityError::Conflict { what });
     }
     if !status.is_success() {
-        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let message = answer["message"].as_str().unwrap_or_default().to_owned();
+        let Message { message } = serde_json::from_slice(&body).unwrap_or_default();
         return Err(AuthorityError::Refused { what, status: status.as_u16(), message });
     }
     serde_json::from_slice(&body).map_err(|error| content(error.to_string()))

@@ -3,8 +3,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
 
+use super::members::Members;
 use super::objects::Place;
 use super::{AuthorityConfig, AuthorityError, ObjectName};
 use crate::upstream::client::Upstream;
@@ -12,9 +12,13 @@ use crate::upstream::client::Upstream;
 /// The key in the ConfigMaps.
 pub(super) const TRUSTED: &str = "ca.crt";
 
+/// The members of a webhook that name the CA.
+const CLIENT: &str = "clientConfig";
+const BUNDLE: &str = "caBundle";
+
 /// What was read from the places.
 pub(super) struct Published {
-    found: Vec<(Kind, Value)>,
+    found: Vec<(Kind, Members)>,
     /// Whether a place does not exist, or informerd may not write it.
     missing: bool,
     failed: Option<AuthorityError>,
@@ -56,16 +60,11 @@ impl Published {
     /// Writes where something has changed. `cluster` is the CA of the apiserver, which clients need as well.
     pub(super) async fn write(&mut self, upstream: &Upstream, cluster: &str, ours: &str) -> Result<(), AuthorityError> {
         for (kind, object) in &mut self.found {
-            let before = object.clone();
-            match kind {
-                Kind::ConfigMap(_) => object["data"][TRUSTED] = json!(format!("{cluster}{ours}")),
-                Kind::Webhook(_) => {
-                    for webhook in object["webhooks"].as_array_mut().into_iter().flatten() {
-                        webhook["clientConfig"]["caBundle"] = json!(STANDARD.encode(ours));
-                    }
-                }
-            }
-            if *object != before {
+            let content = |error: serde_json::Error| AuthorityError::Content {
+                what: kind.to_string(),
+                message: error.to_string(),
+            };
+            if kind.publish(object, cluster, ours).map_err(content)? {
                 kind.place().put(upstream, object).await?;
                 tracing::info!(place = %kind, "the CA bundle is published");
             }
@@ -92,15 +91,42 @@ impl Kind {
         }
     }
 
-    fn says(&self, object: &Value, certificate: &str) -> bool {
+    fn says(&self, object: &Members, certificate: &str) -> bool {
         match self {
-            Self::ConfigMap(_) => object["data"][TRUSTED].as_str().is_some_and(|text| text.contains(certificate)),
-            Self::Webhook(_) => object["webhooks"].as_array().into_iter().flatten().all(|webhook| {
-                let bundle = webhook["clientConfig"]["caBundle"].as_str().and_then(|text| STANDARD.decode(text).ok());
-                bundle.is_some_and(|bundle| String::from_utf8_lossy(&bundle).contains(certificate))
+            Self::ConfigMap(_) => object.get::<Members>("data").get::<String>(TRUSTED).contains(certificate),
+            Self::Webhook(_) => object.get::<Vec<Members>>("webhooks").iter().all(|webhook| {
+                let bundle = STANDARD.decode(webhook.get::<Members>(CLIENT).get::<String>(BUNDLE));
+                bundle.is_ok_and(|bundle| String::from_utf8_lossy(&bundle).contains(certificate))
             }),
         }
     }
+
+    /// Writes the certificates into the object. Returns whether that has changed it.
+    fn publish(&self, object: &mut Members, cluster: &str, ours: &str) -> serde_json::Result<bool> {
+        match self {
+            Self::ConfigMap(_) => {
+                let mut data: Members = object.get("data");
+                let changed = replace(&mut data, TRUSTED, &format!("{cluster}{ours}"))?;
+                object.set("data", &data)?;
+                Ok(changed)
+            }
+            Self::Webhook(_) => {
+                let (mut webhooks, mut changed): (Vec<Members>, _) = (object.get("webhooks"), false);
+                for webhook in &mut webhooks {
+                    let mut client: Members = webhook.get(CLIENT);
+                    changed |= replace(&mut client, BUNDLE, &STANDARD.encode(ours))?;
+                    webhook.set(CLIENT, &client)?;
+                }
+                object.set("webhooks", &webhooks)?;
+                Ok(changed)
+            }
+        }
+    }
+}
+
+fn replace(members: &mut Members, name: &str, text: &str) -> serde_json::Result<bool> {
+    let changed = members.get::<String>(name) != text;
+    members.set(name, &text).map(|()| changed)
 }
 
 impl std::fmt::Display for Kind {

@@ -7,10 +7,13 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use jiff::Timestamp;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
-use super::signer::{KIND, REQUESTS, of};
+use super::members::Members;
+use super::objects::segment;
+use super::request::Head;
+use super::signer::{KIND, REQUESTS};
 use super::{AuthorityError, Give, objects};
 use crate::lifecycle::backoff::Backoff;
 use crate::lifecycle::readiness::Latch;
@@ -79,12 +82,12 @@ impl Requester {
     async fn obtain(&self) -> Result<Timestamp, AuthorityError> {
         let key = KeyPair::generate()?;
         let request = self.create(&request(&self.config.names, &key)?).await?;
-        let name = request["metadata"]["name"].as_str().unwrap_or_default();
-        let chain = self.answer(name).await?;
-        (self.give)(&chain, &key.serialize_pem()).map_err(|message| content(name, message))
+        let name = request.metadata.name;
+        let chain = self.answer(&name).await?;
+        (self.give)(&chain, &key.serialize_pem()).map_err(|message| content(&name, message))
     }
 
-    async fn create(&self, pem: &str) -> Result<Value, AuthorityError> {
+    async fn create(&self, pem: &str) -> Result<Head, AuthorityError> {
         let lasts = self.config.lasts.as_secs().clamp(SHORTEST, i32::MAX.unsigned_abs().into());
         let request = json!({
             "apiVersion": "certificates.k8s.io/v1",
@@ -97,6 +100,8 @@ impl Requester {
                 "expirationSeconds": lasts,
             },
         });
+        let request = serde_json::from_value::<Members>(request);
+        let request = request.map_err(|error| content("to create", error.to_string()))?;
         objects::at(&self.upstream, Method::POST, KIND, REQUESTS, Some(&request)).await
     }
 
@@ -105,14 +110,14 @@ impl Requester {
         let (until, mut poll) = (Instant::now() + PATIENCE, Backoff::between(POLL, POLL_MOST));
         while Instant::now() < until {
             tokio::time::sleep(poll.next(None)).await;
-            let path = format!("{REQUESTS}/{name}");
-            let request: Value = objects::at(&self.upstream, Method::GET, KIND, &path, None).await?;
+            let path = format!("{REQUESTS}/{}", segment(name));
+            let request: Head = objects::at(&self.upstream, Method::GET, KIND, &path, None).await?;
             for kind in ["Denied", "Failed"] {
-                if let Some(message) = of(&request, kind) {
+                if let Some(message) = request.message(kind) {
                     return Err(content(name, format!("{kind}: {message}")));
                 }
             }
-            if let Some(text) = request["status"]["certificate"].as_str().filter(|text| !text.is_empty()) {
+            if let Some(text) = request.certificate() {
                 let chain = STANDARD.decode(text).map_err(|error| content(name, error.to_string()))?;
                 return String::from_utf8(chain).map_err(|error| content(name, error.to_string()));
             }

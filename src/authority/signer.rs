@@ -3,23 +3,22 @@
 //! The replicas do not coordinate. Each writes its decision with the revision that it has read. So if two decide the
 //! same request, the apiserver refuses one of the writes, and that replica drops its decision.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use jiff::Timestamp;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec as Spec;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
-use serde::Deserialize as _;
-use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ca::Ca;
 use super::decision::{Accepted, Addresses, Denial, Node, decide};
-use super::objects::Pages;
+use super::members::Members;
+use super::objects::{Pages, only, segment};
+use super::request::{Head, Request};
 use super::{AuthorityError, ObjectName, objects};
 use crate::lifecycle::backoff::Backoff;
 use crate::upstream::client::Upstream;
@@ -31,6 +30,16 @@ const NODES: &str = "/api/v1/nodes";
 const GATHER: Duration = Duration::from_millis(200);
 const RETRY: Duration = Duration::from_secs(2);
 const RETRY_MOST: Duration = Duration::from_secs(60);
+/// An agent's request is smaller. Larger ones are read again, one by one, after all others were decided.
+const SMALL: usize = 32 << 10;
+/// The most requests that a round decides after all others: large ones, and those that failed before.
+const MOST_LATER: usize = 16;
+/// A request that cannot be decided is dropped after this time. Its agent makes a new one.
+const GIVEN_UP: Duration = Duration::from_secs(300);
+/// The most requests of which it is remembered that they could not be decided. Beyond that, all are tried again.
+const MOST_FAILED: usize = 16_384;
+/// After this many failed exchanges in one round, it is the apiserver that fails.
+const MOST_BROKEN: usize = 3;
 
 /// Which requests the signer signs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +55,7 @@ pub struct SignerConfig {
 pub(crate) struct SignerMetrics {
     pub signed: Counter,
     pub denied: Counter,
+    pub dropped: Counter,
 }
 
 pub(crate) struct Signer {
@@ -56,6 +66,37 @@ pub(crate) struct Signer {
     /// `None` until there is a CA.
     ca: watch::Receiver<Option<Ca>>,
     metrics: Arc<SignerMetrics>,
+    /// Requests that could not be decided, by uid.
+    failed: HashMap<String, Failed>,
+}
+
+/// A request that could not be decided.
+struct Failed {
+    since: Instant,
+    backoff: Backoff,
+    /// When to try again. `None`: never.
+    again: Option<Instant>,
+    /// Whether the present list has it.
+    is_listed: bool,
+}
+
+/// What a round has found.
+#[derive(Default)]
+struct Found {
+    /// Requests to decide at once.
+    small: Vec<Vec<u8>>,
+    /// The names of those to decide after all others.
+    later: Vec<String>,
+    /// When the round must be repeated, whatever changes.
+    again: Option<Instant>,
+}
+
+/// What the requests of a round are decided with.
+#[derive(Default)]
+struct Round {
+    /// Read when it is needed.
+    nodes: Option<Addresses>,
+    broken: usize,
 }
 
 // === impl SignerMetrics ===
@@ -67,6 +108,7 @@ impl SignerMetrics {
         for (name, help, counter) in [
             ("certificates_signed", "Certificate requests of node agents signed", &self.signed),
             ("certificates_denied", "Certificate requests denied", &self.denied),
+            ("certificates_dropped", "Certificate requests that could not be decided", &self.dropped),
         ] {
             registry.register(name, help, counter.clone());
         }
@@ -83,7 +125,7 @@ impl Signer {
         ca: watch::Receiver<Option<Ca>>,
         metrics: Arc<SignerMetrics>,
     ) -> Self {
-        Self { config, longest, upstream, ca, metrics }
+        Self { config, longest, upstream, ca, metrics, failed: HashMap::new() }
     }
 
     /// Runs forever.
@@ -93,79 +135,132 @@ impl Signer {
             if self.ca.wait_for(Option::is_some).await.is_err() {
                 return;
             }
-            let pause = retry.next(None);
-            match self.round(pause).await {
-                Ok(None) => {
+            match self.round().await {
+                Ok(()) => {
                     retry.reset();
-                    tokio::time::sleep(GATHER).await;
-                }
-                Ok(Some(error)) => {
-                    tracing::warn!(%error, "cannot decide a certificate request, trying again");
-                    tokio::time::sleep(GATHER).await;
+                    sleep(GATHER).await;
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot process certificate requests, trying again");
-                    tokio::time::sleep(pause).await;
+                    sleep(retry.next(None)).await;
                 }
             }
         }
     }
 
-    /// Decides all pending requests, then waits for more. If a request could not be decided, it waits for at most
-    /// `pause` and returns the error.
-    async fn round(&self, pause: Duration) -> Result<Option<AuthorityError>, AuthorityError> {
-        let selector = format!("spec.signerName%3D{}", self.config.name);
-        let mut pages = Pages::of(&self.upstream, KIND, REQUESTS, &selector);
-        let (mut nodes, mut revision, mut failed) = (None, None, None);
-        while let Some(page) = pages.next::<Value>().await? {
-            revision = revision.or(Some(page.metadata.resource_version));
-            for request in page.items.into_iter().filter(waits) {
-                let nodes = match &mut nodes {
-                    Some(nodes) => nodes,
-                    None => nodes.insert(self.nodes().await?),
-                };
-                match self.settle(request, nodes).await {
-                    // The other replica was first, or the request was deleted.
-                    Err(AuthorityError::Conflict { .. } | AuthorityError::Refused { status: 404, .. }) | Ok(()) => {}
-                    Err(error @ AuthorityError::Upstream(_)) => return Err(error),
-                    // One request that always fails must not keep the others from their certificates.
-                    Err(error) => failed = Some(error),
-                }
+    /// Decides all pending requests, then waits for more, or until one that failed is due again.
+    async fn round(&mut self) -> Result<(), AuthorityError> {
+        let upstream = self.upstream.clone();
+        let selector = format!("spec.signerName%3D{}", segment(&self.config.name));
+        let mut pages = Pages::of(&upstream, KIND, REQUESTS, &selector);
+        let (mut found, mut round, mut revision) = (Found::default(), Round::default(), None);
+        self.failed.values_mut().for_each(|failed| failed.is_listed = false);
+        while let Some(page) = pages.next(|text| found.take(text, &mut self.failed)).await? {
+            revision = revision.or(Some(page));
+            for text in std::mem::take(&mut found.small) {
+                self.process(&text, &mut round).await?;
             }
         }
+        self.failed.retain(|_, failed| failed.is_listed);
+        for name in std::mem::take(&mut found.later) {
+            let selector = only(&name, &selector);
+            let mut text = None;
+            Pages::of(&upstream, KIND, REQUESTS, &selector).next(|item| text = Some(item.to_vec())).await?;
+            if let Some(text) = text {
+                self.process(&text, &mut round).await?;
+            }
+        }
+        let again = self.failed.values().filter_map(|failed| failed.again).chain(found.again).min();
         let revision = revision.unwrap_or_default();
-        let changed = objects::changed(&self.upstream, KIND, REQUESTS, &selector, &revision);
-        let Some(failed) = failed else { return changed.await.map(|()| None) };
-        match tokio::time::timeout(pause, changed).await {
-            Ok(Err(error)) => Err(error),
-            Ok(Ok(())) | Err(_) => Ok(Some(failed)),
+        let changed = objects::changed(&upstream, KIND, REQUESTS, &selector, &revision);
+        match again {
+            None => changed.await,
+            Some(again) => timeout_at(again, changed).await.unwrap_or(Ok(())),
         }
     }
 
     /// Lists all nodes, because an address belongs to a node only if no other node claims it.
     async fn nodes(&self) -> Result<Addresses, AuthorityError> {
-        let mut addresses = Addresses::default();
+        let (mut addresses, mut error) = (Addresses::default(), None);
         let mut pages = Pages::of(&self.upstream, "nodes", NODES, "");
-        while let Some(page) = pages.next::<Node>().await? {
-            page.items.into_iter().for_each(|node| addresses.add(node));
+        let take = |text: &[u8]| match serde_json::from_slice::<Node>(text) {
+            Ok(node) => addresses.add(node),
+            Err(cause) => error = Some(cause),
+        };
+        let mut take = take;
+        while pages.next(&mut take).await?.is_some() {}
+        match error {
+            None => Ok(addresses),
+            // An address that such a node claims would seem to be another one's alone.
+            Some(error) => Err(AuthorityError::Content { what: "a Node".to_owned(), message: error.to_string() }),
         }
-        Ok(addresses)
     }
 
-    async fn settle(&self, mut request: Value, nodes: &Addresses) -> Result<(), AuthorityError> {
-        let name = request["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let approved = has(&request, "Approved");
-        let decision = Spec::deserialize(&request["spec"])
+    /// Decides a request. If it cannot be decided, that is remembered: it must not keep the others from their certificates.
+    ///
+    /// # Errors
+    /// The apiserver does not answer, or not about the nodes.
+    async fn process(&mut self, text: &[u8], round: &mut Round) -> Result<(), AuthorityError> {
+        let request = match serde_json::from_slice::<Members>(text) {
+            Ok(object) => Request::new(object)?,
+            Err(error) => {
+                tracing::warn!(%error, "a certificate request cannot be read");
+                return Ok(());
+            }
+        };
+        if !request.head.waits() {
+            return Ok(());
+        }
+        let nodes = match &mut round.nodes {
+            Some(nodes) => nodes,
+            None => round.nodes.insert(self.nodes().await?),
+        };
+        let (uid, name) = (request.head.metadata.uid.clone(), request.head.metadata.name.clone());
+        match self.settle(request, nodes).await {
+            Ok(()) => drop(self.failed.remove(&uid)),
+            // The other replica was first, or the request was deleted.
+            Err(AuthorityError::Conflict { .. } | AuthorityError::Refused { status: 404, .. }) => {}
+            Err(error) => {
+                round.broken += usize::from(matches!(error, AuthorityError::Upstream(_)));
+                if round.broken >= MOST_BROKEN {
+                    return Err(error);
+                }
+                self.fail(uid, &name, &error);
+            }
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, uid: String, name: &str, error: &AuthorityError) {
+        if self.failed.len() >= MOST_FAILED {
+            self.failed.clear();
+        }
+        let now = Instant::now();
+        let failed = self.failed.entry(uid).or_insert_with(|| Failed::new(now));
+        failed.again = (now < failed.since + GIVEN_UP).then(|| now + failed.backoff.next(None));
+        if failed.again.is_some() {
+            tracing::warn!(request = name, %error, "cannot decide a certificate request, trying again");
+        } else {
+            self.metrics.dropped.inc();
+            tracing::warn!(request = name, %error, "cannot decide a certificate request, dropping it");
+        }
+    }
+
+    async fn settle(&self, mut request: Request, nodes: &Addresses) -> Result<(), AuthorityError> {
+        let name = request.head.metadata.name.clone();
+        let approved = request.head.has("Approved");
+        let decision = request
+            .spec()
             .map_err(|error| Denial(format!("the request cannot be read: {error}")))
             .and_then(|spec| decide(&spec, &self.config.account, nodes, self.longest));
         match decision {
             Ok(accepted) => {
                 if !approved {
                     let message = format!("a server at addresses of node {}", accepted.node);
-                    condition(&mut request, "Approved", "OwnNode", &message);
+                    request.add_condition("Approved", "OwnNode", &message)?;
                     request = self.put(&name, "approval", &request).await?;
                 }
-                request["status"]["certificate"] = json!(STANDARD.encode(self.certify(&accepted)?));
+                request.set_certificate(&self.certify(&accepted)?)?;
                 self.put(&name, "status", &request).await?;
                 self.metrics.signed.inc();
                 tracing::info!(request = name, node = accepted.node, "certificate signed");
@@ -173,7 +268,7 @@ impl Signer {
             Err(Denial(message)) => {
                 // A request that was approved elsewhere can no longer be denied.
                 let (kind, part) = if approved { ("Failed", "status") } else { ("Denied", "approval") };
-                condition(&mut request, kind, "NotAllowed", &message);
+                request.add_condition(kind, "NotAllowed", &message)?;
                 self.put(&name, part, &request).await?;
                 self.metrics.denied.inc();
                 tracing::warn!(request = name, message, "certificate denied");
@@ -188,33 +283,48 @@ impl Signer {
         Ok(ca.certify(&accepted.key, accepted.addresses.clone(), Timestamp::now(), accepted.lasts)?)
     }
 
-    async fn put(&self, name: &str, part: &str, request: &Value) -> Result<Value, AuthorityError> {
-        objects::at(&self.upstream, Method::PUT, KIND, &format!("{REQUESTS}/{name}/{part}"), Some(request)).await
+    async fn put(&self, name: &str, part: &str, request: &Request) -> Result<Request, AuthorityError> {
+        let path = format!("{REQUESTS}/{}/{part}", segment(name));
+        let answer = objects::at(&self.upstream, Method::PUT, KIND, &path, Some(request.object())).await?;
+        Request::new(answer)
     }
 }
 
-fn waits(request: &Value) -> bool {
-    request["status"]["certificate"].as_str().is_none_or(str::is_empty)
-        && !has(request, "Denied")
-        && !has(request, "Failed")
-}
+// === impl Failed ===
 
-/// Whether a request has a condition.
-pub(super) fn has(request: &Value, kind: &str) -> bool {
-    of(request, kind).is_some()
-}
-
-/// The message of a condition.
-pub(super) fn of<'a>(request: &'a Value, kind: &str) -> Option<&'a str> {
-    let conditions = request["status"]["conditions"].as_array()?;
-    let found = conditions.iter().find(|condition| condition["type"] == kind)?;
-    Some(found["message"].as_str().unwrap_or_default())
-}
-
-fn condition(request: &mut Value, kind: &str, reason: &str, message: &str) {
-    let condition = json!({"type": kind, "status": "True", "reason": reason, "message": message});
-    match request["status"]["conditions"].as_array_mut() {
-        Some(conditions) => conditions.push(condition),
-        None => request["status"]["conditions"] = json!([condition]),
+impl Failed {
+    fn new(since: Instant) -> Self {
+        Self { since, backoff: Backoff::between(RETRY, RETRY_MOST), again: None, is_listed: true }
     }
 }
+
+// === impl Found ===
+
+impl Found {
+    /// Takes a request of the list.
+    fn take(&mut self, text: &[u8], failed: &mut HashMap<String, Failed>) {
+        let Ok(head) = serde_json::from_slice::<Head>(text) else { return };
+        if !head.waits() {
+            return;
+        }
+        let before = failed.get_mut(&head.metadata.uid);
+        let is_later = before.is_some() || text.len() > SMALL;
+        if let Some(failed) = before {
+            failed.is_listed = true;
+            if failed.again.is_none_or(|again| again > Instant::now()) {
+                return;
+            }
+        }
+        if !is_later {
+            self.small.push(text.to_vec());
+        } else if self.later.len() < MOST_LATER {
+            self.later.push(head.metadata.name);
+        } else {
+            self.again = Some(Instant::now());
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "signer_tests.rs"]
+mod tests;

@@ -60,7 +60,10 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     // A client of the apiserver's for a few objects, and a latch; the certificates go out by a closure of the wiring.
-    ("authority", &["lifecycle", "upstream::client", "upstream::UpstreamError", "upstream::RequestVerb"]),
+    (
+        "authority",
+        &["lifecycle", "upstream::client", "upstream::reader", "upstream::UpstreamError", "upstream::RequestVerb"],
+    ),
     ("injection", &[]),
     (
         "passthrough",
