@@ -1,6 +1,7 @@
 //! `informerd injector`: a webhook that the apiserver asks about new pods. It keeps no state. Its replicas share the CA
 //! of their certificates, which they publish in the configuration of the webhook.
 
+mod room;
 mod webhook;
 
 use std::fmt;
@@ -15,9 +16,10 @@ use super::certificates::Validity;
 use super::inject;
 use super::process::Context;
 use crate::admin::{Admin, Apiserver, CacheInfo, ClientInfo, Explaining, ForwardInfo, Introspect, QueueInfo, Totals};
+use crate::auth::ClientCertificates;
 use crate::authority::{ObjectName, deployment_image};
 use crate::config::{Config, InjectSettings};
-use crate::http::{HttpConfig, HttpMetrics, ListenAddr, Server};
+use crate::http::{ConnectionLimits, HttpConfig, HttpMetrics, ListenAddr, Server};
 use crate::injection::InjectionMetrics;
 use crate::lifecycle;
 use crate::lifecycle::backoff::Backoff;
@@ -25,7 +27,13 @@ use crate::memory::Ledger;
 use crate::upstream::client::{ConfigSource, Upstream, UpstreamConfig};
 
 /// Only the apiservers of the cluster connect.
-const CONNECTIONS: usize = 256;
+const CONNECTIONS: usize = 64;
+/// What one connection may make this process hold: with all connections, and with what reviews may take (`room.rs`), less
+/// than the 128 MiB of the manifest. A pod fits into one window. No stream can take the window of another one.
+const LIMITS: ConnectionLimits =
+    ConnectionLimits { streams: 8, stream_window: 32 << 10, connection_window: 8 * (32 << 10), head: 16 << 10 };
+/// The apiserver waits for an answer, and takes it at once.
+const STALL: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(30);
 
@@ -66,8 +74,14 @@ pub(super) async fn start(config: &Config, source: ConfigSource, context: &Conte
     let http_metrics = Arc::<HttpMetrics>::default();
     let InjectSettings { listen, webhook, image, deployment, config: injection } = config.inject.clone();
     let http = HttpConfig {
-        listen: vec![ListenAddr::Https(listen)],
+        // Both are TLS. Only on the second one, clients are asked for their certificates.
+        listen: vec![match config.auth.client_ca {
+            None => ListenAddr::Https(listen),
+            Some(_) => ListenAddr::Delegated(listen),
+        }],
         max_connections: CONNECTIONS.min(config.http.max_connections),
+        write_stall_timeout: STALL.min(config.http.write_stall_timeout),
+        limits: Some(LIMITS),
         ..config.http.clone()
     };
     let server = Server::bind(http, Arc::clone(&http_metrics))?;
@@ -86,7 +100,12 @@ pub(super) async fn start(config: &Config, source: ConfigSource, context: &Conte
     injection.excluded.extend(deployment.iter().chain(secret).map(|name| name.namespace.clone()));
     let injector = inject::injector(injection).map_err(anyhow::Error::msg)?;
     let counted = Arc::<InjectionMetrics>::default();
-    let handler = Arc::new(Webhook::new(injector, upstream.clone(), Arc::clone(&counted)));
+    let clients =
+        config.auth.client_ca.as_ref().map(|ca| ClientCertificates::start(ca, &upstream, fatal)).transpose()?;
+    if clients.is_none() {
+        tracing::info!("everybody who reaches the webhook may send reviews: authentication.clientCa is not set");
+    }
+    let handler = Arc::new(Webhook::new(injector, upstream.clone(), Arc::clone(&counted), clients));
     if let Some(deployment) = deployment.filter(|_| image.is_none()) {
         let latch = readiness.latch("image");
         let (handler, upstream) = (Arc::clone(&handler), upstream.clone());

@@ -13,7 +13,7 @@ use super::authenticator::{Authenticator, Known, Source, Who};
 use super::authorizer::{Asking, Authorizer, Memory};
 use super::bearer;
 use super::client_ca::ClientCa;
-use super::config::{Anonymous, AuthConfig, ClientCaSource};
+use super::config::{Anonymous, AuthConfig};
 use super::cover::{Cover, Denial, Proof};
 use super::impersonation::{Impersonation, impersonates};
 use super::lease::{Held, Lease, unavailable};
@@ -23,7 +23,7 @@ use super::review::{Reviews, Unavailable};
 use super::revocation::{self, Revoked};
 use super::term::Term;
 use super::user::UserInfo;
-use crate::lifecycle::{Fatal, spawn_supervised};
+use crate::lifecycle::Fatal;
 use crate::meta::{Status, errors};
 use crate::upstream::client::Upstream;
 
@@ -132,21 +132,8 @@ impl Access {
     pub fn delegated(config: &AuthConfig, upstream: &Upstream, fatal: &Fatal) -> Result<Self, StartError> {
         let metrics = Arc::new(AuthMetrics::default());
         let (generations, revoked) = (Arc::new(RbacGenerations::new()), Arc::new(Revoked::default()));
-        let client_ca = match &config.client_ca {
-            None => None,
-            Some(ClientCaSource::File(path)) => {
-                let pem = std::fs::read(path).map_err(|error| StartError::Read { path: path.clone(), error })?;
-                let ca = Arc::new(ClientCa::empty());
-                ca.replace(&pem).map_err(|error| StartError::ClientCa { path: path.clone(), error })?;
-                spawn_supervised("client-ca", Arc::clone(&ca).follow_file(path.clone()), fatal);
-                Some(ca)
-            }
-            Some(ClientCaSource::Cluster) => {
-                let ca = Arc::new(ClientCa::empty());
-                revocation::follow_cluster_ca(upstream, &ca, fatal);
-                Some(ca)
-            }
-        };
+        let start = |source| ClientCa::start(source, upstream, fatal);
+        let client_ca = config.client_ca.as_ref().map(start).transpose()?;
         let reviews = Arc::new(Reviews::new(upstream.clone(), config, Arc::clone(&metrics)));
         let authenticator = Authenticator::new(config, Arc::clone(&reviews), client_ca, Arc::clone(&revoked))?;
         let authorizer = Authorizer::new(config, reviews, Arc::clone(&generations), Arc::clone(&metrics));

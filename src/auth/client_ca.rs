@@ -14,8 +14,12 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
-use super::certificate;
+use super::access::{Caller, StartError};
+use super::config::ClientCaSource;
 use super::user::UserInfo;
+use super::{certificate, revocation};
+use crate::lifecycle::{Fatal, spawn_supervised};
+use crate::upstream::client::Upstream;
 
 /// How often a file is checked for changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
@@ -32,6 +36,10 @@ struct Current {
     pem: Vec<u8>,
 }
 
+/// Knows clients by their certificates alone, for a server that takes part in no review.
+#[derive(Debug)]
+pub struct ClientCertificates(Arc<ClientCa>);
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NotVerified {
     /// The bundle is not available yet.
@@ -45,6 +53,23 @@ impl ClientCa {
     /// A verifier without any CA. No certificate can be verified with it.
     pub(super) fn empty() -> Self {
         Self { verifier: ArcSwapOption::empty(), generation: AtomicU64::new(0) }
+    }
+
+    /// Reads the bundle, and follows it.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(super) fn start(source: &ClientCaSource, upstream: &Upstream, fatal: &Fatal) -> Result<Arc<Self>, StartError> {
+        let ca = Arc::new(Self::empty());
+        match source {
+            ClientCaSource::File(path) => {
+                let pem = std::fs::read(path).map_err(|error| StartError::Read { path: path.clone(), error })?;
+                ca.replace(&pem).map_err(|error| StartError::ClientCa { path: path.clone(), error })?;
+                spawn_supervised("client-ca", Arc::clone(&ca).follow_file(path.clone()), fatal);
+            }
+            ClientCaSource::Cluster => revocation::follow_cluster_ca(upstream, &ca, fatal),
+        }
+        Ok(ca)
     }
 
     /// Changes whenever another bundle comes into use.
@@ -102,5 +127,27 @@ impl ClientCa {
                 }
             }
         }
+    }
+}
+
+// === impl ClientCertificates ===
+
+impl ClientCertificates {
+    /// # Errors
+    /// The file of the CA cannot be read.
+    pub fn start(source: &ClientCaSource, upstream: &Upstream, fatal: &Fatal) -> Result<Self, StartError> {
+        ClientCa::start(source, upstream, fatal).map(Self)
+    }
+
+    /// The user that the certificate of the caller's connection names.
+    ///
+    /// # Errors
+    /// It has none, or none of the CA.
+    pub fn verify(&self, caller: &Caller<'_>) -> Result<UserInfo, String> {
+        let chain = caller.certificates.ok_or("there is no client certificate")?;
+        self.0.verify(chain).map_err(|error| match error {
+            NotVerified::NoCa => "the CA of client certificates is not known yet".to_owned(),
+            NotVerified::Invalid(error) => format!("the client certificate is not valid: {error}"),
+        })
     }
 }

@@ -32,6 +32,7 @@ pub use access::{Access, Caller, Grant, Mode, Subject, Verdict};
 pub use attributes::Attributes;
 pub use bearer::{connection_tokens, shows_token, token as bearer_token, wants_upgrade};
 pub use certificate::{user as certificate_user, validity as certificate_validity};
+pub use client_ca::ClientCertificates;
 pub use config::{Anonymous, AuthConfig, ClientCaSource};
 pub use impersonation::impersonates;
 pub use lease::Lease;

@@ -125,7 +125,7 @@ pub const SETTINGS: &[Setting] = &[
         "authentication.clientCa",
         "path|cluster",
         "",
-        "CA of client certificates on authenticating listeners: a PEM file, read again when it changes, or cluster for the CA that the cluster publishes; if unset, client certificates are not requested",
+        "CA of client certificates on authenticating listeners, and of the certificates that the injector requires: a PEM file, read again when it changes, or cluster for the CA that the cluster publishes; if unset, client certificates are not requested",
     ),
     many(
         "authentication.audiences",

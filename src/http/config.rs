@@ -42,6 +42,20 @@ pub struct HttpConfig {
     /// does not read them. Default: the kernel decides, up to megabytes.
     pub send_buffer: Option<usize>,
     pub gzip: GzipConfig,
+    /// Default: those of `protocol.rs`, for clients with hundreds of watches and uploads of any size.
+    pub limits: Option<ConnectionLimits>,
+}
+
+/// The most that one connection may make this process hold of requests that nobody has looked at yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// Requests at once over HTTP/2.
+    pub streams: u32,
+    /// Bytes of the body of one request, and of those of all requests of the connection.
+    pub stream_window: u32,
+    pub connection_window: u32,
+    /// Bytes of the head of a request.
+    pub head: u32,
 }
 
 /// Where the certificate of the `https` listeners comes from.
@@ -118,6 +132,7 @@ impl HttpConfig {
             drain_spread: Duration::from_secs(3),
             explain: false,
             lend_sessions: false,
+            limits: None,
             unix_mode: 0o600,
             send_buffer: None,
             gzip: GzipConfig::default(),

@@ -61,7 +61,7 @@ impl Scene {
             })
         };
         let of_server = Arc::clone(&metrics);
-        spawn("server", async move { Protocols::http2(io, &of_server, served).await.ok() });
+        spawn("server", async move { Protocols::http2(io, &of_server, None, served).await.ok() });
         let (client, connection) = builder.handshake::<_, Bytes>(theirs).await.unwrap();
         spawn("client", async move { connection.await.unwrap() });
         Self { client, watches, metrics }

@@ -128,7 +128,7 @@ async fn serve() -> Served {
     let of_server = Arc::clone(&seen);
     let server = crate::lifecycle::spawn("connection", async move {
         let metrics = Arc::default();
-        let mut http = std::pin::pin!(Protocols::http2(bounded(ours), &metrics, service));
+        let mut http = std::pin::pin!(Protocols::http2(bounded(ours), &metrics, None, service));
         let result = tokio::select! {
             result = std::future::poll_fn(|cx| {
                 of_server.turns.fetch_add(1, Ordering::SeqCst);

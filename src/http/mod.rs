@@ -60,7 +60,7 @@ mod written;
 
 pub use access_log::AccessLog;
 pub use age::AgeLimits;
-pub use config::{CertificateFiles, HttpConfig, ListenAddr, TlsConfig};
+pub use config::{CertificateFiles, ConnectionLimits, HttpConfig, ListenAddr, TlsConfig};
 pub use error::{AUDIT_ID, audit_id};
 pub use guard::Guard;
 pub use gzip::GzipConfig;

@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::body::{Body, BoxError};
-use super::config::HttpConfig;
+use super::config::{ConnectionLimits, HttpConfig};
 use super::direct_watch::{SharedSocket, WatchSocket};
 use super::http1::{Handover, Http1};
 use super::http2::{Http2, Streams};
@@ -61,7 +61,7 @@ impl Protocols {
         http1
             .timer(TokioTimer::new())
             .header_read_timeout(config.header_read_timeout)
-            .max_buf_size(MAX_HEAD)
+            .max_buf_size(config.limits.map_or(MAX_HEAD, |limits| limits.head as usize))
             .max_headers(MAX_HEADERS);
         Self { http1, shards: WatchShards::default() }
     }
@@ -76,10 +76,11 @@ impl Protocols {
         Http1::new(&self.http1, &self.shards, stream, handover, service)
     }
 
-    /// The service must pass its requests and answers through what `service` gets.
+    /// The service must pass its requests and answers through what `service` gets. `limits`: `None` for those above.
     pub(super) fn http2<I, S>(
         stream: Bounded<I>,
         metrics: &Arc<HttpMetrics>,
+        limits: Option<ConnectionLimits>,
         service: impl FnOnce(WatchSocket) -> S,
     ) -> impl Serving
     where
@@ -92,14 +93,14 @@ impl Protocols {
         let mut http2 = http2::Builder::new(streams.clone());
         http2
             .timer(TokioTimer::new())
-            .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
-            .initial_stream_window_size(WINDOW)
-            .initial_connection_window_size(WINDOW)
+            .max_concurrent_streams(limits.map_or(MAX_CONCURRENT_STREAMS, |limits| limits.streams))
+            .initial_stream_window_size(limits.map_or(WINDOW, |limits| limits.stream_window))
+            .initial_connection_window_size(limits.map_or(WINDOW, |limits| limits.connection_window))
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .max_send_buf_size(MAX_SEND_BUFFER)
             .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
-            .max_header_list_size(MAX_HEADER_LIST + stream_tag::SIZE);
+            .max_header_list_size(limits.map_or(MAX_HEADER_LIST, |limits| limits.head) + stream_tag::SIZE);
         let socket = SharedSocket::new(Http2Socket::new(stream, streams.waker(), Arc::clone(metrics)));
         let service = service(socket.for_watches(streams.clone()));
         Http2::new(&http2, streams, TokioIo::new(socket), service)

@@ -24,7 +24,7 @@ use super::age::{Age, AgeLimits};
 use super::body::Body;
 use super::cipher_suites::TlsServer;
 use super::clients::Last;
-use super::config::{HttpConfig, ListenAddr};
+use super::config::{ConnectionLimits, HttpConfig, ListenAddr};
 use super::direct_watch::WatchSocket;
 use super::http1::Handover;
 use super::io::{Bounded, Protocol};
@@ -99,6 +99,7 @@ struct Shared {
     newcomers: Arc<Newcomers>,
     waiting: Arc<Slots>,
     handshake_timeout: Duration,
+    limits: Option<ConnectionLimits>,
     write_stall_timeout: Duration,
     age: AgeLimits,
     metrics: Arc<HttpMetrics>,
@@ -161,6 +162,7 @@ impl Server {
                 self.metrics.connections_refused.clone(),
             ),
             handshake_timeout: self.config.handshake_timeout,
+            limits: self.config.limits,
             write_stall_timeout: self.config.write_stall_timeout,
             age: self.config.age,
             metrics: self.metrics,
@@ -323,7 +325,7 @@ impl Shared {
                     })
                 };
                 // Boxed, because HTTP/1.1 has a connection for each watch, while hundreds of HTTP/2 streams share one.
-                Box::pin(self.run(Protocols::http2(stream, &self.metrics, service), &connection)).await;
+                Box::pin(self.run(Protocols::http2(stream, &self.metrics, self.limits, service), &connection)).await;
             }
             Err(error) => self.failed(&connection, &error),
         }
@@ -463,14 +465,14 @@ impl Connection {
     /// The apiserver has accepted a token of the client that could not be judged here: there were no reviews, or the
     /// token is for the apiserver alone. The request must be one that is refused to whoever has no valid token. The
     /// apiserver answers others, such as for its version, to everybody.
-    pub(super) fn confirmed(&self) {
+    pub fn confirmed(&self) {
         if let Some(newcomer) = &self.newcomer {
             newcomer.authenticated();
         }
     }
 
     /// Makes the connection accept no further requests. It ends when the running ones have ended.
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         self.closing.notify_one();
     }
 

@@ -12,6 +12,9 @@ pub(super) const PORT: &str = "KUBERNETES_SERVICE_PORT";
 /// The ConfigMap with the cluster's CA that the controller manager keeps in every namespace.
 pub(super) const CLUSTER_CA: &str = "kube-root-ca.crt";
 
+/// Each takes several operations of the patch.
+const MOST_CONTAINERS: usize = 256;
+
 /// What was found while containers were led.
 pub(super) struct Led {
     /// A volume with the files of the ServiceAccount, if the pod has one.
@@ -47,11 +50,14 @@ pub(super) fn lead(
     let mut count = 0;
     let mut needs_volume = false;
     let automount = !origin.admitted && edit.at("/spec/automountServiceAccountToken") != false;
-    let all: Vec<_> =
-        containers(&edit.value).map(|(list, index, container)| (list, index, container.clone())).collect();
-    for (list, index, container) in all {
-        let name = container["name"].as_str().unwrap_or_default();
-        if wanted.containers.as_ref().is_some_and(|chosen| !chosen.iter().any(|chosen| chosen == name)) {
+    let all: Vec<_> = containers(&edit.value).map(|(list, index, _)| (list, index)).collect();
+    if all.len() > MOST_CONTAINERS {
+        return Err(format!("the pod has {} containers, more than {MOST_CONTAINERS}", all.len()));
+    }
+    for (list, index) in all {
+        let container = &edit.value["spec"][list][index];
+        let name = container["name"].as_str().unwrap_or_default().to_owned();
+        if wanted.containers.as_ref().is_some_and(|chosen| !chosen.contains(&name)) {
             continue;
         }
         let mut env = container["env"].as_array().into_iter().flatten();
@@ -61,7 +67,7 @@ pub(super) fn lead(
             continue;
         }
         let path = format!("/spec/{list}/{index}");
-        match account(&edit.value, &container, target) {
+        match account(&edit.value, container, target) {
             Account::Other => {
                 warnings.push(format!("the container {name} stays as it is: it has files of its own in {ACCOUNT}"));
                 continue;

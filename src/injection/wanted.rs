@@ -11,6 +11,9 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The least memory with which a sidecar is tested, in bytes.
 const LEAST_MEMORY: u64 = 64 << 20;
 
+/// The most bytes of a sidecar's configuration. It is parsed to find mistakes in it.
+const LARGEST_CONFIG: usize = 64 << 10;
+
 /// The metadata that decides.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -73,6 +76,10 @@ pub(crate) fn wanted(meta: &Meta, origin: &Origin<'_>) -> Result<Option<Wanted>,
         ));
     }
     let config = annotations.get(SIDECAR_CONFIG).cloned();
+    if let Some(text) = config.as_deref().filter(|text| text.len() > LARGEST_CONFIG) {
+        let len = text.len();
+        return Err(format!("the annotation {SIDECAR_CONFIG} has {len} bytes, more than {LARGEST_CONFIG}"));
+    }
     for (name, given) in [(SIDECAR_MEMORY, memory.is_some()), (SIDECAR_CONFIG, config.is_some())] {
         if given && mode != Mode::Sidecar {
             return Err(format!("the annotation {name} is for the mode sidecar; the mode is {}", mode.as_str()));

@@ -61,6 +61,9 @@ injector:
 {{- $file := ternary "all-pods" .Values.mode (and (eq .Values.mode "node-agent") .Values.nodeAgent.allPods) -}}
 {{- $config := .Files.Get (printf "files/%s.yaml" $file) | fromYaml -}}
 {{- if eq .Values.snapshots.type "none" -}}{{- $_ := unset $config "snapshots" -}}{{- end -}}
+{{- if and (eq .Values.mode "injector") .Values.injector.clientCa -}}
+  {{- $_ := set $config "authentication" (dict "clientCa" "/etc/informerd/clients.crt") -}}
+{{- end -}}
 {{- include "informerd.merge" (dict "into" $config "over" .Values.config) -}}
 {{- toYaml $config -}}
 {{- end -}}

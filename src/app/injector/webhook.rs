@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use tokio::sync::Semaphore;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
+use super::room::Room;
+use crate::auth::ClientCertificates;
 use crate::authority::{ObjectName, config_map_has_ca};
 use crate::http::{BoxFuture, Connection, Handler, body};
 use crate::injection::{
@@ -19,10 +22,6 @@ use crate::injection::{
 };
 use crate::upstream::client::Upstream;
 
-/// Requests that are read and answered at once. More wait, for as long as a request may take.
-const AT_ONCE: usize = 16;
-/// Pods that are taken apart at once: one takes up to sixteen times the memory of its bytes.
-const PODS: usize = 2;
 /// The most bytes of a request. etcd takes objects of up to 1.5 MiB.
 const MOST: usize = 2 << 20;
 /// Shorter than `timeoutSeconds` of the manifest, so that the apiserver gets a reason.
@@ -41,8 +40,9 @@ struct Shared {
     injector: ArcSwap<Injector>,
     upstream: Upstream,
     metrics: Arc<InjectionMetrics>,
-    at_once: Semaphore,
-    pods: Semaphore,
+    room: Room,
+    /// `None`: everybody may send reviews.
+    clients: Option<ClientCertificates>,
 }
 
 /// What the path of a request says about the label of the namespace.
@@ -63,10 +63,15 @@ struct Refusal {
 // === impl Webhook ===
 
 impl Webhook {
-    pub(super) fn new(injector: Injector, upstream: Upstream, metrics: Arc<InjectionMetrics>) -> Self {
-        let (at_once, pods) = (Semaphore::new(AT_ONCE), Semaphore::new(PODS));
-        let injector = ArcSwap::from_pointee(injector);
-        Self { shared: Arc::new(Shared { injector, upstream, metrics, at_once, pods }) }
+    /// `clients`: who may send reviews. `None`: everybody.
+    pub(super) fn new(
+        injector: Injector,
+        upstream: Upstream,
+        metrics: Arc<InjectionMetrics>,
+        clients: Option<ClientCertificates>,
+    ) -> Self {
+        let (injector, room) = (ArcSwap::from_pointee(injector), Room::new());
+        Self { shared: Arc::new(Shared { injector, upstream, metrics, room, clients }) }
     }
 
     pub(super) fn set_image(&self, image: String) {
@@ -77,12 +82,16 @@ impl Webhook {
 }
 
 impl Handler for Webhook {
-    fn handle(&self, request: Request<Incoming>, _: &Arc<Connection>) -> BoxFuture<Response<body::Body>> {
-        let shared = Arc::clone(&self.shared);
+    fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<body::Body>> {
+        let (shared, connection) = (Arc::clone(&self.shared), Arc::clone(connection));
         Box::pin(async move {
-            let answered = timeout(DEADLINE, shared.answer(request)).await.unwrap_or_else(|_late| Err(Refusal::busy()));
-            let (status, kind, text) = match answered {
-                Ok(text) => (StatusCode::OK, "application/json", text),
+            let answered = async {
+                shared.admit(&connection)?;
+                shared.answer(request).await
+            };
+            let answered = timeout(DEADLINE, answered).await.unwrap_or_else(|_late| Err(Refusal::busy()));
+            let (status, kind, text, held) = match answered {
+                Ok((text, held)) => (StatusCode::OK, "application/json", text, Some(held)),
                 Err(refusal) => {
                     tracing::warn!(
                         status = refusal.status.as_u16(),
@@ -90,10 +99,11 @@ impl Handler for Webhook {
                         "no answer to the apiserver"
                     );
                     shared.metrics.count(None, refusal.counted);
-                    (refusal.status, "text/plain; charset=utf-8", refusal.message + "\n")
+                    (refusal.status, "text/plain; charset=utf-8", refusal.message + "\n", None)
                 }
             };
-            let mut response = Response::new(body::full(Bytes::from(text)));
+            // What is reserved is given back when the client has taken the answer.
+            let mut response = Response::new(body::with(body::full(Bytes::from(text)), held));
             *response.status_mut() = status;
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
             response
@@ -104,20 +114,42 @@ impl Handler for Webhook {
 // === impl Shared ===
 
 impl Shared {
-    async fn answer(&self, request: Request<Incoming>) -> Result<String, Refusal> {
+    /// # Errors
+    /// The client has no certificate of the CA that is configured.
+    fn admit(&self, connection: &Connection) -> Result<(), Refusal> {
+        let Some(clients) = &self.clients else { return Ok(()) };
+        let headers = HeaderMap::new();
+        match clients.verify(&connection.caller(&headers)) {
+            Ok(_) => connection.confirmed(),
+            Err(why) => {
+                connection.close();
+                return Err(Refusal::invalid(StatusCode::UNAUTHORIZED, &why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Also returns what is reserved for the answer.
+    async fn answer(&self, request: Request<Incoming>) -> Result<(String, OwnedSemaphorePermit), Refusal> {
         let label =
             label(request.uri().path()).ok_or_else(|| Refusal::invalid(StatusCode::NOT_FOUND, "no such page"))?;
         if request.method() != Method::POST {
             return Err(Refusal::invalid(StatusCode::METHOD_NOT_ALLOWED, "only POST is supported"));
         }
-        // The semaphore is never closed.
-        let _place = self.at_once.acquire().await.map_err(|_| Refusal::busy())?;
-        let body = Limited::new(request.into_body(), MOST).collect().await;
-        let body =
-            body.map_err(|error| Refusal::invalid(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()))?.to_bytes();
+        let body = request.into_body();
+        // Without a length, it may be as long as any.
+        let len = body.size_hint().upper().map_or(MOST, |len| usize::try_from(len).unwrap_or(usize::MAX));
+        let too_large = || Refusal::invalid(StatusCode::PAYLOAD_TOO_LARGE, "the review is too large");
+        if len > MOST {
+            discard(body).await;
+            return Err(too_large());
+        }
+        let held = self.room.body(len).await.ok_or_else(too_large)?;
+        let text = read(body, len).await?;
+        let _decoded = self.room.decoded(&text).await.ok_or_else(too_large)?;
         let review =
-            Review::parse(&body).map_err(|error| Refusal::invalid(StatusCode::BAD_REQUEST, &error.to_string()))?;
-        Ok(self.decide(&review, label).await.render(&review.uid).to_string())
+            Review::parse(&text).map_err(|error| Refusal::invalid(StatusCode::BAD_REQUEST, &error.to_string()))?;
+        Ok((self.decide(&review, label).await.render(&review.uid).to_string(), held))
     }
 
     async fn decide(&self, review: &Review<'_>, label: Label) -> Answer {
@@ -174,8 +206,6 @@ impl Shared {
         {
             self.has_ca(origin.namespace, name).await?;
         }
-        // The semaphore is never closed.
-        let _place = self.pods.acquire().await.map_err(|error| error.to_string())?;
         let pod = serde_json::from_str(pod).map_err(|error| error.to_string())?;
         let change = inject(pod, asked, origin, injector)?;
         Ok((asked.mode, Answer { patch: change.patch, warnings: change.warnings }))
@@ -196,6 +226,30 @@ impl Shared {
             Err(_) => Err(format!("the ConfigMap {name} cannot be read in time")),
         }
     }
+}
+
+/// Reads the beginning of a body and keeps none of it: over HTTP/1.1, a client that still sends would not see the answer.
+async fn discard(mut body: Incoming) {
+    let mut len = 0;
+    while let Some(Ok(frame)) = body.frame().await
+        && len <= 2 * MOST
+    {
+        len += frame.data_ref().map_or(0, Bytes::len);
+    }
+}
+
+/// Reads a body of at most `len` bytes.
+async fn read(mut body: Incoming, len: usize) -> Result<Bytes, Refusal> {
+    let mut text = BytesMut::with_capacity(len);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Refusal::invalid(StatusCode::BAD_REQUEST, &error.to_string()))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if text.len() + data.len() > len {
+            return Err(Refusal::invalid(StatusCode::PAYLOAD_TOO_LARGE, "the review is too large"));
+        }
+        text.extend_from_slice(&data);
+    }
+    Ok(text.freeze())
 }
 
 /// What the path says about the label of the namespace. The apiserver sends no labels of the namespace, so the
@@ -226,3 +280,7 @@ impl Refusal {
         Self { status, message: message.to_owned(), counted: Counted::Invalid }
     }
 }
+
+#[cfg(test)]
+#[path = "webhook_tests.rs"]
+mod tests;

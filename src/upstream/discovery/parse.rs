@@ -1,6 +1,8 @@
 //! Discovery documents: the aggregated form, and the older form with one document per group version.
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 use crate::meta::{Gvr, Verbs};
 
@@ -20,13 +22,13 @@ pub struct ApiResource {
 #[derive(Debug, Deserialize)]
 pub(super) struct Document {
     kind: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "readable")]
     items: Vec<Group>,
     /// Only in `APIVersions`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "readable")]
     versions: Vec<String>,
     /// Only in `APIGroupList`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "readable")]
     groups: Vec<LegacyGroup>,
 }
 
@@ -35,7 +37,7 @@ pub(super) struct Document {
 #[serde(rename_all = "camelCase")]
 pub(super) struct LegacyVersion {
     group_version: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "readable")]
     resources: Vec<LegacyResource>,
 }
 
@@ -43,7 +45,7 @@ pub(super) struct LegacyVersion {
 struct Group {
     #[serde(default)]
     metadata: GroupMetadata,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "readable")]
     versions: Vec<Version>,
 }
 
@@ -56,7 +58,7 @@ struct GroupMetadata {
 #[derive(Debug, Deserialize)]
 struct Version {
     version: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "readable")]
     resources: Vec<VersionResource>,
 }
 
@@ -68,11 +70,11 @@ struct VersionResource {
     response_kind: Option<ResponseKind>,
     #[serde(default)]
     scope: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "readable")]
     verbs: Vec<String>,
     #[serde(default)]
     singular_resource: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "readable")]
     short_names: Vec<String>,
 }
 
@@ -84,7 +86,7 @@ struct ResponseKind {
 
 #[derive(Debug, Deserialize)]
 struct LegacyGroup {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "readable")]
     versions: Vec<LegacyGroupVersion>,
 }
 
@@ -102,11 +104,11 @@ struct LegacyResource {
     namespaced: bool,
     #[serde(default)]
     kind: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "readable")]
     verbs: Vec<String>,
     #[serde(default)]
     singular_name: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "readable")]
     short_names: Vec<String>,
 }
 
@@ -174,6 +176,17 @@ impl LegacyVersion {
     }
 }
 
+/// The elements of a list that can be read. Servers of others write parts of these documents: what cannot be read costs
+/// itself alone. `null` is an empty list, as Go writes it.
+fn readable<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    let elements = Option::<Vec<Box<RawValue>>>::deserialize(deserializer)?.unwrap_or_default();
+    let read = |element: Box<RawValue>| {
+        let read = serde_json::from_str(element.get());
+        read.inspect_err(|error| tracing::debug!(%error, "a part of discovery cannot be read")).ok()
+    };
+    Ok(elements.into_iter().filter_map(read).collect())
+}
+
 fn verbs(names: &[String]) -> Verbs {
     let has = |verb: &str| names.iter().any(|name| name == verb);
     Verbs { get: has("get"), list: has("list"), watch: has("watch") }
@@ -200,6 +213,32 @@ mod tests {
         assert_eq!(all[0].verbs, Verbs { get: true, list: true, watch: true });
         assert!(all[0].namespaced && !all[1].namespaced && !all[1].verbs.watch);
         assert_eq!(all[1].gvr, Gvr::new("", "v1", "nodes"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_costs_itself_alone() {
+        let good = r#"{"resource":"pods","responseKind":{"kind":"Pod"},"scope":"Namespaced","verbs":["list"]}"#;
+        let version = |resources: &str| format!(r#"{{"version":"v1","resources":{resources}}}"#);
+        let group = |name: &str, versions: &str| format!(r#"{{"metadata":{{"name":"{name}"}},"versions":{versions}}}"#);
+        let odd =
+            r#"{"resource":7},{"resource":"a","responseKind":{"kind":"A"},"verbs":null,"shortNames":null},{},null"#;
+        let items = [
+            group("a", &format!("[{}]", version(&format!("[{odd},{good}]")))),
+            group("b", &format!(r#"[{{"version":null}},{},{}]"#, version("null"), version(&format!("[{good}]")))),
+            group("c", "null"),
+            r#"{"metadata":[]}"#.to_owned(),
+            "3".to_owned(),
+        ];
+        let text = format!(r#"{{"kind":"APIGroupDiscoveryList","items":[{}]}}"#, items.join(","));
+        let document: Document = serde_json::from_str(&text).unwrap();
+        let all: Vec<_> = document.resources().map(|resource| resource.gvr).collect();
+        assert_eq!(all, [Gvr::new("a", "v1", "a"), Gvr::new("a", "v1", "pods"), Gvr::new("b", "v1", "pods")]);
+        let text = r#"{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":null},{"name":"pods","verbs":null}]}"#;
+        let list: LegacyVersion = serde_json::from_str(text).unwrap();
+        assert_eq!(list.resources().count(), 1);
+        let groups: Document =
+            serde_json::from_str(r#"{"kind":"APIGroupList","groups":null,"versions":null}"#).unwrap();
+        assert!(groups.legacy_paths().is_empty());
     }
 
     #[test]

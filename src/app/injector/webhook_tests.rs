@@ -1,0 +1,131 @@
+use std::net::SocketAddr;
+use std::path::Path;
+
+use http_body_util::Full;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+use super::*;
+use crate::app::inject::injector;
+use crate::auth::ClientCaSource;
+use crate::http::{CertificateFiles, HttpConfig, HttpMetrics, ListenAddr, Server};
+use crate::injection::InjectionConfig;
+use crate::lifecycle::{Fatal, drain, spawn};
+use crate::upstream::testing::Certificates;
+
+/// A webhook that requires certificates of the CA of `certificates`, and what keeps it alive.
+async fn webhook(certificates: &Certificates, directory: &Path) -> (SocketAddr, drain::Drain) {
+    let file = |name: &str, text: &str| {
+        let path = directory.join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let (certificate, key) = (file("tls.crt", &certificates.server.0), file("tls.key", &certificates.server.1));
+    let ca = file("ca.crt", &certificates.ca);
+    let listen = vec![ListenAddr::Delegated("127.0.0.1:0".parse().unwrap())];
+    let mut http = HttpConfig::new(listen, directory.to_owned());
+    http.tls.files = Some(CertificateFiles { certificate, key });
+    http.tls.client_certificates = true;
+    http.limits = Some(super::super::LIMITS);
+    let server = Server::bind(http, Arc::<HttpMetrics>::default()).unwrap();
+    let address = server.addresses()[0].to_string().rsplit_once('/').unwrap().1.parse().unwrap();
+    let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
+    let config = InjectionConfig {
+        image: "informerd".into(),
+        tier: ("tier".into(), 443),
+        node_port: 8643,
+        tier_config_map: "a".into(),
+        node_config_map: "b".into(),
+        excluded: Vec::new(),
+    };
+    let fatal = Fatal::new();
+    let clients = ClientCertificates::start(&ClientCaSource::File(ca), &upstream, &fatal).unwrap();
+    let handler = Webhook::new(injector(config).unwrap(), upstream, Arc::default(), Some(clients));
+    let (drain, watch) = drain::channel();
+    server.serve(Arc::new(handler), &watch, &fatal);
+    (address, drain)
+}
+
+/// Sends a review over a new connection, with this certificate.
+async fn send(
+    address: SocketAddr,
+    trusts: &Certificates,
+    shows: Option<&(String, String)>,
+    body: &str,
+) -> (u16, String) {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(trusts.ca.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let client = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let client = client.unwrap().with_root_certificates(roots);
+    let client = match shows {
+        None => client.with_no_client_auth(),
+        Some((certificate, key)) => client
+            .with_client_auth_cert(
+                vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
+                PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
+            )
+            .unwrap(),
+    };
+    let stream = TcpStream::connect(address).await.unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
+    let stream = connector.connect("127.0.0.1".try_into().unwrap(), stream).await.unwrap();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    spawn("client", connection);
+    let request = Request::post("/inject").header("host", "localhost").body(Full::new(Bytes::from(body.to_owned())));
+    let response = sender.send_request(request.unwrap()).await.unwrap();
+    let status = response.status().as_u16();
+    let text = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(text.to_vec()).unwrap())
+}
+
+fn review(object: &Value) -> String {
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "one", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "operation": "CREATE",
+        "namespace": "a", "object": object}})
+    .to_string()
+}
+
+#[tokio::test]
+async fn only_clients_with_a_certificate_of_the_ca_are_answered() {
+    let (ours, others) = (Certificates::new(), Certificates::new());
+    let directory = tempfile::tempdir().unwrap();
+    let (address, _drain) = webhook(&ours, directory.path()).await;
+    let review = review(&json!({"metadata": {"name": "a"}, "spec": {}}));
+    for (shows, status, words) in [
+        (None, 401, "there is no client certificate"),
+        (Some(&others.client), 401, "the client certificate is not valid"),
+        // It is for servers.
+        (Some(&ours.server), 401, "the client certificate is not valid"),
+        (Some(&ours.client), 200, r#""allowed":true"#),
+    ] {
+        let (got, text) = send(address, &ours, shows, &review).await;
+        assert!(got == status && text.contains(words), "{got}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_review_that_would_take_too_much_memory_is_refused_and_others_are_answered() {
+    let ours = Certificates::new();
+    let directory = tempfile::tempdir().unwrap();
+    let (address, _drain) = webhook(&ours, directory.path()).await;
+    let small = review(&json!({"metadata": {"name": "a", "labels": {"informerd.io/inject": "yes"}}}));
+    for (what, body) in [
+        ("long", " ".repeat((2 << 20) + 1)),
+        ("of many objects", format!("[{}]", vec![r#"{"":0}"#; 250_000].join(","))),
+    ] {
+        let (status, text) = send(address, &ours, Some(&ours.client), &body).await;
+        assert!(status == 413 && text == "the review is too large\n", "{what}: {status} {text}");
+        assert_eq!(send(address, &ours, Some(&ours.client), &small).await.0, 200, "{what}");
+    }
+    // A large pod is no reason to refuse it.
+    let containers: Vec<_> = (0..200)
+        .map(|n| json!({"name": format!("c{n}"), "env": vec![json!({"name": "A", "value": "x".repeat(100)}); 30]}))
+        .collect();
+    let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": containers}});
+    assert_eq!(send(address, &ours, Some(&ours.client), &review(&pod)).await.0, 200);
+}
