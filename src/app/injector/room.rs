@@ -101,6 +101,6 @@ mod tests {
         let second = room.decoded(pod.as_bytes());
         assert!(tokio::time::timeout(std::time::Duration::from_millis(50), second).await.is_err());
         drop(held);
-        room.decoded(pod.as_bytes()).await.unwrap();
+        assert!(room.decoded(pod.as_bytes()).await.is_some());
     }
 }

@@ -81,9 +81,9 @@ pub async fn follow(upstream: Upstream, collection: Collection, mut seen: impl F
         // However the watch ended, and however long the next one takes to open: no changes are reported until then.
         seen(Seen::Lost);
         let pause = match round {
-            Ok(()) if started.elapsed() >= FIRST_BACKOFF => continue,
+            Ok(true) if started.elapsed() >= FIRST_BACKOFF => continue,
             // A server that ends streams at once must not be asked in a tight loop.
-            Ok(()) => backoff.next(None),
+            Ok(_) => backoff.next(None),
             Err(error) => {
                 tracing::debug!(resource, %error, "watch of metadata broken");
                 match error.code() {
@@ -111,14 +111,14 @@ pub async fn follow(upstream: Upstream, collection: Collection, mut seen: impl F
     }
 }
 
-/// Runs from a start or a resumption until the stream ends or falls silent.
+/// Runs from a start or a resumption until the stream ends or falls silent. Returns whether the next one goes on from there.
 async fn round(
     upstream: &Upstream,
     collection: &Collection,
     from: &mut Option<ResourceVersion>,
     seen: &mut (impl FnMut(Seen<'_>) + Send),
     backoff: &mut Backoff,
-) -> Result<(), UpstreamError> {
+) -> Result<bool, UpstreamError> {
     // A watch from a future revision is silently accepted, and would miss every change up to it. While the revision is not
     // known, nobody may rely on the watch.
     if let Some(start) = *from
@@ -173,30 +173,37 @@ async fn round(
     // From the same position, an event that cannot be read would come again and again, and so would whatever breaks the
     // connection. Nobody knows what it changes: all that was known before is worth nothing.
     let is_stuck = match &listened {
-        Ok(()) => false,
+        Ok(End::Silent) => false,
         Err(UpstreamError::Decode(_) | UpstreamError::Status(_)) => true,
-        Err(_) => !came,
+        Ok(End::Ended) | Err(_) => !came,
     };
     if is_stuck {
         *from = None;
     } else {
         backoff.reset();
     }
-    listened
+    listened.map(|_| !is_stuck)
 }
 
-/// Passes on the events of a watch until it ends or falls silent. A silent stream cannot be told from one that has ended,
-/// so it counts as ended.
+/// How a watch ended.
+enum End {
+    Ended,
+    /// It cannot be told from one that has ended.
+    Silent,
+}
+
+/// Passes on the events of a watch until it ends or falls silent.
 async fn listen(
     chunks: Chunks,
     silence: Duration,
     mut take: impl FnMut(MetadataEvent) -> Result<(), UpstreamError>,
-) -> Result<(), UpstreamError> {
+) -> Result<End, UpstreamError> {
     let mut stream = MetadataStream::new(chunks);
     loop {
         match stream.next(|| Instant::now() + silence).await {
             Ok(Some(event)) => take(event)?,
-            Ok(None) | Err(UpstreamError::Timeout { .. }) => return Ok(()),
+            Ok(None) => return Ok(End::Ended),
+            Err(UpstreamError::Timeout { .. }) => return Ok(End::Silent),
             Err(error) => return Err(error),
         }
     }
