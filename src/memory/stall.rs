@@ -1,6 +1,7 @@
 //! Responses whose clients have stopped reading.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,13 +14,29 @@ use super::pressure::{Level, Pressure};
 /// snapshot of its cache. Cloning shares the guards.
 #[derive(Clone, Default)]
 pub struct StallGuards {
-    all: Arc<Mutex<Vec<Weak<dyn Leashed>>>>,
+    open: Arc<Mutex<Open>>,
+}
+
+/// The responses that are not dropped yet, in the order of their begin. Every answer takes the lock, so nothing is done
+/// under it that takes longer with each response.
+#[derive(Debug, Default)]
+struct Open {
+    all: BTreeMap<u64, Weak<dyn Leashed>>,
+    begun: u64,
 }
 
 /// The data that a response still holds, until it is finished or dropped.
 #[derive(Debug)]
 pub struct StallGuard<T> {
     state: Mutex<State<T>>,
+    _place: Place,
+}
+
+/// The entry of a response. It goes with the response.
+#[derive(Debug)]
+struct Place {
+    number: u64,
+    open: Arc<Mutex<Open>>,
 }
 
 #[derive(Debug)]
@@ -46,16 +63,21 @@ trait Leashed: Send + Sync {
 
 /// While memory is short, a response is given up when its client has read nothing for this time.
 pub(crate) const HURRY: Duration = Duration::from_secs(2);
+/// So many responses are looked up at once.
+const STEP: usize = 256;
 
 // === impl StallGuards ===
 
 impl StallGuards {
     /// Holds the data that a response needs to continue.
     pub fn hold<T: Send + 'static>(&self, held: T) -> Arc<StallGuard<T>> {
-        let state = State { held: Some(held), taken: Instant::now(), given_up: false };
-        let stall_guard = Arc::new(StallGuard { state: Mutex::new(state) });
+        let state = Mutex::new(State { held: Some(held), taken: Instant::now(), given_up: false });
+        let mut open = self.open.lock();
+        let number = open.begun;
+        open.begun += 1;
+        let stall_guard = Arc::new(StallGuard { state, _place: Place { number, open: Arc::clone(&self.open) } });
         let weak = Arc::downgrade(&stall_guard);
-        self.all.lock().push(weak);
+        open.all.insert(number, weak);
         stall_guard
     }
 
@@ -80,19 +102,38 @@ impl StallGuards {
     /// The number of held responses.
     #[cfg(test)]
     pub fn held(&self) -> usize {
-        self.all.lock().len()
+        self.open.lock().all.len()
     }
 
     fn sweep(&self, timeout: Duration) -> u64 {
         let now = Instant::now();
-        // The held data can be large, so it is dropped outside the lock.
-        let mut given_up = Vec::new();
-        self.all.lock().retain(|stall_guard| {
-            let Some(stall_guard) = stall_guard.upgrade() else { return false };
-            given_up.extend(stall_guard.give_up(now, timeout));
-            !stall_guard.is_over()
-        });
-        given_up.len() as u64
+        let (mut next, mut given_up) = (0, 0);
+        // What begins in the meantime has just been taken from.
+        let until = self.open.lock().begun;
+        while next < until {
+            let some: Vec<_> = {
+                let open = self.open.lock();
+                open.all.range(next..until).take(STEP).map(|(number, weak)| (*number, weak.upgrade())).collect()
+            };
+            next = some.last().map_or(until, |(number, _)| number + 1);
+            // A response can be busy with its next part, and what it holds can be large: without the lock.
+            for (number, stall_guard) in some {
+                let Some(stall_guard) = stall_guard else { continue };
+                given_up += u64::from(stall_guard.give_up(now, timeout).is_some());
+                if stall_guard.is_over() {
+                    self.open.lock().all.remove(&number);
+                }
+            }
+        }
+        given_up
+    }
+}
+
+// === impl Place ===
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.open.lock().all.remove(&self.number);
     }
 }
 
@@ -148,5 +189,50 @@ mod tests {
         drop(slow);
         assert_eq!(stall_guards.sweep(TIMEOUT), 0);
         assert_eq!(stall_guards.held(), 0);
+    }
+    #[tokio::test(start_paused = true)]
+    async fn only_what_is_open_takes_memory() {
+        let stall_guards = StallGuards::default();
+        let open: Vec<_> = (0..3 * STEP).map(|_| stall_guards.hold(())).collect();
+        for _ in 0..10_000 {
+            let answer = stall_guards.hold(());
+            answer.take(|held| *held = None).unwrap();
+            drop(answer);
+            drop(stall_guards.hold(()));
+        }
+        assert_eq!(stall_guards.held(), open.len(), "without a sweep");
+        assert_eq!(stall_guards.sweep(Duration::ZERO), open.len() as u64);
+        assert_eq!(stall_guards.held(), 0);
+    }
+
+    /// A sweep must not hold up other answers, whatever an answer is busy with.
+    #[test]
+    fn a_sweep_that_waits_for_one_answer_holds_up_no_other() {
+        let stall_guards = StallGuards::default();
+        let busy = stall_guards.hold(());
+        let sweep = {
+            let stall_guards = stall_guards.clone();
+            move || stall_guards.sweep(Duration::from_secs(3600))
+        };
+        std::thread::scope(|threads| {
+            let sweep = busy.take(|_| {
+                let sweep = threads.spawn(sweep);
+                // The sweep has its reference once it waits for this answer.
+                let begun = std::time::Instant::now();
+                while Arc::strong_count(&busy) == 1 {
+                    assert!(begun.elapsed() < Duration::from_secs(60), "the sweep does not begin");
+                    std::thread::yield_now();
+                }
+                let (done, is_done) = std::sync::mpsc::channel();
+                let other = stall_guards.clone();
+                threads.spawn(move || {
+                    drop(other.hold(()));
+                    done.send(()).ok();
+                });
+                assert!(is_done.recv_timeout(Duration::from_secs(60)).is_ok(), "another answer waits for the sweep");
+                sweep
+            });
+            assert_eq!(sweep.unwrap().join().unwrap(), 0);
+        });
     }
 }
