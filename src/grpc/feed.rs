@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, coop};
 use tokio::time::Instant;
 
 use super::conflate::{Change, Conflator};
@@ -168,6 +168,8 @@ impl Shared {
             while self.pending.lock().is_far_ahead() {
                 self.taken.notified().await;
             }
+            // A long window or snapshot is not taken in one turn.
+            coop::consume_budget().await;
             let Some(event) = watcher.next().await else {
                 return self.over(watcher.end_reason().unwrap_or(EndReason::Stopped));
             };

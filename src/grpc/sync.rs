@@ -28,6 +28,7 @@ use super::retiring::Retiring;
 use super::status::{self, Error};
 use super::watch::Watch;
 use crate::lifecycle::ending::Ending;
+use crate::lifecycle::{end_turn, has_ended_turn};
 use crate::telemetry::gauge::Raised;
 
 /// The requests of one stream.
@@ -250,7 +251,7 @@ impl SyncStream {
     }
 
     /// Returns a frame of the watch that has sent the fewest bytes, if any watch has a frame.
-    fn next_frame(&mut self) -> Option<Message> {
+    fn next_frame(&mut self, of_stream: &mut Context<'_>) -> Option<Message> {
         while let Some((sent, id)) = self.ready.pop_first() {
             let Some(entry) = self.watches.get_mut(&id) else { continue };
             self.clock = self.clock.max(sent);
@@ -270,6 +271,11 @@ impl SyncStream {
                 },
             };
             match polled {
+                // The others go on in the next turn.
+                Poll::Pending if has_ended_turn() => {
+                    end_turn(of_stream);
+                    return None;
+                }
                 Poll::Pending => {}
                 Poll::Ready(None) => drop(self.watches.remove(&id)),
                 Poll::Ready(Some(Err(status))) => {
@@ -334,7 +340,7 @@ impl Messages for SyncStream {
             }
         }
         self.take_woken();
-        if let Some(response) = self.last.pop_front().or_else(|| self.next_frame()) {
+        if let Some(response) = self.last.pop_front().or_else(|| self.next_frame(cx)) {
             return Poll::Ready(Some(Ok(response)));
         }
         if self.inbound.is_none() && self.watches.is_empty() {

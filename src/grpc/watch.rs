@@ -23,7 +23,7 @@ use super::shared_events::SharedGroup;
 use super::status::{Error, duration};
 use super::terms::{Asked, Delivery, Known, Terms};
 use crate::lifecycle::drain::DrainSignal;
-use crate::lifecycle::ending::Ending;
+use crate::lifecycle::{end_turn, ending::Ending};
 use crate::memory::Reservation;
 use crate::meta::{EventType, ResourceVersion};
 use crate::reads::plan::Freshness;
@@ -87,6 +87,8 @@ struct Batch {
 const FRAME_BYTES: usize = 256 << 10;
 /// The approximate maximum size of an event without its object, in bytes.
 const EVENT_OVERHEAD: usize = 512;
+/// The most objects that a poll skips because the client has them.
+const SKIPPED: usize = 1024;
 /// The delay before another attempt, after a reset that cannot be served yet.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -99,11 +101,10 @@ impl Watch {
     /// An error that occurs before the stream starts.
     pub(super) async fn open(objects: &Objects, asked: Asked) -> Result<Self, Status> {
         let Asked { mut terms, delivery, rendering, known, grants } = asked;
-        let begun = match first(&objects.reads, &terms).await {
+        let Begun { opened, resumed, reset } = match first(&objects.reads, &terms).await {
             Ok(begun) => begun,
             Err(error) => return Err(refused(grants, error)),
         };
-        let Begun { opened, resumed, reset } = begun;
         // The announced encoding stays the same until the end of the watch, even after resets.
         terms.selection.encoding = Wanted::Only(opened.source.encoding());
         let known = (!resumed && !known.objects.is_empty()).then(|| Box::new(known));
@@ -216,6 +217,7 @@ impl Watch {
 
     /// Collects events until there are enough, or until no more are available.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Content, EndReason>> {
+        let mut skipped = 0;
         loop {
             let is_full = self.batch.events.len() >= self.delivery.max_batch || self.batch.bytes >= self.most();
             if is_full || self.is_all() && !self.batch.events.is_empty() {
@@ -271,7 +273,14 @@ impl Watch {
                         self.batch.oldest = self.batch.oldest.or(item.received);
                         let known = self.known.as_mut().filter(|_| self.in_snapshot);
                         let known = known.and_then(|known| known.objects.remove(object.attributes.uid()));
-                        let Some(kind) = as_known(kind, known.as_deref(), object.rv) else { continue };
+                        let Some(kind) = as_known(kind, known.as_deref(), object.rv) else {
+                            skipped += 1;
+                            if skipped == SKIPPED {
+                                end_turn(cx);
+                                return Poll::Pending;
+                            }
+                            continue;
+                        };
                         let event = if self.in_snapshot {
                             self.shared.encode(&source.form, kind, &object, rv)
                         } else {
@@ -486,3 +495,7 @@ impl Objects {
         Watch::open(self, Asked::new(self, caller, request).await?).await
     }
 }
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
+use bytes::Buf as _;
 use http::{Request, Response};
 use http_body::Body as _;
 use parking_lot::Mutex;
@@ -17,7 +18,7 @@ use super::clients::IsWatch;
 use super::http2::Streams;
 use super::http2_socket::Http2Socket;
 use super::library_body::{LibraryBody, ToLibrary};
-use super::stream_tag;
+use super::{stream_tag, turn};
 use crate::codec::Slices;
 use crate::lifecycle::contained;
 
@@ -28,6 +29,9 @@ pub(super) struct SharedSocket<S>(Arc<Mutex<Http2Socket<S>>>);
 trait SendFrames: Send + Sync {
     /// See [`Http2Socket::poll_send`].
     fn poll_send(&self, waker: &Waker, stream: u32, data: &mut Slices) -> Poll<io::Result<Option<Slices>>>;
+
+    /// See [`Http2Socket::poll_written`].
+    fn poll_written(&self, waker: &Waker, stream: u32) -> Poll<usize>;
 }
 
 /// Watches hold an [`Arc`] of this. That takes one pointer, and an `Arc` of a trait object takes two.
@@ -50,13 +54,21 @@ pub(super) struct WatchStream {
 /// Ready when the watch has ended. Its connection must run it, and drop it when it ends.
 pub(super) struct DirectWatch {
     body: Body,
-    /// What was not sent of the last frame of `body`. Not empty.
-    rest: Option<Box<Slices>>,
+    /// What was not sent of the last frame of `body`. Boxed, because it is seldom there, and an idle watch should be small.
+    rest: Option<Box<Rest>>,
     socket: Arc<Socket>,
     library: ToLibrary,
 }
 
-/// The most frames that a watch writes before others have their turn.
+/// One of both is not empty.
+#[derive(Default)]
+struct Rest {
+    /// What the library was given and may not have written yet. Nothing else is sent before.
+    given: Slices,
+    unsent: Slices,
+}
+
+/// The most frames that a watch writes before others have their turn. How many bytes they have together, a [`turn`] bounds.
 const FRAMES: usize = 8;
 
 // === impl SharedSocket ===
@@ -109,6 +121,10 @@ impl<S: AsyncWrite + Unpin + Send> SendFrames for Mutex<Http2Socket<S>> {
     fn poll_send(&self, waker: &Waker, stream: u32, data: &mut Slices) -> Poll<io::Result<Option<Slices>>> {
         self.lock().poll_send(waker, stream, data)
     }
+
+    fn poll_written(&self, waker: &Waker, stream: u32) -> Poll<usize> {
+        self.lock().poll_written(waker, stream)
+    }
 }
 
 // === impl WatchSocket ===
@@ -144,7 +160,7 @@ impl DirectWatch {
     /// The next data of the body. `None` if the watch has ended, and the library will send its end.
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Slices>> {
         if let Some(rest) = self.rest.take() {
-            return Poll::Ready(Some(*rest));
+            return Poll::Ready(Some(rest.unsent));
         }
         // The other streams of the connection go on.
         let polled = contained("watch", || Pin::new(&mut self.body).poll_frame(cx));
@@ -160,23 +176,51 @@ impl DirectWatch {
         Poll::Ready(None)
     }
 
+    /// Ready when the library has written what it was given. What it must not write any more is sent again.
+    fn poll_written(&mut self, cx: &Context<'_>) -> Poll<()> {
+        let Some(rest) = self.rest.as_mut().filter(|rest| !rest.given.is_empty()) else { return Poll::Ready(()) };
+        let returned = ready!(self.socket.poll_written(cx.waker(), self.library.stream()));
+        let mut unsent = std::mem::take(&mut rest.given);
+        unsent.advance(unsent.len() - returned);
+        unsent.append(std::mem::take(&mut rest.unsent));
+        self.rest = Rest::of(Slices::new(), unsent);
+        Poll::Ready(())
+    }
+
     fn poll_frames(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         for _ in 0..FRAMES {
-            ready!(self.library.poll_taken(cx));
+            ready!(self.poll_written(cx));
+            let most = turn::left();
+            if most == 0 {
+                break;
+            }
             let Some(mut data) = ready!(self.poll_data(cx)) else { return Poll::Ready(()) };
-            let sent = self.socket.poll_send(cx.waker(), self.library.stream(), &mut data);
-            self.rest = (!data.is_empty()).then(|| Box::new(data));
-            match ready!(sent) {
-                Ok(None) => {}
-                Ok(Some(data)) => self.library.give(data),
-                Err(error) => {
-                    self.library.end(Some(Err(error.into())));
-                    return Poll::Ready(());
-                }
+            let mut now = data.split_to(most.min(data.len()));
+            let len = now.len();
+            let sent = self.socket.poll_send(cx.waker(), self.library.stream(), &mut now);
+            turn::wrote(len - now.len());
+            now.append(data);
+            let (sent, given) = match sent {
+                Poll::Ready(Ok(Some(given))) => (Poll::Ready(Ok(())), given),
+                other => (other.map_ok(|_| ()), Slices::new()),
+            };
+            if !given.is_empty() {
+                self.library.give(given.clone());
+            }
+            self.rest = Rest::of(given, now);
+            if let Err(error) = ready!(sent) {
+                self.library.end(Some(Err(error.into())));
+                return Poll::Ready(());
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+}
+
+impl Rest {
+    fn of(given: Slices, unsent: Slices) -> Option<Box<Self>> {
+        (!given.is_empty() || !unsent.is_empty()).then(|| Box::new(Self { given, unsent }))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Watches and lists over one connection, to a client that refuses whatever it has not granted.
 
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +15,8 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::http::body::{self, BoxError};
-use crate::http::io::Bounded;
+use crate::http::frames::{END_HEADERS, END_STREAM, FrameHead, HEADERS, MAX_WINDOW, SETTINGS, WINDOW_UPDATE};
+use crate::http::io::{Bounded, HTTP2_PREFACE};
 use crate::http::metrics::HttpMetrics;
 use crate::http::protocol::Protocols;
 use crate::lifecycle::spawn;
@@ -25,6 +27,8 @@ struct Frames(mpsc::Receiver<Bytes>);
 /// A server that answers `/list` with a body of this size, and everything else with the next watch.
 struct Scene {
     client: client::SendRequest<Bytes>,
+    /// What the client sets as the window of new streams.
+    initial: mpsc::Sender<u32>,
     watches: mpsc::Receiver<mpsc::Sender<Bytes>>,
     metrics: Arc<HttpMetrics>,
 }
@@ -62,9 +66,30 @@ impl Scene {
         };
         let of_server = Arc::clone(&metrics);
         spawn("server", async move { Protocols::http2(io, &of_server, None, served).await.ok() });
-        let (client, connection) = builder.handshake::<_, Bytes>(theirs).await.unwrap();
-        spawn("client", async move { connection.await.unwrap() });
-        Self { client, watches, metrics }
+        let (client, mut connection) = builder.handshake::<_, Bytes>(theirs).await.unwrap();
+        let (initial, mut settings) = mpsc::channel(1);
+        spawn("client", async move {
+            let mut next = None;
+            std::future::poll_fn(|cx| {
+                let polled = Pin::new(&mut connection).poll(cx);
+                if next.is_none()
+                    && let Poll::Ready(Some(setting)) = settings.poll_recv(cx)
+                {
+                    next = Some(setting);
+                }
+                // The library sends one at a time. It was just polled, so it knows whether the last one is acknowledged.
+                if let Some(initial) = next
+                    && connection.set_initial_window_size(initial).is_ok()
+                {
+                    next = None;
+                    cx.waker().wake_by_ref();
+                }
+                polled
+            })
+            .await
+            .unwrap();
+        });
+        Self { client, initial, watches, metrics }
     }
 
     async fn get(&mut self, path: &str) -> h2::RecvStream {
@@ -141,6 +166,135 @@ proptest! {
         }).await });
         prop_assert!(done.is_ok(), "a stream stands still");
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// The library of the client applies a setting when it is acknowledged, and fails a stream that exceeds it.
+    #[test]
+    fn every_byte_comes_while_the_client_changes_the_windows(
+        settings in proptest::collection::vec(prop_oneof![Just(0), 0..5_000_u32, 0..200_000_u32], 1..60),
+        connection in prop_oneof![65_535..70_000_u32, 65_535..400_000_u32],
+        buffer in prop_oneof![100..5_000_usize, 100..100_000_usize],
+        sizes in proptest::collection::vec(proptest::collection::vec(0..30_000_usize, 1..10), 1..6),
+        list in 0..200_000_usize,
+        pause in 0..300_u64,
+    ) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let done = runtime.block_on(async { timeout(Duration::from_secs(60), async {
+            let mut builder = client::Builder::new();
+            builder.initial_window_size(65_535).initial_connection_window_size(connection);
+            let mut scene = Scene::new(&builder, list, buffer).await;
+            let mut readers = Vec::new();
+            for sizes in sizes {
+                let (body, events) = scene.watch().await;
+                let expected: Vec<u8> = sizes.iter().flat_map(|&size| text(size)).collect();
+                readers.push(("watch", spawn("watch", read(body, 1)), expected));
+                spawn("events", async move {
+                    for size in sizes {
+                        events.send(text(size)).await.ok();
+                        sleep(Duration::from_micros(pause)).await;
+                    }
+                });
+                readers.push(("list", spawn("list", read(scene.get("/list").await, 1)), text(list).to_vec()));
+            }
+            for setting in settings {
+                scene.initial.send(setting).await.unwrap();
+                sleep(Duration::from_micros(pause)).await;
+            }
+            scene.initial.send(100_000).await.unwrap();
+            for (kind, reader, expected) in readers {
+                let read = timeout(Duration::from_secs(20), reader).await;
+                assert!(read.unwrap_or_else(|_| panic!("a {kind} stands still")).unwrap() == expected);
+            }
+        }).await });
+        prop_assert!(done.is_ok(), "a stream does not begin");
+    }
+}
+
+/// A client that takes everything at once. The bodies of its watches always have more.
+#[tokio::test]
+async fn a_turn_writes_a_bounded_number_of_bytes() {
+    const FRAME: usize = 256 << 10;
+    const WATCHES: usize = 20;
+
+    struct Endless(Arc<AtomicUsize>);
+    impl http_body::Body for Endless {
+        type Data = Slices;
+        type Error = BoxError;
+
+        fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[b'x'; FRAME]).into()))))
+        }
+    }
+
+    /// Sends what is in it, and takes everything.
+    struct Client {
+        says: Bytes,
+        got: Arc<AtomicUsize>,
+    }
+    impl AsyncRead for Client {
+        fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            let now = self.says.len().min(buf.remaining());
+            buf.put_slice(&self.says.split_to(now));
+            if now == 0 { Poll::Pending } else { Poll::Ready(Ok(())) }
+        }
+    }
+    impl AsyncWrite for Client {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            self.got.fetch_add(buf.len(), Ordering::Relaxed);
+            Poll::Ready(Ok(buf.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    let mut says = HTTP2_PREFACE.to_vec();
+    let mut say = |kind, flags, stream, payload: &[u8]| {
+        says.extend(FrameHead { len: payload.len(), kind, flags, stream }.to_bytes());
+        says.extend(payload);
+    };
+    say(SETTINGS, 0, 0, &[&[0, 4][..], &MAX_WINDOW.to_be_bytes()].concat());
+    say(WINDOW_UPDATE, 0, 0, &(MAX_WINDOW - 65_535).to_be_bytes());
+    for watch in 0..WATCHES as u32 {
+        say(HEADERS, END_HEADERS | END_STREAM, 2 * watch + 1, &[0x82, 0x86, 0x84, 0x41, 1, b'a']);
+    }
+    let (got, polls) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let io = Bounded::new(
+        Client { says: says.into(), got: Arc::clone(&got) },
+        Duration::from_secs(60),
+        Arc::default(),
+        None,
+    );
+    let of_bodies = Arc::clone(&polls);
+    let served = move |socket: WatchSocket| {
+        service_fn(move |mut request| {
+            let (stream, body) = (socket.stream(&mut request), Endless(Arc::clone(&of_bodies)));
+            let mut response = Response::new(Body::new(body));
+            response.extensions_mut().insert(IsWatch);
+            std::future::ready(Ok::<_, Infallible>(stream.answer(response)))
+        })
+    };
+    let metrics = Arc::default();
+    let mut connection = std::pin::pin!(Protocols::http2(io, &metrics, served));
+    let mut largest = 0;
+    while got.load(Ordering::Relaxed) < 100 << 20 {
+        let before = got.load(Ordering::Relaxed);
+        let polled = std::future::poll_fn(|cx| Poll::Ready(connection.as_mut().poll(cx).is_pending())).await;
+        assert!(polled);
+        largest = largest.max(got.load(Ordering::Relaxed) - before);
+        tokio::task::yield_now().await;
+    }
+    assert!((turn::BYTES / 2..turn::BYTES + (1 << 19)).contains(&largest), "{largest}");
+    assert!(polls.load(Ordering::Relaxed) * FRAME >= 100 << 20);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use super::frames::{
     PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE,
 };
 use super::io::HTTP2_PREFACE;
-use super::send_windows::SendWindows;
+use super::send_windows::{MOST_TOLD, SendWindows};
 use super::stream_tag;
 
 /// Bytes come in pieces of any size. Frames are passed on whole, so that an update can be added at any time: the library
@@ -58,6 +58,9 @@ impl FrameFilter {
         if self.pass > 0 || self.is_in_block {
             return;
         }
+        for (stream, more) in windows.owed() {
+            write_update(stream, more, out);
+        }
         let lent = windows.lend();
         if lent > 0 {
             write_update(0, lent, out);
@@ -93,7 +96,14 @@ impl FrameFilter {
                     return update(head.stream, u32::from_be_bytes(more) & MAX_WINDOW, windows, out);
                 }
             }
-            SETTINGS if !head.has(ACK) => set(payload, windows),
+            SETTINGS if !head.has(ACK) => {
+                let fits = set(payload, windows);
+                out.extend_from_slice(&held);
+                if !fits {
+                    write_too_much(out);
+                }
+                return;
+            }
             RST_STREAM => windows.closed(head.stream),
             HEADERS if windows.is_new(head.stream) => return open(head, payload, windows, out),
             _ => {}
@@ -118,17 +128,32 @@ fn update(stream: u32, more: u32, windows: &mut SendWindows, out: &mut Vec<u8>) 
     }
 }
 
-/// Notes the settings of the client.
-fn set(payload: &mut [u8], windows: &mut SendWindows) {
+/// Notes the settings of the client. If one comes several times, the last value counts (RFC 9113, section 6.5). If one is
+/// wrong, wherever, the library ends the connection. Returns false if it must end it because a window becomes too large.
+fn set(payload: &mut [u8], windows: &mut SendWindows) -> bool {
+    let mut last = None;
     for setting in payload.chunks_exact_mut(6) {
         let [a, b, value @ ..] = setting else { continue };
         let Some(value) = value.first_chunk_mut::<4>() else { continue };
         match (u16::from_be_bytes([*a, *b]), u32::from_be_bytes(*value)) {
-            (INITIAL_WINDOW_SIZE, initial) => windows.set_initial(initial),
+            (INITIAL_WINDOW_SIZE, initial) => {
+                last = Some(initial);
+                if initial <= MAX_WINDOW {
+                    *value = initial.min(MOST_TOLD).to_be_bytes();
+                }
+            }
             // A frame that the socket takes only in part is kept in memory.
             (MAX_FRAME_SIZE, 0x4000..=0xff_ffff) => *value = 0x4000_u32.to_be_bytes(),
             _ => {}
         }
+    }
+    windows.set(last)
+}
+
+/// Makes the library end the connection because of a window. The second update is too much even if it has none left.
+fn write_too_much(out: &mut Vec<u8>) {
+    for _ in 0..2 {
+        write_update(0, MAX_WINDOW, out);
     }
 }
 

@@ -102,6 +102,49 @@ fn the_library_writes_no_large_frames() {
     assert_eq!(out, [settings(1 << 14), settings(7)].concat());
 }
 
+/// Of many values in one frame the last one counts, and all of them come to the library, which refuses a wrong one.
+#[test]
+fn a_setting_that_comes_many_times_counts_once() {
+    let entry = |value: u32| [&[0, 4][..], &value.to_be_bytes()].concat();
+    for wrong in [None, Some(0), Some(1000), Some(2729)] {
+        let mut entries: Vec<_> = (0..2730).map(|n| entry(if n % 2 == 0 { 0 } else { 1 << 20 })).collect();
+        entries[2729] = entry(77);
+        if let Some(wrong) = wrong {
+            entries[wrong] = entry(MAX_WINDOW + 1);
+        }
+        let settings = frame(SETTINGS, 0, 0, &entries.concat());
+        let (out, mut windows) = filtered(&[request(1, 1, GET), settings.clone()], 5000);
+        assert_eq!(out, [tagged(1, 1, GET), settings].concat());
+        // One frame is one change, which counts once it is acknowledged. A wrong one never is.
+        if wrong.is_none() {
+            windows.written(FrameHead { len: 0, kind: HEADERS, flags: 0, stream: 1 });
+            for room in [65_535, 77] {
+                let taken = windows.take(1, 100_000, true, std::task::Waker::noop());
+                assert_eq!(taken, crate::http::send_windows::Way::Library(room), "of what is left");
+                windows.written(FrameHead { len: 0, kind: SETTINGS, flags: ACK, stream: 0 });
+                windows.grown(1, 65_535);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_window_that_becomes_too_large_ends_the_connection_and_another_one_does_not() {
+    let settings = |initial: u32| frame(SETTINGS, 0, 0, &[&[0, 4][..], &initial.to_be_bytes()].concat());
+    let begin = [request(1, 1, GET), update(1, 1000)];
+    let expected = [tagged(1, 1, GET), update(1, 1000)].concat();
+    for (initial, told) in [(MAX_WINDOW - 1000, MOST_TOLD), (MOST_TOLD + 1, MOST_TOLD), (MOST_TOLD, MOST_TOLD), (7, 7)]
+    {
+        let (out, _) = filtered(&[begin.concat(), settings(initial)], 100);
+        assert_eq!(out, [expected.clone(), settings(told)].concat(), "{initial}");
+    }
+    let too_much = [settings(MOST_TOLD), update(0, MAX_WINDOW), update(0, MAX_WINDOW)].concat();
+    let (out, _) = filtered(&[begin.concat(), settings(MAX_WINDOW - 999)], 100);
+    assert_eq!(out, [expected.clone(), too_much].concat());
+    let (out, _) = filtered(&[begin.concat(), settings(MAX_WINDOW + 1)], 100);
+    assert_eq!(out, [expected, settings(MAX_WINDOW + 1)].concat(), "the library refuses it");
+}
+
 #[test]
 fn a_frame_that_is_cut_off_is_passed_on() {
     let (mut filter, mut windows, mut out) = (FrameFilter::default(), SendWindows::default(), Vec::new());

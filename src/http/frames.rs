@@ -11,6 +11,7 @@ pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
 pub(super) const RST_STREAM: u8 = 3;
 pub(super) const SETTINGS: u8 = 4;
+pub(super) const GOAWAY: u8 = 7;
 pub(super) const WINDOW_UPDATE: u8 = 8;
 pub(super) const CONTINUATION: u8 = 9;
 
@@ -45,6 +46,8 @@ pub(super) struct Scanner {
     payload: usize,
     /// A header block has begun that goes on in further frames. No other frame may come in between (section 4.3).
     is_in_block: bool,
+    /// The part of a last stream that has come, with the number of its missing bytes.
+    last: Option<(u32, u32)>,
 }
 
 // === impl FrameHead ===
@@ -91,6 +94,7 @@ impl Scanner {
             bytes = rest;
             if self.payload > 0 {
                 self.payload -= now.len();
+                self.follow(now);
                 continue;
             }
             let to = self.filled + now.len();
@@ -100,9 +104,26 @@ impl Scanner {
                 let head = FrameHead::parse(self.head);
                 (self.filled, self.payload) = (0, head.len);
                 self.is_in_block = head.leaves_block_open(self.is_in_block);
+                if head.kind == GOAWAY {
+                    self.last = Some((0, 4));
+                }
                 found(head);
             }
         }
+    }
+
+    /// Reads the last stream that the sender of a GOAWAY frame takes, at the begin of its payload (section 6.8).
+    fn follow(&mut self, payload: &[u8]) {
+        let Some((last, missing)) = &mut self.last else { return };
+        for byte in payload.iter().take(*missing as usize) {
+            (*last, *missing) = (*last << 8 | u32::from(*byte), *missing - 1);
+        }
+    }
+
+    /// The last stream that the sender takes, once it has said so.
+    pub(super) fn take_last(&mut self) -> Option<u32> {
+        let (last, _) = self.last.take_if(|(_, missing)| *missing == 0)?;
+        Some(last & MAX_WINDOW)
     }
 
     /// The bytes up to the end of the head, or of the payload, that is being scanned.
@@ -110,9 +131,14 @@ impl Scanner {
         if self.payload > 0 { self.payload } else { HEAD - self.filled }
     }
 
+    /// Whether the next byte is the first of a frame.
+    pub(super) fn is_at_frame(&self) -> bool {
+        self.filled == 0 && self.payload == 0
+    }
+
     /// Whether the last frame is complete, and any other may follow.
     pub(super) fn is_between_frames(&self) -> bool {
-        self.filled == 0 && self.payload == 0 && !self.is_in_block
+        self.is_at_frame() && !self.is_in_block
     }
 }
 
@@ -156,5 +182,22 @@ mod tests {
     fn the_reserved_bit_is_ignored() {
         let head = FrameHead::parse([0, 1, 2, WINDOW_UPDATE, 0, 0x80, 0, 0, 5]);
         assert_eq!((head.len, head.stream), (258, 5));
+    }
+    #[test]
+    fn the_last_stream_is_read_in_pieces_of_any_size() {
+        let goaway = |last: u32, rest: &[u8]| {
+            let head = FrameHead { len: 4 + rest.len(), kind: GOAWAY, flags: 0, stream: 0 };
+            [&head.to_bytes()[..], &last.to_be_bytes(), rest].concat()
+        };
+        let ping = [&[0, 0, 8, 6, 0, 0, 0, 0, 0][..], &[9; 8]].concat();
+        let bytes = [ping.clone(), goaway(0x8000_0105, &[0, 0, 0, 0, b'a', b'b']), ping].concat();
+        for size in 1..bytes.len() {
+            let (mut scanner, mut last) = (Scanner::default(), Vec::new());
+            for piece in bytes.chunks(size) {
+                scanner.scan(piece, |_| ());
+                last.extend(scanner.take_last());
+            }
+            assert_eq!((last, scanner.take_last()), (vec![0x105], None), "{size}");
+        }
     }
 }

@@ -24,6 +24,7 @@ use super::body::{Body, BoxError};
 use super::direct_watch::DirectWatch;
 use super::http2_socket::in_turn;
 use super::protocol::Serving;
+use super::turn;
 use crate::lifecycle::wakes::JointWaker;
 use crate::lifecycle::{has_ended_turn, spawn};
 
@@ -69,7 +70,7 @@ struct Stream {
 struct Watch(Unconstrained<DirectWatch>);
 
 /// The most watches that run before the connection writes what they have sent. It bounds the time in which other tasks
-/// of the thread wait.
+/// of the thread wait, together with [`turn::BYTES`].
 const TURN: u32 = 256;
 
 thread_local! {
@@ -99,6 +100,11 @@ where
     fn poll_watches(&mut self, cx: &mut Context<'_>) -> bool {
         self.streams.0.connection.register(cx.waker());
         LEFT.set(TURN);
+        turn::bounded(|| self.poll_turn());
+        LEFT.get() < TURN
+    }
+
+    fn poll_turn(&mut self) {
         // Whatever is left wakes the task.
         let mut cx = Context::from_waker(&self.waker);
         // All that is ready runs before anything is written, also what becomes ready meanwhile.
@@ -111,7 +117,6 @@ where
             while let Poll::Ready(Some(())) = Pin::new(&mut self.watches).poll_next(&mut cx) {}
             while let Poll::Ready(Some(())) = Pin::new(&mut self.ends).poll_next(&mut cx) {}
         }
-        LEFT.get() < TURN
     }
 }
 
@@ -232,7 +237,7 @@ impl Future for Watch {
         // Another future may have said so before.
         has_ended_turn();
         let polled = Pin::new(&mut self.0).poll(cx);
-        if has_ended_turn() {
+        if has_ended_turn() || turn::left() == 0 {
             LEFT.set(0);
         }
         polled

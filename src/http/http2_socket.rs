@@ -46,6 +46,8 @@ pub struct Http2Socket<S> {
     fresh: bool,
     /// Finds the frames of the library.
     scanner: Scanner,
+    /// What becomes of the frame of the library that is being scanned.
+    frame: Fate,
     filter: FrameFilter,
     windows: SendWindows,
     /// What the client has sent, for the next read.
@@ -55,6 +57,16 @@ pub struct Http2Socket<S> {
     /// Wakes the connection.
     connection: Waker,
     metrics: Arc<HttpMetrics>,
+}
+
+/// What becomes of a frame of the library.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    Sent,
+    /// It is not known before the head is complete.
+    Open,
+    /// Its data goes back to its watch.
+    Returned,
 }
 
 /// Who comes to write what waits.
@@ -121,6 +133,7 @@ impl<S> Http2Socket<S> {
             written: 0,
             fresh: false,
             scanner: Scanner::default(),
+            frame: Fate::Sent,
             filter: FrameFilter::default(),
             windows: SendWindows::default(),
             arrived: Vec::new(),
@@ -203,6 +216,12 @@ impl<S: AsyncWrite + Unpin> Http2Socket<S> {
         Poll::Ready(Ok(None))
     }
 
+    /// Ready when the library holds no data of a watch, with the number of bytes at the end of what it was given that are
+    /// not sent.
+    pub(super) fn poll_written(&mut self, waker: &Waker, stream: u32) -> Poll<usize> {
+        self.windows.poll_written(stream, waker)
+    }
+
     /// Wakes the connection when the socket takes more: the watch that has come here may end before.
     fn poll_drain_later(&mut self) -> Poll<io::Result<()>> {
         let connection = self.connection.clone();
@@ -219,7 +238,8 @@ impl<S: AsyncWrite + Unpin> Http2Socket<S> {
             ready!(self.poll_drain(cx))?;
         }
         self.metrics.http2_pieces.inc();
-        if !self.waiting().is_empty() || size < LARGE {
+        // What may have to go back must not reach the socket.
+        if !self.waiting().is_empty() || size < LARGE || self.must_sift() {
             self.fresh = true;
             return Poll::Ready(Ok(self.wait(bufs, 0, size)));
         }
@@ -248,13 +268,52 @@ impl<S: AsyncWrite + Unpin> Http2Socket<S> {
                 };
                 let now = rest.split_off(..len.min(rest.len())).unwrap_or_default();
                 self.reserve(now.len());
-                self.waiting.extend_from_slice(now);
-                self.scanner.scan(now, |head| self.windows.written(head));
+                if self.must_sift() {
+                    self.sift(now);
+                } else {
+                    self.waiting.extend_from_slice(now);
+                    self.scanner.scan(now, |head| self.windows.written(head));
+                }
                 least = least.saturating_sub(now.len());
                 taken += now.len();
             }
         }
         taken
+    }
+
+    fn must_sift(&self) -> bool {
+        self.frame != Fate::Sent || self.windows.may_return()
+    }
+
+    /// Lets the frames wait that may be sent now.
+    fn sift(&mut self, mut bytes: &[u8]) {
+        while let Some(now) = bytes.split_off(..self.scanner.missing().min(bytes.len()))
+            && !now.is_empty()
+        {
+            if self.scanner.is_at_frame() {
+                self.frame = Fate::Open;
+            }
+            let mut head = None;
+            self.scanner.scan(now, |found| head = Some(found));
+            match (self.frame, head) {
+                (Fate::Open, Some(head)) if self.windows.must_return(head) => self.frame = Fate::Returned,
+                (Fate::Open, Some(head)) => {
+                    self.frame = Fate::Sent;
+                    self.waiting.extend_from_slice(&head.to_bytes());
+                    self.windows.written(head);
+                }
+                // A part of its head was sent before. No acknowledgement can come before its end.
+                (Fate::Sent, Some(head)) => {
+                    self.waiting.extend_from_slice(now);
+                    self.windows.written(head);
+                }
+                (Fate::Sent, None) => self.waiting.extend_from_slice(now),
+                (Fate::Open | Fate::Returned, _) => {}
+            }
+            if self.scanner.is_at_frame() {
+                self.frame = Fate::Sent;
+            }
+        }
     }
 
     /// Makes room at the end of what waits.
@@ -278,6 +337,9 @@ impl<S: AsyncWrite + Unpin> Http2Socket<S> {
 impl<S: AsyncRead + Unpin> Http2Socket<S> {
     /// Reads what the library gets.
     fn poll_arrived(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(last) = self.scanner.take_last() {
+            self.windows.end_with(last);
+        }
         if !self.has_ended {
             self.filter.lend(&mut self.windows, &mut self.arrived);
         }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt as _;
 
 use super::*;
-use crate::http::frames::HEADERS;
+use crate::http::frames::{ACK, GOAWAY, HEADERS, SETTINGS};
 use crate::http::io::HTTP2_PREFACE;
 
 /// A socket that records each write separately and can refuse writes.
@@ -295,4 +295,113 @@ async fn a_client_that_stops_within_a_frame_and_reads_nothing_costs_nothing() {
     let before = scene.wakes();
     assert!(scene.write(&frame(LARGE)).is_pending());
     assert_eq!(scene.wakes(), before);
+}
+
+fn head(len: usize, kind: u8, flags: u8, stream: u32) -> [u8; HEAD] {
+    FrameHead { len, kind, flags, stream }.to_bytes()
+}
+
+fn data(stream: u32, text: &[u8]) -> Vec<u8> {
+    [&head(text.len(), DATA, 0, stream)[..], text].concat()
+}
+
+const ACKNOWLEDGED: [u8; HEAD] = [0, 0, 0, SETTINGS, ACK, 0, 0, 0, 0];
+
+impl Scene {
+    /// With stream 1 of a watch, whose head is written, and a client that grants this for streams and for watches.
+    fn begun(initial: u32, watches: u32) -> Self {
+        let mut scene = Self::new();
+        scene.socket.filter.filter(HTTP2_PREFACE, &mut scene.socket.windows, &mut Vec::new());
+        scene.setting(initial);
+        assert!(scene.write(&ACKNOWLEDGED).is_ready());
+        scene.out();
+        assert_eq!(scene.socket.windows.grown(0, watches), 0);
+        assert!(scene.socket.windows.opened(1));
+        scene.socket.windows.written(FrameHead { len: 1, kind: HEADERS, flags: 0, stream: 1 });
+        scene
+    }
+
+    /// The client sends a window for new streams.
+    fn setting(&mut self, initial: u32) {
+        let frame = [&head(6, SETTINGS, 0, 0)[..], &[0, 4], &initial.to_be_bytes()].concat();
+        self.socket.filter.filter(&frame, &mut self.socket.windows, &mut self.socket.arrived);
+    }
+
+    fn send(&mut self, text: &mut Slices) -> Poll<io::Result<Option<Slices>>> {
+        self.socket.poll_send(&self.waker, 1, text)
+    }
+
+    /// All that was written.
+    fn out(&mut self) -> Vec<u8> {
+        // The first one only says that somebody must come.
+        assert!(self.flush().is_ready() && self.flush().is_ready());
+        self.take().concat()
+    }
+}
+
+fn slices(text: &'static [u8]) -> Slices {
+    bytes::Bytes::from_static(text).into()
+}
+
+#[tokio::test]
+async fn a_larger_window_is_used_after_its_acknowledgement_is_written() {
+    let mut scene = Scene::begun(10, 1000);
+    let before = data(3, &[b'x'; LARGE]);
+    let mut text = slices(b"0123456789abcdef");
+    scene.setting(100);
+    assert!(scene.send(&mut text).is_pending());
+    // The socket takes only a part of what comes before.
+    scene.room(40);
+    assert!(scene.write(&[&before[..], &ACKNOWLEDGED[..4]].concat()).is_ready());
+    assert!(scene.send(&mut text).is_pending());
+    let wakes = scene.wakes();
+    assert!(scene.write(&ACKNOWLEDGED[4..]).is_ready());
+    assert_eq!(scene.wakes(), wakes + 1);
+    assert!(matches!(scene.send(&mut text), Poll::Ready(Ok(None))));
+    scene.room(usize::MAX);
+    let expected = [&data(1, b"0123456789")[..], &before, &ACKNOWLEDGED, &data(1, b"abcdef")].concat();
+    assert!(scene.out() == expected);
+}
+
+/// Whatever the library writes after the acknowledgement, in pieces of any size.
+#[tokio::test]
+async fn frames_that_a_smaller_window_does_not_allow_come_back() {
+    let other = data(3, b"of another stream");
+    let parts = [b"0123".as_slice(), b"45", b"6789ab", b"cdef"].map(|text| data(1, text));
+    let [first, second, third, fourth] = &parts;
+    let written = [first, &other, &ACKNOWLEDGED.to_vec(), second, &other, third, &other, fourth, &other];
+    let written: Vec<u8> = written.into_iter().flatten().copied().collect();
+    for size in 1..=written.len() {
+        let mut scene = Scene::begun(100, 84);
+        assert!(matches!(scene.send(&mut slices(&[b'x'; 84])), Poll::Ready(Ok(None))));
+        let given = scene.send(&mut slices(b"0123456789abcdef"));
+        assert!(matches!(given, Poll::Ready(Ok(Some(given))) if given.len() == 16));
+        scene.setting(91);
+        assert!(scene.socket.poll_written(&scene.waker, 1).is_pending());
+        for piece in written.chunks(size) {
+            assert!(matches!(scene.write(piece), Poll::Ready(Ok(n)) if n == piece.len()));
+        }
+        let sent = [&data(1, &[b'x'; 84])[..], first, &other, &ACKNOWLEDGED, second, &other, &other, &other].concat();
+        assert!(scene.out() == sent, "{size}");
+        assert!(scene.wakes() > 0);
+        assert_eq!(scene.socket.poll_written(&scene.waker, 1), Poll::Ready(10));
+        let mut text = slices(b"6789abcdef");
+        assert!(scene.send(&mut text).is_pending(), "the client accepts one byte");
+        assert!(scene.out() == data(1, b"6"), "{size}");
+        // And the rest once it accepts more.
+        assert_eq!(scene.socket.windows.grown(1, 100), 25);
+        assert!(matches!(scene.send(&mut text), Poll::Ready(Ok(None))));
+        assert!(scene.out() == data(1, b"789abcdef"), "{size}");
+    }
+}
+
+#[test]
+fn what_the_library_ignores_after_the_end_is_not_followed() {
+    let mut scene = Scene::begun(10, 10);
+    let goaway = [&head(8, GOAWAY, 0, 0)[..], &1_u32.to_be_bytes(), &[0; 4]].concat();
+    for piece in goaway.chunks(5) {
+        assert!(scene.write(piece).is_ready());
+    }
+    let _ = scene.read();
+    assert!(!scene.socket.windows.opened(3));
 }

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::task::coop;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::gate::Gate;
@@ -40,6 +41,19 @@ pub struct Bounded<S> {
     gate: Option<Box<Gate>>,
 }
 
+/// A task that writes much lets others run. The budget that tokio gives a task each time it runs counts writes, and a
+/// write can be large: each of so many bytes counts like one more. So a task writes about 4 MiB each time it runs.
+const SHARE: usize = 32 << 10;
+
+fn spend(cx: &mut Context<'_>, units: usize) {
+    for _ in 0..units {
+        match coop::has_budget_remaining().then(|| coop::poll_proceed(cx)) {
+            Some(Poll::Ready(turn)) => turn.made_progress(),
+            _ => return,
+        }
+    }
+}
+
 // === impl Bounded ===
 
 impl<S> Bounded<S> {
@@ -55,6 +69,9 @@ impl<S> Bounded<S> {
     }
 
     fn written(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = result {
+            spend(cx, bytes / SHARE);
+        }
         if result.is_ready() || self.upgraded.load(Ordering::Relaxed) {
             self.stalled = None;
             return result;
@@ -169,6 +186,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
@@ -197,6 +216,56 @@ mod tests {
         });
         ours.write_all(b"0123456789").await.unwrap();
         reader.await.unwrap();
+    }
+
+    /// A socket that takes everything, and lets others run as those of tokio do.
+    struct Takes(Arc<AtomicUsize>);
+
+    impl AsyncWrite for Takes {
+        fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            std::task::ready!(coop::poll_proceed(cx)).made_progress();
+            self.0.fetch_add(buf.len(), Ordering::Relaxed);
+            Poll::Ready(Ok(buf.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_task_that_writes_much_lets_others_run() {
+        const MIB: usize = 1 << 20;
+        for size in [100, 10_000, 100_000, MIB] {
+            let written = Arc::<AtomicUsize>::default();
+            let mut ours = Bounded::new(Takes(Arc::clone(&written)), SECOND, Arc::default(), None);
+            let all = 300 * size;
+            let writer = crate::lifecycle::spawn("writer", async move {
+                let large = vec![0; size];
+                for _ in 0..300 {
+                    ours.write_all(&large).await.unwrap();
+                }
+            });
+            let (mut largest, mut before) = (0, 0);
+            let other = std::future::poll_fn(|cx| {
+                let now = written.load(Ordering::Relaxed);
+                largest = largest.max(now - before);
+                before = now;
+                // At the end of the queue.
+                cx.waker().wake_by_ref();
+                if now < all { Poll::Pending } else { Poll::Ready(()) }
+            });
+            timeout(60 * SECOND, other).await.expect("all is written");
+            writer.await.unwrap();
+            assert!(
+                largest <= (4 * MIB + size).min(128 * size) && largest >= (3 * MIB).min(100 * size),
+                "{largest} of {size}"
+            );
+        }
     }
 
     #[tokio::test(start_paused = true)]

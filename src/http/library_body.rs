@@ -18,12 +18,10 @@ pub(super) struct LibraryBody(Arc<Mutex<Slot>>);
 pub(super) struct ToLibrary {
     slot: Arc<Mutex<Slot>>,
     stream: u32,
-    /// Something was given, and may not be taken yet.
-    gave: bool,
     has_ended: bool,
 }
 
-/// Holds one frame. A watch waits until it is taken.
+/// Holds one frame. A watch waits until it is written.
 #[derive(Default)]
 struct Slot {
     /// Boxed, because it is seldom there, and an idle watch should be small.
@@ -42,7 +40,7 @@ type Next = Option<Result<Frame<Slices>, BoxError>>;
 impl LibraryBody {
     pub(super) fn new(stream: u32) -> (ToLibrary, Self) {
         let slot = Arc::<Mutex<Slot>>::default();
-        (ToLibrary { slot: Arc::clone(&slot), stream, gave: false, has_ended: false }, Self(slot))
+        (ToLibrary { slot: Arc::clone(&slot), stream, has_ended: false }, Self(slot))
     }
 }
 
@@ -52,14 +50,13 @@ impl Body for LibraryBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Next> {
         let mut slot = self.0.lock();
-        let Some(next) = slot.next.take() else {
-            slot.library = Some(cx.waker().clone());
-            return Poll::Pending;
-        };
-        let watch = slot.watch.take();
-        drop(slot);
-        watch.into_iter().for_each(Waker::wake);
-        Poll::Ready(*next)
+        match slot.next.take() {
+            Some(next) => Poll::Ready(*next),
+            None => {
+                slot.library = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
     }
 }
 
@@ -81,13 +78,12 @@ impl ToLibrary {
         self.stream
     }
 
-    /// Gives the library data to send. What was given before must be taken.
-    pub(super) fn give(&mut self, data: Slices) {
-        self.gave = true;
+    /// Gives the library data to send. What was given before must be written.
+    pub(super) fn give(&self, data: Slices) {
         self.put(Some(Ok(Frame::data(data))));
     }
 
-    /// Ends the body: with `None`, with trailers, or with an error.
+    /// Ends the body, after what was given is written: with `None`, with trailers, or with an error.
     pub(super) fn end(&mut self, last: Next) {
         self.has_ended = true;
         self.put(last);
@@ -99,19 +95,6 @@ impl ToLibrary {
         let library = slot.library.take();
         drop(slot);
         library.into_iter().for_each(Waker::wake);
-    }
-
-    /// Ready when the library has taken what it was given.
-    pub(super) fn poll_taken(&mut self, cx: &Context<'_>) -> Poll<()> {
-        if self.gave {
-            let mut slot = self.slot.lock();
-            if slot.next.is_some() {
-                slot.watch = Some(cx.waker().clone());
-                return Poll::Pending;
-            }
-            self.gave = false;
-        }
-        Poll::Ready(())
     }
 
     /// Whether nobody needs the watch any more. The task is woken when that is so.

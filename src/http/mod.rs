@@ -49,6 +49,7 @@ mod stream_tag;
 #[cfg(test)]
 mod testing;
 pub mod tls;
+mod turn;
 mod unix_socket;
 mod wanted;
 mod watch_body;

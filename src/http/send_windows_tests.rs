@@ -1,3 +1,8 @@
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Wake;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -11,6 +16,16 @@ fn frame(kind: u8, flags: u8, stream: u32, len: usize) -> FrameHead {
 fn begun(windows: &mut SendWindows, stream: u32) {
     assert!(windows.opened(stream));
     windows.written(frame(HEADERS, END_HEADERS, stream, 10));
+}
+
+/// The client's setting, with its acknowledgement.
+fn set(windows: &mut SendWindows, initial: u32) {
+    windows.set(Some(initial));
+    windows.written(frame(SETTINGS, ACK, 0, 0));
+}
+
+fn window(windows: &SendWindows, stream: u32) -> i64 {
+    windows.streams[&stream].room(windows.initial)
 }
 
 fn take(windows: &mut SendWindows, stream: u32, len: usize) -> Way {
@@ -74,42 +89,137 @@ fn a_window_is_used_up_by_other_bodies_too() {
         windows.written(frame(DATA, 0, 1, 60_000));
         assert_eq!(windows.grown(1, 60_000), 60_000);
     }
-    assert_eq!(i64::from(windows.streams[&1].window), DEFAULT_WINDOW);
+    assert_eq!(window(&windows, 1), DEFAULT_WINDOW);
 }
 
 #[test]
 fn a_setting_changes_all_windows() {
     let mut windows = SendWindows::default();
     begun(&mut windows, 1);
-    windows.set_initial(5);
+    set(&mut windows, 5);
     assert_eq!(take(&mut windows, 1, 10), Way::Library(5));
-    windows.set_initial(2);
+    set(&mut windows, 2);
     assert_eq!(take(&mut windows, 1, 10), Way::Full);
     assert_eq!(windows.grown(1, 3), 3);
     assert_eq!(take(&mut windows, 1, 10), Way::Full);
-    windows.set_initial(u32::MAX);
-    windows.set_initial(3);
+    windows.set(Some(u32::MAX));
+    set(&mut windows, 3);
+    windows.written(frame(SETTINGS, ACK, 0, 0));
     assert_eq!(take(&mut windows, 1, 10), Way::Library(1));
 }
 
-#[derive(Clone, Debug)]
-enum Step {
-    Take(u32, usize),
-    Write,
-    Connection(u32),
-    Stream(u32, u32),
-    Initial(u32),
+#[test]
+fn a_setting_counts_from_its_acknowledgement_on() {
+    let mut windows = SendWindows::default();
+    begun(&mut windows, 1);
+    windows.grown(0, 1 << 20);
+    set(&mut windows, 100);
+    assert_eq!(take(&mut windows, 1, 1000), Way::Direct(100));
+    let wakes = Arc::<Wakes>::default();
+    let waker = Waker::from(Arc::clone(&wakes));
+    assert_eq!(windows.take(1, 1000, true, &waker), Way::Full);
+    for initial in [Some(300), None, Some(50), Some(400)] {
+        windows.set(initial);
+    }
+    // Streams that begin now have the old window, too.
+    begun(&mut windows, 3);
+    assert_eq!(windows.take(1, 1000, true, &waker), Way::Full, "a larger one is not used before");
+    assert_eq!((window(&windows, 3), wakes.0.load(Ordering::Relaxed)), (100, 0));
+    let mut next = || {
+        windows.written(frame(SETTINGS, ACK, 0, 0));
+        [window(&windows, 1), window(&windows, 3)]
+    };
+    assert_eq!([next(), next(), next(), next()], [[200, 300], [200, 300], [-50, 50], [300, 400]]);
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+    windows.written(frame(SETTINGS, ACK, 0, 0));
+    windows.written(frame(SETTINGS, 0, 0, 6));
+    assert_eq!(window(&windows, 3), 400, "nothing is left to acknowledge, and our settings are not the client's");
+    assert_eq!(windows.next.capacity(), 0);
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    let stream = || (0..3_u32).prop_map(|n| 2 * n + 1);
-    prop_oneof![
-        (stream(), 1..50_000_usize).prop_map(|(stream, len)| Step::Take(stream, len)),
-        Just(Step::Write),
-        (1..100_000_u32).prop_map(Step::Connection),
-        (stream(), 1..100_000_u32).prop_map(|(stream, more)| Step::Stream(stream, more)),
-        (0..200_000_u32).prop_map(Step::Initial),
-    ]
+#[test]
+fn an_update_may_follow_a_setting_that_makes_room_for_it() {
+    let mut windows = SendWindows::default();
+    begun(&mut windows, 1);
+    set(&mut windows, MAX_WINDOW);
+    windows.set(Some(0));
+    assert_eq!(windows.grown(1, MAX_WINDOW), MAX_WINDOW, "all is told");
+    assert_eq!(windows.grown(1, 1), MAX_WINDOW, "too much");
+    windows.written(frame(SETTINGS, ACK, 0, 0));
+    assert_eq!(window(&windows, 1), i64::from(MAX_WINDOW));
+    assert_eq!(take(&mut windows, 1, 100), Way::Library(100));
+    assert_eq!(windows.grown(1, 1), MAX_WINDOW, "what is not written is not sent");
+}
+
+/// A stream whose library believes in 100 bytes of which a watch has used 60, and holds 40 more.
+fn held() -> SendWindows {
+    let mut windows = SendWindows::default();
+    begun(&mut windows, 1);
+    windows.grown(0, 100_000);
+    set(&mut windows, 100);
+    assert_eq!(take(&mut windows, 1, 60), Way::Direct(60));
+    windows.watches = 0;
+    assert_eq!(take(&mut windows, 1, 60), Way::Library(40));
+    windows
+}
+
+#[test]
+fn what_the_library_must_not_send_any_more_comes_back() {
+    let mut windows = held();
+    assert!(!windows.may_return());
+    windows.set(Some(80));
+    assert!(windows.may_return() && !windows.must_return(frame(DATA, 0, 1, 30)), "not before the acknowledgement");
+    windows.written(frame(SETTINGS, ACK, 0, 0));
+    let before = windows.library;
+    assert!(!windows.must_return(frame(DATA, 0, 1, 20)) && !windows.must_return(frame(HEADERS, 0, 1, 30)));
+    windows.written(frame(DATA, 0, 1, 15));
+    assert_eq!(windows.poll_written(1, Waker::noop()), Poll::Pending);
+    assert!(windows.must_return(frame(DATA, 0, 1, 6)), "the client accepts 5");
+    // The client accepts more, but nothing may overtake what has come back.
+    windows.grown(1, 1000);
+    assert!(windows.must_return(frame(DATA, 0, 1, 19)));
+    assert_eq!(windows.poll_written(1, Waker::noop()), Poll::Ready(25));
+    assert_eq!((windows.library, windows.watches), (before - 40, 25), "the client has got 15 bytes");
+    assert_eq!((window(&windows, 1), windows.may_return()), (1005, false));
+    assert_eq!(take(&mut windows, 1, 25), Way::Direct(25));
+}
+
+#[test]
+fn the_library_gets_back_what_it_has_used_in_vain() {
+    let mut windows = held();
+    set(&mut windows, 70);
+    // It believes in 70, and the client accepts 10. An update of which the library is told nothing makes this 60.
+    assert_eq!(windows.grown(1, 50), 0);
+    set(&mut windows, 30);
+    assert!(windows.must_return(frame(DATA, 0, 1, 25)), "20 are accepted");
+    assert!(windows.must_lend());
+    assert_eq!(windows.owed().collect::<Vec<_>>(), [(1, 15)]);
+    assert!(windows.streams[&1].excess == 0 && windows.owed().next().is_none());
+}
+
+#[test]
+fn a_stream_that_ends_is_not_waited_for() {
+    for frame in [frame(RST_STREAM, 0, 1, 4), frame(DATA, END_STREAM, 1, 0)] {
+        let mut windows = held();
+        set(&mut windows, 0);
+        assert!(windows.must_return(self::frame(DATA, 0, 1, 10)) && windows.may_return());
+        assert!(!windows.must_return(frame));
+        windows.written(frame);
+        assert!(!windows.may_return() && windows.streams.is_empty());
+    }
+}
+
+#[test]
+fn streams_that_the_library_ignores_are_not_kept() {
+    let mut windows = SendWindows::default();
+    for stream in [1, 3, 5] {
+        begun(&mut windows, stream);
+    }
+    windows.end_with(MAX_WINDOW);
+    assert!(windows.opened(7));
+    windows.end_with(3);
+    assert!(windows.is_new(9) && !windows.opened(9) && !windows.is_new(9));
+    assert_eq!(windows.streams.keys().max(), Some(&3));
 }
 
 #[test]
@@ -118,18 +228,82 @@ fn a_watch_that_cannot_write_now_takes_nothing() {
     begun(&mut windows, 1);
     windows.grown(0, 100_000);
     assert_eq!(windows.take(1, 500, false, Waker::noop()), Way::Blocked);
-    assert_eq!(i64::from(windows.streams[&1].window), DEFAULT_WINDOW);
+    assert_eq!(window(&windows, 1), DEFAULT_WINDOW);
     assert_eq!(take(&mut windows, 1, 500), Way::Direct(500));
 }
 
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Take(u32, usize),
+    Write(i64),
+    Connection(u32),
+    Stream(u32, u32),
+    Initial(Option<u32>),
+    Acknowledge,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let stream = || (0..3_u32).prop_map(|n| 2 * n + 1);
+    prop_oneof![
+        4 => (stream(), 1..50_000_usize).prop_map(|(stream, len)| Step::Take(stream, len)),
+        3 => (1..40_000_i64).prop_map(Step::Write),
+        1 => (1..100_000_u32).prop_map(Step::Connection),
+        2 => (stream(), 1..100_000_u32).prop_map(|(stream, more)| Step::Stream(stream, more)),
+        1 => prop_oneof![Just(None), Just(Some(0)), (0..200_000_u32).prop_map(Some)].prop_map(Step::Initial),
+        2 => Just(Step::Acknowledge),
+    ]
+}
+
+/// One stream, as its watch, the library and the client see it. The bytes of the watch have numbers.
+#[derive(Clone, Debug, Default)]
+struct Model {
+    /// What the client accepts, without the window of new streams.
+    accepted: i64,
+    believed: i64,
+    /// What the library was given and has not written.
+    pending: Range<i64>,
+    /// The next byte of the watch.
+    next: i64,
+    received: i64,
+}
+
+impl Model {
+    /// The next bytes of the watch.
+    fn produce(&mut self, len: usize) -> Range<i64> {
+        let first = self.next;
+        self.next += len as i64;
+        first..self.next
+    }
+
+    /// The client gets these bytes.
+    fn receive(&mut self, bytes: &Range<i64>, initial: i64) -> Result<(), TestCaseError> {
+        self.accepted -= bytes.end - bytes.start;
+        prop_assert!(self.accepted + initial >= 0, "more than the client accepts");
+        prop_assert_eq!(std::mem::replace(&mut self.received, bytes.end), bytes.start, "in order");
+        Ok(())
+    }
+}
+
 proptest! {
-    /// A client that keeps its own accounts, and a library that knows only what it is told.
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// A client that keeps its own accounts and applies its settings when they are acknowledged, a library that knows only
+    /// what it is told, and watches that send what comes back again.
     #[test]
     fn nobody_sends_more_than_the_client_accepts(steps in proptest::collection::vec(step(), 0..200)) {
         let mut windows = SendWindows::default();
         let (mut initial, mut connection, mut library) = (DEFAULT_WINDOW, DEFAULT_WINDOW, DEFAULT_WINDOW);
-        // By stream: what the client accepts, what the library believes, and what it was given.
-        let mut streams = HashMap::from([1, 3, 5].map(|stream| (stream, (initial, initial, 0_i64))));
+        let mut settings = VecDeque::new();
+        let mut streams = HashMap::from([1, 3, 5].map(|stream| (stream, Model::default())));
         for stream in [1, 3, 5] {
             begun(&mut windows, stream);
         }
@@ -137,28 +311,46 @@ proptest! {
             match step {
                 Step::Take(id, len) => {
                     let stream = streams.get_mut(&id).unwrap();
+                    match windows.poll_written(id, Waker::noop()) {
+                        Poll::Pending => {
+                            prop_assert!(!stream.pending.is_empty());
+                            continue;
+                        }
+                        // The last of what the library was given.
+                        Poll::Ready(returned) => stream.next -= returned as i64,
+                    }
                     match take(&mut windows, id, len) {
                         Way::Direct(len) => {
-                            prop_assert_eq!(stream.2, 0, "in the order of the data");
-                            stream.0 -= len as i64;
+                            let bytes = stream.produce(len);
+                            stream.receive(&bytes, initial)?;
                             connection -= len as i64;
                         }
-                        Way::Library(len) => stream.2 += len as i64,
-                        Way::Full => prop_assert!(stream.0 - stream.2 <= 0),
+                        Way::Library(len) => stream.pending = stream.produce(len),
+                        Way::Full => prop_assert!(stream.accepted + initial <= 0),
                         Way::Blocked => unreachable!("the watch could write"),
                     }
                 }
-                Step::Write => {
+                Step::Write(most) => {
                     for (id, stream) in &mut streams {
-                        // What the library is given fits into the window, so it waits for the connection only.
-                        prop_assert!(stream.2 <= stream.1.max(0));
-                        let len = stream.2.min(library).max(0);
-                        stream.0 -= len;
-                        stream.1 -= len;
-                        stream.2 -= len;
+                        let pending = &mut stream.pending;
+                        let len = (pending.end - pending.start).min(library).min(stream.believed + initial).min(most);
+                        if len <= 0 {
+                            continue;
+                        }
+                        let bytes = pending.start..pending.start + len;
+                        pending.start += len;
                         library -= len;
+                        stream.believed -= len;
+                        let frame = frame(DATA, 0, *id, len as usize);
+                        if windows.may_return() && windows.must_return(frame) {
+                            continue;
+                        }
+                        windows.written(frame);
+                        stream.receive(&bytes, initial)?;
                         connection -= len;
-                        windows.written(frame(DATA, 0, *id, len as usize));
+                    }
+                    for (id, more) in windows.owed() {
+                        streams.get_mut(&id).unwrap().believed += i64::from(more);
                     }
                     library += i64::from(windows.lend());
                 }
@@ -168,20 +360,17 @@ proptest! {
                 }
                 Step::Stream(id, more) => {
                     let stream = streams.get_mut(&id).unwrap();
-                    stream.0 += i64::from(more);
-                    stream.1 += i64::from(windows.grown(id, more));
+                    stream.accepted += i64::from(more);
+                    stream.believed += i64::from(windows.grown(id, more));
                 }
                 Step::Initial(new) => {
-                    // The exception: the library may send what it was given before.
-                    if i64::from(new) < initial && streams.values().any(|stream| stream.2 > 0) {
-                        continue;
-                    }
-                    for stream in streams.values_mut() {
-                        stream.0 += i64::from(new) - initial;
-                        stream.1 += i64::from(new) - initial;
-                    }
-                    initial = new.into();
-                    windows.set_initial(new);
+                    windows.set(new);
+                    settings.push_back(new);
+                }
+                Step::Acknowledge => {
+                    let Some(new) = settings.pop_front() else { continue };
+                    windows.written(frame(SETTINGS, ACK, 0, 0));
+                    initial = new.map_or(initial, i64::from);
                 }
             }
             prop_assert_eq!(windows.library, library);
@@ -189,8 +378,10 @@ proptest! {
             prop_assert!(connection >= 0 && library >= 0);
             for (id, stream) in &streams {
                 let known = &windows.streams[id];
-                prop_assert_eq!(i64::from(known.window), stream.0 - stream.2);
-                prop_assert!(known.believed >= known.window);
+                prop_assert_eq!(known.accepted(initial), stream.accepted + initial);
+                prop_assert_eq!(i64::from(known.excess), stream.believed - stream.accepted);
+                // If the client accepts something, what was given can be written.
+                prop_assert!(stream.pending.is_empty() || stream.accepted + initial <= 0 || stream.believed + initial > 0);
             }
             // If all are written, one of the two can send.
             prop_assert!(connection == 0 || windows.library > 0 || windows.must_lend());

@@ -1,9 +1,10 @@
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http_body::Frame;
-use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+use tokio::io::{AsyncReadExt, DuplexStream, ReadBuf, duplex};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -208,6 +209,74 @@ async fn other_tasks_have_their_turn_in_the_middle_of_an_event() {
     let largest = other.await.unwrap();
     assert!((2..=MOST / 2).contains(&largest), "{largest}");
     assert_eq!(writes.load(Ordering::Relaxed), MOST, "one system call for each");
+}
+
+/// Sockets that take everything at once, and watches that always have more.
+#[tokio::test]
+async fn a_turn_writes_a_bounded_number_of_bytes() {
+    const FRAME: usize = 256 << 10;
+    const FRAMES: usize = 40;
+
+    struct Large(usize);
+    impl http_body::Body for Large {
+        type Data = Slices;
+        type Error = BoxError;
+
+        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
+            let Some(left) = self.0.checked_sub(1) else { return Poll::Ready(None) };
+            self.0 = left;
+            Poll::Ready(Some(Ok(Frame::data(bytes::Bytes::from_static(&[b'x'; FRAME]).into()))))
+        }
+    }
+
+    struct Client(Arc<AtomicUsize>);
+    impl AsyncRead for Client {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+    impl AsyncWrite for Client {
+        fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            // As the sockets of tokio.
+            std::task::ready!(coop::poll_proceed(cx)).made_progress();
+            self.0.fetch_add(buf.len(), Ordering::Relaxed);
+            Poll::Ready(Ok(buf.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    let (shards, got) = (WatchShards::default(), Arc::<AtomicUsize>::default());
+    let watches: Vec<_> = (0..FEW)
+        .map(|_| {
+            let io = Bounded::new(Client(Arc::clone(&got)), STALL, Arc::default(), None);
+            shards.run(WatchWriter::new(io, Body::new(Large(FRAMES)), Vec::new()))
+        })
+        .collect();
+    let written = Arc::clone(&got);
+    let turns = spawn("other", async move {
+        let (mut largest, mut before) = (0, 0);
+        std::future::poll_fn(move |cx| {
+            let now = written.load(Ordering::Relaxed);
+            largest = largest.max(now - before);
+            before = now;
+            // At the end of the queue.
+            cx.waker().wake_by_ref();
+            if now < FEW * FRAMES * FRAME { Poll::Pending } else { Poll::Ready(largest) }
+        })
+        .await
+    });
+    let largest = timeout(LONG, turns).await.expect("all is written").unwrap();
+    for watch in watches {
+        timeout(LONG, std::future::poll_fn(|cx| watch.poll(cx))).await.expect("it ends").map(drop).unwrap();
+    }
+    assert!((1 << 20..=5 << 20).contains(&largest), "{largest}");
 }
 
 #[tokio::test]
