@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 use idle::{Idle, Process};
 
+use super::process::patience::{bounded, within};
 use super::process::{self, judge, parse, stdout};
 
 /// The kubeconfig files for one server, one per user.
@@ -108,6 +109,7 @@ impl Cluster {
     /// A cluster with the settings every test shares, in which nothing has happened yet: a new one, or one that an earlier
     /// test has left and that was reset. Revisions may be any.
     pub(crate) async fn start() -> Self {
+        bounded();
         while let Some(idle) = idle::take() {
             let cluster = Self::new(idle);
             let answer = cluster.exchange("reset").await;
@@ -123,7 +125,9 @@ impl Cluster {
 
     /// Starts a cluster with extra flags of `judge cluster`, like `--apiserver-flag=v=4`. No other test ever has it.
     pub(crate) async fn start_with(flags: &[&str]) -> Self {
+        bounded();
         let dir = tempfile::Builder::new().prefix("judge-").tempdir().expect("a temporary directory");
+        // It outlives the thread of this test, for others. It ends with its standard input, so with this process at the latest.
         let mut child = std::process::Command::new(judge().await)
             .args(["cluster", "--temporary", "--dir"])
             .arg(dir.path())
@@ -136,7 +140,9 @@ impl Cluster {
         let answers = child.stdout.take().expect("stdout is a pipe");
         let process = Process { child, dir, started: Instant::now() };
         let mut pipes = Pipes::new(commands, answers);
-        let Some(line) = pipes.answers.next_line().await.expect("the judge's stdout is readable") else {
+        let Some(line) =
+            within("a cluster has started", pipes.answers.next_line()).await.expect("the judge's stdout is readable")
+        else {
             panic!("the cluster did not start\n{}", log_tails(process.dir.path()));
         };
         let (pipes, process) = (Mutex::new(Some(pipes)), Some(process));
@@ -183,7 +189,7 @@ impl Cluster {
         // Nobody else may read the answer to a command that was given up.
         let was = self.reusable.swap(false, Relaxed);
         pipes.commands.write_all(format!("{command}\n").as_bytes()).await.ok()?;
-        let line = pipes.answers.next_line().await.ok()??;
+        let line = within(&format!("the judge has done {command:?}"), pipes.answers.next_line()).await.ok()??;
         let name = command.split(' ').next().unwrap_or_default();
         self.reusable.store(was && UNDONE.contains(&name), Relaxed);
         Some(line)

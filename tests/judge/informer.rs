@@ -10,7 +10,9 @@ use std::process::Stdio;
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::time::{Instant, timeout_at};
 
+use super::process::patience::{STREAM, within};
 use super::process::{self, parse};
 
 /// What an informer holds: resourceVersions by `namespace/name`.
@@ -73,16 +75,22 @@ impl Informer {
         Some(event)
     }
 
-    /// Waits for the next event that `wanted` accepts; panics when the process ends before.
+    /// Waits for the next event that `wanted` accepts; panics when the process ends before, or when it does not come.
     pub async fn until(&mut self, mut wanted: impl FnMut(&Event) -> bool) -> Event {
+        let bound = Instant::now() + STREAM;
         loop {
-            let Some(event) = self.next().await else {
-                panic!("the informer has ended; its last events are {:#?}", self.events.iter().rev().take(5));
+            let Ok(next) = timeout_at(bound, self.next()).await else {
+                panic!("the event that is waited for has not come in {STREAM:?}; {}", self.last_events());
             };
+            let Some(event) = next else { panic!("the informer has ended; {}", self.last_events()) };
             if wanted(&event) {
                 return event;
             }
         }
+    }
+
+    fn last_events(&self) -> String {
+        format!("the last events are {:#?}", self.events.iter().rev().take(5))
     }
 
     /// Waits until `count` informers (all of the process) have synced.
@@ -97,8 +105,11 @@ impl Informer {
     /// Events still under way to the handlers are lost to it, so let the informer come to rest first.
     pub async fn stop(mut self) -> (Vec<State>, Vec<Event>) {
         self.stdin.write_all(b"\n").await.expect("the informer takes a line");
-        while self.next().await.is_some() {}
-        let status = self.child.wait().await.expect("the informer ends");
+        let ended = async {
+            while self.next().await.is_some() {}
+            self.child.wait().await.expect("the informer ends")
+        };
+        let status = within("the informer has ended", ended).await;
         assert!(status.success(), "the informer failed: {status}");
         let states = self.events.iter().filter(|event| event.t == "STATE").map(|event| event.items.clone()).collect();
         (states, self.events)

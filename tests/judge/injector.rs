@@ -4,12 +4,13 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of a test")]
 
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
+use super::process::patience::eventually;
+use super::process::tied;
 use super::support::ports::Port;
 
 const NAMESPACE: &str = "informerd-injector";
@@ -106,7 +107,7 @@ impl Injector {
     pub(crate) fn start(kubeconfig: &std::path::Path, flags: &[&str]) -> Self {
         let ports = [Port::free(), Port::free()];
         let [listen, admin] = ports.each_ref().map(|port| port.address);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_informerd"));
+        let mut command = tied::blocking(env!("CARGO_BIN_EXE_informerd"));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("INFORMERD_") || name == "KUBECONFIG" {
                 command.env_remove(name);
@@ -128,10 +129,9 @@ impl Injector {
     /// Ends it in order, as the kubelet does.
     pub(crate) async fn stop(mut self) {
         let id = self.child.id().to_string();
-        assert!(Command::new("kill").arg(id).status().expect("kill runs").success());
-        while self.child.try_wait().expect("it is ours").is_none() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        assert!(tied::blocking("kill").arg(id).status().expect("kill runs").success());
+        let has_ended = || self.child.try_wait().expect("it is ours").is_some();
+        eventually("the injector has ended", has_ended).await;
     }
 }
 

@@ -3,13 +3,25 @@
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 #![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot have its judge is over")]
 
+#[path = "../support/patience.rs"]
+pub(crate) mod patience;
+#[path = "../support/tied.rs"]
+pub(crate) mod tied;
+
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+use patience::within;
+
+/// So long the judge may take to be built, with all that it needs fetched first.
+const BUILD: Duration = Duration::from_secs(3 * 3600);
 
 /// The path of the judge: `INFORMERD_JUDGE`, or what `tests/cluster/build.sh` builds, once per process.
 pub(crate) async fn judge() -> &'static Path {
@@ -22,7 +34,9 @@ pub(crate) async fn judge() -> &'static Path {
                 return path;
             }
             let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/build.sh");
-            let output = Command::new(&script).stderr(Stdio::inherit()).output().await;
+            let output = tied::command(&script).stderr(Stdio::inherit()).output();
+            let output = timeout(BUILD, output).await;
+            let output = output.unwrap_or_else(|_| panic!("{} goes on for {BUILD:?}", script.display()));
             let output = output.unwrap_or_else(|error| panic!("{} cannot be run: {error}", script.display()));
             let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).lines().last().unwrap_or_default());
             assert!(
@@ -38,7 +52,7 @@ pub(crate) async fn judge() -> &'static Path {
 
 /// The minor version of Kubernetes that the judge is of: 36 for 1.36.3.
 pub(crate) async fn minor_version() -> u32 {
-    let mut command = Command::new(judge().await);
+    let mut command = tied::command(judge().await);
     command.args(["kubectl", "version", "--client", "--output=json"]);
     let answer: serde_json::Value = parse(&stdout("the judge's version", run(command, "").await));
     let version =
@@ -48,12 +62,12 @@ pub(crate) async fn minor_version() -> u32 {
 
 /// A subcommand of the judge that talks to the server of `kubeconfig`.
 pub(crate) async fn command(name: &str, kubeconfig: &Path) -> Command {
-    let mut command = Command::new(judge().await);
-    command.arg(name).arg("--kubeconfig").arg(kubeconfig).kill_on_drop(true);
+    let mut command = tied::command(judge().await);
+    command.arg(name).arg("--kubeconfig").arg(kubeconfig);
     command
 }
 
-/// Runs a command to its end with `input` as its stdin.
+/// Runs a command to its end with `input` as its stdin; panics if it has none.
 pub(crate) async fn run(mut command: Command, input: &str) -> Output {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the judge starts");
@@ -62,7 +76,8 @@ pub(crate) async fn run(mut command: Command, input: &str) -> Output {
         // A command may end without reading its input; its exit status tells more than this would.
         stdin.write_all(input.as_bytes()).await.ok();
     };
-    let (output, ()) = tokio::join!(child.wait_with_output(), feed);
+    let both = async { tokio::join!(child.wait_with_output(), feed) };
+    let (output, ()) = within(&format!("{command:?} has ended"), both).await;
     output.expect("the judge runs")
 }
 

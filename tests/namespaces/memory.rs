@@ -7,13 +7,17 @@ mod load;
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::support::client::Client;
 use crate::support::limited::Limited;
+use crate::support::within;
 use calls::{Connection, Heard};
 use informerd::grpc::pb::v1;
 use informerd::lifecycle::spawn;
+use informerd::packing::{Body, Packing, PackingForm, Visit};
 use informerd_sim::{Server, Verb};
-use load::{MIB, filled, follow, insist, large, list_of, lists_at_once, stalled, stalled_calls};
+use load::{MIB, filled, follow, insist, large, list_of, lists_at_once, noise, stalled, stalled_calls};
 use serde_json::json;
 use tokio::net::TcpStream;
 
@@ -128,7 +132,7 @@ async fn grpc_lists_that_nobody_takes_in_64_mib() {
     let mut open = open.into_iter();
     let mut last = open.next().unwrap();
     let mut objects = 0;
-    while let Some(message) = last.message().await.unwrap() {
+    while let Some(message) = within("the next part of a list", last.message()).await.unwrap() {
         if let Some(v1::list_response::Part::Chunk(chunk)) = message.part {
             objects += chunk.objects.len();
         }
@@ -139,7 +143,7 @@ async fn grpc_lists_that_nobody_takes_in_64_mib() {
     accounted_for(&limited).await;
     let mut cut = open.next().unwrap();
     let status = loop {
-        match cut.message().await {
+        match within("a list that nobody takes is given up", cut.message()).await {
             Ok(message) => assert!(message.is_some(), "it was cut"),
             Err(status) => break status,
         }
@@ -269,12 +273,24 @@ async fn large_objects_that_nobody_takes_in_64_mib() {
     }
 }
 
+/// It stays as large as it is, however the cache keeps it.
 fn pod(name: &str, bytes: usize) -> serde_json::Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name, "namespace": "a", "annotations": {"x": "x".repeat(bytes)}},
+        "metadata": {"name": name, "namespace": "a", "annotations": {"x": noise(name, bytes)}},
         "spec": {"containers": [{"name": "main", "image": "image"}]},
     })
+}
+
+#[test]
+fn what_must_not_be_packed_cannot_be_packed() {
+    let packer = Packing::default().packer(Some(PackingForm::Packed));
+    let bytes = |i: usize| Bytes::from(pod(&format!("large-{i}"), MIB / 2).to_string());
+    packer.train(&(0..10).map(bytes).collect::<Vec<_>>(), 10 * MIB);
+    assert!(packer.is_trained());
+    for i in 0..20 {
+        assert_eq!(Body::new(bytes(i)).pack(&packer, 0), Visit::Plain);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -283,7 +299,11 @@ async fn a_process_with_a_memory_limit_forwards_what_does_not_fit_and_is_never_k
     const CONFIG_MAPS: &str = "/api/v1/configmaps";
     let mut builder = Server::builder().object(pod("one", 0));
     for i in 0..400 {
-        builder = builder.object(large("a", &format!("m{i:03}"), MIB / 2));
+        let name = format!("m{i:03}");
+        builder = builder.object(json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "a"}, "data": {"text": noise(&name, MIB / 2)},
+        }));
     }
     let server = builder.start().await.unwrap();
     let resources = "[{resource: pods, pin: true}, {resource: configmaps, pin: true}]";
@@ -311,7 +331,8 @@ async fn a_process_with_a_memory_limit_forwards_what_does_not_fit_and_is_never_k
     for i in 0..260 {
         server.create(pod(&format!("large-{i}"), MIB / 2)).unwrap();
     }
-    while watch.next().await.expect("a clean end").is_some() {}
+    let ended = async { while watch.next().await.expect("a clean end").is_some() {} };
+    within("the watch of what outgrew the memory has ended", ended).await;
     limited.lives("large objects").await;
     assert_eq!(pods().await, 261);
     limited.lives("large objects").await;

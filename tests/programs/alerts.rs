@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use crate::support::tied;
 use serde_json::{Value, json};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -22,10 +22,10 @@ fn yaml(path: &str) -> Value {
 
 /// Runs promtool, which must find nothing wrong.
 pub(super) fn promtool(arguments: &[&str]) -> String {
-    let prepare = Command::new(Path::new(ROOT).join("tests/clients/prepare")).arg("promtool").output().expect("bash");
+    let prepare = tied::blocking(Path::new(ROOT).join("tests/clients/prepare")).arg("promtool").output().expect("bash");
     assert!(prepare.status.success(), "no promtool: {}", String::from_utf8_lossy(&prepare.stderr));
     let path = PathBuf::from(String::from_utf8(prepare.stdout).unwrap().trim());
-    let output = Command::new(path).args(arguments).output().expect("promtool runs");
+    let output = tied::blocking(path).args(arguments).output().expect("promtool runs");
     let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     assert!(output.status.success(), "promtool {}: {said}", arguments.join(" "));
     said

@@ -4,18 +4,19 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::{Value, json};
 
 use crate::process;
+use crate::support::tied;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 /// Runs a line of shell in a directory.
 fn shell(directory: &Path, line: &str) -> Output {
-    let mut command = Command::new("bash");
+    let mut command = tied::blocking("bash");
     command.args(["-c", line]).current_dir(directory).env("DIST", Path::new(ROOT).join("build/dist.sh"));
     command.output().expect("bash runs")
 }
@@ -23,7 +24,7 @@ fn shell(directory: &Path, line: &str) -> Output {
 /// A tool of `tests/clients/prepare`.
 fn tool(name: &str) -> PathBuf {
     let prepare = Path::new(ROOT).join("tests/clients/prepare");
-    let prepare = Command::new(prepare).arg(name).output().expect("bash");
+    let prepare = tied::blocking(prepare).arg(name).output().expect("bash");
     assert!(prepare.status.success(), "no {name}: {}", String::from_utf8_lossy(&prepare.stderr));
     PathBuf::from(String::from_utf8(prepare.stdout).unwrap().trim())
 }
@@ -112,7 +113,7 @@ async fn kubectl_runs_the_program_as_its_plugin() {
         (&["check", "--help"], "check"),
         (&["kubeconfig", "--help"], "--write"),
     ] {
-        let mut kubectl = tokio::process::Command::new(process::judge().await);
+        let mut kubectl = crate::support::tied::command(process::judge().await);
         kubectl.args(["kubectl", "informerd"]).args(arguments).env("PATH", directory.path());
         let printed = process::stdout("kubectl informerd", process::run(kubectl, "").await);
         assert!(printed.contains(said), "{arguments:?}: {printed}");
@@ -122,7 +123,7 @@ async fn kubectl_runs_the_program_as_its_plugin() {
 #[test]
 fn the_workflow_of_a_release_is_clean() {
     let workflow = Path::new(ROOT).join(".github/workflows/release.yaml");
-    let output = Command::new(tool("actionlint")).arg(&workflow).output().expect("runs");
+    let output = tied::blocking(tool("actionlint")).arg(&workflow).output().expect("runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     // Actions are pinned to commits, and what a job may do is said.
     let workflow = std::fs::read_to_string(workflow).unwrap();

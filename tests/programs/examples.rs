@@ -22,6 +22,8 @@ use super::clients::ledger::{Line, State};
 use super::clients::raw::RawWatch;
 use crate::cluster::Cluster;
 use crate::support::Through;
+use crate::support::tied;
+use crate::support::within;
 
 pub(super) const LANGUAGES: [&str; 4] = ["go", "python", "rust", "typescript"];
 const COLORS: [&str; 3] = ["red", "green", "blue"];
@@ -49,10 +51,10 @@ impl Program {
         let prepared = prepared(&format!("example-{language}")).await;
         let words: Vec<&str> = prepared.iter().map(String::as_str).collect();
         let mut command = match words.as_slice() {
-            [directory] => Command::new(format!("{directory}/{program}")),
+            [directory] => tied::command(format!("{directory}/{program}")),
             [interpreter, directory] => {
                 let ending = if language == "python" { "py" } else { "js" };
-                let mut command = Command::new(interpreter);
+                let mut command = tied::command(interpreter);
                 command.arg(format!("{directory}/{program}.{ending}"));
                 command
             }
@@ -135,7 +137,7 @@ fn collected(from: impl AsyncRead + Send + Unpin + 'static, show: bool) -> Arc<M
 /// What `tests/clients/prepare` says.
 pub(super) async fn prepared(what: &str) -> Vec<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
-    let output = Command::new(script).arg(what).stderr(Stdio::inherit()).output().await.unwrap();
+    let output = tied::command(script).arg(what).stderr(Stdio::inherit()).output().await.unwrap();
     assert!(output.status.success(), "{what} cannot be prepared");
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
@@ -315,7 +317,7 @@ async fn consumers_and_controllers_show_a_token_over_tls() {
     let env = [("INFORMERD_ADDRESS", &*through.url), ("INFORMERD_CA_FILE", &*ca)];
     for language in LANGUAGES {
         let mut program = Program::start_with(language, "consumer", &env, &["v1/configmaps"]).await;
-        assert_eq!(program.child.wait().await.unwrap().code(), Some(1), "{language}");
+        assert_eq!(within("the program ends", program.child.wait()).await.unwrap().code(), Some(1), "{language}");
     }
 }
 
@@ -350,7 +352,7 @@ async fn the_consumer_of_the_documentation_holds_what_is_there() {
     let code = code.replace("127.0.0.1:8001", authority);
     let prepared = prepared("example-python").await;
     let [python, directory] = prepared.as_slice() else { panic!("{prepared:?}") };
-    let mut command = Command::new(python);
+    let mut command = tied::command(python);
     command.args(["-c", &format!("{SAYS}{code}")]).env("PYTHONPATH", directory);
     let program = Program::run("documentation", command);
     let holds = || {

@@ -13,12 +13,13 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::process::Command;
 
 use super::examples::{LANGUAGES, Program, before, churn, counted, prepared, until};
 use crate::cluster::Cluster;
 use crate::support::Through;
 use crate::support::ports::Port;
+use crate::support::tied;
+use crate::support::within;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -59,7 +60,7 @@ async fn the_stubs_are_those_of_the_definitions() {
 #[tokio::test]
 async fn the_go_client_passes_its_tests() {
     let program = prepared("client-go").await.remove(0);
-    let output = Command::new(program).arg("-test.timeout=5m").kill_on_drop(true).output().await.unwrap();
+    let output = tied::command(program).arg("-test.timeout=5m").kill_on_drop(true).output().await.unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("PASS"), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
 }
@@ -67,7 +68,7 @@ async fn the_go_client_passes_its_tests() {
 #[tokio::test]
 async fn the_python_client_passes_its_tests() {
     let python = prepared("python-tools").await.remove(0);
-    let mut command = Command::new(python);
+    let mut command = tied::command(python);
     command.args(["-B", "-m", "unittest"]).current_dir(root().join("clients/python")).kill_on_drop(true);
     let output = command.output().await.unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -78,7 +79,7 @@ async fn the_python_client_passes_its_tests() {
 async fn the_typescript_client_passes_its_tests_and_is_packed_without_them() {
     let prepared = prepared("client-typescript").await;
     let [node, directory] = prepared.as_slice() else { panic!("{prepared:?}") };
-    let mut command = Command::new(node);
+    let mut command = tied::command(node);
     command.args(["--test", "--test-timeout=300000", "dist/tests/"]).current_dir(directory).kill_on_drop(true);
     let output = command.output().await.unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
@@ -95,7 +96,7 @@ async fn the_rust_client_passes_its_tests() {
     let programs = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
     assert_eq!(programs.len(), 2, "{programs:?}");
     for program in programs {
-        let output = Command::new(&program).kill_on_drop(true).output().await.unwrap();
+        let output = tied::command(&program).kill_on_drop(true).output().await.unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && !said.contains("running 0 tests"), "{said}");
     }
@@ -227,7 +228,7 @@ async fn a_misspelt_resource_ends_a_program_with_a_clear_error() {
     let through = Through::before(&server, "").await;
     for language in LANGUAGES {
         let mut program = Program::start_at(language, "consumer", &through.url, &["v1/configmap"]).await;
-        assert_eq!(program.child.wait().await.unwrap().code(), Some(1));
+        assert_eq!(within("the program ends", program.child.wait()).await.unwrap().code(), Some(1));
         let what = format!("informerd at {}, watch of v1/configmap: ", through.url);
         until(|| async {
             let errors = program.errors();

@@ -24,7 +24,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
 }
 
 fn signal(pid: u32, name: &str) {
-    let sent = std::process::Command::new("kill").args([format!("-{name}"), pid.to_string()]).status().unwrap();
+    let sent = crate::support::tied::blocking("kill").args([format!("-{name}"), pid.to_string()]).status().unwrap();
     assert!(sent.success());
 }
 
@@ -57,7 +57,7 @@ impl Backup {
         sleep(Duration::from_millis(200)).await;
         std::fs::remove_dir_all(&self.data).unwrap();
         std::fs::rename(&self.copy, &self.data).unwrap();
-        let mut command = tokio::process::Command::new(&self.executable);
+        let mut command = crate::support::tied::command(&self.executable);
         // It ends with its standard input.
         command.args(&self.arguments).stdin(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         command.spawn().unwrap()

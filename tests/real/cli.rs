@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 
 use crate::cluster::Cluster;
 use crate::support::ports::Port;
+use crate::support::tied;
 
 /// Runs the binary with nothing of this process's environment that could be a setting.
 fn informerd(line: &str) -> Output {
@@ -13,7 +14,7 @@ fn informerd(line: &str) -> Output {
 }
 
 fn command(line: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_informerd"));
+    let mut command = tied::blocking(env!("CARGO_BIN_EXE_informerd"));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("INFORMERD_") || name == "KUBECONFIG" {
             command.env_remove(name);

@@ -234,7 +234,7 @@ async fn manifests_are_changed_and_accepted() {
 }
 
 async fn injected(mode: &str, text: &str) -> String {
-    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_informerd"));
+    let mut command = crate::support::tied::command(env!("CARGO_BIN_EXE_informerd"));
     command.args(["inject", "--mode", mode]).env_clear().stderr(Stdio::inherit());
     process::stdout("informerd inject", process::run(command, text).await)
 }

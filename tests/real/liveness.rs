@@ -8,6 +8,7 @@ use crate::cluster::Cluster;
 use crate::support::Through;
 use crate::support::client::{Client, rv};
 use crate::support::relay::{Loss, Relay};
+use crate::support::within;
 use http::{Method, Request};
 use http_body_util::BodyExt;
 use informerd::upstream::client::{ConfigSource, Identity, Upstream, UpstreamConfig, empty};
@@ -34,7 +35,7 @@ async fn a_half_open_connection_is_noticed_by_its_unanswered_pings() {
     let response = upstream.send(Identity::Own, request()).await.unwrap();
     assert_eq!((response.status().as_u16(), response.version()), (200, http::Version::HTTP_2));
     let mut body = response.into_body();
-    body.frame().await.expect("the initial events").unwrap();
+    within("the next frame of the watch", body.frame()).await.expect("the initial events").unwrap();
 
     // Alive and quiet is no reason to give up, however long it lasts.
     let quiet = tokio::time::timeout(Duration::from_secs(4), async {
@@ -47,7 +48,7 @@ async fn a_half_open_connection_is_noticed_by_its_unanswered_pings() {
     relay.lose(Loss::Both);
     let noticed = tokio::time::timeout(Duration::from_secs(30), async {
         loop {
-            match body.frame().await {
+            match within("the next frame of the watch", body.frame()).await {
                 Some(Ok(_)) => {}
                 end => break end,
             }

@@ -19,10 +19,10 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message;
 use serde_json::json;
-use tokio::process::Command;
 
 use crate::support::client::Client;
 use crate::support::eventually;
+use crate::support::tied;
 use collector::{Attributes, Collector, attributes};
 use daemon::Daemon;
 
@@ -472,7 +472,7 @@ async fn spans_whose_time_is_over_count_as_failed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_variables_are_told_all_at_once() {
-    let output = Command::new(env!("CARGO_BIN_EXE_informerd"))
+    let output = tied::command(env!("CARGO_BIN_EXE_informerd"))
         .args(["check", "--idle-timeout=5", "--kubeconfig=/no/such/file"])
         .env("OTEL_TRACES_EXPORTER", "zipkin")
         .env("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "nowhere")

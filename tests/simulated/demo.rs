@@ -6,9 +6,11 @@ use std::process::Stdio;
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::process::{Child, ChildStdout};
 
 use crate::support::client::Client;
+use crate::support::tied;
+use crate::support::within;
 
 struct Demo {
     child: Child,
@@ -19,7 +21,7 @@ struct Demo {
 
 impl Demo {
     fn start(line: &str) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_informerd"));
+        let mut command = tied::command(env!("CARGO_BIN_EXE_informerd"));
         command.args(line.split_whitespace()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -29,7 +31,7 @@ impl Demo {
     /// The next line with these words.
     async fn until(&mut self, words: &str) -> String {
         loop {
-            let line = self.lines.next_line().await.unwrap();
+            let line = within(&format!("a line with {words:?}"), self.lines.next_line()).await.unwrap();
             let line = line.unwrap_or_else(|| panic!("never {words:?} in\n{}", self.text));
             self.text.push_str(&line);
             self.text.push('\n');
@@ -48,10 +50,11 @@ impl Demo {
 /// The first line of the command's output.
 async fn first_line(command: &str) -> String {
     let mut words = command.split_whitespace();
-    let mut command = Command::new(words.next().unwrap());
+    let mut command = tied::command(words.next().unwrap());
     command.args(words).stdout(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().unwrap();
-    BufReader::new(child.stdout.take().unwrap()).lines().next_line().await.unwrap().unwrap_or_default()
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    within("its first line", lines.next_line()).await.unwrap().unwrap_or_default()
 }
 
 async fn served(admin: &Client) -> u64 {
@@ -131,10 +134,10 @@ async fn shows_what_is_saved_and_survives_its_outage() {
     }
 
     let pid = demo.child.id().unwrap().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().await.unwrap().success());
+    assert!(tied::command("kill").args(["-INT", &pid]).status().await.unwrap().success());
     demo.until("the apiserver was spared:").await;
     demo.until(" of the events (").await;
     demo.until("Try while a demo runs").await;
-    assert!(demo.child.wait().await.unwrap().success());
+    assert!(within("the demo ends", demo.child.wait()).await.unwrap().success());
     assert!(!demo.text.contains('\x1b'), "colors in a file: {}", demo.text);
 }

@@ -5,12 +5,13 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 
 use crate::support::client::Client;
 use crate::support::eventually;
 use crate::support::ports::Port;
+use crate::support::tied;
 use informerd_sim::{self as sim, Server};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -56,7 +57,7 @@ impl Daemon {
             access_log = access_log.replace("DISK", &disk.display().to_string()),
             log = log.replace("DISK", &disk.display().to_string()),
         );
-        let mut command = Command::new("unshare");
+        let mut command = tied::blocking("unshare");
         command.args(["--map-root-user", "--mount", "sh", "-c", &script]).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let said = Arc::new(Mutex::new(Vec::new()));

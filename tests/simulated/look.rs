@@ -11,6 +11,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{ChildStdout, Command};
 
 use crate::support::Through;
+use crate::support::tied;
+use crate::support::within;
 
 fn config_map(namespace: &str, name: &str, color: &str) -> Value {
     let metadata = json!({"name": name, "namespace": namespace, "labels": {"color": color}});
@@ -18,7 +20,7 @@ fn config_map(namespace: &str, name: &str, color: &str) -> Value {
 }
 
 fn informerd(address: &str, line: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_informerd"));
+    let mut command = tied::command(env!("CARGO_BIN_EXE_informerd"));
     command.args(line.split_whitespace()).env("INFORMERD_ADDRESS", address).kill_on_drop(true);
     command
 }
@@ -169,7 +171,7 @@ impl Watching {
     }
 
     async fn line(&mut self) -> String {
-        self.lines.next_line().await.unwrap().expect("it goes on")
+        within("the next line", self.lines.next_line()).await.unwrap().expect("it goes on")
     }
 
     /// The next lines, of which the order is not said.
@@ -231,7 +233,7 @@ async fn watch_ends_quietly_when_nobody_reads() {
     let server = some().await;
     let through = Through::before(&server, "").await;
     let Watching { mut child, mut lines } = Watching::start(&through.url, "watch configmaps");
-    lines.next_line().await.unwrap();
+    within("the next line", lines.next_line()).await.unwrap();
     drop(lines);
     let churn = async {
         for round in 0_u64.. {
@@ -239,7 +241,8 @@ async fn watch_ends_quietly_when_nobody_reads() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let status = tokio::select! { status = child.wait() => status.unwrap(), () = churn => unreachable!() };
+    let ended = within("the client ends", child.wait());
+    let status = tokio::select! { status = ended => status.unwrap(), () = churn => unreachable!() };
     assert_eq!(status.code(), Some(0));
     let mut errors = String::new();
     child.stderr.take().unwrap().read_to_string(&mut errors).await.unwrap();

@@ -10,9 +10,11 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 
 use crate::support::Through;
+use crate::support::tied;
+use crate::support::within;
 
 fn informerd(line: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_informerd"));
+    let mut command = tied::command(env!("CARGO_BIN_EXE_informerd"));
     command.args(line.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
     command
 }
@@ -30,15 +32,22 @@ async fn the_kubeconfig_of_the_environment_is_used_and_told() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let first = lines.next_line().await.unwrap().unwrap();
+    let first = within("the next line of the log", lines.next_line()).await.unwrap().unwrap();
     for words in ["starting", &server.url(), "context", &used.display().to_string()] {
         assert!(first.contains(words), "{words} in {first}");
     }
-    while !lines.next_line().await.unwrap().expect("it starts").contains("serving") {}
+    while !within("the next line of the log", lines.next_line()).await.unwrap().expect("it starts").contains("serving")
+    {
+    }
     let pid = child.id().unwrap().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().await.unwrap().success());
-    while !lines.next_line().await.unwrap().expect("it says so").contains("a second signal (Ctrl-C again)") {}
-    assert!(child.wait().await.unwrap().success());
+    assert!(tied::command("kill").args(["-INT", &pid]).status().await.unwrap().success());
+    while !within("the next line of the log", lines.next_line())
+        .await
+        .unwrap()
+        .expect("it says so")
+        .contains("a second signal (Ctrl-C again)")
+    {}
+    assert!(within("the process ends", child.wait()).await.unwrap().success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming};
 use hyper::rt::Executor;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -19,7 +19,9 @@ use hyper_util::rt::TokioExecutor;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::patience::{LONG, STREAM, within};
 
 #[derive(Clone)]
 pub(crate) struct Client {
@@ -53,12 +55,15 @@ pub(crate) struct Answer {
     pub body: Bytes,
 }
 
-/// An open watch of JSON events.
+/// An open watch of JSON events. What a test waits for in it has to come in [`STREAM`].
 pub(crate) struct Watch {
     pub status: StatusCode,
     pub headers: HeaderMap,
     body: Incoming,
     pending: Vec<u8>,
+    path: String,
+    /// `None` for a task that watches until its test has ended.
+    bound: Option<Instant>,
 }
 
 impl Client {
@@ -155,7 +160,11 @@ impl Client {
     /// Sends a request, and sends it again if it has disappeared: a request that meets the end of its connection may stay
     /// in the queue between the client and the task of the connection, where nobody reads it. Such a request was never
     /// sent: a task has ended meanwhile, none is left that could send it, and what ended has not answered.
+    ///
+    /// # Panics
+    /// There is no answer for long.
     async fn answer(&self, request: &Request<Full<Bytes>>) -> Result<http::Response<Incoming>, LegacyError> {
+        let bound = Instant::now() + LONG;
         loop {
             let ended = self.tasks.ended();
             let mut answer = pin!(self.inner.request(request.clone()));
@@ -163,6 +172,7 @@ impl Client {
                 if let Ok(answer) = timeout(LOOK, &mut answer).await {
                     return answer;
                 }
+                assert!(Instant::now() < bound, "no answer in {LONG:?}: {} {}", request.method(), request.uri());
                 if self.tasks.are_gone() && self.tasks.ended() != ended {
                     match timeout(Duration::ZERO, &mut answer).await {
                         Ok(answer) => return answer,
@@ -185,7 +195,7 @@ impl Client {
         body: Bytes,
     ) -> Answer {
         let (parts, body) = self.send(method, path, headers, body).await.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
+        let body = within(&format!("all of {path}"), body.collect()).await.unwrap().to_bytes();
         Answer { status: parts.status, headers: parts.headers, body }
     }
 
@@ -197,7 +207,8 @@ impl Client {
     pub(crate) async fn try_get(&self, path: &str) -> Result<Answer, String> {
         let request = Request::builder().uri(format!("{}{path}", self.base)).body(Full::default()).unwrap();
         let (parts, body) = self.answer(&request).await.map_err(|error| error.to_string())?.into_parts();
-        let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
+        let body = within(&format!("all of {path}"), body.collect()).await;
+        let body = body.map_err(|error| error.to_string())?.to_bytes();
         Ok(Answer { status: parts.status, headers: parts.headers, body })
     }
 
@@ -205,7 +216,7 @@ impl Client {
     pub(crate) async fn try_watch(&self, path: &str) -> Result<Watch, String> {
         let request = Request::builder().uri(format!("{}{path}", self.base)).body(Full::default()).unwrap();
         let (parts, body) = self.answer(&request).await.map_err(|error| error.to_string())?.into_parts();
-        Ok(Watch { status: parts.status, headers: parts.headers, body, pending: Vec::new() })
+        Ok(Watch::new(parts, body, path))
     }
 
     /// What the admin side counts. On a busy machine a request may be sent later than the admin side waits for one.
@@ -233,7 +244,7 @@ impl Client {
 
     pub(crate) async fn watch_as(&self, path: &str, headers: &[(&str, &str)]) -> Watch {
         let (parts, body) = self.send(Method::GET, path, headers, "").await.into_parts();
-        Watch { status: parts.status, headers: parts.headers, body, pending: Vec::new() }
+        Watch::new(parts, body, path)
     }
 }
 
@@ -300,6 +311,23 @@ impl Answer {
 }
 
 impl Watch {
+    fn new(head: http::response::Parts, body: Incoming, path: &str) -> Self {
+        let (pending, bound) = (Vec::new(), Some(Instant::now() + STREAM));
+        Self { status: head.status, headers: head.headers, body, pending, path: path.to_owned(), bound }
+    }
+
+    /// For a task that watches until its test has ended.
+    pub(crate) fn until_the_end(self) -> Self {
+        Self { bound: None, ..self }
+    }
+
+    async fn frame(&mut self) -> Option<Result<Frame<Bytes>, hyper::Error>> {
+        let frame = self.body.frame();
+        let Some(bound) = self.bound else { return frame.await };
+        let late = |_| panic!("neither the end nor what is waited for in {STREAM:?}: the watch {}", self.path);
+        timeout_at(bound, frame).await.unwrap_or_else(late)
+    }
+
     /// The next event as it was sent, with its newline; `None` at a clean end. A broken stream is an error.
     pub(crate) async fn next_line(&mut self) -> Result<Option<String>, hyper::Error> {
         loop {
@@ -307,7 +335,7 @@ impl Watch {
                 let line = self.pending.drain(..=end).collect();
                 return Ok(Some(String::from_utf8(line).unwrap()));
             }
-            match self.body.frame().await {
+            match self.frame().await {
                 None => {
                     assert!(self.pending.is_empty(), "the stream ended within an event");
                     return Ok(None);
@@ -330,7 +358,7 @@ impl Watch {
                     return Ok(Some(self.pending.drain(..end).collect()));
                 }
             }
-            match self.body.frame().await {
+            match self.frame().await {
                 None => {
                     assert!(self.pending.is_empty(), "the stream ended within an event");
                     return Ok(None);

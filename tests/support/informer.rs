@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use super::client::{Client, key, rv};
+use super::patience::SOON;
 
 /// What an informer has seen. The state is the fold of its events.
 #[derive(Clone, Debug, Default)]
@@ -54,7 +55,7 @@ impl Informer {
 
     /// Until it has exactly this state.
     pub(crate) async fn reaches(&self, what: &str, state: impl Fn() -> BTreeMap<String, u64>) {
-        let bound = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+        let bound = tokio::time::Instant::now() + SOON;
         while self.seen.lock().state != state() {
             if tokio::time::Instant::now() > bound {
                 let (seen, state) = (self.seen(), state());
@@ -88,7 +89,7 @@ async fn run(client: Client, path: String, selection: String, seen: Arc<Mutex<Se
             }
         };
         let url = format!("{path}?watch=true&allowWatchBookmarks=true&{query}{selection}");
-        let mut watch = client.watch(&url).await;
+        let mut watch = client.watch(&url).await.until_the_end();
         if !watch.status.is_success() {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             continue;

@@ -10,9 +10,11 @@ use informerd_sim::{self as sim, Server};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 use super::client::Client;
+use super::patience::{until, within};
+use super::tied;
 
 /// A process under a limit. The kernel kills it if it goes beyond.
 pub(crate) struct Limited {
@@ -41,13 +43,13 @@ impl Limited {
         let binary = env!("CARGO_BIN_EXE_informerd");
         let mut command = match &group {
             Some(Group(group)) => {
-                let mut command = Command::new("sh");
+                let mut command = tied::command("sh");
                 let join = format!("echo $$ >{}/cgroup.procs && exec {binary} \"$@\"", group.display());
                 command.args(["-c", &join, "sh"]);
                 command
             }
             None => {
-                let mut command = Command::new("prlimit");
+                let mut command = tied::command("prlimit");
                 command.args([&format!("--data={}", 2 * limit), binary]);
                 command
             }
@@ -66,13 +68,14 @@ impl Limited {
         command.arg("--kubeconfig").arg(kubeconfig);
         command.args(["--listen", "http://127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-format", "json"]);
         command.args(arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("sh or prlimit");
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let log = Arc::new(Mutex::new(String::new()));
         let (mut url, mut admin) = (None, None);
         while url.is_none() || admin.is_none() {
-            let line = lines.next_line().await.unwrap().unwrap_or_else(|| panic!("{}", log.lock()));
+            let line =
+                within("it serves", lines.next_line()).await.unwrap().unwrap_or_else(|| panic!("{}", log.lock()));
             log.lock().push_str(&format!("{line}\n"));
             let line: Value = serde_json::from_str(&line).unwrap_or_default();
             // The fields stand beside the message or in an object of their own.
@@ -125,10 +128,12 @@ impl Limited {
     }
 
     pub(crate) async fn ready(&self) {
-        while Client::new(&format!("http://{}", self.admin)).get("/readyz").await.status != 200 {
+        let admin = Client::new(&format!("http://{}", self.admin));
+        until("it is ready", async || {
             self.lives("becoming ready").await;
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
+            admin.get("/readyz").await.status == 200
+        })
+        .await;
     }
 }
 

@@ -6,9 +6,11 @@
 pub(crate) mod client;
 pub(crate) mod informer;
 pub(crate) mod limited;
+pub(crate) mod patience;
 pub(crate) mod ports;
 pub(crate) mod relay;
 pub(crate) mod threads;
+pub(crate) mod tied;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,6 +24,7 @@ use informerd::http::ListenAddr;
 use informerd::lifecycle::drain::{Drain, DrainEnd};
 use informerd::upstream::client::ConfigSource;
 use informerd_sim as sim;
+pub(crate) use patience::{eventually, until, within};
 
 /// A daemon on free ports in front of a server.
 pub(crate) struct Through {
@@ -56,6 +59,7 @@ impl Source for OneFile {
 impl Through {
     /// In front of whatever `source` names; `yaml` is what its configuration file says besides the ports.
     pub(crate) async fn start(source: ConfigSource, yaml: &str) -> Self {
+        patience::bounded();
         let state = tempfile::tempdir().unwrap();
         let listen = if yaml.contains("listen:") { "" } else { "listen: [\"http://127.0.0.1:0\"]\n" };
         let lend = if yaml.contains("lendIdentity:") { "" } else { "lendIdentity: all\n" };
@@ -86,24 +90,6 @@ impl Through {
     /// Drains with this soft deadline.
     pub(crate) async fn stop(&self, soft: Duration) -> DrainEnd {
         self.drain.start(soft);
-        self.drain.completed().await
-    }
-}
-
-/// Waits until something is so; the bound only keeps a failing test from hanging.
-pub(crate) async fn eventually(what: &str, mut so: impl FnMut() -> bool) {
-    let bound = tokio::time::Instant::now() + Duration::from_secs(60);
-    while !so() {
-        assert!(tokio::time::Instant::now() < bound, "not in 60 s: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-/// The same for something that has to be asked for.
-pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let bound = tokio::time::Instant::now() + Duration::from_secs(60);
-    while !so().await {
-        assert!(tokio::time::Instant::now() < bound, "not in 60 s: {what}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        within("the daemon is drained", self.drain.completed()).await
     }
 }

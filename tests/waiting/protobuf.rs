@@ -47,9 +47,7 @@ async fn world(yaml: &str) -> World {
     let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
     // Not before the definition is served.
     let crontabs = "/apis/stable.example.com/v1/crontabs";
-    while direct.get(crontabs).await.status != 200 {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
+    crate::support::until("the definition is served", async || direct.get(crontabs).await.status == 200).await;
     cluster.apply(&objects.replace("CSR_REQUEST", &certificate_request())).await;
     for (object, status) in [
         ("/api/v1/namespaces/a/pods/two", r#"{"phase":"Running","podIP":"10.1.2.3","podIPs":[{"ip":"10.1.2.3"}]}"#),

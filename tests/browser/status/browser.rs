@@ -4,9 +4,11 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use crate::support::tied;
+use crate::support::within;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::time::{Instant, sleep};
 
 const NAMES: &[&str] = &["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -32,7 +34,7 @@ impl Browser {
         let program = found.expect("no Chromium on PATH (Debian: apt-get install chromium)");
         let profile = tempfile::tempdir().unwrap();
         // It speaks on the descriptors 3 and 4.
-        let mut child = Command::new("sh")
+        let mut child = tied::command("sh")
             .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1", program])
             .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
             .args([
@@ -145,7 +147,9 @@ impl Browser {
         self.stdin.write_all(&bytes).await.expect("the browser takes a command");
         loop {
             let mut message = Vec::new();
-            let read = self.stdout.read_until(0, &mut message).await.expect("the browser answers");
+            let read = within("the next message of the browser", self.stdout.read_until(0, &mut message))
+                .await
+                .expect("the browser answers");
             assert!(read > 0, "the browser has ended");
             message.pop();
             let message: Value = serde_json::from_slice(&message).expect("JSON");

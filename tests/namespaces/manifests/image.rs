@@ -1,9 +1,8 @@
 //! The image without a container engine: what the Dockerfile copies, built by the script that it runs.
 
+use crate::support::tied;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-
-use tokio::process::Command;
 
 /// Names a binary that has been built already (`tests/run` does).
 pub(super) const VARIABLE: &str = "INFORMERD_IMAGE";
@@ -15,7 +14,7 @@ pub(super) async fn binary() -> PathBuf {
         assert!(path.is_file(), "{VARIABLE} names {}, which is no file", path.display());
         return path;
     }
-    let output = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/manifests/image"))
+    let output = tied::command(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/manifests/image"))
         .stderr(Stdio::inherit())
         .output()
         .await
@@ -45,12 +44,12 @@ pub(super) async fn recipe_is_clean() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let hadolint = super::programs::prepared("hadolint").await;
     let output =
-        Command::new(&hadolint[0]).arg("--no-color").arg(root.join("Dockerfile")).output().await.expect("it runs");
+        tied::command(&hadolint[0]).arg("--no-color").arg(root.join("Dockerfile")).output().await.expect("it runs");
     let findings = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && findings.is_empty(), "{findings}");
     for script in ["static.sh", "rustc.sh", "compare.sh"] {
         let status =
-            Command::new("bash").arg("-n").arg(root.join("build").join(script)).status().await.expect("bash runs");
+            tied::command("bash").arg("-n").arg(root.join("build").join(script)).status().await.expect("bash runs");
         assert!(status.success(), "{script}");
     }
     // No shell, a user that is a number, and the probes are the manifests'.

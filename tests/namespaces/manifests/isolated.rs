@@ -1,8 +1,8 @@
 //! Tests that need fixed ports and paths, as a pod has them, run in a network and a mount namespace of their own: the
 //! test starts itself again inside. There, `/run` is empty and anything may be mounted; the only network is loopback.
 
+use crate::support::tied;
 use std::future::Future;
-use std::process::Command;
 
 const INSIDE: &str = "ISOLATED_TEST";
 /// An address of the node, besides loopback.
@@ -14,7 +14,8 @@ s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 r = fcntl.ioctl(s, 0x8913, struct.pack('16sh14x', b'lo', 0))
 fcntl.ioctl(s, 0x8914, struct.pack('16sh14x', b'lo', struct.unpack('16sh14x', r)[1] | 1))
 fcntl.ioctl(s, 0x8916, struct.pack('16sHH4s8x', b'lo:0', socket.AF_INET, 0, socket.inet_aton('10.0.0.7')))";
-const SETUP: &str = r#"python3 -c "$LOOPBACK" && mount -t tmpfs tmpfs /run && exec "$0" "$@""#;
+/// Where `/proc` cannot be had anew, the one from outside is as good for whoever looks at himself.
+const SETUP: &str = r#"{ mount -t proc proc /proc 2>/dev/null || true; } && python3 -c "$LOOPBACK" && mount -t tmpfs tmpfs /run && exec "$0" "$@""#;
 
 /// Runs `body` inside, for the test of this name; `before` outside, where there still is a network, with the variables
 /// it is to hand over.
@@ -28,14 +29,15 @@ where
         return runtime.block_on(body);
     }
     let variables = runtime.block_on(before);
-    let mut command = Command::new("unshare");
+    let mut command = tied::blocking("unshare");
     // Whoever is not root becomes it in a user namespace.
     let root = has_uid_zero();
     if !root {
         command.args(["--user", "--map-root-user"]);
     }
     let status = command
-        .args(["--mount", "--net", "--fork", "--kill-child", "--", "sh", "-c", SETUP])
+        // The first process of its namespace: with it end all that it has started, whatever user they are.
+        .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--", "sh", "-c", SETUP])
         .arg(std::env::current_exe().expect("the test has a file"))
         .args([&format!("manifests::{test}"), "--exact", "--nocapture"])
         .env("LOOPBACK", LOOPBACK)

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 use super::sidecar::create_pod;
 use crate::cluster::Cluster;
 use crate::process;
+use crate::support::tied;
 
 /// What a command prints, and whether it then goes on until Ctrl-C.
 enum Shows {
@@ -164,7 +165,7 @@ impl Shell {
         let own = line.replace(" /tmp/", &format!(" {}/", self.at.display()));
         let own = own.replace("/var/lib/", &format!("{}/", self.at.display()));
         let path = format!("{}:{}", self.at.join("bin").display(), std::env::var("PATH").unwrap());
-        let mut child = Command::new("bash")
+        let mut child = tied::command("bash")
             .args(["-o", "pipefail", "-c", &own])
             .env_clear()
             .envs([("PATH", path), ("HOME", self.at.join("home").display().to_string())])
@@ -227,7 +228,7 @@ impl Typed {
     async fn ctrl_c(mut self) {
         assert!(self.child.try_wait().unwrap().is_none(), "{} has ended\n{}", self.line, self.written.lock());
         let id = self.child.id().expect("it runs").to_string();
-        assert!(Command::new("kill").args(["-INT", &id]).status().await.unwrap().success());
+        assert!(tied::command("kill").args(["-INT", &id]).status().await.unwrap().success());
         let status = self.wait().await;
         // A daemon ends in order; what only prints may die of it.
         let prints = self.line.starts_with("kubectl ") || self.line.starts_with("informerd watch ");

@@ -109,10 +109,11 @@ pub(super) async fn lives_with_its_memory() {
 
     let client = Client::new(SERVED);
     fill(&cluster, usize::try_from(limit).unwrap()).await;
-    while metric(&probes, "informerd_cache_refused{").await == 0.0 {
+    crate::support::until("what does not fit is refused by the cache", async || {
         lives(&mut daemon);
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        metric(&probes, "informerd_cache_refused{").await > 0.0
+    })
+    .await;
     is_forwarded(&cluster, &client, &probes).await;
     lives(&mut daemon);
 

@@ -52,7 +52,7 @@ pub(super) async fn apply_directory(cluster: &Cluster, directory: &Path) -> Stri
 /// A line of documentation, by a shell in which `kubectl` is the cluster's.
 pub(super) async fn shell(cluster: &Cluster, line: &str) -> String {
     let script = format!("kubectl() {{ \"$JUDGE\" kubectl --kubeconfig \"$ADMIN\" \"$@\"; }}\n{line}");
-    let output = tokio::process::Command::new("sh")
+    let output = crate::support::tied::command("sh")
         .args(["-c", &script])
         .env("JUDGE", crate::process::judge().await)
         .env("ADMIN", cluster.admin())
@@ -118,7 +118,7 @@ pub(super) async fn are_accepted() {
 pub(super) fn combination(overlay: &str, components: &[&str]) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     // kustomize wants relative paths below one root.
-    let copied = std::process::Command::new("cp").arg("-r").arg(manifests()).arg(directory.path()).status();
+    let copied = crate::support::tied::blocking("cp").arg("-r").arg(manifests()).arg(directory.path()).status();
     assert!(copied.expect("cp runs").success());
     let components: Vec<_> = components.iter().map(|name| format!("manifests/components/{name}")).collect();
     let text = format!(

@@ -11,6 +11,8 @@ use tokio::process::{Child, Command};
 
 use super::isolated;
 use crate::cluster::Cluster;
+use crate::support::tied;
+use crate::support::within;
 
 /// Where in-cluster programs look for their credentials.
 pub(super) const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -328,7 +330,7 @@ impl Container {
         }
         let user = self.user.to_string();
         let group = self.memory.and_then(group);
-        let mut command = Command::new("sh");
+        let mut command = tied::command("sh");
         match (&group, self.memory) {
             (Some(group), _) => {
                 command.args(["-c", &format!("echo $$ >{}/cgroup.procs && exec \"$@\"", group.display())])
@@ -375,7 +377,7 @@ impl Container {
         }
         bind(root, root, true).await;
         if !self.bare {
-            run(Command::new("mount").args(["--rbind", "/proc"]).arg(root.join("proc"))).await;
+            run(tied::command("mount").args(["--rbind", "/proc"]).arg(root.join("proc"))).await;
         }
         for (path, outside, read_only) in &self.mounts {
             bind(outside, &root.join(&path[1..]), *read_only).await;
@@ -387,10 +389,10 @@ impl Container {
         for (path, outside, read_only) in &self.mounts {
             std::fs::create_dir_all(path).expect("made: manifests mount below /run or /var/run");
             // The volume of whoever was here before.
-            Command::new("umount").args(["--lazy", "--quiet", path]).output().await.expect("umount runs");
+            tied::command("umount").args(["--lazy", "--quiet", path]).output().await.expect("umount runs");
             bind(outside, Path::new(path), *read_only).await;
         }
-        let mut command = Command::new(&program[0]);
+        let mut command = tied::command(&program[0]);
         command.args(&program[1..]);
         self.start(command, None)
     }
@@ -429,8 +431,8 @@ impl Process {
     /// As the kubelet asks it to end, and as the kernel ends it: `TERM` or `KILL`.
     pub(super) async fn signal(&mut self, name: &str) -> std::process::ExitStatus {
         let id = self.child.id().expect("it runs").to_string();
-        run(Command::new("kill").args(["-s", name, &id])).await;
-        self.child.wait().await.expect("it ends")
+        run(tied::command("kill").args(["-s", name, &id])).await;
+        within("the process ends", self.child.wait()).await.expect("it ends")
     }
 
     /// How often the kernel has ended it for its memory; none where it is not asked to.
@@ -479,9 +481,9 @@ fn group(memory: u64) -> Option<PathBuf> {
 }
 
 async fn bind(from: &Path, to: &Path, read_only: bool) {
-    run(Command::new("mount").arg("--bind").arg(from).arg(to)).await;
+    run(tied::command("mount").arg("--bind").arg(from).arg(to)).await;
     if read_only {
-        run(Command::new("mount").args(["-o", "remount,bind,ro"]).arg(to)).await;
+        run(tied::command("mount").args(["-o", "remount,bind,ro"]).arg(to)).await;
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::process::{ChildStdout, Command};
+use tokio::process::ChildStdout;
 use tokio::time::{Instant, sleep};
 
 use super::isolated;
@@ -16,6 +16,8 @@ use super::pod::{Container, Pod, Process};
 use super::sidecar::create_pod;
 use crate::cluster::Cluster;
 use crate::support::client::Client;
+use crate::support::tied;
+use crate::support::within;
 
 /// The languages in which they are written.
 pub(super) const LANGUAGES: &[&str] = &["go", "python", "node"];
@@ -78,7 +80,7 @@ pub(super) async fn served(probes: &str) -> u64 {
 /// The command line of a client in another language; they are made before, where there is a network.
 pub(super) async fn prepared(client: &str) -> Vec<String> {
     let script: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
-    let output = Command::new(script).arg(client).stderr(Stdio::inherit()).output().await.expect("prepare runs");
+    let output = tied::command(script).arg(client).stderr(Stdio::inherit()).output().await.expect("prepare runs");
     assert!(output.status.success(), "there is no {client}: tests/clients/prepare failed");
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }
@@ -113,7 +115,7 @@ impl Program {
     /// The next line. Nothing may be told twice, or out of order, and nothing may go.
     async fn next(&mut self) -> Value {
         let (language, log) = (&self.language, self.process.log());
-        let line = self.lines.next_line().await.expect("a pipe");
+        let line = within("the next line of the program", self.lines.next_line()).await.expect("a pipe");
         let line = line.unwrap_or_else(|| panic!("{language} has ended before its time\n{log}"));
         let line: Value = serde_json::from_str(&line).expect("JSON");
         match line["t"].as_str().expect("a type") {
@@ -144,7 +146,7 @@ impl Program {
                 states.push(line["items"].clone());
             }
         }
-        let status = self.process.child.wait().await.expect("it ends");
+        let status = within("the program ends", self.process.child.wait()).await.expect("it ends");
         assert!(status.success(), "{}: {status}\n{}", self.language, self.process.log());
         states
     }
@@ -159,7 +161,7 @@ impl Service {
         let hosts = dir.join("hosts");
         let names = "127.0.0.1 localhost informerd.informerd-tier.svc\n";
         std::fs::write(&hosts, names).expect("written");
-        let mounted = Command::new("mount").arg("--bind").arg(&hosts).arg("/etc/hosts").status().await;
+        let mounted = tied::command("mount").arg("--bind").arg(&hosts).arg("/etc/hosts").status().await;
         assert!(mounted.expect("mount runs").success());
         let node = format!("{}:8643", isolated::HOST_IP);
         // The port on which all pods listen.

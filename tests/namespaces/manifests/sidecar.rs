@@ -11,6 +11,7 @@ use super::{image, objects};
 use crate::cluster::Cluster;
 use crate::process;
 use crate::support::client::Client;
+use crate::support::within;
 
 const NAMESPACE: &str = "informerd-example";
 const SERVED: &str = "http://127.0.0.1:8001";
@@ -52,9 +53,9 @@ pub(super) async fn gates_serves_and_ends() {
     // The last to get SIGTERM: open watches end in order, and so does the process.
     let mut watch = client.watch(&format!("/api/v1/namespaces/{NAMESPACE}/pods?watch=1&resourceVersion=0")).await;
     let id = daemon.child.id().unwrap().to_string();
-    assert!(std::process::Command::new("kill").arg(id).status().unwrap().success());
+    assert!(crate::support::tied::blocking("kill").arg(id).status().unwrap().success());
     while watch.next_line().await.expect("the watch ends as the apiserver ends one").is_some() {}
-    let status = daemon.child.wait().await.unwrap();
+    let status = within("the process ends", daemon.child.wait()).await.unwrap();
     assert!(status.success(), "{status}\n{}", daemon.log());
 
     // And all of it needs nothing beside the program, and no user in particular.
@@ -191,7 +192,17 @@ async fn the_program_beside_it_sees_a_pod_come(cluster: &Cluster, pod: &Pod) {
     app.env.insert("KUBECACHEDIR".into(), cache.path().display().to_string());
     let mut program = app.start_program(&kubectl).await;
     let mut lines = BufReader::new(program.child.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("pod/one"), "{}", program.log());
+    assert_eq!(
+        within("the next line of the program", lines.next_line()).await.unwrap().as_deref(),
+        Some("pod/one"),
+        "{}",
+        program.log()
+    );
     create_pod(cluster, NAMESPACE, "two").await;
-    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("pod/two"), "{}", program.log());
+    assert_eq!(
+        within("the next line of the program", lines.next_line()).await.unwrap().as_deref(),
+        Some("pod/two"),
+        "{}",
+        program.log()
+    );
 }

@@ -16,6 +16,7 @@ use crate::cluster::Cluster;
 use crate::process;
 use crate::support::NODE_NAME;
 use crate::support::client::Client;
+use crate::support::within;
 
 type Running = (Process, Lines<BufReader<ChildStdout>>);
 
@@ -89,7 +90,7 @@ impl Reader {
                 let keys: Vec<_> = self.running.keys().filter(of_workload).cloned().collect();
                 assert_eq!(keys.len(), 1, "{command} names one container that runs: {keys:?}");
                 let (process, lines) = self.running.get_mut(&keys[0]).expect("it runs");
-                let line = lines.next_line().await.expect("a pipe");
+                let line = within("the next line of the command", lines.next_line()).await.expect("a pipe");
                 assert!(line.as_ref().is_some_and(|line| line.starts_with("pod/")), "{line:?}\n{}", process.log());
             }
             ["kubectl", "-n", namespace, "port-forward", workload, port, "&"] => {

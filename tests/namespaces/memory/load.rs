@@ -13,26 +13,37 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::client::{Answer, Client};
+use crate::support::within;
 
 pub(super) const MIB: usize = 1 << 20;
 
 /// A ConfigMap with this much text, which compresses to about half; no two are alike.
 pub(super) fn large(namespace: &str, name: &str, bytes: usize) -> Value {
     static TEXT: OnceLock<String> = OnceLock::new();
-    let text = TEXT.get_or_init(|| {
-        // https://www.pcg-random.org
-        let mut state = 1_u64;
-        let number = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            format!("{:08x}", state >> 32)
-        };
-        std::iter::repeat_with(number).take(MIB / 8).collect()
-    });
+    let text = TEXT.get_or_init(|| numbers(1).map(|number| format!("{number:08x}")).take(MIB / 8).collect());
     let place =
         name.bytes().chain(namespace.bytes()).fold(7, |place, byte| (place * 31 + usize::from(byte)) % (MIB / 2));
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": namespace}, "data": {"text": text[place..place + bytes]},
+    })
+}
+
+/// Text that no compressor makes smaller by a quarter, of which no two names have a part in common.
+pub(super) fn noise(name: &str, bytes: usize) -> String {
+    // What JSON writes as it is, whoever writes it.
+    let plain = (b' '..=b'~').filter(|byte| !b"\"\\<>&".contains(byte)).collect::<Vec<u8>>();
+    let seed = name.bytes().fold(7, |seed: u64, byte| seed.wrapping_mul(1_099_511_628_211) ^ u64::from(byte));
+    let bytes_of = numbers(seed).skip(4).flat_map(u32::to_le_bytes).take(bytes);
+    bytes_of.map(|byte| char::from(plain[usize::from(byte) * plain.len() >> 8])).collect()
+}
+
+fn numbers(seed: u64) -> impl Iterator<Item = u32> {
+    // https://www.pcg-random.org
+    let mut state = seed;
+    std::iter::repeat_with(move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 32) as u32
     })
 }
 
@@ -107,7 +118,7 @@ pub(super) async fn stalled(url: &str, asked: Vec<(String, &str)>) -> Vec<TcpStr
         let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut first = [0; 12];
-        stream.read_exact(&mut first).await.unwrap();
+        within(&format!("the answer to {path} begins"), stream.read_exact(&mut first)).await.unwrap();
         let first = String::from_utf8_lossy(&first).into_owned();
         assert!(["HTTP/1.1 200", "HTTP/1.1 429"].contains(&first.as_str()), "{first}");
         stream

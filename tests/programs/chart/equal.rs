@@ -108,12 +108,12 @@ async fn kustomized(directory: &str, components: &[&str]) -> Vec<Value> {
     let copy = tempfile::tempdir().unwrap();
     // kustomize wants relative paths below one root.
     let manifests = std::path::Path::new(ROOT).join("manifests");
-    let copied = std::process::Command::new("cp").arg("-r").arg(manifests).arg(copy.path()).status();
+    let copied = crate::support::tied::blocking("cp").arg("-r").arg(manifests).arg(copy.path()).status();
     assert!(copied.expect("cp runs").success());
     let components: Vec<_> = components.iter().map(|name| format!("manifests/components/{name}")).collect();
     let text = format!("resources: [manifests/{directory}]\ncomponents: [{}]\n", components.join(", "));
     std::fs::write(copy.path().join("kustomization.yaml"), text).unwrap();
-    let mut kubectl = tokio::process::Command::new(process::judge().await);
+    let mut kubectl = crate::support::tied::command(process::judge().await);
     kubectl.args(["kubectl", "kustomize"]).arg(copy.path());
     parsed(&process::stdout("kubectl kustomize", process::run(kubectl, "").await))
 }

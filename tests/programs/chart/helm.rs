@@ -1,11 +1,12 @@
 //! Running helm, with nothing of whoever runs the test.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
 use super::objects;
+use crate::support::tied;
 
 pub(super) const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// The release has the name that the manifests' objects begin with.
@@ -19,12 +20,12 @@ pub(super) struct Helm {
 
 impl Helm {
     pub(super) fn new() -> Self {
-        let prepare = Command::new(Path::new(ROOT).join("tests/clients/prepare")).arg("helm").output().expect("bash");
+        let prepare = tied::blocking(Path::new(ROOT).join("tests/clients/prepare")).arg("helm").output().expect("bash");
         assert!(prepare.status.success(), "no helm: {}", String::from_utf8_lossy(&prepare.stderr));
         let program = PathBuf::from(String::from_utf8(prepare.stdout).unwrap().trim());
         let helm = Self { program, directory: tempfile::tempdir().unwrap() };
         let copied =
-            Command::new("cp").arg("-r").arg(Path::new(ROOT).join("charts")).arg(helm.directory.path()).status();
+            tied::blocking("cp").arg("-r").arg(Path::new(ROOT).join("charts")).arg(helm.directory.path()).status();
         assert!(copied.expect("cp runs").success());
         helm.succeeds(&["dependency", "build", &helm.chart("example-sidecar")]);
         helm
@@ -36,7 +37,7 @@ impl Helm {
     }
 
     pub(super) fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(&self.program);
+        let mut command = tied::blocking(&self.program);
         // Charts are found where they are in the repository.
         command.env_clear().env("HOME", self.directory.path()).current_dir(self.directory.path()).args(arguments);
         command.output().expect("helm runs")

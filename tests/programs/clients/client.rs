@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::ledger::{Line, State};
+use crate::support::tied;
 
 /// A running client with one or several informers.
 pub(crate) struct Client {
@@ -36,7 +37,7 @@ struct Shared {
 /// The command line of a client in another language, made runnable first; see `prepare`.
 pub(crate) async fn prepared(client: &str) -> Vec<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
-    let output = Command::new(script).arg(client).stderr(Stdio::inherit()).output().await.expect("prepare runs");
+    let output = tied::command(script).arg(client).stderr(Stdio::inherit()).output().await.expect("prepare runs");
     assert!(output.status.success(), "there is no {client} client: tests/clients/prepare failed");
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }

@@ -10,10 +10,11 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::time::{Instant, sleep};
 
 use crate::support::ports::Port;
+use crate::support::tied;
 
 /// A running informerd with an http and an https listener.
 pub(crate) struct Daemon {
@@ -39,7 +40,7 @@ impl Daemon {
         let [http, https, admin] = ports.each_ref().map(|port| port.address.to_string());
         let (http, https) = (format!("http://{http}"), format!("https://{https}"));
         let log = std::fs::File::create(dir.path().join("log")).expect("a log file");
-        let child = Command::new(BINARY)
+        let child = tied::command(BINARY)
             .arg("run")
             .arg("--kubeconfig")
             .arg(upstream)
@@ -57,7 +58,7 @@ impl Daemon {
         let mut daemon = Self { http: http_file, https: https_file, admin, child, dir, _ports: ports };
         daemon.ready().await;
         for (listen, file) in [(&http, &daemon.http), (&https, &daemon.https)] {
-            let output = Command::new(BINARY)
+            let output = tied::command(BINARY)
                 .args(["kubeconfig", "--listen", listen, "--state-dir"])
                 .arg(&state)
                 .arg("--write")

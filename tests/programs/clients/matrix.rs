@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
 use super::client::{Client, prepared};
@@ -18,6 +17,7 @@ use super::scene::{self, PODS, RED, TARGETS, Target, WIDGETS};
 use super::sharing::open_watches;
 use crate::cluster::Cluster;
 use crate::process;
+use crate::support::tied;
 
 /// Where clients go, and how they find it.
 pub(crate) struct Endpoint {
@@ -312,7 +312,7 @@ async fn plan(endpoint: &Endpoint, at: usize, scale: Scale) -> Vec<Plan> {
 
 impl Plan {
     fn start(self) -> (usize, Client) {
-        let mut command = Command::new(&self.words[0]);
+        let mut command = tied::command(&self.words[0]);
         command.args(&self.words[1..]).envs(self.env);
         (self.target, Client::start(self.name, self.informers, command))
     }

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde::Deserialize;
-use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
 use super::client::Client;
@@ -18,6 +17,7 @@ use super::ledger::State;
 use super::raw::{self, RawWatch};
 use crate::cluster::Cluster;
 use crate::process;
+use crate::support::tied;
 
 /// GROUP/VERSION/RESOURCE, path and how `judge informer` looks at it.
 const RESOURCES: [(&str, &str, &[&str]); 5] = [
@@ -81,7 +81,7 @@ pub(crate) async fn measure(cluster: &Cluster, log: &Path) {
     let mut informers = Vec::new();
     let mut watches = Vec::new();
     for (resource, path, modes) in RESOURCES {
-        let mut command = Command::new(process::judge().await);
+        let mut command = tied::command(process::judge().await);
         command.arg("informer").arg("--kubeconfig").arg(&daemon.http).args(["--resource", resource]).args(modes);
         command.arg(format!("--count={}", CLIENTS / 2));
         informers.push(Client::start(resource.to_owned(), CLIENTS / 2, command));

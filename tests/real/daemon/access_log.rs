@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use informerd_sim::Server;
 use serde_json::Value;
-use tokio::process::Command;
 
 use super::fixtures::{CONFIG_MAPS, config_map, next_event};
 use crate::support::client::Client;
+use crate::support::tied;
 use crate::support::{Through, eventually};
 
 /// The lines so far, without what differs from run to run.
@@ -33,7 +33,7 @@ async fn every_request_has_a_line_in_the_access_log() {
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
     next_event(&mut watch).await;
     drop(watch);
-    let mut get = Command::new(env!("CARGO_BIN_EXE_informerd"));
+    let mut get = tied::command(env!("CARGO_BIN_EXE_informerd"));
     get.args(["get", "configmaps.v1.", "-n", "a"]).env("INFORMERD_ADDRESS", &through.url);
     assert!(get.output().await.unwrap().status.success());
 

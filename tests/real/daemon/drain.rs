@@ -16,6 +16,8 @@ use tokio::time::{Instant, timeout};
 use super::fixtures::{CONFIG_MAPS, RawConnection, admin_at, config_map, next_event};
 use crate::support::Through;
 use crate::support::client::{Client, Watch, rv};
+use crate::support::tied;
+use crate::support::until;
 
 /// A running `informerd` on free ports.
 struct Binary {
@@ -49,15 +51,13 @@ impl Binary {
         }
         let log = informerd::lifecycle::spawn("log", async move { while let Ok(Some(_)) = lines.next_line().await {} });
         let binary = Self { child, url: url.unwrap(), admin: admin.unwrap(), _log: log, _directory: directory };
-        while admin_at(binary.admin, "/readyz").await.0 != 200 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        until("it is ready", async || admin_at(binary.admin, "/readyz").await.0 == 200).await;
         binary
     }
 
     async fn signal(&self, name: &str) {
         let pid = self.child.id().unwrap().to_string();
-        let status = Command::new("kill").args(["-s", name, &pid]).status().await.unwrap();
+        let status = tied::command("kill").args(["-s", name, &pid]).status().await.unwrap();
         assert!(status.success());
     }
 
@@ -67,7 +67,7 @@ impl Binary {
 }
 
 fn command(kubeconfig: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_informerd"));
+    let mut command = tied::command(env!("CARGO_BIN_EXE_informerd"));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("INFORMERD_") {
             command.env_remove(name);
@@ -175,7 +175,8 @@ async fn a_second_signal_ends_it_at_once() {
     }
     let told = Instant::now();
     binary.signal("TERM").await;
-    while admin_at(binary.admin, "/readyz").await.0 == 200 {}
+    let unready = async { while admin_at(binary.admin, "/readyz").await.0 == 200 {} };
+    crate::support::within("the drain has begun", unready).await;
     binary.signal("INT").await;
     // Long before the watches would have been spread out.
     let status = binary.ended(Duration::from_secs(12)).await;

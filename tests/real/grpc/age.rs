@@ -15,6 +15,7 @@ use tonic::transport::Endpoint;
 use super::fixtures::{Client, Frame, Frames, all, channel, client, config_map, resume, started, watch_of};
 use super::queue::{Worker, name_of};
 use crate::support::Through;
+use crate::support::within;
 
 /// Takes calls for half a second and gives streams as much again.
 const SHORT: &str = "limits: {grpcConnectionAge: 500ms, grpcConnectionGrace: 500ms}\n";
@@ -48,11 +49,14 @@ impl Calls {
     }
 
     async fn watch(&mut self, client: &mut Client, request: v1::WatchRequest) -> Frames {
-        loop {
-            if let Some(response) = self.count(client.watch(request.clone()).await) {
-                return Frames::new(response);
+        let answered = async {
+            loop {
+                if let Some(response) = self.count(client.watch(request.clone()).await) {
+                    return Frames::new(response);
+                }
             }
-        }
+        };
+        within("a watch begins", answered).await
     }
 }
 
@@ -144,7 +148,7 @@ async fn every_watch_of_a_stream_is_told_goodbye() {
     let stream = client.sync(tokio_stream::wrappers::ReceiverStream::new(receiver)).await.unwrap();
     let mut stream = stream.into_inner();
     let mut left = BTreeSet::new();
-    while let Some(response) = stream.message().await.unwrap() {
+    while let Some(response) = within("the next frame of the stream", stream.message()).await.unwrap() {
         if let Some(Frame::Goodbye(goodbye)) = response.response.unwrap().frame {
             assert!(ages(&goodbye), "{goodbye:?}");
             left.insert(response.watch_id);

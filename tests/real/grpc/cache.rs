@@ -8,6 +8,7 @@ use tonic::Code;
 
 use super::fixtures::{all, channel, config_map, list, resource};
 use crate::support::Through;
+use crate::support::within;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn informers_are_listed_followed_and_asked_for_their_freshness() {
@@ -21,7 +22,7 @@ async fn informers_are_listed_followed_and_asked_for_their_freshness() {
     let known = |changed: &v1::WatchInformersResponse| {
         changed.informers.iter().find(|informer| informer.resource == Some(resource("configmaps"))).cloned()
     };
-    let first = changes.message().await.unwrap().unwrap();
+    let first = within("the next change of the informers", changes.message()).await.unwrap().unwrap();
     assert!(known(&first).is_none() && first.stopped.is_empty());
 
     list(&mut ObjectsClient::new(channel), v1::ListRequest { selection: Some(all("configmaps")), consistency: None })
@@ -32,16 +33,20 @@ async fn informers_are_listed_followed_and_asked_for_their_freshness() {
     assert_eq!(informer.resource_version, server.revision().to_string());
     let fresh = cache.freshness(ask()).await.unwrap().into_inner();
     assert_eq!((fresh.synced, fresh.resource_version), (true, server.revision().to_string()));
-    while !known(&changes.message().await.unwrap().unwrap()).is_some_and(|informer| informer.synced) {}
+    while !known(&within("the next change of the informers", changes.message()).await.unwrap().unwrap())
+        .is_some_and(|informer| informer.synced)
+    {}
 
     let written = server.create(config_map("n", "b")).unwrap().to_string();
-    while known(&changes.message().await.unwrap().unwrap()).is_none_or(|informer| informer.resource_version != written)
-    {
-    }
+    while known(&within("the next change of the informers", changes.message()).await.unwrap().unwrap())
+        .is_none_or(|informer| informer.resource_version != written)
+    {}
 
     // The first list is none after the first.
     assert_eq!((informer.relists, informer.events), (0, 0));
     server.faults().compact();
     server.faults().expire_watches(None);
-    while known(&changes.message().await.unwrap().unwrap()).is_none_or(|informer| informer.relists != 1) {}
+    while known(&within("the next change of the informers", changes.message()).await.unwrap().unwrap())
+        .is_none_or(|informer| informer.relists != 1)
+    {}
 }

@@ -10,6 +10,7 @@ use tonic::transport::{Channel, Endpoint};
 pub(super) use v1::watch_response::Frame;
 
 use crate::support::Through;
+use crate::support::within;
 
 pub(super) type Client = ObjectsClient<Channel>;
 
@@ -66,10 +67,10 @@ pub(super) fn labelled(namespace: &str, name: &str, labels: &Value) -> Value {
 /// A list, whole: its header and its objects.
 pub(super) async fn list(client: &mut Client, request: v1::ListRequest) -> (v1::ListHeader, Vec<v1::Object>) {
     let mut stream = client.list(request).await.unwrap().into_inner();
-    let first = stream.message().await.unwrap().unwrap();
+    let first = within("the next part of the list", stream.message()).await.unwrap().unwrap();
     let Some(v1::list_response::Part::Header(header)) = first.part else { panic!("no header: {first:?}") };
     let mut objects = Vec::new();
-    while let Some(message) = stream.message().await.unwrap() {
+    while let Some(message) = within("the next part of the list", stream.message()).await.unwrap() {
         let Some(v1::list_response::Part::Chunk(chunk)) = message.part else { panic!("no chunk: {message:?}") };
         assert!(!chunk.objects.is_empty());
         objects.extend(chunk.objects);

@@ -4,11 +4,11 @@ use std::process::Output;
 
 use informerd_sim::Server;
 use serde_json::Value;
-use tokio::process::Command;
 
 use super::fixtures::config_map;
 use super::real::prepared;
 use crate::support::Through;
+use crate::support::tied;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_describes_and_calls() {
@@ -18,7 +18,7 @@ async fn lists_describes_and_calls() {
     through.ready().await;
     let authority = through.url.strip_prefix("http://").unwrap();
     let ask = async |request: Option<&str>, what: &[&str]| {
-        let mut command = Command::new(&grpcurl);
+        let mut command = tied::command(&grpcurl);
         command.arg("-plaintext");
         if let Some(request) = request {
             command.args(["-d", request]);

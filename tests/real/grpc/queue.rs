@@ -16,6 +16,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
 use super::fixtures::{all, channel, config_map, filtered, labelled, labels, namespace};
+use crate::support::within;
 use crate::support::{Through, eventually};
 
 /// One worker.
@@ -54,7 +55,7 @@ impl Worker {
     }
 
     pub(super) async fn frame(&mut self) -> Result<Option<Frame>, Status> {
-        Ok(self.frames.message().await?.and_then(|response| response.frame))
+        Ok(within("the next frame for a worker", self.frames.message()).await?.and_then(|response| response.frame))
     }
 
     /// The next key, whatever else comes before it.
@@ -281,13 +282,16 @@ async fn a_group_is_its_selections_while_it_has_workers() {
     assert!(Worker::join(&channel, "another", all("configmaps"), 1).await.is_ok());
     drop((worker, second));
     // As soon as both are gone.
-    loop {
+    crate::support::until("the group has ended", async || {
         match Worker::join(&channel, "g", all("configmaps"), 1).await {
-            Ok(_) => break,
-            Err(refused) => assert_eq!(refused.code(), Code::FailedPrecondition),
+            Ok(_) => true,
+            Err(refused) => {
+                assert_eq!(refused.code(), Code::FailedPrecondition);
+                false
+            }
         }
-        tokio::task::yield_now().await;
-    }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

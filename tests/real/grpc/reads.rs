@@ -11,6 +11,7 @@ use super::fixtures::{
 };
 use crate::support::Through;
 use crate::support::client::Client as Http;
+use crate::support::within;
 
 fn get(namespace: &str, name: &str) -> v1::GetRequest {
     v1::GetRequest {
@@ -82,11 +83,11 @@ async fn lists_come_in_chunks_of_one_state() {
     let mut client = client(&through).await;
     let request = v1::ListRequest { selection: Some(all("configmaps")), ..Default::default() };
     let mut stream = client.list(request).await.unwrap().into_inner();
-    let header = stream.message().await.unwrap().unwrap();
+    let header = within("the next part of the list", stream.message()).await.unwrap().unwrap();
     // What comes later is of no state before it.
     server.create(config_map("a", "late")).unwrap();
     let (mut chunks, mut names) = (0, Vec::new());
-    while let Some(message) = stream.message().await.unwrap() {
+    while let Some(message) = within("the next part of the list", stream.message()).await.unwrap() {
         assert!(message.encoded_len() <= 1 << 20, "{}", message.encoded_len());
         let Some(v1::list_response::Part::Chunk(chunk)) = message.part else { panic!() };
         names.extend(keys(&chunk.objects));

@@ -19,6 +19,7 @@ use crate::cluster::Cluster;
 use crate::crontabs::{crontab, definition};
 use crate::support::Through;
 use crate::support::client::Client as Http;
+use crate::support::tied;
 
 const OBJECTS: usize = 12;
 pub(super) const STEPS: u64 = 400;
@@ -57,11 +58,11 @@ async fn program(language: &str, through: &Through, arguments: &[String]) -> Vec
 async fn command(language: &str) -> Command {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients");
     if language == "go" {
-        return Command::new(prepared("grpc-go").await.remove(0));
+        return tied::command(prepared("grpc-go").await.remove(0));
     }
     let example = prepared("example-python").await;
     let [python, stubs] = example.as_slice() else { panic!("{example:?}") };
-    let mut command = Command::new(python);
+    let mut command = tied::command(python);
     command.arg(directory.join("grpc/main.py")).env("PYTHONPATH", stubs);
     command
 }
@@ -69,7 +70,7 @@ async fn command(language: &str) -> Command {
 /// What `tests/clients/prepare` says.
 pub(super) async fn prepared(what: &str) -> Vec<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
-    let output = Command::new(script).arg(what).stderr(Stdio::inherit()).output().await.unwrap();
+    let output = tied::command(script).arg(what).stderr(Stdio::inherit()).output().await.unwrap();
     assert!(output.status.success(), "{what} cannot be prepared");
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
@@ -229,9 +230,7 @@ async fn encodings_and_shapes_are_the_apiservers() {
     // A type of which the apiserver has no messages.
     cluster.apply(&definition("{x: {type: integer}}")).await;
     let crontabs = "/apis/stable.example.com/v1/namespaces/a/crontabs";
-    while direct.get(crontabs).await.status != 200 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    crate::support::until("the definition is served", async || direct.get(crontabs).await.status == 200).await;
     cluster.apply(&crontab("a", "one", "{x: 1}")).await;
     let headers = [("content-type", "application/json")];
     let path = "/api/v1/namespaces/a/configmaps";

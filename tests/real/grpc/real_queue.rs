@@ -17,6 +17,7 @@ use super::fixtures::{all, channel, client, consistent, filtered, labels, list, 
 use super::queue::{Worker, name_of, rv};
 use super::real::{STEPS, World, churn_while, object};
 use crate::support::client::{self as seen, Client as Http};
+use crate::support::within;
 
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 const MERGE: [(&str, &str); 1] = [("content-type", "application/merge-patch+json")];
@@ -222,11 +223,11 @@ async fn informers_are_what_the_apiserver_has() {
     let request =
         v1::WatchInformersRequest { interval: Some(prost_types::Duration { seconds: 0, nanos: 100_000_000 }) };
     let mut changes = cache.watch_informers(request).await.unwrap().into_inner();
-    assert!(!changes.message().await.unwrap().unwrap().informers.is_empty());
+    assert!(!within("the next change of the groups", changes.message()).await.unwrap().unwrap().informers.is_empty());
     let written = create(&direct, 2).await;
     let mut left = 2;
     while left > 0 {
-        let changed = changes.message().await.unwrap().unwrap();
+        let changed = within("the next change of the groups", changes.message()).await.unwrap().unwrap();
         assert!(changed.stopped.is_empty());
         let there = |informer: &&v1::Informer| {
             informer.resource == Some(resource("configmaps"))

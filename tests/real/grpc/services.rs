@@ -16,6 +16,7 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use super::fixtures::{all, channel, config_map, list};
 use crate::support::Through;
 use crate::support::client::Client as Http;
+use crate::support::within;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health_of_the_daemon_and_of_one_resource() {
@@ -32,13 +33,19 @@ async fn health_of_the_daemon_and_of_one_resource() {
     let of_resource = "informerd.v1.Objects/configmaps";
     assert_eq!(health.check(ask(of_resource)).await.unwrap_err().code(), Code::NotFound);
     let mut watch = health.watch(ask(of_resource)).await.unwrap().into_inner();
-    assert_eq!(watch.message().await.unwrap().unwrap().status, ServingStatus::ServiceUnknown as i32);
+    assert_eq!(
+        within("the next answer of the stream", watch.message()).await.unwrap().unwrap().status,
+        ServingStatus::ServiceUnknown as i32
+    );
     list(
         &mut ObjectsClient::new(channel),
         v1::ListRequest { selection: Some(all("configmaps")), ..Default::default() },
     )
     .await;
-    assert_eq!(watch.message().await.unwrap().unwrap().status, ServingStatus::Serving as i32);
+    assert_eq!(
+        within("the next answer of the stream", watch.message()).await.unwrap().unwrap().status,
+        ServingStatus::Serving as i32
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,11 +59,13 @@ async fn reflection_names_the_services() {
         ask(MessageRequest::FileContainingSymbol("informerd.v1.Objects.Watch".into())),
     ]);
     let mut answers = client.server_reflection_info(asked).await.unwrap().into_inner();
-    let first = answers.message().await.unwrap().unwrap().message_response.unwrap();
+    let first =
+        within("the next answer of the stream", answers.message()).await.unwrap().unwrap().message_response.unwrap();
     let MessageResponse::ListServicesResponse(services) = first else { panic!("{first:?}") };
     let names: Vec<_> = services.service.iter().map(|service| service.name.as_str()).collect();
     assert!(names.contains(&"informerd.v1.Objects") && names.contains(&"grpc.health.v1.Health"), "{names:?}");
-    let second = answers.message().await.unwrap().unwrap().message_response.unwrap();
+    let second =
+        within("the next answer of the stream", answers.message()).await.unwrap().unwrap().message_response.unwrap();
     assert!(matches!(second, MessageResponse::FileDescriptorResponse(_)), "{second:?}");
 }
 

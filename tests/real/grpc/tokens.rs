@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::fixtures::{Client, Frame, Frames, client, filtered, labelled, labels, resume, say, started, watch_of};
+use crate::support::within;
 use crate::support::{Through, eventually};
 
 /// Keys, in whichever order they change.
@@ -95,7 +96,8 @@ async fn granted(
     let mut stream = client.sync(ReceiverStream::new(receiver)).await.unwrap().into_inner();
     let (mut events, mut token) = (Vec::new(), Vec::new());
     for _ in 0..frames {
-        let response = stream.message().await.unwrap().unwrap().response.unwrap();
+        let response =
+            within("the next frame of the stream", stream.message()).await.unwrap().unwrap().response.unwrap();
         token = response.resume_token.to_vec();
         if let Some(Frame::Events(batch)) = response.frame {
             assert!(batch.events.len() <= 3);

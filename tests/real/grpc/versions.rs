@@ -9,6 +9,7 @@ use tonic::Code;
 use super::fixtures::{Client, Frame, all, channel, config_map, list, resource};
 use super::queue::Worker;
 use crate::support::Through;
+use crate::support::within;
 
 fn without_version(of: &str) -> v1::Selection {
     v1::Selection { resource: Some(v1::Resource { version: String::new(), ..resource(of) }), ..all(of) }
@@ -38,7 +39,7 @@ async fn are_those_that_the_apiserver_prefers() {
         let start = Some(v1::watch_request::Start::ResumeToken(header.resume_token.clone()));
         let watch = v1::WatchRequest { selection, start, ..Default::default() };
         let mut watch = client.watch(watch).await.unwrap().into_inner();
-        let first = watch.message().await.unwrap().unwrap().frame;
+        let first = within("the watch begins", watch.message()).await.unwrap().unwrap().frame;
         assert!(matches!(&first, Some(Frame::Started(started)) if started.resumed), "{first:?}");
     }
 

@@ -8,10 +8,12 @@ use informerd_sim::{self as sim, Server};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 use crate::support::client::Client;
 use crate::support::eventually;
+use crate::support::tied;
+use crate::support::within;
 
 pub(super) struct Daemon {
     pub url: String,
@@ -32,7 +34,7 @@ impl Daemon {
         let text = kubeconfig;
         let kubeconfig = dir.path().join("kubeconfig");
         std::fs::write(&kubeconfig, text).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_informerd"));
+        let mut command = tied::command(env!("CARGO_BIN_EXE_informerd"));
         command
             .args([
                 "run",
@@ -105,7 +107,7 @@ impl Daemon {
     /// Tells it to end, and waits until it has.
     pub(super) async fn stop(mut self) -> ExitStatus {
         let pid = self.child.id().unwrap().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
-        self.child.wait().await.unwrap()
+        assert!(tied::command("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+        within("the process ends", self.child.wait()).await.unwrap()
     }
 }

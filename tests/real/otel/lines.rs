@@ -1,11 +1,12 @@
 //! Lines of the log in their text form.
 
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Command;
 
 use crate::otel::collector::Collector;
 use crate::otel::{CYCLE, SOON, hex, some};
 use crate::support::eventually;
+use crate::support::tied;
+use crate::support::within;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lines_of_text_name_their_trace() {
@@ -13,7 +14,7 @@ async fn lines_of_text_name_their_trace() {
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = directory.path().join("kubeconfig");
     std::fs::write(&kubeconfig, informerd_sim::kubeconfig("sim", &server.url())).unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_informerd"))
+    let mut child = tied::command(env!("CARGO_BIN_EXE_informerd"))
         .args([
             "run",
             "--listen=http://127.0.0.1:0",
@@ -35,7 +36,7 @@ async fn lines_of_text_name_their_trace() {
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let (mut plain, mut traced) = (0, None);
     while traced.is_none() {
-        let line = lines.next_line().await.unwrap().expect("it goes on");
+        let line = within("the next line of the log", lines.next_line()).await.unwrap().expect("it goes on");
         plain += usize::from(!line.contains("trace_id="));
         traced = line.contains("took a whole state").then_some(line);
     }

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::{Child, ChildStdin};
 
 use crate::support::eventually;
+use crate::support::tied;
+use crate::support::within;
 
 /// A span as its sender has told it.
 #[derive(Clone, Debug)]
@@ -56,9 +58,9 @@ impl Receiver {
     /// With TLS if a certificate and its key are named.
     pub(super) async fn start(tls: Option<[&Path; 2]>) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
-        let prepared = Command::new(script).arg("receiver").stderr(Stdio::inherit()).output().await.unwrap();
+        let prepared = tied::command(script).arg("receiver").stderr(Stdio::inherit()).output().await.unwrap();
         assert!(prepared.status.success(), "the receiver cannot be prepared");
-        let mut child = Command::new(String::from_utf8(prepared.stdout).unwrap().trim())
+        let mut child = tied::command(String::from_utf8(prepared.stdout).unwrap().trim())
             .args(tls.into_iter().flatten())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -67,7 +69,7 @@ impl Receiver {
             .unwrap();
         let stdin = child.stdin.take().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let first = lines.next_line().await.unwrap().expect("the receiver listens");
+        let first = within("the receiver listens", lines.next_line()).await.unwrap().expect("the receiver listens");
         let messages = Arc::<Mutex<Vec<Value>>>::default();
         let kept = messages.clone();
         tokio::spawn(async move {

@@ -213,7 +213,7 @@ async fn of_the_clusters_ca() {
 fn validity(path: &Path) -> [f64; 2] {
     let script = "import ssl, sys\nc = ssl._ssl._test_decode_cert(sys.argv[1])\n\
                   print(*(ssl.cert_time_to_seconds(c[k]) for k in ('notBefore', 'notAfter')))";
-    let output = std::process::Command::new("python3").args(["-c", script]).arg(path).output().unwrap();
+    let output = crate::support::tied::blocking("python3").args(["-c", script]).arg(path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     let times: Vec<f64> = text.split_whitespace().map(|time| time.parse().unwrap()).collect();

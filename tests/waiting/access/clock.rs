@@ -1,7 +1,6 @@
 //! The clock of the day is set while the daemon runs: by a library that is loaded before all others and moves only that clock.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
@@ -11,6 +10,7 @@ use crate::access::flood::Daemon;
 use crate::access::world::FIXTURES;
 use crate::cluster::Cluster;
 use crate::support::client::{Client, Watch};
+use crate::support::tied;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/a/configmaps";
 const DAY: i64 = 86_400;
@@ -28,7 +28,7 @@ impl Clock {
     fn make(directory: &Path) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/clock.c");
         let library = directory.join("clock.so");
-        let mut command = Command::new("cc");
+        let mut command = tied::blocking("cc");
         command.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).arg("-ldl");
         let what_to_do = "cc is missing, which compiles tests/data/clock.c (Debian: apt-get install gcc libc6-dev)";
         let made = command.output().unwrap_or_else(|error| panic!("{what_to_do}: {error}"));

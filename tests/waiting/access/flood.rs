@@ -17,6 +17,8 @@ use crate::access::wire::connect;
 use crate::access::world::FIXTURES;
 use crate::cluster::Cluster;
 use crate::support::client::Client;
+use crate::support::tied;
+use crate::support::within;
 
 /// What all of them together may cost.
 const BOUND: u64 = 32 << 20;
@@ -34,7 +36,7 @@ pub(super) struct Daemon {
 impl Daemon {
     pub(super) async fn start(cluster: &Cluster, configure: impl FnOnce(&mut Command)) -> Self {
         let state = tempfile::tempdir().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_informerd"));
+        let mut command = tied::command(env!("CARGO_BIN_EXE_informerd"));
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("INFORMERD_")) {
             command.env_remove(name);
         }
@@ -49,7 +51,7 @@ impl Daemon {
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (mut addresses, mut admin, mut seen) = (Vec::new(), None, String::new());
         while addresses.len() < 2 || admin.is_none() {
-            let line = lines.next_line().await.unwrap().unwrap_or_else(|| panic!("{seen}"));
+            let line = within("it serves", lines.next_line()).await.unwrap().unwrap_or_else(|| panic!("{seen}"));
             seen.push_str(&format!("{line}\n"));
             let line: Value = serde_json::from_str(&line).unwrap_or_default();
             let fields = if line["fields"].is_object() { &line["fields"] } else { &line };
@@ -302,7 +304,7 @@ async fn an_answer_that_everybody_gets_lifts_no_limit() {
             stream.write_all(request.as_bytes()).await.unwrap();
             // A hundred clients in one task may be out of their turn, and TLS keeps what it cannot send.
             stream.flush().await.unwrap();
-            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+            assert!(within("an answer", stream.read(&mut [0; 4096])).await.unwrap() > 0);
             stream
         };
         let streams = join_all((0..100).map(answered)).await;

@@ -8,6 +8,7 @@ use crate::access::typed::{
     PERMISSION_DENIED, UNAUTHENTICATED, begun, get, list, selection, send, status, status_as, trailers, watch,
 };
 use crate::access::world::World;
+use crate::support::within;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn by_the_same_rights() {
@@ -81,7 +82,7 @@ async fn by_the_same_rights() {
 
     // A right that goes ends the stream that was opened by it.
     let mut stream = send(&space, "Watch", &watch(&["a"])).await.into_body();
-    assert!(stream.frame().await.unwrap().unwrap().is_data(), "it began");
+    assert!(within("the call begins", stream.frame()).await.unwrap().unwrap().is_data(), "it began");
     let started = Instant::now();
     world.delete("/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindings/space").await;
     let trailers = trailers(&mut stream).await;
@@ -133,7 +134,7 @@ async fn metadata_vouches_for_nobody() {
                         crate::access::typed::send_as(&client, &path, &[], &request).await.into_parts();
                     match head.headers.get("grpc-status") {
                         Some(status) => status.to_str().unwrap().to_owned(),
-                        None => match body.frame().await.unwrap().unwrap().into_trailers() {
+                        None => match within("the call begins", body.frame()).await.unwrap().unwrap().into_trailers() {
                             Ok(trailers) => trailers["grpc-status"].to_str().unwrap().to_owned(),
                             Err(_) => "0".to_owned(),
                         },

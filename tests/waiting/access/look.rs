@@ -8,9 +8,11 @@ use tokio::process::Command;
 
 use crate::access::certificates::Authority;
 use crate::access::world::World;
+use crate::support::tied;
+use crate::support::within;
 
 fn informerd(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_informerd"));
+    let mut command = tied::command(env!("CARGO_BIN_EXE_informerd"));
     command.args(arguments).kill_on_drop(true);
     command
 }
@@ -94,7 +96,11 @@ async fn who_may_read_reads() {
         informerd(&["watch", "configmaps", "-n", "a", "-l", "app=y", "--kubeconfig", text(&file("kubeconfig"))]);
     let mut child = watch.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.next_line().await.unwrap().unwrap().starts_with("ADDED    a/two "));
+    assert!(
+        within("the next line of the watch", lines.next_line()).await.unwrap().unwrap().starts_with("ADDED    a/two ")
+    );
     world.delete("/api/v1/namespaces/a/configmaps/two").await;
-    assert!(lines.next_line().await.unwrap().unwrap().starts_with("DELETED  a/two "));
+    assert!(
+        within("the next line of the watch", lines.next_line()).await.unwrap().unwrap().starts_with("DELETED  a/two ")
+    );
 }

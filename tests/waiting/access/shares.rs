@@ -12,6 +12,7 @@ use crate::access::world::World;
 use crate::cluster::Cluster;
 use crate::support::client::Client;
 use crate::support::eventually;
+use crate::support::within;
 
 const RESOURCE_EXHAUSTED: &str = "8";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -63,7 +64,7 @@ async fn few_questions_for_many_names(world: &World, faulty: &Faulty) {
     // Whoever may watch all of them is asked about once, also when rights change.
     let before = faulty.seen().1;
     let mut stream = send(&wide, "Watch", &large()).await.into_body();
-    assert!(stream.frame().await.unwrap().unwrap().is_data(), "it began");
+    assert!(within("the call begins", stream.frame()).await.unwrap().unwrap().is_data(), "it began");
     let opened = faulty.seen().1 - before;
     world.cluster.apply(&role.replace("name: listed", "name: other")).await;
     sleep(Duration::from_secs(2)).await;
@@ -98,7 +99,7 @@ async fn a_wider_right_that_goes(world: &World) {
     world.cluster.apply(&narrow).await;
     let through = world.through(Some(&world.token("wide", &[]).await));
     let mut stream = send(&through, "Watch", &watch(&["a", "b"])).await.into_body();
-    assert!(stream.frame().await.unwrap().unwrap().is_data(), "it began");
+    assert!(within("the call begins", stream.frame()).await.unwrap().unwrap().is_data(), "it began");
     world.delete(&format!("{RBAC}/clusterrolebindings/wide")).await;
     refused(&through, "/api/v1/configmaps?resourceVersion=0").await;
     let tick = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"tick"}}"#;

@@ -6,6 +6,7 @@ use informerd::grpc::pb::v1;
 use crate::access::typed;
 use crate::access::world::World;
 use crate::support::client::Client;
+use crate::support::within;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_of_the_typed_api_are_shown_with_their_user() {
@@ -18,7 +19,7 @@ async fn clients_of_the_typed_api_are_shown_with_their_user() {
     let request = v1::WatchRequest { selection: Some(selection), ..Default::default() };
     let headers = [("user-agent", "grpc-go/1.80.0")];
     let mut watch = typed::send_as(&client, "Objects/Watch", &headers, &request).await.into_body();
-    watch.frame().await.unwrap().unwrap();
+    within("the watch begins", watch.frame()).await.unwrap().unwrap();
     let admin = Client::new(&format!("http://{}", world.daemon.daemon.admin));
     let status = admin.json("/status.json").await;
     let rows = status["clients"].as_array().unwrap();

@@ -8,6 +8,7 @@ use tokio::net::TcpStream;
 
 use crate::access::wire::{codes, connect, raw};
 use crate::access::world::World;
+use crate::support::within;
 
 const TARGET: &str = "/api/v1/configmaps?resourceVersion=0";
 
@@ -234,7 +235,7 @@ async fn nobody_becomes_known_by_what_everybody_gets() {
             let request = format!("GET /version HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
             stream.write_all(request.as_bytes()).await.unwrap();
             let mut answer = vec![0; 4096];
-            let read = stream.read(&mut answer).await.unwrap();
+            let read = within("an answer", stream.read(&mut answer)).await.unwrap();
             let answer = String::from_utf8_lossy(&answer[..read]);
             assert_eq!(codes(&answer), [wanted], "{anonymous}: {headers}: {answer}");
             assert_eq!(newcomers(), 1, "{anonymous}: {headers}");

@@ -23,6 +23,7 @@ use crate::access::world::{FIXTURES, World};
 use crate::cluster::Cluster;
 use crate::support::client::{Client, Watch, typed};
 use crate::support::eventually;
+use crate::support::within;
 
 const WATCH: &str = "watch=1&allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan";
 /// Said in a way that only the apiserver reads.
@@ -44,7 +45,7 @@ pub(super) async fn work(world: &World, token: &str, join: v1::WorkRequest) -> R
     request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
     let origin = world.daemon.url.parse().unwrap();
     let mut frames = QueueClient::with_origin(typed(&world.ca), origin).work(request).await?.into_inner();
-    assert!(frames.message().await?.is_some(), "joined comes first");
+    assert!(within("the next frame of a stream", frames.message()).await?.is_some(), "joined comes first");
     Ok(Worker { _requests: sender, frames })
 }
 
@@ -127,7 +128,7 @@ impl Streams {
         };
         let worker = async {
             loop {
-                match self.worker.frames.message().await {
+                match within("the next frame of a stream", self.worker.frames.message()).await {
                     Ok(frame) => assert!(frame.is_some(), "{what}: an error before the end"),
                     Err(status) => {
                         assert_eq!((status.code() as i32).to_string(), grpc, "{what}");
@@ -153,7 +154,7 @@ impl Streams {
 
 async fn opened(client: &Client, request: &v1::WatchRequest) -> Incoming {
     let mut stream = send(client, "Watch", request).await.into_body();
-    assert!(stream.frame().await.unwrap().unwrap().is_data(), "it began");
+    assert!(within("the next frame of a stream", stream.frame()).await.unwrap().unwrap().is_data(), "it began");
     stream
 }
 
@@ -288,14 +289,15 @@ async fn a_list_on_its_way_is_cut() {
     let token = world.token("space", &[]).await;
     let client = world.through(Some(&token));
     let mut stream = send(&client, "List", &list(&["a"])).await.into_body();
-    let mut taken = stream.frame().await.unwrap().unwrap().into_data().unwrap().len();
+    let mut taken =
+        within("the next frame of a stream", stream.frame()).await.unwrap().unwrap().into_data().unwrap().len();
     let revoked = || world.daemon.daemon.access.metrics().streams_revoked.get();
     let started = Instant::now();
     world.delete(&format!("{RBAC}/namespaces/a/rolebindings/space")).await;
     eventually("the right is gone", || revoked() > 0).await;
     eprintln!("gone by a role binding: the gRPC list after {:.1?}", started.elapsed());
     let status = loop {
-        match stream.frame().await.unwrap().unwrap().into_data() {
+        match within("the next frame of a stream", stream.frame()).await.unwrap().unwrap().into_data() {
             Ok(data) => taken += data.len(),
             Err(frame) => break frame.into_trailers().unwrap()["grpc-status"].to_str().unwrap().to_owned(),
         }

@@ -8,6 +8,7 @@ use informerd::grpc::pb::v1;
 use prost::Message;
 
 use crate::support::client::Client;
+use crate::support::within;
 
 pub(super) const UNAUTHENTICATED: &str = "16";
 pub(super) const PERMISSION_DENIED: &str = "7";
@@ -38,7 +39,7 @@ pub(super) async fn status_as(
     request: &impl Message,
 ) -> (String, Bytes) {
     let (head, body) = send_as(client, path, headers, request).await.into_parts();
-    let body = body.collect().await.unwrap();
+    let body = within("the whole call", body.collect()).await.unwrap();
     let status = body.trailers().unwrap_or(&head.headers)["grpc-status"].to_str().unwrap().to_owned();
     (status, body.to_bytes())
 }
@@ -53,7 +54,7 @@ pub(super) async fn begun(client: &Client, call: &str, request: &impl Message) -
     if let Some(status) = head.headers.get("grpc-status") {
         return status.to_str().unwrap().to_owned();
     }
-    match body.frame().await.unwrap().unwrap().into_trailers() {
+    match within("the next frame of a call", body.frame()).await.unwrap().unwrap().into_trailers() {
         Ok(trailers) => trailers["grpc-status"].to_str().unwrap().to_owned(),
         Err(_) => "0".to_owned(),
     }
@@ -62,7 +63,7 @@ pub(super) async fn begun(client: &Client, call: &str, request: &impl Message) -
 /// Reads a stream to its end.
 pub(super) async fn trailers(stream: &mut Incoming) -> HeaderMap {
     loop {
-        let frame = stream.frame().await.expect("trailers before the end").unwrap();
+        let frame = within("the next frame of a call", stream.frame()).await.expect("trailers before the end").unwrap();
         if let Ok(trailers) = frame.into_trailers() {
             return trailers;
         }
@@ -80,7 +81,8 @@ pub(super) async fn message<M: Message + Default>(stream: &mut Incoming, pending
                 return message;
             }
         }
-        let frame = stream.frame().await.expect("a message before the end").unwrap();
+        let frame =
+            within("the next frame of a call", stream.frame()).await.expect("a message before the end").unwrap();
         pending.extend_from_slice(&frame.into_data().expect("a message before the end"));
     }
 }

@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use crate::access::world::World;
+use crate::support::within;
 
 pub(super) async fn connect(url: &str, ca: &Path) -> TlsStream<TcpStream> {
     let mut roots = rustls::RootCertStore::empty();
@@ -94,7 +95,7 @@ impl Socket {
 
     async fn take(&mut self, bytes: usize) -> Option<Vec<u8>> {
         while self.pending.len() < bytes {
-            match self.stream.read_buf(&mut self.pending).await {
+            match within("more of a watch", self.stream.read_buf(&mut self.pending)).await {
                 Ok(0) | Err(_) => {
                     assert!(self.pending.is_empty(), "cut within a frame");
                     return None;

@@ -1,0 +1,28 @@
+//! Processes that end with the test that started them, however it ends.
+//!
+//! A guard kills what it holds when a test fails. Nothing runs it when the test itself is killed, so the kernel is asked to.
+//! `tests/rules/children.rs` checks that tests start processes only through this.
+
+#![allow(dead_code, reason = "every test binary uses its own part")]
+
+use std::ffi::OsStr;
+
+use tokio::process::Command;
+
+use super::patience::bounded;
+
+/// A command whose process is killed when it is dropped, or when the thread that started it ends. Whoever runs it must
+/// not change its user, and not start it from a thread that ends before its test.
+pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::from(blocking(program));
+    command.kill_on_drop(true);
+    command
+}
+
+/// The same without a runtime. Dropping its process does not kill it.
+pub(crate) fn blocking(program: impl AsRef<OsStr>) -> std::process::Command {
+    bounded();
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
