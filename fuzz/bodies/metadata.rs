@@ -53,7 +53,7 @@ const UNSHOWN: &str = "deprecated.deployment.rollback.to";
 
 pub fn check(data: &[u8]) {
     let Ok((object, type_meta)) = parse_item(data, table()) else { return };
-    let Some(json) = Json::read(&object.raw().metadata()) else { return };
+    let Some(json) = Json::read(&object.raw().unwrap().metadata()) else { return };
     let form = Form::new(Encoding::Json, type_meta.style, "apps/v1", "Deployment", "DeploymentList");
     for rv in [None, Some(ResourceVersion(1)), Some(ResourceVersion(u64::MAX))] {
         let expected = match type_meta.style {
@@ -140,7 +140,7 @@ fn in_protobuf(form: &Arc<Form>, object: &Object, json: &Json) {
     let [metadata] = &*partial.metadata else { panic!("{} times metadata", partial.metadata.len()) };
     let metadata = ObjectMeta::decode(&**metadata).expect("a message");
     assert_eq!((&*metadata.name, &metadata.resource_version[..]), (object.key.name(), &[object.rv.to_string()][..]));
-    let is_object_meta = serde_json::from_slice::<serde_json::Value>(&object.raw().metadata()).is_ok()
+    let is_object_meta = serde_json::from_slice::<serde_json::Value>(&object.raw().unwrap().metadata()).is_ok()
         && json.members().is_some_and(|members| {
             members
                 .iter()

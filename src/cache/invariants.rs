@@ -3,7 +3,14 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::registry::Registry;
+
 use crate::meta::Gvr;
+use crate::packing;
 
 /// The guarantees of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +31,8 @@ pub enum Invariant {
     HistoryContiguous,
     /// Readers of a cache never see its revision go back while it is ready.
     NeverGoesBack,
+    /// Packed bytes are the bytes that were packed. The code that packs counts this.
+    PackedIsSame,
 }
 
 static VIOLATIONS: [AtomicU64; Invariant::ALL.len()] = [const { AtomicU64::new(0) }; Invariant::ALL.len()];
@@ -45,7 +54,7 @@ pub(super) fn violated(invariant: Invariant, resource: &Gvr, detail: fmt::Argume
 // === impl Invariant ===
 
 impl Invariant {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::WatcherOrder,
         Self::ReplayIsList,
         Self::EventMatchesHeld,
@@ -53,6 +62,7 @@ impl Invariant {
         Self::OnlySentObjects,
         Self::HistoryContiguous,
         Self::NeverGoesBack,
+        Self::PackedIsSame,
     ];
 
     /// The name in the metrics.
@@ -65,12 +75,35 @@ impl Invariant {
             Self::OnlySentObjects => "only_sent_objects",
             Self::HistoryContiguous => "history_contiguous",
             Self::NeverGoesBack => "never_goes_back",
+            Self::PackedIsSame => "packed_is_same",
         }
     }
 
     /// Number of violations since the start of the process, for all caches.
     pub fn violations(self) -> u64 {
-        VIOLATIONS[self as usize].load(Ordering::Relaxed)
+        let packed = if self == Self::PackedIsSame { packing::damaged_total() } else { 0 };
+        VIOLATIONS[self as usize].load(Ordering::Relaxed) + packed
+    }
+}
+
+/// Registers the counter of all violations.
+pub fn register(registry: &mut Registry) {
+    registry.register_collector(Box::new(Violations));
+}
+
+#[derive(Debug)]
+struct Violations;
+
+impl Collector for Violations {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (name, help) =
+            ("informerd_invariant_violations", "Broken promises of the code; any is a defect of informerd");
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for invariant in Invariant::ALL {
+            let labels = [("invariant", invariant.as_str())];
+            ConstCounter::new(invariant.violations()).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
     }
 }
 

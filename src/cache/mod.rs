@@ -53,7 +53,7 @@ use std::sync::Arc;
 pub use backfill::{Backfill, BackfillError};
 pub use budget::{Account, Budget, Full, Lent};
 pub use config::CacheConfig;
-pub use invariants::Invariant;
+pub use invariants::{Invariant, register};
 pub use order::Order;
 pub use packer_task::Arriving;
 pub use ready::Readiness;

@@ -178,7 +178,12 @@ impl Model {
         let event = match (self.state.get(&key), change.delete) {
             (None, true) => return None,
             (Some(old), true) => {
-                let last = Object::new(old.key.clone(), ResourceVersion(rv), old.attributes.clone(), old.raw().clone());
+                let last = Object::new(
+                    old.key.clone(),
+                    ResourceVersion(rv),
+                    old.attributes.clone(),
+                    old.raw().unwrap().clone(),
+                );
                 self.state.remove(&key);
                 (EventType::Deleted, last)
             }
@@ -204,7 +209,7 @@ impl Model {
             self.together.insert(rv);
         }
         let last = |old: Arc<Object>| {
-            Object::new(old.key.clone(), ResourceVersion(rv), old.attributes.clone(), old.raw().clone())
+            Object::new(old.key.clone(), ResourceVersion(rv), old.attributes.clone(), old.raw().unwrap().clone())
         };
         gone.into_iter().map(last).collect()
     }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::shared::Shared;
@@ -14,7 +15,7 @@ use super::store::{Snapshot, StateId};
 use super::walk::LOOKS;
 use super::writer::Writer;
 use crate::memory::purge_again;
-use crate::meta::{Object, ObjectKey, Scope};
+use crate::meta::{Object, ObjectKey, Raw, Scope};
 use crate::packing::{MOST_READS, PackingForm, SAMPLES, Visit};
 
 /// The packer's task.
@@ -117,7 +118,7 @@ impl PackerTask {
         let stride = snapshot.len().div_ceil(SAMPLES).max(1);
         let mut samples = Vec::with_capacity(SAMPLES);
         for (i, object) in snapshot.store().iter().step_by(stride).enumerate() {
-            samples.push(object.raw().framed());
+            samples.extend(sample(object));
             if i % SAMPLES_STEP == SAMPLES_STEP - 1 {
                 tokio::task::yield_now().await;
             }
@@ -220,7 +221,7 @@ impl Arriving {
             packer.set_active(true);
             if packer.needs_training() {
                 let stride = self.plain.len().div_ceil(SAMPLES).max(1);
-                let samples: Vec<_> = self.plain.iter().step_by(stride).map(|object| object.raw().framed()).collect();
+                let samples: Vec<_> = self.plain.iter().step_by(stride).filter_map(|object| sample(object)).collect();
                 let (packer, bytes) = (packer.clone(), self.bytes);
                 tokio::task::spawn_blocking(move || packer.train(&samples, bytes));
             }
@@ -234,6 +235,11 @@ impl Arriving {
             .map(|visit| if let Visit::NowPacked { plain, packed } = visit { plain.saturating_sub(packed) } else { 0 })
             .sum()
     }
+}
+
+/// The bytes of an object, for training.
+fn sample(object: &Object) -> Option<Bytes> {
+    object.raw_for_upkeep().ok().map(Raw::framed)
 }
 
 // === impl Shared ===

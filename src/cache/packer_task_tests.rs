@@ -42,7 +42,7 @@ async fn filled(writer: &mut Writer) {
 }
 
 fn list(cache: &WatchCache) -> Vec<Bytes> {
-    cache.snapshot().unwrap().store().iter().map(|object| object.raw().framed()).collect()
+    cache.snapshot().unwrap().store().iter().map(|object| object.raw().unwrap().framed()).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,7 +72,7 @@ async fn a_quiet_cache_is_packed_and_its_account_shrinks() {
         let then = cache.snapshot_at(ResourceVersion(rv)).unwrap();
         let texts: Vec<String> =
             (0..OBJECTS).map(|name| text(name, if name == 7 && rv > 1000 { rv } else { name + 1 })).collect();
-        let held: Vec<Bytes> = then.store().iter().map(|object| object.raw().framed()).collect();
+        let held: Vec<Bytes> = then.store().iter().map(|object| object.raw().unwrap().framed()).collect();
         assert_eq!(held, texts, "at {rv}");
     }
     let replaced = cache.stats().window_bytes;
@@ -103,7 +103,7 @@ async fn a_changed_object_becomes_a_difference_from_its_packed_version() {
         let plain = size();
         sleep(Duration::from_secs(10)).await;
         assert!(size() < packed && packed < plain, "{} of {packed} of {plain}", size());
-        assert_eq!(cache.snapshot().unwrap().get(&key).unwrap().raw().framed(), text(7, rv));
+        assert_eq!(cache.snapshot().unwrap().get(&key).unwrap().raw().unwrap().framed(), text(7, rv));
     }
 }
 
@@ -116,7 +116,8 @@ async fn what_is_read_stays_plain() {
     let reader = cache.clone();
     let read = move || {
         let snapshot = reader.snapshot().unwrap();
-        (0..10).for_each(|name| drop(snapshot.get(&ObjectKey::new("a", &format!("o{name:04}"))).unwrap().raw()));
+        (0..10)
+            .for_each(|name| drop(snapshot.get(&ObjectKey::new("a", &format!("o{name:04}"))).unwrap().raw().unwrap()));
     };
     while packing.stats().objects < OBJECTS - 10 {
         read();
@@ -184,6 +185,6 @@ async fn a_large_state_is_packed_while_it_is_read() {
     }
     assert!(objects.last().unwrap().present_size() < objects.last().unwrap().size());
     for (name, object) in (0..).zip(&objects) {
-        assert_eq!(object.raw().framed(), text(name, name + 1));
+        assert_eq!(object.raw().unwrap().framed(), text(name, name + 1));
     }
 }

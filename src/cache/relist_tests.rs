@@ -74,7 +74,7 @@ async fn what_reads_otherwise_at_the_same_revision_is_taken_and_ends_all() {
     let replaced = replace(&mut writer, vec![text(raw), plain("a", "y", 6)], 10).await;
     assert_eq!((replaced.continued, replaced.ended), (false, 1));
     assert_eq!(take(&mut watcher), ["END relisted"]);
-    let held = cache.snapshot().unwrap().get(&ObjectKey::new("a", "x")).unwrap().raw().framed();
+    let held = cache.snapshot().unwrap().get(&ObjectKey::new("a", "x")).unwrap().raw().unwrap().framed();
     assert_eq!(held, raw);
     // Once more: nothing has changed.
     let mut watcher = cache.watch(spec(WatchStart::Now)).unwrap();
@@ -153,7 +153,7 @@ async fn another_uid_is_a_deletion() {
     let mut watcher = cache.watch(spec(after(10))).unwrap();
     let other = plain("a", "x", 15);
     let attributes = crate::meta::AttributesBuilder::new("another").build();
-    let other = Object::new(other.key.clone(), other.rv, attributes, other.raw().clone());
+    let other = Object::new(other.key.clone(), other.rv, attributes, other.raw().unwrap().clone());
     let replaced = replace(&mut writer, vec![other], 20).await;
     assert_eq!(replaced, Replaced { continued: false, ended: 1, changed: 1, deleted: 1 });
     dispatch(&mut dispatcher);

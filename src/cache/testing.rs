@@ -128,6 +128,6 @@ pub(super) fn sweep(dispatcher: &mut Dispatcher) {
 #[test]
 fn test_objects_are_well_formed() {
     let object = plain("a", "b", 1234);
-    assert_eq!(object.raw().slice(object.raw().rv_range()), "1234");
-    assert_eq!(object.raw().metadata(), r#"{"name":"b","resourceVersion":"1234"}"#);
+    assert_eq!(object.raw().unwrap().slice(object.raw().unwrap().rv_range()), "1234");
+    assert_eq!(object.raw().unwrap().metadata(), r#"{"name":"b","resourceVersion":"1234"}"#);
 }

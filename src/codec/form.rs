@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::meta::{Encoding, EventType, Moment, Object, ResourceVersion, Status};
+use crate::meta::{Damaged, Encoding, EventType, Moment, Object, ResourceVersion, Status};
 
 use super::json::{self, Style};
 use super::table::{self, Columns, TableShape};
@@ -164,7 +164,15 @@ impl Form {
     }
 
     /// Writes one object without any framing. `rv_override` has the same meaning as in [`Self::event_frame`].
-    pub fn object(&self, object: &Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Slices {
+    ///
+    /// # Errors
+    /// The bytes of the object are damaged.
+    pub fn object(
+        &self,
+        object: &Object,
+        rv_override: Option<ResourceVersion>,
+        shape: Shape,
+    ) -> Result<Slices, Damaged> {
         match self {
             Self::Json(form) => json::object_bytes(form, object, rv_override, shape),
             Self::Protobuf(form) => protobuf::object_bytes(form, object, rv_override, shape),
@@ -173,7 +181,10 @@ impl Form {
     }
 
     /// Writes the body of a GET.
-    pub fn object_body(&self, object: &Object, shape: Shape) -> Slices {
+    ///
+    /// # Errors
+    /// The bytes of the object are damaged.
+    pub fn object_body(&self, object: &Object, shape: Shape) -> Result<Slices, Damaged> {
         match self {
             Self::Json(form) => json::object_body(form, object, shape),
             Self::Protobuf(form) => protobuf::object_bytes(form, object, None, shape),
@@ -191,23 +202,29 @@ impl Form {
     }
 
     /// The contribution of this item to [`ListMetaOut::items_len`]; zero for encodings that do not use it.
-    pub fn item_len(&self, object: &Object, shape: Shape) -> u64 {
+    ///
+    /// # Errors
+    /// The bytes of the object are damaged.
+    pub fn item_len(&self, object: &Object, shape: Shape) -> Result<u64, Damaged> {
         match self {
-            Self::Json(_) | Self::Table(_) => 0,
+            Self::Json(_) | Self::Table(_) => Ok(0),
             Self::Protobuf(form) => protobuf::item_len(form, object, shape),
         }
     }
 
     /// Writes one item, and the separator after it unless it is the last item.
-    pub fn list_item(&self, object: &Object, shape: Shape, last: bool) -> Slices {
+    ///
+    /// # Errors
+    /// The bytes of the object are damaged.
+    pub fn list_item(&self, object: &Object, shape: Shape, last: bool) -> Result<Slices, Damaged> {
         match self {
             Self::Json(form) => json::list_item(form, object, shape, last),
             Self::Protobuf(form) => protobuf::list_item(form, object, shape),
             Self::Table(form) => {
                 let mut out = Slices::new();
-                form.push_row(&mut out, object, None, shape.of_table());
+                form.push_row(&mut out, object, None, shape.of_table())?;
                 out.push_static(if last { b"" } else { b"," });
-                out
+                Ok(out)
             }
         }
     }
@@ -224,13 +241,16 @@ impl Form {
     /// Writes one event of a watch. `rv_override` replaces the resourceVersion of the object. It is needed when an
     /// object stops matching a watcher's selector: the watcher gets the last state that matched, with the
     /// resourceVersion of the change.
+    ///
+    /// # Errors
+    /// The bytes of the object are damaged.
     pub fn event_frame(
         &self,
         kind: EventType,
         object: &Object,
         rv_override: Option<ResourceVersion>,
         shape: Shape,
-    ) -> Slices {
+    ) -> Result<Slices, Damaged> {
         match self {
             Self::Json(form) => json::event_frame(form, kind, object, rv_override, shape),
             Self::Protobuf(form) => protobuf::event_frame(form, kind, object, rv_override, shape),

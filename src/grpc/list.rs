@@ -12,7 +12,7 @@ use tonic::Status;
 use super::access::Right;
 use super::metrics::GrpcMetrics;
 use super::pb::v1::list_response::Part;
-use super::pb::v1::{ListChunk, ListHeader, ListResponse};
+use super::pb::v1::{self, ListChunk, ListHeader, ListResponse};
 use super::render::Rendering;
 use super::room::Room;
 use super::status::Error;
@@ -25,6 +25,8 @@ use crate::reads::ListItems;
 const CHUNK: usize = 1 << 20;
 /// The space reserved for the message fields around the objects.
 const HEADROOM: usize = 1 << 10;
+/// The most bytes of a rendered object that are kept for the next chunk.
+const KEPT: usize = 16 << 10;
 /// The number of objects taken from the state at once.
 const BATCH: usize = 64;
 
@@ -36,6 +38,8 @@ pub(super) struct ListStream {
     items: ListItems,
     more: bool,
     waiting: VecDeque<Arc<Object>>,
+    /// The first of them, if it is rendered already and is small.
+    rendered: Option<v1::Object>,
     form: Arc<Form>,
     rendering: Rendering,
     room: Room,
@@ -60,6 +64,7 @@ impl ListStream {
             items,
             more: true,
             waiting: VecDeque::new(),
+            rendered: None,
             form,
             rendering,
             room,
@@ -70,7 +75,7 @@ impl ListStream {
     /// Returns the next chunk. The chunk is empty if a batch was searched without a match.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED: there is no memory for an object that is larger than a chunk.
+    /// RESOURCE_EXHAUSTED: there is no memory for an object that is larger than a chunk. INTERNAL: an object is damaged.
     fn chunk(&mut self) -> Result<Option<ListChunk>, Error> {
         let mut chunk = ListChunk::default();
         let (mut size, most) = (0, self.room.next(CHUNK) - HEADROOM);
@@ -88,9 +93,14 @@ impl ListStream {
                 continue;
             }
             let Some(object) = self.waiting.front() else { continue };
-            let rendered = self.rendering.object(&self.form, object);
+            let rendered = match self.rendered.take() {
+                Some(rendered) => rendered,
+                None => self.rendering.object(&self.form, object)?,
+            };
             let length = rendered.encoded_len() + HEADROOM / BATCH;
             if size > 0 && size + length > most {
+                // To render it twice would count as two reads.
+                self.rendered = Some(rendered).filter(|_| length <= KEPT);
                 break;
             }
             if length > most {

@@ -104,7 +104,7 @@ impl ObjectsService for Objects {
             let held = self.ledger.lasting(2 * object.size());
             let held = held.map_err(|_| Error::no_memory("there is no memory for the object"))?;
             let encoding = render::encoding(state.source.encoding()).into();
-            let found = GetResponse { object: Some(rendering.object(&state.source.form, &object)), encoding };
+            let found = GetResponse { object: Some(rendering.object(&state.source.form, &object)?), encoding };
             Ok((found, held))
         });
         match answer {

@@ -7,7 +7,7 @@ use super::status::Error;
 use crate::codec::json::Prune;
 use crate::codec::protobuf::Without;
 use crate::codec::{Form, Shape};
-use crate::meta::{Encoding, Object, ResourceVersion};
+use crate::meta::{Damaged, Encoding, Object, ResourceVersion};
 
 /// The parts of every object to write in a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -102,24 +102,29 @@ impl Rendering {
     }
 
     /// The bytes of the object. `rv` replaces its resourceVersion.
-    pub(super) fn bytes(&self, form: &Form, object: &Object, rv: Option<ResourceVersion>) -> Bytes {
-        let whole = form.object(object, rv, self.shape).into_bytes();
+    ///
+    /// # Errors
+    /// They are damaged.
+    pub(super) fn bytes(&self, form: &Form, object: &Object, rv: Option<ResourceVersion>) -> Result<Bytes, Damaged> {
+        let whole = form.object(object, rv, self.shape)?.into_bytes();
         // The object was parsed before, so this succeeds.
-        match (&self.prune, form.encoding()) {
+        Ok(match (&self.prune, form.encoding()) {
             (Some(prune), Encoding::Json) => prune.apply(&whole).map_or(whole, Bytes::from),
             (_, Encoding::Protobuf) if !self.without.is_nothing() => {
                 self.without.apply(&whole).map_or(whole, Bytes::from)
             }
             _ => whole,
-        }
+        })
     }
 
-    pub(super) fn object(&self, form: &Form, object: &Object) -> v1::Object {
-        v1::Object {
+    /// # Errors
+    /// Its bytes are damaged.
+    pub(super) fn object(&self, form: &Form, object: &Object) -> Result<v1::Object, Damaged> {
+        Ok(v1::Object {
             key: Some(key(object, object.rv)),
-            object: self.bytes(form, object, None),
+            object: self.bytes(form, object, None)?,
             partial: self.is_partial(),
-        }
+        })
     }
 }
 

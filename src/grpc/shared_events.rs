@@ -16,7 +16,7 @@ use super::message::EncodedEvent;
 use super::pb::v1;
 use super::render::{self, Rendering};
 use crate::codec::Form;
-use crate::meta::{Encoding, Gvr, Object, ResourceVersion};
+use crate::meta::{Damaged, Encoding, Gvr, Object, ResourceVersion};
 
 /// The properties that must be equal for sharing.
 type Key = (Gvr, Encoding, Rendering);
@@ -88,13 +88,16 @@ impl SharedEvents {
 impl SharedGroup {
     /// Returns the encoded event of an object. `rv` is the revision of the event if it differs from that of the
     /// object.
+    ///
+    /// # Errors
+    /// The bytes of the object are damaged.
     pub(super) fn event(
         self: &Arc<Self>,
         form: &Form,
         kind: v1::event::Type,
         object: &Arc<Object>,
         rv: Option<ResourceVersion>,
-    ) -> EncodedEvent {
+    ) -> Result<EncodedEvent, Damaged> {
         // A single watch has no other watch to share with.
         let watches = Arc::strong_count(self);
         if watches < 2 {
@@ -108,34 +111,40 @@ impl SharedGroup {
                 && is_it(recent)
                 && std::ptr::eq(group.as_ptr(), Arc::as_ptr(self))
             {
-                return recent.event.clone();
+                return Ok(recent.event.clone());
             }
             let found = self.recent.lock().iter().rev().find(|it| is_it(it)).map(|it| it.event.clone());
-            let event = found.unwrap_or_else(|| {
-                let event = self.encode(form, kind, object, rv);
-                self.keep(Recent { object: Arc::downgrade(object), kind, rv: at, event: event.clone() });
-                event
-            });
+            let event = match found {
+                Some(event) => event,
+                None => {
+                    let event = self.encode(form, kind, object, rv)?;
+                    self.keep(Recent { object: Arc::downgrade(object), kind, rv: at, event: event.clone() });
+                    event
+                }
+            };
             if watches < MANY || event.len() > COPIED {
-                return event;
+                return Ok(event);
             }
             let recent = Recent { object: Arc::downgrade(object), kind, rv: at, event: event.copied() };
             let copied = last.insert(Copied { group: Arc::downgrade(self), recent });
-            copied.recent.event.clone()
+            Ok(copied.recent.event.clone())
         })
     }
 
     /// Encodes an event without sharing, for an object that other watches do not send now.
+    ///
+    /// # Errors
+    /// The bytes of the object are damaged.
     pub(super) fn encode(
         &self,
         form: &Form,
         kind: v1::event::Type,
         object: &Object,
         rv: Option<ResourceVersion>,
-    ) -> EncodedEvent {
+    ) -> Result<EncodedEvent, Damaged> {
         let (_, _, rendering) = &self.key;
         let key = render::key(object, rv.unwrap_or(object.rv));
-        EncodedEvent::new(kind, key, rendering.is_partial(), rendering.bytes(form, object, rv))
+        Ok(EncodedEvent::new(kind, key, rendering.is_partial(), rendering.bytes(form, object, rv)?))
     }
 
     /// Keeps the newest events, in the order of their revisions.
@@ -201,7 +210,7 @@ mod tests {
     /// Whether both groups use the same bytes for an object.
     fn share(groups: [&Arc<SharedGroup>; 2], object: &Arc<Object>) -> bool {
         let form = Form::new(Encoding::Json, Style::Inline, "v1", "ConfigMap", "ConfigMapList");
-        let [one, other] = groups.map(|group| group.event(&form, v1::event::Type::Modified, object, None));
+        let [one, other] = groups.map(|group| group.event(&form, v1::event::Type::Modified, object, None).unwrap());
         one.is_shared_with(&other)
     }
 
@@ -228,7 +237,7 @@ mod tests {
         let form = Form::new(Encoding::Json, Style::Inline, "v1", "ConfigMap", "ConfigMapList");
         let (small, large) = (object(1, 100), object(2, COPIED));
         let events = |object: &Arc<Object>| {
-            let event = |group: &Arc<SharedGroup>| group.event(&form, v1::event::Type::Modified, object, None);
+            let event = |group: &Arc<SharedGroup>| group.event(&form, v1::event::Type::Modified, object, None).unwrap();
             [event(&groups[0]), event(&groups[1])]
         };
         for (object, is_copied) in [(&small, true), (&large, false)] {
@@ -240,7 +249,7 @@ mod tests {
         }
         let other = group(&SharedEvents::default());
         let _many: Vec<_> = (0..MANY).map(|_| Arc::clone(&other)).collect();
-        let event = other.event(&form, v1::event::Type::Modified, &small, None);
+        let event = other.event(&form, v1::event::Type::Modified, &small, None).unwrap();
         assert!(!event.is_shared_with(&events(&small)[0]), "another group may render it in another way");
         let weak = Arc::downgrade(&large);
         drop(large);

@@ -11,7 +11,7 @@ use tonic_types::pb::{ErrorInfo, RetryInfo, Status as RpcStatus};
 
 use super::pb::v1::{Failure, KubernetesStatus};
 use super::reason::Reason;
-use crate::meta::{self, Gvr, errors};
+use crate::meta::{self, Damaged, Gvr, errors};
 use crate::reads::{ForwardReason, Refusal};
 use crate::workqueue::Full;
 
@@ -241,6 +241,12 @@ impl Error {
             details.push(any("informerd.v1.KubernetesStatus", &message));
         }
         details
+    }
+}
+
+impl From<Damaged> for Error {
+    fn from(damaged: Damaged) -> Self {
+        Self::status(errors::damaged(damaged))
     }
 }
 

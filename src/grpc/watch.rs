@@ -208,20 +208,21 @@ impl Watch {
                     }
                 },
                 Phase::Open { .. } => match ready!(self.poll_open(cx)) {
-                    Ok(content) => return Poll::Ready(Some(self.fit(content))),
+                    Ok(content) => return Poll::Ready(Some(content.and_then(|content| self.fit(content)))),
                     Err(reason) => return Poll::Ready(Some(Ok(self.ended(reason).into()))),
                 },
             }
         }
     }
 
-    /// Collects events until there are enough, or until no more are available.
-    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Content, EndReason>> {
+    /// Collects events until there are enough, or until no more are available. An object that is damaged is an error; the
+    /// client can resume after the frame before.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Result<Content, Error>, EndReason>> {
         let mut skipped = 0;
         loop {
             let is_full = self.batch.events.len() >= self.delivery.max_batch || self.batch.bytes >= self.most();
             if is_full || self.is_all() && !self.batch.events.is_empty() {
-                return Poll::Ready(Ok(self.flush()));
+                return Poll::Ready(Ok(Ok(self.flush())));
             }
             let Phase::Open { feed, source } = &mut self.phase else { return Poll::Pending };
             let next = match self.kept.take() {
@@ -235,33 +236,33 @@ impl Watch {
                 }
                 Poll::Pending => {
                     if self.delivery.max_batch_delay.is_zero() {
-                        return Poll::Ready(Ok(self.flush()));
+                        return Poll::Ready(Ok(Ok(self.flush())));
                     }
                     let wait = self.delivery.max_batch_delay;
                     let delay = self.delay.get_or_insert_with(|| Box::pin(sleep(wait)));
                     ready!(delay.as_mut().poll(cx));
-                    return Poll::Ready(Ok(self.flush()));
+                    return Poll::Ready(Ok(Ok(self.flush())));
                 }
                 Poll::Ready(Err(reason)) if self.batch.events.is_empty() => return Poll::Ready(Err(reason)),
                 // The feed returns the reason again on the next poll.
-                Poll::Ready(Err(_)) => return Poll::Ready(Ok(self.flush())),
+                Poll::Ready(Err(_)) => return Poll::Ready(Ok(Ok(self.flush()))),
                 Poll::Ready(Ok(item)) => match item.event {
                     WatcherEvent::Bookmark { .. } if !self.batch.events.is_empty() => {
                         self.kept = Some(Box::new(item));
-                        return Poll::Ready(Ok(self.flush()));
+                        return Poll::Ready(Ok(Ok(self.flush())));
                     }
                     WatcherEvent::Bookmark { initial_end: true, .. } => {
                         self.complete = item.complete;
                         self.in_snapshot = false;
                         let gone = self.known.take().map(|known| known.objects.into_keys().collect());
                         let end = v1::SnapshotEnd { count: self.count, gone_uids: gone.unwrap_or_default() };
-                        return Poll::Ready(Ok(Frame::SnapshotEnd(end).into()));
+                        return Poll::Ready(Ok(Ok(Frame::SnapshotEnd(end).into())));
                     }
                     WatcherEvent::Bookmark { .. } => {
                         self.complete = self.complete.max(item.complete);
                         let upstream_silence = Some(duration(source.silence()));
                         let bookmark = Frame::Bookmark(v1::Bookmark { upstream_silence });
-                        return Poll::Ready(Ok(bookmark.into()));
+                        return Poll::Ready(Ok(Ok(bookmark.into())));
                     }
                     WatcherEvent::Error(_) => return Poll::Ready(Err(EndReason::Stopped)),
                     WatcherEvent::Event { kind, object, rv } => {
@@ -285,6 +286,10 @@ impl Watch {
                             self.shared.encode(&source.form, kind, &object, rv)
                         } else {
                             self.shared.event(&source.form, kind, &object, rv)
+                        };
+                        let event = match event {
+                            Ok(event) => event,
+                            Err(damaged) => return Poll::Ready(Ok(Err(damaged.into()))),
                         };
                         self.batch.bytes += event.len() + EVENT_OVERHEAD;
                         self.batch.events.push(event);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 
 use crate::codec::{Form, Shape, Slices};
-use crate::meta::{EventType, Object, ResourceVersion};
+use crate::meta::{Damaged, EventType, Object, ResourceVersion};
 
 /// What one thread has written last.
 struct Last {
@@ -32,24 +32,27 @@ thread_local! {
 }
 
 /// The same bytes as [`Form::event_frame`].
+///
+/// # Errors
+/// The bytes of the object are damaged.
 pub(super) fn event_frame(
     form: &Arc<Form>,
     kind: EventType,
     object: &Arc<Object>,
     rv: Option<ResourceVersion>,
     shape: Shape,
-) -> Slices {
+) -> Result<Slices, Damaged> {
     LAST.with_borrow_mut(|last| match last {
         Some(last) if last.is(form, kind, object, rv, shape) => {
             if let Some(frame) = &last.frame {
-                return frame.clone().into();
+                return Ok(frame.clone().into());
             }
-            let frame = form.event_frame(kind, object, rv, shape);
+            let frame = form.event_frame(kind, object, rv, shape)?;
             if frame.len() > MOST {
-                return frame;
+                return Ok(frame);
             }
             let copy = last.frame.insert(join(&frame));
-            copy.clone().into()
+            Ok(copy.clone().into())
         }
         _ => {
             *last = Some(Last { form: Arc::clone(form), object: Arc::downgrade(object), kind, rv, shape, frame: None });
@@ -108,10 +111,10 @@ mod tests {
                 for times in 1..4 {
                     for object in &objects {
                         for form in &forms {
-                            let expected = form.event_frame(kind, object, rv, Shape::Full).into_bytes();
+                            let expected = form.event_frame(kind, object, rv, Shape::Full).unwrap().into_bytes();
                             for _ in 0..times {
                                 let written = event_frame(form, kind, object, rv, Shape::Full);
-                                assert_eq!(written.into_bytes(), expected);
+                                assert_eq!(written.unwrap().into_bytes(), expected);
                             }
                         }
                     }
@@ -123,7 +126,7 @@ mod tests {
     #[test]
     fn from_the_second_time_on_it_is_one_part_that_the_thread_shares() {
         let (form, small, large) = (form(), object(7, 100), object(8, MOST));
-        let write = |object: &Arc<Object>| event_frame(&form, EventType::Modified, object, None, Shape::Full);
+        let write = |object: &Arc<Object>| event_frame(&form, EventType::Modified, object, None, Shape::Full).unwrap();
         let [first, second, third] = [write(&small), write(&small), write(&small)];
         assert_eq!((first.iter().count(), second.iter().count()), (3, 1));
         assert_eq!(second.into_bytes().as_ptr(), third.into_bytes().as_ptr());

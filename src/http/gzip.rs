@@ -326,7 +326,7 @@ impl Inner {
         let mut ended = false;
         while budget > 0 && !ended {
             if source.pending.is_empty() {
-                match source.writer.step() {
+                match source.writer.step().map_err(io::Error::other)? {
                     Step::Frame(frame) => source.pending = frame,
                     Step::Again => break,
                     Step::End => ended = true,

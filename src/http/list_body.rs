@@ -15,7 +15,7 @@ use super::metrics::HttpMetrics;
 use super::writer::Writer;
 use crate::codec::{Form, ListMetaOut, Shape, Slices};
 use crate::memory::{StallGuard, StallGuards};
-use crate::meta::Object;
+use crate::meta::{Damaged, Object};
 use crate::reads::{ListAnswer, ListItems};
 
 /// Objects per frame. A frame goes to the kernel in one vectored write, which takes up to 64 slices.
@@ -92,14 +92,17 @@ impl ListWriter {
     }
 
     /// Adds the objects that are unpacked for this step to `copies`.
-    pub(super) fn step(&mut self, copies: &mut Copies) -> Step {
+    ///
+    /// # Errors
+    /// The bytes of an object are damaged. So is the next step.
+    pub(super) fn step(&mut self, copies: &mut Copies) -> Result<Step, Damaged> {
         if self.state == State::Done {
-            return Step::End;
+            return Ok(Step::End);
         }
         if self.batch.is_empty() && self.more {
             self.more = self.items.next(BATCH, &mut self.batch);
             if self.more && self.batch.is_empty() {
-                return Step::Again;
+                return Ok(Step::Again);
             }
         }
         let mut out = Slices::new();
@@ -117,20 +120,23 @@ impl ListWriter {
             if object.is_packed() {
                 copies.add(object.framed_len());
             }
-            if let Some(held) = self.held.replace(Arc::clone(object)) {
-                out.append(self.form.list_item(&held, self.shape, false));
+            // It stays where it is if it cannot be written: the list never goes on without it.
+            if let Some(held) = &self.held {
+                out.append(self.form.list_item(held, self.shape, false)?);
             }
+            self.held = Some(Arc::clone(object));
         }
         self.objects += written as u64;
         self.batch.drain(..written);
         if self.batch.is_empty() && !self.more {
-            if let Some(last) = self.held.take() {
-                out.append(self.form.list_item(&last, self.shape, true));
+            if let Some(last) = &self.held {
+                out.append(self.form.list_item(last, self.shape, true)?);
             }
+            self.held = None;
             out.append(self.form.list_tail(self.shape, &self.meta, empty));
             self.state = State::Done;
         }
-        Step::Frame(out)
+        Ok(Step::Frame(out))
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -211,7 +217,7 @@ impl Rest {
                 let before = writer.objects();
                 let step = writer.step();
                 metrics.list_objects.inc_by(writer.objects() - before);
-                Ok(step)
+                Ok(step?)
             }
             Self::Compressed(compressed, next) => match compressed.piece(*next) {
                 Piece::Chunk(chunk) => {

@@ -15,7 +15,7 @@ fn whole(answer: ListAnswer) -> (String, u64, usize) {
     let mut copies = Copies::new(&Ledger::default());
     let (mut text, mut again) = (Vec::new(), 0);
     loop {
-        match writer.step(&mut copies) {
+        match writer.step(&mut copies).unwrap() {
             Step::Frame(frame) => frame.into_iter().for_each(|part| text.extend_from_slice(&part)),
             Step::Again => again += 1,
             Step::End => return (String::from_utf8(text).unwrap(), writer.objects(), again),
@@ -48,7 +48,7 @@ async fn body(length: usize) -> (ListBody, StallGuards, Arc<HttpMetrics>) {
 
 fn body_of(mut writer: Writer) -> (ListBody, StallGuards, Arc<HttpMetrics>) {
     let (stall_guards, metrics) = (StallGuards::default(), Arc::default());
-    let Step::Frame(first) = writer.step() else { panic!("a frame") };
+    let Step::Frame(first) = writer.step().unwrap() else { panic!("a frame") };
     (
         ListBody::new(first, Rest::Plain(Box::new(writer)), &stall_guards, &metrics, |metrics| &metrics.list_bytes),
         stall_guards,
@@ -121,7 +121,7 @@ fn packed(length: usize, size: usize) -> Vec<Arc<Object>> {
     let objects = objects(length, size);
     let config = PackingConfig { form: PackingForm::Packed, threshold: 0, hot_bytes: 0 };
     let packer = Packing::new(config).packer(None);
-    packer.train(&objects.iter().map(|object| object.raw().framed()).collect::<Vec<_>>(), 1 << 20);
+    packer.train(&objects.iter().map(|object| object.raw().unwrap().framed()).collect::<Vec<_>>(), 1 << 20);
     for object in &objects {
         object.pack(&packer, MOST_READS);
         assert!(object.is_packed());

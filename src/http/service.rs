@@ -318,8 +318,12 @@ impl Inner {
         request.local = !grant.may_forward();
         let (local, stale) = (request.local, request.stale);
         let outcome = match verb {
-            Verb::Get => self.reads.get(&request).await.then(|answer| self.bodies.object(answer, taken)).await,
-            Verb::List => self.reads.list(&request).await.then(|answer| self.bodies.list(answer, taken)).await,
+            Verb::Get => {
+                self.reads.get(&request).await.then(|answer| self.bodies.object(answer, taken)).await.written()
+            }
+            Verb::List => {
+                self.reads.list(&request).await.then(|answer| self.bodies.list(answer, taken)).await.written()
+            }
             _ => {
                 let answer = self.reads.watch(&request).await;
                 let opened = |answer| async {

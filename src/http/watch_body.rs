@@ -18,7 +18,7 @@ use crate::auth::audit::Entry;
 use crate::codec::{Form, Shape, Slices};
 use crate::lifecycle::ending::Ending;
 use crate::memory::Ledger;
-use crate::meta::Encoding;
+use crate::meta::{Encoding, errors};
 use crate::passthrough::websocket;
 use crate::reads::{WatchAnswer, WatchSource, WatcherEvent};
 use crate::telemetry::gauge::Raised;
@@ -107,12 +107,12 @@ impl WatchBody {
                     {
                         self.copies.add(object.framed_len());
                     }
-                    let event = self.written.event(&item, &events.source);
+                    let (event, is_last) = self.written.event(&item, &events.source);
                     frame.append(if self.messages { self.written.message(event) } else { event });
                     count += 1;
                     lag = lag.or_else(|| events.source.lag());
                     // Nothing may follow an error event.
-                    if matches!(item, WatcherEvent::Error(_)) {
+                    if is_last {
                         self.metrics.watches_failed.inc();
                         over = true;
                     }
@@ -167,16 +167,20 @@ impl Written {
         message
     }
 
-    fn event(&mut self, item: &WatcherEvent, source: &WatchSource) -> Slices {
+    /// The event, and whether it is an error. An event whose object is damaged becomes one.
+    fn event(&mut self, item: &WatcherEvent, source: &WatchSource) -> (Slices, bool) {
         let shape = self.shape.as_of_now();
         self.shape = self.shape.after_first();
         match item {
-            WatcherEvent::Event { kind, object, rv } => event_frame(&self.form, *kind, object, *rv, shape),
+            WatcherEvent::Event { kind, object, rv } => match event_frame(&self.form, *kind, object, *rv, shape) {
+                Ok(event) => (event, false),
+                Err(damaged) => (self.form.error_frame(&errors::damaged(damaged)).into(), true),
+            },
             WatcherEvent::Bookmark { rv, initial_end } => {
                 let template = source.bookmark_template();
-                self.form.bookmark_frame(template.as_ref(), *rv, *initial_end, shape).into()
+                (self.form.bookmark_frame(template.as_ref(), *rv, *initial_end, shape).into(), false)
             }
-            WatcherEvent::Error(status) => self.form.error_frame(status).into(),
+            WatcherEvent::Error(status) => (self.form.error_frame(status).into(), true),
         }
     }
 }

@@ -7,6 +7,7 @@ use super::list_body::{ListWriter, Step};
 use crate::codec::Slices;
 use crate::codec::json::Indenter;
 use crate::memory::Ledger;
+use crate::meta::Damaged;
 
 /// Indented bytes per step.
 const STEP: usize = 64 << 10;
@@ -42,22 +43,24 @@ impl Writer {
         self.list.as_ref().map_or(0, ListWriter::objects)
     }
 
-    pub(super) fn step(&mut self) -> Step {
+    /// # Errors
+    /// The bytes of an object are damaged. So is the next step.
+    pub(super) fn step(&mut self) -> Result<Step, Damaged> {
         loop {
             if self.pending.is_empty() {
-                match self.list.as_mut().map_or(Step::End, |list| list.step(&mut self.copies)) {
+                match self.list.as_mut().map_or(Ok(Step::End), |list| list.step(&mut self.copies))? {
                     Step::Frame(frame) => self.pending = frame,
-                    other => return other,
+                    other => return Ok(other),
                 }
             }
             let Some(indenter) = &mut self.indenter else {
-                return Step::Frame(self.copies.hold(std::mem::take(&mut self.pending)));
+                return Ok(Step::Frame(self.copies.hold(std::mem::take(&mut self.pending))));
             };
             let indented = indenter.step(&mut self.pending, STEP);
             // The last line break is held back, so a step may produce nothing.
             if !indented.is_empty() {
                 self.copies.add(indented.len());
-                return Step::Frame(self.copies.hold(indented.into()));
+                return Ok(Step::Frame(self.copies.hold(indented.into())));
             }
         }
     }
@@ -75,7 +78,7 @@ mod tests {
     fn whole(mut writer: Writer) -> String {
         let mut text = Vec::new();
         loop {
-            match writer.step() {
+            match writer.step().unwrap() {
                 Step::Frame(frame) => {
                     assert!(!frame.is_empty() && frame.len() < STEP + 100);
                     frame.into_iter().for_each(|part| text.extend_from_slice(&part));

@@ -24,7 +24,7 @@ use crate::auth::audit::Entry;
 use crate::codec::{Form, Slices};
 use crate::lifecycle::ending::Ending;
 use crate::memory::{Ledger, StallGuards};
-use crate::meta::Encoding;
+use crate::meta::{Damaged, Encoding};
 use crate::reads::{GetAnswer, ListAnswer, Served, WatchAnswer};
 
 /// Produces the bodies of answers from a cache.
@@ -72,21 +72,26 @@ impl Bodies {
         Self { gzip: Gzip::new(gzip, ledger.clone(), Arc::clone(&metrics)), ledger, stall_guards, metrics }
     }
 
-    pub(super) async fn object(&self, mut answer: GetAnswer, taken: &Taken) -> Answered {
+    /// # Errors
+    /// The bytes of the object are damaged.
+    pub(super) async fn object(&self, mut answer: GetAnswer, taken: &Taken) -> Result<Answered, Damaged> {
         answer.shape = answer.shape.as_of_now();
         let GetAnswer { form, shape, object, served } = &answer;
         let indent = taken.indents(form);
-        let writer = Writer::object(form.object_body(object, *shape), indent, &self.ledger);
-        let written = self.written(Key::object(&answer, indent), writer, taken, |metrics| &metrics.get_bytes).await;
-        Answered::new(form, written, *served)
+        let writer = Writer::object(form.object_body(object, *shape)?, indent, &self.ledger);
+        let written = self.written(Key::object(&answer, indent), writer, taken, |metrics| &metrics.get_bytes).await?;
+        Ok(Answered::new(form, written, *served))
     }
 
-    pub(super) async fn list(&self, mut answer: ListAnswer, taken: &Taken) -> Answered {
+    /// # Errors
+    /// The bytes of one of the first objects are damaged. Those of a later one end the body with an error.
+    pub(super) async fn list(&self, mut answer: ListAnswer, taken: &Taken) -> Result<Answered, Damaged> {
         answer.shape = answer.shape.as_of_now();
         let (form, served) = (Arc::clone(&answer.form), answer.served);
         let indent = taken.indents(&form);
         let (key, writer) = (Key::list(&answer, indent), Writer::list(ListWriter::new(answer), indent, &self.ledger));
-        Answered::new(&form, self.written(key, writer, taken, |metrics| &metrics.list_bytes).await, served)
+        let written = self.written(key, writer, taken, |metrics| &metrics.list_bytes).await?;
+        Ok(Answered::new(&form, written, served))
     }
 
     pub(super) fn watch(
@@ -106,11 +111,11 @@ impl Bodies {
     }
 
     /// The body, and whether it is compressed.
-    async fn written(&self, key: Key, mut writer: Writer, taken: &Taken, sent: Sent) -> (Body, bool) {
+    async fn written(&self, key: Key, mut writer: Writer, taken: &Taken, sent: Sent) -> Result<(Body, bool), Damaged> {
         let gzip = taken.gzip && self.gzip.is_enabled();
         let mut first = Slices::new();
         loop {
-            match writer.step() {
+            match writer.step()? {
                 Step::Frame(frame) => first.append(frame),
                 // It must be known before the headers are sent whether the body is large enough to be compressed.
                 Step::Again if gzip => tokio::task::yield_now().await,
@@ -124,7 +129,7 @@ impl Bodies {
         }
         if gzip && first.len() > gzip::THRESHOLD {
             match self.gzip.get(key, first, writer).await {
-                Ok(compressed) => return (self.compressed(compressed, taken, sent).await, true),
+                Ok(compressed) => return Ok((self.compressed(compressed, taken, sent).await, true)),
                 // Without memory for compression the answer is sent uncompressed. A client that accepts gzip accepts
                 // that too.
                 Err(uncompressed) => (first, writer) = *uncompressed,
@@ -133,9 +138,10 @@ impl Bodies {
         self.metrics.list_objects.inc_by(writer.objects());
         if writer.is_done() {
             sent(&self.metrics).inc_by(first.len() as u64);
-            return (taken.sized_if_short(first), false);
+            return Ok((taken.sized_if_short(first), false));
         }
-        (Body::new(ListBody::new(first, Rest::Plain(Box::new(writer)), &self.stall_guards, &self.metrics, sent)), false)
+        let rest = Rest::Plain(Box::new(writer));
+        Ok((Body::new(ListBody::new(first, rest, &self.stall_guards, &self.metrics, sent)), false))
     }
 
     async fn compressed(&self, compressed: Arc<Compressed>, taken: &Taken, sent: Sent) -> Body {

@@ -56,6 +56,7 @@ impl Factory {
     /// Registers the metrics of every cache and of this module.
     pub fn register(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(Families(self.clone())));
+        crate::cache::register(registry);
         let help = "How long reads waited for the proof that a cache is fresh enough";
         let proofs = self.proofs();
         let results = [("proved", proofs.proved.clone()), ("failed", proofs.failed.clone())];

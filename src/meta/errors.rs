@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{Gvr, Status, StatusCause, StatusDetails};
+use super::{Damaged, Gvr, Status, StatusCause, StatusDetails};
 
 /// 400 `BadRequest`.
 pub fn bad_request(message: impl Into<String>) -> Status {
@@ -52,6 +52,13 @@ pub fn expired_snapshot(rv: u64) -> Status {
 /// 429: the client should retry after `retry_after` seconds.
 pub fn too_many_requests(message: impl Into<String>, retry_after: u32) -> Status {
     Status::failure(429, "TooManyRequests", message).with_retry_after(retry_after)
+}
+
+/// 500: the stored bytes of an object are lost.
+pub fn damaged(damaged: Damaged) -> Status {
+    let cause = StatusCause { message: damaged.to_string(), ..StatusCause::default() };
+    Status::failure(500, "InternalError", format!("Internal error occurred: {damaged}"))
+        .with_details(StatusDetails { causes: vec![cause], ..Default::default() })
 }
 
 /// 503.

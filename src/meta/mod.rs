@@ -33,3 +33,5 @@ pub use rv::ResourceVersion;
 pub use scope::Scope;
 pub use status::{Status, StatusCause, StatusDetails};
 pub use user_agent::is_indented_for;
+
+pub use crate::packing::Damaged;

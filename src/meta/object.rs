@@ -15,7 +15,7 @@ pub use attributes::{Attributes, AttributesBuilder, LabelSets};
 
 use super::{Encoding, Hole, ObjectKey, ResourceVersion, Row};
 use crate::memory::allocated;
-use crate::packing::{Body, Packer, Version, Visit};
+use crate::packing::{Body, Damaged, Packer, Reading, Version, Visit};
 
 /// A stored object. It is immutable: a change creates a new object. Only the form of its bytes may change, plain or
 /// packed.
@@ -66,9 +66,26 @@ impl Object {
         Self { key, rv, attributes, body: Body::new(raw.bytes), layout: raw.layout, row: None }
     }
 
-    /// The object's bytes. Packed bytes are unpacked by each call, so one read calls it once.
-    pub fn raw(&self) -> Raw {
-        Raw { bytes: self.body.bytes(), layout: self.layout.clone() }
+    /// The object's bytes, for an answer. Packed bytes are unpacked by each call, so one read calls it once.
+    ///
+    /// # Errors
+    /// They are damaged. The answer must not go on as if they were there.
+    pub fn raw(&self) -> Result<Raw, Damaged> {
+        self.raw_for(Reading::Answer)
+    }
+
+    /// The same for anything else. It says nothing about what is read next.
+    ///
+    /// # Errors
+    /// They are damaged.
+    pub fn raw_for_upkeep(&self) -> Result<Raw, Damaged> {
+        self.raw_for(Reading::Upkeep)
+    }
+
+    fn raw_for(&self, reading: Reading) -> Result<Raw, Damaged> {
+        let (bytes, layout) = (self.body.bytes(reading)?, self.layout.clone());
+        // All positions are within these. Bytes of another length would be sliced beyond their end.
+        if bytes.len() == layout.len as usize { Ok(Raw { bytes, layout }) } else { Err(Damaged) }
     }
 
     /// Whether each call of [`Self::raw`] gives bytes of its own. Others share them.
@@ -138,10 +155,13 @@ impl Object {
         }
     }
 
-    /// Whether both have the same bytes. Another apiserver may write an object of the same revision differently, and
+    /// Whether both have the same bytes, which damaged ones have not. Another apiserver may write an object of the same revision differently, and
     /// may print another row for it.
     pub fn is_written_as(&self, other: &Self) -> bool {
-        self.layout.len == other.layout.len && self.row == other.row && self.body.bytes() == other.body.bytes()
+        let bytes = |object: &Self| object.body.bytes(Reading::Upkeep);
+        self.layout.len == other.layout.len
+            && self.row == other.row
+            && matches!((bytes(self), bytes(other)), (Ok(own), Ok(others)) if own == others)
     }
 
     pub fn row(&self) -> Option<&Row> {

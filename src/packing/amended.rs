@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::body::Reading;
+use super::damaged::{Damaged, damaged};
 use super::delta;
 use super::dictionary::{self, Packed};
 use crate::memory::allocated;
@@ -42,15 +44,15 @@ impl Amended {
         if most == 0 || base.len() > (plain.len() * LONGER).min(delta::LARGEST) || plain.len() > dictionary::LARGEST {
             return None;
         }
-        let delta = base.unpacked(|base| delta::diff(base, plain, most))?;
+        let delta = base.unpacked(|base| delta::diff(base, plain, most)).ok()??;
         base.tally().count_packed();
         Some(Self::new(Arc::clone(base), delta, u32::try_from(plain.len()).ok()?))
     }
 
-    /// A version that was saved. `None` if it is malformed.
+    /// A version that was saved. `None` if it is malformed, or does not come back.
     pub(super) fn load(base: Packed, delta: &[u8], len: usize) -> Option<Self> {
         let is_whole = delta::length(base.len(), delta) == Some(len) && !delta.is_empty();
-        let fits = is_whole && len <= dictionary::LARGEST;
+        let fits = is_whole && len <= dictionary::LARGEST && base.try_unpacked(|_| ()).is_some();
         let (base, len) = (base.into_shared(), u32::try_from(len).ok()?);
         fits.then(|| Self::new(base, delta.into(), len))
     }
@@ -70,15 +72,17 @@ impl Amended {
     }
 
     /// The plain bytes.
-    pub(super) fn unpack(&self) -> Bytes {
+    ///
+    /// # Errors
+    /// They do not come back.
+    pub(super) fn unpack(&self, reading: Reading) -> Result<Bytes, Damaged> {
         if self.delta.is_empty() {
-            return self.base.unpack();
+            return self.base.unpack(reading);
         }
-        let plain = self.base.unpacked(|base| delta::apply(base, &self.delta, self.len()));
-        self.base.tally().count_unpacked();
+        let plain = self.base.unpacked(|base| delta::apply(base, &self.delta, self.len()))?;
+        self.base.tally().count_unpacked(reading);
         // The difference was made from these very bytes.
-        debug_assert!(plain.is_some());
-        plain.unwrap_or_default().into()
+        plain.map(Bytes::from).ok_or_else(|| damaged(format_args!("{self:?}")))
     }
 
     /// Length of the plain bytes.

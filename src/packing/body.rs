@@ -7,6 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::amended::Amended;
+use super::damaged::{Damaged, damaged};
 use super::delta;
 use super::dictionary::Packed;
 use super::packer::Packer;
@@ -44,6 +45,15 @@ pub(super) struct Patch {
     next: Arc<dyn Version>,
     delta: Box<[u8]>,
     len: u32,
+}
+
+/// What bytes are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// For an answer. What is read again and again stays plain.
+    Answer,
+    /// For anything else, which says nothing about what is read next.
+    Upkeep,
 }
 
 /// A version of an object, which older ones may be differences from.
@@ -92,34 +102,27 @@ impl Body {
         look(&self.state.lock().form)
     }
 
-    /// The bytes, for what saves them: this counts as no read.
-    pub(super) fn saved_bytes(&self) -> Bytes {
-        match &self.state.lock().form {
-            Form::Plain { bytes, .. } => bytes.clone(),
-            Form::Packed(packed) => packed.unpack(),
-            Form::Amended(amended) => amended.unpack(),
-            Form::Patch(patch) => patch.unpack(),
-        }
-    }
-
-    /// The bytes. Packed ones are unpacked, once for all who ask at the same time. They stay plain if they are read
+    /// The bytes. Packed ones are unpacked, once for all who ask at the same time. They stay plain if answers need them
     /// again before the packer's next pass, and if the budget of such bytes allows it.
-    pub fn bytes(&self) -> Bytes {
+    ///
+    /// # Errors
+    /// They do not come back as they were.
+    pub fn bytes(&self, reading: Reading) -> Result<Bytes, Damaged> {
         let mut state = self.state.lock();
         let reads = state.reads;
-        if reads < MOST_READS {
+        if reading == Reading::Answer && reads < MOST_READS {
             state.reads = reads + 1;
         }
         let (bytes, tally, base) = match &state.form {
-            Form::Plain { bytes, .. } => return bytes.clone(),
-            Form::Patch(patch) => return patch.unpack(),
-            Form::Packed(packed) => (packed.unpack(), packed.tally(), None),
-            Form::Amended(amended) => (amended.unpack(), amended.base().tally(), Some(amended.base())),
+            Form::Plain { bytes, .. } => return Ok(bytes.clone()),
+            Form::Patch(patch) => return patch.unpack(reading),
+            Form::Packed(packed) => (packed.unpack(reading)?, packed.tally(), None),
+            Form::Amended(amended) => (amended.unpack(reading)?, amended.base().tally(), Some(amended.base())),
         };
-        if reads > 0 && tally.stays_plain(bytes.len()) {
+        if reading == Reading::Answer && reads > 0 && tally.stays_plain(bytes.len()) {
             state.form = Form::Plain { bytes: bytes.clone(), base: base.cloned() };
         }
-        bytes
+        Ok(bytes)
     }
 
     /// The memory of the bytes in their present form.
@@ -190,6 +193,15 @@ impl Body {
         Visit::NowPacked { plain, packed: size }
     }
 
+    /// Makes packed bytes such that they do not come back, for tests of what follows.
+    #[cfg(test)]
+    pub(crate) fn spoil(&self) {
+        match &mut self.state.lock().form {
+            Form::Packed(packed) => packed.spoil(),
+            other => panic!("only packed bytes can be spoilt: {other:?}"),
+        }
+    }
+
     /// Whether each read has bytes of its own.
     pub fn is_packed(&self) -> bool {
         !matches!(self.state.lock().form, Form::Plain { .. })
@@ -224,11 +236,10 @@ impl Default for Form {
 // === impl Patch ===
 
 impl Patch {
-    fn unpack(&self) -> Bytes {
-        let plain = delta::apply(&self.next.body().bytes(), &self.delta, self.len as usize);
+    fn unpack(&self, reading: Reading) -> Result<Bytes, Damaged> {
+        let plain = delta::apply(&self.next.body().bytes(reading)?, &self.delta, self.len as usize);
         // The difference was made from these very bytes.
-        debug_assert!(plain.is_some());
-        plain.unwrap_or_default().into()
+        plain.map(Bytes::from).ok_or_else(|| damaged(format_args!("{self:?}")))
     }
 }
 

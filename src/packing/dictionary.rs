@@ -7,6 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict};
 
+use super::body::Reading;
+use super::damaged::{Damaged, damaged};
 use super::packer::Tally;
 use crate::memory::allocated;
 
@@ -151,27 +153,52 @@ impl Packed {
     }
 
     /// The plain bytes.
-    pub(super) fn unpack(&self) -> Bytes {
+    ///
+    /// # Errors
+    /// They do not come back.
+    pub(super) fn unpack(&self, reading: Reading) -> Result<Bytes, Damaged> {
         let mut plain = Vec::with_capacity(self.len());
-        WORKSHOP.with_borrow_mut(|workshop| self.unpack_into(&mut plain, &mut workshop.unpack));
-        self.tally().count_unpacked();
-        plain.into()
+        WORKSHOP.with_borrow_mut(|workshop| self.unpack_into(&mut plain, &mut workshop.unpack))?;
+        self.tally().count_unpacked(reading);
+        Ok(plain.into())
     }
 
     /// Calls `look` with the plain bytes, which are in a buffer of the thread. `look` must not pack or unpack others.
-    pub(super) fn unpacked<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
+    ///
+    /// # Errors
+    /// They do not come back.
+    pub(super) fn unpacked<T>(&self, look: impl FnOnce(&[u8]) -> T) -> Result<T, Damaged> {
+        self.try_unpacked(look).ok_or_else(|| self.report())
+    }
+
+    /// The same for bytes that this process has not packed. `None` if they do not come back, which is no news then.
+    pub(super) fn try_unpacked<T>(&self, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
         WORKSHOP.with_borrow_mut(|workshop| {
             workshop.plain.clear();
             workshop.plain.reserve(self.len());
-            self.unpack_into(&mut workshop.plain, &mut workshop.unpack);
-            look(&workshop.plain)
+            self.comes_back(&mut workshop.plain, &mut workshop.unpack).then(|| look(&workshop.plain))
         })
     }
 
-    fn unpack_into(&self, plain: &mut Vec<u8>, context: &mut DCtx<'static>) {
+    fn unpack_into(&self, plain: &mut Vec<u8>, context: &mut DCtx<'static>) -> Result<(), Damaged> {
+        if self.comes_back(plain, context) { Ok(()) } else { Err(self.report()) }
+    }
+
+    /// Whether these are bytes that were packed with this dictionary, and were as many. `plain` has room for them.
+    fn comes_back(&self, plain: &mut Vec<u8>, context: &mut DCtx<'static>) -> bool {
         let unpacked = context.decompress_using_ddict(plain, &self.bytes, &self.dictionary.unpack);
-        // These are the bytes that the same library made, with the same dictionary, from this number of bytes.
-        debug_assert_eq!(unpacked, Ok(self.len()));
+        unpacked == Ok(self.len()) && plain.len() == self.len()
+    }
+
+    #[cold]
+    fn report(&self) -> Damaged {
+        damaged(format_args!("{self:?}"))
+    }
+
+    /// Bytes that do not come back, for tests of what follows.
+    #[cfg(test)]
+    pub(super) fn spoil(&mut self) {
+        self.bytes.iter_mut().for_each(|byte| *byte = !*byte);
     }
 
     /// Length of the plain bytes.

@@ -7,6 +7,7 @@
 
 mod amended;
 mod body;
+mod damaged;
 mod delta;
 mod dictionary;
 mod metrics;
@@ -21,7 +22,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-pub use body::{Body, MOST_READS, Version, Visit};
+pub use body::{Body, MOST_READS, Reading, Version, Visit};
+pub use damaged::{Damaged, damaged_total};
 pub use packer::{Packer, SAMPLES};
 pub use saved::{Dictionaries, Library};
 

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::amended::Amended;
+use super::body::Reading;
 use super::dictionary::{Dictionary, Packed};
 use super::{Packing, PackingForm};
 
@@ -231,8 +232,11 @@ impl Tally {
         self.packing.inner.total.packed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A packed object was unpacked to be read.
-    pub(super) fn count_unpacked(&self) {
+    /// A packed object was unpacked.
+    pub(super) fn count_unpacked(&self, reading: Reading) {
+        if reading == Reading::Upkeep {
+            return;
+        }
         self.is_read.store(true, Ordering::Relaxed);
         self.packing.inner.total.unpacked.fetch_add(1, Ordering::Relaxed);
     }

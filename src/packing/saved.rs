@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::amended::Amended;
-use super::body::{Body, Form};
+use super::body::{Body, Form, Reading};
+use super::damaged::Damaged;
 use super::dictionary::{Dictionary, Packed};
 use super::packer::Packer;
 use super::{PackingForm, delta, numbers};
@@ -40,7 +41,10 @@ const MOST_DICTIONARIES: usize = 64;
 impl Dictionaries {
     /// Appends the bytes in their present form. After this, [`Self::take_new`] tells whether they need a dictionary that
     /// must be saved before them.
-    pub fn put(&mut self, body: &Body, out: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// The bytes are damaged. What was appended is of no use.
+    pub fn put(&mut self, body: &Body, out: &mut Vec<u8>) -> Result<(), Damaged> {
         let put = body.with_form(|form| match form {
             Form::Plain { .. } | Form::Patch(_) => false,
             Form::Packed(packed) => self.put_packed(PACKED, packed, out),
@@ -55,8 +59,9 @@ impl Dictionaries {
         });
         if !put {
             out.push(PLAIN);
-            numbers::put_bytes(out, &body.saved_bytes());
+            numbers::put_bytes(out, &body.bytes(Reading::Upkeep)?);
         }
+        Ok(())
     }
 
     /// Appends packed bytes. Returns false, and appends nothing, if there are too many dictionaries.
@@ -79,16 +84,21 @@ impl Dictionaries {
     }
 
     /// Appends the bytes as the difference from an earlier version, if that is small, or else as they are.
-    pub fn put_after(&mut self, body: &Body, before: Option<&Body>, out: &mut Vec<u8>) {
-        let plain = body.saved_bytes();
-        let delta = before.and_then(|before| delta::diff(&before.saved_bytes(), &plain, plain.len() / 2));
-        let Some(delta) = delta else {
+    ///
+    /// # Errors
+    /// The bytes of one of them are damaged. Nothing was appended.
+    pub fn put_after(&mut self, body: &Body, before: Option<&Body>, out: &mut Vec<u8>) -> Result<(), Damaged> {
+        let plain = body.bytes(Reading::Upkeep)?;
+        let before = before.map(|before| before.bytes(Reading::Upkeep)).transpose()?;
+        if let Some(delta) = before.and_then(|before| delta::diff(&before, &plain, plain.len() / 2)) {
+            out.push(DELTA);
+            numbers::put(out, plain.len());
+            numbers::put_bytes(out, &delta);
+        } else {
             out.push(PLAIN);
-            return numbers::put_bytes(out, &plain);
-        };
-        out.push(DELTA);
-        numbers::put(out, plain.len());
-        numbers::put_bytes(out, &delta);
+            numbers::put_bytes(out, &plain);
+        }
+        Ok(())
     }
 
     /// The dictionary that was needed for the first time since the last call.
@@ -117,7 +127,7 @@ impl Library {
     }
 
     /// Takes a body of `len` plain bytes from the front. `before` is the version of the object that was saved before.
-    /// `None` if it is malformed.
+    /// `None` if it is malformed, or if packed bytes do not come back.
     pub fn take(&self, input: &mut &[u8], len: usize, before: Option<&Body>) -> Option<Body> {
         let (&form, rest) = input.split_first()?;
         *input = rest;
@@ -128,20 +138,15 @@ impl Library {
             }
             PACKED => {
                 let packed = self.take_packed(input)?;
-                if packed.len() != len {
-                    None
-                } else if self.packer.form() == PackingForm::Plain {
-                    let bytes = packed.unpack();
-                    (bytes.len() == len).then(|| Body::new(bytes))
-                } else {
-                    Some(Body::of(Form::Packed(packed)))
-                }
+                let is_plain = self.packer.form() == PackingForm::Plain;
+                let bytes = packed.try_unpacked(|plain| is_plain.then(|| Bytes::copy_from_slice(plain)))?;
+                (packed.len() == len).then(|| bytes.map_or_else(|| Body::of(Form::Packed(packed)), Body::new))
             }
             AMENDED => {
                 let packed = self.take_packed(input)?;
                 let delta = numbers::take_bytes(input)?;
                 if self.packer.form() == PackingForm::Plain {
-                    let bytes = packed.unpacked(|base| delta::apply(base, delta, len))?;
+                    let bytes = packed.try_unpacked(|base| delta::apply(base, delta, len))??;
                     Some(Body::new(bytes.into()))
                 } else {
                     Amended::load(packed, delta, len).map(Form::Amended).map(Body::of)
@@ -150,7 +155,7 @@ impl Library {
             DELTA => {
                 let said = numbers::take(input)?;
                 let delta = numbers::take_bytes(input)?;
-                let before = before.filter(|_| said == len)?.saved_bytes();
+                let before = before.filter(|_| said == len)?.bytes(Reading::Upkeep).ok()?;
                 delta::apply(&before, delta, len).map(|bytes| Body::new(bytes.into()))
             }
             _ => None,

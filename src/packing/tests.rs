@@ -39,7 +39,7 @@ fn bytes_stay_the_same_and_become_few() {
     let packed: usize = bodies.iter().map(Body::size).sum();
     assert!(packed * 3 < plain, "{packed} of {plain}");
     for (i, body) in (1000..).zip(&bodies) {
-        assert_eq!(body.bytes(), object(i));
+        assert_eq!(body.bytes(Reading::Answer).unwrap(), object(i));
         assert!(body.is_packed());
     }
     assert_eq!(packing.stats().objects, 100);
@@ -53,7 +53,7 @@ fn a_body_outlives_its_packer() {
     let body = Body::new(object(1));
     body.pack(&packer, 0);
     drop(packer);
-    assert_eq!(body.bytes(), object(1));
+    assert_eq!(body.bytes(Reading::Answer).unwrap(), object(1));
     drop(body);
     let stats = packing.stats();
     assert_eq!((stats.objects, stats.saved_bytes, stats.hot_bytes), (0, 0, 0));
@@ -67,11 +67,11 @@ fn what_is_read_again_stays_plain_within_the_budget() {
     for body in &bodies {
         body.pack(&packer, MOST_READS);
         // A scan reads everything once.
-        body.bytes();
+        body.bytes(Reading::Answer).unwrap();
         assert!(body.is_packed());
     }
     for body in &bodies {
-        body.bytes();
+        body.bytes(Reading::Answer).unwrap();
     }
     assert_eq!(bodies.iter().map(Body::is_packed).collect::<Vec<_>>(), [false, false, true]);
     assert!(!packing.is_hot());
@@ -178,7 +178,7 @@ proptest! {
             let body = Body::new(plain.clone());
             body.pack(&packer, 0);
             for _ in 0..3 {
-                prop_assert_eq!(&body.bytes(), &plain);
+                prop_assert_eq!(&body.bytes(Reading::Answer).unwrap(), &plain);
             }
             prop_assert!(!body.is_packed());
         }
@@ -208,7 +208,7 @@ fn replaced_versions_are_differences_from_the_next() {
     assert!((90..99).contains(&patched), "{patched}: after every 32 differences, one stays plain");
     assert!(versions[0].0.size() <= 64 && versions[0].0.most_size() == versions[0].0.size());
     for (i, version) in versions.iter().enumerate() {
-        assert_eq!(version.0.bytes(), text(i));
+        assert_eq!(version.0.bytes(Reading::Answer).unwrap(), text(i));
     }
     // Whatever form the next version takes, and whoever still holds it.
     let packer = trained(&packing(0));
@@ -216,7 +216,7 @@ fn replaced_versions_are_differences_from_the_next() {
         version.0.pack(&packer, MOST_READS);
     }
     for (i, version) in versions.into_iter().enumerate() {
-        assert_eq!(version.0.bytes(), text(i));
+        assert_eq!(version.0.bytes(Reading::Answer).unwrap(), text(i));
     }
 }
 
@@ -236,7 +236,7 @@ fn versions_share_the_packed_bytes_of_an_earlier_one() {
         current.0.replaced_by(&next);
         assert!(current.0.is_packed());
         assert!(matches!(next.0.pack(&packer, 0), Visit::NowPacked { packed: delta, .. } if delta * 3 < packed));
-        assert_eq!(next.0.bytes(), version(1000, rv).0.bytes());
+        assert_eq!(next.0.bytes(Reading::Answer).unwrap(), version(1000, rv).0.bytes(Reading::Answer).unwrap());
         assert_eq!(packing.stats().objects, 2);
         current = next;
     }
@@ -245,7 +245,7 @@ fn versions_share_the_packed_bytes_of_an_earlier_one() {
     current.0.replaced_by(&other);
     drop(current);
     assert!(matches!(other.0.pack(&packer, 0), Visit::NowPacked { packed: size, .. } if size * 2 > packed));
-    assert_eq!(other.0.bytes(), version(2, 20).0.bytes());
+    assert_eq!(other.0.bytes(Reading::Answer).unwrap(), version(2, 20).0.bytes(Reading::Answer).unwrap());
     drop((other, packer));
     assert_eq!((packing.stats().objects, packing.stats().saved_bytes), (0, 0));
 }
@@ -323,18 +323,18 @@ proptest! {
     ) {
         let packing = packing(2000);
         let packer = trained(&packing);
-        let mut versions = vec![(version(1000, 0), version(1000, 0).0.bytes())];
+        let mut versions = vec![(version(1000, 0), version(1000, 0).0.bytes(Reading::Answer).unwrap())];
         for (n, (step, name, index)) in steps.into_iter().enumerate() {
             let (chosen, bytes) = versions.get(index.index(versions.len())).unwrap();
             match step {
                 0 => {
                     let next = version([1000, 1000, 2][name], n + 1);
-                    let bytes = next.0.saved_bytes();
+                    let bytes = next.0.bytes(Reading::Upkeep).unwrap();
                     versions.last().unwrap().0.0.replaced_by(&next);
                     versions.push((next, bytes));
                 }
                 1 => drop(chosen.0.pack(&packer, name as u8)),
-                2 => prop_assert_eq!(&chosen.0.bytes(), bytes),
+                2 => prop_assert_eq!(&chosen.0.bytes(Reading::Answer).unwrap(), bytes),
                 // The oldest ones leave the window.
                 _ if versions.len() > 1 => drop(versions.remove(0)),
                 _ => {}
@@ -342,7 +342,7 @@ proptest! {
         }
         for (version, bytes) in &versions {
             let (mut dictionaries, mut out) = (Dictionaries::default(), Vec::new());
-            dictionaries.put(&version.0, &mut out);
+            dictionaries.put(&version.0, &mut out).unwrap();
             let dictionary = dictionaries.take_new().map(<[u8]>::to_vec);
             for form in [PackingForm::Packed, PackingForm::Plain] {
                 let mut library = Library::new(packing.packer(Some(form)));
@@ -351,11 +351,101 @@ proptest! {
                 }
                 let mut input = &out[..];
                 let loaded = library.take(&mut input, bytes.len(), None);
-                prop_assert!(loaded.is_some_and(|loaded| loaded.bytes() == *bytes) && input.is_empty());
+                prop_assert!(loaded.is_some_and(|loaded| loaded.bytes(Reading::Answer).unwrap() == *bytes) && input.is_empty());
             }
         }
         drop((versions, packer));
         let stats = packing.stats();
         prop_assert_eq!((stats.objects, stats.saved_bytes, stats.hot_bytes), (0, 0, 0));
     }
+}
+
+#[test]
+fn bytes_that_do_not_come_back_are_an_error_in_each_form() {
+    let packer = trained(&packing(usize::MAX));
+    let packed = || {
+        let first = version(1000, 0);
+        assert!(matches!(first.0.pack(&packer, 0), Visit::NowPacked { .. }));
+        first
+    };
+    let before = damaged_total();
+    let body = packed();
+    body.0.spoil();
+    for reading in [Reading::Answer, Reading::Upkeep, Reading::Answer] {
+        assert_eq!(body.0.bytes(reading), Err(Damaged));
+    }
+    assert!(damaged_total() >= before + 3, "each is counted");
+    assert!(body.0.is_packed(), "it is not taken for what was read");
+    assert_eq!(Dictionaries::default().put_after(&body.0, None, &mut Vec::new()), Err(Damaged));
+    // What later versions share with it is damaged with it, and so are those that are differences from one of them.
+    let (second, third) = (version(1000, 1), version(1000, 2));
+    body.0.replaced_by(&second);
+    assert_eq!(body.0.bytes(Reading::Answer), Err(Damaged));
+    assert!(matches!(second.0.pack(&packer, 0), Visit::NowPacked { .. }), "it is packed on its own");
+    assert_eq!(second.0.bytes(Reading::Answer), version(1000, 1).0.bytes(Reading::Answer));
+    let plain = version(1000, 3);
+    third.0.replaced_by(&plain);
+    plain.0.pack(&packer, MOST_READS);
+    plain.0.spoil();
+    assert_eq!(third.0.bytes(Reading::Answer), Err(Damaged));
+}
+
+#[test]
+fn saved_bytes_that_do_not_come_back_are_refused() {
+    let packing = packing(0);
+    let packer = trained(&packing);
+    let (first, second) = (version(1000, 0), version(1000, 1));
+    first.0.pack(&packer, 0);
+    first.0.replaced_by(&second);
+    second.0.pack(&packer, 0);
+    let found = damaged_total();
+    for body in [&first.0, &second.0] {
+        let len = body.bytes(Reading::Upkeep).unwrap().len();
+        let (mut dictionaries, mut out) = (Dictionaries::default(), Vec::new());
+        dictionaries.put(body, &mut out).unwrap();
+        let dictionary = dictionaries.take_new().unwrap().to_vec();
+        for form in [PackingForm::Packed, PackingForm::Plain] {
+            let mut library = Library::new(packing.packer(Some(form)));
+            library.add(&dictionary).unwrap();
+            assert!(library.take(&mut &out[..], len, None).is_some());
+            assert!(library.take(&mut &out[..], len + 1, None).is_none());
+            let mut refused = 0;
+            for at in 0..out.len() {
+                for bit in 0..8 {
+                    let mut changed = out.clone();
+                    changed[at] ^= 1 << bit;
+                    // Whatever is taken has the length that it says.
+                    match library.take(&mut &changed[..], len, None) {
+                        Some(taken) => assert_eq!(taken.bytes(Reading::Answer).map(|bytes| bytes.len()), Ok(len)),
+                        None => refused += 1,
+                    }
+                }
+            }
+            assert!(refused > 0, "{refused} of {}", 8 * out.len());
+        }
+    }
+    assert_eq!(damaged_total(), found, "a damaged file breaks no promise of this process");
+}
+
+#[test]
+fn upkeep_reads_nothing() {
+    let packing = packing(usize::MAX);
+    let packer = trained(&packing);
+    let (old, body) = (version(1000, 0), version(1000, 1));
+    old.0.replaced_by(&body);
+    body.0.pack(&packer, 0);
+    packer.begin_pass();
+    for _ in 0..10 {
+        old.0.bytes(Reading::Upkeep).unwrap();
+        body.0.bytes(Reading::Upkeep).unwrap();
+        Dictionaries::default().put(&old.0, &mut Vec::new()).unwrap();
+        Dictionaries::default().put_after(&body.0, Some(&old.0), &mut Vec::new()).unwrap();
+    }
+    assert!(body.0.is_packed() && !packer.is_read());
+    assert_eq!(packing.stats().unpacked_total, 0);
+    // Twice read, it stays plain.
+    body.0.bytes(Reading::Answer).unwrap();
+    assert!(body.0.is_packed() && packer.is_read());
+    old.0.bytes(Reading::Answer).unwrap();
+    assert!(!body.0.is_packed());
 }

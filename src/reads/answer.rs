@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::cache::{CacheWatcher, StateId, Walk, WatchCache, WatcherEvent};
 use crate::codec::{Form, ListMetaOut, Shape};
-use crate::meta::{Encoding, Object, ObjectKey, Status};
+use crate::meta::{Damaged, Encoding, Object, ObjectKey, Status, errors};
 use crate::selector::Predicate;
 
 use super::{Served, Shareable};
@@ -132,6 +132,18 @@ impl<T> Outcome<T> {
     }
 }
 
+impl<T> Outcome<Result<T, Damaged>> {
+    /// Refuses what cannot be written because an object is damaged.
+    pub fn written(self) -> Outcome<T> {
+        match self {
+            Self::Serve(Ok(answer)) => Outcome::Serve(answer),
+            Self::Serve(Err(damaged)) => Outcome::Refuse(Box::new(errors::damaged(damaged))),
+            Self::Forward(reason) => Outcome::Forward(reason),
+            Self::Refuse(status) => Outcome::Refuse(status),
+        }
+    }
+}
+
 // === impl ForwardReason ===
 
 impl ForwardReason {
@@ -182,14 +194,22 @@ impl ForwardReason {
 
 impl ListItems {
     /// Total size of all encoded items in bytes, for [`ListMetaOut::items_len`].
-    pub(super) async fn measure(&self, form: &Form, shape: Shape) -> u64 {
+    ///
+    /// # Errors
+    /// The bytes of an object are damaged.
+    pub(super) async fn measure(&self, form: &Form, shape: Shape) -> Result<u64, Damaged> {
         let len = |object: &Arc<Object>| form.item_len(object, shape);
         match self {
-            _ if form.encoding() != Encoding::Protobuf => 0,
+            _ if form.encoding() != Encoding::Protobuf => Ok(0),
             Self::Page(objects) => objects.iter().map(len).sum(),
             Self::Matching(walk) => {
-                let mut sum = 0;
-                walk.clone().all(|object| sum += len(object)).await;
+                let mut sum = Ok(0);
+                let add = |object: &Arc<Object>| {
+                    if let Ok(before) = sum {
+                        sum = len(object).map(|len| before + len);
+                    }
+                };
+                walk.clone().all(add).await;
                 sum
             }
         }

@@ -49,7 +49,7 @@ impl Reads {
         };
         // The apiserver fails to read such an object as a list, and answers 500.
         let is_custom = matches!(read.resource.origin, Origin::Custom { .. });
-        if is_custom && is_list_like(&object.raw().item()) {
+        if is_custom && is_list_like(&object.raw_for_upkeep()?.item()) {
             return Err(ForwardReason::Unsupported.into());
         }
         read.floor.raise(object.rv);

@@ -69,7 +69,7 @@ impl Reads {
             None => answer.items = ListItems::Matching(walk),
             Some(limit) => self.page(request, walk, limit, is_counted, &mut answer).await,
         }
-        answer.meta.items_len = answer.items.measure(&answer.form, answer.shape).await;
+        answer.meta.items_len = answer.items.measure(&answer.form, answer.shape).await?;
         Ok(answer)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::cache::WatchError;
 use crate::informer::NoCoverage;
-use crate::meta::{ResourceVersion, Status, errors};
+use crate::meta::{Damaged, ResourceVersion, Status, errors};
 
 use super::{ForwardReason, Outcome};
 
@@ -35,6 +35,12 @@ impl<T> From<Unserved> for Outcome<T> {
             Unserved::Expired(_) => Self::Forward(ForwardReason::OutsideWindow),
             Unserved::Refuse(status) => Self::Refuse(status),
         }
+    }
+}
+
+impl From<Damaged> for Unserved {
+    fn from(damaged: Damaged) -> Self {
+        Self::Refuse(Box::new(errors::damaged(damaged)))
     }
 }
 

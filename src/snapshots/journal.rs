@@ -97,7 +97,7 @@ impl Journal {
             journal.records.bookmark(template);
         }
         for object in state.range(&Scope::default(), None) {
-            journal.records.object(object);
+            journal.records.object(object).map_err(io::Error::other)?;
             if journal.records.len() >= TARGET {
                 let bytes = journal.flush()?;
                 journal.base_bytes += bytes;
@@ -117,7 +117,7 @@ impl Journal {
     /// They cannot be written, or not all of them. The file must not be appended to any more.
     pub(super) fn append(&mut self, recorded: &Recorded) -> io::Result<()> {
         for event in &recorded.events {
-            self.records.event(event);
+            self.records.event(event).map_err(io::Error::other)?;
             if self.records.len() >= TARGET {
                 self.events_bytes += self.flush()?;
             }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::cache::{Restoration, RestoreError};
 use crate::meta::{EventType, Object, ResourceVersion, WatchCacheEvent};
-use crate::packing::{Dictionaries, numbers};
+use crate::packing::{Damaged, Dictionaries, numbers};
 
 /// Gathers records.
 #[derive(Debug, Default)]
@@ -46,15 +46,19 @@ impl Records {
     }
 
     /// An object of the state.
-    pub(super) fn object(&mut self, object: &Object) {
+    ///
+    /// # Errors
+    /// Its bytes are damaged. The state cannot be written.
+    pub(super) fn object(&mut self, object: &Object) -> Result<(), Damaged> {
         self.record.clear();
-        object.save(&mut self.dictionaries, &mut self.record);
+        object.save(&mut self.dictionaries, &mut self.record)?;
         if let Some(content) = self.dictionaries.take_new() {
             self.out.push(DICTIONARY);
             numbers::put_bytes(&mut self.out, content);
         }
         self.out.push(OBJECT);
         self.out.extend_from_slice(&self.record);
+        Ok(())
     }
 
     /// The end of the state.
@@ -65,14 +69,17 @@ impl Records {
     }
 
     /// An event after the state.
-    pub(super) fn event(&mut self, event: &WatchCacheEvent) {
+    ///
+    /// # Errors
+    /// Its bytes are damaged. No record may follow.
+    pub(super) fn event(&mut self, event: &WatchCacheEvent) -> Result<(), Damaged> {
         let kind = match event.kind {
             EventType::Added => 0,
             EventType::Modified => 1,
             EventType::Deleted => 2,
         };
         self.out.extend([EVENT, kind]);
-        event.object.save_after(event.prev.as_deref(), &mut self.dictionaries, &mut self.out);
+        event.object.save_after(event.prev.as_deref(), &mut self.dictionaries, &mut self.out)
     }
 
     /// The cache is complete up to `rv`, at this time in seconds since 1970.

@@ -207,7 +207,7 @@ pub(super) fn state(cache: &WatchCache) -> State {
     let snapshot = cache.snapshot().unwrap();
     let scope = Scope::default();
     let all = snapshot.range(&scope, None);
-    all.map(|object| (object.key.to_string(), object.raw().framed())).collect()
+    all.map(|object| (object.key.to_string(), object.raw().unwrap().framed())).collect()
 }
 
 pub(super) fn identity() -> Identity {

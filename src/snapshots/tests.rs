@@ -30,7 +30,13 @@ async fn window(cache: &WatchCache) -> Vec<String> {
     let mut events = Vec::new();
     while let Ok(Some(event)) = tokio::time::timeout(Duration::from_secs(1), watcher.next()).await {
         if let WatcherEvent::Event { kind, object, rv } = event {
-            events.push(format!("{} {}@{} {rv:?} {:?}", kind.as_str(), object.key, object.rv, object.raw().item()));
+            events.push(format!(
+                "{} {}@{} {rv:?} {:?}",
+                kind.as_str(),
+                object.key,
+                object.rv,
+                object.raw().unwrap().item()
+            ));
         }
     }
     drop(dispatcher);

@@ -231,8 +231,8 @@ proptest! {
         let mut body = Slices::from(list_head(&form, Shape::Full, &meta, items.is_empty()));
         let mut stream = Slices::new();
         for (index, (object, _)) in items.iter().enumerate() {
-            body.append(list_item(&form, object, Shape::Full, index + 1 == items.len()));
-            stream.append(event_frame(&form, EventType::Added, object, None, Shape::Full));
+            body.append(list_item(&form, object, Shape::Full, index + 1 == items.len()).unwrap());
+            stream.append(event_frame(&form, EventType::Added, object, None, Shape::Full).unwrap());
         }
         body.push(list_tail(&form, Shape::Full, &meta, items.is_empty()));
 

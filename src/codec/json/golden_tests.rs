@@ -42,7 +42,9 @@ fn rewritten(form: &Form, frames: &[WatchFrame], shape: Shape) -> String {
     let mut out = String::new();
     for frame in frames {
         match frame {
-            WatchFrame::Event { kind, object, .. } => out += &text(event_frame(form, *kind, object, None, shape)),
+            WatchFrame::Event { kind, object, .. } => {
+                out += &text(event_frame(form, *kind, object, None, shape).unwrap())
+            }
             WatchFrame::Bookmark { rv, initial_events_end, object, .. } => {
                 let other = bookmark_frame(form, Some(object), ResourceVersion(1), !initial_events_end, Shape::Full);
                 let [WatchFrame::Bookmark { object, .. }] = &decode(other)[..] else { panic!("no bookmark") };
@@ -83,7 +85,7 @@ fn written(form: &Form, objects: &[Object], meta: &ListMeta, shape: Shape) -> St
     };
     let mut out = Slices::from(list_head(form, shape, &meta, objects.is_empty()));
     for (index, object) in objects.iter().enumerate() {
-        out.append(list_item(form, object, shape, index + 1 == objects.len()));
+        out.append(list_item(form, object, shape, index + 1 == objects.len()).unwrap());
     }
     out.push(list_tail(form, shape, &meta, objects.is_empty()));
     text(out)
@@ -98,10 +100,10 @@ fn get_bodies_are_the_apiservers() {
         let (object, type_meta) = parse(full);
         assert_eq!((type_meta.style, &type_meta.kind), (form.style, &form.kind));
         assert_eq!(type_meta.api_version, form.api_version);
-        assert_eq!(text(object_body(&form, &object, Shape::Full)), full);
-        assert_eq!(text(object_body(&form, &object, Shape::PartialObjectMetadata)), partial);
+        assert_eq!(text(object_body(&form, &object, Shape::Full).unwrap()), full);
+        assert_eq!(text(object_body(&form, &object, Shape::PartialObjectMetadata).unwrap()), partial);
         let beta = partial.replacen("meta.k8s.io/v1", "meta.k8s.io/v1beta1", 1);
-        assert_eq!(text(object_body(&form, &object, Shape::PartialObjectMetadataV1beta1)), beta);
+        assert_eq!(text(object_body(&form, &object, Shape::PartialObjectMetadataV1beta1).unwrap()), beta);
     }
 }
 
@@ -111,7 +113,7 @@ fn attributes_and_ranges_are_the_objects() {
     assert_eq!(pod.key.as_str(), "default/p");
     assert_eq!(pod.attributes.labels().collect::<Vec<_>>(), [("app", "web")]);
     assert_eq!(pod.attributes.uid(), "88b1d0a6-626c-4e54-b9a9-dc2fd09134d5");
-    let raw = pod.raw();
+    let raw = pod.raw().unwrap();
     assert_eq!(raw.slice(raw.rv_range()), pod.rv.to_string().as_bytes());
     assert!(raw.metadata().starts_with(b"{\"name\":\"p\",") && raw.metadata().ends_with(b"}"));
     assert!(raw.item().starts_with(b"{\"metadata\":{") && raw.framed().ends_with(b"},"));
@@ -119,7 +121,7 @@ fn attributes_and_ranges_are_the_objects() {
     let (crontab, _) = parse(golden!("crontab.json"));
     assert_eq!(crontab.key.as_str(), "default/c");
     assert_eq!(crontab.attributes.labels().collect::<Vec<_>>(), [("a", "1"), ("b", "2")]);
-    let raw = crontab.raw();
+    let raw = crontab.raw().unwrap();
     assert_eq!(raw.slice(raw.rv_range()), crontab.rv.to_string().as_bytes());
     assert!(raw.metadata().starts_with(b"{\"annotations\":"));
 }
@@ -127,12 +129,12 @@ fn attributes_and_ranges_are_the_objects() {
 #[test]
 fn items_share_their_bytes_with_every_answer() {
     let (pod, _) = parse(golden!("pod.json"));
-    let item = pod.raw().item();
+    let item = pod.raw().unwrap().item();
     let shares = |slices: Slices| slices.iter().any(|part| item.as_ptr_range().contains(&part.as_ptr()));
-    assert!(shares(object_body(&pods(), &pod, Shape::Full)));
-    assert!(shares(event_frame(&pods(), EventType::Added, &pod, None, Shape::Full)));
-    assert!(shares(event_frame(&pods(), EventType::Deleted, &pod, Some(ResourceVersion(9)), Shape::Full)));
-    assert!(shares(list_item(&pods(), &pod, Shape::PartialObjectMetadata, false)));
+    assert!(shares(object_body(&pods(), &pod, Shape::Full).unwrap()));
+    assert!(shares(event_frame(&pods(), EventType::Added, &pod, None, Shape::Full).unwrap()));
+    assert!(shares(event_frame(&pods(), EventType::Deleted, &pod, Some(ResourceVersion(9)), Shape::Full).unwrap()));
+    assert!(shares(list_item(&pods(), &pod, Shape::PartialObjectMetadata, false).unwrap()));
 }
 
 #[test]
@@ -172,8 +174,8 @@ fn leaving_a_selection_is_the_old_object_with_the_new_resource_version() {
         };
         assert_ne!(old.rv, gone.rv);
         for (shape, golden) in [(Shape::Full, full), (Shape::PartialObjectMetadata, partial)] {
-            let added = text(event_frame(&form, EventType::Added, old, None, shape));
-            let deleted = text(event_frame(&form, EventType::Deleted, old, Some(gone.rv), shape));
+            let added = text(event_frame(&form, EventType::Added, old, None, shape).unwrap());
+            let deleted = text(event_frame(&form, EventType::Deleted, old, Some(gone.rv), shape).unwrap());
             assert_eq!(added + &deleted, golden);
         }
     }

@@ -63,8 +63,11 @@ fn takes_the_values_of_the_field_table() {
 fn keeps_objects_compact_and_without_type_meta() {
     let (object, type_meta) =
         parse_item(b" {\n \"kind\": \"Pod\", \"apiVersion\":\"v1\",\n\t\"metadata\": {\"name\": \"a \\\" b\", \"resourceVersion\": \"12\"}, \"x\" : [ 1 , \" \" ] } ", &FieldTable::default()).unwrap();
-    assert_eq!(object.raw().framed(), &br#"{"metadata":{"name":"a \" b","resourceVersion":"12"},"x":[1," "]},"#[..]);
-    assert_eq!(object.raw().slice(object.raw().rv_range()), &b"12"[..]);
+    assert_eq!(
+        object.raw().unwrap().framed(),
+        &br#"{"metadata":{"name":"a \" b","resourceVersion":"12"},"x":[1," "]},"#[..]
+    );
+    assert_eq!(object.raw().unwrap().slice(object.raw().unwrap().rv_range()), &b"12"[..]);
     assert_eq!((type_meta.style, &*type_meta.kind, &*type_meta.api_version), (Style::Stripped, "Pod", "v1"));
 }
 
@@ -78,11 +81,11 @@ fn type_meta_anywhere_but_in_front_stays() {
     ] {
         let (parsed, type_meta) = parse_item(object.as_bytes(), &FieldTable::default()).unwrap();
         assert_eq!(type_meta.style, Style::Inline);
-        assert_eq!(parsed.raw().item(), object);
+        assert_eq!(parsed.raw().unwrap().item(), object);
         // A form built from stripped objects does not add a second kind to it.
         if object.starts_with("{\"apiVersion\"") {
             let body = object_body(&Form::new(Style::Stripped, "v1", "Pod", "PodList"), &parsed, Shape::Full);
-            assert_eq!(body.into_bytes(), format!("{object}\n"));
+            assert_eq!(body.unwrap().into_bytes(), format!("{object}\n"));
         }
     }
 }
@@ -205,9 +208,9 @@ proptest! {
         let (parsed, type_meta) = parse_item(body.as_bytes(), &FieldTable::default()).unwrap();
         prop_assert_eq!(type_meta.style, form.style);
         prop_assert_eq!(&type_meta.kind, &form.kind);
-        let again = object_body(&form, &parsed, Shape::Full).into_bytes();
+        let again = object_body(&form, &parsed, Shape::Full).unwrap().into_bytes();
         prop_assert_eq!(&again[..again.len() - 1], body.as_bytes());
-        let raw = parsed.raw();
+        let raw = parsed.raw().unwrap();
         prop_assert_eq!(raw.metadata(), object["metadata"].to_string());
         prop_assert_eq!(raw.slice(raw.rv_range()), parsed.rv.to_string());
         prop_assert_eq!(parsed.key.name(), object["metadata"]["name"].as_str().unwrap());
@@ -218,7 +221,7 @@ proptest! {
         if built_in {
             let (item, type_meta) = parse_item(members.as_bytes(), &FieldTable::default()).unwrap();
             prop_assert_eq!((type_meta.style, &*type_meta.kind), (Style::Stripped, ""));
-            prop_assert_eq!(item.raw().framed(), raw.framed());
+            prop_assert_eq!(item.raw().unwrap().framed(), raw.framed());
         }
     }
 
@@ -265,7 +268,7 @@ proptest! {
                     prop_assert_eq!(Some(parsed.key.name()), value["metadata"]["name"].as_str());
                     let rv = parsed.rv.to_string();
                     prop_assert_eq!(value["metadata"]["resourceVersion"].as_str().map(|rv| rv.trim_start_matches('0')), Some(rv.trim_start_matches('0')));
-                    let item = parsed.raw().item();
+                    let item = parsed.raw().unwrap().item();
                     prop_assert_eq!(serde_json::from_slice::<Value>(&item).unwrap(), value);
                 }
             }
@@ -299,15 +302,16 @@ fn partial_shapes_lack_what_is_no_annotation_inside() {
                 r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{{"name":"d","resourceVersion":"{rv}","annotations":{annotations},"managedFields":[]}}}}"#
             )
         };
-        let written = |rv| object_bytes(&form, &object, rv, Shape::PartialObjectMetadata).into_bytes();
+        let written = |rv| object_bytes(&form, &object, rv, Shape::PartialObjectMetadata).unwrap().into_bytes();
         assert_eq!(written(None), partial(7));
         assert_eq!(written(Some(ResourceVersion(1234))), partial(1234));
         assert_eq!(
             event_frame(&form, EventType::Deleted, &object, Some(ResourceVersion(12)), Shape::PartialObjectMetadata)
+                .unwrap()
                 .into_bytes(),
             format!("{{\"type\":\"DELETED\",\"object\":{}}}\n", partial(12))
         );
-        let whole = object_bytes(&form, &object, None, Shape::Full).into_bytes();
+        let whole = object_bytes(&form, &object, None, Shape::Full).unwrap().into_bytes();
         assert!(std::str::from_utf8(&whole).unwrap().contains("template.generation"));
     }
     let template = Bytes::from_static(

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::codec::{ListMetaOut, Shape, Slices};
-use crate::meta::Object;
+use crate::meta::{Damaged, Object};
 
 use super::form::{Form, Style};
 use super::metadata::partial_metadata;
@@ -57,15 +57,18 @@ pub(crate) fn push_list_meta(out: &mut String, meta: &ListMetaOut) {
 }
 
 /// Writes one item, and a comma after it unless it is the last item.
-pub fn list_item(form: &Form, object: &Object, shape: Shape, last: bool) -> Slices {
-    let raw = object.raw();
+///
+/// # Errors
+/// The bytes of the object are damaged.
+pub fn list_item(form: &Form, object: &Object, shape: Shape, last: bool) -> Result<Slices, Damaged> {
     if shape == Shape::Full {
-        return Slices::from(if last { raw.item() } else { raw.framed() });
+        let raw = object.raw()?;
+        return Ok(Slices::from(if last { raw.item() } else { raw.framed() }));
     }
     let mut out = Slices::from(shape.partial_prefix());
-    out.append(partial_metadata(form, object, None));
+    out.append(partial_metadata(form, object, None)?);
     out.push_static(if last { b"}" } else { b"}," });
-    out
+    Ok(out)
 }
 
 /// Writes everything after the last item, including the final newline. Call it with the same arguments as

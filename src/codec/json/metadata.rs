@@ -10,11 +10,13 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::codec::Slices;
-use crate::meta::{Object, ResourceVersion};
+use crate::meta::{Damaged, Object, ResourceVersion};
 
 use super::annotations::without;
 use super::form::{Form, Style};
 use super::scan::{Result, Scanner};
+
+type Written = std::result::Result<Slices, Damaged>;
 
 /// The members of a struct in the order in which Go writes them.
 type Order = [(&'static str, Omit)];
@@ -75,13 +77,19 @@ pub(super) fn rank(name: &str) -> usize {
 }
 
 /// Writes the metadata of a partial object.
-pub(super) fn partial_metadata(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> Slices {
+///
+/// # Errors
+/// The bytes of the object are damaged.
+pub(super) fn partial_metadata(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> Written {
     partial(form, object, rv_override, |metadata, rv| object_meta(metadata, rv).ok().map(Bytes::from))
 }
 
 /// Like [`partial_metadata`], for an event with many watchers. The form caches the reordered metadata for the other
 /// watchers.
-pub(super) fn event_metadata(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> Slices {
+///
+/// # Errors
+/// The bytes of the object are damaged.
+pub(super) fn event_metadata(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> Written {
     if object.item_len() > REMEMBERED {
         return partial_metadata(form, object, rv_override);
     }
@@ -95,13 +103,13 @@ fn partial(
     object: &Object,
     rv_override: Option<ResourceVersion>,
     ordered: impl FnOnce(&Bytes, ResourceVersion) -> Option<Bytes>,
-) -> Slices {
-    let raw = object.raw();
+) -> Written {
+    let raw = object.raw()?;
     let metadata = raw.metadata();
     if form.style_of(&raw.item()) == Style::Inline {
         // The metadata was parsed before, so this succeeds. If it fails, the members only stay in their stored order.
         if let Some(ordered) = ordered(&metadata, rv_override.unwrap_or(object.rv)) {
-            return Slices::from(ordered);
+            return Ok(Slices::from(ordered));
         }
     }
     let (range, digits) = (raw.metadata_range(), raw.rv_range());
@@ -122,7 +130,7 @@ fn partial(
         at = part.end;
     }
     out.push(raw.slice(at..range.end));
-    out
+    Ok(out)
 }
 
 /// Writes ObjectMeta in the order of the struct, with this resourceVersion.

@@ -3,23 +3,34 @@
 use bytes::Bytes;
 
 use crate::codec::{Shape, Slices};
-use crate::meta::{EventType, Object, Raw, ResourceVersion};
+use crate::meta::{Damaged, EventType, Object, Raw, ResourceVersion};
 
 use super::form::{Form, Style};
 use super::metadata::{event_metadata, partial_metadata};
 
 /// Writes the body of a GET, including the final newline.
-pub fn object_body(form: &Form, object: &Object, shape: Shape) -> Slices {
-    let mut out = object_bytes(form, object, None, shape);
+///
+/// # Errors
+/// The bytes of the object are damaged, as for all that is written here.
+pub fn object_body(form: &Form, object: &Object, shape: Shape) -> Result<Slices, Damaged> {
+    let mut out = object_bytes(form, object, None, shape)?;
     out.push_static(b"\n");
-    out
+    Ok(out)
 }
 
 /// Writes one object without any framing. `rv_override` has the same meaning as in [`event_frame`].
-pub fn object_bytes(form: &Form, object: &Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Slices {
+///
+/// # Errors
+/// The bytes of the object are damaged.
+pub fn object_bytes(
+    form: &Form,
+    object: &Object,
+    rv_override: Option<ResourceVersion>,
+    shape: Shape,
+) -> Result<Slices, Damaged> {
     let mut out = Slices::new();
     if shape == Shape::Full {
-        let raw = object.raw();
+        let raw = object.raw()?;
         let style = form.style_of(&raw.item());
         if style == Style::Stripped {
             out.push(form.body_prefix());
@@ -27,25 +38,28 @@ pub fn object_bytes(form: &Form, object: &Object, rv_override: Option<ResourceVe
         push_item(&mut out, style, &raw, rv_override);
     } else {
         out.push(shape.partial_prefix());
-        out.append(partial_metadata(form, object, rv_override));
+        out.append(partial_metadata(form, object, rv_override)?);
         out.push_static(b"}");
     }
-    out
+    Ok(out)
 }
 
 /// Writes one event of a watch, including the newline. `rv_override` replaces the resourceVersion of the object. It
 /// is needed when an object stops matching a watcher's selector: the watcher gets the last state that matched, with
 /// the resourceVersion of the change.
+///
+/// # Errors
+/// The bytes of the object are damaged.
 pub fn event_frame(
     form: &Form,
     kind: EventType,
     object: &Object,
     rv_override: Option<ResourceVersion>,
     shape: Shape,
-) -> Slices {
+) -> Result<Slices, Damaged> {
     let mut out = Slices::new();
     if shape == Shape::Full {
-        let raw = object.raw();
+        let raw = object.raw()?;
         let style = form.style_of(&raw.item());
         out.push(match style {
             Style::Stripped => form.frame_prefix(kind),
@@ -56,10 +70,10 @@ pub fn event_frame(
     } else {
         out.push_static(inline_prefix(kind));
         out.push(shape.partial_prefix());
-        out.append(event_metadata(form, object, rv_override));
+        out.append(event_metadata(form, object, rv_override)?);
         out.push_static(b"}}\n");
     }
-    out
+    Ok(out)
 }
 
 /// Writes the item. A stripped item is written without its opening brace.

@@ -60,11 +60,11 @@ fn listed(pods: &[oracle::Pod], metadata: oracle::ListMeta, shape: Shape) -> Vec
 }
 
 fn written_list(objects: &[Object], mut meta: ListMetaOut, shape: Shape) -> Vec<u8> {
-    meta.items_len = objects.iter().map(|object| item_len(&form(), object, shape)).sum();
+    meta.items_len = objects.iter().map(|object| item_len(&form(), object, shape).unwrap()).sum();
     let mut out = list_head(&form(), shape, &meta).to_vec();
     for object in objects {
-        let item = list_item(&form(), object, shape);
-        assert_eq!(item.len() as u64, item_len(&form(), object, shape));
+        let item = list_item(&form(), object, shape).unwrap();
+        assert_eq!(item.len() as u64, item_len(&form(), object, shape).unwrap());
         out.extend_from_slice(&item.into_bytes());
     }
     out.extend_from_slice(&list_tail(shape, &meta));
@@ -89,9 +89,9 @@ fn an_object_and_what_reads_need_of_it() {
     ] {
         assert_eq!(value(label), expected, "{label}");
     }
-    assert_eq!(object.raw().item(), pod.encode_to_vec());
-    assert_eq!(object.raw().metadata(), pod.metadata.unwrap().encode_to_vec());
-    assert_eq!(object.raw().slice(object.raw().rv_range()), "1234");
+    assert_eq!(object.raw().unwrap().item(), pod.encode_to_vec());
+    assert_eq!(object.raw().unwrap().metadata(), pod.metadata.unwrap().encode_to_vec());
+    assert_eq!(object.raw().unwrap().slice(object.raw().unwrap().rv_range()), "1234");
 }
 
 #[test]
@@ -134,18 +134,18 @@ fn bodies_and_events() {
     let (pod, form) = (pod("p", 999), form());
     let object = object(&pod);
     for shape in SHAPES {
-        assert_eq!(object_bytes(&form, &object, None, shape).into_bytes(), shaped(&pod, shape), "{shape:?}");
+        assert_eq!(object_bytes(&form, &object, None, shape).unwrap().into_bytes(), shaped(&pod, shape), "{shape:?}");
         for kind in [EventType::Added, EventType::Modified, EventType::Deleted] {
-            let written = event_frame(&form, kind, &object, None, shape).into_bytes();
+            let written = event_frame(&form, kind, &object, None, shape).unwrap().into_bytes();
             assert_eq!(written, frame(kind.as_str(), shaped(&pod, shape)), "{shape:?}");
         }
         for rv in [7, 1000, u64::MAX >> 1] {
             let mut pod = pod.clone();
             pod.metadata.as_mut().unwrap().resource_version = text(&rv.to_string());
             let written = event_frame(&form, EventType::Deleted, &object, Some(ResourceVersion(rv)), shape);
-            assert_eq!(written.into_bytes(), frame("DELETED", shaped(&pod, shape)), "{rv} {shape:?}");
+            assert_eq!(written.unwrap().into_bytes(), frame("DELETED", shaped(&pod, shape)), "{rv} {shape:?}");
             let written = object_bytes(&form, &object, Some(ResourceVersion(rv)), shape);
-            assert_eq!(written.into_bytes(), shaped(&pod, shape), "{rv} {shape:?}");
+            assert_eq!(written.unwrap().into_bytes(), shaped(&pod, shape), "{rv} {shape:?}");
         }
     }
 }
@@ -158,7 +158,7 @@ fn a_length_that_grows_by_a_byte_moves_all_others() {
         let object = object(&pod);
         pod.metadata.as_mut().unwrap().resource_version = text("100");
         let written = event_frame(&form(), EventType::Deleted, &object, Some(ResourceVersion(100)), Shape::Full);
-        assert_eq!(written.into_bytes(), frame("DELETED", shaped(&pod, Shape::Full)), "{size}");
+        assert_eq!(written.unwrap().into_bytes(), frame("DELETED", shaped(&pod, Shape::Full)), "{size}");
     }
 }
 
@@ -247,19 +247,19 @@ fn metadata_of_json() {
         metadata.resource_version = text(&rv.map_or(99, |rv| rv.0).to_string());
         let pod = oracle::Pod { metadata: Some(metadata.clone()), ..Default::default() };
         for shape in [Shape::PartialObjectMetadata, Shape::PartialObjectMetadataV1beta1] {
-            assert_eq!(object_bytes(&form, &object, rv, shape).into_bytes(), shaped(&pod, shape));
-            let written = event_frame(&form, EventType::Deleted, &object, rv, shape).into_bytes();
+            assert_eq!(object_bytes(&form, &object, rv, shape).unwrap().into_bytes(), shaped(&pod, shape));
+            let written = event_frame(&form, EventType::Deleted, &object, rv, shape).unwrap().into_bytes();
             assert_eq!(written, frame("DELETED", shaped(&pod, shape)));
         }
     }
-    let item = list_item(&form, &object, Shape::PartialObjectMetadata);
-    assert_eq!(item.len() as u64, item_len(&form, &object, Shape::PartialObjectMetadata));
+    let item = list_item(&form, &object, Shape::PartialObjectMetadata).unwrap();
+    assert_eq!(item.len() as u64, item_len(&form, &object, Shape::PartialObjectMetadata).unwrap());
     // The apiserver writes the key and the value of a map entry even when they are empty. The other implementation
     // would not.
     let json =
         br#"{"apiVersion":"v1","kind":"X","metadata":{"annotations":{"a":""},"name":"n","resourceVersion":"1"}}"#;
     let object = crate::codec::json::parse_item(json, &FieldTable::default()).unwrap().0;
-    let item = list_item(&form, &object, Shape::PartialObjectMetadata).into_bytes();
+    let item = list_item(&form, &object, Shape::PartialObjectMetadata).unwrap().into_bytes();
     assert!(item.windows(7).any(|bytes| bytes == b"b\x05\n\x01a\x12\0"), "{item:?}");
 }
 
@@ -424,7 +424,7 @@ proptest! {
             gone.metadata.as_mut().unwrap().resource_version = Some(rv_text.clone());
             for shape in SHAPES {
                 let written = event_frame(&form(), EventType::Deleted, object, Some(ResourceVersion(rv)), shape);
-                prop_assert_eq!(written.into_bytes(), frame("DELETED", shaped(&gone, shape)));
+                prop_assert_eq!(written.unwrap().into_bytes(), frame("DELETED", shaped(&gone, shape)));
             }
         }
     }
@@ -473,11 +473,11 @@ fn partial_shapes_lack_what_is_no_annotation_inside() {
     let name = "deprecated.daemonset.template.generation";
     let object = object(&annotated(7, &["a", name, "z"]));
     for shape in SHAPES.into_iter().skip(1) {
-        let written = |rv| object_bytes(&form, &object, rv, shape).into_bytes();
+        let written = |rv| object_bytes(&form, &object, rv, shape).unwrap().into_bytes();
         assert_eq!(written(None), shaped(&annotated(7, &["a", "z"]), shape));
         assert_eq!(written(Some(ResourceVersion(123_456))), shaped(&annotated(123_456, &["a", "z"]), shape));
-        assert_eq!(list_item(&form, &object, shape).len() as u64, item_len(&form, &object, shape));
+        assert_eq!(list_item(&form, &object, shape).unwrap().len() as u64, item_len(&form, &object, shape).unwrap());
     }
-    let whole = object_bytes(&form, &object, None, Shape::Full).into_bytes();
+    let whole = object_bytes(&form, &object, None, Shape::Full).unwrap().into_bytes();
     assert!(whole.windows(name.len()).any(|window| window == name.as_bytes()));
 }

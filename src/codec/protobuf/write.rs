@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::codec::{ListMetaOut, Shape, Slices};
-use crate::meta::{EventType, Object, Raw, ResourceVersion};
+use crate::meta::{Damaged, EventType, Object, Raw, ResourceVersion};
 
 use super::envelope::{Lead, TAIL};
 use super::form::Form;
@@ -16,24 +16,36 @@ use super::wire::{field_len, put_bytes, put_header, put_number};
 const RAW: u8 = 2;
 
 /// Writes an object in its envelope, as the body of a GET. `rv_override` replaces the object's resourceVersion.
-pub fn object_bytes(form: &Form, object: &Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Slices {
+///
+/// # Errors
+/// The bytes of the object are damaged.
+pub fn object_bytes(
+    form: &Form,
+    object: &Object,
+    rv_override: Option<ResourceVersion>,
+    shape: Shape,
+) -> Result<Slices, Damaged> {
     let lead = form.object_lead(shape).bytes();
-    let message = Message::new(form, object, rv_override, shape);
+    let message = Message::new(form, object, rv_override, shape)?;
     if message.is_kept() {
         let mut out = Slices::from(lead);
         message.append(Vec::new(), &mut out);
-        return out;
+        return Ok(out);
     }
     let mut out = Slices::new();
     message.append(lead.to_vec(), &mut out);
-    out
+    Ok(out)
 }
 
 /// The length of an item as [`list_item`] writes it.
-pub fn item_len(form: &Form, object: &Object, shape: Shape) -> u64 {
+///
+/// # Errors
+/// The bytes of the object are damaged.
+pub fn item_len(form: &Form, object: &Object, shape: Shape) -> Result<u64, Damaged> {
     match shape {
-        Shape::Full => object.framed_len() as u64,
-        _ => field_len(metadata(form, object).len() as u64),
+        Shape::Full => Ok(object.framed_len() as u64),
+        // They are read again when the item is written.
+        _ => Ok(field_len(metadata(form, object, &object.raw_for_upkeep()?).len() as u64)),
     }
 }
 
@@ -52,16 +64,20 @@ pub fn list_head(form: &Form, shape: Shape, meta: &ListMetaOut) -> Bytes {
 }
 
 /// One item.
-pub fn list_item(form: &Form, object: &Object, shape: Shape) -> Slices {
+///
+/// # Errors
+/// The bytes of the object are damaged.
+pub fn list_item(form: &Form, object: &Object, shape: Shape) -> Result<Slices, Damaged> {
+    let raw = object.raw()?;
     if shape == Shape::Full {
-        return Slices::from(object.raw().framed());
+        return Ok(Slices::from(raw.framed()));
     }
-    let metadata = metadata(form, object);
+    let metadata = metadata(form, object, &raw);
     let mut header = Vec::with_capacity(11);
     put_header(&mut header, if metadata_first(shape) { 2 } else { 1 }, metadata.len() as u64);
     let mut out = Slices::from(Bytes::from(header));
     out.push(metadata);
-    out
+    Ok(out)
 }
 
 /// Writes everything after the last item.
@@ -78,18 +94,21 @@ pub fn list_tail(shape: Shape, meta: &ListMetaOut) -> Bytes {
 /// Writes one event of a watch. `rv_override` replaces the resourceVersion of the object. It is needed when an object
 /// stops matching a watcher's selector: the watcher gets the last state that matched, with the resourceVersion of the
 /// change.
+///
+/// # Errors
+/// The bytes of the object are damaged.
 pub fn event_frame(
     form: &Form,
     kind: EventType,
     object: &Object,
     rv_override: Option<ResourceVersion>,
     shape: Shape,
-) -> Slices {
-    let message = Message::new(form, object, rv_override, shape);
+) -> Result<Slices, Damaged> {
+    let message = Message::new(form, object, rv_override, shape)?;
     let head = frame_head(kind.as_str(), form.object_lead(shape), message.len as u64);
     let mut out = Slices::new();
     message.append(head, &mut out);
-    out
+    Ok(out)
 }
 
 /// Writes a watch frame around an encoded message.
@@ -127,22 +146,22 @@ struct Message {
 // === impl Message ===
 
 impl Message {
-    fn new(form: &Form, object: &Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Self {
-        let (raw, full) = (object.raw(), shape == Shape::Full);
+    fn new(form: &Form, object: &Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Result<Self, Damaged> {
+        let (raw, full) = (object.raw()?, shape == Shape::Full);
         if form.is_of_json() {
             let message = from_json(object, &raw, rv_override);
-            return Self { raw, shape, len: message.len(), beginning: Some(message) };
+            return Ok(Self { raw, shape, len: message.len(), beginning: Some(message) });
         }
         if !full && let Some(metadata) = shown(form, &raw, rv_override) {
-            return Self { raw, shape, len: metadata.len(), beginning: Some(metadata) };
+            return Ok(Self { raw, shape, len: metadata.len(), beginning: Some(metadata) });
         }
         let Some(rv) = rv_override else {
             let len = if full { raw.len() } else { raw.metadata_range().end };
-            return Self { raw, shape, beginning: None, len };
+            return Ok(Self { raw, shape, beginning: None, len });
         };
         let (beginning, whole) = with_resource_version(&raw, rv);
         let len = if full { whole } else { beginning.len() };
-        Self { raw, shape, beginning: Some(beginning), len }
+        Ok(Self { raw, shape, beginning: Some(beginning), len })
     }
 
     /// Whether it is written as stored, including its tag and length.
@@ -178,12 +197,11 @@ impl Message {
 }
 
 /// The message of a PartialObjectMetadata: the metadata field of the object.
-fn metadata(form: &Form, object: &Object) -> Bytes {
-    let raw = object.raw();
+fn metadata(form: &Form, object: &Object, raw: &Raw) -> Bytes {
     if form.is_of_json() {
-        return from_json(object, &raw, None).into();
+        return from_json(object, raw, None).into();
     }
-    if let Some(metadata) = shown(form, &raw, None) {
+    if let Some(metadata) = shown(form, raw, None) {
         return metadata.into();
     }
     raw.slice(0..raw.metadata_range().end)

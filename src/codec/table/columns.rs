@@ -254,7 +254,8 @@ fn creation(object: &Object) -> CellTime {
         #[serde(borrow, default)]
         creation_timestamp: Option<Cow<'a, str>>,
     }
-    let metadata = object.raw().metadata();
+    // It has just come, so its bytes are there.
+    let metadata = object.raw_for_upkeep().map(|raw| raw.metadata()).unwrap_or_default();
     let metadata = serde_json::from_slice::<Metadata<'_>>(&metadata).ok();
     let text = metadata.and_then(|metadata| metadata.creation_timestamp);
     text.and_then(|text| Moment::parse(&text))
@@ -263,7 +264,8 @@ fn creation(object: &Object) -> CellTime {
 }
 
 fn parsed(object: &Object) -> Value {
-    serde_json::from_slice(&object.raw().item()).unwrap_or_default()
+    let item = object.raw_for_upkeep().map(|raw| raw.item()).unwrap_or_default();
+    serde_json::from_slice(&item).unwrap_or_default()
 }
 
 /// The position of a part in the JSON of a cell without escapes.

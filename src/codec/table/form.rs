@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::codec::json::{self, Style};
 use crate::codec::{self, ListMetaOut, Shape, Slices};
-use crate::meta::{EventType, Moment, Object, ResourceVersion};
+use crate::meta::{Damaged, EventType, Moment, Object, ResourceVersion};
 
 use super::columns::Columns;
 use super::decode::split;
@@ -61,18 +61,28 @@ impl Form {
     }
 
     /// Writes a table with one object, including the final newline: the body of a GET.
-    pub fn object_body(&self, object: &Object, shape: TableShape) -> Slices {
-        let mut out = self.table(object, None, shape);
+    ///
+    /// # Errors
+    /// The bytes of the object are damaged, as for all that is written here.
+    pub fn object_body(&self, object: &Object, shape: TableShape) -> Result<Slices, Damaged> {
+        let mut out = self.table(object, None, shape)?;
         out.push_static(b"\n");
-        out
+        Ok(out)
     }
 
-    pub fn table(&self, object: &Object, rv_override: Option<ResourceVersion>, shape: TableShape) -> Slices {
+    /// # Errors
+    /// The bytes of the object are damaged.
+    pub fn table(
+        &self,
+        object: &Object,
+        rv_override: Option<ResourceVersion>,
+        shape: TableShape,
+    ) -> Result<Slices, Damaged> {
         let meta = ListMetaOut { rv: rv_override.unwrap_or(object.rv), ..ListMetaOut::default() };
         let mut out = self.head(shape, &meta, false);
-        self.push_row(&mut out, object, rv_override, shape);
+        self.push_row(&mut out, object, rv_override, shape)?;
         out.push_static(b"]}");
-        out
+        Ok(out)
     }
 
     /// Writes everything before the first row.
@@ -95,8 +105,16 @@ impl Form {
         Bytes::from_static(if self.is_null(empty) { b"}\n" } else { b"]}\n" })
     }
 
-    pub fn push_row(&self, out: &mut Slices, object: &Object, rv_override: Option<ResourceVersion>, shape: TableShape) {
-        let Some(row) = object.row() else { return };
+    /// # Errors
+    /// The bytes of the object are damaged.
+    pub fn push_row(
+        &self,
+        out: &mut Slices,
+        object: &Object,
+        rv_override: Option<ResourceVersion>,
+        shape: TableShape,
+    ) -> Result<(), Damaged> {
+        let Some(row) = object.row() else { return Ok(()) };
         let mut from = 0;
         if !row.holes.is_empty() {
             let text = std::str::from_utf8(&row.head).unwrap_or_default();
@@ -110,25 +128,29 @@ impl Form {
         }
         out.push(row.head.slice(from.min(row.head.len())..));
         match shape.object_shape() {
-            Some(shape) => out.append(json::object_bytes(&self.json, object, rv_override, shape)),
+            Some(shape) => out.append(json::object_bytes(&self.json, object, rv_override, shape)?),
             None => out.push_static(b"null"),
         }
         out.push(row.tail.clone());
+        Ok(())
     }
 
     /// Writes one event of a watch, including the newline.
+    ///
+    /// # Errors
+    /// The bytes of the object are damaged.
     pub fn event_frame(
         &self,
         kind: EventType,
         object: &Object,
         rv_override: Option<ResourceVersion>,
         shape: TableShape,
-    ) -> Slices {
+    ) -> Result<Slices, Damaged> {
         let mut out = Slices::new();
         out.push_static(json::inline_prefix(kind));
-        out.append(self.table(object, rv_override, shape));
+        out.append(self.table(object, rv_override, shape)?);
         out.push_static(b"}\n");
-        out
+        Ok(out)
     }
 
     /// Writes a BOOKMARK frame, including the newline. It is a table with one row, which contains an empty object.

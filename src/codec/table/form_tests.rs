@@ -49,23 +49,23 @@ fn custom() -> Origin {
 fn a_row_is_what_came_at_another_time() {
     let form = form(Origin::BuiltIn);
     let object = row(&form, BUILTIN);
-    assert_eq!(text(form.list_item(&object, shape(Include::Object, 300), true)), BUILTIN);
+    assert_eq!(text(form.list_item(&object, shape(Include::Object, 300), true).unwrap()), BUILTIN);
     let later = BUILTIN.replace("5m", "7m1s");
-    assert_eq!(text(form.list_item(&object, shape(Include::Object, 421), false)), format!("{later},"));
+    assert_eq!(text(form.list_item(&object, shape(Include::Object, 421), false).unwrap()), format!("{later},"));
     let none = r#"{"cells":["l","\u003cinvalid\u003e"],"conditions":[{"type":"Completed"}],"object":null}"#;
-    assert_eq!(text(form.list_item(&object, shape(Include::None, -60), true)), none);
+    assert_eq!(text(form.list_item(&object, shape(Include::None, -60), true).unwrap()), none);
     let partial = r#"{"cells":["l","0s"],"conditions":[{"type":"Completed"}],"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"l","resourceVersion":"7","creationTimestamp":"2024-01-01T00:00:00Z"}}}"#;
-    assert_eq!(text(form.list_item(&object, shape(Include::Metadata, 0), true)), partial);
+    assert_eq!(text(form.list_item(&object, shape(Include::Metadata, 0), true).unwrap()), partial);
 }
 
 #[test]
 fn metadata_of_custom_resources_is_put_into_order() {
     let form = form(custom());
     let object = row(&form, CUSTOM);
-    assert_eq!(text(form.list_item(&object, shape(Include::Object, 300), true)), CUSTOM);
+    assert_eq!(text(form.list_item(&object, shape(Include::Object, 300), true).unwrap()), CUSTOM);
     let partial = r#"{"cells":["l","5m"],"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1","metadata":{"name":"l","resourceVersion":"7","creationTimestamp":"2024-01-01T00:00:00Z"}}}"#;
     let shape = TableShape { v1beta1: true, now: now(300), ..TableShape::default() };
-    assert_eq!(text(form.list_item(&object, Shape::Table(shape), true)), partial);
+    assert_eq!(text(form.list_item(&object, Shape::Table(shape), true).unwrap()), partial);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn tables_have_heads_and_tails() {
     assert_eq!(text(form.list_head(shape, &meta, false)), head);
     assert_eq!(text(form.list_tail(shape, &meta, false)), "]}\n");
     let one = row(&form, BUILTIN);
-    let body = text(form.object_body(&one, shape));
+    let body = text(form.object_body(&one, shape).unwrap());
     assert!(
         body.starts_with(r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7"},"col"#),
         "{body}"
@@ -97,8 +97,9 @@ fn only_the_first_event_names_the_columns() {
     let form = form(Origin::BuiltIn);
     let object = row(&form, BUILTIN);
     let shape = shape(Include::Object, 300);
-    let first = text(form.event_frame(EventType::Added, &object, None, shape));
-    let second = text(form.event_frame(EventType::Deleted, &object, Some(ResourceVersion(12)), shape.after_first()));
+    let first = text(form.event_frame(EventType::Added, &object, None, shape).unwrap());
+    let second =
+        text(form.event_frame(EventType::Deleted, &object, Some(ResourceVersion(12)), shape.after_first()).unwrap());
     let at_12 = BUILTIN.replace("\"resourceVersion\":\"7\"", "\"resourceVersion\":\"12\"");
     assert_eq!(
         first,
@@ -164,9 +165,15 @@ fn the_objects_of_rows_are_written_as_those_of_a_list() {
     let meta = ListMetaOut { rv: ResourceVersion(9), ..ListMetaOut::default() };
     for shape in [Shape::Full, Shape::PartialObjectMetadata] {
         assert_eq!(text(objects.list_head(shape, &meta, false)), text(plain.list_head(shape, &meta, false)));
-        assert_eq!(text(objects.list_item(&object, shape, true)), text(plain.list_item(&listed, shape, true)));
-        assert_eq!(text(objects.object_body(&object, shape)), text(plain.object_body(&listed, shape)));
-        let event = |form: &Form, object| text(form.event_frame(EventType::Added, object, None, shape));
+        assert_eq!(
+            text(objects.list_item(&object, shape, true).unwrap()),
+            text(plain.list_item(&listed, shape, true).unwrap())
+        );
+        assert_eq!(
+            text(objects.object_body(&object, shape).unwrap()),
+            text(plain.object_body(&listed, shape).unwrap())
+        );
+        let event = |form: &Form, object| text(form.event_frame(EventType::Added, object, None, shape).unwrap());
         assert_eq!(event(&objects, &object), event(&plain, &listed));
         let template = br#"{"kind":"Lease","apiVersion":"v1","metadata":{"resourceVersion":"3"},"spec":{}}"#;
         let in_row = [&b"{\"cells\":[\"\"],\"object\":"[..], template, b"}"].concat().into();

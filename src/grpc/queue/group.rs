@@ -9,7 +9,7 @@ use super::super::render::{self, Rendering};
 use super::super::status::Error;
 use super::request::{Join, Wanted};
 use crate::memory::Reservation;
-use crate::meta::{Gvr, ObjectKey};
+use crate::meta::{Damaged, Gvr, ObjectKey};
 use crate::reads::{self, Selection, Source};
 use crate::workqueue::{Deleted, Full, Handed, Level, QueueStats, State, Why, WorkQueue};
 
@@ -181,12 +181,15 @@ impl Group {
     }
 
     /// Returns the item that a worker gets for a key; `None` if neither the object nor its deletion exists any more.
-    pub(super) fn item(&self, handed: &Handed<QueueKey>) -> Option<(v1::Item, Option<Deleted>)> {
+    ///
+    /// # Errors
+    /// The bytes of the object are damaged.
+    pub(super) fn item(&self, handed: &Handed<QueueKey>) -> Result<Option<(v1::Item, Option<Deleted>)>, Damaged> {
         let key = &handed.key;
         let feed = &self.feeds[key.selection];
         let State { object, deleted } = feed.level.lock().state(&key.object);
         if object.is_none() && deleted.is_none() {
-            return None;
+            return Ok(None);
         }
         let source = feed.source.lock().clone();
         let gvr = &feed.selection.gvr;
@@ -196,20 +199,22 @@ impl Group {
             resource: gvr.resource.to_string(),
         };
         let (namespace, name) = (key.object.namespace().to_owned(), key.object.name().to_owned());
-        let last = deleted.as_ref().map(|deleted| v1::Object {
-            key: Some(render::key(&deleted.object, deleted.rv)),
-            object: feed.rendering.bytes(&source.form, &deleted.object, Some(deleted.rv)),
-            partial: feed.rendering.is_partial(),
-        });
+        let last = |deleted: &Deleted| {
+            Ok(v1::Object {
+                key: Some(render::key(&deleted.object, deleted.rv)),
+                object: feed.rendering.bytes(&source.form, &deleted.object, Some(deleted.rv))?,
+                partial: feed.rendering.is_partial(),
+            })
+        };
         let item = v1::Item {
             r#ref: Some(v1::ItemRef { resource: Some(resource), namespace, name }),
-            object: object.map(|object| feed.rendering.object(&source.form, &object)),
-            deleted: last,
+            object: object.map(|object| feed.rendering.object(&source.form, &object)).transpose()?,
+            deleted: deleted.as_ref().map(last).transpose()?,
             encoding: render::encoding(source.encoding()).into(),
             attempt: handed.attempt,
             why: why(handed.why),
         };
-        Some((item, deleted))
+        Ok(Some((item, deleted)))
     }
 
     pub(super) fn stats(&self) -> GroupStats {

@@ -245,13 +245,13 @@ impl Session {
     /// Builds a frame with this key and the other keys that are available now.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED: there is not enough memory for an unusually large object.
+    /// RESOURCE_EXHAUSTED: there is not enough memory for an unusually large object. INTERNAL: an object is damaged.
     fn items(&mut self, first: Handed<QueueKey>) -> Result<Outgoing, Error> {
         let mut items = Vec::new();
         let (mut size, mut room) = (0, None);
         let mut next = Some(first);
         while let Some(handed) = next {
-            match self.member.group.item(&handed) {
+            match self.member.group.item(&handed)? {
                 Some((item, deleted)) => {
                     size += item.encoded_len();
                     items.push(item);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Attributes, AttributesBuilder, Layout, Object};
 use crate::meta::{ObjectKey, ResourceVersion};
-use crate::packing::{Dictionaries, Library, Version, numbers};
+use crate::packing::{Damaged, Dictionaries, Library, Version, numbers};
 
 /// An object's bytes are fewer than this: the codec limits them.
 const MOST_BYTES: usize = 64 << 20;
@@ -13,15 +13,26 @@ const MOST_BYTES: usize = 64 << 20;
 
 impl Object {
     /// Appends the object, with its bytes in their present form.
-    pub fn save(&self, dictionaries: &mut Dictionaries, out: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// Its bytes are damaged. What was appended is of no use.
+    pub fn save(&self, dictionaries: &mut Dictionaries, out: &mut Vec<u8>) -> Result<(), Damaged> {
         self.save_head(out);
-        dictionaries.put(&self.body, out);
+        dictionaries.put(&self.body, out)
     }
 
     /// Appends the object, with its bytes as the difference from the version before it.
-    pub fn save_after(&self, before: Option<&Self>, dictionaries: &mut Dictionaries, out: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// The bytes of one of them are damaged. What was appended is of no use.
+    pub fn save_after(
+        &self,
+        before: Option<&Self>,
+        dictionaries: &mut Dictionaries,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Damaged> {
         self.save_head(out);
-        dictionaries.put_after(&self.body, before.map(Version::body), out);
+        dictionaries.put_after(&self.body, before.map(Version::body), out)
     }
 
     /// Takes an object from the front. `before` returns the version of it that was saved before. `None` if it is
@@ -140,13 +151,14 @@ mod tests {
     fn assert_same(a: &Object, b: &Object) {
         assert_eq!((&a.key, a.rv, &a.attributes), (&b.key, b.rv, &b.attributes));
         assert!(a.is_written_as(b));
-        assert_eq!((a.raw().metadata_range(), a.raw().rv_range()), (b.raw().metadata_range(), b.raw().rv_range()));
+        let ranges = |object: &Object| object.raw().map(|raw| (raw.metadata_range(), raw.rv_range())).unwrap();
+        assert_eq!(ranges(a), ranges(b));
     }
 
     #[test]
     fn an_object_comes_back() {
         let (saved, mut out) = (object(7, "x"), Vec::new());
-        saved.save(&mut Dictionaries::default(), &mut out);
+        saved.save(&mut Dictionaries::default(), &mut out).unwrap();
         let mut input = &out[..];
         let loaded = Object::load(&mut input, &library(), |_| None).unwrap();
         assert!(input.is_empty());
@@ -157,7 +169,7 @@ mod tests {
     fn the_next_version_is_a_small_difference() {
         let text = "never the same twice, 0123456789".repeat(40);
         let (first, next, mut out) = (Arc::new(object(7, &text)), object(8, &text), Vec::new());
-        next.save_after(Some(&first), &mut Dictionaries::default(), &mut out);
+        next.save_after(Some(&first), &mut Dictionaries::default(), &mut out).unwrap();
         assert!(out.len() < 100, "{}", out.len());
         let loaded = Object::load(&mut &out[..], &library(), |_| Some(&first)).unwrap();
         assert_same(&loaded, &next);
@@ -167,7 +179,7 @@ mod tests {
     #[test]
     fn no_prefix_and_no_changed_byte_panics() {
         let (mut out, library) = (Vec::new(), library());
-        object(7, "x").save(&mut Dictionaries::default(), &mut out);
+        object(7, "x").save(&mut Dictionaries::default(), &mut out).unwrap();
         for end in 0..out.len() {
             assert!(Object::load(&mut &out[..end], &library, |_| None).is_none(), "{end}");
         }
@@ -176,7 +188,7 @@ mod tests {
                 let mut changed = out.clone();
                 changed[at] ^= 1 << bit;
                 if let Some(object) = Object::load(&mut &changed[..], &library, |_| None) {
-                    let raw = object.raw();
+                    let raw = object.raw().unwrap();
                     let _ = (raw.metadata(), raw.slice(raw.rv_range()), raw.item(), object.attributes.labels().count());
                 }
             }

@@ -1,0 +1,31 @@
+//! What happens when stored bytes do not come back as they were.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The bytes of an object cannot be had. An answer that needs them ends with an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the stored bytes of an object are damaged")]
+pub struct Damaged;
+
+static FOUND: AtomicU64 = AtomicU64::new(0);
+
+/// Reports bytes that this process has packed and cannot unpack: a broken invariant.
+///
+/// # Panics
+/// In debug builds, but for the tests of what follows.
+#[cold]
+#[expect(clippy::panic, reason = "a broken invariant must not go unnoticed in a debug build")]
+pub(super) fn damaged(detail: fmt::Arguments<'_>) -> Damaged {
+    FOUND.fetch_add(1, Ordering::Relaxed);
+    if cfg!(all(debug_assertions, not(test))) {
+        panic!("packed bytes are damaged: {detail}");
+    }
+    tracing::error!(%detail, "packed bytes are damaged");
+    Damaged
+}
+
+/// How often packed bytes were found to be damaged since the start of the process.
+pub fn damaged_total() -> u64 {
+    FOUND.load(Ordering::Relaxed)
+}
