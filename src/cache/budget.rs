@@ -285,6 +285,13 @@ impl Account {
         }
     }
 
+    /// Counts bytes that the cache no longer has, but its readers, until the returned value is dropped. They are there, so
+    /// they are counted whether they fit or not.
+    pub(super) fn depart(&self, bytes: usize) -> Lent {
+        self.budget.inner.accounts.lock().lent += bytes;
+        Lent { budget: self.budget.clone(), bytes }
+    }
+
     /// Moves the held bytes out of this account until the returned value is dropped. Call [`Self::clear`] afterwards.
     pub(super) fn lend(&self) -> Lent {
         let mut accounts = self.budget.inner.accounts.lock();

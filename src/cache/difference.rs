@@ -15,9 +15,9 @@ pub(super) struct Difference {
     pub(super) changed: Vec<WatchCacheEvent>,
     /// Objects of the old store that are not in the list; also the old one of two objects with the same name.
     pub(super) deleted: Vec<Arc<Object>>,
-    /// An object has different contents at the same revision. The apiserver now encodes it in another way, for example
-    /// after a change of a custom resource's schema, and no event has reported this.
-    rewritten: bool,
+    /// Objects of the old store that have different contents at the same revision. The apiserver now encodes them in another
+    /// way, for example after a change of a custom resource's schema, and no event has reported this.
+    pub(super) rewritten: Vec<Arc<Object>>,
     /// When the list was complete.
     received: Instant,
 }
@@ -37,7 +37,7 @@ impl Difference {
             store: old.clone(),
             changed: Vec::new(),
             deleted: Vec::new(),
-            rewritten: false,
+            rewritten: Vec::new(),
             received: Instant::now(),
         };
         let mut held = old.iter().peekable();
@@ -48,8 +48,7 @@ impl Difference {
             match held.next_if(|held| held.key == object.key) {
                 Some(held) if held.rv == object.rv && held.attributes.uid() == object.attributes.uid() => {
                     if !held.is_written_as(&object) {
-                        difference.store.insert(object);
-                        difference.rewritten = true;
+                        difference.rewritten.extend(difference.store.insert(object));
                     }
                 }
                 held => difference.change(held, object),
@@ -67,12 +66,12 @@ impl Difference {
 
     /// Whether there is no difference.
     pub(super) fn is_empty(&self) -> bool {
-        self.changed.is_empty() && self.deleted.is_empty() && !self.rewritten
+        self.changed.is_empty() && self.deleted.is_empty() && self.rewritten.is_empty()
     }
 
     /// Whether all changes can have happened after `rv`, one at a time. If not, earlier events are missing.
     pub(super) fn follows(&self, rv: ResourceVersion) -> bool {
-        !self.rewritten
+        self.rewritten.is_empty()
             && self.changed.first().is_none_or(|event| event.rv > rv)
             && self.changed.is_sorted_by(|a, b| a.rv < b.rv)
     }

@@ -178,12 +178,8 @@ impl Model {
         let event = match (self.state.get(&key), change.delete) {
             (None, true) => return None,
             (Some(old), true) => {
-                let last = Object::new(
-                    old.key.clone(),
-                    ResourceVersion(rv),
-                    old.attributes.clone(),
-                    old.raw().unwrap().clone(),
-                );
+                let raw = old.raw().unwrap();
+                let last = Object::new(old.key.clone(), ResourceVersion(rv), old.attributes.clone(), raw);
                 self.state.remove(&key);
                 (EventType::Deleted, last)
             }
@@ -208,9 +204,8 @@ impl Model {
             self.past.insert(rv, self.state.clone());
             self.together.insert(rv);
         }
-        let last = |old: Arc<Object>| {
-            Object::new(old.key.clone(), ResourceVersion(rv), old.attributes.clone(), old.raw().unwrap().clone())
-        };
+        let at = ResourceVersion(rv);
+        let last = |old: Arc<Object>| Object::new(old.key.clone(), at, old.attributes.clone(), old.raw().unwrap());
         gone.into_iter().map(last).collect()
     }
 

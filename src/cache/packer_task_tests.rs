@@ -188,3 +188,32 @@ async fn a_large_state_is_packed_while_it_is_read() {
         assert_eq!(object.raw().unwrap().framed(), text(name, name + 1));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_slow_readers_hold_of_an_earlier_state_makes_the_new_one_no_smaller() {
+    let (packing, budget, change) = with(PackingForm::Packed, 0, 0);
+    let (mut writer, cache, _dispatcher) = cache(change);
+    spawn("packer", cache.run_packer());
+    for is_given_up in [false, true] {
+        filled(&mut writer).await;
+        while packing.stats().objects < OBJECTS {
+            sleep(Duration::from_secs(1)).await;
+        }
+        let (packed, reader) = (budget.used(), cache.snapshot().unwrap());
+        let others: Vec<_> = (OBJECTS..2 * OBJECTS).map(|name| Arc::new(object(name, name + 1))).collect();
+        let plain: usize = others.iter().map(|object| Budget::cost(object.size())).sum();
+        if is_given_up {
+            writer.not_ready("it is read anew");
+            assert!(budget.used() >= packed, "what is given up is there");
+        }
+        writer.replace(others, ResourceVersion(2000)).await.unwrap();
+        let held: usize = reader.store().iter().map(|object| object.present_size()).sum();
+        assert!(packed < plain / 2 && packing.stats().objects == OBJECTS, "{packed} of {plain}");
+        assert!(budget.used() >= plain + held, "{} of {plain} and {held}", budget.used());
+        drop(reader);
+        let left = budget.used() - plain;
+        assert!(left < packed, "{left} of {packed}: nothing but the dictionary");
+        writer.not_ready("from the beginning");
+        assert_eq!(budget.used(), 0);
+    }
+}

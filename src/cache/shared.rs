@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
@@ -20,7 +20,7 @@ use super::invariants::{Invariant, violated};
 use super::order::Order;
 use super::ready::Ready;
 use super::stats::{CacheStats, Counters};
-use super::store::{Inner, Snapshot, Store};
+use super::store::{Departed, Inner, Snapshot, Store};
 use super::watcher::EndReason;
 use crate::codec::Form;
 use crate::meta::{EventType, LabelSets, Object, ResourceVersion, WatchCacheEvent};
@@ -32,6 +32,8 @@ pub(super) struct Shared {
     /// What the cache holds, as the budget knows it.
     pub(super) account: Account,
     pub(super) packer: Packer,
+    /// What packed objects save that only readers of earlier states hold.
+    departed: Arc<AtomicI64>,
     /// The label sets of all objects of the cache. While it is locked, no other lock is taken.
     pub(super) labels: Mutex<LabelSets>,
     pub(super) state: Mutex<State>,
@@ -130,6 +132,7 @@ impl Shared {
             account,
             labels: Mutex::default(),
             packer,
+            departed: Arc::default(),
             state: Mutex::new(state),
             published: ArcSwapOption::empty(),
             ready: Ready::new(),
@@ -228,8 +231,22 @@ impl Shared {
 
     /// The memory of objects that would need `plain` bytes if they were plain.
     fn present(&self, plain: usize) -> usize {
-        let saved = isize::try_from(self.packer.saved()).unwrap_or(isize::MAX);
+        // Those of earlier states are not among the objects that are counted here.
+        let saved = self.packer.saved() - self.departed.load(Ordering::Relaxed);
+        let saved = isize::try_from(saved).unwrap_or(isize::MAX);
         plain.saturating_add_signed(saved.saturating_neg())
+    }
+
+    /// Counts objects that the cache no longer has for as long as a snapshot of `state` lives.
+    pub(super) fn depart<'a>(&self, state: Store, objects: impl Iterator<Item = &'a Arc<Object>> + Clone) {
+        let (present, saved) = (objects.clone().map(|object| object.present_size()).sum(), saved(objects));
+        state.lend(Departed::new(self.account.depart(present), &self.departed, saved));
+    }
+
+    /// Counts all that the cache holds for as long as a snapshot of `state` lives: it gives its state up.
+    pub(super) fn lend(&self, state: Store) {
+        let saved = saved(state.iter());
+        state.lend(Departed::new(self.account.lend(), &self.departed, saved));
     }
 
     /// Gives the state up: revisions may restart after this. All watchers end.
@@ -290,4 +307,9 @@ impl Shared {
             backfilled_events_total: counters.backfilled_events.get(),
         }
     }
+}
+
+/// What these objects need less than if they were plain.
+fn saved<'a>(objects: impl Iterator<Item = &'a Arc<Object>>) -> usize {
+    objects.map(|object| object.size().saturating_sub(object.present_size())).sum()
 }

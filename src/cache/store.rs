@@ -1,7 +1,7 @@
 //! The objects of one resource, sorted by key, and immutable views of them.
 
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use imbl::OrdMap;
@@ -17,8 +17,17 @@ pub(super) struct Store {
     /// Sum of [`Object::size`].
     bytes: usize,
     lineage: u64,
-    /// Set when the cache gives the state up: its memory is counted while any of its snapshots lives.
-    lent: Arc<OnceLock<Lent>>,
+    /// Set when the cache gives the state up, or reads another one: what only its snapshots hold is counted while any of
+    /// them lives.
+    lent: Arc<OnceLock<Departed>>,
+}
+
+/// What is counted of a state that the cache no longer has.
+#[derive(Debug)]
+pub(super) struct Departed {
+    _lent: Lent,
+    saved: Arc<AtomicI64>,
+    bytes: i64,
 }
 
 /// Identifies a state of one resource: states with the same id hold the same objects with the same bytes. The revision
@@ -67,11 +76,12 @@ impl Default for Store {
 impl Store {
     /// After this, no state has the same id as an earlier one, whatever its revision.
     pub(super) fn begin_lineage(&mut self) {
+        self.lent = Arc::default();
         self.lineage = LINEAGES.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records that the cache has given the state up.
-    pub(super) fn lend(self, lent: Lent) {
+    /// Records that the cache has given the state up, or reads another one.
+    pub(super) fn lend(self, lent: Departed) {
         // Set only once, because the cache continues with another store.
         self.lent.set(lent).ok();
     }
@@ -123,6 +133,23 @@ impl Store {
             Some(prev) => self.insert(prev.clone()),
             None => self.remove(event.key()),
         };
+    }
+}
+
+// === impl Departed ===
+
+impl Departed {
+    /// `saved` counts what the packed objects of such states need less than if they were plain, `bytes` of this one.
+    pub(super) fn new(lent: Lent, saved: &Arc<AtomicI64>, bytes: usize) -> Self {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        saved.fetch_add(bytes, Ordering::Relaxed);
+        Self { _lent: lent, saved: Arc::clone(saved), bytes }
+    }
+}
+
+impl Drop for Departed {
+    fn drop(&mut self) {
+        self.saved.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

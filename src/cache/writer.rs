@@ -206,6 +206,7 @@ impl Writer {
         let explained = difference.follows(newest);
         let old = std::mem::replace(&mut self.store, difference.store);
         self.store.begin_lineage();
+        let mut departed = difference.rewritten;
         let mut state = self.shared.state.lock();
         let ended = if self.synced && explained {
             let ended = match deleted {
@@ -221,14 +222,17 @@ impl Writer {
             ended
         } else {
             // First sync, or a list that contradicts the received events: no watch can continue.
+            departed.extend(difference.changed.into_iter().filter_map(|event| event.prev));
             self.shared.forget(&mut state, rv, EndReason::Relisted)
         };
         self.head = state.history.head();
         self.shared.publish(&mut state, Snapshot::new(rv, self.store.clone()));
         self.shared.ready.ready(rv);
         drop(state);
+        departed.extend(difference.deleted);
         // Often the last reference to many objects, so it is not dropped under the lock.
-        drop(old);
+        self.shared.depart(old, departed.iter());
+        drop(departed);
         self.settle();
         self.shared.work.notify_one();
         let continued = explained && ended == 0 || !self.synced;
@@ -259,7 +263,8 @@ impl Writer {
 
     fn reset(&mut self, why: &str, reason: EndReason, stopped: bool) {
         self.shared.reset(why, reason, stopped);
-        std::mem::take(&mut self.store).lend(self.shared.account.lend());
+        let old = std::mem::take(&mut self.store);
+        self.shared.lend(old);
         (self.rv, self.synced) = (ResourceVersion::ZERO, false);
         self.shared.account.clear();
         *self.shared.labels.lock() = LabelSets::default();

@@ -14,6 +14,8 @@ pub(super) struct Conflator<K, V> {
     last: HashMap<K, Place>,
     sequence: u64,
     bytes: usize,
+    /// Those of them that no later state of the object replaces: nobody else may hold these objects.
+    gone: usize,
     /// All changes up to this revision were pushed.
     seen: ResourceVersion,
     /// The number of changes that were merged into another change.
@@ -31,7 +33,12 @@ struct Run<K, V> {
     /// The revision of the last change that was merged into it.
     rv: ResourceVersion,
     size: usize,
+    /// Its state is not the object's present one: it was deleted.
+    is_gone: bool,
 }
+
+/// The memory of a run in both maps, beside its state.
+const RUN: usize = 256;
 
 /// One change for the consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +57,7 @@ impl<K: Clone + Eq + Hash, V> Conflator<K, V> {
             last: HashMap::new(),
             sequence: 0,
             bytes: 0,
+            gone: 0,
             seen: ResourceVersion::ZERO,
             merged: 0,
         }
@@ -63,6 +71,11 @@ impl<K: Clone + Eq + Hash, V> Conflator<K, V> {
     /// The size of the pending changes in bytes, as counted by the caller that pushed them.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The memory that these changes need by themselves, however many others hold the present objects.
+    pub(super) fn own(&self) -> usize {
+        self.gone + self.runs.len() * RUN
     }
 
     /// The number of changes that the consumer will not see because later ones replaced them.
@@ -92,6 +105,8 @@ impl<K: Clone + Eq + Hash, V> Conflator<K, V> {
         };
         if change.kind == EventType::Deleted {
             run.kind = EventType::Deleted;
+            run.is_gone = true;
+            self.gone += size;
         }
         self.bytes = self.bytes + size - run.size;
         (run.value, run.rv, run.size) = (change.value, change.rv, size);
@@ -107,6 +122,7 @@ impl<K: Clone + Eq + Hash, V> Conflator<K, V> {
     pub(super) fn pop(&mut self) -> Option<Change<V>> {
         let (place, run) = self.runs.pop_first()?;
         self.bytes -= run.size;
+        self.gone -= if run.is_gone { run.size } else { 0 };
         if self.last.get(&run.key) == Some(&place) {
             self.last.remove(&run.key);
         }
@@ -125,9 +141,16 @@ impl<K: Clone + Eq + Hash, V> Conflator<K, V> {
         let place = (first, self.sequence);
         self.sequence += 1;
         self.bytes += size;
-        self.last.insert(key.clone(), place);
+        let before = self.last.insert(key.clone(), place);
+        // The state before it stays until the consumer takes it, but is no longer that of the object.
+        if let Some(run) = before.and_then(|before| self.runs.get_mut(&before)).filter(|run| !run.is_gone) {
+            run.is_gone = true;
+            self.gone += run.size;
+        }
         let Change { kind, value, rv } = change;
-        self.runs.insert(place, Run { key, kind, value, rv, size });
+        let is_gone = kind == EventType::Deleted;
+        self.gone += if is_gone { size } else { 0 };
+        self.runs.insert(place, Run { key, kind, value, rv, size, is_gone });
     }
 }
 

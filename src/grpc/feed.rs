@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::conflate::{Change, Conflator};
 use super::metrics::GrpcMetrics;
 use crate::lifecycle;
-use crate::memory::{Level, Pressure};
+use crate::memory::{Ledger, Level, Pressure, Reservation};
 use crate::meta::{Object, ObjectKey, ResourceVersion};
 use crate::reads::{CacheWatcher, EndReason, WatcherEvent};
 
@@ -63,6 +63,8 @@ struct Pending {
     waker: Option<Waker>,
     /// The counts that were last added to the gauges.
     counted: (usize, usize),
+    /// The memory for what is pending here and nowhere else.
+    own: Reservation,
 }
 
 /// The most pending changes of one conflated watch, by number and by bytes. A watch that exceeds either is reset.
@@ -70,6 +72,8 @@ const MAX_PENDING: usize = 100_000;
 const MAX_PENDING_BYTES: usize = 256 << 20;
 /// The limit in bytes while memory is short: a pending change may hold the last reference to an object.
 const SHORT_PENDING_BYTES: usize = 1 << 20;
+/// The steps in bytes by which memory is reserved.
+const STEP: usize = 1 << 10;
 /// The most objects of a snapshot that are taken before the consumer asks for them.
 const SNAPSHOT_AHEAD: usize = 4096;
 
@@ -80,11 +84,11 @@ impl Feed {
         watcher: CacheWatcher,
         conflate: bool,
         in_snapshot: bool,
-        pressure: &Pressure,
+        ledger: &Ledger,
         metrics: &Arc<GrpcMetrics>,
     ) -> Self {
         if conflate {
-            Self::Conflated(Conflated::start(watcher, in_snapshot, pressure, metrics))
+            Self::Conflated(Conflated::start(watcher, in_snapshot, ledger, metrics))
         } else {
             Self::Direct(watcher)
         }
@@ -135,7 +139,7 @@ fn revision(event: &WatcherEvent) -> ResourceVersion {
 // === impl Conflated ===
 
 impl Conflated {
-    fn start(watcher: CacheWatcher, in_snapshot: bool, pressure: &Pressure, metrics: &Arc<GrpcMetrics>) -> Self {
+    fn start(watcher: CacheWatcher, in_snapshot: bool, ledger: &Ledger, metrics: &Arc<GrpcMetrics>) -> Self {
         let pending = Pending {
             conflator: Conflator::new(),
             snapshot: None,
@@ -145,8 +149,9 @@ impl Conflated {
             end: None,
             waker: None,
             counted: (0, 0),
+            own: ledger.nothing(),
         };
-        let (pressure, metrics) = (pressure.clone(), Arc::clone(metrics));
+        let (pressure, metrics) = (ledger.pressure().clone(), Arc::clone(metrics));
         let shared = Arc::new(Shared { pending: Mutex::new(pending), taken: Notify::new(), pressure, metrics });
         let task = lifecycle::spawn("conflate", Arc::clone(&shared).run(watcher));
         Self { shared, task }
@@ -163,6 +168,7 @@ impl Drop for Conflated {
 
 impl Shared {
     async fn run(self: Arc<Self>, mut watcher: CacheWatcher) {
+        let mut levels = self.pressure.changes();
         loop {
             // Wait for the consumer while a snapshot is sent: the cache holds its objects anyway.
             while self.pending.lock().is_far_ahead() {
@@ -170,13 +176,19 @@ impl Shared {
             }
             // A long window or snapshot is not taken in one turn.
             coop::consume_budget().await;
-            let Some(event) = watcher.next().await else {
-                return self.over(watcher.end_reason().unwrap_or(EndReason::Stopped));
+            let next = tokio::select! {
+                next = watcher.next() => Some(next),
+                // A watch without new events may have to go, too.
+                Ok(()) = levels.changed() => None,
             };
-            let fits = self.with(|pending| {
-                pending.take(event, watcher.received());
-                pending.fits(self.pressure.level())
-            });
+            let fits = match next {
+                None => self.with(|pending| pending.fits(self.pressure.level())),
+                Some(Some(event)) => self.with(|pending| {
+                    pending.take(event, watcher.received());
+                    pending.fits(self.pressure.level())
+                }),
+                Some(None) => return self.over(watcher.end_reason().unwrap_or(EndReason::Stopped)),
+            };
             if !fits {
                 return self.over(EndReason::TooSlow);
             }
@@ -188,6 +200,7 @@ impl Shared {
             pending.end = Some(reason);
             // The pending changes are still in the cache, or no longer needed.
             pending.conflator = Conflator::new();
+            pending.account();
         });
     }
 
@@ -209,6 +222,7 @@ impl Shared {
     fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Item, EndReason>> {
         let mut pending = self.pending.lock();
         let next = pending.next();
+        pending.account();
         self.count(&mut pending);
         match next {
             Some(item) => {
@@ -254,11 +268,18 @@ impl Pending {
         self.in_snapshot && self.unsent >= SNAPSHOT_AHEAD
     }
 
-    fn fits(&self, level: Level) -> bool {
+    /// Reserves memory for what nobody else holds, or gives it back. Returns false if there is none.
+    fn account(&mut self) -> bool {
+        let (has, needs) = (self.own.bytes(), self.conflator.own().next_multiple_of(STEP));
+        self.own.shrink(has.saturating_sub(needs));
+        self.own.grow(needs.saturating_sub(has)).is_ok()
+    }
+
+    fn fits(&mut self, level: Level) -> bool {
         // The number of pending snapshot objects is limited, and most of them are also in the cache.
         let is_short = level == Level::Short && !self.in_snapshot && self.unsent == 0;
         let most = if is_short { SHORT_PENDING_BYTES } else { MAX_PENDING_BYTES };
-        self.conflator.len() <= MAX_PENDING && self.conflator.bytes() <= most
+        self.conflator.len() <= MAX_PENDING && self.conflator.bytes() <= most && self.account()
     }
 
     fn take(&mut self, event: WatcherEvent, received: Option<Instant>) {
@@ -307,3 +328,7 @@ impl Pending {
         None
     }
 }
+
+#[cfg(test)]
+#[path = "feed_tests.rs"]
+mod tests;

@@ -192,6 +192,7 @@ mod tests {
     use super::*;
     use crate::codec::json::Style;
     use crate::meta::{AttributesBuilder, ObjectKey, Raw};
+    use crate::packing::{MOST_READS, Packing, PackingConfig, PackingForm};
 
     fn object(rv: u64, bytes: usize) -> Arc<Object> {
         let json = format!(
@@ -254,6 +255,27 @@ mod tests {
         let weak = Arc::downgrade(&large);
         drop(large);
         assert!(weak.upgrade().is_none(), "no thread keeps an object");
+    }
+
+    #[test]
+    fn an_object_that_is_damaged_is_an_error_for_each() {
+        let objects: Vec<_> = (1..200).map(|rv| object(rv, 1000)).collect();
+        let packing = PackingConfig { form: PackingForm::Packed, threshold: 0, hot_bytes: 0 };
+        let packer = Packing::new(packing).packer(None);
+        packer.train(&objects.iter().map(|object| object.raw().unwrap().framed()).collect::<Vec<_>>(), 1 << 20);
+        let damaged = &objects[0];
+        damaged.pack(&packer, MOST_READS);
+        damaged.spoil();
+        let shared = SharedEvents::default();
+        let form = Form::new(Encoding::Json, Style::Inline, "v1", "ConfigMap", "ConfigMapList");
+        for group in [group(&shared), group(&shared)] {
+            assert!(group.event(&form, v1::event::Type::Added, damaged, None).is_err());
+            assert!(group.encode(&form, v1::event::Type::Added, damaged, None).is_err());
+            assert!(group.key.2.object(&form, damaged).is_err());
+        }
+        assert_eq!(shared.0.bytes.load(Ordering::Relaxed), 0);
+        let status = tonic::Status::from(crate::grpc::status::Error::from(Damaged));
+        assert_eq!(status.code(), tonic::Code::Internal);
     }
 
     #[test]

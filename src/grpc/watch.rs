@@ -344,8 +344,8 @@ impl Watch {
     fn begin(&mut self, opened: OpenWatch) {
         let OpenWatch { source, watcher, proof } = opened;
         self.right.reads(&self.terms.selection.gvr, proof);
-        let pressure = self.objects.ledger.pressure();
-        let feed = Feed::new(watcher, self.terms.conflate, self.in_snapshot, pressure, &self.objects.metrics);
+        let (ledger, metrics) = (&self.objects.ledger, &self.objects.metrics);
+        let feed = Feed::new(watcher, self.terms.conflate, self.in_snapshot, ledger, metrics);
         self.phase = Phase::Open { feed, source };
     }
 

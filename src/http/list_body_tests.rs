@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::http::copies;
-use crate::http::testing::{World, list_text, objects};
+use crate::http::testing::{World, list_text, objects, packed};
 use crate::memory::{HURRY, Ledger, Level, Pressure};
-use crate::packing::{MOST_READS, Packing, PackingConfig, PackingForm};
 
 /// The text, the number of objects, and the number of steps without output.
 fn whole(answer: ListAnswer) -> (String, u64, usize) {
@@ -114,19 +113,6 @@ async fn stalled_lists_are_given_up_however_often_the_level_changes() {
     }
     assert_eq!(metrics.lists_stalled.get(), 1);
     assert!(body.frame().await.unwrap().is_err());
-}
-
-/// Objects that are packed, and stay so.
-fn packed(length: usize, size: usize) -> Vec<Arc<Object>> {
-    let objects = objects(length, size);
-    let config = PackingConfig { form: PackingForm::Packed, threshold: 0, hot_bytes: 0 };
-    let packer = Packing::new(config).packer(None);
-    packer.train(&objects.iter().map(|object| object.raw().unwrap().framed()).collect::<Vec<_>>(), 1 << 20);
-    for object in &objects {
-        object.pack(&packer, MOST_READS);
-        assert!(object.is_packed());
-    }
-    objects
 }
 
 #[tokio::test]

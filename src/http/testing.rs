@@ -21,6 +21,7 @@ use crate::lifecycle::ending::Ending;
 use crate::lifecycle::spawn;
 use crate::memory::Ledger;
 use crate::meta::{Encoding, EventType, FieldTable, Gvr, Object, ResourceVersion, Scope};
+use crate::packing::{MOST_READS, Packing, PackingConfig, PackingForm};
 use crate::reads::{ListAnswer, ListIdentity, ListItems, Served, WatchAnswer, WatchSource};
 use crate::selector::{CompiledFields, LabelSelector, Predicate};
 
@@ -61,6 +62,19 @@ pub(super) fn object(number: usize, size: usize) -> Arc<Object> {
 
 pub(super) fn objects(objects: usize, size: usize) -> Vec<Arc<Object>> {
     (0..objects).map(|number| object(number, size)).collect()
+}
+
+/// Objects that are packed, and stay so.
+pub(super) fn packed(length: usize, size: usize) -> Vec<Arc<Object>> {
+    let objects = objects(length, size);
+    let config = PackingConfig { form: PackingForm::Packed, threshold: 0, hot_bytes: 0 };
+    let packer = Packing::new(config).packer(None);
+    packer.train(&objects.iter().map(|object| object.raw().unwrap().framed()).collect::<Vec<_>>(), 1 << 20);
+    for object in &objects {
+        object.pack(&packer, MOST_READS);
+        assert!(object.is_packed());
+    }
+    objects
 }
 
 pub(super) fn parse(item: &str) -> Arc<Object> {

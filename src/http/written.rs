@@ -194,3 +194,7 @@ impl Answered {
         Self { response, served }
     }
 }
+
+#[cfg(test)]
+#[path = "damaged_tests.rs"]
+mod tests;

@@ -96,6 +96,11 @@ impl Ledger {
         self.begin(bytes, Purpose::Lasting)
     }
 
+    /// Reserves nothing yet, for what [`Self::lasting`] is for.
+    pub fn nothing(&self) -> Reservation {
+        Reservation { ledger: self.clone(), bytes: 0, purpose: Purpose::Lasting }
+    }
+
     /// Counts a request that is refused because memory is short.
     pub fn note_refused(&self) {
         self.inner.refused.fetch_add(1, Ordering::Relaxed);

@@ -142,6 +142,12 @@ impl Object {
         self.body.pack(packer, bar)
     }
 
+    /// Makes packed bytes such that they do not come back, for tests of what follows.
+    #[cfg(test)]
+    pub(crate) fn spoil(&self) {
+        self.body.spoil();
+    }
+
     /// Returns the object with this table row.
     pub fn with_row(mut self, row: Row) -> Self {
         self.row = Some(Box::new(row));

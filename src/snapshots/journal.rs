@@ -82,7 +82,7 @@ impl Journal {
         let header = header::to_bytes(header::MAGIC, &header)?;
         inner.directory.reserve(header.len() as u64)?;
         out.write_all(&header)?;
-        let blocks = BlockWriter::new(inner.seal(&header));
+        let blocks = BlockWriter::new(inner.seal(&header)?);
         let mut journal = Self {
             inner: Arc::clone(inner),
             name: Arc::clone(name),

@@ -94,7 +94,7 @@ fn try_save(inner: &Inner, seen: &LastSeen, name: &Arc<str>) -> io::Result<()> {
             resources: seen.resources.iter().filter_map(SavedResource::of).collect(),
         };
         out.write_all(&header)?;
-        let bytes = BlockWriter::new(inner.seal(&header)).write(&mut *out, &serde_json::to_vec(&content)?)?;
+        let bytes = BlockWriter::new(inner.seal(&header)?).write(&mut *out, &serde_json::to_vec(&content)?)?;
         inner.directory.reserve(bytes + header.len() as u64)?;
         out.sync()?;
         inner.directory.finish(name)
@@ -128,7 +128,7 @@ fn try_load(inner: &Inner, name: &str, server: &str, authorities: &str) -> Resul
     if header.encrypted != key.is_some() {
         return Err(LoadError::Encryption);
     }
-    let mut blocks = BlockReader::new(Seal::new(key, &bytes))?;
+    let mut blocks = BlockReader::new(Seal::new(key, &bytes).map_err(io::Error::other)?)?;
     let content = blocks.read(&mut *input)?.ok_or(LoadError::Incomplete)?;
     if input.read(&mut [0])? != 0 {
         return Err(invalid("something follows its content").into());

@@ -124,7 +124,8 @@ fn try_load(
     let encoding =
         if header.identity.encoding == Encoding::Protobuf.as_str() { Encoding::Protobuf } else { Encoding::Json };
     restoration.set_form(header.form(encoding));
-    let told = read_blocks(&mut input, Seal::new(key, &bytes), header.written, restoration)?;
+    let seal = Seal::new(key, &bytes).map_err(io::Error::other)?;
+    let told = read_blocks(&mut input, seal, header.written, restoration)?;
     restoration.finish();
     age(told.time, max_age)?;
     Ok(told)

@@ -153,7 +153,7 @@ impl Snapshot {
 }
 
 impl Inner {
-    fn seal(&self, header: &[u8]) -> Seal {
-        Seal::new(self.config.key.as_ref(), header)
+    fn seal(&self, header: &[u8]) -> std::io::Result<Seal> {
+        Seal::new(self.config.key.as_ref(), header).map_err(std::io::Error::other)
     }
 }

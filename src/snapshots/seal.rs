@@ -18,8 +18,20 @@ pub struct Key {
 pub(super) struct Seal {
     /// The digest of the header, which has a random number of its own for each file.
     file: [u8; 32],
-    cipher: Option<LessSafeKey>,
+    means: Means,
 }
+
+/// What a file says of itself and what is done with its blocks cannot differ: without a key of its own, an encrypted file has
+/// no seal.
+enum Means {
+    Digest,
+    Encryption(LessSafeKey),
+}
+
+/// The key of a file cannot be derived.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("no key can be derived for the file")]
+pub(super) struct NoKey;
 
 /// The length of a key.
 const KEY: usize = 32;
@@ -60,41 +72,41 @@ impl fmt::Debug for Key {
 // === impl Seal ===
 
 impl Seal {
-    pub(super) fn new(key: Option<&Key>, header: &[u8]) -> Self {
+    /// # Errors
+    /// The file is to be encrypted, and its key cannot be derived. It must be neither written nor read.
+    pub(super) fn new(key: Option<&Key>, header: &[u8]) -> Result<Self, NoKey> {
         let mut file = [0; 32];
         file.copy_from_slice(digest(&SHA256, header).as_ref());
+        let Some(key) = key else { return Ok(Self { file, means: Means::Digest }) };
         // Each file has a key of its own, so the numbers of its blocks can be the nonces.
-        let cipher = key.and_then(|key| {
-            let secret = Salt::new(HKDF_SHA256, &file).extract(&key.bytes[..]);
-            let key = UnboundKey::from(secret.expand(INFO, &AES_256_GCM).ok()?);
-            Some(LessSafeKey::new(key))
-        });
-        Self { file, cipher }
+        let secret = Salt::new(HKDF_SHA256, &file).extract(&key.bytes[..]);
+        let key = UnboundKey::from(secret.expand(INFO, &AES_256_GCM).map_err(|_| NoKey)?);
+        Ok(Self { file, means: Means::Encryption(LessSafeKey::new(key)) })
     }
 
     /// Encrypts the block in place, if there is a key. Returns its tag. No number may be used twice in one file.
     pub(super) fn seal(&self, number: u64, block: &mut [u8]) -> Option<[u8; TAG]> {
         let mut tag = [0; TAG];
-        match &self.cipher {
-            Some(cipher) => {
+        match &self.means {
+            Means::Encryption(cipher) => {
                 let sealed = cipher.seal_in_place_separate_tag(nonce(number), Aad::from(self.file), block).ok()?;
                 tag.copy_from_slice(sealed.as_ref());
             }
-            None => tag.copy_from_slice(&self.digest(number, block)[..TAG]),
+            Means::Digest => tag.copy_from_slice(&self.digest(number, block)[..TAG]),
         }
         Some(tag)
     }
 
     /// Decrypts the block in place, if there is a key. `None` if it is not the block of this number of this file.
     pub(super) fn open(&self, number: u64, tag: &[u8; TAG], block: &mut [u8]) -> Option<()> {
-        match &self.cipher {
-            Some(cipher) => {
+        match &self.means {
+            Means::Encryption(cipher) => {
                 let mut whole = [&*block, tag].concat();
                 let plain = cipher.open_in_place(nonce(number), Aad::from(self.file), &mut whole).ok()?;
                 block.copy_from_slice(plain);
                 Some(())
             }
-            None => (self.digest(number, block)[..TAG] == *tag).then_some(()),
+            Means::Digest => (self.digest(number, block)[..TAG] == *tag).then_some(()),
         }
     }
 
@@ -111,7 +123,7 @@ impl Seal {
 
 impl fmt::Debug for Seal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seal").field("encrypts", &self.cipher.is_some()).finish_non_exhaustive()
+        f.debug_struct("Seal").field("encrypts", &matches!(self.means, Means::Encryption(_))).finish_non_exhaustive()
     }
 }
 
@@ -128,14 +140,15 @@ mod tests {
     #[test]
     fn a_block_opens_only_in_its_place() {
         for key in [None, Some(Key::parse(&"07".repeat(KEY)).unwrap())] {
-            let seal = Seal::new(key.as_ref(), b"header");
+            let seal = Seal::new(key.as_ref(), b"header").unwrap();
+            assert_eq!(matches!(seal.means, Means::Encryption(_)), key.is_some());
             let mut block = b"content".to_vec();
             let tag = seal.seal(3, &mut block).unwrap();
             assert_eq!(block == b"content", key.is_none());
             assert!(seal.open(4, &tag, &mut block.clone()).is_none());
-            assert!(Seal::new(key.as_ref(), b"another").open(3, &tag, &mut block.clone()).is_none());
+            assert!(Seal::new(key.as_ref(), b"another").unwrap().open(3, &tag, &mut block.clone()).is_none());
             let other = if key.is_some() { None } else { Some(Key::parse(&"08".repeat(KEY)).unwrap()) };
-            assert!(Seal::new(other.as_ref(), b"header").open(3, &tag, &mut block.clone()).is_none());
+            assert!(Seal::new(other.as_ref(), b"header").unwrap().open(3, &tag, &mut block.clone()).is_none());
             for bit in 0..block.len() * 8 {
                 let mut changed = block.clone();
                 changed[bit / 8] ^= 1 << (bit % 8);

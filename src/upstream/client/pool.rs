@@ -67,7 +67,7 @@ pub(super) struct Lease {
     held: Held,
     pool: Weak<Pool>,
     metrics: Arc<UpstreamMetrics>,
-    _permit: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 #[derive(Debug)]
@@ -159,8 +159,9 @@ impl Pool {
                 None => {
                     let (id, sender) = self.http1().await?;
                     self.to_origin_form(&mut request);
+                    let mut lease = self.lease(Held::Own, permit.take());
                     let result = sender.send(request).await;
-                    let lease = self.lease(Held::Http1(Some(Box::new((id, sender)))), permit.take());
+                    lease.held = Held::Http1(Some(Box::new((id, sender))));
                     match result {
                         Ok(response) => return Ok(respond(response, id, lease)),
                         Err(Unanswered { error, unsent: None, .. }) => return Err(UpstreamError::Request(error)),
@@ -190,11 +191,13 @@ impl Pool {
         let (sender, knot) = Sender::new(sender);
         self.run("upstream-upgrade", async move { connection.with_upgrades().await }, knot);
         self.to_origin_form(&mut request);
+        let mut lease = self.lease(Held::Own, Some(permit));
         let response = sender.send(request).await.map_err(|unanswered| UpstreamError::Request(unanswered.error))?;
-        let id = ConnectionId::next();
         // A session may last for days, and takes no place of other requests: it has a connection of its own.
-        let permit = Some(permit).filter(|_| response.status() != StatusCode::SWITCHING_PROTOCOLS);
-        Ok(respond(response, id, self.lease(Held::Own, permit)))
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            lease.permit = None;
+        }
+        Ok(respond(response, ConnectionId::next(), lease))
     }
 
     /// Makes a connection that replaces all present ones, because they may be dead without anyone noticing. Requests in
@@ -343,7 +346,7 @@ impl Pool {
 
     fn lease(self: &Arc<Self>, held: Held, permit: Option<OwnedSemaphorePermit>) -> Lease {
         self.metrics.in_flight.inc();
-        Lease { held, pool: Arc::downgrade(self), metrics: Arc::clone(&self.metrics), _permit: permit }
+        Lease { held, pool: Arc::downgrade(self), metrics: Arc::clone(&self.metrics), permit }
     }
 
     fn forget(&self, id: ConnectionId) {
@@ -392,7 +395,7 @@ impl Lease {
     }
 
     fn into_permit(mut self) -> Option<OwnedSemaphorePermit> {
-        self._permit.take()
+        self.permit.take()
     }
 }
 
@@ -423,3 +426,7 @@ impl std::fmt::Debug for Http2 {
         write!(f, "connection {} ({} in flight)", self.id.0, self.in_flight.load(Ordering::Relaxed))
     }
 }
+
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;

@@ -362,11 +362,13 @@ impl Reflector {
         // Deletions of one revision, of which more may follow. If the stream ends before they are applied, they arrive
         // again.
         let mut expired: Vec<Object> = Vec::new();
+        // Until when they wait for the next one. Nothing but the next one makes this later.
+        let mut together: Option<Instant> = None;
         let mut recalled = std::pin::pin!(self.writer.recalled());
         let handle = self.handle.clone();
         let mut doubted = std::pin::pin!(handle.doubted());
         loop {
-            let until = if expired.is_empty() { stream.deadline } else { Instant::now() + TOGETHER };
+            let until = together.unwrap_or(stream.deadline);
             let frame = tokio::select! {
                 frame = stream.next(until) => frame,
                 Some(claim) = self.claims.recv() => {
@@ -387,8 +389,11 @@ impl Reflector {
                 Ok(Some(_)) | Err(UpstreamError::Timeout { .. }) => (false, true),
                 Err(_) => (false, false),
             };
-            if complete && let Err(outcome) = self.expire(&mut stream, std::mem::take(&mut expired)).await {
-                return outcome;
+            if complete {
+                together = None;
+                if let Err(outcome) = self.expire(&mut stream, std::mem::take(&mut expired)).await {
+                    return outcome;
+                }
             }
             match frame {
                 Ok(Some(WatchFrame::Event { kind, object, type_meta })) => {
@@ -397,6 +402,7 @@ impl Reflector {
                     }
                     heard = true;
                     if expires {
+                        together = Some(Instant::now() + TOGETHER);
                         expired.push(object);
                     } else if let Err(outcome) = self.apply(&mut stream, kind, object).await {
                         return outcome;

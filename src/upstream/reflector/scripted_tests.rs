@@ -312,3 +312,41 @@ async fn a_refusal_without_a_reason_is_not_the_apiservers() {
     assert!(handle.is_forbidden());
     assert_eq!(handle.status().refuses(), ["resource"]);
 }
+
+#[tokio::test]
+async fn deletions_of_one_revision_wait_for_no_claims() {
+    let open = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let streams = Arc::clone(&open);
+    let server = FakeServer::plain(move |request, _| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        std::future::ready(if query.contains("sendInitialEvents") {
+            no_watch_lists()
+        } else if query.contains("watch=true") {
+            let (sender, response) = streamed();
+            streams.lock().push(sender);
+            response
+        } else {
+            answer(200, list(10, "", &["a", "b", "c"]))
+        })
+    })
+    .await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let world = reflect(upstream, resource("", "events", "Event"), config());
+    world.follows().await;
+    let sender = open.lock().pop().unwrap();
+    for name in ["a", "b"] {
+        let object = format!(
+            r#"{{"kind":"Event","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"default","uid":"{name}","resourceVersion":"20"}}}}"#
+        );
+        sender.send(format!("{{\"type\":\"DELETED\",\"object\":{object}}}\n").into()).await.unwrap();
+    }
+    // Claims from a revision that the cache has not reached change nothing. They come more often than such deletions wait.
+    let gone = async {
+        while names(&world.cache) != ["c"] {
+            let claim = Progress { from: ResourceVersion(500), to: ResourceVersion(501), asked: cache::Order::now() };
+            world.claims.send(claim).await.unwrap();
+            sleep(TOGETHER / 10).await;
+        }
+    };
+    timeout(SOON, gone).await.expect("the deletions are applied while claims come");
+}

@@ -1,0 +1,126 @@
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+
+use super::*;
+use crate::cache::{self, CacheConfig, WatchCache, WatchSpec, WatchStart, Writer};
+use crate::codec::json;
+use crate::lifecycle::spawn;
+use crate::meta::{EventType, FieldTable, Gvr};
+use crate::selector::Predicate;
+
+const SIZE: usize = 100_000;
+const FIRST: u64 = 100;
+
+struct World {
+    writer: Writer,
+    cache: WatchCache,
+    rv: u64,
+}
+
+fn object(name: usize, rv: u64) -> Object {
+    let text = format!(
+        r#"{{"metadata":{{"name":"c{name}","namespace":"a","uid":"u{name}","resourceVersion":"{rv}"}},"data":{{"k":"{}"}}}}"#,
+        "x".repeat(SIZE)
+    );
+    json::parse_item(text.as_bytes(), &FieldTable::default()).unwrap().0
+}
+
+impl World {
+    async fn new(objects: usize) -> Self {
+        let (mut writer, cache) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
+        let objects = (0..objects).map(|name| Arc::new(object(name, 1))).collect();
+        writer.replace(objects, ResourceVersion(FIRST)).await.unwrap();
+        spawn("dispatcher", cache.run_dispatcher());
+        Self { writer, cache, rv: FIRST }
+    }
+
+    /// A conflated watch of what comes from now on.
+    fn watch(&self, ledger: &Ledger) -> Feed {
+        let (start, deadline) = (WatchStart::Now, Instant::now() + Duration::from_secs(600));
+        let spec =
+            WatchSpec { predicate: Predicate::everything(), start, bookmarks: true, initial_end: true, deadline };
+        Feed::new(self.cache.watch(spec).unwrap(), true, false, ledger, &Arc::default())
+    }
+
+    async fn apply(&mut self, kind: EventType, name: usize) {
+        self.rv += 1;
+        self.writer.apply(kind, object(name, self.rv)).await.unwrap();
+    }
+}
+
+/// Waits until nothing changes any more. Time stands still while a task has something to do.
+async fn settled() {
+    tokio::time::sleep(Duration::from_millis(10)).await;
+}
+
+async fn next(feed: &mut Feed) -> Result<Item, EndReason> {
+    let next = std::future::poll_fn(|cx| feed.poll_next(cx));
+    tokio::time::timeout(Duration::from_secs(60), next).await.expect("the next item, or the end")
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_only_a_watch_holds_is_in_the_account() {
+    let ledger = Ledger::new(10 * SIZE, Pressure::default());
+    let mut world = World::new(10).await;
+    let mut feed = world.watch(&ledger);
+    for name in 0..10 {
+        world.apply(EventType::Modified, name).await;
+    }
+    settled().await;
+    assert!(ledger.used() < 10 * 1024, "{}: the cache holds the objects", ledger.used());
+    for name in 0..4 {
+        world.apply(EventType::Deleted, name).await;
+    }
+    settled().await;
+    assert!((4 * SIZE..5 * SIZE).contains(&ledger.used()), "{}", ledger.used());
+    // An object that comes and goes before its consumer looks is held twice.
+    world.apply(EventType::Added, 20).await;
+    world.apply(EventType::Deleted, 20).await;
+    settled().await;
+    assert!((6 * SIZE..7 * SIZE).contains(&ledger.used()), "{}", ledger.used());
+    for _ in 0..12 {
+        next(&mut feed).await.unwrap();
+    }
+    assert_eq!(ledger.used(), 0);
+    assert!(std::future::poll_fn(|cx| feed.poll_next(cx)).now_or_never().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_finds_no_memory_is_too_slow() {
+    let ledger = Ledger::new(8 * SIZE, Pressure::default());
+    let mut world = World::new(20).await;
+    let (mut slow, mut other) = (world.watch(&ledger), world.watch(&ledger));
+    for name in 0..20 {
+        world.apply(EventType::Deleted, name).await;
+        settled().await;
+        assert!(ledger.used() <= 8 * SIZE);
+        next(&mut other).await.unwrap();
+    }
+    assert_eq!(next(&mut slow).await.unwrap_err(), EndReason::TooSlow);
+    assert_eq!(ledger.used(), 0, "and what it held is given back");
+    world.apply(EventType::Added, 50).await;
+    next(&mut other).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_gives_up_what_it_holds_when_memory_becomes_short() {
+    let pressure = Pressure::default();
+    let ledger = Ledger::new(1 << 30, pressure.clone());
+    let mut world = World::new(20).await;
+    let (mut large, mut small) = (world.watch(&ledger), world.watch(&ledger));
+    for name in 0..20 {
+        world.apply(EventType::Modified, name).await;
+        settled().await;
+        next(&mut small).await.unwrap();
+    }
+    pressure.set(Level::Tight);
+    settled().await;
+    assert!(ledger.used() > 0, "it waits");
+    // No event comes after this.
+    pressure.set(Level::Short);
+    settled().await;
+    assert_eq!(ledger.used(), 0);
+    assert_eq!(next(&mut large).await.unwrap_err(), EndReason::TooSlow);
+    assert!(std::future::poll_fn(|cx| small.poll_next(cx)).now_or_never().is_none(), "one without anything goes on");
+}
