@@ -164,7 +164,7 @@ impl Daemon {
             stall_guards: stall_guards.clone(),
             metrics: grpc_metrics.clone(),
         });
-        let calls = Calls { grpc, access: access.clone(), audit: audit.clone() };
+        let calls = Calls { grpc, access: access.clone(), audit: audit.clone(), ledger: memory.ledger().clone() };
         let service = Service::start(
             ServiceParts {
                 guard: Guard::new(config.http.hosts.iter().cloned()),

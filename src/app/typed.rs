@@ -5,18 +5,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, TE, USER_AGENT};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, TE};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use crate::auth::Access;
-use crate::auth::audit::Audit;
+use crate::auth::audit::{self, Audit};
 use crate::grpc::{CallInfo, Caller, Cluster, Grpc, Known, Retiring};
 use crate::http::body::Body;
 use crate::http::patient::Patient;
 use crate::http::{AUDIT_ID, BoxFuture, Connection, Handler, RequestRecord, audit_id};
+use crate::memory::Ledger;
 use crate::upstream::client::Upstream;
 use crate::upstream::identity::cluster_uid;
 
@@ -25,6 +26,7 @@ pub(super) struct Calls {
     pub(super) grpc: Grpc,
     pub(super) access: Access,
     pub(super) audit: Audit,
+    pub(super) ledger: Ledger,
 }
 
 /// Identifies a cluster by the UID of its namespace `kube-system`, as is customary.
@@ -43,8 +45,14 @@ struct Uid {
 /// The methods that read a stream of messages.
 const STREAMS: [&str; 2] = ["/informerd.v1.Objects/Sync", "/informerd.v1.Queue/Work"];
 
-/// The most headers that are kept of one call. A call needs far fewer.
-const MAX_HEADERS: usize = 64;
+/// The headers of gRPC itself. Who asks is decided by the whole head, see [`Caller::new`].
+const NEEDED: [HeaderName; 5] = [
+    CONTENT_TYPE,
+    TE,
+    HeaderName::from_static("grpc-timeout"),
+    HeaderName::from_static("grpc-encoding"),
+    HeaderName::from_static("grpc-accept-encoding"),
+];
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_secs(60);
@@ -64,45 +72,56 @@ impl Known for Shown {
 // === impl Calls ===
 
 impl Handler for Calls {
-    fn handle(&self, mut request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
-        let headers = needed(request.headers());
-        *request.headers_mut() = headers;
+    fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
         let grpc = self.grpc.clone();
         let retiring = Retiring(connection.age.long_call());
         let audit_id = audit_id(request.headers());
         let told = CallInfo {
             audit: self.audit.clone(),
-            audit_id: String::from_utf8_lossy(audit_id.as_bytes()).into_owned(),
+            // Each part of a selection has an entry with it.
+            audit_id: audit::cut(audit_id.as_bytes()),
             uri: request.uri().path().to_owned(),
             source: connection.peer.map(|peer| peer.ip()),
             known: request.extensions().get().map(|of| Arc::new(Shown(Arc::clone(of))) as Arc<dyn Known>),
         };
-        let caller = Caller::new(self.access.clone(), told, &connection.caller(request.headers()));
+        let caller = Caller::new(self.access.clone(), told, &connection.caller(request.headers()), &self.ledger);
+        // A client's stream may be idle. A single message must arrive in time.
+        let is_stream = STREAMS.contains(&request.uri().path());
+        // The rest of the head is dropped before anything is awaited.
+        let mut request = needed(request).map(|body| match is_stream {
+            true => tonic::body::Body::new(body),
+            false => tonic::body::Body::new(Patient::bounded(body)),
+        });
+        request.extensions_mut().insert(retiring);
         Box::pin(async move {
-            // A client's stream may be idle. A single message must arrive in time.
-            let is_stream = STREAMS.contains(&request.uri().path());
-            let mut request = request.map(|body| match is_stream {
-                true => tonic::body::Body::new(body),
-                false => tonic::body::Body::new(Patient::bounded(body)),
-            });
-            request.extensions_mut().insert(caller);
-            request.extensions_mut().insert(retiring);
-            let mut response = grpc.call(request).await;
+            let mut response = match caller {
+                Ok(caller) => {
+                    request.extensions_mut().insert(caller);
+                    grpc.call(request).await
+                }
+                Err(status) => status.into_http(),
+            };
             response.headers_mut().insert(AUDIT_ID, audit_id);
             response.map(Body::from)
         })
     }
 }
 
-/// The headers that the call needs: its credentials and those of gRPC. All others are dropped before anything is
-/// awaited.
-fn needed(headers: &HeaderMap) -> HeaderMap {
-    const NAMES: [HeaderName; 5] = [AUTHORIZATION, USER_AGENT, CONTENT_TYPE, TE, AUDIT_ID];
-    let is_needed = |name: &HeaderName| {
-        NAMES.contains(name) || ["grpc-", "impersonate-"].iter().any(|prefix| name.as_str().starts_with(prefix))
-    };
-    let needed = headers.iter().filter(|(name, _)| is_needed(name)).take(MAX_HEADERS);
-    needed.map(|(name, value)| (name.clone(), value.clone())).collect()
+/// The call with what gRPC needs of its head, in buffers of its own: a header and a path are slices of the buffer that the
+/// whole head was read into. Of several lines of one name, the first counts, as for the library.
+fn needed<B>(request: Request<B>) -> Request<B> {
+    let (head, body) = request.into_parts();
+    let mut request = Request::new(body);
+    *request.method_mut() = head.method;
+    *request.version_mut() = head.version;
+    // A path that was parsed before is parsed again.
+    *request.uri_mut() = head.uri.path().to_owned().try_into().unwrap_or_default();
+    for name in NEEDED {
+        if let Some(copy) = head.headers.get(&name).and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()) {
+            request.headers_mut().insert(name, copy);
+        }
+    }
+    request
 }
 
 // === impl KubeSystem ===
@@ -129,5 +148,33 @@ impl Cluster for KubeSystem {
             }
             known.uid.clone().unwrap_or_default()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn what_grpc_needs_is_found_in_any_head_and_keeps_nothing_else() {
+        for fillers in [0, 1, 62, 63, 64, 65, 5000] {
+            let head = Bytes::from(vec![b'x'; 1 << 20]);
+            let mut request = Request::new(());
+            *request.uri_mut() = http::Uri::from_maybe_shared(Bytes::from_static(b"/a.B/C").slice(..)).unwrap();
+            let slice = |range| HeaderValue::from_maybe_shared(head.slice(range)).unwrap();
+            for _ in 0..fillers {
+                request.headers_mut().append("grpc-filler", slice(0..200));
+            }
+            for name in NEEDED {
+                request.headers_mut().append(name, slice(0..3));
+            }
+            request.headers_mut().append("authorization", slice(0..700_000));
+            let request = needed(request);
+            assert_eq!((request.headers().len(), request.uri().path()), (NEEDED.len(), "/a.B/C"), "{fillers}");
+            assert!(NEEDED.iter().all(|name| request.headers()[name] == "xxx"), "{fillers}");
+            assert!(head.is_unique(), "nothing else holds the head");
+        }
     }
 }

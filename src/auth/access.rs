@@ -116,6 +116,16 @@ pub enum StartError {
     ClientCa { path: PathBuf, error: String },
 }
 
+// === impl Caller ===
+
+impl Caller<'_> {
+    /// Whether only the apiserver can say who asks, on a listener that knows nobody. What two servers could read
+    /// differently counts for callers that are never forwarded.
+    fn is_for_the_apiserver(&self) -> bool {
+        impersonates(self.headers) || !self.may_impersonate && bearer::is_ambiguous(self.headers)
+    }
+}
+
 // === impl Access ===
 
 impl Access {
@@ -172,6 +182,10 @@ impl Access {
     /// a stream is open.
     pub async fn check_all(&self, caller: &Caller<'_>, wanted: &[Arc<Attributes>], lasts: bool) -> (Verdict, usize) {
         let (verdict, at) = match (caller.mode, &self.delegated) {
+            // Nothing on a trusted listener checks the right to impersonate.
+            (Mode::Trust, _) if caller.is_for_the_apiserver() => {
+                (Verdict::Forward(Box::new(unavailable(&only_the_apiserver()))), 0)
+            }
             (Mode::Trust, _) => (Verdict::Allowed(Grant { held: Vec::new() }), 0),
             (Mode::Delegated, Some(delegated)) => delegated.ask(caller, wanted, Memory::Good, lasts).await,
             (Mode::Delegated, None) => (refused(errors::unauthorized()), 0),
@@ -260,7 +274,8 @@ impl Delegated {
             true => caller.may_impersonate.then(|| Impersonation::of(caller.headers)).flatten().map(Some),
             false => Some(None),
         };
-        let Some(impersonation) = impersonation.filter(|_| !bearer::is_ambiguous(caller.headers)) else {
+        let is_unread = wanted.iter().any(|attributes| attributes.unread);
+        let Some(impersonation) = impersonation.filter(|_| !is_unread && !bearer::is_ambiguous(caller.headers)) else {
             return (self.leave_undecided(caller).await, 0);
         };
         let verdict = match self.authenticator.authenticate(caller.certificates, caller.headers).await {
@@ -333,7 +348,7 @@ impl Delegated {
     }
 
     async fn leave_undecided(&self, caller: &Caller<'_>) -> Verdict {
-        self.leave(caller, &unavailable(&Unavailable::Failed("only the apiserver can".into()))).await
+        self.leave(caller, &unavailable(&only_the_apiserver())).await
     }
 
     /// Forwards to the apiserver if the client's own credentials can go there. Otherwise the client gets `otherwise`.
@@ -406,6 +421,10 @@ impl fmt::Debug for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Grant").field("user", &self.user().map(|user| &user.username)).finish()
     }
+}
+
+fn only_the_apiserver() -> Unavailable {
+    Unavailable::Failed("only the apiserver can".into())
 }
 
 fn refused(status: Status) -> Verdict {

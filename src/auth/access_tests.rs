@@ -52,3 +52,60 @@ async fn what_passes_with_a_token_has_one_that_the_apiserver_sees() {
         assert_eq!(access.pass(&caller(&headers)).await.is_ok(), passes, "{upgrade:?}");
     }
 }
+
+/// Nothing on a trusted listener checks the right to impersonate, so no protocol may ignore that it is asked for.
+#[tokio::test]
+async fn a_trusted_listener_leaves_impersonation_to_the_apiserver() {
+    let access = Access::trusting();
+    let attributes = Arc::default();
+    let asks = |lines: &[(&'static str, &'static str)], may_impersonate| {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(HeaderName::from_static(name), value.parse().unwrap());
+        }
+        let (access, attributes) = (access.clone(), Arc::clone(&attributes));
+        async move {
+            let caller = Caller { mode: Mode::Trust, certificates: None, headers: &headers, may_impersonate };
+            access.check(&caller, &attributes).await
+        }
+    };
+    let token = ("authorization", "Bearer t");
+    for may_impersonate in [false, true] {
+        for name in ["impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-x", "impersonate-"]
+        {
+            let verdict = asks(&[token, (name, "x")], may_impersonate).await;
+            assert!(matches!(&verdict, Verdict::Forward(status) if status.code == 503), "{name}: {verdict:?}");
+        }
+        for lines in [&[][..], &[token], &[("x-remote-user", "x")]] {
+            assert!(matches!(asks(lines, may_impersonate).await, Verdict::Allowed(_)), "{lines:?}");
+        }
+        // A request over HTTP is forwarded elsewhere, if at all.
+        let verdict = asks(&[token, token], may_impersonate).await;
+        assert_eq!(matches!(verdict, Verdict::Allowed(_)), may_impersonate, "{verdict:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_selector_that_is_not_read_here_is_for_the_apiserver() {
+    let access = access(AuthConfig::default()).await;
+    let unread = Arc::new(Attributes { unread: true, ..Attributes::default() });
+    let verdict = access.check(&caller(&bearer(10)), &unread).await;
+    assert!(
+        matches!(&verdict, Verdict::Forward(status) if status.message.contains("only the apiserver")),
+        "{verdict:?}"
+    );
+}
+
+/// The head of a request is as long as its client likes, and a forwarded watch lasts as long as it likes.
+#[tokio::test]
+async fn the_term_of_a_forwarded_watch_keeps_no_head() {
+    let access = access(AuthConfig::default()).await;
+    let head = bytes::Bytes::from(vec![b'x'; 700_000]);
+    let mut headers = bearer(10);
+    for name in ["cookie", "user-agent", "impersonate-user"] {
+        headers.insert(name, http::HeaderValue::from_maybe_shared(head.clone()).unwrap());
+    }
+    let term = access.term(&caller(&headers), Attributes::default());
+    drop(headers);
+    assert!(term.is_some() && head.is_unique(), "nothing else holds the head");
+}

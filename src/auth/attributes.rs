@@ -1,9 +1,11 @@
 //! What a request wants to do, as the apiserver's authorizers see it.
 
+use std::sync::Arc;
+
 use percent_encoding::percent_decode_str;
 
-use crate::meta::{Gvr, Query, RequestInfo, Verb};
-use crate::selector::{FieldOperator, FieldSelector, LabelSelector};
+use crate::meta::{Gvr, Query, RequestInfo, Verb, fields_fit, labels_fit};
+use crate::selector::{FieldOperator, FieldSelector, FieldTerm, LabelSelector};
 
 /// The attributes of one request. A string is empty if the request has no such part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -17,8 +19,10 @@ pub struct Attributes {
     pub name: String,
     /// The requirements of the request's selectors (KEP-4601). Empty if there are no selectors or they do not parse.
     /// The request is then authorized as if it had none, which needs more rights.
-    pub fields: Vec<Requirement>,
-    pub labels: Vec<Requirement>,
+    pub fields: Arc<[Requirement]>,
+    pub labels: Arc<[Requirement]>,
+    /// The selectors are too large to be read here. Only the apiserver knows what such a request asks for.
+    pub unread: bool,
     /// Set for a request that names no resource.
     pub path: Option<String>,
 }
@@ -31,6 +35,16 @@ pub struct Requirement {
     pub operator: &'static str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
+}
+
+/// The selectors of a request. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Selectors {
+    fields: Arc<[Requirement]>,
+    labels: Arc<[Requirement]>,
+    /// The name that the field selector pins.
+    name: Option<Arc<str>>,
+    unread: bool,
 }
 
 // === impl Attributes ===
@@ -59,14 +73,15 @@ impl Attributes {
         if matches!(info.verb, Verb::List | Verb::Watch | Verb::DeleteCollection) && !info.legacy_watch {
             let query = Query::parse(query);
             let text = |name| query.text(name).unwrap_or_default();
-            attributes.select(&text("labelSelector"), &text("fieldSelector"), info.verb != Verb::DeleteCollection);
+            let selectors = Selectors::parse(&text("labelSelector"), &text("fieldSelector"));
+            attributes.select(&selectors, info.verb != Verb::DeleteCollection);
         }
         attributes
     }
 
     /// The attributes of a read, for protocols without request lines: of a collection, or of an object if `name` is
     /// set.
-    pub fn read(verb: Verb, gvr: &Gvr, namespace: &str, name: &str, labels: &str, fields: &str) -> Self {
+    pub fn read(verb: Verb, gvr: &Gvr, namespace: &str, name: &str, selectors: &Selectors) -> Self {
         let mut attributes = Self {
             verb: verb.as_str().to_owned(),
             group: gvr.group.to_string(),
@@ -86,7 +101,7 @@ impl Attributes {
             name.clone_into(&mut attributes.namespace);
         }
         if matches!(verb, Verb::List | Verb::Watch) {
-            attributes.select(labels, fields, true);
+            attributes.select(selectors, true);
         }
         attributes
     }
@@ -96,29 +111,12 @@ impl Attributes {
         Self { verb: "get".to_owned(), path: Some(path.to_owned()), ..Self::default() }
     }
 
-    fn select(&mut self, labels: &str, fields: &str, names: bool) {
-        let (labels, fields) = (LabelSelector::parse(labels), FieldSelector::parse(fields));
-        // The apiserver uses the name only if all options decode.
-        if let (Ok(_), Ok(fields), true) = (&labels, &fields, names && self.name.is_empty())
-            && let Some(name) = fields.requires_exact_match("metadata.name").filter(|name| is_path_segment(name))
-        {
+    fn select(&mut self, selectors: &Selectors, names: bool) {
+        if let Some(name) = selectors.name.as_deref().filter(|_| names && self.name.is_empty()) {
             name.clone_into(&mut self.name);
         }
-        self.labels =
-            labels.map(|labels| labels.requirements().map(Requirement::of_label).collect()).unwrap_or_default();
-        self.fields = fields
-            .map(|fields| {
-                let requirement = |term: &crate::selector::FieldTerm| Requirement {
-                    key: term.field.to_string(),
-                    operator: match term.operator {
-                        FieldOperator::Equals => "In",
-                        FieldOperator::NotEquals => "NotIn",
-                    },
-                    values: vec![term.value.to_string()],
-                };
-                fields.terms().iter().map(requirement).collect()
-            })
-            .unwrap_or_default();
+        (self.labels, self.fields) = (Arc::clone(&selectors.labels), Arc::clone(&selectors.fields));
+        self.unread = selectors.unread;
     }
 
     pub fn gvr(&self) -> Gvr {
@@ -136,7 +134,7 @@ impl Attributes {
             .map(|text| text.len())
             .sum::<usize>()
             + self.path.as_ref().map_or(0, String::len)
-            + self.fields.iter().chain(&self.labels).map(requirement).sum::<usize>()
+            + self.fields.iter().chain(self.labels.iter()).map(requirement).sum::<usize>()
     }
 
     /// The message that names what the user cannot do, in the apiserver's format. HTML special characters are escaped
@@ -163,11 +161,39 @@ impl Attributes {
     }
 }
 
+// === impl Selectors ===
+
+impl Selectors {
+    pub fn parse(labels: &str, fields: &str) -> Self {
+        if !labels_fit(labels) || !fields_fit(fields) {
+            return Self { unread: true, ..Self::default() };
+        }
+        let (labels, fields) = (LabelSelector::parse(labels), FieldSelector::parse(fields));
+        // The apiserver uses the name only if all options decode.
+        let name = match (&labels, &fields) {
+            (Ok(_), Ok(fields)) => fields.requires_exact_match("metadata.name").filter(|name| is_path_segment(name)),
+            _ => None,
+        };
+        let name = name.map(Into::into);
+        let labels = labels.map(|labels| labels.requirements().map(Requirement::of_label).collect());
+        let fields = fields.map(|fields| fields.terms().iter().map(Requirement::of_field).collect());
+        Self { labels: labels.unwrap_or_default(), fields: fields.unwrap_or_default(), name, unread: false }
+    }
+}
+
 // === impl Requirement ===
 
 impl Requirement {
     fn of_label((key, operator, values): (&str, &'static str, &[Box<str>])) -> Self {
         Self { key: key.to_owned(), operator, values: values.iter().map(ToString::to_string).collect() }
+    }
+
+    fn of_field(term: &FieldTerm) -> Self {
+        let operator = match term.operator {
+            FieldOperator::Equals => "In",
+            FieldOperator::NotEquals => "NotIn",
+        };
+        Self { key: term.field.to_string(), operator, values: vec![term.value.to_string()] }
     }
 }
 
@@ -219,20 +245,34 @@ mod tests {
     }
 
     #[test]
+    fn selectors_that_are_too_large_are_not_read() {
+        for selector in ["labelSelector", "fieldSelector"] {
+            let list = |count: usize| format!("/api/v1/pods?{selector}={}", vec!["a=b"; count].join(","));
+            let (most, more) = (of("GET", &list(1000)), of("GET", &list(1001)));
+            assert_eq!((most.labels.len() + most.fields.len(), most.unread), (1000, false), "{selector}");
+            assert_eq!((more.labels.len() + more.fields.len(), more.unread), (0, true), "{selector}");
+        }
+        let selectors = Selectors::parse("a in (b)", "c=d");
+        let named = |name| Attributes::read(Verb::List, &Gvr::new("", "v1", "pods"), "", name, &selectors);
+        assert!(Arc::ptr_eq(&named("x").labels, &named("y").labels), "names share what is selected");
+        assert!(Arc::ptr_eq(&named("x").fields, &named("y").fields));
+    }
+
+    #[test]
     fn both_ways_to_the_same_attributes() {
         let pods = Gvr::new("", "v1", "pods");
         assert_eq!(
-            Attributes::read(Verb::Watch, &pods, "a", "", "app=x", "metadata.name=p"),
+            Attributes::read(Verb::Watch, &pods, "a", "", &Selectors::parse("app=x", "metadata.name=p")),
             of("GET", "/api/v1/namespaces/a/pods?watch=1&labelSelector=app%3Dx&fieldSelector=metadata.name%3Dp")
         );
         assert_eq!(
-            Attributes::read(Verb::Get, &Gvr::new("", "v1", "namespaces"), "", "a", "", ""),
+            Attributes::read(Verb::Get, &Gvr::new("", "v1", "namespaces"), "", "a", &Selectors::default()),
             of("GET", "/api/v1/namespaces/a")
         );
         for (verb, watch) in [(Verb::List, ""), (Verb::Watch, "watch=1&")] {
-            let ours = Attributes::read(verb, &Gvr::new("", "v1", "namespaces"), "", "a", "", "");
+            let ours = Attributes::read(verb, &Gvr::new("", "v1", "namespaces"), "", "a", &Selectors::default());
             let theirs = of("GET", &format!("/api/v1/namespaces?{watch}fieldSelector=metadata.name%3Da"));
-            assert_eq!(ours, Attributes { fields: Vec::new(), ..theirs }, "at the cluster scope");
+            assert_eq!(ours, Attributes { fields: Arc::default(), ..theirs }, "at the cluster scope");
         }
     }
 

@@ -28,7 +28,7 @@ const MAX_REMEMBERED: u64 = 65_536;
 /// the apiserver's; without a minimum, each request and each open stream would then ask again and again.
 const LEAST_LIFE: Duration = Duration::from_secs(1);
 /// Longer tokens are left to the apiserver, which takes them. A review of one would be as large.
-const MAX_TOKEN: usize = 32 << 10;
+pub(super) const MAX_TOKEN: usize = 32 << 10;
 
 /// Authenticates clients.
 pub(super) struct Authenticator {

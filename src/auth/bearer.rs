@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
@@ -10,14 +11,14 @@ use base64::engine::general_purpose::NO_PAD;
 use http::header::{AUTHORIZATION, CONNECTION, HeaderMap, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 
 /// The protocol prefix that carries a token if a WebSocket client cannot set headers.
-const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+pub(super) const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Decodes as Go does: the bits after the last byte are ignored.
-const BASE64: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
+pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
-/// A token. Its debug output does not contain it.
+/// A token. Its debug output does not contain it. Clones share it.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Secret(Box<str>);
+pub(super) struct Secret(Arc<str>);
 
 /// The token that the apiserver would use. It is taken from the first `Authorization` line, if its scheme is `Bearer`
 /// in any case and exactly one space precedes the token. Otherwise it is taken from the protocols of a WebSocket.
@@ -57,7 +58,7 @@ pub(super) fn is_of_another_scheme(headers: &HeaderMap) -> bool {
     headers.contains_key(AUTHORIZATION) && authorization_token(headers).is_none()
 }
 
-fn authorization_token(headers: &HeaderMap) -> Option<Cow<'_, str>> {
+pub(super) fn authorization_token(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     match String::from_utf8_lossy(headers.get(AUTHORIZATION)?.as_bytes()) {
         Cow::Borrowed(value) => bearer(value).map(Cow::Borrowed),
         Cow::Owned(value) => bearer(&value).map(|token| Cow::Owned(token.to_owned())),
@@ -73,7 +74,7 @@ fn bearer(value: &str) -> Option<&str> {
 /// The token among the protocols of a WebSocket. The apiserver must use it as well: a request whose token the apiserver
 /// does not see is anonymous there. So the rules are exactly the apiserver's: the first `Upgrade` is `websocket`, and
 /// there are exactly one token and at least one other protocol.
-fn protocol_token(headers: &HeaderMap) -> Option<String> {
+pub(super) fn protocol_token(headers: &HeaderMap) -> Option<String> {
     if !wants_upgrade(headers) || !headers.get(UPGRADE)?.as_bytes().eq_ignore_ascii_case(b"websocket") {
         return None;
     }

@@ -3,6 +3,7 @@ use proptest::sample::{select, subsequence};
 use tokio::time::Instant;
 
 use super::*;
+use crate::auth::attributes::Selectors;
 use crate::auth::rbac_generations::Generation;
 use crate::meta::{Gvr, Verb};
 
@@ -40,7 +41,8 @@ impl Filter {
 }
 
 fn access(verb: Verb, namespace: &str, name: &str, labels: &str, fields: &str) -> Arc<Attributes> {
-    Arc::new(Attributes::read(verb, &Gvr::new("", "v1", "pods"), namespace, name, labels, fields))
+    let selectors = Selectors::parse(labels, fields);
+    Arc::new(Attributes::read(verb, &Gvr::new("", "v1", "pods"), namespace, name, &selectors))
 }
 
 fn is_allowed(rights: &[Right], access: &Attributes) -> bool {
@@ -200,6 +202,6 @@ fn wider_questions_are_asked_where_they_do_for_several() {
     assert!(worth(&[get("x"), get("y")]).is_empty(), "a get is of one object");
     let picked = |namespace| access(Verb::List, namespace, "", "app=x", "metadata.name=x");
     assert!(worth(&[picked("a"), picked("b")]).is_empty());
-    let other = Arc::new(Attributes { labels: Vec::new(), ..Attributes::clone(&list("b", "")) });
+    let other = Arc::new(Attributes { labels: Arc::default(), ..Attributes::clone(&list("b", "")) });
     assert!(worth(&[list("a", ""), other]).is_empty(), "what is selected differs");
 }

@@ -17,7 +17,9 @@ use super::user::{UNAUTHENTICATED, UserInfo};
 
 /// Every value needs an access of its own, and each may cost a review.
 const MAX_ACCESSES: usize = 16;
-const USER: &str = "impersonate-user";
+/// The most bytes of all values. Each is a part of a review, and is kept for as long as a stream is open.
+const MAX_TEXT: usize = 16 << 10;
+pub(super) const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
@@ -44,6 +46,10 @@ impl Impersonation {
     /// `None` if the apiserver has to decide.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut user = UserInfo::default();
+        let text_of = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
+        if headers.iter().filter(|(name, _)| impersonating(name)).map(text_of).sum::<usize>() > MAX_TEXT {
+            return None;
+        }
         for (name, value) in headers {
             let Some(value) = impersonating(name).then(|| text(value)) else { continue };
             let value = value?.to_owned();
@@ -70,7 +76,7 @@ impl Impersonation {
     }
 }
 
-fn impersonating(name: &HeaderName) -> bool {
+pub(super) fn impersonating(name: &HeaderName) -> bool {
     name.as_str().starts_with("impersonate-")
 }
 

@@ -15,6 +15,7 @@ use tokio::time::sleep;
 use super::access::{Caller, Delegated, Verdict};
 use super::attributes::Attributes;
 use super::authorizer::Memory;
+use super::credentials::credentials;
 use super::rbac_generations::Generation;
 use crate::lifecycle::spawn;
 use crate::meta::Status;
@@ -36,8 +37,9 @@ pub struct Term {
 
 impl Term {
     pub(super) fn new(access: Arc<Delegated>, caller: &Caller<'_>, attributes: Attributes) -> Self {
-        let (certificates, headers) = (caller.certificates.cloned(), caller.headers.clone());
         let Caller { mode, may_impersonate, .. } = *caller;
+        // The head itself is dropped once it is forwarded.
+        let (certificates, headers) = (caller.certificates.cloned(), credentials(caller.headers, may_impersonate));
         let (tell, over) = oneshot::channel();
         let (begun, has_begun) = oneshot::channel();
         // Taken before the apiserver decides, so that changes in the meantime count.

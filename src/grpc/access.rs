@@ -1,36 +1,43 @@
 //! Authenticates and authorizes callers before any lookup, with the same decisions as for HTTP requests.
 
-use std::sync::Arc;
-
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::HeaderMap;
-use http::header::USER_AGENT;
 use rustls::pki_types::CertificateDer;
 use tokio::task::coop::unconstrained;
 use tonic::{Request, Status};
 
 use super::status::Error;
 use crate::auth::audit::{self, Audit, Entry};
-use crate::auth::{self, Access, Attributes, Grant, Lease, Mode, UserInfo, Verdict};
+use crate::auth::{self, Access, Attributes, Grant, Lease, Mode, Selectors, UserInfo, Verdict};
+use crate::memory::{Ledger, Reservation};
 use crate::meta::{self, Gvr};
 use crate::reads::{ForwardReason, Selection, Shareable};
 
 /// The most names in one filter that are authorized one by one. With more names, the whole scope of the filter is
 /// authorized.
-const MAX_NAMES: usize = 16;
+pub(super) const MAX_NAMES: usize = 16;
 
-/// The client of a call. The wiring code inserts it into the extensions of a request.
+/// The client of a call. The wiring code inserts it into the extensions of a request. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Caller {
+pub struct Caller(Arc<Called>);
+
+/// What is kept of a call for as long as it goes on, in buffers of its own. The head of its request is dropped.
+#[derive(Debug)]
+struct Called {
     access: Access,
     call: CallInfo,
     mode: Mode,
     certificates: Option<Arc<[CertificateDer<'static>]>>,
-    headers: HeaderMap,
+    credentials: HeaderMap,
+    user_agent: String,
+    /// `None` for calls that need no authentication, which are made while there is no memory, too.
+    held: Option<Arc<Reservation>>,
 }
 
 /// Is notified of the user of a call once it is known.
@@ -63,6 +70,7 @@ pub(super) enum Verb {
 pub(super) struct Grants {
     grants: Vec<Grant>,
     audit_entries: Vec<Entry>,
+    held: Option<Arc<Reservation>>,
 }
 
 /// The permission for an open stream. Poll it while the stream is open.
@@ -72,6 +80,13 @@ pub(super) struct Right {
     shared: Option<Pin<Box<dyn Future<Output = Error> + Send>>>,
     /// When dropped, they record the end of the stream.
     _audit_entries: Box<[Entry]>,
+    /// The memory of the credentials, which are checked again for as long as the stream is open.
+    _held: Option<Arc<Reservation>>,
+}
+
+/// Whether a call is of one of our services: health and reflection answer everybody.
+pub(super) fn needs_authentication(path: &str) -> bool {
+    path.starts_with("/informerd.")
 }
 
 /// The only place that determines the identity of a caller.
@@ -93,21 +108,28 @@ pub(super) fn caller(of_request: Option<&Caller>) -> Result<Caller, Status> {
 /// # Errors
 /// UNAUTHENTICATED, PERMISSION_DENIED, or UNAVAILABLE if no authenticator or authorizer can decide.
 pub(super) async fn authorize(caller: &Caller, verb: Verb, selection: &mut Selection) -> Result<Grants, Status> {
-    selection.identified = caller.mode == Mode::Delegated;
+    selection.identified = caller.0.mode == Mode::Delegated;
     let verb = match verb {
         Verb::Get => meta::Verb::Get,
         Verb::List => meta::Verb::List,
         Verb::Watch => meta::Verb::Watch,
     };
-    let mut wanted = Vec::new();
+    let (mut wanted, mut seen) = (Vec::new(), HashSet::new());
+    let mut parsed = HashMap::new();
     for filter in &selection.filters {
-        let any = [String::new()];
-        let names = if filter.names.is_empty() || filter.names.len() > MAX_NAMES { &any[..] } else { &filter.names };
+        let namespace = filter.namespace.as_deref().unwrap_or_default();
+        let (labels, fields) = (filter.label_selector.as_str(), filter.field_selector.as_str());
+        let selectors = parsed.entry((labels, fields)).or_insert_with(|| Selectors::parse(labels, fields));
+        let mut names: Vec<&str> = filter.names.iter().map(String::as_str).collect();
+        let mut once = HashSet::new();
+        names.retain(|name| once.insert(*name));
+        if names.is_empty() || names.len() > MAX_NAMES {
+            names = vec![""];
+        }
         for name in names {
-            let namespace = filter.namespace.as_deref().unwrap_or_default();
-            let (labels, fields) = (&filter.label_selector, &filter.field_selector);
-            let attributes = Attributes::read(verb, &selection.gvr, namespace, name, labels, fields);
-            wanted.push(Arc::new(attributes));
+            if seen.insert((namespace, name, labels, fields)) {
+                wanted.push(Arc::new(Attributes::read(verb, &selection.gvr, namespace, name, selectors)));
+            }
         }
     }
     if wanted.is_empty() {
@@ -123,15 +145,27 @@ pub(super) async fn authorize(caller: &Caller, verb: Verb, selection: &mut Selec
 /// # Errors
 /// UNAUTHENTICATED, PERMISSION_DENIED, or UNAVAILABLE if no authenticator or authorizer can decide.
 pub(super) async fn authorize_call(caller: &Caller) -> Result<Grants, Status> {
-    caller.may(&[Arc::new(Attributes::of_path(&caller.call.uri))], true).await
+    caller.may(&[Arc::new(Attributes::of_path(&caller.0.call.uri))], true).await
 }
 
 // === impl Caller ===
 
 impl Caller {
-    pub fn new(access: Access, call: CallInfo, caller: &auth::Caller<'_>) -> Self {
+    /// `caller` has the whole head of the request.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED: there is no memory for what is kept of it.
+    pub fn new(access: Access, call: CallInfo, caller: &auth::Caller<'_>, ledger: &Ledger) -> Result<Self, Status> {
         let auth::Caller { mode, certificates, headers, .. } = *caller;
-        Self { access, call, mode, certificates: certificates.cloned(), headers: headers.clone() }
+        let (mut credentials, mut user_agent, mut held) = (HeaderMap::new(), String::new(), None);
+        if needs_authentication(&call.uri) {
+            (credentials, user_agent) = (auth::credentials(headers, false), audit::user_agent(headers));
+            let bytes = auth::credentials_size(&credentials) + user_agent.len() + call.audit_id.len() + call.uri.len();
+            let reserved = ledger.lasting(bytes).map_err(|_| Error::no_memory("there is no memory for the call"))?;
+            held = Some(Arc::new(reserved));
+        }
+        let certificates = certificates.cloned();
+        Ok(Self(Arc::new(Called { access, call, mode, certificates, credentials, user_agent, held })))
     }
 
     /// Authenticates the caller before any part of the call is read or stored. An unauthenticated caller gets only
@@ -140,8 +174,8 @@ impl Caller {
     /// # Errors
     /// UNAUTHENTICATED, or UNAVAILABLE if no authenticator can decide.
     pub(super) async fn enter(&self) -> Result<(), Status> {
-        let Err(status) = self.access.enter(&self.asking()).await else { return Ok(()) };
-        let attributes = Attributes::of_path(&self.call.uri);
+        let Err(status) = self.0.access.enter(&self.asking()).await else { return Ok(()) };
+        let attributes = Attributes::of_path(&self.0.call.uri);
         if let Some(entry) = self.begin(&attributes, Some(&UserInfo::default())) {
             entry.refuse(&status);
         }
@@ -150,23 +184,23 @@ impl Caller {
 
     fn asking(&self) -> auth::Caller<'_> {
         auth::Caller {
-            mode: self.mode,
-            certificates: self.certificates.as_ref(),
-            headers: &self.headers,
+            mode: self.0.mode,
+            certificates: self.0.certificates.as_ref(),
+            headers: &self.0.credentials,
             may_impersonate: false,
         }
     }
 
     async fn may(&self, wanted: &[Arc<Attributes>], lasts: bool) -> Result<Grants, Status> {
-        let (verdict, at) = self.access.check_all(&self.asking(), wanted, lasts).await;
+        let (verdict, at) = self.0.access.check_all(&self.asking(), wanted, lasts).await;
         let (status, subject) = match verdict {
             Verdict::Allowed(grant) => {
-                if let (Some(known), Some(user)) = (&self.call.known, grant.user()) {
+                if let (Some(known), Some(user)) = (&self.0.call.known, grant.user()) {
                     known.is(&user.username);
                 }
                 let audit_entries =
                     wanted.iter().filter_map(|attributes| self.begin(attributes, grant.user())).collect();
-                return Ok(Grants { grants: vec![grant], audit_entries });
+                return Ok(Grants { grants: vec![grant], audit_entries, held: self.0.held.clone() });
             }
             Verdict::Refused { status, subject, .. } => (status, subject),
             // gRPC calls are never forwarded.
@@ -182,19 +216,15 @@ impl Caller {
     }
 
     fn begin(&self, attributes: &Attributes, user: Option<&UserInfo>) -> Option<Entry> {
-        self.call.audit.begin(|| audit::Request {
-            audit_id: self.call.audit_id.clone(),
-            uri: self.call.uri.clone(),
+        let Called { call, user_agent, .. } = &*self.0;
+        call.audit.begin(|| audit::Request {
+            audit_id: call.audit_id.clone(),
+            uri: call.uri.clone(),
             attributes,
             user,
             impersonated: None,
-            source: self.call.source,
-            user_agent: self
-                .headers
-                .get(USER_AGENT)
-                .map(|agent| String::from_utf8_lossy(agent.as_bytes()))
-                .unwrap_or_default()
-                .into_owned(),
+            source: call.source,
+            user_agent: user_agent.clone(),
         })
     }
 }
@@ -221,32 +251,34 @@ impl Grants {
     /// A stream is open. If one of the permissions is revoked, the whole stream ends.
     pub(super) fn open(self) -> Right {
         let audit_entries = self.audit_entries.into_iter().map(Entry::start).collect();
-        Right::new(self.grants, audit_entries)
+        Right::new(self.grants, audit_entries, self.held)
     }
 
     /// A list is being sent. The audit log records it as one complete response.
     pub(super) fn send(self) -> Right {
         self.audit_entries.into_iter().for_each(|entry| entry.complete(200));
-        Right::new(self.grants, Box::default())
+        Right::new(self.grants, Box::default(), self.held)
     }
 
     /// Joins the permissions for several selections that are read together.
     pub(super) fn join(all: impl IntoIterator<Item = Self>) -> Self {
-        let (grants, audit_entries): (Vec<_>, Vec<_>) =
-            all.into_iter().map(|one| (one.grants, one.audit_entries)).unzip();
-        Self {
-            grants: grants.into_iter().flatten().collect(),
-            audit_entries: audit_entries.into_iter().flatten().collect(),
+        let mut joined = Self { grants: Vec::new(), audit_entries: Vec::new(), held: None };
+        for one in all {
+            joined.grants.extend(one.grants);
+            joined.audit_entries.extend(one.audit_entries);
+            // They are of one caller.
+            joined.held = one.held;
         }
+        joined
     }
 }
 
 // === impl Right ===
 
 impl Right {
-    fn new(grants: Vec<Grant>, audit_entries: Box<[Entry]>) -> Self {
+    fn new(grants: Vec<Grant>, audit_entries: Box<[Entry]>, held: Option<Arc<Reservation>>) -> Self {
         let lease = Lease::all(grants.into_iter().map(Grant::lease));
-        Self { lease, shared: None, _audit_entries: audit_entries }
+        Self { lease, shared: None, _audit_entries: audit_entries, _held: held }
     }
 
     /// The stream reads this resource with this proof from now on.

@@ -174,6 +174,7 @@ mod tests {
     use super::*;
     use crate::auth::{self, audit::Audit};
     use crate::lifecycle::drain;
+    use crate::memory::Ledger;
 
     #[derive(Default)]
     struct Scripted(Mutex<Vec<v1::Informer>>);
@@ -193,7 +194,7 @@ mod tests {
         };
         let told =
             CallInfo { audit: Audit::off(), audit_id: String::new(), uri: String::new(), source: None, known: None };
-        Caller::new(auth::Access::trusting(), told, &caller)
+        Caller::new(auth::Access::trusting(), told, &caller, &Ledger::default()).unwrap()
     }
 
     fn informer(resource: &str, rv: u64, silence: i64) -> v1::Informer {

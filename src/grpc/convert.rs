@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use prost::Message;
 
+use super::access;
 use super::pb::v1;
 use super::render::Rendering;
 use super::status::Error;
-use crate::meta::{Encoding, Gvr, ResourceVersion};
+use crate::memory::{Ledger, Reservation};
+use crate::meta::{Encoding, Gvr, ResourceVersion, TOO_LARGE, fields_fit, labels_fit, selectors_cost};
 use crate::reads::plan::Freshness;
-use crate::reads::{At, Filter, IndexKey, Reads, Selection, Wanted};
+use crate::reads::{At, Filter, IndexKey, Selection, Wanted};
 
 const MAX_FILTERS: usize = 256;
 /// The most namespaces in a filter that are authorized one by one. With more, the filter is authorized for all
@@ -22,8 +24,15 @@ const MAX_TEXT: usize = 1 << 20;
 /// The memory of a filter and of a value without their text, in bytes.
 const FILTER: usize = 256;
 const VALUE: usize = 32;
+/// The memory of an access that is authorized by itself, in bytes, and of its entry in the audit log.
+const ACCESS: usize = 1 << 10;
+/// The memory of a level of a mask's tree, in bytes.
+const LEVEL: usize = 512;
 
-/// The version may be empty, unless [`complete`] has seen the resource.
+/// The longest name of a group, a version or a resource, as of every name in Kubernetes.
+const MAX_NAME: usize = 253;
+
+/// The version may be empty, unless the selection was authorized.
 ///
 /// # Errors
 /// INVALID_ARGUMENT without a name.
@@ -35,26 +44,15 @@ pub(super) fn gvr(resource: Option<&v1::Resource>) -> Result<Gvr, Error> {
         return Err(Error::invalid("a resource needs a plural name"));
     }
     // It becomes part of a URL path.
-    let plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
+    let plain = |part: &str| {
+        part.len() <= MAX_NAME && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'))
+    };
     if ![group, version, resource].into_iter().all(|part| plain(part)) {
-        return Err(Error::invalid("a resource's group, version and name are letters, digits, dots and dashes"));
+        return Err(Error::invalid(
+            "a resource's group, version and name are at most 253 letters, digits, dots and dashes",
+        ));
     }
     Ok(Gvr::new(group, version, resource))
-}
-
-/// Writes the version that the apiserver prefers into a resource without one. Everything after this, such as tokens and
-/// the comparison of workers, sees a request that names its version.
-///
-/// # Errors
-/// INVALID_ARGUMENT without a name, NOT_FOUND for a resource that the apiserver does not have, UNAVAILABLE.
-pub(super) async fn complete(reads: &Reads, resource: Option<&mut v1::Resource>) -> Result<(), Error> {
-    let Some(resource) = resource else { return Ok(()) };
-    if resource.version.is_empty() {
-        let named = gvr(Some(resource))?;
-        let found = reads.preferred(&named.group, &named.resource).await;
-        resource.version = found.map_err(|refusal| Error::refusal(&named, refusal))?.version.to_string();
-    }
-    Ok(())
 }
 
 /// The same for all selections that mean the same, for comparisons. What says nothing explicitly stays as it is, so that
@@ -71,20 +69,21 @@ pub(super) fn canonical(selection: &v1::Selection) -> v1::Selection {
     canonical
 }
 
+/// The parsed selection, and the memory for it, which is reserved before anything is made of it.
+///
 /// # Errors
-/// INVALID_ARGUMENT with a one-sentence message.
-pub(super) fn selection(selection: Option<&v1::Selection>) -> Result<(Selection, Rendering), Error> {
+/// INVALID_ARGUMENT with a one-sentence message, or RESOURCE_EXHAUSTED.
+pub(super) fn selection(
+    selection: Option<&v1::Selection>,
+    ledger: &Ledger,
+) -> Result<(Selection, Rendering, Reservation), Error> {
     let Some(selection) = selection else { return Err(Error::invalid("the request has no selection")) };
+    let held = ledger.lasting(cost(selection)?);
+    let held = held.map_err(|_| Error::no_memory("there is no memory for the selection"))?;
     let gvr = gvr(selection.resource.as_ref())?;
-    let values =
-        |filter: &v1::Filter| filter.names.len() + filter.index.iter().map(|term| term.values.len()).sum::<usize>();
-    if selection.filters.len() > MAX_FILTERS || selection.filters.iter().map(values).sum::<usize>() > MAX_VALUES {
-        return Err(Error::invalid(format!("a selection has at most {MAX_FILTERS} filters and {MAX_VALUES} values")));
-    }
     let mut filters = Vec::with_capacity(selection.filters.len());
-    let mut room = MAX_TEXT;
     for filter in selection.filters.iter().map(filter) {
-        by_namespace(filter?, &mut filters, &mut room)?;
+        by_namespace(filter?, &mut filters);
     }
     // A selection without filters selects everything and is authorized for everything.
     if filters.is_empty() {
@@ -94,7 +93,72 @@ pub(super) fn selection(selection: Option<&v1::Selection>) -> Result<(Selection,
     let encoding = encoding(selection.encoding, &rendering)?;
     // Until it is authorized, its client is not known.
     let identified = true;
-    Ok((Selection { gvr, filters, shape: rendering.shape(), encoding, identified }, rendering))
+    Ok((Selection { gvr, filters, shape: rendering.shape(), encoding, identified }, rendering, held))
+}
+
+/// The memory of a selection for as long as it is read, in bytes: the message as sent, the parsed selection, what it asks of
+/// authorizers, and its predicate.
+///
+/// # Errors
+/// INVALID_ARGUMENT: it is too large to be read.
+fn cost(selection: &v1::Selection) -> Result<usize, Error> {
+    if selection.filters.len() > MAX_FILTERS || selection.filters.iter().map(values).sum::<usize>() > MAX_VALUES {
+        return Err(Error::invalid(format!("a selection has at most {MAX_FILTERS} filters and {MAX_VALUES} values")));
+    }
+    let paths = selection.mask.iter().flat_map(|mask| &mask.paths).map(String::as_bytes);
+    let levels: usize = paths.map(|path| memchr::memchr_iter(b'.', path).count()).sum();
+    let (mut all_text, mut memory) = (0_usize, selection.encoded_len() + LEVEL * levels);
+    for filter in &selection.filters {
+        let (labels, fields) = (&filter.label_selector, &filter.field_selector);
+        if !labels_fit(labels) || !fields_fit(fields) {
+            return Err(Error::invalid(TOO_LARGE));
+        }
+        let split = split_at(filter).map(|at| &filter.index[at]);
+        let namespaces = split.map_or(std::slice::from_ref(&filter.namespace), |term| &term.values);
+        // Each access has its namespace.
+        if namespaces.iter().any(|namespace| namespace.len() > MAX_NAME) {
+            return Err(Error::invalid(format!("a namespace has at most {MAX_NAME} bytes")));
+        }
+        let times = namespaces.len();
+        let text = text(filter) - split.map_or(0, text_of);
+        all_text = all_text.saturating_add(times.saturating_mul(text + labels.len() + fields.len()));
+        let values = values(filter) - split.map_or(0, |term| term.values.len());
+        let accesses = filter.names.len().clamp(1, access::MAX_NAMES);
+        let each = FILTER + VALUE * values + 2 * text + ACCESS * accesses + selectors_cost(labels, fields);
+        memory += times * each;
+    }
+    if all_text > MAX_TEXT {
+        let message =
+            format!("the selectors and values of a selection have at most {MAX_TEXT} bytes, for each namespace");
+        return Err(Error::invalid(message));
+    }
+    Ok(memory)
+}
+
+/// The number of names and values in a filter.
+fn values(filter: &v1::Filter) -> usize {
+    filter.names.len() + filter.index.iter().map(|term| term.values.len()).sum::<usize>()
+}
+
+/// The size in bytes of the text in a filter, without its selectors.
+fn text(filter: &v1::Filter) -> usize {
+    filter.names.iter().map(String::len).sum::<usize>() + filter.index.iter().map(text_of).sum::<usize>()
+}
+
+fn text_of(term: &v1::IndexTerm) -> usize {
+    use v1::index_term::Key;
+    let key = match &term.key {
+        Some(Key::Label(key) | Key::Field(key)) => key.len(),
+        Some(Key::Index(_)) | None => 0,
+    };
+    key + term.values.iter().map(String::len).sum::<usize>()
+}
+
+/// The index term whose namespaces become filters of their own.
+fn split_at(filter: &v1::Filter) -> Option<usize> {
+    let namespace = Some(v1::index_term::Key::Index(v1::Index::Namespace.into()));
+    let at = filter.index.iter().position(|term| term.key == namespace)?;
+    (filter.namespace.is_empty() && filter.index[at].values.len() <= MAX_NAMESPACES).then_some(at)
 }
 
 fn filter(filter: &v1::Filter) -> Result<Filter, Error> {
@@ -108,48 +172,16 @@ fn filter(filter: &v1::Filter) -> Result<Filter, Error> {
     })
 }
 
-/// Splits a filter with a few namespaces into one filter per namespace, so that each is authorized separately. The
-/// text of all these filters is subtracted from `room`.
-fn by_namespace(filter: Filter, into: &mut Vec<Filter>, room: &mut usize) -> Result<(), Error> {
+/// Splits a filter with a few namespaces into one filter per namespace, so that each is authorized separately.
+fn by_namespace(filter: Filter, into: &mut Vec<Filter>) {
     let of = filter.index.iter().position(|(key, _)| *key == IndexKey::Namespace);
     let at = of.filter(|&at| filter.namespace.is_none() && filter.index[at].1.len() <= MAX_NAMESPACES);
     let mut rest = filter;
     let namespaces = at.map(|at| rest.index.remove(at).1);
-    let text = text(&rest).saturating_mul(namespaces.as_ref().map_or(1, Vec::len));
-    *room = room.checked_sub(text).ok_or_else(|| {
-        let message =
-            format!("the selectors and values of a selection have at most {MAX_TEXT} bytes, for each namespace");
-        Error::invalid(message)
-    })?;
-    let Some(namespaces) = namespaces else {
-        into.push(rest);
-        return Ok(());
-    };
+    let Some(namespaces) = namespaces else { return into.push(rest) };
     for namespace in namespaces {
         into.push(Filter { namespace: Some(namespace.into()), ..rest.clone() });
     }
-    Ok(())
-}
-
-/// The size in bytes of the text in a filter.
-fn text(filter: &Filter) -> usize {
-    let keys = filter.index.iter().filter_map(|(key, _)| match key {
-        IndexKey::Label(key) | IndexKey::Field(key) => Some(key),
-        IndexKey::Namespace | IndexKey::OwnerUid => None,
-    });
-    let values = filter.index.iter().flat_map(|(_, values)| values).chain(&filter.names);
-    let selectors = [&filter.label_selector, &filter.field_selector];
-    keys.chain(values).chain(selectors).map(String::len).sum()
-}
-
-/// The memory of a selection while it is read, in bytes: the message as sent, the parsed selection, and its
-/// requirements.
-pub(super) fn held(sent: Option<&v1::Selection>, selection: &Selection) -> usize {
-    let of = |filter: &Filter| {
-        let values = filter.names.len() + filter.index.iter().map(|(_, values)| values.len()).sum::<usize>();
-        FILTER + VALUE * values + 2 * text(filter)
-    };
-    sent.map_or(0, Message::encoded_len) + selection.filters.iter().map(of).sum::<usize>()
 }
 
 fn index_term(term: &v1::IndexTerm) -> Result<(IndexKey, Vec<String>), Error> {
@@ -227,7 +259,8 @@ mod tests {
 
     fn selected(filters: Vec<v1::Filter>) -> Vec<Filter> {
         let resource = Some(v1::Resource { group: String::new(), version: "v1".into(), resource: "pods".into() });
-        selection(Some(&v1::Selection { resource, filters, ..Default::default() })).unwrap().0.filters
+        let sent = v1::Selection { resource, filters, ..Default::default() };
+        selection(Some(&sent), &Ledger::default()).unwrap().0.filters
     }
 
     fn namespaces(values: &[&str]) -> v1::Filter {
@@ -253,12 +286,66 @@ mod tests {
                 filters: vec![v1::Filter { label_selector, ..filter }],
                 ..Default::default()
             };
-            selection(Some(&sent)).map(|(selection, _)| held(Some(&sent), &selection))
+            selection(Some(&sent), &Ledger::default()).map(|(.., held)| held.bytes())
         };
         assert!((2000..10_000).contains(&of(1000, 1).unwrap()));
-        assert!((64 * 2000..200_000).contains(&of(1000, 64).unwrap()), "once for each");
+        assert!((64 * 2000..300_000).contains(&of(1000, 64).unwrap()), "once for each");
         assert!(of(MAX_TEXT - 2, 1).is_ok() && of(MAX_TEXT - 1, 1).is_err());
         assert!(of(MAX_TEXT / 64 - 2, 64).is_ok() && of(MAX_TEXT / 64, 64).is_err());
+    }
+
+    #[test]
+    fn a_selector_has_a_bound_before_anything_is_made_of_it() {
+        let of = |labels: String, fields: String, ledger: &Ledger| {
+            let resource = Some(v1::Resource { version: "v1".into(), resource: "pods".into(), ..Default::default() });
+            let names = (0..16).map(|n| n.to_string()).collect();
+            let filter = v1::Filter { label_selector: labels, field_selector: fields, names, ..Default::default() };
+            let sent = v1::Selection { resource, filters: vec![filter], ..Default::default() };
+            selection(Some(&sent), ledger)
+                .map(|(.., held)| held.bytes())
+                .map_err(|error| tonic::Status::from(error).code())
+        };
+        let many = |part: &str, count: usize| vec![part; count].join(",");
+        let (ledger, none) = (Ledger::default(), String::new);
+        for count in [1000, 1001, 500_000] {
+            let held = [
+                of(many("a", count), none(), &ledger),
+                of(format!("a in ({})", many("b", count)), none(), &ledger),
+                of(none(), many("a=b", count.min(250_000)), &ledger),
+            ];
+            for held in held {
+                match held {
+                    Ok(held) => assert!(count == 1000 && (500_000..1_000_000).contains(&held), "{held}"),
+                    Err(code) => assert_eq!((count > 1000, code), (true, tonic::Code::InvalidArgument)),
+                }
+            }
+        }
+        let small = Ledger::new(400_000, crate::memory::Pressure::default());
+        assert_eq!(of(many("a", 1000), none(), &small), Err(tonic::Code::ResourceExhausted));
+        assert!(of(many("a", 100), none(), &small).is_ok());
+        assert_eq!(small.used(), 0);
+    }
+
+    #[test]
+    fn names_and_masks_count_as_what_they_become() {
+        let of = |change: &dyn Fn(&mut v1::Selection)| {
+            let resource = Some(v1::Resource { version: "v1".into(), resource: "pods".into(), ..Default::default() });
+            let mut sent = v1::Selection { resource, filters: vec![namespaces(&["x"])], ..Default::default() };
+            change(&mut sent);
+            selection(Some(&sent), &Ledger::default()).map(|(.., held)| held.bytes())
+        };
+        let long = |length: usize| "n".repeat(length);
+        for length in [253, 254, 1 << 20] {
+            let own = of(&|sent| sent.filters[0].namespace = long(length));
+            let indexed = of(&|sent| sent.filters = vec![namespaces(&[&long(length)])]);
+            let resource = of(&|sent| sent.resource.as_mut().unwrap().resource = long(length));
+            assert_eq!([own, indexed, resource].map(|held| held.is_ok()), [length == 253; 3], "{length}");
+        }
+        let deep = of(&|sent| {
+            sent.set_shape(v1::Shape::Masked);
+            sent.mask = Some(prost_types::FieldMask { paths: vec![vec!["a"; 500].join("."); 256] });
+        });
+        assert!(deep.unwrap() > 256 * 499 * 450, "a level is a node of a tree");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 use tonic::body::Body;
@@ -61,6 +62,7 @@ struct Counted {
     late: Option<Pin<Box<Sleep>>>,
     /// Set while the call waits for the request that it begins with, or for the end of its only request.
     opening: Option<Opening>,
+    silent: Counter,
 }
 
 /// What ends the wait for the first request of a call: a drain, or the age of the connection. Later the call itself
@@ -69,6 +71,8 @@ struct Counted {
 pub(super) struct Opening {
     pub(super) drain: DrainSignal,
     pub(super) retired: DrainSignal,
+    /// Counts the calls whose request did not come.
+    pub(super) silent: Counter,
 }
 
 type Next = Poll<Option<Result<Frame<Bytes>, Status>>>;
@@ -139,8 +143,8 @@ impl Intake {
             left: 0,
             is_packed: false,
             late: None,
-            // A `Sync` stream may begin without a watch, and handles both ends itself from the start.
-            opening: (&*self.method != SYNC).then_some(opening),
+            silent: opening.silent.clone(),
+            opening: Some(opening),
         })
     }
 
@@ -235,11 +239,13 @@ impl Counted {
 
     /// Nothing was received. Where something must come, that is an error after [`PATIENCE`].
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Next {
-        if let Some(Opening { drain, retired }) = &mut self.opening {
-            if Pin::new(drain).poll(cx).is_ready() {
+        if let Some(Opening { drain, retired, .. }) = &mut self.opening {
+            // A `Sync` stream handles both ends itself from the start.
+            let ends_itself = &*self.intake.method == SYNC;
+            if !ends_itself && Pin::new(drain).poll(cx).is_ready() {
                 return self.fail(Error::draining());
             }
-            if Pin::new(retired).poll(cx).is_ready() {
+            if !ends_itself && Pin::new(retired).poll(cx).is_ready() {
                 return self.fail(Error::retired());
             }
         } else if self.left == 0 && self.head.is_empty() {
@@ -247,6 +253,7 @@ impl Counted {
         }
         let late = self.late.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
         ready!(late.as_mut().poll(cx));
+        self.silent.inc();
         self.fail(Error::silent(PATIENCE))
     }
 
@@ -275,7 +282,7 @@ impl http_body::Body for Counted {
                 other => return Poll::Ready(other),
             }
         }
-        if &*this.intake.method == WORK {
+        if [SYNC, WORK].contains(&&*this.intake.method) {
             this.opening = None;
         }
         match this.part() {

@@ -26,6 +26,7 @@ mod reason;
 mod render;
 mod retiring;
 mod room;
+mod select;
 mod server;
 mod shared_events;
 mod status;
@@ -47,3 +48,6 @@ pub use token::TokenBase;
 
 /// The response messages of a call, as a stream.
 type Streamed<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, tonic::Status>> + Send>>;
+
+#[cfg(test)]
+mod calls_tests;

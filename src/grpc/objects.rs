@@ -17,12 +17,13 @@ use super::message_body::{Elsewhere, Messages};
 use super::metrics::GrpcMetrics;
 use super::pb::v1::objects_server::Objects as ObjectsService;
 use super::pb::v1::{
-    Filter, GetRequest, GetResponse, ListHeader, ListRequest, Resource, Selection, SyncRequest, SyncResponse,
-    WatchRequest, WatchResponse,
+    Filter, GetRequest, GetResponse, ListHeader, ListRequest, Selection, SyncRequest, SyncResponse, WatchRequest,
+    WatchResponse,
 };
 use super::render;
 use super::retiring::Retiring;
 use super::room::Room;
+use super::select::{Selected, select};
 use super::shared_events::SharedEvents;
 use super::status::Error;
 use super::sync::SyncStream;
@@ -73,9 +74,7 @@ impl Deref for Objects {
 impl ObjectsService for Objects {
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
         let caller = access::authenticate(&request)?;
-        let mut request = request.into_inner();
-        convert::complete(&self.reads, request.resource.as_mut()).await?;
-        let gvr = convert::gvr(request.resource.as_ref())?;
+        let request = request.into_inner();
         if request.name.is_empty() {
             return Err(Error::invalid("a get needs a name").into());
         }
@@ -84,15 +83,17 @@ impl ObjectsService for Objects {
             return Err(Error::invalid("only lists can be read at an exact resource version").into());
         }
         let filter = Filter { namespace: request.namespace, names: vec![request.name], ..Filter::default() };
-        let (mut selection, rendering) = convert::selection(Some(&Selection {
+        let mut sent = Selection {
             resource: request.resource,
             filters: vec![filter],
             shape: request.shape,
             mask: request.mask,
             drop: request.drop,
             encoding: request.encoding,
-        }))?;
-        let grants = access::authorize(&caller, Verb::Get, &mut selection).await?;
+        };
+        let selected = select(&self.reads, &self.ledger, &caller, Verb::Get, Some(&mut sent)).await?;
+        let Selected { selection, rendering, grants, held: _held } = selected;
+        let gvr = selection.gvr.clone();
         let [filter] = selection.filters.as_slice() else {
             return Err(Error::invalid("a get names one object").into());
         };
@@ -123,11 +124,10 @@ impl ObjectsService for Objects {
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListStream>, Status> {
         let caller = access::authenticate(&request)?;
         let mut request = request.into_inner();
-        convert::complete(&self.reads, resource_of(request.selection.as_mut())).await?;
-        let (mut selection, rendering) = convert::selection(request.selection.as_ref())?;
         let (at, stale) = convert::consistency(request.consistency.as_ref())?;
-        let grants = access::authorize(&caller, Verb::List, &mut selection).await?;
-        let room = match Room::of_list(&self.ledger, convert::held(request.selection.as_ref(), &selection)) {
+        let selected = select(&self.reads, &self.ledger, &caller, Verb::List, request.selection.as_mut()).await?;
+        let Selected { selection, rendering, grants, held } = selected;
+        let room = match Room::of_list(&self.ledger, held) {
             Ok(room) => room,
             Err(error) => return Err(refused(grants, error)),
         };
@@ -170,10 +170,6 @@ impl ObjectsService for Objects {
         let inbound = Box::pin(request.into_inner());
         Ok(elsewhere(SyncStream::new(self.clone(), caller, inbound, &retiring)))
     }
-}
-
-pub(super) fn resource_of(selection: Option<&mut Selection>) -> Option<&mut Resource> {
-    selection.and_then(|selection| selection.resource.as_mut())
 }
 
 /// A response whose messages this module encodes, without the library.

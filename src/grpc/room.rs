@@ -19,13 +19,13 @@ pub(super) const SMALL: usize = 64 << 10;
 // === impl Room ===
 
 impl Room {
-    /// `asked` is the memory in bytes that the request itself needs for as long as the list runs.
+    /// `held` is the memory that the request itself needs for as long as the list runs.
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED: memory is short.
-    pub(super) fn of_list(ledger: &Ledger, asked: usize) -> Result<Self, Error> {
-        let small = ledger.lasting(SMALL + asked);
-        let small = small.map_err(|_| Error::no_memory("there is no memory for one more list"))?;
+    pub(super) fn of_list(ledger: &Ledger, held: Reservation) -> Result<Self, Error> {
+        let mut small = held;
+        small.grow(SMALL).map_err(|_| Error::no_memory("there is no memory for one more list"))?;
         Ok(Self { ledger: ledger.clone(), _small: small, large: None })
     }
 
@@ -65,7 +65,8 @@ mod tests {
     fn lists_go_on_in_small_messages_and_leave_a_quarter() {
         const MIB: usize = 1 << 20;
         let ledger = Ledger::new(4 * MIB, Pressure::default());
-        let mut rooms: Vec<_> = std::iter::from_fn(|| Room::of_list(&ledger, 0).ok()).collect();
+        let mut rooms: Vec<_> =
+            std::iter::from_fn(|| Room::of_list(&ledger, ledger.lasting(0).unwrap()).ok()).collect();
         assert_eq!((rooms.len(), ledger.used()), (48, 3 * MIB));
         assert!(ledger.reserve(MIB).is_ok());
         assert_eq!(rooms[0].next(MIB), SMALL);

@@ -141,7 +141,7 @@ impl Grpc {
         let Some((_, routed)) = self.routes.iter().find(|(name, _)| Some(*name) == service) else {
             return tonic::Status::from(Error::unimplemented(format!("no method {path}"))).into_http();
         };
-        if service.is_some_and(|service| service.starts_with("informerd.")) {
+        if access::needs_authentication(path) {
             if self.drain.is_draining() {
                 return tonic::Status::from(Error::draining()).into_http();
             }
@@ -170,7 +170,8 @@ impl Grpc {
             Ok(intake) => intake,
             Err(error) => return tonic::Status::from(error).into_http(),
         };
-        let opening = Opening { drain: self.drain.signal(), retired: Retiring::of(request.extensions()).wait() };
+        let retired = Retiring::of(request.extensions()).wait();
+        let opening = Opening { drain: self.drain.signal(), retired, silent: self.metrics.calls_silent.clone() };
         let request = request.map(|body| intake.count(body, opening));
         let mut response = intake.during(answered(routed, request)).await;
         let gzip = response.headers().get("grpc-encoding").is_some_and(|encoding| encoding == "gzip");

@@ -250,8 +250,22 @@ impl From<Damaged> for Error {
     }
 }
 
+/// The longest message in bytes. It is sent in a header, once readable and twice in the details, and may quote what the
+/// client sent.
+const MAX_MESSAGE: usize = 4 << 10;
+
+fn cut(message: &mut String) {
+    if message.len() > MAX_MESSAGE {
+        let end = (0..=MAX_MESSAGE).rev().find(|end| message.is_char_boundary(*end)).unwrap_or_default();
+        message.truncate(end);
+        message.push('…');
+    }
+}
+
 impl From<Error> for Status {
-    fn from(error: Error) -> Self {
+    fn from(mut error: Error) -> Self {
+        cut(&mut error.message);
+        error.status.iter_mut().for_each(|status| cut(&mut status.message));
         let (code, _) = error.reason.says();
         let details = RpcStatus { code: code as i32, message: error.message.clone(), details: error.details() };
         Self::with_details(code, error.message, details.encode_to_vec().into())
@@ -303,6 +317,20 @@ mod tests {
         assert_eq!(status.details[1].type_url, "type.googleapis.com/informerd.v1.KubernetesStatus");
         let json = KubernetesStatus::decode(&*status.details[1].value).unwrap().json;
         assert!(json.starts_with(br#"{"kind":"Status","apiVersion":"v1""#));
+    }
+
+    #[test]
+    fn a_message_has_a_bound_whatever_it_quotes() {
+        let long = "\u{e9}".repeat(1 << 20);
+        for error in [
+            Error::invalid(long.clone()),
+            Error::refusal(&Gvr::new("", "v1", "pods"), Refusal::Invalid(long.clone())),
+            Error::status(errors::bad_request(long)),
+        ] {
+            let status = Status::from(error);
+            assert!(status.message().ends_with("é…") && status.message().len() <= MAX_MESSAGE + 3);
+            assert!(status.details().len() < 4 * MAX_MESSAGE);
+        }
     }
 
     #[test]

@@ -6,12 +6,13 @@ use std::time::Duration;
 use rand::Rng;
 use tokio::time::Instant;
 
-use super::access::{self, Caller, Grants, Verb};
+use super::access::{Caller, Grants, Verb};
 use super::convert;
 use super::intake::Intake;
-use super::objects::{Objects, refused, resource_of};
+use super::objects::{Objects, refused};
 use super::pb::v1::{self, watch_request::Start};
 use super::render::Rendering;
+use super::select::{Selected, select};
 use super::status::Error;
 use super::token::TokenBase;
 use crate::memory::{Ledger, Reservation};
@@ -94,23 +95,22 @@ impl Asked {
         caller: &Caller,
         mut request: v1::WatchRequest,
     ) -> Result<Self, tonic::Status> {
-        convert::complete(&objects.reads, resource_of(request.selection.as_mut())).await?;
-        let (mut selection, rendering) = convert::selection(request.selection.as_ref())?;
-        let held = convert::held(request.selection.as_ref(), &selection);
-        let of = request.selection.unwrap_or_default();
-        let tokens = TokenBase::new(&objects.cluster.id().await, &of);
-        let (from, max_staleness) = start(request.start.as_ref(), &tokens)?;
         let interval = convert::span(request.bookmark_interval.as_ref(), "bookmark_interval")?;
         let delay = convert::span(request.max_batch_delay.as_ref(), "max_batch_delay")?;
         let age = convert::span(request.max_age.as_ref(), "max_age")?;
-        let grants = access::authorize(caller, Verb::Watch, &mut selection).await?;
+        let sent = request.selection.as_mut();
+        let Selected { selection, rendering, grants, held } =
+            select(&objects.reads, &objects.ledger, caller, Verb::Watch, sent).await?;
+        let tokens = TokenBase::new(&objects.cluster.id().await, &request.selection.unwrap_or_default());
+        let (from, max_staleness) = match start(request.start.as_ref(), &tokens) {
+            Ok(start) => start,
+            Err(error) => return Err(refused(grants, error)),
+        };
         if let Some(intake) = Intake::current() {
             intake.hand_over();
         }
-        let accounted =
-            lasting(&objects.ledger, held).and_then(|held| Ok((held, Known::new(request.known, &objects.ledger)?)));
-        let (held, known) = match accounted {
-            Ok(accounted) => accounted,
+        let known = match Known::new(request.known, &objects.ledger) {
+            Ok(known) => known,
             Err(error) => return Err(refused(grants, error)),
         };
         let batch = if request.max_batch == 0 { BATCH } else { request.max_batch.min(MAX_BATCH) };

@@ -55,10 +55,9 @@ pub struct ClientStats {
     gone: AtomicBool,
 }
 
-/// The client of a connection's last request, with the `User-Agent` of that request. The header is copied: it is a
-/// slice of the buffer that the whole request was read into, and that buffer would otherwise live as long as the
-/// connection.
-pub type Last = Mutex<Option<(Option<Box<[u8]>>, Arc<ClientStats>)>>;
+/// The client of a connection's last request, with its program. The name is copied and short: the header is a slice of the
+/// buffer that the whole request was read into, and that buffer would otherwise live as long as the connection.
+pub type Last = Mutex<Option<(Box<str>, Arc<ClientStats>)>>;
 
 /// One client, as displayed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,25 +92,21 @@ impl Clients {
     /// The statistics of the client that sent this request; the request is counted. The next request of the same
     /// program on this connection finds its statistics without a look-up in the table.
     pub fn of(&self, connection: &Connection, headers: &HeaderMap, version: Version, grpc: bool) -> Arc<ClientStats> {
-        let agent = headers.get(USER_AGENT);
+        let program = program(headers.get(USER_AGENT));
         let mut last = connection.last.lock();
         let stats = match &*last {
-            Some((of, stats))
-                if of.as_deref() == agent.map(HeaderValue::as_bytes) && !stats.gone.load(Ordering::Relaxed) =>
-            {
-                Arc::clone(stats)
-            }
+            Some((of, stats)) if **of == *program && !stats.gone.load(Ordering::Relaxed) => Arc::clone(stats),
             _ => {
                 let stats = self.stats(Key {
                     address: connection.peer.map_or_else(|| "unix".into(), |peer| peer.ip().to_string().into()),
-                    program: program(agent).into(),
+                    program: program.into(),
                     protocol: match version {
                         _ if grpc => "gRPC",
                         Version::HTTP_2 => "HTTP/2",
                         _ => "HTTP/1.1",
                     },
                 });
-                *last = Some((agent.map(|agent| agent.as_bytes().into()), Arc::clone(&stats)));
+                *last = Some((program.into(), Arc::clone(&stats)));
                 stats
             }
         };
@@ -283,6 +278,22 @@ mod tests {
         assert!(all.iter().any(|client| client.program == "late" && client.address == "10.0.0.1"));
         assert!(all.iter().any(|client| client.address == "10.0.0.0"));
         drop(open);
+    }
+
+    #[tokio::test]
+    async fn a_connection_keeps_a_short_name_of_its_program() {
+        let clients = Clients::default();
+        let connection = Connection::new(ListenAddr::Http(([127, 0, 0, 1], 1).into()), None);
+        for agent in ["x".repeat(700_000), format!("short {}", "x".repeat(700_000))] {
+            let headers = HeaderMap::from_iter([(USER_AGENT, agent.parse().unwrap())]);
+            let (first, again) = (
+                clients.of(&connection, &headers, Version::HTTP_11, false),
+                clients.of(&connection, &headers, Version::HTTP_11, false),
+            );
+            assert!(Arc::ptr_eq(&first, &again));
+            assert!(connection.last.lock().as_ref().is_some_and(|(program, _)| program.len() <= LONGEST));
+        }
+        assert_eq!(clients.list().len(), 2);
     }
 
     #[tokio::test]

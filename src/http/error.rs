@@ -17,9 +17,11 @@ pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// The `Cache-Control` header that the apiserver sends with every answer to an authenticated request.
 pub const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache, private");
 
-/// The ID of a request in the audit logs: the one that the client sent, or a new one.
+/// The ID of a request in the audit logs: the one that the client sent, or a new one. It is copied: a header is a slice of
+/// the buffer that the whole head was read into.
 pub fn audit_id(headers: &HeaderMap) -> HeaderValue {
-    let given = headers.get(AUDIT_ID).filter(|id| !id.is_empty()).cloned();
+    let given = headers.get(AUDIT_ID).filter(|id| !id.is_empty());
+    let given = given.and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok());
     given.unwrap_or_else(|| {
         let id = uuid::Uuid::new_v4().to_string();
         HeaderValue::from_str(&id).unwrap_or(HeaderValue::from_static("unknown"))
@@ -132,6 +134,17 @@ mod tests {
             r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"informerd is shutting down, please try again later","reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}"#
                 .to_owned() + "\n"
         );
+    }
+
+    #[test]
+    fn an_audit_id_keeps_no_head() {
+        let head = bytes::Bytes::from(vec![b'x'; 700_000]);
+        let mut headers = HeaderMap::new();
+        headers.insert(AUDIT_ID, HeaderValue::from_maybe_shared(head.slice(..36)).unwrap());
+        let id = audit_id(&headers);
+        drop(headers);
+        assert!(id.len() == 36 && head.is_unique());
+        assert_eq!(audit_id(&HeaderMap::new()).len(), 36);
     }
 
     #[test]

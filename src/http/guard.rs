@@ -98,7 +98,7 @@ fn host(request: &Parts) -> Result<Option<Authority>, GuardError> {
 
 /// Browsers send `Sec-Fetch-Site` even where they send no `Origin` (images, links, forms).
 fn is_cross_site(headers: &HeaderMap) -> bool {
-    headers.get(SEC_FETCH_SITE).is_some_and(|site| site != "same-origin" && site != "none")
+    headers.get_all(SEC_FETCH_SITE).iter().any(|site| site != "same-origin" && site != "none")
 }
 
 fn same_host_and_port(origin: &HeaderValue, named: &Authority) -> bool {

@@ -24,6 +24,7 @@ mod gate;
 pub mod guard;
 pub mod gzip;
 mod handshake;
+mod head;
 mod http1;
 mod http2;
 mod http2_socket;

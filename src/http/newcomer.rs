@@ -19,6 +19,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::head;
 use super::metrics::HttpMetrics;
 use crate::lifecycle::slots::group;
 use crate::telemetry::gauge::Raised;
@@ -307,9 +308,7 @@ impl Newcomer {
         if self.is_authenticated() {
             return Ok(None);
         }
-        let bytes: usize = head.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-        let target = head.uri().path_and_query().map_or(0, |target| target.as_str().len());
-        let (count, bytes) = (head.headers().len(), bytes + target);
+        let (count, bytes) = (head.headers().len(), head::bytes(head.headers(), head.uri()));
         if bytes + count * HEADER_OVERHEAD > HEADER_LIST {
             return Err(self.refused(TooMuch::Head));
         }

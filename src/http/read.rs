@@ -13,7 +13,7 @@ use crate::auth::{Mode, impersonates};
 use crate::codec::Shape;
 use crate::codec::negotiate::ReadKind;
 use crate::codec::table::Include;
-use crate::meta::{ListOptions, Query, RequestInfo, Verb};
+use crate::meta::{ListOptions, Query, RequestInfo, Verb, fields_fit, labels_fit};
 use crate::passthrough::has_own_credentials;
 use crate::reads::{ForwardReason, ReadRequest};
 
@@ -85,6 +85,9 @@ fn parse_with(
             Err(_) => return Parsed::Forward(ForwardReason::Invalid),
         },
     };
+    if !labels_fit(&options.label_selector) || !fields_fit(&options.field_selector) {
+        return Parsed::Forward(ForwardReason::Unsupported);
+    }
     // The parameter of the request deadline. It is ignored for requests without a deadline, and zero or less is none.
     let timeout = match query.text("timeout").filter(|_| kind != ReadKind::Watch).map(|text| duration::parse(&text)) {
         Some(None) => return Parsed::Forward(ForwardReason::Invalid),
@@ -194,6 +197,21 @@ mod tests {
         let head = Request::head("/api/v1/pods").body(()).unwrap().into_parts().0;
         let info = RequestInfo::parse("HEAD", "/api/v1/pods", "");
         assert_eq!(parse(&head, &info, Mode::Trust), Parsed::Other);
+    }
+
+    #[test]
+    fn selectors_up_to_a_size_are_served() {
+        for (selector, part) in [("labelSelector", "a"), ("labelSelector", "a%3Db"), ("fieldSelector", "a%3Db")] {
+            for watch in ["", "watch=1&"] {
+                let target = |count| format!("/api/v1/pods?{watch}{selector}={}", vec![part; count].join("%2C"));
+                assert!(read(&target(1000), &[]).is_some(), "{selector} {watch}");
+                let unsupported = Parsed::Forward(ForwardReason::Unsupported);
+                assert_eq!(parsed(&target(1001), &[]), unsupported, "{selector} {watch}");
+            }
+        }
+        let set = |count| format!("/api/v1/pods?labelSelector=a+in+({})", vec!["b"; count].join(","));
+        assert!(read(&set(1000), &[]).is_some());
+        assert_eq!(parsed(&set(1001), &[]), Parsed::Forward(ForwardReason::Unsupported));
     }
 
     #[test]

@@ -7,14 +7,18 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
+use http::{Response, StatusCode};
 use http_body::{Body, Frame};
 
-use super::body::BoxError;
+use super::body::{self, BoxError};
 use super::metrics::HttpMetrics;
+use super::service::Inner;
+use super::watch_body::SHORTEST;
 use crate::auth::Term;
 use crate::codec::{json, protobuf};
 use crate::lifecycle::ending::Ending;
-use crate::meta::Status;
+use crate::meta::{RequestInfo, Status, Verb};
+use crate::passthrough::ForwardBody;
 
 /// A watch that is being relayed.
 pub(super) struct RelayedWatch<B> {
@@ -44,6 +48,28 @@ pub(super) enum Framing {
     Lines { between: bool },
     /// Protobuf: each event follows its length, which is four bytes in big-endian order.
     Lengths { length: [u8; 4], known: usize, left: usize },
+}
+
+// === impl Inner ===
+
+impl Inner {
+    /// An answer of the apiserver.
+    pub(super) fn relayed(
+        &self,
+        response: Response<ForwardBody>,
+        info: &RequestInfo,
+        term: Option<Term>,
+    ) -> Response<body::Body> {
+        let is_watch = info.is_resource && info.verb == Verb::Watch && response.status() == StatusCode::OK;
+        let framing = Framing::of(response.headers());
+        if !is_watch || framing.is_none() && term.is_none() {
+            return response.map(body::relayed);
+        }
+        response.map(|body| {
+            let ending = Ending::new(&self.drain, self.drain_spread, SHORTEST);
+            body::relayed(RelayedWatch::new(body, framing, ending, term, &self.metrics))
+        })
+    }
 }
 
 // === impl RelayedWatch ===

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, USER_AGENT, WARNING};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, WARNING};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
@@ -16,7 +16,7 @@ use super::arrival::is_unauthenticated;
 use super::body::{self, Body};
 use super::clients::IsWatch;
 use super::config::ListenAddr;
-use super::error::{AUDIT_ID, NO_CACHE, audit_id, draining, of_ourselves, respond, short};
+use super::error::{AUDIT_ID, NO_CACHE, audit_id, draining, of_ourselves, respond};
 use super::explain::{NOT_FORWARDED, Plan};
 use super::framing;
 use super::guard::Guard;
@@ -24,7 +24,6 @@ use super::gzip::GzipConfig;
 use super::metrics::HttpMetrics;
 use super::patient::Patient;
 use super::read::{self, Parsed};
-use super::relayed_watch::{Framing, RelayedWatch};
 use super::request_record::RequestRecord;
 use super::server::{BoxFuture, Connection, Handler};
 use super::spans;
@@ -39,9 +38,9 @@ use crate::codec::negotiate::StatusForm;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::ending::Ending;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
-use crate::memory::{Ledger, Level, StallGuards};
+use crate::memory::{Ledger, Reservation, StallGuards};
 use crate::meta::{RequestInfo, Status, Verb, errors};
-use crate::passthrough::{Forward, ForwardBody, ForwardError, Sender, Tunnel, VIA, warn};
+use crate::passthrough::{Forward, ForwardError, Sender, Tunnel, VIA, warn};
 use crate::reads::{ForwardReason, Outcome, ReadRequest, Reads, WatchAnswer, refusal};
 use crate::telemetry::gauge::Raised;
 
@@ -58,15 +57,15 @@ pub(super) struct Inner {
     access_log: AccessLog,
     pub(super) reads: Reads,
     forward: Forward,
-    drain: DrainWatch,
-    drain_spread: Duration,
-    ledger: Ledger,
+    pub(super) drain: DrainWatch,
+    pub(super) drain_spread: Duration,
+    pub(super) ledger: Ledger,
     bodies: Bodies,
     explain: bool,
     lend_sessions: bool,
     via: HeaderValue,
     grpc: Option<Arc<dyn Handler>>,
-    metrics: Arc<HttpMetrics>,
+    pub(super) metrics: Arc<HttpMetrics>,
 }
 
 /// The parts of the service.
@@ -194,9 +193,10 @@ impl Inner {
         }
         if let Some(grpc) = self.grpc.as_ref().filter(|_| framing::is_grpc(head.version, &head.headers)) {
             let watches = ["/informerd.v1.Objects/Watch", "/informerd.v1.Objects/Sync"].contains(&head.uri.path());
-            let lasting = match connection.lasting(head.uri.path()) {
+            let lasting = connection.lasting(head.uri.path()).map_err(|why| Box::new(why.into()));
+            let (lasting, _room) = match lasting.and_then(|lasting| Ok((lasting, self.room(&head, None)?))) {
                 Ok(lasting) => lasting,
-                Err(why) => return self.refuse(&why.into(), StatusForm::default(), audit_id),
+                Err(status) => return self.refuse(&status, StatusForm::default(), audit_id),
             };
             let mut request = Request::from_parts(head, body);
             // The user is only known once the call is authenticated.
@@ -211,16 +211,17 @@ impl Inner {
         if info.is_resource && info.verb == Verb::Watch && self.drain.is_draining() {
             return self.refuse(&draining(), wanted::status(&head.headers, &head.uri).unwrap_or_default(), audit_id);
         }
-        let takes_much = info.is_resource && matches!(info.verb, Verb::List | Verb::Watch);
-        if takes_much && self.ledger.pressure().level() == Level::Short {
-            self.ledger.note_refused();
-            return self.refuse(&short(), wanted::status(&head.headers, &head.uri).unwrap_or_default(), audit_id);
-        }
+        let room = match self.room(&head, Some(&info)) {
+            Ok(room) => room,
+            Err(why) => {
+                return self.refuse(&why, wanted::status(&head.headers, &head.uri).unwrap_or_default(), audit_id);
+            }
+        };
         let (answered, mut plan) = match read::parse(&head, &info, connection.listener.mode()) {
             Parsed::Read(read, wanted) => match self.authorize(&head, &info, connection, &audit_id).await {
                 Ok(Some((grant, entry))) => {
                     client.is(grant.user().map_or("", |user| user.username.as_str()));
-                    let taken = Taken::of(&head, wanted, connection);
+                    let taken = Taken::of(&head, wanted, connection).within(room.clone());
                     self.read(*read, info.verb, grant, entry, &taken, &audit_id).await
                 }
                 Ok(None) => {
@@ -242,7 +243,7 @@ impl Inner {
             None => {
                 let again = self.in_case(&head, &info);
                 let status_form = wanted::status(&head.headers, &head.uri).unwrap_or_default();
-                match self.forward(Request::from_parts(head, body), &info, connection, &audit_id).await {
+                match self.forward(Request::from_parts(head, body), &info, connection, &audit_id, room.as_ref()).await {
                     Ok(response) => response,
                     Err(error) => {
                         let old = Box::pin(self.while_away(&error, again, &info, connection, &audit_id)).await;
@@ -261,6 +262,7 @@ impl Inner {
         }
         if info.is_resource && info.verb == Verb::Watch && response.status() == StatusCode::OK {
             response.extensions_mut().insert(IsWatch);
+            return response.map(|body| body::with(body, room));
         }
         response
     }
@@ -276,17 +278,14 @@ impl Inner {
         let query = head.uri.query().unwrap_or_default();
         let attributes = Arc::new(Attributes::of(head.method.as_str(), head.uri.path(), query, info));
         let begin = |subject: Option<&Subject>| {
-            let text = |value: Option<&HeaderValue>| {
-                String::from_utf8_lossy(value.map_or(b"", HeaderValue::as_bytes)).into_owned()
-            };
             self.audit.begin(|| audit::Request {
-                audit_id: text(Some(audit_id)),
+                audit_id: String::from_utf8_lossy(audit_id.as_bytes()).into_owned(),
                 uri: head.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
                 attributes: &attributes,
                 user: subject.map(|subject| &*subject.user),
                 impersonated: subject.and_then(|subject| subject.impersonated.as_deref()),
                 source: connection.peer.map(|peer| peer.ip()),
-                user_agent: text(head.headers.get(USER_AGENT)),
+                user_agent: audit::user_agent(&head.headers),
             })
         };
         match self.access.check(&connection.caller(&head.headers), &attributes).await {
@@ -382,7 +381,8 @@ impl Inner {
         let body = self.bodies.watch(answer, lease, audit_entry, ending);
         if let Some(Socket { handshake, client, connection }) = &taken.socket {
             let session = websocket::serve(client.clone(), body.into_messages());
-            self.open("websocket", Arc::clone(connection), session);
+            let room = taken.room.clone();
+            self.open("websocket", Arc::clone(connection), async move { (session.await, room).0 });
             return Answered { response: handshake.accept(), served };
         }
         let mut response = Response::new(Body::new(body));
@@ -396,6 +396,7 @@ impl Inner {
         info: &RequestInfo,
         connection: &Arc<Connection>,
         audit_id: &HeaderValue,
+        room: Option<&Arc<Reservation>>,
     ) -> Result<Response<Body>, ForwardError> {
         let mut term = None;
         let status_form = wanted::status(request.headers(), request.uri()).unwrap_or_default();
@@ -440,30 +441,18 @@ impl Inner {
             term.begin();
         }
         if let Some(tunnel) = answer.tunnel {
-            self.run(tunnel, Arc::clone(connection), term.take());
+            self.run(tunnel, Arc::clone(connection), term.take().map(|term| (term, room.cloned())));
         }
         Ok(self.relayed(answer.response, info, term))
     }
 
-    fn relayed(&self, response: Response<ForwardBody>, info: &RequestInfo, term: Option<Term>) -> Response<Body> {
-        let is_watch = info.is_resource && info.verb == Verb::Watch && response.status() == StatusCode::OK;
-        let framing = Framing::of(response.headers());
-        if !is_watch || framing.is_none() && term.is_none() {
-            return response.map(body::relayed);
-        }
-        response.map(|body| {
-            let ending = Ending::new(&self.drain, self.drain_spread, SHORTEST);
-            body::relayed(RelayedWatch::new(body, framing, ending, term, &self.metrics))
-        })
-    }
-
     /// Runs a session until its sides end it, until a drain is forced, or until the right to it is lost.
-    fn run(&self, tunnel: Tunnel, connection: Arc<Connection>, term: Option<Term>) {
+    fn run(&self, tunnel: Tunnel, connection: Arc<Connection>, term: Option<(Term, Option<Arc<Reservation>>)>) {
         connection.set_upgraded();
         self.open("tunnel", connection, async move {
             match term {
                 None => tunnel.run().await,
-                Some(term) => {
+                Some((term, _room)) => {
                     let over = async { term.over().await.map(|status| json::error_frame(&status)) };
                     tunnel.run_until(over).await
                 }

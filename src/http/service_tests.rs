@@ -234,7 +234,7 @@ async fn an_object_is_served() {
 #[tokio::test]
 async fn what_is_refused_while_memory_is_short_is_counted() {
     let server = start().await;
-    server.ledger.pressure().set(Level::Short);
+    server.ledger.pressure().set(crate::memory::Level::Short);
     for target in ["/api/v1/configmaps", "/api/v1/configmaps?watch=1"] {
         let response = server.get(target).await;
         assert_eq!((response.status().as_u16(), header(&response, "retry-after")), (429, "1"));
@@ -496,3 +496,6 @@ async fn a_new_watch_during_a_drain_is_put_off() {
 
 #[path = "refusals_tests.rs"]
 mod refusals;
+
+#[path = "head_tests.rs"]
+mod heads;

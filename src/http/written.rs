@@ -23,7 +23,7 @@ use crate::auth::Lease;
 use crate::auth::audit::Entry;
 use crate::codec::{Form, Slices};
 use crate::lifecycle::ending::Ending;
-use crate::memory::{Ledger, StallGuards};
+use crate::memory::{Ledger, Reservation, StallGuards};
 use crate::meta::{Damaged, Encoding};
 use crate::reads::{GetAnswer, ListAnswer, Served, WatchAnswer};
 
@@ -43,6 +43,8 @@ pub(super) struct Taken {
     short: usize,
     /// Present if a watch goes over a WebSocket.
     pub(super) socket: Option<Socket>,
+    /// The memory of the request, as far as it is not small.
+    pub(super) room: Option<Arc<Reservation>>,
 }
 
 /// A connection that is upgraded to a WebSocket.
@@ -168,7 +170,13 @@ impl Taken {
             gzip: gzip::is_accepted(&request.headers),
             short: framing::short(request.version),
             socket: Handshake::of(request).and_then(socket),
+            room: None,
         }
+    }
+
+    /// With the memory of the request.
+    pub(super) fn within(self, room: Option<Arc<Reservation>>) -> Self {
+        Self { room, ..self }
     }
 
     fn indents(&self, form: &Form) -> bool {

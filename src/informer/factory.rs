@@ -117,6 +117,11 @@ impl Factory {
         self.inner.discovery.servers().shareable(resource).await
     }
 
+    /// The same as it was known last. The apiserver is not asked.
+    pub fn last_preferred(&self, group: &str, resource: &str) -> Option<Gvr> {
+        self.inner.discovery.last_preferred(group, resource)
+    }
+
     /// Whether the apiserver answers at present.
     pub fn is_answered(&self) -> bool {
         self.inner.upstream.is_reachable()

@@ -62,7 +62,8 @@ impl DocumentKey {
         if request.method != Method::GET || unusual || !is_document(path) {
             return None;
         }
-        let value = |name: HeaderName| headers.get(name).cloned();
+        // A copy: the header is a slice of the buffer that the whole head was read into, and the document is kept.
+        let value = |name: HeaderName| HeaderValue::from_bytes(headers.get(name)?.as_bytes()).ok();
         Some(Self {
             identity,
             authorization: headers.get(AUTHORIZATION).map(hashed),

@@ -1,6 +1,7 @@
 //! The selections of a typed interface. They can express more than the apiserver's parameters, with the same selectors
 //! and fields.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::codec::{Format, Shape};
@@ -70,7 +71,16 @@ impl Reads {
         }
         let proof = self.shareable(&resource, selection.identified).await?;
         let table = selector::field_table(&resource);
-        let clauses = selection.filters.iter().map(|filter| clause(filter, &resource, &table));
+        // A filter of many namespaces is one filter for each, with the same selectors.
+        let mut labels = HashMap::new();
+        let clauses = selection.filters.iter().map(|filter| {
+            let parsed = match labels.get(filter.label_selector.as_str()) {
+                Some(parsed) => Arc::clone(parsed),
+                None => Arc::new(LabelSelector::parse(&filter.label_selector)?),
+            };
+            labels.insert(filter.label_selector.as_str(), Arc::clone(&parsed));
+            clause(filter, parsed, &resource, &table)
+        });
         let clauses = clauses.collect::<Result<Vec<_>, String>>().map_err(Refusal::Invalid)?;
         let predicate = Predicate::union(clauses);
         let floor = self.floors().of(&gvr.group, &gvr.resource);
@@ -109,11 +119,15 @@ impl Reads {
 
 /// # Errors
 /// The apiserver's own message for selectors, one sentence for other errors.
-fn clause(filter: &Filter, resource: &Resource, table: &FieldTable) -> Result<Clause, String> {
+fn clause(
+    filter: &Filter,
+    labels: Arc<LabelSelector>,
+    resource: &Resource,
+    table: &FieldTable,
+) -> Result<Clause, String> {
     if filter.namespace.is_some() && !resource.namespaced {
         return Err(format!("{} has no namespaces, but a filter names one", resource.gvr.group_resource()));
     }
-    let labels = LabelSelector::parse(&filter.label_selector)?;
     let mut fields = FieldSelector::parse(&filter.field_selector)?;
     let mut sets = Vec::new();
     if !filter.names.is_empty() {

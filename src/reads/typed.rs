@@ -103,6 +103,11 @@ impl Reads {
         found.map_err(|error| Refusal::Unreachable(error.to_string()))?.ok_or(Refusal::UnknownResource)
     }
 
+    /// The version of a resource that the apiserver is known to have preferred. Nothing is asked for it.
+    pub fn last_preferred(&self, group: &str, resource: &str) -> Option<Gvr> {
+        self.factory.last_preferred(group, resource)
+    }
+
     /// Whether the caches of a resource (`deployments.apps`) answer reads; `None` if it has none.
     pub fn is_synced(&self, group_resource: &str) -> Option<bool> {
         let informers = self.factory.informers();

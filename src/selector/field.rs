@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 use std::hash::{Hash, Hasher};
 
-use crate::meta::{FieldTable, Resource};
+use crate::meta::{FieldTable, Resource, TOO_LARGE, fields_fit};
 
 use super::tables::{self, Meaning};
 use super::{CompiledFields, compiled};
@@ -37,8 +37,11 @@ impl FieldSelector {
     /// apiserver. If there are two errors, this order determines which one is reported.
     ///
     /// # Errors
-    /// The apiserver's message for a selector that cannot be parsed.
+    /// The apiserver's message for a selector that cannot be parsed, or [`TOO_LARGE`].
     pub fn parse(text: &str) -> Result<Self, String> {
+        if !fields_fit(text) {
+            return Err(TOO_LARGE.into());
+        }
         let mut parts = split_terms(text);
         parts.sort_unstable();
         let terms: Vec<FieldTerm> = parts

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use crate::meta::Attributes;
+use crate::meta::{Attributes, TOO_LARGE, labels_fit};
 
 use super::label_parser;
 
@@ -66,8 +66,11 @@ impl LabelSelector {
     /// Parses the `labelSelector` parameter.
     ///
     /// # Errors
-    /// The apiserver's message for a selector that cannot be parsed.
+    /// The apiserver's message for a selector that cannot be parsed, or [`TOO_LARGE`].
     pub fn parse(text: &str) -> Result<Self, String> {
+        if !labels_fit(text) {
+            return Err(TOO_LARGE.into());
+        }
         let mut written = label_parser::parse(text)?;
         written.sort_by(|a, b| a.key.cmp(&b.key));
         let mut terms: Vec<Term> = written.iter().map(Requirement::term).collect();

@@ -398,3 +398,18 @@ fn predicates_are_cheap_to_share() {
     let clone = p.clone();
     assert!(Arc::ptr_eq(&p.labels, &clone.labels) && Arc::ptr_eq(&p.fields, &clone.fields));
 }
+
+#[test]
+fn what_is_too_large_is_not_parsed_and_errors_are_few() {
+    let set = |count: usize| format!("a in ({})", (0..count).map(|n| format!("-{n}")).collect::<Vec<_>>().join(","));
+    let errors = |count| LabelSelector::parse(&set(count)).unwrap_err().matches("Invalid value").count();
+    assert_eq!([1, 2, 16, 17, 1000].map(errors), [1, 2, 16, 16, 16]);
+    assert_eq!(LabelSelector::parse(&set(1001)).unwrap_err(), crate::meta::TOO_LARGE);
+    let many = |part: &str, count: usize| vec![part; count].join(",");
+    for count in [1000, 1001, 400_000] {
+        let is_read =
+            [LabelSelector::parse(&many("a", count)).is_ok(), FieldSelector::parse(&many("a=b", count)).is_ok()];
+        assert_eq!(is_read, [count == 1000; 2], "{count}");
+    }
+    assert_eq!(FieldSelector::parse(&many("a=b", 1001)).unwrap_err(), crate::meta::TOO_LARGE);
+}

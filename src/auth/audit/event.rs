@@ -12,8 +12,6 @@ use crate::auth::user::UserInfo;
 use crate::meta::Status;
 
 const DECISION: &str = "authorization.k8s.io/decision";
-/// The apiserver truncates a longer user agent to this many characters.
-const MAX_USER_AGENT: usize = 1024;
 const REASON: &str = "authorization.k8s.io/reason";
 
 #[derive(Debug, Serialize)]
@@ -87,7 +85,7 @@ impl Event {
             user: user.clone(),
             impersonated_user: request.impersonated.cloned(),
             source_ips: request.source.map(|ip| ip.to_canonical().to_string()).into_iter().collect(),
-            user_agent: truncated(&request.user_agent),
+            user_agent: request.user_agent.clone(),
             object_ref: request.attributes.path.is_none().then(|| ObjectReference::of(request.attributes)),
             response_status: None,
             request_received_timestamp: now.clone(),
@@ -137,14 +135,6 @@ impl ResponseStatus {
             code: status.code,
         }
     }
-}
-
-fn truncated(user_agent: &str) -> String {
-    if user_agent.len() <= MAX_USER_AGENT {
-        return user_agent.to_owned();
-    }
-    let end = (0..=MAX_USER_AGENT).rev().find(|end| user_agent.is_char_boundary(*end)).unwrap_or_default();
-    format!("{}...TRUNCATED", &user_agent[..end])
 }
 
 /// The current time with microseconds, as in `metav1.MicroTime`.

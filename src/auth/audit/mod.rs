@@ -8,6 +8,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use http::header::{HeaderMap, HeaderValue, USER_AGENT};
+
 use self::event::{Event, ResponseStatus};
 pub use self::policy::Policy;
 use super::attributes::Attributes;
@@ -16,6 +18,9 @@ use super::user::UserInfo;
 use crate::lifecycle::Fatal;
 use crate::meta::Status;
 use crate::telemetry::lines::{Lines, LinesError, LinesTo};
+
+/// The apiserver truncates a longer user agent to this many bytes.
+const MAX_TEXT: usize = 1024;
 
 /// The user name of a client that was not authenticated. The apiserver used it for its former insecure port.
 const UNKNOWN: &str = "system:unsecured";
@@ -51,6 +56,7 @@ pub struct Request<'a> {
     /// The impersonated user, if any.
     pub impersonated: Option<&'a UserInfo>,
     pub source: Option<IpAddr>,
+    /// By [`user_agent`].
     pub user_agent: String,
 }
 
@@ -60,6 +66,22 @@ pub struct Entry {
     event: Event,
     omits: Vec<policy::Stage>,
     started: bool,
+}
+
+/// The user agent of a request as it is logged.
+pub fn user_agent(headers: &HeaderMap) -> String {
+    cut(headers.get(USER_AGENT).map_or(b"", HeaderValue::as_bytes))
+}
+
+/// What a client sent, as it is kept to be logged later.
+pub fn cut(text: &[u8]) -> String {
+    // The bytes behind the limit count in no other way than by their number.
+    let text = String::from_utf8_lossy(&text[..text.len().min(2 * MAX_TEXT)]);
+    if text.len() <= MAX_TEXT {
+        return text.into_owned();
+    }
+    let end = (0..=MAX_TEXT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+    format!("{}...TRUNCATED", &text[..end])
 }
 
 // === impl Audit ===

@@ -205,9 +205,9 @@ async fn long_requests_are_bounded() {
         log.audit.begin(|| request(&long, &pods, &user)).unwrap().complete(200);
     }
     assert_eq!(log.metrics.audit.dropped.get(), 100 - 31, "32 MiB of them wait, and no more");
-    let agent = Request { user_agent: "\u{e9}".repeat(1000), ..request("/api/v1/pods", &pods, &user) };
-    log.lines(31).await;
-    log.audit.begin(|| agent).unwrap().complete(200);
-    let agent = log.lines(32).await[31]["userAgent"].as_str().unwrap().to_owned();
-    assert_eq!(agent, "\u{e9}".repeat(512) + "...TRUNCATED");
+    let agent = |text: &[u8]| user_agent(&HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_bytes(text).unwrap())]));
+    assert_eq!(agent("\u{e9}".repeat(1000).as_bytes()), "\u{e9}".repeat(512) + "...TRUNCATED");
+    assert_eq!(agent(&[b'x'; 700_000]), "x".repeat(1024) + "...TRUNCATED");
+    assert_eq!((agent(&[b'x'; 1024]), agent(b"\xff")), ("x".repeat(1024), "\u{fffd}".to_owned()));
+    assert_eq!(user_agent(&HeaderMap::new()), "");
 }

@@ -27,7 +27,7 @@ pub(super) struct Group {
     owner: String,
     pub(super) name: String,
     /// The memory reserved for the selections.
-    _held: Reservation,
+    _held: Vec<Reservation>,
     pub(super) feeds: Vec<Feed>,
     pub(super) queue: WorkQueue<QueueKey>,
     /// The number of connected workers.

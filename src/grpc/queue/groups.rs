@@ -236,11 +236,9 @@ impl Drop for Member {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Ledger;
 
     fn add(groups: &mut ByPlace, owner: &str, name: &str, workers: usize) -> Arc<Group> {
-        let held = Ledger::default().lasting(0).unwrap();
-        let join = Join { group: name.into(), owner: owner.into(), wanted: vec![], capacity: 1, held };
+        let join = Join { group: name.into(), owner: owner.into(), wanted: vec![], capacity: 1, held: vec![] };
         let group = Arc::new(Group::new(join, vec![], 1));
         group.workers.send_replace(workers);
         groups.insert(group.place(), Arc::clone(&group));

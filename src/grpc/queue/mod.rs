@@ -13,14 +13,15 @@ use tonic::{Request, Response, Status, Streaming};
 pub use group::GroupStats;
 pub use groups::{Groups, QueueConfig};
 
+use self::request::Wanted;
 use super::Streamed;
 use super::access::{self, Grants, Verb};
-use super::convert;
 use super::objects::refused;
 use super::pb::v1::queue_server::Queue as QueueService;
 use super::pb::v1::work_request::Action;
 use super::pb::v1::{WorkRequest, WorkResponse};
 use super::retiring::Retiring;
+use super::select::select;
 use super::status::Error;
 use crate::memory::Ledger;
 
@@ -40,18 +41,21 @@ impl QueueService for Queue {
         let retiring = Retiring::of(request.extensions());
         let mut requests = request.into_inner();
         let first = requests.message().await?.and_then(|request| request.action);
-        let Some(Action::Join(mut join)) = first else {
+        let Some(Action::Join(mut asked)) = first else {
             return Err(Error::invalid("the first request of a worker is join").into());
         };
-        for selection in &mut join.selections {
-            convert::complete(self.groups.reads(), selection.resource.as_mut()).await?;
-        }
-        let mut join = request::join(&join, &self.ledger)?;
-        let mut grants = Vec::new();
-        for wanted in &mut join.wanted {
-            grants.push(access::authorize(&caller, Verb::Watch, &mut wanted.selection).await?);
+        request::check(&asked)?;
+        let (mut wanted, mut grants) = (Vec::new(), Vec::new());
+        for sent in &mut asked.selections {
+            let selected = select(self.groups.reads(), &self.ledger, &caller, Verb::Watch, Some(sent)).await?;
+            wanted.push((Wanted::new(sent, selected.selection, selected.rendering), selected.held));
+            grants.push(selected.grants);
         }
         let grants = Grants::join(grants);
+        let mut join = match request::join(&asked, wanted) {
+            Ok(join) => join,
+            Err(error) => return Err(refused(grants, error)),
+        };
         join.owner = grants.username().unwrap_or_default().to_owned();
         let Ok(place) = self.ledger.lasting(session::PLACE) else {
             return Err(refused(grants, Error::no_memory("there is no memory for one more worker")));

@@ -6,7 +6,7 @@ use super::super::convert;
 use super::super::pb::v1;
 use super::super::render::Rendering;
 use super::super::status::Error;
-use crate::memory::{Ledger, Reservation};
+use crate::memory::Reservation;
 use crate::reads::Selection;
 
 const MAX_GROUP: usize = 128;
@@ -24,7 +24,7 @@ pub(super) struct Join {
     pub(super) wanted: Vec<Wanted>,
     pub(super) capacity: usize,
     /// The memory reserved for its selections, for as long as a group uses them.
-    pub(super) held: Reservation,
+    pub(super) held: Vec<Reservation>,
 }
 
 /// One selection of a group.
@@ -36,9 +36,11 @@ pub(super) struct Wanted {
     pub(super) identity: Vec<u8>,
 }
 
+/// Checks a request before its selections are looked at.
+///
 /// # Errors
-/// INVALID_ARGUMENT with a one-sentence message, or RESOURCE_EXHAUSTED.
-pub(super) fn join(join: &v1::JoinGroup, ledger: &Ledger) -> Result<Join, Error> {
+/// INVALID_ARGUMENT with a one-sentence message.
+pub(super) fn check(join: &v1::JoinGroup) -> Result<(), Error> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'/');
     if join.group.is_empty() || join.group.len() > MAX_GROUP || !join.group.bytes().all(plain) {
         let form = format!("a group's name is 1 to {MAX_GROUP} letters, digits, '.', '-', '_' and '/'");
@@ -47,14 +49,20 @@ pub(super) fn join(join: &v1::JoinGroup, ledger: &Ledger) -> Result<Join, Error>
     if join.selections.is_empty() || join.selections.len() > MAX_SELECTIONS {
         return Err(Error::invalid(format!("a group has 1 to {MAX_SELECTIONS} selections")));
     }
-    let mut wanted = join.selections.iter().map(self::wanted).collect::<Result<Vec<_>, _>>()?;
-    wanted.sort_by(|a, b| a.selection.gvr.cmp(&b.selection.gvr));
+    capacity(join.capacity.max(1)).map(drop)
+}
+
+/// `wanted`: its selections, and the memory reserved for each.
+///
+/// # Errors
+/// INVALID_ARGUMENT with a one-sentence message.
+pub(super) fn join(join: &v1::JoinGroup, wanted: Vec<(Wanted, Reservation)>) -> Result<Join, Error> {
+    let (mut wanted, held): (Vec<_>, _) = wanted.into_iter().unzip();
+    wanted.sort_by(|a: &Wanted, b| a.selection.gvr.cmp(&b.selection.gvr));
     if wanted.windows(2).any(|pair| pair[0].selection.gvr == pair[1].selection.gvr) {
         return Err(Error::invalid("two selections of a group are of one resource: use one with several filters"));
     }
     let capacity = capacity(join.capacity.max(1))?;
-    let held: usize = wanted.iter().map(|wanted| convert::held(None, &wanted.selection) + wanted.identity.len()).sum();
-    let held = ledger.lasting(held).map_err(|_| Error::no_memory("there is no memory for one more worker"))?;
     Ok(Join { group: join.group.clone(), owner: String::new(), wanted, capacity, held })
 }
 
@@ -65,19 +73,24 @@ pub(super) fn capacity(keys: u32) -> Result<usize, Error> {
     }
 }
 
-fn wanted(selection: &v1::Selection) -> Result<Wanted, Error> {
-    let (parsed, rendering) = convert::selection(Some(selection))?;
-    let mut canonical = convert::canonical(selection);
-    // A selection without filters selects everything, as one that restricts nothing does.
-    if canonical.filters.is_empty() {
-        canonical.filters.push(v1::Filter::default());
+// === impl Wanted ===
+
+impl Wanted {
+    /// `sent` names the version of its resource.
+    pub(super) fn new(sent: &v1::Selection, selection: Selection, rendering: Rendering) -> Self {
+        let mut canonical = convert::canonical(sent);
+        // A selection without filters selects everything, as one that restricts nothing does.
+        if canonical.filters.is_empty() {
+            canonical.filters.push(v1::Filter::default());
+        }
+        Self { selection, rendering, identity: canonical.encode_to_vec() }
     }
-    Ok(Wanted { selection: parsed, rendering, identity: canonical.encode_to_vec() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Ledger;
 
     fn selection(resource: &str, namespaces: &[&str]) -> v1::Selection {
         let filter = |namespace: &&str| v1::Filter { namespace: (*namespace).to_owned(), ..Default::default() };
@@ -89,7 +102,13 @@ mod tests {
     }
 
     fn parsed(group: &str, selections: Vec<v1::Selection>, capacity: u32) -> Result<Join, Error> {
-        join(&v1::JoinGroup { group: group.to_owned(), selections, capacity }, &Ledger::default())
+        let asked = v1::JoinGroup { group: group.to_owned(), selections, capacity };
+        check(&asked)?;
+        let wanted = asked.selections.iter().map(|sent| {
+            let (selection, rendering, held) = convert::selection(Some(sent), &Ledger::default())?;
+            Ok((Wanted::new(sent, selection, rendering), held))
+        });
+        join(&asked, wanted.collect::<Result<_, Error>>()?)
     }
 
     #[test]

@@ -247,15 +247,19 @@ impl Discovery {
     /// # Errors
     /// The apiserver cannot answer, and there is no earlier answer.
     pub async fn preferred(&self, group: &str, resource: &str) -> Result<Option<Gvr>, UpstreamError> {
-        let name = (Arc::from(group), Arc::from(resource));
-        let known = || self.inner.index.load().as_ref().and_then(|index| index.preferred.get(&name)).cloned();
         if let Err(error) = self.read_if_stale().await {
-            return known().map(Some).ok_or(error);
+            return self.last_preferred(group, resource).map(Some).ok_or(error);
         }
-        if known().is_none() {
+        if self.last_preferred(group, resource).is_none() {
             self.refresh().await?;
         }
-        Ok(known())
+        Ok(self.last_preferred(group, resource))
+    }
+
+    /// The version that the apiserver preferred when it was last asked. It is not asked now.
+    pub fn last_preferred(&self, group: &str, resource: &str) -> Option<Gvr> {
+        let name = (Arc::from(group), Arc::from(resource));
+        self.inner.index.load().as_ref().and_then(|index| index.preferred.get(&name)).cloned()
     }
 
     /// Changes when a definition was created, changed in its spec, or deleted. Callers that hold something derived from

@@ -8,6 +8,7 @@ use crate::access::typed::{
     PERMISSION_DENIED, UNAUTHENTICATED, begun, get, list, selection, send, status, status_as, trailers, watch,
 };
 use crate::access::world::World;
+use crate::support::client::Client;
 use crate::support::within;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,8 +106,10 @@ async fn metadata_vouches_for_nobody() {
         let (code, body) = status_as(&client, "Objects/List", &vouched, &list(&["a"])).await;
         assert_eq!((&*code, body.is_empty()), (wanted, true), "{token:?}");
     }
-    // Only the apiserver can say for whom these may be, and nothing is forwarded from here.
-    let admin = world.through(Some("admin-token"));
+    // Only the apiserver can say for whom these may be, and nothing is forwarded from here. A listener that trusts its clients
+    // knows even less who may be somebody else.
+    let (admin, trusted) = (world.through(Some("admin-token")), Client::http2(&world.trusting_url()));
+    assert_eq!(status(&trusted, "List", &list(&["a"])).await.0, "0");
     for headers in [
         &[("impersonate-user", "admin")][..],
         &[("impersonate-group", "system:masters")],
@@ -114,9 +117,32 @@ async fn metadata_vouches_for_nobody() {
         &[("impersonate-extra-x", "y")],
         &[("authorization", "Bearer reader-token")],
     ] {
-        let (code, body) = status_as(&admin, "Objects/List", headers, &list(&["a"])).await;
-        assert_eq!((&*code, body.is_empty()), ("14", true), "{headers:?}");
+        // However many others stand before it.
+        for fillers in [0, 63, 64, 500] {
+            let all = [&vec![("grpc-x", "v"); fillers][..], headers].concat();
+            let (code, body) = status_as(&admin, "Objects/List", &all, &list(&["a"])).await;
+            assert_eq!((&*code, body.is_empty()), ("14", true), "{headers:?} behind {fillers}");
+            let is_other = headers[0].0.starts_with("impersonate-");
+            let (code, body) = status_as(&trusted, "Objects/List", &all, &list(&["a"])).await;
+            assert_eq!((&*code, body.is_empty()), if is_other { ("14", true) } else { ("0", false) }, "{headers:?}");
+        }
     }
+    // What there is, is told to nobody who may not read it, and the apiserver is not asked for it.
+    let nobody = world.through(Some("nobody-token"));
+    let mut said = Vec::new();
+    for (group, version, resource) in [
+        ("", "", "configmaps"),
+        ("", "v1", "configmaps"),
+        ("", "", "nopes"),
+        ("", "v9", "nopes"),
+        ("no.io", "", "nopes"),
+    ] {
+        let mut request = list(&["a"]);
+        let named = v1::Resource { group: group.into(), version: version.into(), resource: resource.into() };
+        request.selection.as_mut().unwrap().resource = Some(named);
+        said.push(status(&nobody, "List", &request).await);
+    }
+    assert!(said.iter().all(|(code, body)| code == PERMISSION_DENIED && body.is_empty()), "{said:?}");
     // Nor is anybody told, who may not ask for it, which caches there are.
     for (call, wanted) in [("ListInformers", "0"), ("Freshness", "0"), ("WatchInformers", "0")] {
         let path = format!("Cache/{call}");

@@ -163,8 +163,12 @@ impl World {
 
     /// The listener that trusts.
     pub(super) fn trusting(&self) -> Client {
+        Client::new(&self.trusting_url())
+    }
+
+    pub(super) fn trusting_url(&self) -> String {
         let ListenAddr::Http(address) = &self.daemon.daemon.listen[1] else { panic!("http") };
-        Client::new(&format!("http://{address}"))
+        format!("http://{address}")
     }
 
     /// Until a right that was given a moment ago has come to where it is asked for.

@@ -1,0 +1,358 @@
+//! Whole calls of every method, with a scripted apiserver: who may ask, and what happens before that is known.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use http_body_util::{BodyExt, Full};
+use prost::Message;
+use tonic::Code;
+
+use super::pb::v1::{self, sync_request, watch_response, work_request};
+use super::queue::{Groups, QueueConfig};
+use super::*;
+use crate::auth::audit::Audit;
+use crate::auth::{self, Access, AuthConfig, Mode};
+use crate::cache::CacheConfig;
+use crate::informer::{Factory, FactoryConfig, Rules};
+use crate::lifecycle::drain::DrainWatch;
+use crate::lifecycle::readiness::Registry;
+use crate::lifecycle::{Fatal, drain};
+use crate::memory::{Ledger, Pressure, StallGuards};
+use crate::meta::{Gvr, Verbs};
+use crate::reads::{ConsistentReads, Modes, NotSynced, ProtobufReads, Reads, ReadsConfig};
+use crate::upstream::client::Upstream;
+use crate::upstream::discovery::{ApiResource, Discovery};
+use crate::upstream::reflector::ReflectorConfig;
+use crate::upstream::testing::{FakeServer, answer};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const SOON: Duration = Duration::from_secs(30);
+const SAR: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+
+/// Every method that authorizes.
+const METHODS: [&str; 8] = [
+    "Objects/Get",
+    "Objects/List",
+    "Objects/Watch",
+    "Objects/Sync",
+    "Queue/Work",
+    "Cache/ListInformers",
+    "Cache/Freshness",
+    "Cache/WatchInformers",
+];
+
+struct World {
+    server: FakeServer,
+    grpc: Grpc,
+    access: Access,
+    ledger: Ledger,
+    is_allowed: Arc<AtomicBool>,
+}
+
+struct Nothing;
+
+impl Introspect for Nothing {
+    fn informers(&self) -> Vec<v1::Informer> {
+        Vec::new()
+    }
+}
+
+impl Cluster for Nothing {
+    fn id(&self) -> Pin<Box<dyn Future<Output = Arc<str>> + Send + '_>> {
+        Box::pin(std::future::ready("".into()))
+    }
+}
+
+impl World {
+    /// The apiserver knows the user of every token. It has `configmaps`, and was asked for its resources before.
+    async fn new(ledger: Ledger) -> Self {
+        let is_allowed = Arc::<AtomicBool>::default();
+        let allows = Arc::clone(&is_allowed);
+        let server = FakeServer::plain(move |request, _| {
+            let allowed = allows.load(Ordering::Relaxed);
+            std::future::ready(match request.uri().path() {
+                "/apis/authentication.k8s.io/v1/tokenreviews" => {
+                    answer(201, r#"{"status":{"authenticated":true,"user":{"username":"jane"}}}"#)
+                }
+                SAR => answer(201, format!(r#"{{"status":{{"allowed":{allowed}}}}}"#)),
+                _ => answer(404, r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":404}"#),
+            })
+        })
+        .await;
+        let upstream = Upstream::from_config(server.config()).await.unwrap();
+        let gvr = Gvr::new("", "v1", "configmaps");
+        let known = ApiResource {
+            gvr: gvr.clone(),
+            kind: "ConfigMap".into(),
+            namespaced: true,
+            verbs: Verbs { get: true, list: true, watch: true },
+            singular: String::new(),
+            short_names: Vec::new(),
+        };
+        let config = FactoryConfig {
+            snapshots: None,
+            rules: Rules::new(Vec::new()),
+            idle_timeout: HOUR,
+            max_informers: 100,
+            cache: CacheConfig::new(gvr),
+            reflector: ReflectorConfig::default(),
+        };
+        let discovery = Discovery::knowing(upstream.clone(), vec![known]);
+        let factory = Factory::new(config, upstream.clone(), discovery, Fatal::new(), drain::channel().1);
+        let (auto, protobuf) = (ConsistentReads::Auto, ProtobufReads::Json);
+        let config = ReadsConfig {
+            modes: Modes { get: auto, list: auto, watch: auto, max_age: Duration::ZERO, protobuf, while_away: false },
+            exceptions: Vec::new(),
+            not_synced: NotSynced { wait: Duration::ZERO, forward: true },
+            freshness_timeout: HOUR,
+        };
+        let reads = Reads::new(config, factory);
+        let queues = QueueConfig { linger: HOUR, max_groups: 10, max_deletions: 10 };
+        let access = Access::delegated(&AuthConfig::default(), &upstream, &Fatal::new()).unwrap();
+        let grpc = Grpc::new(GrpcParts {
+            reads: reads.clone(),
+            cluster: Arc::new(Nothing),
+            groups: Groups::new(queues, reads, DrainWatch::never()),
+            informers: Arc::new(Nothing),
+            readiness: Registry::new(),
+            drain: DrainWatch::never(),
+            drain_spread: Duration::ZERO,
+            ledger: ledger.clone(),
+            stall_guards: StallGuards::default(),
+            metrics: Arc::default(),
+        });
+        Self { server, grpc, access, ledger, is_allowed }
+    }
+
+    /// The code of a call, or of the only watch of a stream of watches, and its message.
+    async fn call(&self, mode: Mode, headers: &HeaderMap, method: &str, message: Vec<u8>) -> (Code, String) {
+        let path = format!("/informerd.v1.{method}");
+        let call =
+            CallInfo { audit: Audit::off(), audit_id: String::new(), uri: path.clone(), source: None, known: None };
+        let caller = auth::Caller { mode, certificates: None, headers, may_impersonate: true };
+        let caller = match Caller::new(self.access.clone(), call, &caller, &self.ledger) {
+            Ok(caller) => caller,
+            Err(status) => return (status.code(), status.message().to_owned()),
+        };
+        let body = [&[0][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), &message].concat();
+        let mut request = http::Request::new(tonic::body::Body::new(Full::new(bytes::Bytes::from(body))));
+        *request.uri_mut() = path.parse().unwrap();
+        *request.method_mut() = http::Method::POST;
+        request.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+        request.extensions_mut().insert(caller);
+        request.extensions_mut().insert(Retiring(DrainWatch::never()));
+        let answered = tokio::time::timeout(SOON, async {
+            let (head, body) = self.grpc.call(request).await.into_parts();
+            let body = body.collect().await.unwrap();
+            let trailers = body.trailers().cloned().unwrap_or_default();
+            (head.headers, trailers, body.to_bytes())
+        });
+        let (head, trailers, body) = answered.await.unwrap_or_else(|_| panic!("{method} has no end"));
+        let status = tonic::Status::from_header_map(&head).or_else(|| tonic::Status::from_header_map(&trailers));
+        let status = status.unwrap_or_else(|| panic!("{method} has no status"));
+        match body.get(5..) {
+            Some(response) if method == "Objects/Sync" && status.code() == Code::Ok => {
+                let response = v1::SyncResponse::decode(response).unwrap().response.unwrap();
+                let Some(watch_response::Frame::Goodbye(goodbye)) = response.frame else { panic!("{response:?}") };
+                let error = goodbye.error.unwrap();
+                (Code::from_i32(error.code), error.message)
+            }
+            _ => (status.code(), status.message().to_owned()),
+        }
+    }
+
+    /// How often the apiserver was asked about a right, and for what it has.
+    fn asked(&self) -> (usize, usize) {
+        let uris = self.server.uris();
+        let discovery = |uri: &&String| {
+            let path = uri.split('?').next().unwrap_or_default();
+            ["/api", "/api/v1"].contains(&path) || path.starts_with("/apis") && path.split('/').count() <= 4
+        };
+        (uris.iter().filter(|uri| *uri == SAR).count(), uris.iter().filter(discovery).count())
+    }
+}
+
+fn selection(resource: &str, version: &str) -> Option<v1::Selection> {
+    let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
+    let resource = Some(v1::Resource { group: group.into(), version: version.into(), resource: resource.into() });
+    Some(v1::Selection { resource, ..Default::default() })
+}
+
+fn message(method: &str, selection: Option<v1::Selection>) -> Vec<u8> {
+    let watch = v1::WatchRequest { selection: selection.clone(), ..Default::default() };
+    let resource = selection.clone().and_then(|selection| selection.resource);
+    match method {
+        "Objects/Get" => v1::GetRequest { resource, name: "x".into(), ..Default::default() }.encode_to_vec(),
+        "Objects/List" => v1::ListRequest { selection, ..Default::default() }.encode_to_vec(),
+        "Objects/Watch" => watch.encode_to_vec(),
+        "Objects/Sync" => {
+            let action = Some(sync_request::Action::Add(v1::AddWatch { watch: Some(watch), credit: None }));
+            v1::SyncRequest { watch_id: 1, action }.encode_to_vec()
+        }
+        "Queue/Work" => {
+            let selections = selection.into_iter().collect();
+            let join = v1::JoinGroup { group: "g".into(), selections, capacity: 1 };
+            v1::WorkRequest { action: Some(work_request::Action::Join(join)) }.encode_to_vec()
+        }
+        "Cache/Freshness" => v1::FreshnessRequest { resource }.encode_to_vec(),
+        _ => Vec::new(),
+    }
+}
+
+fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    headers
+}
+
+#[tokio::test]
+async fn nobody_is_impersonated_however_long_the_head_is() {
+    let world = World::new(Ledger::default()).await;
+    world.is_allowed.store(true, Ordering::Relaxed);
+    let token = ("authorization", "Bearer t");
+    for (who, mode) in [
+        (("impersonate-user", "admin"), Mode::Trust),
+        (("impersonate-group", "system:masters"), Mode::Trust),
+        (("impersonate-uid", "1"), Mode::Trust),
+        (("impersonate-extra-x", "y"), Mode::Trust),
+        (("impersonate-user", "admin"), Mode::Delegated),
+        (("impersonate-extra-x", "y"), Mode::Delegated),
+        // Two servers could read them differently.
+        (token, Mode::Trust),
+        (token, Mode::Delegated),
+    ] {
+        for fillers in [0, 62, 63, 64, 65, 3000] {
+            let mut head = headers(&[token]);
+            for n in 0..fillers {
+                head.append(["grpc-x", "grpc-trace-bin", "x-remote-user"][n % 3], HeaderValue::from_static("v"));
+            }
+            head.append(who.0, HeaderValue::from_static(who.1));
+            for method in METHODS {
+                let message = message(method, selection("configmaps", "v1"));
+                let (code, said) = world.call(mode, &head, method, message).await;
+                assert_eq!(code, Code::Unavailable, "{method} {mode:?} {who:?} behind {fillers}: {said}");
+                assert!(said.contains("only the apiserver can"), "{said}");
+            }
+        }
+    }
+    assert_eq!(world.asked(), (0, 0));
+    let (code, _) = world.call(Mode::Trust, &HeaderMap::new(), "Cache/ListInformers", Vec::new()).await;
+    assert_eq!(code, Code::Ok);
+}
+
+#[tokio::test]
+async fn a_token_behind_many_headers_is_found() {
+    let world = World::new(Ledger::default()).await;
+    world.is_allowed.store(true, Ordering::Relaxed);
+    let mut head = HeaderMap::new();
+    for _ in 0..200 {
+        head.append("grpc-x", HeaderValue::from_static("v"));
+    }
+    assert_eq!(world.call(Mode::Delegated, &head, "Cache/ListInformers", Vec::new()).await.0, Code::Unauthenticated);
+    head.append(AUTHORIZATION, HeaderValue::from_static("Bearer t"));
+    assert_eq!(world.call(Mode::Delegated, &head, "Cache/ListInformers", Vec::new()).await.0, Code::Ok);
+}
+
+#[tokio::test]
+async fn who_may_not_ask_learns_nothing_and_causes_reviews_alone() {
+    let world = World::new(Ledger::default()).await;
+    let token = headers(&[("authorization", "Bearer t")]);
+    for method in ["Objects/Get", "Objects/List", "Objects/Watch", "Objects/Sync", "Queue/Work"] {
+        for version in ["", "v1", "v9"] {
+            let mut said = Vec::new();
+            for resource in ["configmaps", "nothings", "configmaps.nowhere.io"] {
+                let (before, _) = world.asked();
+                // Each time another filter, so that no decision is remembered.
+                let mut selection = selection(resource, version);
+                if let (Some(selection), true) = (&mut selection, method != "Objects/Get") {
+                    selection.filters =
+                        vec![v1::Filter { label_selector: format!("m={}", method.len()), ..Default::default() }];
+                }
+                let (code, text) = world.call(Mode::Delegated, &token, method, message(method, selection)).await;
+                let reviews = world.asked().0 - before;
+                assert!(reviews <= 1, "{method} {resource} {version}: {reviews}");
+                let (name, group) = resource.split_once('.').unwrap_or((resource, ""));
+                let text = text.replace(resource, "R").replace(name, "R").replace(&format!("\"{group}\""), "G");
+                said.push((code, text));
+            }
+            assert_eq!(said[0].0, Code::PermissionDenied, "{method} {version}");
+            assert!(said.iter().all(|one| *one == said[0]), "{method} {version}: {said:?}");
+        }
+    }
+    assert_eq!(world.asked().1, 0, "it was not asked what it has: {:?}", world.server.uris());
+    // Who may, is told.
+    world.is_allowed.store(true, Ordering::Relaxed);
+    let message = message("Objects/List", selection("nothings.elsewhere.io", ""));
+    let (code, text) = world.call(Mode::Delegated, &token, "Objects/List", message).await;
+    assert!(matches!(code, Code::NotFound | Code::Unavailable), "{code:?} {text}");
+    assert!(world.asked().1 > 0, "it was asked now");
+}
+
+/// A message of a mebibyte that would become hundreds.
+#[tokio::test]
+async fn what_is_too_large_is_refused_before_it_is_authorized() {
+    let world = World::new(Ledger::new(64 << 20, Pressure::default())).await;
+    let token = headers(&[("authorization", "Bearer t")]);
+    let many = |part: &str, count: usize| vec![part; count].join(",");
+    let names: Vec<_> = (0..16).map(|n| n.to_string()).collect();
+    for (labels, fields, wanted) in [
+        (many("a", 500_000), String::new(), Code::InvalidArgument),
+        (many("a", 1001), String::new(), Code::InvalidArgument),
+        (format!("a in ({})", many("-0", 300_000)), String::new(), Code::InvalidArgument),
+        (String::new(), many("a=b", 1001), Code::InvalidArgument),
+        (many("a", 1000), many("a=b", 1000), Code::PermissionDenied),
+    ] {
+        for method in ["Objects/List", "Objects/Watch", "Objects/Sync", "Queue/Work"] {
+            let (before, _) = world.asked();
+            let mut selection = selection("configmaps", "v1").unwrap();
+            let (label_selector, field_selector) = (labels.clone(), fields.clone());
+            let names = names.clone();
+            selection.filters = vec![v1::Filter { label_selector, field_selector, names, ..Default::default() }];
+            let (code, text) = world.call(Mode::Delegated, &token, method, message(method, Some(selection))).await;
+            assert_eq!(code, wanted, "{method}: {text}");
+            assert_eq!(world.asked().0 > before, wanted == Code::PermissionDenied, "{method}");
+        }
+    }
+    assert_eq!(world.ledger.used(), 0);
+}
+
+/// A token without rights may keep many streams, but not their heads.
+#[tokio::test]
+async fn a_stream_keeps_little_of_its_head() {
+    let world = World::new(Ledger::default()).await;
+    let head = bytes::Bytes::from(vec![b'x'; 780_000]);
+    let mut headers = headers(&[("authorization", "Bearer t"), ("user-agent", "agent")]);
+    for name in ["grpc-padding", "grpc-padding-bin", "x-padding", "baggage", "cookie"] {
+        headers.append(name, HeaderValue::from_maybe_shared(head.clone()).unwrap());
+    }
+    let padded = HeaderValue::from_bytes(&[b"Bearer t ", &head[..]].concat()).unwrap();
+    headers.insert(AUTHORIZATION, padded);
+    headers.insert("user-agent", HeaderValue::from_maybe_shared(head.clone()).unwrap());
+    let call = CallInfo {
+        audit: Audit::off(),
+        audit_id: "1".into(),
+        uri: "/informerd.v1.Objects/Sync".into(),
+        source: None,
+        known: None,
+    };
+    let caller = auth::Caller { mode: Mode::Delegated, certificates: None, headers: &headers, may_impersonate: true };
+    let callers: Vec<_> =
+        (0..360).map(|_| Caller::new(world.access.clone(), call.clone(), &caller, &world.ledger).unwrap()).collect();
+    // Without memory, calls that need no authentication go on.
+    let none = Ledger::new(0, Pressure::default());
+    let probe = CallInfo { uri: "/grpc.health.v1.Health/Check".into(), ..call.clone() };
+    assert!(Caller::new(world.access.clone(), probe, &caller, &none).is_ok());
+    let refused = Caller::new(world.access.clone(), call, &caller, &none).unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    drop(headers);
+    assert!(head.is_unique(), "nothing else holds the head");
+    let each = world.ledger.used() / callers.len();
+    assert!((100..2000).contains(&each), "{each}");
+    drop(callers);
+    assert_eq!(world.ledger.used(), 0);
+}

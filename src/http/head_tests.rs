@@ -1,0 +1,58 @@
+//! The memory of request heads, and of what becomes of their selectors.
+
+use super::*;
+use crate::memory::Reservation;
+
+/// The ledger's bytes, once they are as expected or seconds have passed: a body is dropped after its client is gone.
+async fn used(server: &Running, expected: impl Fn(usize) -> bool) -> usize {
+    for _ in 0..1000 {
+        if expected(server.ledger.used()) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    server.ledger.used()
+}
+
+#[tokio::test]
+async fn a_long_head_counts_for_as_long_as_something_of_it_is_kept() {
+    let server = start().await;
+    let watch = server.get(WATCH).await;
+    assert_eq!((watch.status().as_u16(), server.ledger.used()), (200, 0), "a usual one takes little");
+    let long = "x".repeat(300_000);
+    let watch = server.send(Request::get(WATCH).header("user-agent", &long).header("x-padding", &long)).await;
+    assert_eq!(watch.status(), 200);
+    let held = server.ledger.used();
+    assert!((600_000..601_000).contains(&held), "{held}");
+    drop(watch);
+    assert_eq!(used(&server, |bytes| bytes == 0).await, 0);
+    let get = server.send(Request::get("/api/v1/namespaces/a/configmaps/c00000").header("x-padding", &long)).await;
+    assert_eq!((get.status().as_u16(), server.ledger.used()), (200, 0), "the answer has begun");
+}
+
+#[tokio::test]
+async fn selectors_count_before_they_are_parsed_and_large_ones_are_not_parsed() {
+    let server = start().await;
+    let target = |part: &str, count: usize| {
+        format!("{WATCH}&labelSelector={}", vec![part; count].join(if count % 2 == 0 { "," } else { "%2C" }))
+    };
+    for (part, count) in [("a", 1000), ("a", 999), ("a%3Db", 1000)] {
+        let watch = server.get(&target(part, count)).await;
+        assert_eq!(header(&watch, "x-informerd-plan").split(';').next(), Some("served"), "{part} {count}");
+        let held = server.ledger.used();
+        assert!((500_000..600_000).contains(&held), "{part} {count}: {held}");
+        drop(watch);
+        assert_eq!(used(&server, |bytes| bytes == 0).await, 0);
+    }
+    for (part, count) in [("a", 1001), ("a", 20_000)] {
+        let watch = server.get(&target(part, count)).await;
+        assert_eq!(header(&watch, "x-informerd-plan"), "forwarded; reason=unsupported", "{part} {count}");
+    }
+    // Without room, a large head waits; others go on.
+    let most: Vec<Reservation> = vec![server.ledger.lasting(usize::MAX / 4 * 3 - 100_000).unwrap()];
+    let refused = server.get(&target("a", 1000)).await;
+    assert_eq!((refused.status().as_u16(), header(&refused, "retry-after")), (429, "1"));
+    assert_eq!(server.get("/api/v1/namespaces/a/configmaps/c00000").await.status(), 200);
+    drop(most);
+    assert_eq!(server.get(&target("a", 1000)).await.status(), 200);
+}
