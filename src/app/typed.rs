@@ -87,10 +87,11 @@ impl Handler for Calls {
         let caller = Caller::new(self.access.clone(), told, &connection.caller(request.headers()), &self.ledger);
         // A client's stream may be idle. A single message must arrive in time.
         let is_stream = STREAMS.contains(&request.uri().path());
+        let version = request.version();
         // The rest of the head is dropped before anything is awaited.
         let mut request = needed(request).map(|body| match is_stream {
             true => tonic::body::Body::new(body),
-            false => tonic::body::Body::new(Patient::bounded(body)),
+            false => tonic::body::Body::new(Patient::bounded(body, version, connection)),
         });
         request.extensions_mut().insert(retiring);
         Box::pin(async move {

@@ -1,4 +1,4 @@
-//! Request bodies with a timeout.
+//! Request bodies with a timeout, whose end is told from a cut.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,20 +7,28 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{Request, Version};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
 
 use super::body::BoxError;
+use super::server::Connection;
 use crate::meta::{RequestInfo, Verb};
+use crate::passthrough::is_whole;
 
 /// How long the next part of a body may take: as long as the apiserver allows for a whole request.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A body that fails if its client sends nothing of it for [`PATIENCE`]. The time counts only while the body is being
 /// read: a client that has to wait for the reader is not late.
+///
+/// It also fails if it is cut where the library sees an end: by a reset with NO_ERROR over HTTP/2, and over HTTP/1.1 by
+/// the end of a connection that the daemon itself has closed.
 #[derive(Debug)]
 pub struct Patient<B> {
     inner: B,
+    version: Version,
+    connection: Arc<Connection>,
     /// Whether `PATIENCE` applies.
     is_bounded: bool,
     /// Runs while the next part is awaited.
@@ -35,20 +43,36 @@ pub type Spoilt = Arc<OnceLock<String>>;
 #[error("the client sent nothing of the request's body for {} s", PATIENCE.as_secs())]
 pub struct Late;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the client broke off the request's body")]
+pub struct BrokenOff;
+
 // === impl Patient ===
 
 impl<B: Body> Patient<B> {
+    /// The request with such a body.
+    pub fn of(request: Request<B>, info: &RequestInfo, connection: &Arc<Connection>) -> Request<Self> {
+        let version = request.version();
+        request.map(|body| Self::new(body, info, version, connection))
+    }
+
     /// The body of a request. Requests that the apiserver treats as long-running have no timeout, as in the apiserver.
-    pub fn new(inner: B, info: &RequestInfo) -> Self {
+    fn new(inner: B, info: &RequestInfo, version: Version, connection: &Arc<Connection>) -> Self {
         let long = info.verb == Verb::Watch
             || matches!(info.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward");
         let is_bounded = !long && !inner.is_end_stream();
-        Self { is_bounded, ..Self::bounded(inner) }
+        Self { is_bounded, ..Self::bounded(inner, version, connection) }
     }
 
     /// A body that always has the timeout.
-    pub fn bounded(inner: B) -> Self {
-        Self { inner, is_bounded: true, late: None, spoilt: Spoilt::default() }
+    pub fn bounded(inner: B, version: Version, connection: &Arc<Connection>) -> Self {
+        let connection = Arc::clone(connection);
+        Self { inner, version, connection, is_bounded: true, late: None, spoilt: Spoilt::default() }
+    }
+
+    /// Whether the body, which has given its last frame, was cut.
+    fn is_cut(&self) -> bool {
+        !is_whole(&self.inner, self.version) || self.connection.over.is_set() && !self.inner.is_end_stream()
     }
 
     pub fn spoilt(&self) -> Spoilt {
@@ -73,6 +97,11 @@ where
             let late = this.late.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
             frame = late.as_mut().poll(cx).map(|()| Some(Err(Late.into())));
         }
+        if let Poll::Ready(None) = frame
+            && this.is_cut()
+        {
+            frame = Poll::Ready(Some(Err(BrokenOff.into())));
+        }
         if let Poll::Ready(Some(Err(error))) = &frame {
             this.spoilt.get_or_init(|| error.to_string());
         }
@@ -89,12 +118,19 @@ where
 }
 
 #[cfg(test)]
+#[path = "cut_tests.rs"]
+mod cut_tests;
+#[cfg(test)]
 mod tests {
     use http_body_util::{BodyExt, Full, StreamBody};
     use tokio::sync::mpsc;
     use tokio::time::Instant;
 
     use super::*;
+
+    fn connection() -> Arc<Connection> {
+        Arc::new(Connection::new("http://127.0.0.1:1".parse().unwrap(), None))
+    }
 
     fn info(method: &str, path: &str) -> RequestInfo {
         RequestInfo::parse(method, path, "")
@@ -106,7 +142,7 @@ mod tests {
         for (path, is_bounded) in [(pods, true), (&format!("{pods}/p/proxy/upload")[..], false)] {
             let (sender, receiver) = mpsc::channel::<Result<Frame<Bytes>, BoxError>>(1);
             let body = StreamBody::new(tokio_stream::wrappers::ReceiverStream::new(receiver));
-            let mut body = Patient::new(body, &info("POST", path));
+            let mut body = Patient::new(body, &info("POST", path), Version::HTTP_11, &connection());
             // A slow client is not late.
             for _ in 0..5 {
                 sender.send(Ok(Frame::data("x".into()))).await.unwrap();
@@ -128,13 +164,14 @@ mod tests {
     async fn a_body_that_nobody_wants_is_not_late() {
         let (sender, receiver) = mpsc::channel::<Result<Frame<Bytes>, BoxError>>(1);
         let body = StreamBody::new(tokio_stream::wrappers::ReceiverStream::new(receiver));
-        let mut body = Patient::bounded(body);
+        let mut body = Patient::bounded(body, Version::HTTP_11, &connection());
         tokio::time::sleep(10 * PATIENCE).await;
         sender.send(Ok(Frame::data("x".into()))).await.unwrap();
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "x");
         drop(sender);
         assert!(body.frame().await.is_none());
-        let none = Patient::new(Full::new(Bytes::new()), &info("POST", "/api/v1/namespaces"));
+        let none =
+            Patient::new(Full::new(Bytes::new()), &info("POST", "/api/v1/namespaces"), Version::HTTP_11, &connection());
         assert!(none.is_end_stream() && !none.is_bounded);
     }
 }

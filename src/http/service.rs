@@ -401,7 +401,7 @@ impl Inner {
         let mut term = None;
         let status_form = wanted::status(request.headers(), request.uri()).unwrap_or_default();
         let shows_token = auth::shows_token(request.headers());
-        let request = request.map(|body| Patient::new(body, info));
+        let request = Patient::of(request, info, connection);
         let spoilt = request.body().spoilt();
         let sessions = self.lend_sessions || matches!(connection.listener, ListenAddr::Unix(_));
         let sender = |known| Sender { address: connection.peer.map(|peer| peer.ip()), known, sessions };

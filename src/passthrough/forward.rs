@@ -470,3 +470,7 @@ impl Default for ForwardConfig {
 #[cfg(test)]
 #[path = "forward_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "cut_tests.rs"]
+mod cut_tests;

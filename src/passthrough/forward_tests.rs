@@ -79,11 +79,11 @@ async fn forward_to(address: SocketAddr, config: ForwardConfig) -> (Forward, Arc
 
 const LOCAL: Sender = Sender { address: None, known: true, sessions: true };
 
-fn lend_all() -> ForwardConfig {
+pub(super) fn lend_all() -> ForwardConfig {
     ForwardConfig { lend: LendIdentity::All, ..ForwardConfig::default() }
 }
 
-async fn ask<B>(forward: &Forward, request: Request<B>) -> Result<Response<ForwardBody>, ForwardError>
+pub(super) async fn ask<B>(forward: &Forward, request: Request<B>) -> Result<Response<ForwardBody>, ForwardError>
 where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -93,11 +93,11 @@ where
     forward.forward(request, &info, LOCAL).await.map(|answer| answer.response)
 }
 
-fn get(target: &str) -> Request<Empty<Bytes>> {
+pub(super) fn get(target: &str) -> Request<Empty<Bytes>> {
     Request::get(target).body(Empty::new()).unwrap()
 }
 
-async fn text(response: Response<ForwardBody>) -> String {
+pub(super) async fn text(response: Response<ForwardBody>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
@@ -241,7 +241,7 @@ async fn gated(limit: usize, pad: usize) -> (Forward, Arc<Recorder>, Arc<AtomicU
     (forward, recorder, reads, gate)
 }
 
-async fn until(mut done: impl FnMut() -> bool) {
+pub(super) async fn until(mut done: impl FnMut() -> bool) {
     for _ in 0..1000 {
         if done() {
             return;

@@ -30,7 +30,7 @@ pub(crate) use identity::{LendIdentity, has_own_credentials};
 pub(crate) use observe::RevisionObserver;
 pub(crate) use tunnel::Tunnel;
 
-pub(crate) use crate::upstream::client::VIA;
+pub(crate) use crate::upstream::client::{VIA, is_whole};
 
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 

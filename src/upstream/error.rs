@@ -20,6 +20,11 @@ pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
 #[derive(Clone)]
 pub struct Cause(Arc<dyn StdError + Send + Sync>);
 
+/// The stream of a body was reset before the end of the body, without an error code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its stream was reset before its end")]
+pub(super) struct CutOff;
+
 /// An exchange with the apiserver that gave no usable answer. An HTTP error status becomes an [`UpstreamError::Status`]
 /// only if this module reads the answer itself; the client passes error responses on unchanged.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -75,6 +80,9 @@ impl Cause {
 
     /// Whether the connection is still usable: the request's own body broke off, or only its stream was reset.
     fn is_of_one_request(&self) -> bool {
+        if self.0.is::<CutOff>() {
+            return true;
+        }
         let Some(error) = self.0.downcast_ref::<hyper::Error>() else { return false };
         let reset = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
         error.is_user() || reset.is_some_and(h2::Error::is_reset)

@@ -16,6 +16,8 @@ pub mod metrics;
 mod odds;
 pub mod progress;
 mod questions;
+#[cfg(test)]
+pub(crate) mod raw_testing;
 pub mod reader;
 pub mod reflector;
 mod retries;

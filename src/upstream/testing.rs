@@ -180,23 +180,12 @@ impl FakeServer {
     }
 
     pub(crate) fn url(&self) -> String {
-        let scheme = if self.certificates.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}", self.address)
+        url(self.address, self.certificates.as_ref())
     }
 
     /// A configuration that trusts this server and presents a client certificate to it.
     pub(crate) fn config(&self) -> kube::Config {
-        use base64::Engine as _;
-        let mut config = kube::Config::new(self.url().parse().unwrap());
-        if let Some(certificates) = &self.certificates {
-            use rustls::pki_types::pem::PemObject as _;
-            let ca = CertificateDer::from_pem_slice(certificates.ca.as_bytes()).unwrap();
-            config.root_cert = Some(vec![ca.to_vec()]);
-            let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
-            config.auth_info.client_certificate_data = Some(encode(&certificates.client.0));
-            config.auth_info.client_key_data = Some(encode(&certificates.client.1).into());
-        }
-        config
+        config(self.address, self.certificates.as_ref())
     }
 
     /// Breaks every open connection.
@@ -220,6 +209,25 @@ impl Drop for FakeServer {
         self.accepting.abort();
         self.reset();
     }
+}
+
+fn url(address: SocketAddr, certificates: Option<&Certificates>) -> String {
+    format!("{}://{address}", if certificates.is_some() { "https" } else { "http" })
+}
+
+/// A configuration that trusts the server at this address and presents a client certificate to it.
+pub(crate) fn config(address: SocketAddr, certificates: Option<&Certificates>) -> kube::Config {
+    use base64::Engine as _;
+    use rustls::pki_types::pem::PemObject as _;
+    let mut config = kube::Config::new(url(address, certificates).parse().unwrap());
+    if let Some(certificates) = certificates {
+        let ca = CertificateDer::from_pem_slice(certificates.ca.as_bytes()).unwrap();
+        config.root_cert = Some(vec![ca.to_vec()]);
+        let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+        config.auth_info.client_certificate_data = Some(encode(&certificates.client.0));
+        config.auth_info.client_key_data = Some(encode(&certificates.client.1).into());
+    }
+    config
 }
 
 pub(crate) fn answer(code: u16, body: impl Into<Bytes>) -> Response<Body> {

@@ -1,10 +1,14 @@
 //! Request and response bodies. A response body keeps its place on the connection until it is dropped or ends.
+//!
+//! The library ends a body over HTTP/2 also where its stream is reset with NO_ERROR: a server may stop an upload so, once
+//! it has answered (RFC 9113, 8.1). In the middle of a body, only a part has come, see [`is_whole`].
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::Version;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty, Full};
@@ -12,7 +16,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::{Lease, UpstreamMetrics};
-use crate::upstream::error::{BoxError, Cause, UpstreamError};
+use crate::upstream::error::{BoxError, Cause, CutOff, UpstreamError};
 
 /// The body of a request to the apiserver.
 pub type ReqBody = UnsyncBoxBody<Bytes, BoxError>;
@@ -21,6 +25,7 @@ pub type ReqBody = UnsyncBoxBody<Bytes, BoxError>;
 #[derive(Debug)]
 pub struct UpstreamBody {
     inner: Incoming,
+    version: Version,
     lease: Option<Lease>,
     metrics: Arc<UpstreamMetrics>,
 }
@@ -35,12 +40,18 @@ pub fn full(bytes: impl Into<Bytes>) -> ReqBody {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
+/// Whether a body of the library, which has given its last frame, has come to its end: to END_STREAM, to the length that
+/// its headers name, or to the end of an HTTP/1.1 message.
+pub fn is_whole(body: &impl Body, version: Version) -> bool {
+    body.is_end_stream() || body.size_hint().exact().map_or(version != Version::HTTP_2, |left| left == 0)
+}
+
 // === impl UpstreamBody ===
 
 impl UpstreamBody {
-    pub(super) fn new(inner: Incoming, lease: Lease) -> Self {
+    pub(super) fn new(inner: Incoming, version: Version, lease: Lease) -> Self {
         let metrics = Arc::clone(lease.metrics());
-        let mut body = Self { inner, lease: Some(lease), metrics };
+        let mut body = Self { inner, version, lease: Some(lease), metrics };
         if body.inner.is_end_stream() {
             body.ended();
         }
@@ -75,9 +86,13 @@ impl Body for UpstreamBody {
                 self.lease = None;
                 Some(Err(UpstreamError::Body(Cause::new(error))))
             }
-            None => {
+            None if is_whole(&self.inner, self.version) => {
                 self.ended();
                 None
+            }
+            None => {
+                self.lease = None;
+                Some(Err(UpstreamError::Body(Cause::new(CutOff))))
             }
         })
     }
@@ -90,3 +105,7 @@ impl Body for UpstreamBody {
         self.inner.size_hint()
     }
 }
+
+#[cfg(test)]
+#[path = "body_tests.rs"]
+mod tests;

@@ -34,7 +34,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tower::ServiceExt as _;
 use tracing::Instrument as _;
 
-pub use body::{ReqBody, UpstreamBody, empty, full};
+pub use body::{ReqBody, UpstreamBody, empty, full, is_whole};
 pub use call::CallOptions;
 pub use health::Health;
 pub use pool::ConnectionId;

@@ -370,7 +370,8 @@ impl Pool {
 }
 
 fn respond(response: Response<Incoming>, id: ConnectionId, lease: Lease) -> Response<UpstreamBody> {
-    let mut response = response.map(|body| UpstreamBody::new(body, lease));
+    let version = response.version();
+    let mut response = response.map(|body| UpstreamBody::new(body, version, lease));
     response.extensions_mut().insert(id);
     response
 }
