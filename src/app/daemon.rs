@@ -99,6 +99,8 @@ impl Daemon {
         };
         let forward = Forward::new(forward_config, upstream.clone(), observer);
         lifecycle::spawn("memory", memory.clone().watch(forward.clone(), drain.clone()));
+        let given_up = forward.clone().give_up(config.http.write_stall_timeout);
+        lifecycle::spawn_supervised("stalled-answers", given_up, fatal);
 
         let delegated = config.http.listen.iter().any(|address| address.mode() == Mode::Delegated);
         let access = if delegated { Access::delegated(&config.auth, &upstream, fatal)? } else { Access::trusting() };
@@ -152,6 +154,10 @@ impl Daemon {
         }
 
         let stall_guards = StallGuards::default();
+        let lists_stalled = http_metrics.lists_stalled.clone();
+        let stalled = move |stalled| _ = lists_stalled.inc_by(stalled);
+        let room = memory.clone().make_room(forward.clone(), stall_guards.clone(), stalled);
+        lifecycle::spawn_supervised("room", room, fatal);
         let grpc = Grpc::new(GrpcParts {
             reads: reads.clone(),
             cluster: Arc::new(KubeSystem::new(upstream.clone())),

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use crate::cache::Budget;
 use crate::config::{Config, Loaded, MemoryConfig, MemoryLimit};
 use crate::lifecycle::drain::DrainWatch;
-use crate::memory::{self, Ledger, Level, Pressure};
+use crate::memory::{self, Ledger, Level, Pressure, StallGuards};
 use crate::packing::{Packing, PackingConfig};
 use crate::passthrough::{Forward, ForwardConfig};
 use crate::upstream::client::UpstreamConfig;
@@ -133,9 +133,20 @@ impl Memory {
             }
             let level = self.pressure.look();
             if level == Level::Short {
-                forward.give_up();
+                forward.hurry();
             }
             self.relieve(level, &mut last);
+        }
+    }
+
+    /// When something was refused for want of memory, ends the answers whose clients take nothing. `count` receives the
+    /// number of those that were not forwarded. Runs forever.
+    pub(super) async fn make_room(self, forward: Forward, stall_guards: StallGuards, count: impl Fn(u64)) {
+        loop {
+            self.ledger.refusal().await;
+            forward.hurry();
+            count(stall_guards.hurry());
+            tokio::time::sleep(ASK).await;
         }
     }
 

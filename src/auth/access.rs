@@ -21,6 +21,7 @@ use super::metrics::AuthMetrics;
 use super::rbac_generations::RbacGenerations;
 use super::review::{Reviews, Unavailable};
 use super::revocation::{self, Revoked};
+use super::shares::Payer;
 use super::term::Term;
 use super::user::UserInfo;
 use crate::lifecycle::Fatal;
@@ -225,6 +226,12 @@ impl Access {
             (Mode::Delegated, Some(delegated)) => delegated.recognize(caller).await,
             (Mode::Delegated, None) => Err(Box::new(errors::unauthorized())),
         }
+    }
+
+    /// The user that a request with this caller's token is charged to, as far as it is known without a review.
+    pub async fn payer(&self, caller: &Caller<'_>) -> Option<Payer> {
+        let delegated = self.delegated.as_ref().filter(|_| caller.mode == Mode::Delegated)?;
+        delegated.authenticator.recall(caller.headers).await.map(|user| Payer::of(&user))
     }
 
     /// How long a watch that is forwarded with its client's own credentials may go on. To be called before it is

@@ -153,6 +153,13 @@ impl Authenticator {
         }
     }
 
+    /// The user of a token that was accepted before.
+    pub(super) async fn recall(&self, headers: &HeaderMap) -> Option<Arc<UserInfo>> {
+        let token = bearer::token(headers).filter(|token| token.len() <= MAX_TOKEN)?;
+        let known = self.remembered.get(&self.hash(b"token", [token.as_bytes()])).await?;
+        known.user.filter(|user| !self.revoked.covers(user))
+    }
+
     /// How long the apiserver may still accept a token that is not valid here. `None` means without limit, because
     /// different tokens are accepted here.
     pub(super) fn doubt(&self) -> Option<Duration> {

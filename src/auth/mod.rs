@@ -39,5 +39,6 @@ pub use credentials::{credentials, size as credentials_size};
 pub use impersonation::impersonates;
 pub use lease::Lease;
 pub use metrics::AuthMetrics;
+pub use shares::Payer;
 pub use term::Term;
 pub use user::UserInfo;

@@ -27,7 +27,7 @@ pub(super) struct Shares {
 /// Each pod of a service account counts as a user of its own. The tokens of one pod count together, and so do the
 /// certificates of one user.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Payer {
+pub struct Payer {
     username: Box<str>,
     pod: Option<Box<str>>,
 }
@@ -147,7 +147,7 @@ impl Drop for RightsShare {
 // === impl Payer ===
 
 impl Payer {
-    fn of(user: &UserInfo) -> Self {
+    pub(super) fn of(user: &UserInfo) -> Self {
         Self { username: user.username.as_str().into(), pod: user.extra(POD_UID).map(Into::into) }
     }
 }

@@ -24,6 +24,7 @@ use super::protocol::Serving;
 use super::watch_shards::{Sharded, WatchShards};
 use super::watch_writer::WatchWriter;
 use crate::codec::Slices;
+use crate::passthrough::Cut;
 
 /// One connection.
 pub(super) struct Http1<'a, S, V: HttpService<Incoming>> {
@@ -51,6 +52,8 @@ enum Stage<S, V: HttpService<Incoming>> {
 #[derive(Default)]
 pub(super) struct Handover {
     watch: Mutex<Option<Watch>>,
+    /// Of the last answer that may be given up.
+    cut: Mutex<Option<Cut>>,
 }
 
 struct Watch {
@@ -132,6 +135,40 @@ where
         self.stage = Stage::Sharded(self.shards.run(*writer));
     }
 
+    fn poll_stage(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>>
+    where
+        V: Unpin,
+    {
+        loop {
+            match &mut self.stage {
+                Stage::Library(library) => {
+                    if let Poll::Ready(result) = Pin::new(library).poll(cx) {
+                        return Poll::Ready(result.map_err(Into::into));
+                    }
+                    if !self.take_over() {
+                        return Poll::Pending;
+                    }
+                }
+                Stage::Watch(writer) => match writer.poll(cx) {
+                    Poll::Pending if writer.waits() => self.wait(),
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(result) => {
+                        result?;
+                        if let Stage::Watch(writer) = std::mem::replace(&mut self.stage, Stage::Over) {
+                            self.go_on(writer.into_io());
+                        }
+                    }
+                },
+                Stage::Sharded(watch) => {
+                    let writer = ready!(watch.poll(cx))?;
+                    self.go_on(writer.into_io());
+                }
+                Stage::Closing(io) => return Pin::new(io).poll_shutdown(cx).map_err(Into::into),
+                Stage::Over => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+
     /// After a watch.
     fn go_on(&mut self, io: Bounded<S>) {
         self.stage = if self.is_closing { Stage::Closing(io) } else { self.library(io) };
@@ -147,35 +184,11 @@ where
     type Output = Result<(), BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        loop {
-            match &mut this.stage {
-                Stage::Library(library) => {
-                    if let Poll::Ready(result) = Pin::new(library).poll(cx) {
-                        return Poll::Ready(result.map_err(Into::into));
-                    }
-                    if !this.take_over() {
-                        return Poll::Pending;
-                    }
-                }
-                Stage::Watch(writer) => match writer.poll(cx) {
-                    Poll::Pending if writer.waits() => this.wait(),
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(result) => {
-                        result?;
-                        if let Stage::Watch(writer) = std::mem::replace(&mut this.stage, Stage::Over) {
-                            this.go_on(writer.into_io());
-                        }
-                    }
-                },
-                Stage::Sharded(watch) => {
-                    let writer = ready!(watch.poll(cx))?;
-                    this.go_on(writer.into_io());
-                }
-                Stage::Closing(io) => return Pin::new(io).poll_shutdown(cx).map_err(Into::into),
-                Stage::Over => return Poll::Ready(Ok(())),
-            }
+        let polled = self.poll_stage(cx);
+        if polled.is_pending() {
+            return self.handover.poll_cut(cx).map(|()| Err("an answer was given up".into()));
         }
+        polled
     }
 }
 
@@ -206,7 +219,8 @@ impl Handover {
     }
 
     /// The answer for the library. The body of a watch is kept back.
-    pub(super) fn answer(self: &Arc<Self>, asked: &Asked, response: Response<Body>) -> Response<Body> {
+    pub(super) fn answer(self: &Arc<Self>, asked: &Asked, mut response: Response<Body>) -> Response<Body> {
+        *self.cut.lock() = response.extensions_mut().remove();
         let headers = response.headers();
         let is_watch = response.status() == StatusCode::OK && response.extensions().get::<IsWatch>().is_some();
         let is_framed = headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING);
@@ -217,6 +231,11 @@ impl Handover {
         let (head, body) = response.into_parts();
         *self.watch.lock() = Some(Watch { body, is_last, head: Head::Given });
         Response::from_parts(head, Body::new(InPlace(Arc::clone(self))))
+    }
+
+    /// Ready once the answer is given up: then the connection ends, because it may be stuck within the answer.
+    fn poll_cut(&self, cx: &Context<'_>) -> Poll<()> {
+        self.cut.lock().as_ref().map_or(Poll::Pending, |cut| cut.poll_cut(cx))
     }
 
     /// The library asks for the body, so it has taken the head.

@@ -6,13 +6,14 @@
 //! the one lock of the connection, and each of them would have to be scheduled. The task of the connection is woken
 //! once for all of them, after the last one.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake as _, Waker};
 
 use futures_util::stream::{FuturesUnordered, Stream as _};
+use http::Response;
 use hyper::body::Incoming;
 use hyper::rt::{Executor, Read, Write};
 use hyper::server::conn::http2::{Builder, Connection};
@@ -25,8 +26,10 @@ use super::direct_watch::DirectWatch;
 use super::http2_socket::in_turn;
 use super::protocol::Serving;
 use super::turn;
+use super::until_taken::UntilTaken;
 use crate::lifecycle::wakes::JointWaker;
 use crate::lifecycle::{has_ended_turn, spawn};
+use crate::passthrough::Cut;
 
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -66,6 +69,12 @@ struct Stream {
     streams: Streams,
 }
 
+/// A stream that is dropped once its answer is given up: the library then resets it, and drops what it holds of it.
+struct Cuttable {
+    future: BoxFuture,
+    cut: Cut,
+}
+
 /// The tokio budget of a task would stop most watches of a connection in the middle of an event.
 struct Watch(Unconstrained<DirectWatch>);
 
@@ -78,6 +87,18 @@ thread_local! {
     static LEFT: Cell<u32> = const { Cell::new(0) };
     /// The stream that runs now has begun a watch.
     static IS_WATCH: Cell<bool> = const { Cell::new(false) };
+    /// The answer of the stream that runs now may be given up.
+    static CUT: RefCell<Option<Cut>> = const { RefCell::new(None) };
+}
+
+/// The answer of the stream that is polled now. If it is given up, the stream ends.
+pub(super) fn cuttable(mut response: Response<Body>) -> Response<Body> {
+    let cut = response.extensions_mut().remove::<Cut>();
+    CUT.set(cut.clone());
+    match cut {
+        None => response,
+        Some(cut) => response.map(|body| Body::new(UntilTaken::new(body, cut))),
+    }
 }
 
 // === impl Http2 ===
@@ -212,7 +233,12 @@ impl Future for Stream {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(future) = &mut self.future else { return Poll::Ready(()) };
         IS_WATCH.set(false);
-        let is_over = future.as_mut().poll(cx).is_ready();
+        let mut is_over = future.as_mut().poll(cx).is_ready();
+        if let Some(cut) = CUT.take() {
+            is_over |= cut.poll_cut(cx).is_ready();
+            let whole = std::mem::replace(future, Box::pin(std::future::ready(())));
+            *future = Box::pin(Cuttable { future: whole, cut });
+        }
         if is_over || !IS_WATCH.get() {
             return if is_over { Poll::Ready(()) } else { Poll::Pending };
         }
@@ -220,6 +246,19 @@ impl Future for Stream {
         let future = self.future.take();
         self.streams.begin(|begun| begun.ends.extend(future));
         Poll::Ready(())
+    }
+}
+
+// === impl Cuttable ===
+
+impl Future for Cuttable {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.cut.poll_cut(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        self.future.as_mut().poll(cx)
     }
 }
 

@@ -43,16 +43,20 @@ pub mod read;
 mod relayed_watch;
 mod request_record;
 mod send_windows;
+mod sender;
 pub mod server;
 pub mod service;
 mod socket;
 mod spans;
+#[cfg(test)]
+mod stalled_tests;
 mod stream_tag;
 #[cfg(test)]
 mod testing;
 pub mod tls;
 mod turn;
 mod unix_socket;
+mod until_taken;
 mod wanted;
 mod watch_body;
 mod watch_shards;

@@ -13,7 +13,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::body::BoxError;
 use super::server::Connection;
-use crate::meta::{RequestInfo, Verb};
+use crate::meta::RequestInfo;
 use crate::passthrough::is_whole;
 
 /// How long the next part of a body may take: as long as the apiserver allows for a whole request.
@@ -58,9 +58,7 @@ impl<B: Body> Patient<B> {
 
     /// The body of a request. Requests that the apiserver treats as long-running have no timeout, as in the apiserver.
     fn new(inner: B, info: &RequestInfo, version: Version, connection: &Arc<Connection>) -> Self {
-        let long = info.verb == Verb::Watch
-            || matches!(info.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward");
-        let is_bounded = !long && !inner.is_end_stream();
+        let is_bounded = !info.is_long() && !inner.is_end_stream();
         Self { is_bounded, ..Self::bounded(inner, version, connection) }
     }
 

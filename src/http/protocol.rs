@@ -25,7 +25,11 @@ use super::watch_shards::WatchShards;
 
 /// Clients hold hundreds of watches on one connection, so the library's 200 streams are too few.
 const MAX_CONCURRENT_STREAMS: u32 = 2000;
-const WINDOW: u32 = 1 << 20;
+/// The bytes of a request's body that may come before they are read.
+const STREAM_WINDOW: u32 = 64 << 10;
+/// The same for all bodies of a connection, which bounds what it may hold. The bodies of a hundred requests that nobody
+/// reads leave room for others.
+const CONNECTION_WINDOW: u32 = 8 << 20;
 const MAX_HEADER_LIST: u32 = 1 << 20;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -94,8 +98,8 @@ impl Protocols {
         http2
             .timer(TokioTimer::new())
             .max_concurrent_streams(limits.map_or(MAX_CONCURRENT_STREAMS, |limits| limits.streams))
-            .initial_stream_window_size(limits.map_or(WINDOW, |limits| limits.stream_window))
-            .initial_connection_window_size(limits.map_or(WINDOW, |limits| limits.connection_window))
+            .initial_stream_window_size(limits.map_or(STREAM_WINDOW, |limits| limits.stream_window))
+            .initial_connection_window_size(limits.map_or(CONNECTION_WINDOW, |limits| limits.connection_window))
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .max_send_buf_size(MAX_SEND_BUFFER)

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
@@ -27,6 +27,7 @@ use super::clients::Last;
 use super::config::{ConnectionLimits, HttpConfig, ListenAddr};
 use super::direct_watch::WatchSocket;
 use super::http1::Handover;
+use super::http2::cuttable;
 use super::io::{Bounded, Protocol};
 use super::listener::{Accepted, BindError, Listener};
 use super::metrics::HttpMetrics;
@@ -48,6 +49,7 @@ const WAITING: usize = 1024;
 /// How long they may wait.
 const WAIT: Duration = Duration::from_secs(32);
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 const HTTP_WITHOUT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -63,6 +65,8 @@ pub struct Connection {
     pub listener: ListenAddr,
     /// `None` on a Unix socket.
     pub peer: Option<SocketAddr>,
+    /// Tells it from all others.
+    pub(super) id: u64,
     /// The certificates that the client presented in the handshake of a delegated listener. Only possession of the key
     /// is proven.
     certificates: Option<Arc<[CertificateDer<'static>]>>,
@@ -323,7 +327,7 @@ impl Shared {
                     service_fn(move |mut request| {
                         let stream = socket.stream(&mut request);
                         let response = self.handler.handle(request, of);
-                        async move { Ok::<_, Infallible>(stream.answer(response.await)) }
+                        async move { Ok::<_, Infallible>(cuttable(stream.answer(response.await))) }
                     })
                 };
                 // Boxed, because HTTP/1.1 has a connection for each watch, while hundreds of HTTP/2 streams share one.
@@ -425,6 +429,7 @@ impl Connection {
         Self {
             listener,
             peer,
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             certificates: None,
             age: Age::default(),
             upgraded: Arc::default(),

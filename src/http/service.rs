@@ -40,7 +40,7 @@ use crate::lifecycle::ending::Ending;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 use crate::memory::{Ledger, Reservation, StallGuards};
 use crate::meta::{RequestInfo, Status, Verb, errors};
-use crate::passthrough::{Forward, ForwardError, Sender, Tunnel, VIA, warn};
+use crate::passthrough::{Forward, ForwardBody, ForwardError, Sender, Tunnel, VIA, warn};
 use crate::reads::{ForwardReason, Outcome, ReadRequest, Reads, WatchAnswer, refusal};
 use crate::telemetry::gauge::Raised;
 
@@ -404,9 +404,8 @@ impl Inner {
         let request = Patient::of(request, info, connection);
         let spoilt = request.body().spoilt();
         let sessions = self.lend_sessions || matches!(connection.listener, ListenAddr::Unix(_));
-        let sender = |known| Sender { address: connection.peer.map(|peer| peer.ip()), known, sessions };
         let forwarded = match connection.listener.mode() {
-            Mode::Trust => self.forward.forward(request, info, sender(true)).await,
+            Mode::Trust => self.forward.forward(request, info, connection.sender(None, true, sessions)).await,
             Mode::Delegated => {
                 let caller = connection.caller(request.headers());
                 if let Err(status) = self.access.pass(&caller).await {
@@ -419,7 +418,8 @@ impl Inner {
                     let attributes = Attributes::of(request.method().as_str(), path, query, info);
                     term = self.access.term(&caller, attributes);
                 }
-                self.forward.forward_as_client(request, info, sender(known)).await
+                let sender = connection.sender(self.access.payer(&caller).await, known, sessions);
+                self.forward.forward_as_client(request, info, sender).await
             }
         };
         let answer = match (forwarded, spoilt.get()) {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use tokio::sync::Notify;
+
 use super::pressure::{Level, Pressure};
 
 /// The limit in bytes for all bodies in flight together. Cloning shares it.
@@ -43,6 +45,8 @@ struct Inner {
     limit: usize,
     used: AtomicUsize,
     refused: AtomicU64,
+    /// Wakes whoever makes room.
+    refusal: Notify,
     pressure: Pressure,
 }
 
@@ -58,7 +62,8 @@ impl Default for Ledger {
 impl Ledger {
     /// `limit` is in bytes.
     pub fn new(limit: usize, pressure: Pressure) -> Self {
-        let inner = Inner { limit, used: AtomicUsize::new(0), refused: AtomicU64::new(0), pressure };
+        let (used, refused, refusal) = (AtomicUsize::new(0), AtomicU64::new(0), Notify::new());
+        let inner = Inner { limit, used, refused, refusal, pressure };
         Self { inner: Arc::new(inner) }
     }
 
@@ -104,6 +109,12 @@ impl Ledger {
     /// Counts a request that is refused because memory is short.
     pub fn note_refused(&self) {
         self.inner.refused.fetch_add(1, Ordering::Relaxed);
+        self.inner.refusal.notify_one();
+    }
+
+    /// Waits until a required reservation is refused. For one waiter.
+    pub async fn refusal(&self) {
+        self.inner.refusal.notified().await;
     }
 
     /// Reserves bytes for an optional use. Such uses may take only half of the limit, and only while memory is

@@ -99,6 +99,11 @@ impl StallGuards {
         }
     }
 
+    /// Gives up the responses from which nothing was requested for [`HURRY`]. Returns their number.
+    pub fn hurry(&self) -> u64 {
+        self.sweep(HURRY)
+    }
+
     /// The number of held responses.
     #[cfg(test)]
     pub fn held(&self) -> usize {

@@ -125,6 +125,12 @@ impl RequestInfo {
             && (self.resource != "namespaces" || self.group.is_empty())
     }
 
+    /// Whether the apiserver lets the request last as long as its client wants.
+    pub fn is_long(&self) -> bool {
+        self.verb == Verb::Watch
+            || matches!(self.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward")
+    }
+
     /// The namespace of the requested objects; `None` for all namespaces and for cluster-scoped objects. It differs
     /// from `namespace` for the namespace objects themselves, which are cluster-scoped.
     pub fn scope(&self) -> Option<&str> {

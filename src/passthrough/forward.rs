@@ -12,7 +12,9 @@ use http_body::Body;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::upgrade::OnUpgrade;
 use moka::future::Cache;
+use tokio::time::sleep;
 
+use super::admission::{Admission, Refused};
 use super::coalesce::Coalescer;
 use super::discovery::{self, Document, DocumentKey, MAX_DOCUMENT};
 use super::error::ForwardError;
@@ -21,11 +23,12 @@ use super::identity::{self, LendIdentity};
 use super::metrics::ForwardMetrics;
 use super::observe::{Observation, RevisionObserver};
 use super::paced::{Pace, Placed};
+use super::places::{Client, Held, Place, Places};
 use super::shared::{Buffered, ReadKey, SharedRead, collect};
 use super::tunnel::Tunnel;
 use super::{BoxError, ForwardBody};
 use crate::auth::wants_upgrade;
-use crate::memory::{Ledger, Reservation};
+use crate::memory::Ledger;
 use crate::meta::{RequestInfo, Verb};
 use crate::upstream::client::{self, CallOptions, Identity, ReqBody, Upstream};
 use crate::upstream::{RequestVerb, UpstreamError};
@@ -49,11 +52,8 @@ pub struct ForwardConfig {
     pub old_documents: bool,
 }
 
-/// While memory is short, answers are abandoned if their client has read nothing for this long.
-const HURRY: Duration = Duration::from_secs(2);
-
 /// The sender of a request, as far as the connection identifies it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Sender {
     /// `None` on a Unix socket.
     pub address: Option<IpAddr>,
@@ -61,6 +61,7 @@ pub struct Sender {
     pub known: bool,
     /// It may open sessions in pods with our identity if it has no credentials of its own.
     pub sessions: bool,
+    pub client: Client,
 }
 
 /// Sends requests that are not served from a cache to the apiserver. Clones share it.
@@ -83,7 +84,7 @@ struct Inner {
     observer: Arc<dyn RevisionObserver>,
     reads: Coalescer<ReadKey, Result<SharedRead, ForwardError>>,
     documents: Cache<DocumentKey, Arc<Document>>,
-    pace: Pace,
+    admission: Admission,
     metrics: ForwardMetrics,
 }
 
@@ -99,18 +100,11 @@ impl Forward {
             documents = documents.time_to_idle(Duration::from_secs(3600));
         }
         let documents = documents.build();
-        let pace = Pace::new(config.ledger.clone(), config.window);
-        Self {
-            inner: Arc::new(Inner {
-                upstream,
-                config,
-                observer,
-                reads: Coalescer::new(),
-                documents,
-                pace,
-                metrics: ForwardMetrics::default(),
-            }),
-        }
+        let places = Places::new(upstream.most_forwarded(), config.ledger.clone());
+        let metrics = ForwardMetrics::default();
+        let admission = Admission::new(Pace::new(places, config.window), &metrics);
+        let reads = Coalescer::new();
+        Self { inner: Arc::new(Inner { upstream, config, observer, reads, documents, admission, metrics }) }
     }
 
     pub fn metrics(&self) -> &ForwardMetrics {
@@ -118,8 +112,16 @@ impl Forward {
     }
 
     /// Ends the answers whose clients have stopped reading. For use when memory is short.
-    pub fn give_up(&self) {
-        self.inner.give_up();
+    pub fn hurry(&self) {
+        self.inner.admission.hurry();
+    }
+
+    /// Ends the answers whose clients have read nothing for this long. Runs forever.
+    pub async fn give_up(self, patience: Duration) {
+        loop {
+            sleep(patience / 4).await;
+            self.inner.admission.give_up(patience);
+        }
     }
 
     /// Forwards a request. `info` was parsed from it. Equal plain gets and lists that wait at the same time share one
@@ -169,7 +171,7 @@ impl Forward {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let Sender { address, known, sessions } = sender;
+        let Sender { address, known, sessions, client: of } = sender;
         if request.method() == Method::CONNECT || request.uri().path_and_query().is_none() {
             return Err(ForwardError::BadRequest("the target is no path"));
         }
@@ -191,18 +193,18 @@ impl Forward {
                 head.headers.append(UPGRADE, protocol);
             }
             head.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-            return self.inner.upgrade(head, boxed(body), identity, info, client, known).await;
+            return self.inner.upgrade(head, boxed(body), identity, info, client, known, &of).await;
         }
         let response = if !body.is_end_stream() {
-            self.inner.fetch(head, boxed(body), identity, info, known).await
+            self.inner.fetch(head, boxed(body), identity, info, known, &of).await
         } else if let Some(key) = DocumentKey::of(&head, identity) {
-            self.inner.document(key, head, identity, info, may_be_old).await
+            self.inner.document(key, head, identity, info, may_be_old, &of).await
         } else if let Some(key) = ReadKey::of(&head, info, identity) {
-            self.shared(key, head, identity, info).await
+            self.shared(key, head, identity, info, &of).await
         } else {
-            self.inner.fetch(head, client::empty(), identity, info, known).await
+            self.inner.fetch(head, client::empty(), identity, info, known, &of).await
         };
-        Ok(Answer { response: response?.map(|body| self.inner.pace.body(body)), tunnel: None })
+        Ok(Answer { response: self.inner.admission.pace.answer(response?), tunnel: None })
     }
 
     async fn shared(
@@ -211,11 +213,12 @@ impl Forward {
         head: Parts,
         identity: Identity,
         info: &RequestInfo,
+        of: &Client,
     ) -> Result<Response<ForwardBody>, ForwardError> {
         let inner = Arc::clone(&self.inner);
-        let (first, its_info) = (head.clone(), info.clone());
+        let (first, its_info, its_client) = (head.clone(), info.clone(), of.clone());
         let read = self.inner.reads.read(key, move |turn| async move {
-            let response = inner.fetch(first, client::empty(), identity, &its_info, true).await?;
+            let response = inner.fetch(first, client::empty(), identity, &its_info, true, &its_client).await?;
             if turn.members() == 1 {
                 // The turn ends here, so that a slow client does not delay the others.
                 return Ok(SharedRead::alone(response));
@@ -240,7 +243,7 @@ impl Forward {
                 let first = response.lock().take();
                 match first {
                     Some(response) => Ok(response),
-                    None => self.inner.fetch(head, client::empty(), identity, info, true).await,
+                    None => self.inner.fetch(head, client::empty(), identity, info, true, of).await,
                 }
             }
         }
@@ -258,8 +261,9 @@ impl Inner {
         identity: Identity,
         info: &RequestInfo,
         known: bool,
+        of: &Client,
     ) -> Result<Response<ForwardBody>, ForwardError> {
-        let place = self.place(info, &body)?;
+        let (place, held) = self.admit(of, info, body.size_hint().upper()).await?;
         let observation = Observation::begin(&self.observer, info, &head, known);
         let mut options = CallOptions::new(RequestVerb::Forward, resource_of(info));
         if info.is_plain_read() && info.verb != Verb::Watch {
@@ -273,10 +277,7 @@ impl Inner {
                 if let Some(observation) = observation {
                     body = observation.answered(head.status, &head.headers, body);
                 }
-                if let Some(place) = place {
-                    body = ForwardBody::new(Placed::new(body, place));
-                }
-                Ok(answer(head.status, head.headers, body))
+                Ok(kept(answer(head.status, head.headers, body), place, held))
             }
             Err(error) => {
                 let error = self.failed(&error);
@@ -290,17 +291,17 @@ impl Inner {
         }
     }
 
-    /// Reserves memory for one request and its answer.
-    fn place(&self, info: &RequestInfo, body: &ReqBody) -> Result<Option<Reservation>, ForwardError> {
-        self.pace.place(info.verb == Verb::Watch, body).map_err(|_| {
-            // Frees memory for later requests.
-            self.give_up();
-            ForwardError::Memory { authority: self.upstream.authority().to_string() }
+    async fn admit(
+        &self,
+        of: &Client,
+        info: &RequestInfo,
+        length: Option<u64>,
+    ) -> Result<(Place, Option<Held>), ForwardError> {
+        let authority = || self.upstream.authority().to_string();
+        self.admission.admit(of, info, length).await.map_err(|refused| match refused {
+            Refused::Memory => ForwardError::Memory { authority: authority() },
+            Refused::Busy => ForwardError::Busy { authority: authority() },
         })
-    }
-
-    fn give_up(&self) {
-        self.metrics.given_up.inc_by(self.pace.give_up(HURRY));
     }
 
     async fn upgrade(
@@ -311,8 +312,9 @@ impl Inner {
         info: &RequestInfo,
         client: OnUpgrade,
         known: bool,
+        of: &Client,
     ) -> Result<Answer, ForwardError> {
-        let place = self.place(info, &body)?;
+        let (place, held) = self.admit(of, info, body.size_hint().upper()).await?;
         let observation = Observation::begin(&self.observer, info, &head, known);
         let answered = self.upstream.upgrade(identity, rebuild(head, body), self.config.read_timeout).await;
         let mut response = answered.map_err(|error| self.failed(&error))?;
@@ -323,10 +325,8 @@ impl Inner {
             if let Some(observation) = observation {
                 body = observation.answered(head.status, &head.headers, body);
             }
-            if let Some(place) = place {
-                body = self.pace.body(ForwardBody::new(Placed::new(body, place)));
-            }
-            return Ok(Answer { response: answer(head.status, head.headers, body), tunnel: None });
+            let response = kept(answer(head.status, head.headers, body), place, held);
+            return Ok(Answer { response: self.admission.pace.answer(response), tunnel: None });
         }
         self.metrics.upgrades.inc();
         let upstream = hyper::upgrade::on(&mut response);
@@ -352,13 +352,14 @@ impl Inner {
         identity: Identity,
         info: &RequestInfo,
         may_be_old: bool,
+        of: &Client,
     ) -> Result<Response<ForwardBody>, ForwardError> {
         let asked = head.headers.get(IF_NONE_MATCH).cloned();
         let kept = self.documents.get(&key).await;
         if let Some(kept) = &kept {
             discovery::ask_for_change(&mut head.headers, kept);
         }
-        let response = match (self.fetch(head, client::empty(), identity, info, true).await, &kept) {
+        let response = match (self.fetch(head, client::empty(), identity, info, true, of).await, &kept) {
             (Ok(response), _) => response,
             (Err(error), Some(kept)) if may_be_old && error.is_silence() => {
                 self.metrics.documents_old.inc();
@@ -421,6 +422,15 @@ fn rebuild(head: Parts, body: ReqBody) -> Request<ReqBody> {
     *request.uri_mut() = head.uri;
     *request.headers_mut() = head.headers;
     request
+}
+
+/// The answer keeps its place until it is read, and its memory until it is taken.
+fn kept(response: Response<ForwardBody>, place: Place, held: Option<Held>) -> Response<ForwardBody> {
+    let mut response = response.map(|body| ForwardBody::new(Placed::new(body, place)));
+    if let Some(held) = held {
+        response.extensions_mut().insert(Arc::new(held));
+    }
+    response
 }
 
 fn answer(status: StatusCode, headers: HeaderMap, body: ForwardBody) -> Response<ForwardBody> {

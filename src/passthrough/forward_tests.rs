@@ -77,7 +77,7 @@ async fn forward_to(address: SocketAddr, config: ForwardConfig) -> (Forward, Arc
     (Forward::new(config, upstream, Arc::clone(&recorder) as _), recorder)
 }
 
-const LOCAL: Sender = Sender { address: None, known: true, sessions: true };
+const LOCAL: Sender = Sender { address: None, known: true, sessions: true, client: Client::Connection(0) };
 
 pub(super) fn lend_all() -> ForwardConfig {
     ForwardConfig { lend: LendIdentity::All, ..ForwardConfig::default() }

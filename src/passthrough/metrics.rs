@@ -19,8 +19,10 @@ pub struct ForwardMetrics {
     /// Documents that were served from the cache while the apiserver did not answer.
     pub documents_old: Counter,
     pub upgrades: Counter,
-    /// Answers that were abandoned to free memory, because their clients had stopped reading.
+    /// Answers that were abandoned because their clients had stopped reading.
     pub given_up: Counter,
+    /// Requests that were refused because their client, or all clients together, had as many under way as they may.
+    pub overflows: Counter,
 }
 
 // === impl ForwardMetrics ===
@@ -32,10 +34,11 @@ impl ForwardMetrics {
         for (name, help, counter) in [
             ("forward_shared_reads", "Forwarded reads that answered more than one client", &self.shared_reads),
             ("forward_shared_followers", "Clients answered by the read of another client", &self.shared_followers),
+            ("forward_given_up", "Answers aborted because their clients had stopped reading", &self.given_up),
             (
-                "forward_given_up",
-                "Answers aborted to free memory because their clients had stopped reading",
-                &self.given_up,
+                "forward_overflows",
+                "Requests refused because their client, or all together, had too many under way",
+                &self.overflows,
             ),
             ("forward_shared_too_large", "Reads with a body too large to be shared", &self.shared_too_large),
             ("forward_documents_confirmed", "Discovery documents that were unchanged", &self.documents_confirmed),

@@ -2,8 +2,10 @@
 //! reads share one upstream read, discovery documents are revalidated instead of read again, and upgrades become
 //! tunnels.
 
+mod admission;
 mod away;
 mod coalesce;
+mod cut;
 mod discovery;
 mod error;
 mod forward;
@@ -12,6 +14,7 @@ mod identity;
 mod metrics;
 mod observe;
 mod paced;
+mod places;
 mod protobuf;
 mod revision;
 mod shared;
@@ -24,10 +27,12 @@ use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 
 pub(crate) use away::warn;
+pub(crate) use cut::Cut;
 pub(crate) use error::ForwardError;
 pub(crate) use forward::{Forward, ForwardConfig, Sender};
 pub(crate) use identity::{LendIdentity, has_own_credentials};
 pub(crate) use observe::RevisionObserver;
+pub(crate) use places::Client;
 pub(crate) use tunnel::Tunnel;
 
 pub(crate) use crate::upstream::client::{VIA, is_whole};

@@ -1,69 +1,82 @@
-//! Forwarded bodies that stop reading ahead while their client is slow. The memory of each is reserved before the
-//! request is sent. While memory is short, bodies whose clients read nothing are abandoned.
+//! Forwarded bodies that stop reading ahead while their client is slow, and answers that are given up because their
+//! client takes nothing.
+//!
+//! The HTTP library does not ask a body for more while the client accepts none, so no body notices that. What was handed
+//! out of it tells: a part is dropped once the client has taken it.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::task::AtomicWaker;
+use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::cut::Cut;
+use super::places::{Client, Held, Place, Places};
 use super::{BoxError, ForwardBody};
-use crate::memory::{Ledger, Reservation, Short};
-use crate::upstream::client::ReqBody;
+use crate::memory::Short;
 
-/// A body that keeps a reservation for as long as it lives.
+/// A body that keeps the place of its request for as long as it lives.
 pub(super) struct Placed {
     inner: ForwardBody,
-    _place: Reservation,
+    _place: Place,
 }
 
 /// A body that pauses while at least `window` bytes of it are unsent. Without this, the HTTP library would read a
 /// megabyte ahead.
-pub(super) struct Paced {
-    inner: ForwardBody,
+struct Paced {
     window: usize,
-    out: Arc<Out>,
+    answer: Arc<Answer>,
 }
 
-/// The data of a body that was handed out and is still in memory.
-#[derive(Default)]
-struct Out {
-    bytes: AtomicUsize,
-    waker: AtomicWaker,
-    /// Since when the window is full.
-    full: Mutex<Option<Instant>>,
-    given_up: AtomicBool,
+/// An answer, until its client has taken all of it.
+struct Answer {
+    state: Mutex<State>,
+    /// When the client last took something.
+    taken: Mutex<Instant>,
+    cut: Cut,
+    _held: Option<Arc<Held>>,
 }
 
-/// Reserves memory for answers, and keeps a list of the answers in flight.
+struct State {
+    /// `None` once all of it was read, or it was given up.
+    rest: Option<ForwardBody>,
+    /// What was read and not handed out.
+    ahead: Bytes,
+    /// The library has taken everything, and waits for more.
+    is_asked: bool,
+    given_up: bool,
+}
+
+/// Reserves what requests need, and keeps a list of the answers in flight.
 pub(super) struct Pace {
-    ledger: Ledger,
-    /// `None`: answers have no window and no reservation.
+    pub(super) places: Arc<Places>,
+    /// The bytes that an answer may hold while its client reads it. `None`: answers have no reservation.
     window: Option<usize>,
     /// One entry per answer in flight.
-    all: Mutex<Vec<Weak<Out>>>,
+    all: Mutex<Vec<Weak<Answer>>>,
 }
 
 /// The most bytes of a request's body that the HTTP library reads ahead.
 const READ_AHEAD: usize = 1 << 20;
+/// The most bytes that are handed out in one part: what an HTTP/2 frame holds by default.
+const PART: usize = 16 << 10;
 
 /// Bytes that report when they are freed.
 struct Given {
     data: Bytes,
-    out: Arc<Out>,
+    answer: Arc<Answer>,
 }
 
 // === impl Placed ===
 
 impl Placed {
-    pub(super) fn new(inner: ForwardBody, place: Reservation) -> Self {
+    pub(super) fn new(inner: ForwardBody, place: Place) -> Self {
         Self { inner, _place: place }
     }
 }
@@ -87,46 +100,66 @@ impl Body for Placed {
 
 // === impl Paced ===
 
-impl Paced {
-    fn is_full(&self) -> bool {
-        self.out.bytes.load(Ordering::Acquire) >= self.window
-    }
-}
-
 impl Body for Paced {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let this = &mut *self;
-        if this.is_full() {
-            this.out.waker.register(cx.waker());
-            // Check again: either may have changed before the waker was registered.
-            if this.out.given_up.load(Ordering::Acquire) {
-                return Poll::Ready(Some(Err(
-                    "given up: its client had stopped to take it, and memory is short".into()
-                )));
-            }
-            if this.is_full() {
-                this.out.full.lock().get_or_insert_with(Instant::now);
-                return Poll::Pending;
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let answer = &self.answer;
+        let mut state = answer.state.lock();
+        if state.given_up {
+            return Poll::Ready(Some(Err("given up: its client had stopped to take it".into())));
+        }
+        ready!(answer.cut.poll_room(cx, self.window));
+        if state.ahead.is_empty()
+            && let Some(rest) = &mut state.rest
+        {
+            let polled = Pin::new(rest).poll_frame(cx);
+            state.is_asked = polled.is_pending();
+            match ready!(polled).transpose()?.map(Frame::into_data) {
+                Some(Ok(data)) if data.is_empty() => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Some(Ok(data)) => state.ahead = data,
+                last => {
+                    (state.rest, state.is_asked) = (None, true);
+                    return Poll::Ready(last.and_then(Result::err).map(Ok));
+                }
             }
         }
-        // The client continued to read after all.
-        this.out.given_up.store(false, Ordering::Release);
-        *this.out.full.lock() = None;
-        let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
-        Poll::Ready(frame.map(|frame| {
-            frame.map(|frame| frame.map_data(|data| if data.is_empty() { data } else { this.out.give(data) }))
-        }))
+        if state.ahead.is_empty() {
+            return Poll::Ready(None);
+        }
+        let part = state.ahead.len().min(PART);
+        let part = state.ahead.split_to(part);
+        Poll::Ready(Some(Ok(Frame::data(answer.give(part)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        let state = self.answer.state.lock();
+        let is_read = state.rest.as_ref().is_none_or(Body::is_end_stream);
+        is_read && !state.given_up && state.ahead.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        let state = self.answer.state.lock();
+        let rest = state.rest.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint);
+        let ahead = state.ahead.len() as u64;
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower() + ahead);
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper + ahead);
+        }
+        hint
+    }
+}
+
+impl Drop for Paced {
+    /// Nobody asks for the rest any more. Only what is out is still to be taken.
+    fn drop(&mut self) {
+        let mut state = self.answer.state.lock();
+        state.is_asked = true;
+        let rest = (state.rest.take(), std::mem::take(&mut state.ahead));
+        drop(state);
+        drop(rest);
     }
 }
 
@@ -134,61 +167,91 @@ impl Body for Paced {
 
 impl Pace {
     /// `window`: the bytes that an answer may hold while its client reads it.
-    pub(super) fn new(ledger: Ledger, window: Option<usize>) -> Self {
-        Self { ledger, window, all: Mutex::default() }
+    pub(super) fn new(places: Arc<Places>, window: Option<usize>) -> Self {
+        Self { places, window, all: Mutex::default() }
     }
 
-    /// Reserves memory for a request with this body and for its answer.
-    pub(super) fn place(&self, is_watch: bool, body: &ReqBody) -> Result<Option<Reservation>, Short> {
+    /// Reserves memory for a request and for its answer. `length`: that of the request's body, if it is known.
+    pub(super) fn hold(
+        &self,
+        client: &Client,
+        is_watch: bool,
+        is_long: bool,
+        length: Option<u64>,
+    ) -> Result<Option<Held>, Short> {
         let Some(window) = self.window else { return Ok(None) };
-        let sent = body.size_hint().upper().map_or(READ_AHEAD, |bytes| usize::try_from(bytes).unwrap_or(READ_AHEAD));
+        let sent = length.map_or(READ_AHEAD, |bytes| usize::try_from(bytes).unwrap_or(READ_AHEAD));
         // The HTTP client reads as much ahead as may wait for our client. Events of a watch come in small pieces; if
         // the clients of many watches stop reading, the memory check of the process notices that.
         let answer = if is_watch { window / 4 } else { 2 * window };
-        self.ledger.reserve(answer + sent.min(READ_AHEAD)).map(Some)
+        self.places.hold(client, is_long, answer + sent.min(READ_AHEAD)).map(Some)
     }
 
-    /// Paces the body by its client. One frame is always passed on, however large.
-    pub(super) fn body(&self, inner: ForwardBody) -> ForwardBody {
-        match self.window {
-            Some(window) => self.paced(inner, window).boxed_unsync(),
-            None => inner,
+    /// Paces the body by its client. One frame is always read, however large. What was reserved for it is kept until the
+    /// client has taken all of it.
+    pub(super) fn answer(&self, mut response: Response<ForwardBody>) -> Response<ForwardBody> {
+        let held = response.extensions_mut().remove::<Arc<Held>>();
+        if response.body().is_end_stream() {
+            return response;
         }
+        let cut = Cut::default();
+        response.extensions_mut().insert(cut.clone());
+        response.map(|rest| self.paced(rest, cut, held).boxed_unsync())
     }
 
-    fn paced(&self, inner: ForwardBody, window: usize) -> Paced {
-        let out = Arc::<Out>::default();
+    fn paced(&self, rest: ForwardBody, cut: Cut, held: Option<Arc<Held>>) -> Paced {
+        let rest = Some(rest);
+        let state = State { rest, ahead: Bytes::new(), is_asked: false, given_up: false };
+        let answer = Arc::new(Answer { state: Mutex::new(state), taken: Mutex::new(Instant::now()), cut, _held: held });
         let mut all = self.all.lock();
         if all.len() == all.capacity() {
-            all.retain(|out| out.strong_count() > 0);
+            all.retain(|answer| answer.strong_count() > 0);
         }
-        all.push(Arc::downgrade(&out));
-        Paced { inner, window, out }
+        all.push(Arc::downgrade(&answer));
+        Paced { window: self.window.unwrap_or(usize::MAX), answer }
     }
 
-    /// Ends the bodies of which nothing was read for this long. Returns their number.
+    /// Ends the answers of which nothing was taken for this long. Returns their number.
     pub(super) fn give_up(&self, patience: Duration) -> u64 {
-        let mut given_up = 0;
-        self.all.lock().retain(|out| {
-            let Some(out) = out.upgrade() else { return false };
-            let stands = out.full.lock().is_some_and(|since| since.elapsed() >= patience);
-            if stands {
-                out.given_up.store(true, Ordering::Release);
-                out.waker.wake();
-                given_up += 1;
-            }
+        let now = Instant::now();
+        let mut stalled = Vec::new();
+        self.all.lock().retain(|answer| {
+            let Some(answer) = answer.upgrade() else { return false };
+            let stands = answer.is_stalled(now, patience);
+            stalled.push((answer, stands));
             !stands
         });
-        given_up
+        // Whatever is dropped is dropped outside of the lock.
+        stalled.iter().filter(|(answer, stands)| *stands && answer.give_up()).count() as u64
     }
 }
 
-// === impl Out ===
+// === impl Answer ===
 
-impl Out {
+impl Answer {
     fn give(self: &Arc<Self>, data: Bytes) -> Bytes {
-        self.bytes.fetch_add(data.len(), Ordering::AcqRel);
-        Bytes::from_owner(Given { data, out: Arc::clone(self) })
+        if self.cut.give(data.len()) == 0 {
+            *self.taken.lock() = Instant::now();
+        }
+        Bytes::from_owner(Given { data, answer: Arc::clone(self) })
+    }
+
+    /// Whether the client could take something, and has not for this long. An answer that waits for the apiserver, and of
+    /// which nothing is out, does not wait for its client. The library may copy what it is given, and then not ask for more.
+    fn is_stalled(&self, now: Instant, patience: Duration) -> bool {
+        let waits_for_client = self.cut.out() > 0 || !self.state.lock().is_asked;
+        waits_for_client && now.saturating_duration_since(*self.taken.lock()) >= patience
+    }
+
+    /// Returns false if it was given up before.
+    fn give_up(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_first = !std::mem::replace(&mut state.given_up, true);
+        let rest = (state.rest.take(), std::mem::take(&mut state.ahead));
+        drop(state);
+        drop(rest);
+        self.cut.cut();
+        is_first
     }
 }
 
@@ -202,86 +265,11 @@ impl AsRef<[u8]> for Given {
 
 impl Drop for Given {
     fn drop(&mut self) {
-        self.out.bytes.fetch_sub(self.data.len(), Ordering::AcqRel);
-        self.out.waker.wake();
+        *self.answer.taken.lock() = Instant::now();
+        self.answer.cut.taken(self.data.len());
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use futures_util::{FutureExt as _, stream};
-    use http_body_util::StreamBody;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn what_is_given_away_must_go_before_more_comes() {
-        let parts = (0..5).map(|part| Ok::<_, BoxError>(Frame::data(Bytes::from(vec![part; 40]))));
-        let mut body = Pace::new(Ledger::default(), Some(64)).body(StreamBody::new(stream::iter(parts)).boxed_unsync());
-        let mut next = async || body.frame().await.map(|frame| frame.unwrap().into_data().unwrap());
-        let (first, second) = (next().await.unwrap(), next().await.unwrap());
-        assert!(next().now_or_never().is_none(), "80 of 64 are out");
-        let slice = first.slice(1..2);
-        drop(first);
-        assert!(next().now_or_never().is_none(), "a part of it keeps all of it");
-        let waiting = crate::lifecycle::spawn("reader", async move {
-            let mut seen = 0;
-            while let Some(frame) = body.frame().await {
-                seen += frame.unwrap().into_data().unwrap().len();
-            }
-            seen
-        });
-        tokio::task::yield_now().await;
-        drop((slice, second));
-        assert_eq!(waiting.await.unwrap(), 120);
-    }
-
-    #[test]
-    fn a_place_is_for_what_may_be_read_ahead() {
-        use crate::upstream::client::{empty, full};
-        let ledger = Ledger::new(1 << 20, crate::memory::Pressure::default());
-        let pace = Pace::new(ledger.clone(), Some(64 << 10));
-        let list = pace.place(false, &empty()).unwrap();
-        assert_eq!(ledger.used(), 128 << 10);
-        let watch = pace.place(true, &empty()).unwrap();
-        let write = pace.place(false, &full(vec![0; 1000])).unwrap();
-        assert_eq!(ledger.used(), (128 << 10) + (16 << 10) + (128 << 10) + 1000);
-        let unknown = StreamBody::new(stream::empty::<Result<Frame<Bytes>, BoxError>>()).boxed_unsync();
-        assert!(pace.place(false, &unknown).is_err(), "its length is not known");
-        drop((list, watch, write));
-        assert_eq!(ledger.used(), 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_takes_nothing_gives_way() {
-        let parts = || stream::iter((0..5).map(|part| Ok::<_, BoxError>(Frame::data(Bytes::from(vec![part; 64])))));
-        let pace = Pace::new(Ledger::default(), Some(64));
-        let [mut stands, mut moves] = [(); 2].map(|()| pace.body(StreamBody::new(parts()).boxed_unsync()));
-        let _first = stands.frame().await.unwrap().unwrap();
-        let first = moves.frame().await.unwrap().unwrap();
-        assert!(stands.frame().now_or_never().is_none() && moves.frame().now_or_never().is_none());
-        tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(pace.give_up(Duration::from_secs(2)), 0);
-        drop(first);
-        let _second = moves.frame().await.unwrap().unwrap();
-        tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(pace.give_up(Duration::from_secs(2)), 1);
-        assert!(stands.frame().await.unwrap().is_err());
-        assert!(moves.frame().now_or_never().is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_goes_on_after_all_is_not_given_up_for_what_was() {
-        let parts = stream::iter((0..5).map(|part| Ok::<_, BoxError>(Frame::data(Bytes::from(vec![part; 64])))));
-        let pace = Pace::new(Ledger::default(), Some(64));
-        let mut body = pace.body(StreamBody::new(parts).boxed_unsync());
-        let first = body.frame().await.unwrap().unwrap();
-        assert!(body.frame().now_or_never().is_none());
-        tokio::time::advance(Duration::from_secs(2)).await;
-        assert_eq!(pace.give_up(Duration::from_secs(2)), 1);
-        // Before the body sees that, its client has read what was handed out.
-        drop(first);
-        let _second = body.frame().await.unwrap().unwrap();
-        assert!(body.frame().now_or_never().is_none(), "it waits like any other");
-    }
-}
+#[path = "paced_tests.rs"]
+mod tests;

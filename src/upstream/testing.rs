@@ -146,6 +146,8 @@ impl FakeServer {
                     tokio::time::sleep(delay).await;
                     let mut server = auto::Builder::new(TokioExecutor::new());
                     server.http2().timer(TokioTimer::new()).max_concurrent_streams(max_streams);
+                    // As the kube-apiserver: uploads that nobody reads leave room for others.
+                    server.http2().initial_connection_window_size(25 << 20);
                     let serve = |client_certificate| {
                         let peer = Peer { connection, client_certificate };
                         service_fn(move |request: Request<Incoming>| {

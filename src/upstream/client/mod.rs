@@ -148,6 +148,11 @@ impl Upstream {
         Arc::clone(&self.inner.current.load().authority)
     }
 
+    /// How many forwarded requests of each identity may be in flight.
+    pub fn most_forwarded(&self) -> usize {
+        self.inner.config.most_forwarded()
+    }
+
     /// Whether the last request got any answer, even an error status.
     pub fn is_reachable(&self) -> bool {
         self.inner.health.is_reachable()

@@ -104,14 +104,13 @@ impl Pool {
         metrics: &Arc<UpstreamMetrics>,
         keeper: &Arc<Keeper>,
     ) -> Self {
-        let places = config.max_connections * config.streams_per_connection;
         Self {
             connector,
             config: config.clone(),
             state: Mutex::new(State { http2: Vec::new(), http1_until: None, idle: Vec::new() }),
             dialing: tokio::sync::Mutex::new(None),
             dial_failures: AtomicU64::new(0),
-            forward: Arc::new(Semaphore::new((places - places / 8).max(1))),
+            forward: Arc::new(Semaphore::new(config.most_forwarded())),
             metrics: Arc::clone(metrics),
             keeper: Arc::clone(keeper),
             renewed: watch::Sender::new(()),

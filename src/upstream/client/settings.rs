@@ -37,6 +37,14 @@ pub struct UpstreamConfig {
 
 // === impl UpstreamConfig ===
 
+impl UpstreamConfig {
+    /// The places of forwarded requests. The rest is for our own.
+    pub(super) fn most_forwarded(&self) -> usize {
+        let places = self.max_connections * self.streams_per_connection;
+        (places - places / 8).max(1)
+    }
+}
+
 impl Default for UpstreamConfig {
     fn default() -> Self {
         Self {
