@@ -151,7 +151,7 @@ fn lists(c: &mut Criterion) {
                         let mut frame = Slices::new();
                         for (i, object) in batch.iter().enumerate() {
                             let last = at * BATCH + i + 1 == OBJECTS;
-                            frame.append(json::list_item(&form, object, shape, last));
+                            frame.append(json::list_item(&form, object, shape, last).expect("its bytes"));
                         }
                         bytes += frame.len();
                     }

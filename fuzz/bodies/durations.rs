@@ -28,7 +28,8 @@ pub fn check(data: &[u8]) {
     let Some((form, object)) = form else { return };
     let now = moment.plus(after);
     let shape = TableShape { include: Include::None, now, ..TableShape::default() };
-    let row = Json::read(&form.list_item(&object, Shape::Table(shape), true).into_bytes()).expect("a row");
+    let row = Json::read(&form.list_item(&object, Shape::Table(shape), true).expect("its bytes").into_bytes())
+        .expect("a row");
     let Some(Json::Array(cells)) = row.get("cells") else { panic!("no cells") };
     let said = cells[1].text().expect("a text");
     is_right(said, now.since(moment));

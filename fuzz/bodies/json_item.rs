@@ -33,18 +33,21 @@ pub fn check(data: &[u8]) {
     }
     if let Ok((object, type_meta)) = parsed {
         let (again, type_again) =
-            parse_item(&object.raw().unwrap().item(), table()).expect("what was kept can be read again");
+            parse_item(&object.raw().expect("its bytes").item(), table()).expect("what was kept can be read again");
         assert_eq!((&again.key, again.rv, &again.attributes), (&object.key, object.rv, &object.attributes));
         indented(&object);
         if type_meta.style == Style::Inline {
-            assert_eq!((&type_again, again.raw().unwrap().item()), (&type_meta, object.raw().unwrap().item()));
+            assert_eq!(
+                (&type_again, again.raw().expect("its bytes").item()),
+                (&type_meta, object.raw().expect("its bytes").item())
+            );
         }
     }
 }
 
 /// Written for people to read, in pieces and steps of any size, it says the same.
 fn indented(object: &Object) {
-    let item = object.raw().unwrap().item();
+    let item = object.raw().expect("its bytes").item();
     let pretty = |piece: usize, most: usize| {
         let (mut indenter, mut out) = (Indenter::default(), Vec::new());
         let mut rest: Slices = item.chunks(piece).map(Bytes::copy_from_slice).collect();
@@ -159,7 +162,7 @@ impl<'a> Expected<'a> {
 
     /// What is kept is the object, without its type if that stands in front, and without spaces.
     fn compare_bytes(&self, object: &Object, style: Style) {
-        let raw = object.raw().unwrap();
+        let raw = object.raw().expect("its bytes");
         let kept = Json::read(&raw.item()).expect("what is kept is JSON");
         let members = self.json.members().unwrap_or_default();
         let names: Vec<_> = members.iter().map(|(name, _)| name.as_str()).collect();

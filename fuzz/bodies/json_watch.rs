@@ -165,7 +165,7 @@ impl Frame<'_> {
                 }
                 // What is sent to the clients is what came.
                 let form = Form::new(type_meta.style, &type_meta.api_version, &type_meta.kind, "List");
-                let written = event_frame(&form, *kind, object, None, Shape::Full).into_bytes();
+                let written = event_frame(&form, *kind, object, None, Shape::Full).expect("its bytes").into_bytes();
                 let written = Json::read(&written).expect("a frame is JSON");
                 let object = written.get("object").expect("an object");
                 assert_eq!(object.with_plain_type(), json.with_plain_type());

@@ -53,7 +53,7 @@ const UNSHOWN: &str = "deprecated.deployment.rollback.to";
 
 pub fn check(data: &[u8]) {
     let Ok((object, type_meta)) = parse_item(data, table()) else { return };
-    let Some(json) = Json::read(&object.raw().unwrap().metadata()) else { return };
+    let Some(json) = Json::read(&object.raw().expect("its bytes").metadata()) else { return };
     let form = Form::new(Encoding::Json, type_meta.style, "apps/v1", "Deployment", "DeploymentList");
     for rv in [None, Some(ResourceVersion(1)), Some(ResourceVersion(u64::MAX))] {
         let expected = match type_meta.style {
@@ -61,8 +61,11 @@ pub fn check(data: &[u8]) {
             Style::Stripped => as_it_is(&json, rv),
         };
         let Some(expected) = expected else { continue };
-        let body = form.object(&object, rv, Shape::PartialObjectMetadata).into_bytes();
-        let frame = form.event_frame(EventType::Modified, &object, rv, Shape::PartialObjectMetadata).into_bytes();
+        let body = form.object(&object, rv, Shape::PartialObjectMetadata).expect("its bytes").into_bytes();
+        let frame = form
+            .event_frame(EventType::Modified, &object, rv, Shape::PartialObjectMetadata)
+            .expect("its bytes")
+            .into_bytes();
         let body = Json::read(&body).expect("a body is JSON");
         assert_eq!(body.get("metadata"), Some(&expected));
         assert_eq!(Json::read(&frame).expect("a frame is JSON").get("object"), Some(&body));
@@ -133,14 +136,16 @@ fn in_order(json: &Json, order: &[(&str, bool)]) -> Option<Vec<(String, Json)>> 
 
 /// The metadata of a custom resource is converted. It names the same object.
 fn in_protobuf(form: &Arc<Form>, object: &Object, json: &Json) {
-    let body = form.metadata_in_protobuf().object(object, None, Shape::PartialObjectMetadata).into_bytes();
+    let body =
+        form.metadata_in_protobuf().object(object, None, Shape::PartialObjectMetadata).expect("its bytes").into_bytes();
     let (type_meta, message) = unwrapped(&body).expect("an envelope");
     assert_eq!((&*type_meta.api_version, &*type_meta.kind), ("meta.k8s.io/v1", "PartialObjectMetadata"));
     let partial = Pod::decode(&*message).expect("a message");
     let [metadata] = &*partial.metadata else { panic!("{} times metadata", partial.metadata.len()) };
     let metadata = ObjectMeta::decode(&**metadata).expect("a message");
     assert_eq!((&*metadata.name, &metadata.resource_version[..]), (object.key.name(), &[object.rv.to_string()][..]));
-    let is_object_meta = serde_json::from_slice::<serde_json::Value>(&object.raw().unwrap().metadata()).is_ok()
+    let is_object_meta = serde_json::from_slice::<serde_json::Value>(&object.raw().expect("its bytes").metadata())
+        .is_ok()
         && json.members().is_some_and(|members| {
             members
                 .iter()

@@ -73,7 +73,7 @@ impl Expected {
         assert_eq!((object.rv.get(), object.attributes.uid()), (self.rv, &*metadata.uid));
         let labels: BTreeMap<_, _> = metadata.labels.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
         assert_eq!(object.attributes.labels().collect::<Vec<_>>(), labels.into_iter().collect::<Vec<_>>());
-        let raw = object.raw().unwrap();
+        let raw = object.raw().expect("its bytes");
         assert_eq!((&raw.item()[..], Some(&raw.metadata()[..])), (message, self.pod.metadata.first().map(|m| &m[..])));
         assert_eq!(std::str::from_utf8(&raw.slice(raw.rv_range())).ok().and_then(decimal), Some(self.rv));
         self.compare_fields(object);
@@ -113,31 +113,37 @@ fn fields(message: &[u8]) -> Option<(PodFields, PodSpec, PodStatus)> {
 /// What is sent to the clients is what came, but for its resourceVersion where that is replaced.
 fn written(object: &Object, message: &[u8]) {
     let form = Form::new("v1", "Pod", "PodList");
-    let (type_meta, kept) =
-        unwrapped(&object_bytes(&form, object, None, Shape::Full).into_bytes()).expect("an envelope");
+    let (type_meta, kept) = unwrapped(&object_bytes(&form, object, None, Shape::Full).expect("its bytes").into_bytes())
+        .expect("an envelope");
     assert_eq!((&*type_meta.api_version, &*type_meta.kind, &kept[..]), ("v1", "Pod", message));
     for rv in [1, u64::MAX] {
-        let body = object_bytes(&form, object, Some(ResourceVersion(rv)), Shape::Full).into_bytes();
+        let body = object_bytes(&form, object, Some(ResourceVersion(rv)), Shape::Full).expect("its bytes").into_bytes();
         let (_, message) = unwrapped(&body).expect("an envelope");
         let again = parse_item(&message, table()).expect("an object");
         assert_eq!((&again.key, again.rv.get(), &again.attributes), (&object.key, rv, &object.attributes));
-        let back = object_bytes(&form, &again, Some(object.rv), Shape::Full).into_bytes();
-        if object.raw().unwrap().slice(object.raw().unwrap().rv_range()) == object.rv.to_string() {
+        let back = object_bytes(&form, &again, Some(object.rv), Shape::Full).expect("its bytes").into_bytes();
+        if object.raw().expect("its bytes").slice(object.raw().expect("its bytes").rv_range()) == object.rv.to_string()
+        {
             assert_eq!(unwrapped(&back).map(|(_, message)| message).as_deref(), Some(&kept[..]));
         }
     }
     for shape in [Shape::PartialObjectMetadata, Shape::PartialObjectMetadataV1beta1] {
-        let (_, partial) = unwrapped(&object_bytes(&form, object, None, shape).into_bytes()).expect("an envelope");
+        let (_, partial) =
+            unwrapped(&object_bytes(&form, object, None, shape).expect("its bytes").into_bytes()).expect("an envelope");
         let partial = Pod::decode(&*partial).expect("a message");
-        assert_eq!(partial.metadata, [object.raw().unwrap().metadata()]);
-        assert_eq!(partial.encoded_len(), object.raw().unwrap().metadata_range().end, "nothing but metadata");
+        assert_eq!(partial.metadata, [object.raw().expect("its bytes").metadata()]);
+        assert_eq!(
+            partial.encoded_len(),
+            object.raw().expect("its bytes").metadata_range().end,
+            "nothing but metadata"
+        );
     }
-    let frame = event_frame(&form, EventType::Added, object, None, Shape::Full).into_bytes();
+    let frame = event_frame(&form, EventType::Added, object, None, Shape::Full).expect("its bytes").into_bytes();
     assert_eq!(frame.first_chunk::<4>().map(|len| u32::from_be_bytes(*len) as usize), Some(frame.len() - 4));
 }
 
 fn owners(object: &Object) {
-    let Ok(parts) = Parts::decode(&*object.raw().unwrap().metadata()) else { return };
+    let Ok(parts) = Parts::decode(&*object.raw().expect("its bytes").metadata()) else { return };
     let owners = parts.owner_references.iter().map(|owner| Owner::decode(&**owner)).collect::<Result<Vec<_>, _>>();
     let Ok(owners) = owners else { return };
     let uids: Vec<_> = owners.into_iter().flat_map(|owner| owner.uid).collect();
@@ -146,7 +152,7 @@ fn owners(object: &Object) {
         asked.push(uid.to_owned());
         false
     }));
-    if has_owner(&object.raw().unwrap().metadata(), &mut |_| false).is_ok() {
+    if has_owner(&object.raw().expect("its bytes").metadata(), &mut |_| false).is_ok() {
         assert_eq!(asked, uids);
     }
 }

@@ -79,7 +79,7 @@ fn printed(mut object: Object, json: &Json, cells: &Json) {
     // Whoever asks a second before gets the same cells, or younger ones.
     let at = |seconds: i64, include| {
         let shape = TableShape { include, now: NOW.plus(seconds), ..TableShape::default() };
-        let row = FORM.list_item(&object, Shape::Table(shape), true).into_bytes();
+        let row = FORM.list_item(&object, Shape::Table(shape), true).expect("its bytes").into_bytes();
         Json::read(&row).unwrap_or_else(|| panic!("a row that is no JSON: {:?}", String::from_utf8_lossy(&row)))
     };
     let Json::Array(cells) = cells else { panic!("cells of another kind") };

@@ -65,6 +65,8 @@ struct Pending {
     counted: (usize, usize),
     /// The memory for what is pending here and nowhere else.
     own: Reservation,
+    /// The most bytes of it, so that one watch leaves room for others.
+    most_own: usize,
 }
 
 /// The most pending changes of one conflated watch, by number and by bytes. A watch that exceeds either is reset.
@@ -74,6 +76,9 @@ const MAX_PENDING_BYTES: usize = 256 << 20;
 const SHORT_PENDING_BYTES: usize = 1 << 20;
 /// The steps in bytes by which memory is reserved.
 const STEP: usize = 1 << 10;
+/// Of the memory for all answers, one watch may hold this part. What needs fewer bytes than this is no reason to end a watch.
+const SHARE: usize = 8;
+const LITTLE: usize = 16 << 10;
 /// The most objects of a snapshot that are taken before the consumer asks for them.
 const SNAPSHOT_AHEAD: usize = 4096;
 
@@ -150,6 +155,7 @@ impl Conflated {
             waker: None,
             counted: (0, 0),
             own: ledger.nothing(),
+            most_own: ledger.limit() / SHARE,
         };
         let (pressure, metrics) = (ledger.pressure().clone(), Arc::clone(metrics));
         let shared = Arc::new(Shared { pending: Mutex::new(pending), taken: Notify::new(), pressure, metrics });
@@ -272,7 +278,8 @@ impl Pending {
     fn account(&mut self) -> bool {
         let (has, needs) = (self.own.bytes(), self.conflator.own().next_multiple_of(STEP));
         self.own.shrink(has.saturating_sub(needs));
-        self.own.grow(needs.saturating_sub(has)).is_ok()
+        let fits = needs <= self.most_own && self.own.grow(needs.saturating_sub(has)).is_ok();
+        fits || needs <= LITTLE
     }
 
     fn fits(&mut self, level: Level) -> bool {

@@ -1,8 +1,6 @@
 //! A native sidecar's life: before, beside and after the other containers of its pod, killed and started again, and with
 //! no more memory than its manifest says.
 
-use std::time::Duration;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
