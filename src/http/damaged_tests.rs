@@ -74,7 +74,8 @@ async fn a_get_is_refused() {
         assert!(bodies().object(answer, &taken(false, false)).await.is_err());
         assert!(bodies().object(GetAnswer { shape, ..get(8) }, &taken(false, false)).await.is_ok());
     }
-    let Outcome::Refuse(status) = Outcome::Serve(Err::<(), _>(Damaged)).written() else { panic!("not refused") };
+    let refused = Outcome::Serve(()).written(|()| std::future::ready(Err::<(), _>(Damaged))).await;
+    let Outcome::Refuse(status) = refused else { panic!("not refused") };
     assert_eq!((status.code, &*status.reason), (500, "InternalError"));
 }
 

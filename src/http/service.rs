@@ -317,12 +317,8 @@ impl Inner {
         request.local = !grant.may_forward();
         let (local, stale) = (request.local, request.stale);
         let outcome = match verb {
-            Verb::Get => {
-                self.reads.get(&request).await.then(|answer| self.bodies.object(answer, taken)).await.written()
-            }
-            Verb::List => {
-                self.reads.list(&request).await.then(|answer| self.bodies.list(answer, taken)).await.written()
-            }
+            Verb::Get => self.reads.get(&request).await.written(|answer| self.bodies.object(answer, taken)).await,
+            Verb::List => self.reads.list(&request).await.written(|answer| self.bodies.list(answer, taken)).await,
             _ => {
                 let answer = self.reads.watch(&request).await;
                 let opened = |answer| async {

@@ -130,16 +130,17 @@ impl<T> Outcome<T> {
             Self::Refuse(status) => Outcome::Refuse(status),
         }
     }
-}
 
-impl<T> Outcome<Result<T, Damaged>> {
-    /// Refuses what cannot be written because an object is damaged.
-    pub fn written(self) -> Outcome<T> {
-        match self {
-            Self::Serve(Ok(answer)) => Outcome::Serve(answer),
-            Self::Serve(Err(damaged)) => Outcome::Refuse(Box::new(errors::damaged(damaged))),
-            Self::Forward(reason) => Outcome::Forward(reason),
-            Self::Refuse(status) => Outcome::Refuse(status),
+    /// The same for what is written from objects. What cannot be written because one of them is damaged is refused.
+    pub async fn written<U, F>(self, write: impl FnOnce(T) -> F) -> Outcome<U>
+    where
+        F: Future<Output = Result<U, Damaged>>,
+    {
+        match self.then(write).await {
+            Outcome::Serve(Ok(answer)) => Outcome::Serve(answer),
+            Outcome::Serve(Err(damaged)) => Outcome::Refuse(Box::new(errors::damaged(damaged))),
+            Outcome::Forward(reason) => Outcome::Forward(reason),
+            Outcome::Refuse(status) => Outcome::Refuse(status),
         }
     }
 }
