@@ -3,18 +3,20 @@
 use std::collections::HashMap;
 
 use http::HeaderMap;
+use tokio_stream::StreamExt as _;
 
 use super::super::access::CallInfo;
 use super::super::metrics::GrpcMetrics;
 use super::super::objects::{Cluster, Parts};
 use super::super::shared_events::SharedEvents;
+use super::super::sync::SyncStream;
 use super::*;
 use crate::auth::audit::Audit;
 use crate::auth::{self, Access, Mode};
 use crate::cache::{CacheConfig, Writer};
 use crate::codec::json;
 use crate::informer::{Factory, FactoryConfig, Rules};
-use crate::lifecycle::{Fatal, drain};
+use crate::lifecycle::{Fatal, drain, has_ended_turn};
 use crate::memory::Ledger;
 use crate::meta::{FieldTable, Gvr, Origin, Resource, Verbs};
 use crate::reads::{ConsistentReads, Modes, NotSynced, ProtobufReads, ReadsConfig};
@@ -90,34 +92,58 @@ fn caller() -> Caller {
     Caller::new(Access::trusting(), call, &of)
 }
 
-/// The frames of a snapshot for a client that has all objects but these, and how often the watch paused before its end.
-async fn snapshot(without: &[usize]) -> (usize, u64, usize) {
-    let (objects, _writer) = objects().await;
+/// A watch of a client that has all objects but these.
+fn request(without: &[usize]) -> v1::WatchRequest {
     let known: HashMap<_, _> = (0..OBJECTS)
         .filter(|number| !without.contains(number))
         .map(|number| (format!("u{number}"), (number + 1).to_string()))
         .collect();
     let resource = v1::Resource { version: "v1".into(), resource: "configmaps".into(), ..Default::default() };
     let selection = v1::Selection { resource: Some(resource), ..Default::default() };
-    let request = v1::WatchRequest { selection: Some(selection), known, ..Default::default() };
-    let mut watch = objects.watch_for(&caller(), request).await.unwrap();
-    let (mut events, mut pauses) = (0, 0);
-    while watch.in_snapshot {
-        crate::lifecycle::has_ended_turn();
-        match watch.poll_frame(&mut Context::from_waker(std::task::Waker::noop())) {
-            Poll::Ready(frame) => drop(frame.unwrap().unwrap()),
-            Poll::Pending => {
-                assert!(crate::lifecycle::has_ended_turn(), "it waits for something else");
-                pauses += 1;
-            }
+    v1::WatchRequest { selection: Some(selection), known, ..Default::default() }
+}
+
+/// Polls until `is_over`. Returns how often the turn was ended before.
+fn pauses(mut poll: impl FnMut(&mut Context<'_>) -> Poll<()>, is_over: impl Fn() -> bool) -> usize {
+    let mut pauses = 0;
+    while !is_over() {
+        has_ended_turn();
+        if poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending() {
+            assert!(has_ended_turn(), "it waits for something else");
+            pauses += 1;
         }
-        events = watch.objects.metrics.events.get();
     }
-    (pauses, events, watch.count as usize)
+    pauses
 }
 
 #[tokio::test]
 async fn what_the_client_has_is_skipped_in_several_turns() {
-    assert_eq!(snapshot(&[]).await, (2, 0, OBJECTS));
-    assert_eq!(snapshot(&[5, 2 * SKIPPED, OBJECTS - 1]).await, (2, 3, OBJECTS));
+    for (without, sent) in [(&[][..], 0), (&[5, 2 * SKIPPED, OBJECTS - 1], 3)] {
+        let (objects, _writer) = objects().await;
+        let watch = objects.watch_for(&caller(), request(without)).await.unwrap();
+        let watch = std::cell::RefCell::new(watch);
+        let poll = |cx: &mut Context<'_>| watch.borrow_mut().poll_frame(cx).map(|frame| drop(frame.unwrap().unwrap()));
+        let paused = pauses(poll, || !watch.borrow().in_snapshot);
+        assert_eq!((paused, objects.metrics.events.get(), watch.borrow().count as usize), (2, sent, OBJECTS));
+    }
+}
+
+/// The watches of a stream together do not take longer than one.
+#[tokio::test]
+async fn a_stream_ends_its_turn_with_the_first_of_its_watches_that_does() {
+    const WATCHES: u64 = 3;
+    let (objects, _writer) = objects().await;
+    let requests: Vec<_> = (0..WATCHES)
+        .map(|watch_id| {
+            let add = v1::AddWatch { watch: Some(request(&[])), credit: None };
+            Ok(v1::SyncRequest { watch_id, action: Some(v1::sync_request::Action::Add(add)) })
+        })
+        .collect();
+    let inbound = Box::pin(tokio_stream::iter(requests).chain(tokio_stream::pending()));
+    let never = Retiring(drain::DrainWatch::never());
+    let mut stream = SyncStream::new(objects.clone(), caller(), inbound, &never);
+    // Started, and the end of the snapshot.
+    let frames = &objects.metrics.frames;
+    let poll = |cx: &mut Context<'_>| stream.poll_message(cx).map(|message| drop(message.unwrap().unwrap()));
+    assert_eq!(pauses(poll, || frames.get() == 2 * WATCHES), 2 * WATCHES as usize);
 }
