@@ -58,7 +58,7 @@ const EMPTY: HeaderValue = HeaderValue::from_static("");
 /// A token that is too long to be reviewed is too long without its end, too, and nothing else is ever done with it.
 fn cut(token: &str) -> &[u8] {
     let end = (MAX_TOKEN + 1..token.len()).find(|end| token.is_char_boundary(*end));
-    token[..end.unwrap_or(token.len())].as_bytes()
+    &token.as_bytes()[..end.unwrap_or(token.len())]
 }
 
 fn value(prefix: &[u8], text: &[u8]) -> HeaderValue {
@@ -82,7 +82,7 @@ mod tests {
     /// Everything that is decided by a head.
     fn decided(headers: &HeaderMap) -> impl PartialEq + std::fmt::Debug {
         let too_long = token(headers).is_some_and(|token| token.len() > MAX_TOKEN);
-        let token = token(headers).filter(|_| !too_long).map(|token| token.into_owned());
+        let token = token(headers).filter(|_| !too_long).map(std::borrow::Cow::into_owned);
         let impersonation = Impersonation::of(headers);
         (token, too_long, is_ambiguous(headers), is_of_another_scheme(headers), impersonates(headers), impersonation)
     }

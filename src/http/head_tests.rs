@@ -34,7 +34,7 @@ async fn a_long_head_counts_for_as_long_as_something_of_it_is_kept() {
 async fn selectors_count_before_they_are_parsed_and_large_ones_are_not_parsed() {
     let server = start().await;
     let target = |part: &str, count: usize| {
-        format!("{WATCH}&labelSelector={}", vec![part; count].join(if count % 2 == 0 { "," } else { "%2C" }))
+        format!("{WATCH}&labelSelector={}", vec![part; count].join(if count.is_multiple_of(2) { "," } else { "%2C" }))
     };
     for (part, count) in [("a", 1000), ("a", 999), ("a%3Db", 1000)] {
         let watch = server.get(&target(part, count)).await;
