@@ -52,7 +52,7 @@ pub(crate) fn run(objects: &[Bytes]) -> anyhow::Result<KindCost> {
     let pack = begun.elapsed();
     let packed: Vec<usize> = bodies.iter().map(Body::size).collect();
     let begun = Instant::now();
-    let unpacked: Vec<Bytes> = bodies.iter().map(Body::bytes).collect();
+    let unpacked = bodies.iter().map(|body| body.bytes(Reading::Client)).collect::<Result<Vec<Bytes>, _>>()?;
     let unpack = begun.elapsed();
     ensure!(unpacked.iter().eq(unseen.iter().copied()), "bytes differ after they were unpacked");
     let worst = packed.iter().zip(&plain).map(|(packed, plain)| ratio(*packed, *plain)).fold(0.0, f64::max);

@@ -108,6 +108,7 @@ impl World {
             exceptions: Vec::new(),
             not_synced: NotSynced { wait: Duration::ZERO, forward: true },
             freshness_timeout: HOUR,
+            shared_groups: Vec::new(),
         };
         let reads = Reads::new(config, factory);
         let queues = QueueConfig { linger: HOUR, max_groups: 10, max_deletions: 10 };

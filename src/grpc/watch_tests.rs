@@ -71,6 +71,7 @@ async fn objects() -> (Objects, Writer) {
         exceptions: Vec::new(),
         not_synced: NotSynced { wait: Duration::ZERO, forward: false },
         freshness_timeout: Duration::from_secs(3),
+        shared_groups: Vec::new(),
     };
     let parts = Parts {
         reads: Reads::new(config, factory),
@@ -89,7 +90,7 @@ fn caller() -> Caller {
     let call = CallInfo { audit, audit_id: String::new(), uri, source: None, known: None };
     let headers = HeaderMap::new();
     let of = auth::Caller { mode: Mode::Trust, certificates: None, headers: &headers, may_impersonate: false };
-    Caller::new(Access::trusting(), call, &of)
+    Caller::new(Access::trusting(), call, &of, &Ledger::default()).unwrap()
 }
 
 /// A watch of a client that has all objects but these.

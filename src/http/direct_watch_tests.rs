@@ -284,7 +284,7 @@ async fn a_turn_writes_a_bounded_number_of_bytes() {
         })
     };
     let metrics = Arc::default();
-    let mut connection = std::pin::pin!(Protocols::http2(io, &metrics, served));
+    let mut connection = std::pin::pin!(Protocols::http2(io, &metrics, None, served));
     let mut largest = 0;
     while got.load(Ordering::Relaxed) < 100 << 20 {
         let before = got.load(Ordering::Relaxed);

@@ -40,7 +40,7 @@ use crate::lifecycle::ending::Ending;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
 use crate::memory::{Ledger, Reservation, StallGuards};
 use crate::meta::{RequestInfo, Status, Verb, errors};
-use crate::passthrough::{Forward, ForwardBody, ForwardError, Sender, Tunnel, VIA, warn};
+use crate::passthrough::{Forward, ForwardError, Tunnel, VIA, warn};
 use crate::reads::{ForwardReason, Outcome, ReadRequest, Reads, WatchAnswer, refusal};
 use crate::telemetry::gauge::Raised;
 

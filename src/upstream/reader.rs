@@ -156,7 +156,7 @@ pub async fn get_items(
     while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
         decoder.push(chunk);
         while let Some((object, _)) = decoder.next().map_err(failed)? {
-            take(&object.raw().item());
+            take(&object.raw().map_err(|damaged| UpstreamError::Decode(Cause::new(damaged)))?.item());
         }
         // Reading a whole list takes a while; other tasks need this thread too.
         tokio::task::consume_budget().await;
