@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use bytes::Bytes;
-use informerd::packing::{Body, Packing, PackingConfig, PackingForm, SAMPLES, Visit};
+use informerd::packing::{Body, Packing, PackingConfig, PackingForm, Reading, SAMPLES, Visit};
 use tokio::time::Instant;
 
 /// The figures of one kind, or the sums of several.
@@ -52,7 +52,7 @@ pub(crate) fn run(objects: &[Bytes]) -> anyhow::Result<KindCost> {
     let pack = begun.elapsed();
     let packed: Vec<usize> = bodies.iter().map(Body::size).collect();
     let begun = Instant::now();
-    let unpacked = bodies.iter().map(|body| body.bytes(Reading::Client)).collect::<Result<Vec<Bytes>, _>>()?;
+    let unpacked = bodies.iter().map(|body| body.bytes(Reading::Answer)).collect::<Result<Vec<Bytes>, _>>()?;
     let unpack = begun.elapsed();
     ensure!(unpacked.iter().eq(unseen.iter().copied()), "bytes differ after they were unpacked");
     let worst = packed.iter().zip(&plain).map(|(packed, plain)| ratio(*packed, *plain)).fold(0.0, f64::max);

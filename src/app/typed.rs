@@ -91,7 +91,7 @@ impl Handler for Calls {
         // The rest of the head is dropped before anything is awaited.
         let mut request = needed(request).map(|body| match is_stream {
             true => tonic::body::Body::new(body),
-            false => tonic::body::Body::new(Patient::bounded(body, version, connection)),
+            false => tonic::body::Body::new(Patient::bounded(body, version)),
         });
         request.extensions_mut().insert(retiring);
         Box::pin(async move {

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::http::body::{Body as Answer, full};
 use crate::http::config::HttpConfig;
-use crate::http::server::{BoxFuture, Handler, Server};
+use crate::http::server::{BoxFuture, Connection, Handler, Server};
 use crate::lifecycle::drain::{self, Drain};
 use crate::lifecycle::{Fatal, spawn};
 use crate::upstream::raw_testing::{DATA, END_STREAM, GOAWAY, RST_STREAM, frame, head};
@@ -27,9 +27,9 @@ struct Uploads {
 }
 
 impl Handler for Uploads {
-    fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<http::Response<Answer>> {
+    fn handle(&self, request: Request<Incoming>, _: &Arc<Connection>) -> BoxFuture<http::Response<Answer>> {
         let info = RequestInfo::parse("POST", "/api/v1/namespaces/a/pods/p/proxy/upload", "");
-        let body = Patient::of(request, &info, connection).into_body();
+        let body = Patient::of(request, &info).into_body();
         let seen = self.seen.clone();
         spawn("upload", async move {
             let whole = body.collect().await.ok();
@@ -129,7 +129,7 @@ async fn an_upload_over_http1_ends_with_its_message() {
     }
 }
 
-/// The library ends the bodies of a connection that it is told to drop.
+/// The library fails the bodies of a connection that is dropped.
 #[tokio::test]
 async fn an_upload_is_cut_when_the_daemon_drops_its_connection() {
     for (is_early, request) in [CHUNKED, OF_LENGTH].into_iter().flat_map(|of| [(false, of), (true, of)]) {

@@ -35,7 +35,6 @@ pub mod listener;
 mod local_ca;
 pub mod metrics;
 mod newcomer;
-mod over;
 pub mod patient;
 mod places;
 mod protocol;

@@ -12,7 +12,6 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
 
 use super::body::BoxError;
-use super::server::Connection;
 use crate::meta::RequestInfo;
 use crate::passthrough::is_whole;
 
@@ -22,13 +21,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A body that fails if its client sends nothing of it for [`PATIENCE`]. The time counts only while the body is being
 /// read: a client that has to wait for the reader is not late.
 ///
-/// It also fails if it is cut where the library sees an end: by a reset with NO_ERROR over HTTP/2, and over HTTP/1.1 by
-/// the end of a connection that the daemon itself has closed.
+/// It also fails if it is cut by a reset with NO_ERROR over HTTP/2, in which the library sees an end.
 #[derive(Debug)]
 pub struct Patient<B> {
     inner: B,
     version: Version,
-    connection: Arc<Connection>,
     /// Whether `PATIENCE` applies.
     is_bounded: bool,
     /// Runs while the next part is awaited.
@@ -51,26 +48,20 @@ pub struct BrokenOff;
 
 impl<B: Body> Patient<B> {
     /// The request with such a body.
-    pub fn of(request: Request<B>, info: &RequestInfo, connection: &Arc<Connection>) -> Request<Self> {
+    pub fn of(request: Request<B>, info: &RequestInfo) -> Request<Self> {
         let version = request.version();
-        request.map(|body| Self::new(body, info, version, connection))
+        request.map(|body| Self::new(body, info, version))
     }
 
     /// The body of a request. Requests that the apiserver treats as long-running have no timeout, as in the apiserver.
-    fn new(inner: B, info: &RequestInfo, version: Version, connection: &Arc<Connection>) -> Self {
+    fn new(inner: B, info: &RequestInfo, version: Version) -> Self {
         let is_bounded = !info.is_long() && !inner.is_end_stream();
-        Self { is_bounded, ..Self::bounded(inner, version, connection) }
+        Self { is_bounded, ..Self::bounded(inner, version) }
     }
 
     /// A body that always has the timeout.
-    pub fn bounded(inner: B, version: Version, connection: &Arc<Connection>) -> Self {
-        let connection = Arc::clone(connection);
-        Self { inner, version, connection, is_bounded: true, late: None, spoilt: Spoilt::default() }
-    }
-
-    /// Whether the body, which has given its last frame, was cut.
-    fn is_cut(&self) -> bool {
-        !is_whole(&self.inner, self.version) || self.connection.over.is_set() && !self.inner.is_end_stream()
+    pub fn bounded(inner: B, version: Version) -> Self {
+        Self { inner, version, is_bounded: true, late: None, spoilt: Spoilt::default() }
     }
 
     pub fn spoilt(&self) -> Spoilt {
@@ -96,7 +87,7 @@ where
             frame = late.as_mut().poll(cx).map(|()| Some(Err(Late.into())));
         }
         if let Poll::Ready(None) = frame
-            && this.is_cut()
+            && !is_whole(&this.inner, this.version)
         {
             frame = Poll::Ready(Some(Err(BrokenOff.into())));
         }
@@ -126,10 +117,6 @@ mod tests {
 
     use super::*;
 
-    fn connection() -> Arc<Connection> {
-        Arc::new(Connection::new("http://127.0.0.1:1".parse().unwrap(), None))
-    }
-
     fn info(method: &str, path: &str) -> RequestInfo {
         RequestInfo::parse(method, path, "")
     }
@@ -140,7 +127,7 @@ mod tests {
         for (path, is_bounded) in [(pods, true), (&format!("{pods}/p/proxy/upload")[..], false)] {
             let (sender, receiver) = mpsc::channel::<Result<Frame<Bytes>, BoxError>>(1);
             let body = StreamBody::new(tokio_stream::wrappers::ReceiverStream::new(receiver));
-            let mut body = Patient::new(body, &info("POST", path), Version::HTTP_11, &connection());
+            let mut body = Patient::new(body, &info("POST", path), Version::HTTP_11);
             // A slow client is not late.
             for _ in 0..5 {
                 sender.send(Ok(Frame::data("x".into()))).await.unwrap();
@@ -162,14 +149,13 @@ mod tests {
     async fn a_body_that_nobody_wants_is_not_late() {
         let (sender, receiver) = mpsc::channel::<Result<Frame<Bytes>, BoxError>>(1);
         let body = StreamBody::new(tokio_stream::wrappers::ReceiverStream::new(receiver));
-        let mut body = Patient::bounded(body, Version::HTTP_11, &connection());
+        let mut body = Patient::bounded(body, Version::HTTP_11);
         tokio::time::sleep(10 * PATIENCE).await;
         sender.send(Ok(Frame::data("x".into()))).await.unwrap();
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "x");
         drop(sender);
         assert!(body.frame().await.is_none());
-        let none =
-            Patient::new(Full::new(Bytes::new()), &info("POST", "/api/v1/namespaces"), Version::HTTP_11, &connection());
+        let none = Patient::new(Full::new(Bytes::new()), &info("POST", "/api/v1/namespaces"), Version::HTTP_11);
         assert!(none.is_end_stream() && !none.is_bounded);
     }
 }

@@ -32,7 +32,6 @@ use super::io::{Bounded, Protocol};
 use super::listener::{Accepted, BindError, Listener};
 use super::metrics::HttpMetrics;
 use super::newcomer::{Heard, Lasting, Newcomer, Newcomers, Stage, TooMuch};
-use super::over::Over;
 use super::places::{Place, Places};
 use super::protocol::{Protocols, Serving};
 use super::socket::{Socket, Tcp};
@@ -79,7 +78,6 @@ pub struct Connection {
     pub(super) newcomer: Option<Arc<Newcomer>>,
     /// Notified when the connection must accept no further requests.
     closing: Notify,
-    pub(super) over: Over,
     /// The place of this connection. It counts also while the connection is a pipe after an upgrade.
     #[expect(dead_code, reason = "kept, and never looked at")]
     place: Option<Place>,
@@ -339,7 +337,6 @@ impl Shared {
 
     async fn run(&self, http: impl Serving, connection: &Connection) {
         let mut http = pin!(http);
-        let _over = connection.over.guard();
         let stop = tokio::select! {
             biased;
             result = http.as_mut() => Err(result),
@@ -436,7 +433,6 @@ impl Connection {
             last: Last::default(),
             newcomer: None,
             closing: Notify::new(),
-            over: Over::default(),
             place: None,
         }
     }

@@ -397,7 +397,7 @@ impl Inner {
         let mut term = None;
         let status_form = wanted::status(request.headers(), request.uri()).unwrap_or_default();
         let shows_token = auth::shows_token(request.headers());
-        let request = Patient::of(request, info, connection);
+        let request = Patient::of(request, info);
         let spoilt = request.body().spoilt();
         let sessions = self.lend_sessions || matches!(connection.listener, ListenAddr::Unix(_));
         let forwarded = match connection.listener.mode() {
