@@ -24,6 +24,7 @@ use informerd::http::ListenAddr;
 use informerd::lifecycle::drain::{Drain, DrainEnd};
 use informerd::upstream::client::ConfigSource;
 use informerd_sim as sim;
+#[allow(unused_imports, reason = "every test binary uses its own part")]
 pub(crate) use patience::{eventually, until, within};
 
 /// A daemon on free ports in front of a server.

@@ -271,7 +271,7 @@ async fn selectable_fields_are_found_in_messages() {
                 decoder.push(answer.body.clone());
                 let mut items = Vec::new();
                 while let Some((object, _)) = decoder.next().unwrap() {
-                    items.push(object.raw().item());
+                    items.push(object.raw().unwrap().item());
                 }
                 items
             };
