@@ -311,6 +311,17 @@ fn every_setting_is_read() {
 }
 
 #[test]
+fn groups_of_aggregated_servers_are_named_whole() {
+    assert!(from_file("").unwrap().config.reads.shared_groups.is_empty());
+    let loaded = from_file("authorization: {sharedAggregatedGroups: [reports.example.com, local]}\n").unwrap();
+    assert_eq!(loaded.config.reads.shared_groups, ["reports.example.com", "local"]);
+    let wrong = ["*", "Example.com", "example.com/v1", "-a.example.com", "a..b", "things.example.com."];
+    let found = mistakes(from_file(&format!("authorization: {{sharedAggregatedGroups: {wrong:?}}}\n")));
+    assert_eq!(found.len(), wrong.len(), "each is told: {found:#?}");
+    assert!(found.iter().zip(wrong).all(|(found, wrong)| found.contains(&format!("{wrong:?} is no API group"))));
+}
+
+#[test]
 fn snapshots_are_kept_where_a_directory_is_named() {
     assert!(from_file("").unwrap().config.snapshots.is_none());
     let loaded = from_file("snapshots: {dir: /a, maxBytes: 2Mi, maxAge: 1m, maxServedAge: 1h}\n").unwrap();

@@ -17,7 +17,7 @@ use crate::selector;
 use crate::snapshots::Snapshots;
 use crate::upstream::backfill::Backfiller;
 use crate::upstream::client::Upstream;
-use crate::upstream::discovery::{Discovery, Shareable, Unshareable};
+use crate::upstream::discovery::Discovery;
 use crate::upstream::progress::ProgressProbe;
 use crate::upstream::reflector::{Reflector, ReflectorConfig, ReflectorEnd};
 use crate::upstream::{ListerWatcher, Questions, ShardSupport, Sharding, SharedStore, UpstreamError};
@@ -107,14 +107,6 @@ impl Factory {
     /// The version of a resource that the apiserver prefers, or last preferred if it cannot answer now.
     pub async fn preferred(&self, group: &str, resource: &str) -> Result<Option<Gvr>, UpstreamError> {
         self.inner.discovery.preferred(group, resource).await
-    }
-
-    /// A proof that answers of this resource may be shared by clients with different identities.
-    ///
-    /// # Errors
-    /// An aggregated API server answers, or may do so.
-    pub async fn shareable(&self, resource: &Arc<Resource>) -> Result<Shareable, Unshareable> {
-        self.inner.discovery.servers().shareable(resource).await
     }
 
     /// The same as it was known last. The apiserver is not asked.
@@ -246,20 +238,6 @@ impl Factory {
         }
     }
 
-    /// Does not wait for any answer: what such an informer receives next may be from the other server.
-    async fn stop_moved(&self) {
-        let servers = self.inner.discovery.servers();
-        let mut changes = servers.changes();
-        while changes.changed().await.is_ok() {
-            for informer in self.informers() {
-                if servers.since(&informer.key.gvr) != informer.since {
-                    tracing::info!(informer = %informer.key, "another server may serve the resource, informer stopped");
-                    self.remove(&informer);
-                }
-            }
-        }
-    }
-
     async fn stop_unused(&self) {
         let mut definitions = self.inner.discovery.changes();
         let mut tick = tokio::time::interval(Duration::from_secs(15).min(self.inner.config.idle_timeout));
@@ -307,6 +285,10 @@ impl Factory {
         let (pinned, form) = (rules.pins(gvr), rules.form(gvr));
         let trigger = selector::field_table(resource).trigger;
         CacheConfig { resource: gvr.clone(), trigger, pinned, form, ..cache.clone() }
+    }
+
+    pub(super) fn discovery(&self) -> &Discovery {
+        &self.inner.discovery
     }
 
     pub(super) fn upstream(&self) -> &Upstream {

@@ -11,6 +11,7 @@ mod fresh;
 mod handle;
 mod kept;
 mod rules;
+mod servers;
 mod tables;
 mod unconfirmed;
 mod waits;

@@ -18,7 +18,8 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::access::certificates::Authority;
-use crate::access::typed::{PERMISSION_DENIED, status};
+use crate::access::streams::work;
+use crate::access::typed::{PERMISSION_DENIED, send, status, trailers};
 use crate::access::world::World;
 use crate::cluster::Cluster;
 use crate::support::client::{Client, Watch};
@@ -97,8 +98,8 @@ fn things(request: &Request<Incoming>) -> Response<Body> {
     }
 }
 
-/// Starts the server, and has the cluster pass requests on to it.
-async fn serve(cluster: &Cluster) {
+/// Starts the server, and returns its port.
+async fn start() -> u16 {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -119,6 +120,12 @@ async fn serve(cluster: &Cluster) {
             });
         }
     });
+    port
+}
+
+/// Has the cluster pass requests on to the server.
+async fn serve(cluster: &Cluster) {
+    let port = start().await;
     cluster
         .apply(&format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{name: things, namespace: default}}\nspec: {{type: ExternalName, externalName: localhost}}\n---\n\
@@ -223,4 +230,88 @@ async fn each_user_gets_its_own() {
     let client = Client::tls(&shared.url, &ca, &world.token("wide", &[]).await);
     let answer = client.get(&format!("{THINGS}?resourceVersion=0")).await;
     assert_eq!(names(&answer.json()), ["of-admin"], "{:?}", answer.headers);
+}
+
+/// A definition of the same group version, whose resources everybody shares.
+const DEFINITION: &str = r#"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: things.own.example.com}
+spec:
+  group: own.example.com
+  scope: Cluster
+  names: {plural: things, singular: thing, kind: Thing, listKind: ThingList}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: things, namespace: default}
+spec: {type: ExternalName, externalName: localhost}
+"#;
+const THING: &str = "{apiVersion: own.example.com/v1, kind: Thing, metadata: {name: of-all}}\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_open_ends_when_a_service_takes_the_group_over() {
+    let cluster = Cluster::start_with(&[]).await;
+    cluster.apply(DEFINITION).await;
+    cluster.apply(THING).await;
+    cluster.apply(RIGHTS).await;
+    let source = ConfigSource::kubeconfig(cluster.admin());
+    let world = World::between(cluster, source, "explainHeader: true\n").await;
+    world.settled().await;
+    world.warm(&[THINGS]).await;
+    let token = world.token("space", &[]).await;
+    let client = world.through(Some(&token));
+    until_listed(&client, "of-all").await;
+    let cached = client.get(&format!("{THINGS}?resourceVersion=0")).await;
+    assert!(cached.headers["x-informerd-plan"].to_str().unwrap().starts_with("served"), "{:?}", cached.headers);
+    let mut watch = client.watch(&format!("{THINGS}?watch=1&resourceVersion=0")).await;
+    assert_eq!(watch.next().await.unwrap().unwrap()["object"]["metadata"]["name"], "of-all");
+    let asked = v1::WatchRequest { selection: list().selection, ..Default::default() };
+    let mut stream = send(&client, "Watch", &asked).await.into_body();
+    let join = v1::JoinGroup { group: "g".into(), selections: asked.selection.into_iter().collect(), capacity: 1 };
+    let join = v1::WorkRequest { action: Some(v1::work_request::Action::Join(join)) };
+    let mut worker = work(&world, &token, join).await.unwrap();
+
+    // The APIService that the apiserver made for the definition gets a service.
+    let path = format!("/apis/apiregistration.k8s.io/v1/apiservices/v1.{GROUP}");
+    let mut service = world.admin().json(&path).await;
+    service["metadata"]["labels"] = Value::Null;
+    service["spec"]["insecureSkipTLSVerify"] = true.into();
+    service["spec"]["service"] = json!({"name": "things", "namespace": "default", "port": start().await});
+    let json = [("content-type", "application/json")];
+    let put = world.admin().request(Method::PUT, &path, &json, &service.to_string()).await;
+    assert_eq!(put.status, 200, "{}", put.text());
+
+    let bound = std::time::Duration::from_secs(60);
+    let ended = async {
+        loop {
+            let event = watch.next().await.unwrap().expect("an error comes before the end");
+            if event["type"] == "ERROR" {
+                return event["object"]["code"].clone();
+            }
+        }
+    };
+    assert_eq!(tokio::time::timeout(bound, ended).await.expect("the watch ends"), 410);
+    let trailers = tokio::time::timeout(bound, trailers(&mut stream)).await.expect("the stream ends");
+    assert_eq!(trailers["grpc-status"], FAILED_PRECONDITION);
+    let refused = async {
+        loop {
+            match worker.frames.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("an error comes before the end"),
+                Err(status) => return status.code(),
+            }
+        }
+    };
+    let code = tokio::time::timeout(bound, refused).await.expect("the worker ends");
+    assert_eq!(code, tonic::Code::FailedPrecondition);
+    until_listed(&client, "of-space").await;
+    for query in ["", "?resourceVersion=0", "?limit=1"] {
+        let answer = client.get(&format!("{THINGS}{query}")).await;
+        assert_eq!(answer.headers["x-informerd-plan"], "forwarded; reason=aggregated", "{query}");
+        assert_eq!(names(&answer.json()), ["of-space"], "{query}");
+    }
+    until_listed(&world.trusting(), "of-admin").await;
 }

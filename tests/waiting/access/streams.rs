@@ -35,7 +35,7 @@ const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 #[derive(Debug)]
 pub(super) struct Worker {
     _requests: mpsc::Sender<v1::WorkRequest>,
-    frames: tonic::Streaming<v1::WorkResponse>,
+    pub(super) frames: tonic::Streaming<v1::WorkResponse>,
 }
 
 pub(super) async fn work(world: &World, token: &str, join: v1::WorkRequest) -> Result<Worker, tonic::Status> {

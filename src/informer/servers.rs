@@ -1,0 +1,34 @@
+//! Informers of group versions that get another server.
+
+use std::sync::Arc;
+
+use super::Factory;
+use crate::meta::Resource;
+use crate::upstream::discovery::{Shareable, Unshareable};
+
+impl Factory {
+    /// A proof that answers of this resource may be shared by clients with different identities.
+    ///
+    /// # Errors
+    /// An aggregated API server answers, or may do so.
+    pub async fn shareable(&self, resource: &Arc<Resource>) -> Result<Shareable, Unshareable> {
+        self.discovery().servers().shareable(resource).await
+    }
+
+    /// Does not wait for any answer: what such an informer receives next may be from the other server.
+    pub(super) async fn stop_moved(&self) {
+        let servers = self.discovery().servers();
+        let mut changes = servers.changes();
+        loop {
+            for informer in self.informers() {
+                if servers.since(&informer.key.gvr) != informer.since {
+                    tracing::info!(informer = %informer.key, "another server may serve the resource, informer stopped");
+                    self.remove(&informer);
+                }
+            }
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
