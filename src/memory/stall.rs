@@ -223,7 +223,7 @@ mod tests {
             let sweep = busy.take(|_| {
                 let sweep = threads.spawn(sweep);
                 // The sweep has its reference once it waits for this answer.
-                let begun = std::time::Instant::now();
+                let begun = Instant::now();
                 while Arc::strong_count(&busy) == 1 {
                     assert!(begun.elapsed() < Duration::from_secs(60), "the sweep does not begin");
                     std::thread::yield_now();
