@@ -183,11 +183,10 @@ impl Signer {
     async fn nodes(&self) -> Result<Addresses, AuthorityError> {
         let (mut addresses, mut error) = (Addresses::default(), None);
         let mut pages = Pages::of(&self.upstream, "nodes", NODES, "");
-        let take = |text: &[u8]| match serde_json::from_slice::<Node>(text) {
+        let mut take = |text: &[u8]| match serde_json::from_slice::<Node>(text) {
             Ok(node) => addresses.add(node),
             Err(cause) => error = Some(cause),
         };
-        let mut take = take;
         while pages.next(&mut take).await?.is_some() {}
         match error {
             None => Ok(addresses),
