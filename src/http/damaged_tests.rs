@@ -46,7 +46,7 @@ async fn a_list_is_refused_or_ends_before_the_object() {
             let end = loop {
                 match body.frame().await {
                     Some(Ok(frame)) => {
-                        frame.into_data().unwrap().into_iter().for_each(|part| text.extend_from_slice(&part))
+                        frame.into_data().unwrap().into_iter().for_each(|part| text.extend_from_slice(&part));
                     }
                     end => break end,
                 }

@@ -3,8 +3,10 @@
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 #![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot have its judge is over")]
 
+#[allow(clippy::duplicate_mod, reason = "the benches have the judge, and nothing else of the tests")]
 #[path = "../support/patience.rs"]
 pub(crate) mod patience;
+#[allow(clippy::duplicate_mod, reason = "the benches have the judge, and nothing else of the tests")]
 #[path = "../support/tied.rs"]
 pub(crate) mod tied;
 

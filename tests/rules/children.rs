@@ -1,5 +1,7 @@
 //! What a test starts ends with it, however it ends: processes are started through `tests/support/tied.rs`.
 
+#![allow(clippy::unwrap_used, reason = "helpers of a test")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -43,7 +43,7 @@ fn rewritten(form: &Form, frames: &[WatchFrame], shape: Shape) -> String {
     for frame in frames {
         match frame {
             WatchFrame::Event { kind, object, .. } => {
-                out += &text(event_frame(form, *kind, object, None, shape).unwrap())
+                out += &text(event_frame(form, *kind, object, None, shape).unwrap());
             }
             WatchFrame::Bookmark { rv, initial_events_end, object, .. } => {
                 let other = bookmark_frame(form, Some(object), ResourceVersion(1), !initial_events_end, Shape::Full);

@@ -35,7 +35,7 @@ pub(super) fn noise(name: &str, bytes: usize) -> String {
     let plain = (b' '..=b'~').filter(|byte| !b"\"\\<>&".contains(byte)).collect::<Vec<u8>>();
     let seed = name.bytes().fold(7, |seed: u64, byte| seed.wrapping_mul(1_099_511_628_211) ^ u64::from(byte));
     let bytes_of = numbers(seed).skip(4).flat_map(u32::to_le_bytes).take(bytes);
-    bytes_of.map(|byte| char::from(plain[usize::from(byte) * plain.len() >> 8])).collect()
+    bytes_of.map(|byte| char::from(plain[(usize::from(byte) * plain.len()) >> 8])).collect()
 }
 
 fn numbers(seed: u64) -> impl Iterator<Item = u32> {
