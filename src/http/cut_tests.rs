@@ -22,7 +22,7 @@ type Upload = Option<String>;
 
 /// Reads each body elsewhere, as the connection to the apiserver does. The answer comes early, or never.
 struct Uploads {
-    seen: mpsc::UnboundedSender<Upload>,
+    seen: mpsc::Sender<Upload>,
     is_early: bool,
 }
 
@@ -33,7 +33,7 @@ impl Handler for Uploads {
         let seen = self.seen.clone();
         spawn("upload", async move {
             let whole = body.collect().await.ok();
-            seen.send(whole.map(|whole| String::from_utf8(whole.to_bytes().to_vec()).unwrap())).ok();
+            seen.send(whole.map(|whole| String::from_utf8(whole.to_bytes().to_vec()).unwrap())).await.ok();
         });
         match self.is_early {
             true => Box::pin(async { http::Response::new(full(Bytes::from_static(b"early"))) }),
@@ -44,7 +44,7 @@ impl Handler for Uploads {
 
 struct Running {
     server: std::net::SocketAddr,
-    seen: mpsc::UnboundedReceiver<Upload>,
+    seen: mpsc::Receiver<Upload>,
     drain: Drain,
     _directory: tempfile::TempDir,
 }
@@ -55,7 +55,7 @@ fn start(is_early: bool) -> Running {
     let server = Server::bind(config, Arc::default()).unwrap();
     let crate::http::ListenAddr::Http(address) = server.addresses().remove(0) else { panic!("not of this kind") };
     let (drain, watch) = drain::channel();
-    let (sender, seen) = mpsc::unbounded_channel();
+    let (sender, seen) = mpsc::channel(8);
     server.serve(Arc::new(Uploads { seen: sender, is_early }), &watch, &Fatal::new());
     Running { server: address, seen, drain, _directory: directory }
 }

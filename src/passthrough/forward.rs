@@ -193,7 +193,10 @@ impl Forward {
                 head.headers.append(UPGRADE, protocol);
             }
             head.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-            return self.inner.upgrade(head, boxed(body), identity, info, client, known, &of).await;
+            return self
+                .inner
+                .upgrade(Request::from_parts(head, boxed(body)), identity, info, client, known, &of)
+                .await;
         }
         let response = if !body.is_end_stream() {
             self.inner.fetch(head, boxed(body), identity, info, known, &of).await
@@ -306,14 +309,14 @@ impl Inner {
 
     async fn upgrade(
         &self,
-        head: Parts,
-        body: ReqBody,
+        request: Request<ReqBody>,
         identity: Identity,
         info: &RequestInfo,
         client: OnUpgrade,
         known: bool,
         of: &Client,
     ) -> Result<Answer, ForwardError> {
+        let (head, body) = request.into_parts();
         let (place, held) = self.admit(of, info, body.size_hint().upper()).await?;
         let observation = Observation::begin(&self.observer, info, &head, known);
         let answered = self.upstream.upgrade(identity, rebuild(head, body), self.config.read_timeout).await;

@@ -123,9 +123,7 @@ async fn serve(mut io: impl AsyncRead + AsyncWrite + Unpin, is_http2: bool, scri
         io.write_all(&frame(SETTINGS, 0, 0, &[])).await.ok()?;
     }
     loop {
-        let Some(stream) = (if is_http2 { request2(&mut io).await } else { request1(&mut io).await }) else {
-            return None;
-        };
+        let stream = if is_http2 { request2(&mut io).await } else { request1(&mut io).await }?;
         let Raw { bytes, then, gate } = script(stream);
         if let Some(gate) = gate {
             gate.acquire().await.unwrap().forget();
