@@ -106,7 +106,6 @@ fn parse_with(
         format,
         legacy_watch: info.legacy_watch,
         own_credentials: mode == Mode::Trust && has_own_credentials(headers),
-        identified: mode == Mode::Delegated,
         local: false,
         stale: false,
         timeout,

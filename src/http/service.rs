@@ -35,9 +35,7 @@ use crate::auth::audit::{self, Audit, Entry};
 use crate::auth::{self, Access, Attributes, Grant, Lease, Mode, Subject, Term, Verdict};
 use crate::codec::json;
 use crate::codec::negotiate::StatusForm;
-use crate::lifecycle::drain::DrainWatch;
-use crate::lifecycle::ending::Ending;
-use crate::lifecycle::{Fatal, spawn, spawn_supervised};
+use crate::lifecycle::{Fatal, drain::DrainWatch, ending::Ending, spawn, spawn_supervised};
 use crate::memory::{Ledger, Reservation, StallGuards};
 use crate::meta::{RequestInfo, Status, Verb, errors};
 use crate::passthrough::{Forward, ForwardError, Tunnel, VIA, warn};
@@ -56,6 +54,7 @@ pub(super) struct Inner {
     audit: Audit,
     access_log: AccessLog,
     pub(super) reads: Reads,
+    identified: Reads,
     forward: Forward,
     pub(super) drain: DrainWatch,
     pub(super) drain_spread: Duration,
@@ -114,6 +113,7 @@ impl Service {
                 access: parts.access,
                 audit: parts.audit,
                 access_log: parts.access_log,
+                identified: parts.reads.for_identified(),
                 reads: parts.reads,
                 forward: parts.forward,
                 drain: parts.drain,
@@ -313,14 +313,14 @@ impl Inner {
         taken: &Taken,
         audit_id: &HeaderValue,
     ) -> (Option<Response<Body>>, Plan) {
-        let gvr = request.gvr.clone();
         request.local = !grant.may_forward();
-        let (local, stale) = (request.local, request.stale);
+        let (gvr, local, stale) = (request.gvr.clone(), request.local, request.stale);
+        let reads = if grant.user().is_some() { &self.identified } else { &self.reads };
         let outcome = match verb {
-            Verb::Get => self.reads.get(&request).await.written(|answer| self.bodies.object(answer, taken)).await,
-            Verb::List => self.reads.list(&request).await.written(|answer| self.bodies.list(answer, taken)).await,
+            Verb::Get => reads.get(&request).await.written(|answer| self.bodies.object(answer, taken)).await,
+            Verb::List => reads.list(&request).await.written(|answer| self.bodies.list(answer, taken)).await,
             _ => {
-                let answer = self.reads.watch(&request).await;
+                let answer = reads.watch(&request).await;
                 let opened = |answer| async {
                     let audit_entry = entry.take().map(Entry::start);
                     self.watch(answer, grant.lease(), audit_entry, taken)

@@ -21,8 +21,6 @@ pub struct ReadRequest {
     pub legacy_watch: bool,
     /// Its client has its own credentials, and the daemon does not know what they may read.
     pub own_credentials: bool,
-    /// Its client has an identity, on which the answer of an aggregated API server may depend.
-    pub identified: bool,
     /// It cannot be forwarded: its client is identified by a certificate, which the daemon cannot present.
     pub local: bool,
     /// The apiserver does not answer: the newest local state is good enough, whatever the other settings require.

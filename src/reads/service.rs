@@ -103,6 +103,8 @@ pub struct Reads {
     pub(super) gets: Arc<Gets>,
     /// The number of objects from the beginning of a page on. Kept for this many pages; others are counted again.
     pub(super) counts: moka::future::Cache<ListIdentity, u64>,
+    /// The clients have identities, on which the answers of aggregated API servers may depend.
+    identified: bool,
 }
 
 /// A request whose resource and selectors are known.
@@ -218,7 +220,13 @@ impl Reads {
             old_watches: Arc::new(Allowance::new(OLD_WATCHES, OLD_WATCH_EVERY, Instant::now())),
             gets: Arc::default(),
             counts: moka::future::Cache::new(COUNTED_PAGES),
+            identified: false,
         }
+    }
+
+    /// The same read path for requests of clients that have identities. Those of typed reads are in their selections.
+    pub fn for_identified(&self) -> Self {
+        Self { identified: true, ..self.clone() }
     }
 
     /// The revisions that forwarded answers have shown; the forwarder raises them.
@@ -254,7 +262,7 @@ impl Reads {
         if !(resource.verbs.list && resource.verbs.watch) {
             return Err(ForwardReason::NotReadable.into());
         }
-        let proof = self.shareable(&resource, request.identified).await?;
+        let proof = self.shareable(&resource, self.identified).await?;
         // A path with a namespace for a cluster-scoped type, or an item of a namespaced type without a namespace, gets
         // a 404 from the apiserver's router.
         let misplaced = if resource.namespaced {

@@ -76,7 +76,7 @@ async fn start(service: Option<&str>, shared: &[&str]) -> World {
     world(server, shared).await
 }
 
-fn request(verb: Verb, identified: bool) -> ReadRequest {
+fn request(verb: Verb) -> ReadRequest {
     let is_get = verb == Verb::Get;
     ReadRequest {
         gvr: Gvr::new(GROUP, "v1", "widgets"),
@@ -86,7 +86,6 @@ fn request(verb: Verb, identified: bool) -> ReadRequest {
         format: Format::json(Shape::Full),
         legacy_watch: false,
         own_credentials: false,
-        identified,
         local: false,
         stale: false,
         timeout: None,
@@ -112,12 +111,17 @@ fn of<T>(outcome: &Outcome<T>) -> Answered {
 }
 
 impl World {
-    async fn read(&self, verb: Verb, request: &ReadRequest) -> Answered {
+    fn reads(&self, identified: bool) -> Reads {
+        if identified { self.reads.for_identified() } else { self.reads.clone() }
+    }
+
+    async fn read(&self, verb: Verb, identified: bool, request: &ReadRequest) -> Answered {
+        let reads = self.reads(identified);
         let read = async {
             match verb {
-                Verb::Get => of(&self.reads.get(request).await),
-                Verb::Watch => of(&self.reads.watch(request).await),
-                _ => of(&self.reads.list(request).await),
+                Verb::Get => of(&reads.get(request).await),
+                Verb::Watch => of(&reads.watch(request).await),
+                _ => of(&reads.list(request).await),
             }
         };
         timeout(SOON, read).await.expect("an answer")
@@ -131,19 +135,19 @@ impl World {
                 for (limit, encoding) in [(0, Encoding::Json), (1, Encoding::Json), (0, Encoding::Protobuf)] {
                     for shape in [Shape::Full, Shape::PartialObjectMetadata] {
                         for stale in [false, true] {
-                            let mut request = request(verb, identified);
+                            let mut request = request(verb);
                             request.options.resource_version = revision.into();
                             request.options.limit = if verb == Verb::List { limit } else { 0 };
                             request.format = Format { encoding, shape, json_fallback: Some(shape) };
                             request.stale = stale;
-                            let answer = self.read(verb, &request).await;
+                            let answer = self.read(verb, identified, &request).await;
                             // What is read while the apiserver is away was forwarded before.
                             answers.push(if stale && answer == "not_fresh" { "aggregated" } else { answer });
                         }
                     }
                 }
             }
-            let fate = self.reads.explain(&request(verb, identified), verb).await.fate;
+            let fate = self.reads(identified).explain(&request(verb), verb).await.fate;
             answers.push(match fate {
                 Fate::Forwarded(reason) => reason.as_str(),
                 Fate::Served | Fate::NotFound | Fate::Waits(_) => "served",
@@ -169,7 +173,7 @@ impl World {
     }
 
     async fn watch(&self, identified: bool) -> WatchAnswer {
-        match self.reads.watch(&request(Verb::Watch, identified)).await {
+        match self.reads(identified).watch(&request(Verb::Watch)).await {
             Outcome::Serve(answer) => answer,
             other => panic!("{other:?}"),
         }
@@ -178,7 +182,7 @@ impl World {
     /// Until reads of clients with an identity are answered like this.
     async fn becomes(&self, expected: Answered) {
         let becomes = async {
-            while self.read(Verb::List, &request(Verb::List, true)).await != expected {
+            while self.read(Verb::List, true, &request(Verb::List)).await != expected {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
@@ -226,8 +230,8 @@ async fn without_the_right_to_read_apiservices_no_group_is_shared_but_those_that
     server.faults().add(Fault::always(FORBIDDEN).on("apiservices.apiregistration.k8s.io"));
     let world = world(server, &[]).await;
     assert_eq!(world.all(true).await, "aggregated");
-    let pods = ReadRequest { gvr: Gvr::new("", "v1", "pods"), ..request(Verb::List, true) };
-    assert_eq!(world.read(Verb::List, &pods).await, "served");
+    let pods = ReadRequest { gvr: Gvr::new("", "v1", "pods"), ..request(Verb::List) };
+    assert_eq!(world.read(Verb::List, true, &pods).await, "served");
 }
 
 #[tokio::test]

@@ -77,7 +77,6 @@ fn request(verb: Verb) -> ReadRequest {
         format: Format::json(Shape::Full),
         legacy_watch: false,
         own_credentials: false,
-        identified: false,
         local: false,
         stale: false,
         timeout: None,

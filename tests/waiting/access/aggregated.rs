@@ -108,11 +108,11 @@ async fn start() -> u16 {
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
+    informerd::lifecycle::spawn("things", async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
             let acceptor = acceptor.clone();
-            tokio::spawn(async move {
+            informerd::lifecycle::spawn("things", async move {
                 let Ok(stream) = acceptor.accept(stream).await else { return };
                 let service = service_fn(async |request| Ok::<_, Infallible>(things(&request)));
                 let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
