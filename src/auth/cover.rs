@@ -133,7 +133,7 @@ impl<'a> Deciding<'a> {
             let at = self.parts.len();
             let Some(access) = self.wanted.get(at) else {
                 let parts = std::mem::take(&mut self.parts);
-                return (!parts.is_empty()).then(|| Step::Done(Cover::All(Proof { parts })));
+                return (!parts.is_empty()).then_some(Step::Done(Cover::All(Proof { parts })));
             };
             let mut allowed = None;
             for question in self.wider(at, access) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::sync_request::Action;
 use informerd::grpc::pb::v1::watch_response::Frame;
+use informerd::lifecycle::spawn;
 use rand::seq::{IndexedRandom as _, IteratorRandom as _};
 use rand::{Rng as _, SeedableRng as _};
 use tokio::task::JoinHandle;
@@ -223,15 +224,15 @@ async fn a_union_is_allowed_as_its_parts_are_alone() {
             if judge.allows(&filters, true).await {
                 let mut stream = send(&user.through, "Watch", &watch(&filters)).await.into_body();
                 let end = async move { trailers(&mut stream).await["grpc-status"].to_str().unwrap().to_owned() };
-                streams.push((at, filters, tokio::spawn(end)));
+                streams.push((at, filters, spawn("stream", end)));
             }
         }
     }
     assert!(allowed > 60 && denied > 60, "{allowed} allowed, {denied} denied");
 
     // The rights go one after another. Each time exactly those streams end that needed it.
-    for at in 0..RIGHTS.len() {
-        let (namespace, _) = RIGHTS[at];
+    for (at, right) in RIGHTS.iter().enumerate() {
+        let namespace = right.0;
         let path = match namespace {
             "" => format!("clusterrolebindings/union-{at}"),
             _ => format!("namespaces/{namespace}/rolebindings/union-{at}"),
@@ -247,7 +248,7 @@ async fn a_union_is_allowed_as_its_parts_are_alone() {
                 false => gone.push((user, filters, end)),
             }
         }
-        println!("without {:?} ({holders} users): {} end, {} stay", RIGHTS[at], gone.len(), stay.len());
+        println!("without {right:?} ({holders} users): {} end, {} stay", gone.len(), stay.len());
         for (user, filters, end) in gone {
             let code = timeout(BOUND, end).await.unwrap_or_else(|_| panic!("{user} goes on: {filters:?}")).unwrap();
             assert_eq!(code, PERMISSION_DENIED, "{user}: {filters:?}");
