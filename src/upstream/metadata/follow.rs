@@ -7,10 +7,7 @@ use http::{StatusCode, Version};
 use rand::Rng as _;
 use tokio::time::{Instant, sleep};
 
-use super::{
-    ACCEPT_LIST, ACCEPT_OBJECT, DEPTH_OF_ITEMS, DEPTH_OF_METADATA, Metadata, MetadataEvent, MetadataList,
-    MetadataStream,
-};
+use super::{ACCEPT_LIST, ACCEPT_OBJECT, DEPTH_OF_ITEMS, Metadata, MetadataEvent, MetadataList, MetadataStream};
 use crate::lifecycle::backoff::{Backoff, jittered};
 use crate::meta::ResourceVersion;
 use crate::upstream::client::{CallOptions, Upstream};
@@ -235,7 +232,7 @@ async fn list(upstream: &Upstream, collection: &Collection) -> Result<(ResourceV
 async fn revision(upstream: &Upstream, collection: &Collection) -> Result<ResourceVersion, UpstreamError> {
     let options = CallOptions::new(RequestVerb::Probe, collection.resource).header_timeout(HEAD_TIMEOUT);
     let path = format!("{}?limit=1{}", collection.path, selection(collection));
-    let page: MetadataList = get_outline(upstream, &path, ACCEPT_LIST, &options, (DEPTH_OF_METADATA, MAX_PAGE)).await?;
+    let page: MetadataList = get_outline(upstream, &path, ACCEPT_LIST, &options, (DEPTH_OF_ITEMS, MAX_PAGE)).await?;
     page.rv()
 }
 

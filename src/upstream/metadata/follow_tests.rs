@@ -11,8 +11,9 @@ use crate::upstream::testing::{FakeServer, answer, streamed};
 const LIST: &str =
     r#"{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a","uid":"u","resourceVersion":"5"}}]}"#;
 /// The answers of the store after [`ADDED`], and of one that was restored from a backup.
-const LATER: &str = r#"{"metadata":{"resourceVersion":"9"},"items":[]}"#;
-const RESTORED: &str = r#"{"metadata":{"resourceVersion":"8"},"items":[]}"#;
+/// With its first object, as the apiserver answers.
+const LATER: &str = r#"{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a","uid":"u","resourceVersion":"5","annotations":{"a":"b"}}}]}"#;
+const RESTORED: &str = r#"{"metadata":{"resourceVersion":"8"},"items":[{"metadata":{"name":"a","uid":"u","resourceVersion":"5","annotations":{"a":"b"}}}]}"#;
 const ADDED: &str =
     "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"b\",\"uid\":\"v\",\"resourceVersion\":\"9\"}}}\n";
 
