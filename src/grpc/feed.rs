@@ -69,15 +69,17 @@ struct Pending {
     most_own: usize,
 }
 
-/// The most pending changes of one conflated watch, by number and by bytes. A watch that exceeds either is reset.
+/// The most pending changes of one conflated watch, by number and by bytes. A watch that exceeds either is reset, unless its
+/// snapshot is still being sent: then no more is taken.
 const MAX_PENDING: usize = 100_000;
 const MAX_PENDING_BYTES: usize = 256 << 20;
 /// The limit in bytes while memory is short: a pending change may hold the last reference to an object.
 const SHORT_PENDING_BYTES: usize = 1 << 20;
 /// The steps in bytes by which memory is reserved.
 const STEP: usize = 1 << 10;
-/// Of the memory for all answers, one watch may hold this part. What needs fewer bytes than this is no reason to end a watch.
+/// Of the memory for all answers, one watch may hold this part.
 const SHARE: usize = 8;
+/// What needs no more bytes than this is no reason to end a watch, or to take no more of its snapshot.
 const LITTLE: usize = 16 << 10;
 /// The most objects of a snapshot that are taken before the consumer asks for them.
 const SNAPSHOT_AHEAD: usize = 4096;
@@ -176,8 +178,9 @@ impl Shared {
     async fn run(self: Arc<Self>, mut watcher: CacheWatcher) {
         let mut levels = self.pressure.changes();
         loop {
-            // Wait for the consumer while a snapshot is sent: the cache holds its objects anyway.
-            while self.pending.lock().is_far_ahead() {
+            // Wait for the consumer while a snapshot is sent: the cache holds its objects anyway, and a new snapshot would
+            // need no less.
+            while self.pending.lock().is_far_ahead(self.pressure.level()) {
                 self.taken.notified().await;
             }
             // A long window or snapshot is not taken in one turn.
@@ -206,7 +209,7 @@ impl Shared {
             pending.end = Some(reason);
             // The pending changes are still in the cache, or no longer needed.
             pending.conflator = Conflator::new();
-            pending.account();
+            pending.give_back();
         });
     }
 
@@ -228,7 +231,7 @@ impl Shared {
     fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Item, EndReason>> {
         let mut pending = self.pending.lock();
         let next = pending.next();
-        pending.account();
+        pending.give_back();
         self.count(&mut pending);
         match next {
             Some(item) => {
@@ -270,23 +273,42 @@ fn change(from: usize, to: usize) -> i64 {
 // === impl Pending ===
 
 impl Pending {
-    fn is_far_ahead(&self) -> bool {
-        self.in_snapshot && self.unsent >= SNAPSHOT_AHEAD
+    /// The consumer does not have the whole snapshot yet.
+    fn is_sending_snapshot(&self) -> bool {
+        self.in_snapshot || self.snapshot.is_some()
     }
 
-    /// Reserves memory for what nobody else holds, or gives it back. Returns false if there is none.
-    fn account(&mut self) -> bool {
-        let (has, needs) = (self.own.bytes(), self.conflator.own().next_multiple_of(STEP));
-        self.own.shrink(has.saturating_sub(needs));
-        let fits = needs <= self.most_own && self.own.grow(needs.saturating_sub(has)).is_ok();
-        fits || needs <= LITTLE
+    /// Whether nothing more should be taken before the consumer has taken something.
+    fn is_far_ahead(&self, level: Level) -> bool {
+        let is_enough = self.in_snapshot && self.unsent >= SNAPSHOT_AHEAD;
+        self.is_sending_snapshot() && (is_enough || self.is_too_much(level))
     }
 
+    fn is_too_much(&self, level: Level) -> bool {
+        let most = if level == Level::Short { SHORT_PENDING_BYTES } else { MAX_PENDING_BYTES };
+        let lacks_memory = self.needs() > self.own.bytes().max(LITTLE);
+        lacks_memory || self.conflator.len() > MAX_PENDING || self.conflator.bytes() > most
+    }
+
+    /// The memory for what nobody else holds.
+    fn needs(&self) -> usize {
+        self.conflator.own().next_multiple_of(STEP)
+    }
+
+    fn give_back(&mut self) {
+        self.own.shrink(self.own.bytes().saturating_sub(self.needs()));
+    }
+
+    /// Reserves memory, or gives it back. Returns false if the watch has to end, because there is too little.
     fn fits(&mut self, level: Level) -> bool {
-        // The number of pending snapshot objects is limited, and most of them are also in the cache.
-        let is_short = level == Level::Short && !self.in_snapshot && self.unsent == 0;
-        let most = if is_short { SHORT_PENDING_BYTES } else { MAX_PENDING_BYTES };
-        self.conflator.len() <= MAX_PENDING && self.conflator.bytes() <= most && self.account()
+        self.give_back();
+        let (needs, more) = (self.needs(), self.needs().saturating_sub(self.own.bytes()));
+        if more > 0 && needs <= self.most_own {
+            // Without the memory, it goes on with little, or waits. `is_too_much` sees that it has none.
+            let can_do_without = needs <= LITTLE || self.is_sending_snapshot();
+            let _grown = if can_do_without { self.own.try_grow(more) } else { self.own.grow(more) };
+        }
+        self.is_sending_snapshot() || !self.is_too_much(level)
     }
 
     fn take(&mut self, event: WatcherEvent, received: Option<Instant>) {

@@ -37,10 +37,14 @@ impl World {
 
     /// A conflated watch of what comes from now on.
     fn watch(&self, ledger: &Ledger) -> Feed {
-        let (start, deadline) = (WatchStart::Now, Instant::now() + Duration::from_secs(600));
+        self.watch_from(WatchStart::Now, ledger)
+    }
+
+    fn watch_from(&self, start: WatchStart, ledger: &Ledger) -> Feed {
+        let (is_snapshot, deadline) = (start == WatchStart::State, Instant::now() + Duration::from_secs(600));
         let spec =
             WatchSpec { predicate: Predicate::everything(), start, bookmarks: true, initial_end: true, deadline };
-        Feed::new(self.cache.watch(spec).unwrap(), true, false, ledger, &Arc::default())
+        Feed::new(self.cache.watch(spec).unwrap(), true, is_snapshot, ledger, &Arc::default())
     }
 
     async fn apply(&mut self, kind: EventType, name: usize) {
@@ -135,7 +139,41 @@ async fn small_changes_are_no_reason_to_end_a_watch() {
         world.apply(EventType::Modified, name).await;
     }
     settled().await;
+    assert_eq!(ledger.refused(), 1, "nobody has to make room for them");
     for _ in 0..20 {
         next(&mut feed).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_waits_for_its_consumer_if_there_is_no_memory() {
+    const OBJECTS: usize = 200;
+    let full = Ledger::new(32 * SIZE, Pressure::default());
+    let held: Vec<_> = std::iter::from_fn(|| full.reserve(SIZE).ok()).collect();
+    assert_eq!(held.len(), 32);
+    let short = Ledger::default();
+    short.pressure().set(Level::Short);
+    let small = Ledger::new(64 << 10, Pressure::default());
+    let mut world = World::new(OBJECTS).await;
+    for ledger in [full, short, small] {
+        let refused = ledger.refused();
+        let mut feed = world.watch_from(WatchStart::State, &ledger);
+        settled().await;
+        // Events during the snapshot are kept back, too.
+        for name in 0..100 {
+            world.apply(EventType::Modified, name).await;
+        }
+        let mut objects = 0;
+        loop {
+            settled().await;
+            let Feed::Conflated(conflated) = &feed else { panic!("it is not conflated") };
+            let ahead = conflated.shared.pending.lock().conflator.len();
+            assert!(ahead <= LITTLE / 256 + 1, "{ahead}");
+            match next(&mut feed).await.unwrap().event {
+                WatcherEvent::Bookmark { initial_end: true, .. } => break,
+                _ => objects += 1,
+            }
+        }
+        assert_eq!((objects, ledger.refused()), (OBJECTS, refused));
     }
 }

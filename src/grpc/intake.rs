@@ -58,7 +58,8 @@ struct Counted {
     had: usize,
     left: usize,
     is_packed: bool,
-    /// The timer that runs while a message, or the rest of one, must come.
+    /// The timer that runs while a message, or the rest of one, must come. Nothing but the whole of the first message stops
+    /// its timer.
     late: Option<Pin<Box<Sleep>>>,
     /// Set while the call waits for the request that it begins with, or for the end of its only request.
     opening: Option<Opening>,
@@ -82,8 +83,8 @@ const PLACE: usize = 4 << 10;
 /// The same for streams of compressed messages, which may decompress to this size.
 const PACKED_PLACE: usize = 16 << 10;
 const HEAD: usize = 5;
-/// The timeout for the first message of a call, and for the next part of any message. A stream may be idle between two
-/// messages for any time.
+/// The timeout for the whole first message of a call, and for the next part of any other message. A stream may be idle
+/// between two messages for any time.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// The bytes that gzip adds to a message, and its maximum compression ratio.
 const GZIP: usize = 18;
@@ -273,20 +274,28 @@ impl http_body::Body for Counted {
         let this = &mut *self;
         while this.frame.is_empty() {
             let Poll::Ready(next) = Pin::new(&mut this.body).poll_frame(cx) else { return this.poll_late(cx) };
-            this.late = None;
             match next {
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => this.frame = data,
+                    Ok(data) => {
+                        // The first message must be there in time as a whole.
+                        if this.opening.is_none() && !data.is_empty() {
+                            this.late = None;
+                        }
+                        this.frame = data;
+                    }
                     Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
                 },
                 other => return Poll::Ready(other),
             }
         }
-        if [SYNC, WORK].contains(&&*this.intake.method) {
-            this.opening = None;
-        }
         match this.part() {
-            Ok(part) => Poll::Ready(Some(Ok(Frame::data(part)))),
+            Ok(part) => {
+                let is_whole = this.left == 0 && this.head.is_empty();
+                if is_whole && [SYNC, WORK].contains(&&*this.intake.method) && this.opening.take().is_some() {
+                    this.late = None;
+                }
+                Poll::Ready(Some(Ok(Frame::data(part))))
+            }
             Err(error) => this.fail(error),
         }
     }

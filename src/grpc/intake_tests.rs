@@ -202,3 +202,31 @@ async fn a_call_does_not_wait_for_ever_for_its_first_message() {
         assert_eq!(ended.ok().map(code), (!goes_on).then_some(Code::DeadlineExceeded), "{method}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn nothing_but_the_whole_first_message_ends_the_wait_for_it() {
+    let ledger = Ledger::default();
+    let whole = framed(0, &[b'x'; 100]);
+    for method in [WATCH, WORK, GET, SYNC] {
+        // Empty frames, or a byte each.
+        for size in [0, 1] {
+            let intake = Intake::new(&ledger, method, false).unwrap();
+            let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Frame<Bytes>, Status>>(4);
+            let body = Body::new(StreamBody::new(tokio_stream::wrappers::ReceiverStream::new(receiver)));
+            let mut slow = count(&intake, body);
+            let mut sent = 0;
+            let ended = loop {
+                let now = Bytes::copy_from_slice(&whole[sent..sent + size]);
+                sender.send(Ok(Frame::data(now))).await.unwrap();
+                sent += size;
+                assert!(sent < 10, "{method} waits");
+                match tokio::time::timeout(PATIENCE / 4, slow.frame()).await {
+                    Ok(Some(Ok(_))) if size > 0 => tokio::time::sleep(PATIENCE / 4).await,
+                    Ok(next) => break next.unwrap().unwrap_err().code(),
+                    Err(_) => assert!(size == 0),
+                }
+            };
+            assert_eq!(ended, Code::DeadlineExceeded, "{method}");
+        }
+    }
+}

@@ -20,6 +20,7 @@ mod message;
 mod message_body;
 mod metrics;
 mod objects;
+mod opening;
 pub mod pb;
 mod queue;
 mod reason;

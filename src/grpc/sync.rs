@@ -238,15 +238,21 @@ impl SyncStream {
                 entry.sent = entry.sent.max(self.clock);
                 self.ready.insert((entry.sent, id));
             } else {
-                entry.starved = true;
-                // It may have been woken because its permission was revoked. That is reported without credit.
-                if let State::Open(watch) = &mut entry.state
-                    && let Poll::Ready(error) = watch.poll_gone(&mut Context::from_waker(&entry.waker))
-                {
-                    self.watches.remove(&id);
-                    self.last.push_back(failed(id, &error.into()));
-                }
+                self.starve(id);
             }
+        }
+    }
+
+    /// A watch may have a frame, but has no credit. That its permission was revoked is reported without credit, so it is
+    /// polled for that, which also lets it be woken then.
+    fn starve(&mut self, id: u64) {
+        let Some(entry) = self.watches.get_mut(&id) else { return };
+        entry.starved = true;
+        if let State::Open(watch) = &mut entry.state
+            && let Poll::Ready(error) = watch.poll_gone(&mut Context::from_waker(&entry.waker))
+        {
+            self.watches.remove(&id);
+            self.last.push_back(failed(id, &error.into()));
         }
     }
 
@@ -304,10 +310,11 @@ impl SyncStream {
             self.watches.remove(&id);
             return;
         }
-        entry.starved = !entry.has_credit();
-        if !entry.starved {
-            self.ready.insert((entry.sent, id));
+        if !entry.has_credit() {
+            return self.starve(id);
         }
+        entry.starved = false;
+        self.ready.insert((entry.sent, id));
     }
 
     /// Ends the stream. Every watch gets a goodbye, with or without credit.
@@ -340,7 +347,9 @@ impl Messages for SyncStream {
             }
         }
         self.take_woken();
-        if let Some(response) = self.last.pop_front().or_else(|| self.next_frame(cx)) {
+        let next = self.last.pop_front().or_else(|| self.next_frame(cx));
+        // A watch may have lost its permission meanwhile.
+        if let Some(response) = next.or_else(|| self.last.pop_front()) {
             return Poll::Ready(Some(Ok(response)));
         }
         if self.inbound.is_none() && self.watches.is_empty() {

@@ -14,6 +14,7 @@ use super::feed::{Feed, Item};
 use super::message::{Content, Events, Message, WatchMessage};
 use super::message_body::Messages;
 use super::objects::{Objects, refused};
+use super::opening::{Begun, Opened, first, is_passing, open};
 use super::pb::v1::watch_response::Frame;
 use super::pb::v1::{self, goodbye, reset};
 use super::render;
@@ -22,18 +23,16 @@ use super::room::{self, SMALL};
 use super::shared_events::SharedGroup;
 use super::status::{Error, duration};
 use super::terms::{Asked, Delivery, Known, Terms};
+use crate::lifecycle::backoff::jittered;
 use crate::lifecycle::drain::DrainSignal;
 use crate::lifecycle::{end_turn, ending::Ending};
 use crate::memory::Reservation;
 use crate::meta::{EventType, ResourceVersion};
 use crate::reads::plan::Freshness;
-use crate::reads::{
-    EndReason, ForwardReason, OpenWatch, Reads, Refusal, Source, Wanted, WatchFrom, WatchTerms, WatcherEvent,
-};
+use crate::reads::{EndReason, OpenWatch, Source, Wanted, WatchFrom, WatcherEvent};
 use crate::telemetry::gauge::Raised;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-type Opened = Result<OpenWatch, Refusal>;
 
 pub(super) struct Watch {
     terms: Arc<Terms>,
@@ -89,7 +88,7 @@ const FRAME_BYTES: usize = 256 << 10;
 const EVENT_OVERHEAD: usize = 512;
 /// The most objects that a poll skips because the client has them.
 const SKIPPED: usize = 1024;
-/// The delay before another attempt, after a reset that cannot be served yet.
+/// The delay before another attempt, after a reset that cannot be served yet, or because the watch was too slow.
 const RETRY: Duration = Duration::from_secs(1);
 
 // === impl Watch ===
@@ -195,7 +194,13 @@ impl Watch {
             match &mut self.phase {
                 Phase::Over => return Poll::Ready(None),
                 Phase::Opening(opening) => match ready!(opening.as_mut().poll(cx)) {
-                    Ok(opened) => self.begin(opened),
+                    Ok(opened) => {
+                        self.begin(opened);
+                        // It is woken when what it reads now must not be read any more.
+                        if let Poll::Ready(error) = self.poll_gone(cx) {
+                            return Poll::Ready(Some(Err(error)));
+                        }
+                    }
                     Err(_) if Instant::now() >= self.terms.deadline => {
                         let goodbye = self.goodbye(goodbye::Reason::MaxAge);
                         return Poll::Ready(Some(Ok(goodbye.into())));
@@ -215,8 +220,8 @@ impl Watch {
         }
     }
 
-    /// Collects events until there are enough, or until no more are available. An object that is damaged is an error; the
-    /// client can resume after the frame before.
+    /// Collects events until there are enough, or until no more are available. An object that is damaged is an error, after
+    /// a frame with the events before it, from which the client can resume.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Result<Content, Error>, EndReason>> {
         let mut skipped = 0;
         loop {
@@ -266,15 +271,10 @@ impl Watch {
                     }
                     WatcherEvent::Error(_) => return Poll::Ready(Err(EndReason::Stopped)),
                     WatcherEvent::Event { kind, object, rv } => {
-                        if self.in_snapshot {
-                            self.count += 1;
-                        } else {
-                            self.batch.complete = self.batch.complete.max(item.complete);
-                        }
-                        self.batch.oldest = self.batch.oldest.or(item.received);
                         let known = self.known.as_mut().filter(|_| self.in_snapshot);
                         let known = known.and_then(|known| known.objects.remove(object.attributes.uid()));
-                        let Some(kind) = as_known(kind, known.as_deref(), object.rv) else {
+                        let Some(shown) = as_known(kind, known.as_deref(), object.rv) else {
+                            self.count += 1;
                             skipped += 1;
                             if skipped == SKIPPED {
                                 end_turn(cx);
@@ -283,14 +283,26 @@ impl Watch {
                             continue;
                         };
                         let event = if self.in_snapshot {
-                            self.shared.encode(&source.form, kind, &object, rv)
+                            self.shared.encode(&source.form, shown, &object, rv)
                         } else {
-                            self.shared.event(&source.form, kind, &object, rv)
+                            self.shared.event(&source.form, shown, &object, rv)
                         };
                         let event = match event {
                             Ok(event) => event,
+                            // The events before it can be sent.
+                            Err(_) if !self.batch.events.is_empty() => {
+                                let event = WatcherEvent::Event { kind, object, rv };
+                                self.kept = Some(Box::new(Item { event, ..item }));
+                                return Poll::Ready(Ok(Ok(self.flush())));
+                            }
                             Err(damaged) => return Poll::Ready(Ok(Err(damaged.into()))),
                         };
+                        if self.in_snapshot {
+                            self.count += 1;
+                        } else {
+                            self.batch.complete = self.batch.complete.max(item.complete);
+                        }
+                        self.batch.oldest = self.batch.oldest.or(item.received);
                         self.batch.bytes += event.len() + EVENT_OVERHEAD;
                         self.batch.events.push(event);
                     }
@@ -362,7 +374,9 @@ impl Watch {
         self.complete = ResourceVersion::ZERO;
         self.known = None;
         (self.count, self.in_snapshot, self.kept, self.batch) = (0, true, None, Batch::default());
-        self.phase = Phase::Opening(self.again(Duration::ZERO, WatchFrom::State(Freshness::Any)));
+        // The same lack of memory or speed would end it again.
+        let after = if reason == reset::Reason::TooSlow { RETRY } else { Duration::ZERO };
+        self.phase = Phase::Opening(self.again(after, WatchFrom::State(Freshness::Any)));
         Frame::Reset(v1::Reset { reason: reason.into() })
     }
 
@@ -393,7 +407,7 @@ impl Watch {
         let (objects, terms) = (self.objects.clone(), Arc::clone(&self.terms));
         Box::pin(async move {
             if !after.is_zero() {
-                sleep(after).await;
+                sleep(jittered(after)).await;
             }
             open(&objects.reads, &terms, from).await
         })
@@ -442,56 +456,6 @@ fn as_known(kind: EventType, held: Option<&str>, rv: ResourceVersion) -> Option<
         (EventType::Added, None) => Some(v1::event::Type::Added),
         (EventType::Deleted, _) => Some(v1::event::Type::Deleted),
     }
-}
-
-/// The start of a watch.
-struct Begun {
-    opened: OpenWatch,
-    resumed: bool,
-    reset: Option<reset::Reason>,
-}
-
-async fn first(reads: &Reads, terms: &Terms) -> Result<Begun, Error> {
-    let refused = |refusal| Error::refusal(&terms.selection.gvr, refusal);
-    match (open(reads, terms, terms.from).await, terms.from) {
-        (Ok(opened), from) => Ok(Begun { opened, resumed: matches!(from, WatchFrom::After(_)), reset: None }),
-        // If the watch cannot resume, start with a new snapshot.
-        (Err(refusal), WatchFrom::After(_)) => {
-            let reset = Some(unbridged(&refusal).ok_or_else(|| refused(refusal))?);
-            let opened = open(reads, terms, WatchFrom::State(Freshness::Any)).await.map_err(refused)?;
-            Ok(Begun { opened, resumed: false, reset })
-        }
-        (Err(refusal), WatchFrom::State(_)) => Err(refused(refusal)),
-    }
-}
-
-async fn open(reads: &Reads, terms: &Terms, from: WatchFrom) -> Opened {
-    let asked = WatchTerms {
-        from,
-        max_staleness: terms.max_staleness,
-        bookmark_interval: terms.bookmark_interval,
-        deadline: terms.deadline,
-    };
-    reads.open_watch(&terms.selection, asked).await
-}
-
-/// The reset reason, if a new snapshot is all that is needed to continue the watch.
-fn unbridged(refusal: &Refusal) -> Option<reset::Reason> {
-    match refusal {
-        Refusal::Expired(_) | Refusal::NotServed(ForwardReason::OutsideWindow) => Some(reset::Reason::Expired),
-        Refusal::TooLarge(_) => Some(reset::Reason::StoreRewound),
-        _ => None,
-    }
-}
-
-/// Whether the read may succeed soon.
-fn is_passing(refusal: &Refusal) -> bool {
-    matches!(
-        refusal,
-        Refusal::NotServed(ForwardReason::NotSynced | ForwardReason::NotFresh)
-            | Refusal::Unreachable(_)
-            | Refusal::Stale(_)
-    ) || matches!(refusal, Refusal::Refused(status) if status.code == 429)
 }
 
 impl Objects {

@@ -17,9 +17,9 @@ use crate::cache::{CacheConfig, Writer};
 use crate::codec::json;
 use crate::informer::{Factory, FactoryConfig, Rules};
 use crate::lifecycle::{Fatal, drain, has_ended_turn};
-use crate::memory::Ledger;
+use crate::memory::{Ledger, Level};
 use crate::meta::{FieldTable, Gvr, Origin, Resource, Verbs};
-use crate::reads::{ConsistentReads, Modes, NotSynced, ProtobufReads, ReadsConfig};
+use crate::reads::{ConsistentReads, Modes, NotSynced, ProtobufReads, Reads, ReadsConfig};
 use crate::upstream::client::Upstream;
 use crate::upstream::discovery::{ApiResource, Discovery};
 use crate::upstream::reflector::ReflectorConfig;
@@ -147,4 +147,18 @@ async fn a_stream_ends_its_turn_with_the_first_of_its_watches_that_does() {
     let frames = &objects.metrics.frames;
     let poll = |cx: &mut Context<'_>| stream.poll_message(cx).map(|message| drop(message.unwrap().unwrap()));
     assert_eq!(pauses(poll, || frames.get() == 2 * WATCHES), 2 * WATCHES as usize);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflated_snapshot_comes_to_its_end_while_memory_is_short() {
+    let (objects, _writer) = objects().await;
+    objects.ledger.pressure().set(Level::Short);
+    let request = v1::WatchRequest { conflate: true, known: HashMap::new(), ..request(&[]) };
+    let mut watch = objects.watch_for(&caller(), request).await.unwrap();
+    while watch.in_snapshot {
+        let frame = std::future::poll_fn(|cx| watch.poll_frame(cx));
+        tokio::time::timeout(Duration::from_secs(60), frame).await.expect("the next frame").unwrap().unwrap();
+        assert_eq!(objects.metrics.resets.get(), 0);
+    }
+    assert_eq!(watch.count as usize, OBJECTS);
 }

@@ -21,6 +21,7 @@ use super::library_body::{LibraryBody, ToLibrary};
 use super::{stream_tag, turn};
 use crate::codec::Slices;
 use crate::lifecycle::contained;
+use crate::lifecycle::rounds::after_others;
 
 /// The socket of a connection, for the library.
 pub(super) struct SharedSocket<S>(Arc<Mutex<Http2Socket<S>>>);
@@ -213,7 +214,7 @@ impl DirectWatch {
                 return Poll::Ready(());
             }
         }
-        cx.waker().wake_by_ref();
+        after_others(cx.waker());
         Poll::Pending
     }
 }

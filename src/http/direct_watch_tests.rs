@@ -1,7 +1,6 @@
 //! Watches and lists over one connection, to a client that refuses whatever it has not granted.
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +14,9 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::http::body::{self, BoxError};
-use crate::http::frames::{END_HEADERS, END_STREAM, FrameHead, HEADERS, MAX_WINDOW, SETTINGS, WINDOW_UPDATE};
+use crate::http::frames::{
+    DATA, END_HEADERS, END_STREAM, FrameHead, HEADERS, MAX_WINDOW, SETTINGS, Scanner, WINDOW_UPDATE,
+};
 use crate::http::io::{Bounded, HTTP2_PREFACE};
 use crate::http::metrics::HttpMetrics;
 use crate::http::protocol::Protocols;
@@ -213,19 +214,25 @@ proptest! {
     }
 }
 
-/// A client that takes everything at once. The bodies of its watches always have more.
-#[tokio::test]
-async fn a_turn_writes_a_bounded_number_of_bytes() {
+/// What a client that takes everything at once got of each stream, and in one turn, until it had this much. The bodies of
+/// the watches always have more. If they pause, they end the turn after each frame.
+async fn endless(watches: u32, pauses: bool, until: usize) -> (Vec<usize>, usize) {
     const FRAME: usize = 256 << 10;
-    const WATCHES: usize = 20;
 
-    struct Endless(Arc<AtomicUsize>);
+    struct Endless {
+        pauses: bool,
+        is_next: bool,
+    }
     impl http_body::Body for Endless {
         type Data = Slices;
         type Error = BoxError;
 
-        fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-            self.0.fetch_add(1, Ordering::Relaxed);
+        fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
+            self.is_next = !self.is_next;
+            if self.pauses && !self.is_next {
+                crate::lifecycle::end_turn(cx);
+                return Poll::Pending;
+            }
             Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[b'x'; FRAME]).into()))))
         }
     }
@@ -233,7 +240,8 @@ async fn a_turn_writes_a_bounded_number_of_bytes() {
     /// Sends what is in it, and takes everything.
     struct Client {
         says: Bytes,
-        got: Arc<AtomicUsize>,
+        scanner: Scanner,
+        got: Arc<Mutex<Vec<usize>>>,
     }
     impl AsyncRead for Client {
         fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -243,8 +251,13 @@ async fn a_turn_writes_a_bounded_number_of_bytes() {
         }
     }
     impl AsyncWrite for Client {
-        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-            self.got.fetch_add(buf.len(), Ordering::Relaxed);
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            let Self { scanner, got, .. } = &mut *self;
+            scanner.scan(buf, |head| {
+                if head.kind == DATA {
+                    got.lock()[head.stream as usize / 2] += head.len;
+                }
+            });
             Poll::Ready(Ok(buf.len()))
         }
 
@@ -264,20 +277,15 @@ async fn a_turn_writes_a_bounded_number_of_bytes() {
     };
     say(SETTINGS, 0, 0, &[&[0, 4][..], &MAX_WINDOW.to_be_bytes()].concat());
     say(WINDOW_UPDATE, 0, 0, &(MAX_WINDOW - 65_535).to_be_bytes());
-    for watch in 0..WATCHES as u32 {
+    for watch in 0..watches {
         say(HEADERS, END_HEADERS | END_STREAM, 2 * watch + 1, &[0x82, 0x86, 0x84, 0x41, 1, b'a']);
     }
-    let (got, polls) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-    let io = Bounded::new(
-        Client { says: says.into(), got: Arc::clone(&got) },
-        Duration::from_secs(60),
-        Arc::default(),
-        None,
-    );
-    let of_bodies = Arc::clone(&polls);
+    let got = Arc::new(Mutex::new(vec![0; watches as usize]));
+    let client = Client { says: says.into(), scanner: Scanner::default(), got: Arc::clone(&got) };
+    let io = Bounded::new(client, Duration::from_secs(60), Arc::default(), None);
     let served = move |socket: WatchSocket| {
         service_fn(move |mut request| {
-            let (stream, body) = (socket.stream(&mut request), Endless(Arc::clone(&of_bodies)));
+            let (stream, body) = (socket.stream(&mut request), Endless { pauses, is_next: false });
             let mut response = Response::new(Body::new(body));
             response.extensions_mut().insert(IsWatch);
             std::future::ready(Ok::<_, Infallible>(stream.answer(response)))
@@ -285,16 +293,32 @@ async fn a_turn_writes_a_bounded_number_of_bytes() {
     };
     let metrics = Arc::default();
     let mut connection = std::pin::pin!(Protocols::http2(io, &metrics, None, served));
+    let all = || got.lock().iter().sum::<usize>();
     let mut largest = 0;
-    while got.load(Ordering::Relaxed) < 100 << 20 {
-        let before = got.load(Ordering::Relaxed);
+    while all() < until {
+        let before = all();
         let polled = std::future::poll_fn(|cx| Poll::Ready(connection.as_mut().poll(cx).is_pending())).await;
         assert!(polled);
-        largest = largest.max(got.load(Ordering::Relaxed) - before);
+        largest = largest.max(all() - before);
         tokio::task::yield_now().await;
     }
+    let each = got.lock().clone();
+    (each, largest)
+}
+
+#[tokio::test]
+async fn a_turn_writes_a_bounded_number_of_bytes() {
+    let (_, largest) = endless(20, false, 100 << 20).await;
     assert!((turn::BYTES / 2..turn::BYTES + (1 << 19)).contains(&largest), "{largest}");
-    assert!(polls.load(Ordering::Relaxed) * FRAME >= 100 << 20);
+}
+
+#[tokio::test]
+async fn watches_that_use_up_their_turns_take_turns() {
+    for (watches, pauses) in [2, 3, 4, 20].into_iter().flat_map(|watches| [(watches, false), (watches, true)]) {
+        let (each, _) = endless(watches, pauses, 80 << 20).await;
+        let mean = each.iter().sum::<usize>() / each.len();
+        assert!(each.iter().all(|got| *got >= mean / 2), "of {watches} watches, pauses: {pauses}: {each:?}");
+    }
 }
 
 #[tokio::test]

@@ -27,6 +27,7 @@ use super::http2_socket::in_turn;
 use super::protocol::Serving;
 use super::turn;
 use super::until_taken::UntilTaken;
+use crate::lifecycle::rounds::{self, Rounds};
 use crate::lifecycle::wakes::JointWaker;
 use crate::lifecycle::{has_ended_turn, spawn};
 use crate::passthrough::Cut;
@@ -41,6 +42,7 @@ pub(super) struct Http2<I, S: HttpService<Incoming>> {
     ends: FuturesUnordered<BoxFuture>,
     library: Connection<I, S, Streams>,
     streams: Streams,
+    rounds: Rounds,
     /// The waker of all watches.
     waker: Waker,
 }
@@ -114,14 +116,17 @@ where
     pub(super) fn new(builder: &Builder<Streams>, streams: Streams, io: I, service: S) -> Self {
         let waker = streams.waker();
         let (watches, ends) = (FuturesUnordered::new(), FuturesUnordered::new());
-        Self { watches, ends, library: builder.serve_connection(io, service), streams, waker }
+        let (library, rounds) = (builder.serve_connection(io, service), Rounds::default());
+        Self { watches, ends, library, streams, rounds, waker }
     }
 
     /// Returns whether any watch has run.
     fn poll_watches(&mut self, cx: &mut Context<'_>) -> bool {
         self.streams.0.connection.register(cx.waker());
         LEFT.set(TURN);
-        turn::bounded(|| self.poll_turn());
+        let mut rounds = std::mem::take(&mut self.rounds);
+        rounds.turn(self.watches.len(), || turn::bounded(|| self.poll_turn()));
+        self.rounds = rounds;
         LEFT.get() < TURN
     }
 
@@ -129,7 +134,13 @@ where
         // Whatever is left wakes the task.
         let mut cx = Context::from_waker(&self.waker);
         // All that is ready runs before anything is written, also what becomes ready meanwhile.
-        while LEFT.get() > 0 && self.streams.0.connection.take_woken() {
+        while LEFT.get() > 0 {
+            if !self.streams.0.connection.take_woken() {
+                if !rounds::begin() {
+                    break;
+                }
+                continue;
+            }
             // A watch is added before its connection is woken, so this finds the watch of each wake that was taken. A look
             // before that would leave a watch that is added in between without a wake.
             let begun = self.streams.0.begun.lock().as_mut().map(std::mem::take).unwrap_or_default();
@@ -232,7 +243,9 @@ impl Future for Stream {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(future) = &mut self.future else { return Poll::Ready(()) };
+        // An earlier stream may have panicked.
         IS_WATCH.set(false);
+        CUT.set(None);
         let mut is_over = future.as_mut().poll(cx).is_ready();
         if let Some(cut) = CUT.take() {
             is_over |= cut.poll_cut(cx).is_ready();
@@ -269,9 +282,10 @@ impl Future for Watch {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(left) = LEFT.get().checked_sub(1) else {
-            cx.waker().wake_by_ref();
+            rounds::refuse(cx);
             return Poll::Pending;
         };
+        rounds::runs();
         LEFT.set(left);
         // Another future may have said so before.
         has_ended_turn();

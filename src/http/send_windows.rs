@@ -322,6 +322,8 @@ impl SendWindows {
             return;
         }
         let mut blocked = std::mem::take(&mut self.blocked);
+        // The first one has filled the socket. The others come first now.
+        blocked.rotate_left(1);
         for (stream, waker) in blocked.drain(..) {
             if let Some(stream) = self.streams.get_mut(&stream) {
                 stream.is_blocked = false;

@@ -22,7 +22,7 @@ pub(super) fn bounded<T>(poll: impl FnOnce() -> T) -> T {
     poll()
 }
 
-/// The bytes that may still be written. If there are none, a watch wakes itself and waits for the next turn.
+/// The bytes that may still be written. If there are none, a watch waits for the next turn.
 pub(super) fn left() -> usize {
     LEFT.get()
 }

@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -18,8 +19,9 @@ use tokio::task::coop;
 
 use super::body::BoxError;
 use super::watch_writer::WatchWriter;
+use crate::lifecycle::rounds::{self, Rounds};
 use crate::lifecycle::wakes::JointWaker;
-use crate::lifecycle::{contained, spawn};
+use crate::lifecycle::{contained, has_ended_turn, spawn};
 
 /// All shards of a server. Cloning shares them.
 #[derive(Clone, Default)]
@@ -46,6 +48,7 @@ struct Inbox {
 struct Task {
     running: FuturesUnordered<Running>,
     inbox: Arc<Inbox>,
+    rounds: Rounds,
     shards: WatchShards,
 }
 
@@ -63,6 +66,8 @@ struct Watch<S> {
     state: Mutex<State<S>>,
     /// Wakes the shard for this watch. Always the same.
     shard: OnceLock<Waker>,
+    /// It has used up the budget of a turn, and has woken itself. The others come first now.
+    has_ended_turn: AtomicBool,
     connection: AtomicWaker,
 }
 
@@ -91,7 +96,8 @@ impl WatchShards {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let state = Mutex::new(State::Runs(writer));
-        let watch = Arc::new(Watch { state, shard: OnceLock::new(), connection: AtomicWaker::new() });
+        let (shard, has_ended_turn) = (OnceLock::new(), AtomicBool::new(false));
+        let watch = Arc::new(Watch { state, shard, has_ended_turn, connection: AtomicWaker::new() });
         let running = Running(Arc::clone(&watch) as Arc<dyn Run>);
         let mut shards = self.0.lock();
         let inbox = match with_room(&mut shards, Handle::current().metrics().num_workers()) {
@@ -103,7 +109,8 @@ impl WatchShards {
                 let inbox = Arc::<Inbox>::default();
                 shards.push(Shard { watches: 1, inbox: Arc::clone(&inbox) });
                 let (running, of_task) = (FuturesUnordered::new(), Arc::clone(&inbox));
-                spawn("watches", Task { running, inbox: of_task, shards: self.clone() });
+                let rounds = Rounds::default();
+                spawn("watches", Task { running, inbox: of_task, rounds, shards: self.clone() });
                 inbox
             }
         };
@@ -168,20 +175,28 @@ impl Future for Task {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { running, inbox, shards } = &mut *self;
+        let Self { running, inbox, rounds, shards } = &mut *self;
         inbox.waker.register(cx.waker());
         // Whatever is left wakes the task.
         let waker = Waker::from(Arc::clone(&inbox.waker));
         let mut cx = Context::from_waker(&waker);
         let (mut ended, mut passes) = (0, 0);
         // A set of futures returns early when some of them wake themselves.
-        while passes < PASSES && coop::has_budget_remaining() && inbox.waker.take_woken() {
-            passes += 1;
-            running.extend(std::mem::take(&mut *inbox.arrived.lock()));
-            while let Poll::Ready(Some(())) = Pin::new(&mut *running).poll_next(&mut cx) {
-                ended += 1;
+        rounds.turn(running.len(), || {
+            while passes < PASSES && coop::has_budget_remaining() {
+                if !inbox.waker.take_woken() {
+                    if !rounds::begin() {
+                        break;
+                    }
+                    continue;
+                }
+                passes += 1;
+                running.extend(std::mem::take(&mut *inbox.arrived.lock()));
+                while let Poll::Ready(Some(())) = Pin::new(&mut *running).poll_next(&mut cx) {
+                    ended += 1;
+                }
             }
-        }
+        });
         if ended > 0 && shards.ended(inbox, ended) { Poll::Ready(()) } else { Poll::Pending }
     }
 }
@@ -204,7 +219,7 @@ impl Future for Running {
         // The budget of the task bounds the time in which other tasks of the thread wait. A watch that began without it
         // would stop in the middle of an event.
         if !coop::has_budget_remaining() {
-            cx.waker().wake_by_ref();
+            rounds::refuse(cx);
             return Poll::Pending;
         }
         self.0.poll(cx)
@@ -247,8 +262,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run for Watch<S> {
         self.shard.get_or_init(|| cx.waker().clone());
         let mut state = self.state.lock();
         let State::Runs(writer) = &mut *state else { return Poll::Ready(()) };
+        if self.has_ended_turn.swap(false, Ordering::Relaxed) {
+            rounds::after_others(cx.waker());
+            return Poll::Pending;
+        }
+        rounds::runs();
+        // Another future may have said so before.
+        has_ended_turn();
         let result = match contained("watch", || writer.poll(cx)) {
-            Some(Poll::Pending) => return Poll::Pending,
+            Some(Poll::Pending) => {
+                // One that has said so waits for the others anyway.
+                let ended = !has_ended_turn() && !coop::has_budget_remaining();
+                self.has_ended_turn.store(ended, Ordering::Relaxed);
+                return Poll::Pending;
+            }
             Some(Poll::Ready(result)) => result,
             // The other watches of the shard go on.
             None => Err("the watch has panicked".into()),

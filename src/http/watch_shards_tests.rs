@@ -443,3 +443,54 @@ async fn nothing_is_lost_between_threads() {
     until(&shards, &[]).await;
     assert_eq!(world.cache.stats().watchers, 0);
 }
+
+/// The sockets take everything, and the bodies always have more.
+#[tokio::test]
+async fn watches_that_use_up_their_turns_take_turns() {
+    struct Endless;
+    impl http_body::Body for Endless {
+        type Data = Slices;
+        type Error = BoxError;
+
+        fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
+            Poll::Ready(Some(Ok(Frame::data(bytes::Bytes::from_static(&[b'x'; 256 << 10]).into()))))
+        }
+    }
+
+    struct Takes(Arc<AtomicUsize>);
+    impl AsyncRead for Takes {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+    impl AsyncWrite for Takes {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            self.0.fetch_add(buf.len(), Ordering::Relaxed);
+            Poll::Ready(Ok(buf.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    for count in [2, 3, 4, 20] {
+        let shards = WatchShards::default();
+        let got: Vec<_> = (0..count).map(|_| Arc::<AtomicUsize>::default()).collect();
+        let io = |got| Bounded::new(Takes(Arc::clone(got)), STALL, Arc::default(), None);
+        let writers = got.iter().map(|got| WatchWriter::new(io(got), Body::new(Endless), Vec::new()));
+        let watches: Vec<_> = writers.map(|writer| shards.run(writer)).collect();
+        let each = || got.iter().map(|got| got.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        while each().iter().sum::<usize>() < 80 << 20 {
+            tokio::task::yield_now().await;
+        }
+        let (each, mean) = (each(), each().iter().sum::<usize>() / count);
+        assert!(each.iter().all(|got| *got >= mean / 2), "of {count} watches: {each:?}");
+        drop(watches);
+        until(&shards, &[]).await;
+    }
+}

@@ -18,6 +18,7 @@ use super::body::{Body, BoxError};
 use super::io::Bounded;
 use crate::codec::Slices;
 use crate::lifecycle::quiet::Bell;
+use crate::lifecycle::rounds::after_others;
 
 /// A future that is ready when the client has got the whole body. The connection can then take the next request.
 ///
@@ -99,7 +100,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WatchWriter<S> {
                 }
             }
         }
-        cx.waker().wake_by_ref();
+        after_others(cx.waker());
         Poll::Pending
     }
 

@@ -6,6 +6,7 @@ pub mod drain;
 pub mod ending;
 pub mod quiet;
 pub mod readiness;
+pub mod rounds;
 pub mod signals;
 pub mod slots;
 mod task;

@@ -152,7 +152,11 @@ impl Reservation {
         grown
     }
 
-    fn try_grow(&mut self, bytes: usize) -> Result<(), Short> {
+    /// Like [`Self::grow`], for what can wait or go on without: nobody has to make room for it.
+    ///
+    /// # Errors
+    /// There is not enough room for them. The earlier reservation stays.
+    pub fn try_grow(&mut self, bytes: usize) -> Result<(), Short> {
         let inner = &self.ledger.inner;
         inner.pressure.grow(bytes);
         let (limit, level) = match self.purpose {

@@ -245,14 +245,14 @@ impl Session {
     /// Builds a frame with this key and the other keys that are available now.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED: there is not enough memory for an unusually large object. INTERNAL: an object is damaged.
+    /// RESOURCE_EXHAUSTED: there is not enough memory for an unusually large object.
     fn items(&mut self, first: Handed<QueueKey>) -> Result<Outgoing, Error> {
         let mut items = Vec::new();
         let (mut size, mut room) = (0, None);
         let mut next = Some(first);
         while let Some(handed) = next {
-            match self.member.group.item(&handed)? {
-                Some((item, deleted)) => {
+            match self.member.group.item(&handed) {
+                Ok(Some((item, deleted))) => {
                     size += item.encoded_len();
                     items.push(item);
                     if let Some(deleted) = deleted {
@@ -260,7 +260,12 @@ impl Session {
                     }
                 }
                 // Its deletion was handled while the key waited for a retry.
-                None => self.answer(&handed.key, Outcome::Done).unwrap_or_default(),
+                Ok(None) => self.answer(&handed.key, Outcome::Done).unwrap_or_default(),
+                // The other keys go on. It counts as a retry.
+                Err(damaged) => {
+                    tracing::warn!(key = ?handed.key, %damaged, "an object of a queue cannot be sent, trying again");
+                    self.answer(&handed.key, Outcome::Retry).unwrap_or_default();
+                }
             }
             if size >= LITTLE && room.is_none() {
                 room = self.ledger.spare(FRAME).ok();
