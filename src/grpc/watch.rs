@@ -467,4 +467,4 @@ impl Objects {
 
 #[cfg(test)]
 #[path = "watch_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -43,6 +43,10 @@ fn object(number: usize) -> Arc<crate::meta::Object> {
 }
 
 async fn objects() -> (Objects, Writer) {
+    objects_of((0..OBJECTS).map(object).collect()).await
+}
+
+pub(in crate::grpc) async fn objects_of(list: Vec<Arc<crate::meta::Object>>) -> (Objects, Writer) {
     let gvr = Gvr::new("", "v1", "configmaps");
     let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
     let config = FactoryConfig {
@@ -63,7 +67,7 @@ async fn objects() -> (Objects, Writer) {
     let mut writer = factory.put(Resource { gvr, kind: "ConfigMap".into(), namespaced: true, verbs, origin });
     let style = json::Style::Stripped;
     writer.set_form(crate::codec::Form::new(crate::meta::Encoding::Json, style, "v1", "ConfigMap", "ConfigMapList"));
-    writer.replace((0..OBJECTS).map(object).collect(), ResourceVersion(20_000)).await.unwrap();
+    writer.replace(list, ResourceVersion(20_000)).await.unwrap();
     let [get, list, watch] = [ConsistentReads::Cache; 3];
     let protobuf = ProtobufReads::Json;
     let config = ReadsConfig {
@@ -85,7 +89,7 @@ async fn objects() -> (Objects, Writer) {
     (Objects::new(parts), writer)
 }
 
-fn caller() -> Caller {
+pub(in crate::grpc) fn caller() -> Caller {
     let (audit, uri) = (Audit::off(), "/informerd.v1.Objects/Watch".into());
     let call = CallInfo { audit, audit_id: String::new(), uri, source: None, known: None };
     let headers = HeaderMap::new();
@@ -161,4 +165,31 @@ async fn a_conflated_snapshot_comes_to_its_end_while_memory_is_short() {
         assert_eq!(objects.metrics.resets.get(), 0);
     }
     assert_eq!(watch.count as usize, OBJECTS);
+}
+
+#[tokio::test]
+async fn what_comes_before_a_damaged_object_is_sent() {
+    use crate::packing::{MOST_READS, Packing, PackingConfig, PackingForm};
+    let text = |number| {
+        let metadata =
+            format!(r#""name":"c{number:03}","namespace":"a","uid":"u{number}","resourceVersion":"{number}""#);
+        format!(r#"{{"metadata":{{{metadata}}},"data":{{"k":"{}"}}}}"#, "x".repeat(1000))
+    };
+    let parse = |number| Arc::new(json::parse_item(text(number).as_bytes(), &FieldTable::default()).unwrap().0);
+    let list: Vec<_> = (1..200).map(parse).collect();
+    let packing = PackingConfig { form: PackingForm::Packed, threshold: 0, hot_bytes: 0 };
+    let packer = Packing::new(packing).packer(None);
+    packer.train(&list.iter().map(|object| object.raw().unwrap().framed()).collect::<Vec<_>>(), 1 << 20);
+    list[10].pack(&packer, MOST_READS);
+    list[10].spoil();
+    let (objects, _writer) = objects_of(list).await;
+    let request = v1::WatchRequest { known: HashMap::new(), ..request(&[]) };
+    let mut watch = objects.watch_for(&caller(), request).await.unwrap();
+    let error = loop {
+        if let Err(error) = std::future::poll_fn(|cx| watch.poll_frame(cx)).await.expect("an error") {
+            break error;
+        }
+    };
+    assert_eq!((Status::from(error).code(), objects.metrics.events.get()), (tonic::Code::Internal, 10));
+    assert!(watch.is_over());
 }

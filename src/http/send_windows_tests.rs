@@ -388,3 +388,26 @@ proptest! {
         }
     }
 }
+
+/// Otherwise it would fill the socket again, and again.
+#[test]
+fn what_has_filled_the_socket_comes_after_the_others() {
+    struct Logs(u32, Arc<parking_lot::Mutex<Vec<u32>>>);
+    impl Wake for Logs {
+        fn wake(self: Arc<Self>) {
+            self.1.lock().push(self.0);
+        }
+    }
+    let (mut windows, log) = (SendWindows::default(), Arc::default());
+    for expected in [[3, 5, 1], [5, 1, 3], [1, 3, 5]] {
+        let before: Vec<u32> = std::mem::take(&mut *log.lock());
+        for stream in if before.is_empty() { vec![1, 3, 5] } else { before } {
+            if windows.is_new(stream) {
+                begun(&mut windows, stream);
+            }
+            windows.block(stream, &Waker::from(Arc::new(Logs(stream, Arc::clone(&log)))));
+        }
+        windows.unblock();
+        assert_eq!(*log.lock(), expected);
+    }
+}

@@ -31,6 +31,9 @@ thread_local! {
 pub fn after_others(waker: &Waker) {
     let is_kept = NOW.with_borrow_mut(|now| {
         let Some(now) = now else { return false };
+        if now.later.is_empty() {
+            now.ran = 0;
+        }
         now.later.push(waker.clone());
         true
     });

@@ -302,3 +302,7 @@ async fn over(end: &mut tokio::sync::watch::Receiver<Option<Error>>) -> Error {
 async fn fail(sender: &Sender, error: Error) {
     sender.send((Err(error.into()), None)).await.ok();
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;
