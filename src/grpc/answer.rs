@@ -8,11 +8,13 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use tonic::Status;
 
-use super::body::{self, Body, BoxError};
+use super::body::{Body, BoxError};
 use super::status::Error;
-use crate::memory::{Reservation, StallGuard, StallGuards};
+use crate::codec::Slices;
+use crate::memory::{Cut, Reservation, StallGuard, StallGuards};
 
 /// Marks a response that the client must read, and holds its memory until then. Stored in the extensions of a
 /// response.
@@ -43,9 +45,10 @@ type Next = Poll<Option<Result<Frame<Bytes>, Status>>>;
 const PART: usize = 16 << 10;
 
 /// Drops the body when its client stops reading it.
-pub(super) fn leashed(body: tonic::body::Body, taken: Taken, stall_guards: &StallGuards) -> Body {
+pub(super) fn leashed(body: tonic::body::Body, taken: Taken, stall_guards: &StallGuards) -> (Body, Cut) {
     let stall_guard = stall_guards.hold(Rest { body, made: Bytes::new(), _held: taken.held });
-    body::of_bytes(Leashed { stall_guard, within: false, over: false })
+    let cut = stall_guard.cut();
+    (Leashed { stall_guard, within: false, over: false }.boxed_unsync(), cut)
 }
 
 // === impl Rest ===
@@ -71,17 +74,25 @@ impl Rest {
 // === impl Leashed ===
 
 impl http_body::Body for Leashed {
-    type Data = Bytes;
+    type Data = Slices;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, Self::Error>>> {
         let Self { stall_guard, within, over } = &mut *self;
         if *over {
             return Poll::Ready(None);
         }
         let next = stall_guard.take(|held| {
             let Some(rest) = held else { return Poll::Ready(None) };
-            let next = rest.poll_part(cx);
+            let next = rest.poll_part(cx).map_ok(|frame| {
+                frame.map_data(|part| {
+                    let mut part = Slices::from(part);
+                    if !part.is_empty() {
+                        part.hold(stall_guard.give(part.len()));
+                    }
+                    part
+                })
+            });
             *within = !rest.made.is_empty();
             let is_over = match &next {
                 Poll::Ready(None | Some(Err(_))) => true,
@@ -134,7 +145,7 @@ mod tests {
         let ledger = Ledger::new(1 << 20, Pressure::default());
         let held = Some(Arc::new(ledger.reserve(1000).unwrap()));
         let messages = iter(lengths).map(|&length| Ok::<_, Status>(Frame::data(Bytes::from(vec![b'x'; length]))));
-        (leashed(tonic::body::Body::new(StreamBody::new(messages)), Taken { held }, stall_guards), ledger)
+        (leashed(tonic::body::Body::new(StreamBody::new(messages)), Taken { held }, stall_guards).0, ledger)
     }
 
     #[tokio::test]

@@ -179,7 +179,13 @@ impl Grpc {
             return response.map(|_| body);
         }
         match response.extensions_mut().remove::<Taken>() {
-            Some(taken) => response.map(|body| answer::leashed(body, taken, &self.stall_guards)),
+            Some(taken) => {
+                let (head, body) = response.into_parts();
+                let (body, cut) = answer::leashed(body, taken, &self.stall_guards);
+                let mut response = Response::from_parts(head, body);
+                response.extensions_mut().insert(cut);
+                response
+            }
             None => response.map(body::of_bytes),
         }
     }

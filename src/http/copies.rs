@@ -67,7 +67,7 @@ impl Copies {
     /// Counts a copy that is about to be made for a frame.
     pub(super) fn add(&mut self, bytes: usize) {
         if self.bytes == 0 {
-            self.reservation = self.ledger.spare(MOST).ok().map(Box::new);
+            self.reservation = self.ledger.spare(MOST.max(bytes)).ok().map(Box::new);
         }
         self.bytes += bytes;
     }

@@ -21,7 +21,7 @@ fn bodies() -> Bodies {
 
 fn taken(gzip: bool, indent: bool) -> Taken {
     let wanted = Wanted::of(&HeaderMap::new(), &Uri::from_static("/"), ReadKind::List).unwrap();
-    Taken { wanted: Wanted { indent, ..wanted }, gzip, short: 1 << 20, socket: None, room: None }
+    Taken { wanted: Wanted { indent, ..wanted }, gzip, short: 1 << 20, is_stream: false, socket: None, room: None }
 }
 
 /// A world of which one object is damaged.

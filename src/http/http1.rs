@@ -24,7 +24,7 @@ use super::protocol::Serving;
 use super::watch_shards::{Sharded, WatchShards};
 use super::watch_writer::WatchWriter;
 use crate::codec::Slices;
-use crate::passthrough::Cut;
+use crate::memory::Cut;
 
 /// One connection.
 pub(super) struct Http1<'a, S, V: HttpService<Incoming>> {

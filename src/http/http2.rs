@@ -30,7 +30,7 @@ use super::until_taken::UntilTaken;
 use crate::lifecycle::rounds::{self, Rounds};
 use crate::lifecycle::wakes::JointWaker;
 use crate::lifecycle::{has_ended_turn, spawn};
-use crate::passthrough::Cut;
+use crate::memory::Cut;
 
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use http_body::{Body, Frame};
+use http_body::{Body, Frame, SizeHint};
 use prometheus_client::metrics::counter::Counter;
 
 use super::body::BoxError;
@@ -14,7 +14,7 @@ use super::gzip::{Compressed, Piece};
 use super::metrics::HttpMetrics;
 use super::writer::Writer;
 use crate::codec::{Form, ListMetaOut, Shape, Slices};
-use crate::memory::{StallGuard, StallGuards};
+use crate::memory::{Cut, StallGuard, StallGuards};
 use crate::meta::{Damaged, Object};
 use crate::reads::{ListAnswer, ListItems};
 
@@ -53,7 +53,9 @@ enum State {
 
 /// The rest of a body whose beginning was written already.
 pub(super) struct ListBody {
-    first: Option<Slices>,
+    first: Slices,
+    /// The bytes that are still to come, if that is to be said.
+    length: Option<u64>,
     stall_guard: Arc<StallGuard<Rest>>,
     metrics: Arc<HttpMetrics>,
     sent: Sent,
@@ -67,7 +69,11 @@ pub(super) enum Rest {
     Plain(Box<Writer>),
     /// The rest from this piece on.
     Compressed(Arc<Compressed>, usize),
+    Nothing,
 }
+
+/// The most bytes that are handed out at once. So it is known of large objects, too, that their client takes them.
+const PART: usize = 256 << 10;
 
 // === impl ListWriter ===
 
@@ -147,7 +153,7 @@ impl ListWriter {
 // === impl ListBody ===
 
 impl ListBody {
-    /// Continues a list after its first frame, if there is one.
+    /// Continues a list after its first frame. Whoever sends it must know of [`Self::cut`].
     pub(super) fn new(
         first: Slices,
         rest: Rest,
@@ -155,12 +161,16 @@ impl ListBody {
         metrics: &Arc<HttpMetrics>,
         sent: Sent,
     ) -> Self {
-        Self {
-            first: (!first.is_empty()).then_some(first),
-            stall_guard: stall_guards.hold(rest),
-            metrics: Arc::clone(metrics),
-            sent,
-        }
+        Self { first, length: None, stall_guard: stall_guards.hold(rest), metrics: Arc::clone(metrics), sent }
+    }
+
+    /// With its length.
+    pub(super) fn sized(self) -> Self {
+        Self { length: Some(self.first.len() as u64), ..self }
+    }
+
+    pub(super) fn cut(&self) -> Cut {
+        self.stall_guard.cut()
     }
 }
 
@@ -169,15 +179,27 @@ impl Body for ListBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-        let Self { first, stall_guard, metrics, sent } = &mut *self;
+        let Self { first, length, stall_guard, metrics, sent } = &mut *self;
         let step = stall_guard.take(|held| {
-            if let Some(first) = first.take() {
-                return Poll::Ready(Ok(Step::Frame(first)));
+            let mut step = Ok(Step::End);
+            if first.is_empty()
+                && let Some(rest) = held
+            {
+                ready!(rest.poll_taken(cx));
+                step = rest.step(metrics);
+                if matches!(step, Err(_) | Ok(Step::End)) {
+                    *held = None;
+                }
             }
-            let Some(rest) = held else { return Poll::Ready(Ok(Step::End)) };
-            ready!(rest.poll_taken(cx));
-            let step = rest.step(metrics);
-            if rest.is_done() || matches!(step, Err(_) | Ok(Step::End)) {
+            if let Ok(Step::Frame(frame)) = &mut step {
+                *first = std::mem::take(frame);
+            }
+            if !first.is_empty() {
+                let mut part = first.split_to(first.len().min(PART));
+                part.hold(stall_guard.give(part.len()));
+                step = Ok(Step::Frame(part));
+            }
+            if first.is_empty() && held.as_ref().is_some_and(Rest::is_done) {
                 *held = None;
             }
             Poll::Ready(step)
@@ -188,6 +210,9 @@ impl Body for ListBody {
             Ok(Poll::Ready(Err(error))) => Poll::Ready(Some(Err(error))),
             Ok(Poll::Ready(Ok(Step::Frame(frame)))) => {
                 sent(metrics).inc_by(frame.len() as u64);
+                if let Some(length) = length {
+                    *length = length.saturating_sub(frame.len() as u64);
+                }
                 Poll::Ready(Some(Ok(Frame::data(frame))))
             }
             // Yield to other tasks between the parts of a long search.
@@ -198,6 +223,10 @@ impl Body for ListBody {
             Ok(Poll::Ready(Ok(Step::End))) => Poll::Ready(None),
         }
     }
+
+    fn size_hint(&self) -> SizeHint {
+        self.length.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
 }
 
 // === impl Rest ===
@@ -207,7 +236,7 @@ impl Rest {
     fn poll_taken(&self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Plain(writer) => writer.poll_taken(cx),
-            Self::Compressed(..) => Poll::Ready(()),
+            Self::Compressed(..) | Self::Nothing => Poll::Ready(()),
         }
     }
 
@@ -219,6 +248,7 @@ impl Rest {
                 metrics.list_objects.inc_by(writer.objects() - before);
                 Ok(step?)
             }
+            Self::Nothing => Ok(Step::End),
             Self::Compressed(compressed, next) => match compressed.piece(*next) {
                 Piece::Chunk(chunk) => {
                     *next += 1;
@@ -239,6 +269,7 @@ impl Rest {
         match self {
             Self::Plain(writer) => writer.is_done(),
             Self::Compressed(..) => false,
+            Self::Nothing => true,
         }
     }
 }

@@ -26,8 +26,8 @@ use super::watch_shards::WatchShards;
 /// Clients hold hundreds of watches on one connection, so the library's 200 streams are too few.
 const MAX_CONCURRENT_STREAMS: u32 = 2000;
 /// The bytes of a request's body that may come before they are read.
-const STREAM_WINDOW: u32 = 64 << 10;
-/// The same for all bodies of a connection, which bounds what it may hold. The bodies of a hundred requests that nobody
+const STREAM_WINDOW: u32 = 256 << 10;
+/// The same for all bodies of a connection, which bounds what it may hold. The bodies of thirty requests that nobody
 /// reads leave room for others.
 const CONNECTION_WINDOW: u32 = 8 << 20;
 const MAX_HEADER_LIST: u32 = 1 << 20;

@@ -8,7 +8,7 @@ use http_body::{Frame, SizeHint};
 
 use super::body::{Body, BoxError};
 use crate::codec::Slices;
-use crate::passthrough::Cut;
+use crate::memory::Cut;
 
 pub(super) struct UntilTaken {
     inner: Body,

@@ -33,6 +33,11 @@ impl Writer {
         Self { list: Some(writer), ..Self::object(Slices::new(), indent, ledger) }
     }
 
+    /// Counts a copy that the body of an object is.
+    pub(super) fn copied(&mut self, bytes: usize) {
+        self.copies.add(bytes);
+    }
+
     /// Ready once the client has taken the copies in earlier frames.
     pub(super) fn poll_taken(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.copies.poll_taken(cx)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use http::request::Parts;
-use http::{HeaderValue, Response};
+use http::{HeaderValue, Response, Version};
 use hyper::upgrade::OnUpgrade;
 
 use super::body::{self, Body};
@@ -23,7 +23,7 @@ use crate::auth::Lease;
 use crate::auth::audit::Entry;
 use crate::codec::{Form, Slices};
 use crate::lifecycle::ending::Ending;
-use crate::memory::{Ledger, Reservation, StallGuards};
+use crate::memory::{Cut, Ledger, Reservation, StallGuards};
 use crate::meta::{Damaged, Encoding};
 use crate::reads::{GetAnswer, ListAnswer, Served, WatchAnswer};
 
@@ -41,6 +41,8 @@ pub(super) struct Taken {
     gzip: bool,
     /// Bodies up to this size are sent with their length.
     short: usize,
+    /// A stream keeps what its client does not take, and the connection goes on.
+    is_stream: bool,
     /// Present if a watch goes over a WebSocket.
     pub(super) socket: Option<Socket>,
     /// The memory of the request, as far as it is not small.
@@ -61,6 +63,16 @@ pub(super) struct Answered {
     pub(super) served: Served,
 }
 
+/// A body, and how it can be cut.
+struct Written {
+    body: Body,
+    cut: Option<Cut>,
+    gzip: bool,
+}
+
+/// So many bytes of an answer are not worth to be looked after: small gets are cheap.
+const LITTLE: usize = 4 << 10;
+
 // === impl Bodies ===
 
 impl Bodies {
@@ -80,7 +92,10 @@ impl Bodies {
         answer.shape = answer.shape.as_of_now();
         let GetAnswer { form, shape, object, served } = &answer;
         let indent = taken.indents(form);
-        let writer = Writer::object(form.object_body(object, *shape)?, indent, &self.ledger);
+        let mut writer = Writer::object(form.object_body(object, *shape)?, indent, &self.ledger);
+        if object.is_packed() && object.framed_len() > LITTLE {
+            writer.copied(object.framed_len());
+        }
         let written = self.written(Key::object(&answer, indent), writer, taken, |metrics| &metrics.get_bytes).await?;
         Ok(Answered::new(form, written, *served))
     }
@@ -112,8 +127,7 @@ impl Bodies {
         WatchBody::new(answer, lease, entry, ending, &self.metrics, &self.ledger)
     }
 
-    /// The body, and whether it is compressed.
-    async fn written(&self, key: Key, mut writer: Writer, taken: &Taken, sent: Sent) -> Result<(Body, bool), Damaged> {
+    async fn written(&self, key: Key, mut writer: Writer, taken: &Taken, sent: Sent) -> Result<Written, Damaged> {
         let gzip = taken.gzip && self.gzip.is_enabled();
         let mut first = Slices::new();
         loop {
@@ -131,7 +145,10 @@ impl Bodies {
         }
         if gzip && first.len() > gzip::THRESHOLD {
             match self.gzip.get(key, first, writer).await {
-                Ok(compressed) => return Ok((self.compressed(compressed, taken, sent).await, true)),
+                Ok(compressed) => {
+                    let (body, cut) = self.compressed(compressed, taken, sent).await;
+                    return Ok(Written { body, cut, gzip: true });
+                }
                 // Without memory for compression the answer is sent uncompressed. A client that accepts gzip accepts
                 // that too.
                 Err(uncompressed) => (first, writer) = *uncompressed,
@@ -139,21 +156,37 @@ impl Bodies {
         }
         self.metrics.list_objects.inc_by(writer.objects());
         if writer.is_done() {
-            sent(&self.metrics).inc_by(first.len() as u64);
-            return Ok((taken.sized_if_short(first), false));
+            let (body, cut) = self.whole(first, taken, sent);
+            return Ok(Written { body, cut, gzip: false });
         }
-        let rest = Rest::Plain(Box::new(writer));
-        Ok((Body::new(ListBody::new(first, rest, &self.stall_guards, &self.metrics, sent)), false))
+        let (body, cut) = self.begun(first, Rest::Plain(Box::new(writer)), sent);
+        Ok(Written { body, cut, gzip: false })
     }
 
-    async fn compressed(&self, compressed: Arc<Compressed>, taken: &Taken, sent: Sent) -> Body {
+    async fn compressed(&self, compressed: Arc<Compressed>, taken: &Taken, sent: Sent) -> (Body, Option<Cut>) {
         if let Some(all) = compressed.if_short(taken.short).await {
             self.metrics.list_objects.inc_by(compressed.objects());
-            sent(&self.metrics).inc_by(all.len() as u64);
-            return body::full(all);
+            return self.whole(all.into(), taken, sent);
         }
-        let rest = Rest::Compressed(compressed, 0);
-        Body::new(ListBody::new(Slices::new(), rest, &self.stall_guards, &self.metrics, sent))
+        self.begun(Slices::new(), Rest::Compressed(compressed, 0), sent)
+    }
+
+    fn begun(&self, first: Slices, rest: Rest, sent: Sent) -> (Body, Option<Cut>) {
+        let body = ListBody::new(first, rest, &self.stall_guards, &self.metrics, sent);
+        let cut = body.cut();
+        (Body::new(body), Some(cut))
+    }
+
+    fn whole(&self, all: Slices, taken: &Taken, sent: Sent) -> (Body, Option<Cut>) {
+        let is_short = all.len() <= taken.short;
+        if !taken.is_stream || all.len() <= LITTLE {
+            sent(&self.metrics).inc_by(all.len() as u64);
+            return (if is_short { body::full(all) } else { body::chunked(all) }, None);
+        }
+        let body = ListBody::new(all, Rest::Nothing, &self.stall_guards, &self.metrics, sent);
+        let body = if is_short { body.sized() } else { body };
+        let cut = body.cut();
+        (Body::new(body), Some(cut))
     }
 }
 
@@ -169,6 +202,7 @@ impl Taken {
             wanted,
             gzip: gzip::is_accepted(&request.headers),
             short: framing::short(request.version),
+            is_stream: request.version == Version::HTTP_2,
             socket: Handshake::of(request).and_then(socket),
             room: None,
         }
@@ -182,17 +216,17 @@ impl Taken {
     fn indents(&self, form: &Form) -> bool {
         self.wanted.indent && form.encoding() != Encoding::Protobuf
     }
-
-    fn sized_if_short(&self, body: Slices) -> Body {
-        if body.len() <= self.short { body::full(body) } else { body::chunked(body) }
-    }
 }
 
 // === impl Answered ===
 
 impl Answered {
-    fn new(form: &Form, (body, gzip): (Body, bool), served: Served) -> Self {
+    fn new(form: &Form, written: Written, served: Served) -> Self {
+        let Written { body, cut, gzip } = written;
         let mut response = Response::new(body);
+        if let Some(cut) = cut {
+            response.extensions_mut().insert(cut);
+        }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(form.media_type(false)));
         if gzip {

@@ -5,12 +5,14 @@
 //! buffers of libraries, memory that the allocator has not returned) is only visible by measuring the process
 //! ([`Pressure`]). How often that happens depends on the growth of memory, not on a fixed interval.
 
+mod cut;
 mod ledger;
 mod pressure;
 mod purge;
 mod room;
 mod stall;
 
+pub(crate) use cut::Cut;
 pub(crate) use ledger::{Ledger, Reservation, Short};
 pub(crate) use pressure::{Level, Pressure};
 pub(crate) use purge::{purge, purge_again};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::cut::Cut;
 use super::pressure::{Level, Pressure};
 
 /// All responses that are dropped when their clients stop reading. An unfinished response holds memory, such as a
@@ -29,7 +30,15 @@ struct Open {
 #[derive(Debug)]
 pub struct StallGuard<T> {
     state: Mutex<State<T>>,
+    cut: Cut,
     _place: Place,
+}
+
+/// Bytes that were handed out. To be dropped once the client has taken them.
+#[derive(Debug)]
+pub struct Given<T> {
+    stall_guard: Arc<StallGuard<T>>,
+    bytes: usize,
 }
 
 /// The entry of a response. It goes with the response.
@@ -57,7 +66,8 @@ pub struct GivenUp;
 trait Leashed: Send + Sync {
     fn is_over(&self) -> bool;
 
-    /// Takes the held data if nothing was requested for `timeout`.
+    /// Takes the held data if nothing was requested or taken for `timeout`. The response is cut if all was handed out already
+    /// and is still in memory, or if it was given up as long ago.
     fn give_up(&self, now: Instant, timeout: Duration) -> Option<Box<dyn Any + Send>>;
 }
 
@@ -75,7 +85,8 @@ impl StallGuards {
         let mut open = self.open.lock();
         let number = open.begun;
         open.begun += 1;
-        let stall_guard = Arc::new(StallGuard { state, _place: Place { number, open: Arc::clone(&self.open) } });
+        let stall_guard =
+            Arc::new(StallGuard { state, cut: Cut::default(), _place: Place { number, open: Arc::clone(&self.open) } });
         let weak = Arc::downgrade(&stall_guard);
         open.all.insert(number, weak);
         stall_guard
@@ -154,21 +165,54 @@ impl<T> StallGuard<T> {
         state.taken = Instant::now();
         if state.given_up { Err(GivenUp) } else { Ok(next(&mut state.held)) }
     }
+
+    /// Is cut once the response is given up with bytes that its client does not take.
+    pub(crate) fn cut(&self) -> Cut {
+        self.cut.clone()
+    }
+
+    /// Hands out bytes. To be called within [`Self::take`], so that the response is not taken for finished meanwhile.
+    pub(crate) fn give(self: &Arc<Self>, bytes: usize) -> Given<T> {
+        self.cut.give(bytes);
+        Given { stall_guard: Arc::clone(self), bytes }
+    }
 }
+
+// === impl Given ===
+
+impl<T> Drop for Given<T> {
+    fn drop(&mut self) {
+        self.stall_guard.state.lock().taken = Instant::now();
+        self.stall_guard.cut.taken(self.bytes);
+    }
+}
+
+// === impl Leashed ===
 
 impl<T: Send + 'static> Leashed for StallGuard<T> {
     fn is_over(&self) -> bool {
-        self.state.lock().held.is_none()
+        let state = self.state.lock();
+        self.cut.is_cut() || (state.held.is_none() && !state.given_up && self.cut.out() == 0)
     }
 
     fn give_up(&self, now: Instant, timeout: Duration) -> Option<Box<dyn Any + Send>> {
         let mut state = self.state.lock();
-        if now.saturating_duration_since(state.taken) < timeout {
+        let idle = now.saturating_duration_since(state.taken);
+        if idle < timeout || self.cut.is_cut() {
             return None;
         }
-        let held = state.held.take()?;
-        state.given_up = true;
-        Some(Box::new(held))
+        if let Some(held) = state.held.take() {
+            state.given_up = true;
+            return Some(Box::new(held));
+        }
+        // Who reads on in the meantime is told why the rest is missing.
+        if state.given_up && idle < 2 * timeout || !state.given_up && self.cut.out() == 0 {
+            return None;
+        }
+        let is_first = !std::mem::replace(&mut state.given_up, true);
+        drop(state);
+        self.cut.cut();
+        is_first.then(|| Box::new(()) as _)
     }
 }
 
@@ -184,7 +228,7 @@ mod tests {
         let (slow, stalled, over) =
             (stall_guards.hold(()), stall_guards.hold(Arc::clone(&kept)), stall_guards.hold(()));
         over.take(|held| *held = None).unwrap();
-        for _ in 0..3 {
+        for _ in 0..4 {
             tokio::time::sleep(TIMEOUT / 2).await;
             slow.take(|_| ()).unwrap();
             stall_guards.sweep(TIMEOUT);
@@ -207,7 +251,27 @@ mod tests {
         }
         assert_eq!(stall_guards.held(), open.len(), "without a sweep");
         assert_eq!(stall_guards.sweep(Duration::ZERO), open.len() as u64);
+        assert_eq!((stall_guards.sweep(Duration::ZERO), stall_guards.held()), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_handed_out_and_is_not_taken_is_cut() {
+        const TIMEOUT: Duration = Duration::from_secs(8);
+        let stall_guards = StallGuards::default();
+        let [whole, within, taken] = [(); 3].map(|()| stall_guards.hold(()));
+        let given = [&whole, &within, &taken].map(|guard| guard.give(100));
+        whole.take(|held| *held = None).unwrap();
+        taken.take(|held| *held = None).unwrap();
+        let [of_whole, of_within, of_taken] = given;
+        drop(of_taken);
+        tokio::time::sleep(TIMEOUT).await;
+        assert_eq!(stall_guards.sweep(TIMEOUT), 2);
+        let is_cut = || [&whole, &within, &taken].map(|guard| guard.cut().is_cut());
+        assert_eq!(is_cut(), [true, false, false], "there was more to come of the second");
+        tokio::time::sleep(TIMEOUT).await;
+        assert_eq!((stall_guards.sweep(TIMEOUT), is_cut()), (0, [true, true, false]));
         assert_eq!(stall_guards.held(), 0);
+        drop((of_whole, of_within));
     }
 
     /// A sweep must not hold up other answers, whatever an answer is busy with.

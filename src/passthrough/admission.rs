@@ -1,5 +1,6 @@
 //! Admits requests to the apiserver. If there is no room, answers whose clients take nothing make room.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -8,22 +9,41 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::metrics::ForwardMetrics;
 use super::paced::Pace;
-use super::places::{Client, Held, Place};
+use super::places::{Client, Full, Held, Place};
 use crate::meta::{RequestInfo, Verb};
 
 pub(super) struct Admission {
     pub(super) pace: Pace,
-    /// When answers were last given up in a hurry, and how many.
-    hurried: Mutex<Option<(Instant, u64)>>,
+    /// When answers were last given up in a hurry, and how many. Only what happened a moment ago: few clients can have all
+    /// of their share at once.
+    hurried: Mutex<HashMap<Whose, (Instant, u64)>>,
     given_up: Counter,
     overflows: Counter,
 }
 
 /// Why a request is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) struct Refused {
+    pub(super) why: Why,
+    full: Full,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
     Memory,
     Busy,
+}
+
+/// What a request has while it is under way.
+pub(super) type Admitted = (Place, Option<Held>);
+
+/// Whose answers are given up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Whose {
+    Client(Client),
+    /// Of all clients that have much.
+    Much,
+    All,
 }
 
 /// While memory or places are short, answers are given up if their client has taken nothing for this long.
@@ -45,7 +65,7 @@ impl Admission {
     }
 
     /// Reserves memory for a request and its answer, and takes a place for it. `length`: that of the request's body, if it
-    /// is known.
+    /// is known. `gives_way`: it does not wait while others would get a place.
     ///
     /// # Errors
     /// There is no memory, or there was no place in time.
@@ -54,51 +74,81 @@ impl Admission {
         client: &Client,
         info: &RequestInfo,
         length: Option<u64>,
-    ) -> Result<(Place, Option<Held>), Refused> {
+        gives_way: bool,
+    ) -> Result<Admitted, Refused> {
         let hold = || self.pace.hold(client, info.verb == Verb::Watch, info.is_long(), length);
         let held = match hold() {
-            Err(_short) if self.hurry() > 0 => {
+            Err(full) if self.hurry(Whose::of(full, client)) > 0 => {
                 // Their streams have yet to drop what the library holds of them.
                 sleep(SOON).await;
                 hold()
             }
             held => held,
         };
-        let held = held.map_err(|_short| Refused::Memory)?;
+        let held = held.map_err(|full| Refused { why: Why::Memory, full })?;
         let deadline = Instant::now() + WAIT;
         loop {
-            if let Some(place) = self.pace.places.take(client, info.is_long()) {
-                return Ok((place, held));
+            let full = match self.pace.places.take(client, info.is_long()) {
+                Ok(place) => return Ok((place, held)),
+                Err(full) => full,
+            };
+            let refused = Refused { why: Why::Busy, full };
+            if gives_way && refused.is_its_own() {
+                return Err(refused);
             }
             if Instant::now() >= deadline {
                 self.overflows.inc();
-                return Err(Refused::Busy);
+                return Err(refused);
             }
             // A place that becomes free wakes one who waits, who may not be allowed to take it.
-            self.hurry();
+            self.hurry(Whose::of(full, client));
             timeout(AGAIN, self.pace.places.freed()).await.ok();
         }
     }
 
-    /// Gives up the answers that others need the room of. Returns how many were given up now, or a moment ago.
-    pub(super) fn hurry(&self) -> u64 {
+    /// Gives up the answers of these clients that stand or are slow. Returns how many were given up now, or a moment ago.
+    pub(super) fn hurry(&self, whose: Whose) -> u64 {
         let now = Instant::now();
         let mut hurried = self.hurried.lock();
-        match *hurried {
-            Some((last, given_up)) if now < last + OFTEN => given_up,
-            _ => {
-                let given_up = self.give_up(HURRY);
-                *hurried = Some((now, given_up));
-                given_up
-            }
+        hurried.retain(|_, (last, _)| now < *last + OFTEN);
+        if let Some((_, given_up)) = hurried.get(&whose) {
+            return *given_up;
         }
+        let given_up = self.pace.hurry(HURRY, &|client| match (&whose, client) {
+            (Whose::Client(whose), client) => client == Some(whose),
+            (Whose::Much, client) => client.is_some_and(|client| self.pace.places.has_much(client)),
+            (Whose::All, _) => true,
+        });
+        self.given_up.inc_by(given_up);
+        hurried.insert(whose, (now, given_up));
+        given_up
     }
 
-    /// Gives up the answers whose clients have taken nothing for this long. Returns their number.
-    pub(super) fn give_up(&self, patience: Duration) -> u64 {
-        let given_up = self.pace.give_up(patience);
-        self.given_up.inc_by(given_up);
-        given_up
+    /// Gives up the answers whose clients have taken nothing for this long.
+    pub(super) fn give_up(&self, patience: Duration) {
+        self.given_up.inc_by(self.pace.give_up(patience));
+    }
+}
+
+// === impl Whose ===
+
+impl Whose {
+    /// The answers that a client may get room from.
+    fn of(full: Full, client: &Client) -> Self {
+        match full {
+            Full::Own => Self::Client(client.clone()),
+            Full::Much => Self::Much,
+            Full::All => Self::All,
+        }
+    }
+}
+
+// === impl Refused ===
+
+impl Refused {
+    /// Whether another client might have been admitted.
+    pub(super) fn is_its_own(self) -> bool {
+        self.full != Full::All
     }
 }
 
@@ -131,14 +181,18 @@ mod tests {
 
     /// An answer whose client takes nothing, or everything of a body that does not end.
     async fn answered(admission: &Admission, takes: bool) -> (Response<ForwardBody>, Option<Bytes>) {
-        let (place, held) = admission.admit(&ONE, &info(), Some(0)).await.unwrap();
+        answered_to(admission, &ONE, takes).await
+    }
+
+    async fn answered_to(admission: &Admission, to: &Client, takes: bool) -> (Response<ForwardBody>, Option<Bytes>) {
+        let (place, held) = admission.admit(to, &info(), Some(0), false).await.unwrap();
         let part = stream::iter([Ok::<_, BoxError>(Frame::data(Bytes::from(vec![b'x'; 100])))]);
         let body = StreamBody::new(part.chain(stream::pending())).boxed_unsync();
         let mut response = Response::new(Placed::new(body, place).boxed_unsync());
         if let Some(held) = held {
             response.extensions_mut().insert(std::sync::Arc::new(held));
         }
-        let mut response = admission.pace.answer(response);
+        let mut response = admission.pace.answer(response, Some(to));
         let part = response.body_mut().frame().await.unwrap().unwrap().into_data().unwrap();
         assert!(response.body_mut().frame().now_or_never().is_none());
         (response, Some(part).filter(|_| !takes))
@@ -150,8 +204,9 @@ mod tests {
             let (admission, metrics) = admission(1, None, usize::MAX);
             let _answer = answered(&admission, takes).await;
             let began = Instant::now();
-            let admitted = admission.admit(&OTHER, &info(), Some(0)).await.map(drop);
-            let (result, given_up) = if takes { (Err(Refused::Busy), 0) } else { (Ok(()), 1) };
+            let admitted =
+                admission.admit(&OTHER, &info(), Some(0), false).await.map(drop).map_err(|refused| refused.why);
+            let (result, given_up) = if takes { (Err(Why::Busy), 0) } else { (Ok(()), 1) };
             assert_eq!((admitted, metrics.given_up.get(), metrics.overflows.get()), (result, given_up, 1 - given_up));
             assert!(began.elapsed() < if takes { WAIT + AGAIN * 2 } else { HURRY + AGAIN * 2 });
         }
@@ -161,13 +216,51 @@ mod tests {
     async fn memory_comes_from_answers_that_nobody_takes() {
         let (admission, metrics) = admission(10, Some(1000), 3000);
         let (response, part) = answered(&admission, false).await;
-        let refused = admission.admit(&OTHER, &info(), Some(0)).await.map(drop);
-        assert_eq!(refused, Err(Refused::Memory), "its client has just begun");
+        let refused = admission.admit(&OTHER, &info(), Some(0), false).await.map(drop).map_err(|refused| refused.why);
+        assert_eq!(refused, Err(Why::Memory), "its client has just begun");
         tokio::time::sleep(HURRY).await;
-        let refused = admission.admit(&OTHER, &info(), Some(0)).await.map(drop);
-        assert_eq!((refused, metrics.given_up.get()), (Err(Refused::Memory), 1), "the library still has a part of it");
+        let refused = admission.admit(&OTHER, &info(), Some(0), false).await.map(drop).map_err(|refused| refused.why);
+        assert_eq!((refused, metrics.given_up.get()), (Err(Why::Memory), 1), "the library still has a part of it");
         // The stream is dropped, and with it what the library has.
         drop((response, part));
-        assert!(admission.admit(&OTHER, &info(), Some(0)).await.is_ok());
+        assert!(admission.admit(&OTHER, &info(), Some(0), false).await.is_ok());
+    }
+
+    /// Who has its share, and asks for more, takes nothing from others.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_has_its_share_hurries_only_its_own_answers() {
+        for (window, memory, most) in [(None, usize::MAX, 8), (Some(1000), 16_000, 4)] {
+            let (admission, metrics) = admission(16, window, memory);
+            let _other = answered_to(&admission, &OTHER, false).await;
+            let mut own = Vec::new();
+            for _ in 0..most {
+                own.push(answered_to(&admission, &ONE, false).await);
+            }
+            sleep(2 * HURRY).await;
+            let asked =
+                admission.admit(&ONE, &info(), Some(0), false).await.map(drop).map_err(|refused| refused.is_its_own());
+            // What the library has of them is still in memory.
+            let result = if window.is_some() { Err(true) } else { Ok(()) };
+            assert_eq!((asked, metrics.given_up.get()), (result, most));
+            assert_eq!(admission.pace.hurry(HURRY, &|_| true), 1, "that of the other was not given up");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_clients_with_much_have_most_those_with_little_are_left_alone() {
+        let third = Client::Connection(3);
+        let (admission, metrics) = admission(32, None, usize::MAX);
+        let _third = answered_to(&admission, &third, false).await;
+        let mut much = Vec::new();
+        for _ in 0..16 {
+            much.push(answered_to(&admission, &ONE, false).await);
+        }
+        for _ in 0..3 {
+            much.push(answered_to(&admission, &OTHER, false).await);
+        }
+        sleep(2 * HURRY).await;
+        assert!(admission.admit(&OTHER, &info(), Some(0), false).await.is_ok());
+        assert_eq!(metrics.given_up.get(), 19);
+        assert_eq!(admission.pace.hurry(HURRY, &|client| client == Some(&third)), 1);
     }
 }

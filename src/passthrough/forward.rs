@@ -9,12 +9,12 @@ use http::header::{CONNECTION, HeaderMap, HeaderValue, IF_NONE_MATCH, UPGRADE};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
-use http_body_util::{BodyExt, Empty, Full};
+use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 use moka::future::Cache;
 use tokio::time::sleep;
 
-use super::admission::{Admission, Refused};
+use super::admission::{Admission, Admitted, Refused, Whose, Why};
 use super::coalesce::Coalescer;
 use super::discovery::{self, Document, DocumentKey, MAX_DOCUMENT};
 use super::error::ForwardError;
@@ -22,8 +22,9 @@ use super::headers::{say_where_from, strip_forwarded, strip_request, strip_respo
 use super::identity::{self, LendIdentity};
 use super::metrics::ForwardMetrics;
 use super::observe::{Observation, RevisionObserver};
-use super::paced::{Pace, Placed};
-use super::places::{Client, Held, Place, Places};
+use super::paced::Pace;
+use super::parts::{answer, boxed, empty, full, kept, rebuild, resource_of};
+use super::places::{Client, Places};
 use super::shared::{Buffered, ReadKey, SharedRead, collect};
 use super::tunnel::Tunnel;
 use super::{BoxError, ForwardBody};
@@ -113,7 +114,7 @@ impl Forward {
 
     /// Ends the answers whose clients have stopped reading. For use when memory is short.
     pub fn hurry(&self) {
-        self.inner.admission.hurry();
+        self.inner.admission.hurry(Whose::All);
     }
 
     /// Ends the answers whose clients have read nothing for this long. Runs forever.
@@ -207,21 +208,54 @@ impl Forward {
         } else {
             self.inner.fetch(head, client::empty(), identity, info, known, &of).await
         };
-        Ok(Answer { response: self.inner.admission.pace.answer(response?), tunnel: None })
+        Ok(Answer { response: self.inner.admission.pace.answer(response?, Some(&of)), tunnel: None })
     }
 
     async fn shared(
         &self,
-        key: ReadKey,
+        mut key: ReadKey,
         head: Parts,
         identity: Identity,
         info: &RequestInfo,
         of: &Client,
     ) -> Result<Response<ForwardBody>, ForwardError> {
+        let mut read = self.joined(&key, &head, identity, info, of).await?;
+        if matches!(read, SharedRead::Apart) {
+            key.client = Some(of.clone());
+            read = self.joined(&key, &head, identity, info, of).await?;
+        }
+        // The first client takes the response. The others read for themselves, so their reads start after they arrived.
+        let first = match read {
+            SharedRead::Whole(whole) => Some(whole.response()),
+            SharedRead::Alone(response) => response.lock().take(),
+            SharedRead::Apart => None,
+        };
+        match first {
+            Some(response) => Ok(response),
+            None => self.inner.fetch(head, client::empty(), identity, info, true, of).await,
+        }
+    }
+
+    /// Reads together with equal reads.
+    async fn joined(
+        &self,
+        key: &ReadKey,
+        head: &Parts,
+        identity: Identity,
+        info: &RequestInfo,
+        of: &Client,
+    ) -> Result<SharedRead, ForwardError> {
         let inner = Arc::clone(&self.inner);
+        // The reads of one client wait for its place together, and others do not wait for that.
+        let gives_way = key.client.is_none();
         let (first, its_info, its_client) = (head.clone(), info.clone(), of.clone());
-        let read = self.inner.reads.read(key, move |turn| async move {
-            let response = inner.fetch(first, client::empty(), identity, &its_info, true, &its_client).await?;
+        let read = self.inner.reads.read(key.clone(), move |turn| async move {
+            let admitted = match inner.admission.admit(&its_client, &its_info, Some(0), gives_way).await {
+                Ok(admitted) => admitted,
+                Err(refused) if gives_way && refused.is_its_own() => return Ok(SharedRead::Apart),
+                Err(refused) => return Err(inner.refused(refused)),
+            };
+            let response = inner.send(admitted, first, client::empty(), identity, &its_info, true).await?;
             if turn.members() == 1 {
                 // The turn ends here, so that a slow client does not delay the others.
                 return Ok(SharedRead::alone(response));
@@ -238,25 +272,14 @@ impl Forward {
                 Err(error) => Err(inner.broken(&error)),
             }
         });
-        match read.await? {
-            SharedRead::Whole(whole) => Ok(whole.response()),
-            // The first client takes the response. The others read for themselves, so their reads start after they
-            // arrived.
-            SharedRead::Alone(response) => {
-                let first = response.lock().take();
-                match first {
-                    Some(response) => Ok(response),
-                    None => self.inner.fetch(head, client::empty(), identity, info, true, of).await,
-                }
-            }
-        }
+        read.await
     }
 }
 
 // === impl Inner ===
 
 impl Inner {
-    /// Sends one request to the apiserver and observes the answer.
+    /// Sends one request to the apiserver, once there is room for it, and observes the answer.
     async fn fetch(
         &self,
         head: Parts,
@@ -266,7 +289,19 @@ impl Inner {
         known: bool,
         of: &Client,
     ) -> Result<Response<ForwardBody>, ForwardError> {
-        let (place, held) = self.admit(of, info, body.size_hint().upper()).await?;
+        let admitted = self.admit(of, info, body.size_hint().upper()).await?;
+        self.send(admitted, head, body, identity, info, known).await
+    }
+
+    async fn send(
+        &self,
+        admitted: Admitted,
+        head: Parts,
+        body: ReqBody,
+        identity: Identity,
+        info: &RequestInfo,
+        known: bool,
+    ) -> Result<Response<ForwardBody>, ForwardError> {
         let observation = Observation::begin(&self.observer, info, &head, known);
         let mut options = CallOptions::new(RequestVerb::Forward, resource_of(info));
         if info.is_plain_read() && info.verb != Verb::Watch {
@@ -280,7 +315,7 @@ impl Inner {
                 if let Some(observation) = observation {
                     body = observation.answered(head.status, &head.headers, body);
                 }
-                Ok(kept(answer(head.status, head.headers, body), place, held))
+                Ok(kept(answer(head.status, head.headers, body), admitted))
             }
             Err(error) => {
                 let error = self.failed(&error);
@@ -294,17 +329,16 @@ impl Inner {
         }
     }
 
-    async fn admit(
-        &self,
-        of: &Client,
-        info: &RequestInfo,
-        length: Option<u64>,
-    ) -> Result<(Place, Option<Held>), ForwardError> {
-        let authority = || self.upstream.authority().to_string();
-        self.admission.admit(of, info, length).await.map_err(|refused| match refused {
-            Refused::Memory => ForwardError::Memory { authority: authority() },
-            Refused::Busy => ForwardError::Busy { authority: authority() },
-        })
+    async fn admit(&self, of: &Client, info: &RequestInfo, length: Option<u64>) -> Result<Admitted, ForwardError> {
+        self.admission.admit(of, info, length, false).await.map_err(|refused| self.refused(refused))
+    }
+
+    fn refused(&self, refused: Refused) -> ForwardError {
+        let authority = self.upstream.authority().to_string();
+        match refused.why {
+            Why::Memory => ForwardError::Memory { authority },
+            Why::Busy => ForwardError::Busy { authority },
+        }
     }
 
     async fn upgrade(
@@ -317,7 +351,7 @@ impl Inner {
         of: &Client,
     ) -> Result<Answer, ForwardError> {
         let (head, body) = request.into_parts();
-        let (place, held) = self.admit(of, info, body.size_hint().upper()).await?;
+        let admitted = self.admit(of, info, body.size_hint().upper()).await?;
         let observation = Observation::begin(&self.observer, info, &head, known);
         let answered = self.upstream.upgrade(identity, rebuild(head, body), self.config.read_timeout).await;
         let mut response = answered.map_err(|error| self.failed(&error))?;
@@ -328,8 +362,8 @@ impl Inner {
             if let Some(observation) = observation {
                 body = observation.answered(head.status, &head.headers, body);
             }
-            let response = kept(answer(head.status, head.headers, body), place, held);
-            return Ok(Answer { response: self.admission.pace.answer(response), tunnel: None });
+            let response = kept(answer(head.status, head.headers, body), admitted);
+            return Ok(Answer { response: self.admission.pace.answer(response, Some(of)), tunnel: None });
         }
         self.metrics.upgrades.inc();
         let upstream = hyper::upgrade::on(&mut response);
@@ -418,52 +452,6 @@ impl Inner {
     }
 }
 
-/// Builds a new request from method, target, headers and body only, without state of the client's connection.
-fn rebuild(head: Parts, body: ReqBody) -> Request<ReqBody> {
-    let mut request = Request::new(body);
-    *request.method_mut() = head.method;
-    *request.uri_mut() = head.uri;
-    *request.headers_mut() = head.headers;
-    request
-}
-
-/// The answer keeps its place until it is read, and its memory until it is taken.
-fn kept(response: Response<ForwardBody>, place: Place, held: Option<Held>) -> Response<ForwardBody> {
-    let mut response = response.map(|body| ForwardBody::new(Placed::new(body, place)));
-    if let Some(held) = held {
-        response.extensions_mut().insert(Arc::new(held));
-    }
-    response
-}
-
-fn answer(status: StatusCode, headers: HeaderMap, body: ForwardBody) -> Response<ForwardBody> {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    *response.headers_mut() = headers;
-    response
-}
-
-/// The resource name for the metrics of this request.
-fn resource_of(info: &RequestInfo) -> String {
-    if info.is_resource && info.plain { info.gvr().group_resource() } else { String::new() }
-}
-
-fn boxed<B>(body: B) -> ReqBody
-where
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    body.map_err(Into::into).boxed_unsync()
-}
-
-fn full(bytes: Bytes) -> ForwardBody {
-    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
-}
-
-fn empty() -> ForwardBody {
-    Empty::new().map_err(|never| match never {}).boxed_unsync()
-}
-
 // === impl ForwardConfig ===
 
 impl Default for ForwardConfig {
@@ -483,6 +471,10 @@ impl Default for ForwardConfig {
 #[cfg(test)]
 #[path = "forward_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "apart_tests.rs"]
+mod apart_tests;
 
 #[cfg(test)]
 #[path = "cut_tests.rs"]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::BoxFuture;
 use futures_util::stream;
-use http_body_util::StreamBody;
+use http_body_util::{Empty, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -21,11 +21,11 @@ use crate::lifecycle::spawn;
 use crate::memory::Pressure;
 use crate::meta::ResourceVersion;
 
-type Script = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<ForwardBody>> + Send + Sync>;
+pub(super) type Script = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<ForwardBody>> + Send + Sync>;
 
 /// Records the calls.
 #[derive(Default)]
-struct Recorder(Mutex<Vec<String>>);
+pub(super) struct Recorder(Mutex<Vec<String>>);
 
 impl RevisionObserver for Recorder {
     fn wrote(&self, info: &RequestInfo, rv: ResourceVersion) {
@@ -49,7 +49,7 @@ impl RevisionObserver for Recorder {
     }
 }
 
-async fn serve(script: Script) -> SocketAddr {
+pub(super) async fn serve(script: Script) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     spawn("scripted", async move {
@@ -70,14 +70,14 @@ async fn serve(script: Script) -> SocketAddr {
     address
 }
 
-async fn forward_to(address: SocketAddr, config: ForwardConfig) -> (Forward, Arc<Recorder>) {
+pub(super) async fn forward_to(address: SocketAddr, config: ForwardConfig) -> (Forward, Arc<Recorder>) {
     let upstream =
         Upstream::from_config(kube::Config::new(format!("http://{address}").parse().unwrap())).await.unwrap();
     let recorder = Arc::new(Recorder::default());
     (Forward::new(config, upstream, Arc::clone(&recorder) as _), recorder)
 }
 
-const LOCAL: Sender = Sender { address: None, known: true, sessions: true, client: Client::Connection(0) };
+pub(super) const LOCAL: Sender = Sender { address: None, known: true, sessions: true, client: Client::Connection(0) };
 
 pub(super) fn lend_all() -> ForwardConfig {
     ForwardConfig { lend: LendIdentity::All, ..ForwardConfig::default() }
@@ -101,7 +101,7 @@ pub(super) async fn text(response: Response<ForwardBody>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
-fn json(body: impl Into<Bytes>) -> Response<ForwardBody> {
+pub(super) fn json(body: impl Into<Bytes>) -> Response<ForwardBody> {
     Response::builder().header("content-type", "application/json").body(full(body.into())).unwrap()
 }
 
@@ -305,10 +305,10 @@ async fn without_memory_to_spare_each_reads_for_itself_and_without_any_is_refuse
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
         Box::pin(async move { json(format!("{number}{}", " ".repeat(5000))) })
     });
-    let ledger = Ledger::new(8000, Pressure::default());
+    let ledger = Ledger::new(10_000, Pressure::default());
     let config = ForwardConfig { ledger: ledger.clone(), window: Some(1000), ..lend_all() };
     let (forward, _) = forward_to(serve(script).await, config).await;
-    // There is memory for four reads. Less than half of it may be used for a shared body.
+    // There is memory for five reads, and a client gets that of three. Less than half of it may be used for a shared body.
     let read = async || {
         let (mut body, mut length) = (ask(&forward, get("/api/v1/pods")).await.unwrap().into_body(), 0);
         // Each part is dropped before the next is read, as for data that a connection has sent.
@@ -320,7 +320,7 @@ async fn without_memory_to_spare_each_reads_for_itself_and_without_any_is_refuse
     assert_eq!(tokio::join!(read(), read(), read()), (5001, 5001, 5001));
     assert_eq!(reads.load(Ordering::SeqCst), 3);
     assert_eq!(forward.metrics().shared_too_large.get(), 1);
-    let held = ledger.reserve(6001).unwrap();
+    let held = ledger.reserve(8001).unwrap();
     let refused = ask(&forward, get("/api/v1/nodes")).await.err().unwrap();
     assert!(matches!(refused, ForwardError::Memory { .. }), "{refused}");
     assert_eq!((reads.load(Ordering::SeqCst), ledger.refused()), (3, 1), "nothing was asked for");

@@ -5,7 +5,6 @@
 mod admission;
 mod away;
 mod coalesce;
-mod cut;
 mod discovery;
 mod error;
 mod forward;
@@ -14,6 +13,7 @@ mod identity;
 mod metrics;
 mod observe;
 mod paced;
+mod parts;
 mod places;
 mod protobuf;
 mod revision;
@@ -27,7 +27,6 @@ use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 
 pub(crate) use away::warn;
-pub(crate) use cut::Cut;
 pub(crate) use error::ForwardError;
 pub(crate) use forward::{Forward, ForwardConfig, Sender};
 pub(crate) use identity::{LendIdentity, has_own_credentials};

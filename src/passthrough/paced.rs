@@ -16,10 +16,9 @@ use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::cut::Cut;
-use super::places::{Client, Held, Place, Places};
+use super::places::{Client, Full, Held, Place, Places};
 use super::{BoxError, ForwardBody};
-use crate::memory::Short;
+use crate::memory::Cut;
 
 /// A body that keeps the place of its request for as long as it lives.
 pub(super) struct Placed {
@@ -37,10 +36,21 @@ struct Paced {
 /// An answer, until its client has taken all of it.
 struct Answer {
     state: Mutex<State>,
-    /// When the client last took something.
-    taken: Mutex<Instant>,
+    taken: Mutex<Taken>,
     cut: Cut,
+    /// Whose it is, if that is known.
+    client: Option<Client>,
     _held: Option<Arc<Held>>,
+}
+
+/// What the client has taken.
+struct Taken {
+    /// When it last took something.
+    last: Instant,
+    /// For so long it has always left something, or since it was last looked at.
+    since: Instant,
+    /// The bytes that it took in that time.
+    bytes: usize,
 }
 
 struct State {
@@ -66,6 +76,11 @@ pub(super) struct Pace {
 const READ_AHEAD: usize = 1 << 20;
 /// The most bytes that are handed out in one part: what an HTTP/2 frame holds by default.
 const PART: usize = 16 << 10;
+
+/// While there is no room for others, an answer is slow if its client takes less than these bytes in this time, although
+/// there is always more.
+const SLOW: usize = 256 << 10;
+const SLOW_TIME: Duration = Duration::from_secs(10);
 
 /// Bytes that report when they are freed.
 struct Given {
@@ -115,7 +130,9 @@ impl Body for Paced {
             && let Some(rest) = &mut state.rest
         {
             let polled = Pin::new(rest).poll_frame(cx);
-            state.is_asked = polled.is_pending();
+            if std::mem::replace(&mut state.is_asked, polled.is_pending()) && answer.cut.out() == 0 {
+                answer.taken.lock().all();
+            }
             match ready!(polled).transpose()?.map(Frame::into_data) {
                 Some(Ok(data)) if data.is_empty() => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Some(Ok(data)) => state.ahead = data,
@@ -178,7 +195,7 @@ impl Pace {
         is_watch: bool,
         is_long: bool,
         length: Option<u64>,
-    ) -> Result<Option<Held>, Short> {
+    ) -> Result<Option<Held>, Full> {
         let Some(window) = self.window else { return Ok(None) };
         let sent = length.map_or(READ_AHEAD, |bytes| usize::try_from(bytes).unwrap_or(READ_AHEAD));
         // The HTTP client reads as much ahead as may wait for our client. Events of a watch come in small pieces; if
@@ -189,20 +206,21 @@ impl Pace {
 
     /// Paces the body by its client. One frame is always read, however large. What was reserved for it is kept until the
     /// client has taken all of it.
-    pub(super) fn answer(&self, mut response: Response<ForwardBody>) -> Response<ForwardBody> {
+    pub(super) fn answer(&self, mut response: Response<ForwardBody>, client: Option<&Client>) -> Response<ForwardBody> {
         let held = response.extensions_mut().remove::<Arc<Held>>();
         if response.body().is_end_stream() {
             return response;
         }
         let cut = Cut::default();
         response.extensions_mut().insert(cut.clone());
-        response.map(|rest| self.paced(rest, cut, held).boxed_unsync())
+        response.map(|rest| self.paced(rest, cut, client.cloned(), held).boxed_unsync())
     }
 
-    fn paced(&self, rest: ForwardBody, cut: Cut, held: Option<Arc<Held>>) -> Paced {
+    fn paced(&self, rest: ForwardBody, cut: Cut, client: Option<Client>, held: Option<Arc<Held>>) -> Paced {
         let rest = Some(rest);
         let state = State { rest, ahead: Bytes::new(), is_asked: false, given_up: false };
-        let answer = Arc::new(Answer { state: Mutex::new(state), taken: Mutex::new(Instant::now()), cut, _held: held });
+        let (state, taken) = (Mutex::new(state), Mutex::new(Taken::new()));
+        let answer = Arc::new(Answer { state, taken, cut, client, _held: held });
         let mut all = self.all.lock();
         if all.len() == all.capacity() {
             all.retain(|answer| answer.strong_count() > 0);
@@ -214,10 +232,22 @@ impl Pace {
     /// Ends the answers of which nothing was taken for this long. Returns their number.
     pub(super) fn give_up(&self, patience: Duration) -> u64 {
         let now = Instant::now();
+        self.end(|answer| answer.is_stalled(now, patience))
+    }
+
+    /// Ends those of these clients, and those that are slow. For use while others wait for their room.
+    pub(super) fn hurry(&self, patience: Duration, is_theirs: &dyn Fn(Option<&Client>) -> bool) -> u64 {
+        let now = Instant::now();
+        self.end(|answer| {
+            is_theirs(answer.client.as_ref()) && (answer.is_stalled(now, patience) || answer.is_slow(now))
+        })
+    }
+
+    fn end(&self, is_over: impl Fn(&Answer) -> bool) -> u64 {
         let mut stalled = Vec::new();
         self.all.lock().retain(|answer| {
             let Some(answer) = answer.upgrade() else { return false };
-            let stands = answer.is_stalled(now, patience);
+            let stands = is_over(&answer);
             stalled.push((answer, stands));
             !stands
         });
@@ -231,7 +261,7 @@ impl Pace {
 impl Answer {
     fn give(self: &Arc<Self>, data: Bytes) -> Bytes {
         if self.cut.give(data.len()) == 0 {
-            *self.taken.lock() = Instant::now();
+            self.taken.lock().last = Instant::now();
         }
         Bytes::from_owner(Given { data, answer: Arc::clone(self) })
     }
@@ -239,8 +269,16 @@ impl Answer {
     /// Whether the client could take something, and has not for this long. An answer that waits for the apiserver, and of
     /// which nothing is out, does not wait for its client. The library may copy what it is given, and then not ask for more.
     fn is_stalled(&self, now: Instant, patience: Duration) -> bool {
-        let waits_for_client = self.cut.out() > 0 || !self.state.lock().is_asked;
-        waits_for_client && now.saturating_duration_since(*self.taken.lock()) >= patience
+        self.waits_for_client() && now.saturating_duration_since(self.taken.lock().last) >= patience
+    }
+
+    /// Whether the client could take more, and has not for a while, although it does take something.
+    fn is_slow(&self, now: Instant) -> bool {
+        self.waits_for_client() && self.taken.lock().is_little(now)
+    }
+
+    fn waits_for_client(&self) -> bool {
+        self.cut.out() > 0 || !self.state.lock().is_asked
     }
 
     /// Returns false if it was given up before.
@@ -255,6 +293,36 @@ impl Answer {
     }
 }
 
+// === impl Taken ===
+
+impl Taken {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { last: now, since: now, bytes: 0 }
+    }
+
+    fn more(&mut self, bytes: usize) {
+        self.last = Instant::now();
+        self.bytes += bytes;
+    }
+
+    /// The client had taken all that there was until now.
+    fn all(&mut self) {
+        (self.since, self.bytes) = (Instant::now(), 0);
+    }
+
+    /// Looks at what was taken since it was last looked at, once that is long ago.
+    fn is_little(&mut self, now: Instant) -> bool {
+        let time = now.saturating_duration_since(self.since);
+        if time < SLOW_TIME {
+            return false;
+        }
+        let is_little = (self.bytes as f64) < SLOW as f64 * time.div_duration_f64(SLOW_TIME);
+        (self.since, self.bytes) = (now, 0);
+        is_little
+    }
+}
+
 // === impl Given ===
 
 impl AsRef<[u8]> for Given {
@@ -265,7 +333,7 @@ impl AsRef<[u8]> for Given {
 
 impl Drop for Given {
     fn drop(&mut self) {
-        *self.answer.taken.lock() = Instant::now();
+        self.answer.taken.lock().more(self.data.len());
         self.answer.cut.taken(self.data.len());
     }
 }

@@ -16,7 +16,7 @@ fn parts(count: u8, size: usize) -> ForwardBody {
 }
 
 fn body(pace: &Pace, rest: ForwardBody) -> ForwardBody {
-    pace.answer(Response::new(rest)).into_body()
+    pace.answer(Response::new(rest), None).into_body()
 }
 
 fn data(frame: Option<Result<Frame<Bytes>, BoxError>>) -> Bytes {
@@ -51,7 +51,7 @@ async fn an_answer_is_handed_out_in_parts_and_known_to_be_taken() {
         trailers.insert("a", http::HeaderValue::from_static("b"));
         let frames = [Frame::data(Bytes::from(vec![b'x'; PART + 1])), Frame::trailers(trailers)];
         let frames = StreamBody::new(stream::iter(frames.map(Ok::<_, BoxError>))).boxed_unsync();
-        let mut response = pace(window).answer(Response::new(frames));
+        let mut response = pace(window).answer(Response::new(frames), None);
         let cut = response.extensions_mut().remove::<Cut>().unwrap();
         let body = response.body_mut();
         let taken = || std::future::poll_fn(|cx| cut.poll_taken(cx)).now_or_never().is_some();
@@ -128,7 +128,7 @@ async fn an_answer_is_given_up_from_outside_of_its_body() {
         let held = pace.hold(&client, false, false, Some(0)).unwrap();
         let mut response = Response::new(placed);
         response.extensions_mut().insert(Arc::new(held.unwrap()));
-        let mut response = pace.answer(response);
+        let mut response = pace.answer(response, None);
         let cut = response.extensions_mut().remove::<Cut>().unwrap();
         let mut taken = Vec::new();
         for _ in 0..asked {
@@ -177,4 +177,35 @@ async fn an_answer_that_waits_for_the_apiserver_is_not_given_up() {
     assert!(watch.frame().now_or_never().is_none());
     tokio::time::advance(SECOND).await;
     assert_eq!(pace.give_up(SECOND), 1, "its client has not taken the last event");
+}
+
+/// While others wait, it is not enough to take a little from time to time. Who takes all there is may be as slow as the
+/// apiserver.
+#[tokio::test(start_paused = true)]
+async fn who_takes_little_gives_way_to_others() {
+    for (every, given_up) in [(1900, 1), (500, 0)] {
+        let pace = pace(Some(64 << 10));
+        let mut drips = body(&pace, parts(200, PART));
+        let (sender, receiver) = tokio::sync::mpsc::channel::<Bytes>(1);
+        let lines = stream::unfold(receiver, |mut receiver| async move {
+            let line = receiver.recv().await?;
+            Some((Ok::<_, BoxError>(Frame::data(line)), receiver))
+        });
+        let mut logs = body(&pace, StreamBody::new(lines).boxed_unsync());
+        let mut out = std::collections::VecDeque::new();
+        for _ in 0..22 {
+            while let Some(part) = drips.frame().now_or_never() {
+                out.push_back(data(part));
+            }
+            assert!(logs.frame().now_or_never().is_none());
+            tokio::time::advance(Duration::from_millis(every)).await;
+            sender.send(Bytes::from_static(b"line")).await.unwrap();
+            let _line = data(logs.frame().await);
+            drop(out.pop_front());
+        }
+        sender.send(Bytes::from_static(b"line")).await.unwrap();
+        let _line = data(logs.frame().await);
+        assert_eq!(pace.give_up(2 * SECOND), 0, "nobody waits");
+        assert_eq!(pace.hurry(2 * SECOND, &|_| true), given_up, "{every}");
+    }
 }

@@ -1,8 +1,10 @@
 //! What the requests to the apiserver that are under way may take together: places, and memory for their answers. Nobody
 //! takes all of it.
 //!
-//! A client takes half, or three quarters while it is alone. The last quarter is for short requests of clients that have
-//! little. It is not for requests that last as long as their client wants.
+//! - A client takes half of it, or five eighths while it is alone. Of requests that last as long as their client wants, it
+//!   takes three eighths, alone or not, because these would still be there when others come.
+//! - All clients that have much take five eighths together.
+//! - The next eighth is for clients that have little, and the last quarter for their short requests.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::auth::Payer;
-use crate::memory::{Ledger, Reservation, Short};
+use crate::memory::{Ledger, Reservation};
 
 /// Who takes what a request needs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +39,7 @@ pub(super) struct Places {
 #[derive(Debug, Default)]
 struct Taken {
     requests: usize,
+    bytes: usize,
     by_client: HashMap<Client, Share>,
 }
 
@@ -61,6 +64,17 @@ pub(super) struct Held {
     reserved: Reservation,
 }
 
+/// Why there is no room for a request of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Full {
+    /// The client has its share. Others have nothing to do with it.
+    Own,
+    /// The client has much, and so have others.
+    Much,
+    /// Even clients that have little get no more.
+    All,
+}
+
 /// A client that has more than this part has much.
 const LITTLE: usize = 16;
 
@@ -73,16 +87,24 @@ impl Places {
     }
 
     /// Takes a place. `is_long`: the request lasts as long as its client wants.
-    pub(super) fn take(self: &Arc<Self>, client: &Client, is_long: bool) -> Option<Place> {
+    ///
+    /// # Errors
+    /// There is none for this client.
+    pub(super) fn take(self: &Arc<Self>, client: &Client, is_long: bool) -> Result<Place, Full> {
         let mut taken = self.taken.lock();
         let own = taken.by_client.get(client).map_or(0, |share| share.requests);
         let room = room(self.most, own, taken.others(client), is_long);
-        if own >= room.of_client || taken.requests >= room.of_all {
-            return None;
-        }
+        room.check(own, taken.requests, 1)?;
         taken.requests += 1;
         taken.by_client.entry(client.clone()).or_default().requests += 1;
-        Some(Place { places: Arc::clone(self), client: client.clone() })
+        Ok(Place { places: Arc::clone(self), client: client.clone() })
+    }
+
+    /// Whether the client has much of the places, or of the memory.
+    pub(super) fn has_much(&self, client: &Client) -> bool {
+        let taken = self.taken.lock();
+        let share = taken.by_client.get(client);
+        share.is_some_and(|share| share.requests > self.most / LITTLE || share.bytes > self.ledger.limit() / LITTLE)
     }
 
     #[cfg(test)]
@@ -98,25 +120,25 @@ impl Places {
     /// Reserves the memory of an answer.
     ///
     /// # Errors
-    /// There is not enough room, or memory is short.
-    pub(super) fn hold(self: &Arc<Self>, client: &Client, is_long: bool, bytes: usize) -> Result<Held, Short> {
+    /// There is not enough room for this client, or memory is short.
+    pub(super) fn hold(self: &Arc<Self>, client: &Client, is_long: bool, bytes: usize) -> Result<Held, Full> {
         let mut taken = self.taken.lock();
         let own = taken.by_client.get(client).map_or(0, |share| share.bytes);
         let room = room(self.ledger.limit(), own, taken.others(client), is_long);
-        // One request always has room.
-        if own > 0 && own.saturating_add(bytes) > room.of_client {
-            self.ledger.note_refused();
-            return Err(Short { need: bytes });
+        // One request always has room in the share of its client.
+        if own > 0 {
+            room.check(own, taken.bytes, bytes)?;
         }
+        taken.bytes += bytes;
         taken.by_client.entry(client.clone()).or_default().bytes += bytes;
         // The ledger may have to measure the process.
         drop(taken);
-        let reserve = if room.of_all < self.ledger.limit() { Ledger::lasting } else { Ledger::reserve };
+        let reserve = if is_long || !room.has_little { Ledger::lasting } else { Ledger::reserve };
         match reserve(&self.ledger, bytes) {
             Ok(reserved) => Ok(Held { places: Arc::clone(self), client: client.clone(), reserved }),
-            Err(short) => {
+            Err(_short) => {
                 self.give_back(client, 0, bytes);
-                Err(short)
+                Err(if room.has_little { Full::All } else { Full::Much })
             }
         }
     }
@@ -124,6 +146,7 @@ impl Places {
     fn give_back(&self, client: &Client, requests: usize, bytes: usize) {
         let mut taken = self.taken.lock();
         taken.requests -= requests;
+        taken.bytes -= bytes;
         if let Some(share) = taken.by_client.get_mut(client) {
             share.requests -= requests;
             share.bytes -= bytes;
@@ -147,14 +170,40 @@ impl Taken {
 struct Room {
     of_client: usize,
     of_all: usize,
+    has_little: bool,
 }
 
 /// `own`: what its client has. `others`: other clients have something, too.
 fn room(most: usize, own: usize, others: bool, is_long: bool) -> Room {
-    let but_a_quarter = most - most / 4;
-    let of_client = if others { most.div_ceil(2) } else { but_a_quarter };
+    let of_much = most - most / 8 * 3;
+    let of_client = match (is_long, others) {
+        (true, _) => most.div_ceil(8) * 3,
+        (false, true) => most.div_ceil(2),
+        (false, false) => of_much,
+    };
     let has_little = own <= most / LITTLE;
-    Room { of_client, of_all: if has_little && !is_long { most } else { but_a_quarter } }
+    let of_all = match (has_little, is_long) {
+        (true, false) => most,
+        (true, true) => most - most / 4,
+        (false, _) => of_much,
+    };
+    Room { of_client, of_all, has_little }
+}
+
+// === impl Room ===
+
+impl Room {
+    /// `own`: what the client has. `all`: what all have. `more`: what the request needs.
+    fn check(&self, own: usize, all: usize, more: usize) -> Result<(), Full> {
+        if own.saturating_add(more) > self.of_client {
+            return Err(Full::Own);
+        }
+        match all.saturating_add(more) > self.of_all {
+            true if self.has_little => Err(Full::All),
+            true => Err(Full::Much),
+            false => Ok(()),
+        }
+    }
 }
 
 // === impl Place ===
@@ -180,26 +229,50 @@ mod tests {
     use crate::memory::Pressure;
 
     fn take(places: &Arc<Places>, client: u64, is_long: bool) -> Vec<Place> {
-        std::iter::from_fn(|| places.take(&Client::Connection(client), is_long)).take(1000).collect()
+        std::iter::from_fn(|| places.take(&Client::Connection(client), is_long).ok()).take(1000).collect()
+    }
+
+    fn refused(places: &Arc<Places>, client: u64, is_long: bool) -> Option<Full> {
+        places.take(&Client::Connection(client), is_long).err()
     }
 
     #[test]
     fn nobody_takes_all_places() {
         let places = Places::new(160, Ledger::default());
         let alone = take(&places, 1, false);
-        assert_eq!(alone.len(), 120, "all but a quarter");
-        let others: Vec<_> = (2..10).map(|client| take(&places, client, false).len()).collect();
-        assert_eq!(others, [11; 8], "who has little may take of the last quarter");
-        assert!(take(&places, 2, true).is_empty(), "what lasts may not");
-        drop(alone);
-        let first = take(&places, 1, true);
-        let second = take(&places, 2, true);
-        assert_eq!((first.len(), second.len()), (120, 0), "what lasts leaves a quarter, whoever asks");
-        let kept: Vec<_> = first.into_iter().take(10).collect();
-        assert_eq!((take(&places, 2, true).len(), kept.len()), (80, 10), "half of them beside another client");
-        drop(kept);
+        assert_eq!((alone.len(), refused(&places, 1, false)), (100, Some(Full::Own)));
+        let waits = take(&places, 11, true);
+        assert_eq!((waits.len(), refused(&places, 11, true)), (11, Some(Full::Much)), "an eighth for who has little");
+        let others: Vec<_> = (2..10).map(|client| take(&places, client, false)).collect();
+        let lengths: Vec<_> = others.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [11, 11, 11, 11, 5, 0, 0, 0], "who has little may take of the last quarter");
+        assert_eq!((refused(&places, 1, false), refused(&places, 12, false)), (Some(Full::Own), Some(Full::All)));
+        assert!(places.has_much(&Client::Connection(1)) && !places.has_much(&Client::Connection(6)));
+        drop((alone, waits, others));
         assert!(places.taken.lock().by_client.is_empty());
         assert_eq!(places.taken.lock().requests, 0);
+    }
+
+    #[test]
+    fn what_lasts_is_not_for_the_first_who_comes() {
+        let places = Places::new(160, Ledger::default());
+        let [first, second] = [1, 2].map(|client| take(&places, client, true));
+        assert_eq!((first.len(), second.len()), (60, 40), "three eighths, and five eighths for those who have much");
+        assert_eq!((refused(&places, 1, true), refused(&places, 2, true)), (Some(Full::Own), Some(Full::Much)));
+        let others: Vec<_> = (3..6).map(|client| take(&places, client, true).len()).collect();
+        assert_eq!(others, [11; 3], "who has little");
+        let kept: Vec<_> = (3..6).map(|client| take(&places, client, true)).collect();
+        assert_eq!(kept.iter().map(Vec::len).collect::<Vec<_>>(), [11, 9, 0]);
+        assert_eq!(refused(&places, 5, true), Some(Full::All));
+        assert_eq!(take(&places, 5, false).len(), 11, "what lasts leaves a quarter, whoever asks");
+    }
+
+    #[test]
+    fn however_few_places_there_are_who_has_none_gets_one() {
+        for most in [1, 2, 3, 7] {
+            let places = Places::new(most, Ledger::default());
+            assert!(!take(&places, 1, true).is_empty() && !take(&places, 1, false).is_empty(), "{most}");
+        }
     }
 
     #[test]
@@ -211,14 +284,19 @@ mod tests {
             std::iter::from_fn(|| places.hold(&client, is_long, 50).ok()).take(1000).collect()
         };
         let much = hold(1, false);
-        assert_eq!((much.len(), ledger.used()), (24, 1200));
-        assert_eq!(hold(2, true).len(), 0, "what lasts leaves a quarter");
+        assert_eq!((much.len(), ledger.used()), (20, 1000));
+        assert_eq!(hold(2, true).len(), 3, "who has little");
+        assert_eq!(places.hold(&Client::Connection(1), false, 50).err(), Some(Full::Own));
+        assert_eq!(ledger.refused(), 0, "its own share is no shortage");
         let little = hold(2, false);
         assert_eq!(little.len(), 3);
-        assert!(places.hold(&Client::Connection(3), false, 250).is_ok(), "one request has room");
+        assert!(places.hold(&Client::Connection(3), false, 450).is_ok(), "one request has room");
+        assert_eq!(places.hold(&Client::Connection(3), false, 500).err(), Some(Full::All));
+        assert_eq!(ledger.refused(), 1);
         drop(much);
         assert_eq!(hold(1, false).len(), 16, "half of it beside another client");
         drop(little);
+        assert_eq!(hold(1, true).len(), 12, "three eighths of what lasts");
         assert_eq!(ledger.used(), 0);
         assert!(places.taken.lock().by_client.is_empty());
         assert!(places.hold(&Client::Connection(1), false, 1600).is_ok(), "however large");
@@ -228,9 +306,9 @@ mod tests {
     async fn who_waits_learns_of_a_place_that_was_given_back() {
         let places = Places::new(1, Ledger::default());
         let place = places.take(&Client::Connection(1), true).unwrap();
-        assert!(places.take(&Client::Connection(2), false).is_none());
+        assert_eq!(places.take(&Client::Connection(2), false).err(), Some(Full::All));
         drop(place);
         tokio::time::timeout(std::time::Duration::from_secs(5), places.freed()).await.unwrap();
-        assert!(places.take(&Client::Connection(2), false).is_some());
+        assert!(places.take(&Client::Connection(2), false).is_ok());
     }
 }

@@ -17,6 +17,7 @@ use http_body_util::BodyExt;
 use parking_lot::Mutex;
 
 use super::headers::has_prefixed;
+use super::places::Client;
 use super::{BoxError, ForwardBody};
 use crate::memory::{Ledger, Reservation};
 use crate::meta::{RequestInfo, Verb, is_indented_for};
@@ -34,6 +35,8 @@ pub(super) struct ReadKey {
     accept_encoding: Option<HeaderValue>,
     /// The apiserver indents for some user agents.
     pretty: bool,
+    /// Set if the reads of one client are kept apart from those of others.
+    pub(super) client: Option<Client>,
 }
 
 /// The result that the members of a batch get.
@@ -42,6 +45,9 @@ pub(super) enum SharedRead {
     Whole(Arc<Whole>),
     /// For the first member that takes it.
     Alone(Arc<Mutex<Option<Response<ForwardBody>>>>),
+    /// The client that was to read has its share. That is nothing to the members of others: each reads with those of its
+    /// own client.
+    Apart,
 }
 
 /// A complete answer.
@@ -96,6 +102,7 @@ impl ReadKey {
             accept: value(ACCEPT),
             accept_encoding: value(ACCEPT_ENCODING),
             pretty: is_indented_for(agent),
+            client: None,
         })
     }
 }

@@ -1,5 +1,5 @@
-//! What of an answer its client has not taken, and the end of an answer from outside of its body. A body is not asked for more while its client takes nothing, so it
-//! cannot end itself.
+//! What of an answer its client has not taken, and the end of an answer from outside of its body. A body is not asked for
+//! more while its client takes nothing, so it cannot end itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,29 +27,33 @@ struct State {
 // === impl Cut ===
 
 impl Cut {
-    pub(super) fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.0.is_cut.store(true, Ordering::Release);
         self.0.sender.wake();
         self.0.reader.wake();
     }
 
-    pub(super) fn out(&self) -> usize {
+    pub(crate) fn is_cut(&self) -> bool {
+        self.0.is_cut.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn out(&self) -> usize {
         self.0.out.load(Ordering::Acquire)
     }
 
     /// Bytes are handed out. Returns how many were out before.
-    pub(super) fn give(&self, bytes: usize) -> usize {
+    pub(crate) fn give(&self, bytes: usize) -> usize {
         self.0.out.fetch_add(bytes, Ordering::AcqRel)
     }
 
-    pub(super) fn taken(&self, bytes: usize) {
+    pub(crate) fn taken(&self, bytes: usize) {
         self.0.out.fetch_sub(bytes, Ordering::AcqRel);
         self.0.reader.wake();
         self.0.end.wake();
     }
 
     /// Ready while fewer bytes than this are out.
-    pub(super) fn poll_room(&self, cx: &Context<'_>, window: usize) -> Poll<()> {
+    pub(crate) fn poll_room(&self, cx: &Context<'_>, window: usize) -> Poll<()> {
         if self.out() < window {
             return Poll::Ready(());
         }
@@ -67,6 +71,6 @@ impl Cut {
     /// Ready once it is cut.
     pub(crate) fn poll_cut(&self, cx: &Context<'_>) -> Poll<()> {
         self.0.sender.register(cx.waker());
-        if self.0.is_cut.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+        if self.is_cut() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
