@@ -1,4 +1,4 @@
-//! Clients that read nothing of what is forwarded for them, and requests that nobody reads, on real sockets.
+//! Clients that read nothing of their answers, and requests that nobody reads, on real sockets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,12 +20,18 @@ use super::body::{self, Body};
 use super::clients::IsWatch;
 use super::config::{HttpConfig, ListenAddr};
 use super::error::respond;
+use super::gzip::GzipConfig;
 use super::server::{BoxFuture, Connection, Handler, Server};
-use crate::codec::negotiate::StatusForm;
+use super::testing::{World, objects};
+use super::wanted::Wanted;
+use super::written::{Bodies, Taken};
+use crate::codec::negotiate::{ReadKind, StatusForm};
 use crate::lifecycle::drain::{self, Drain};
 use crate::lifecycle::{Fatal, spawn};
+use crate::memory::{Ledger, StallGuards};
 use crate::meta::{RequestInfo, ResourceVersion, Status, Verb};
 use crate::passthrough::{Forward, ForwardConfig, LendIdentity, RevisionObserver};
+use crate::reads::ListAnswer;
 use crate::upstream::client::{ConfigSource, Upstream, UpstreamConfig};
 use crate::upstream::raw_testing::{END_STREAM, RST_STREAM, frame, head};
 use crate::upstream::testing::{FakeServer, answer, streamed};
@@ -78,13 +84,18 @@ async fn start(server: FakeServer) -> Running {
     let upstream = Upstream::new(ConfigSource::Fixed(Box::new(server.config())), settings).await.unwrap();
     let lend = ForwardConfig { lend: LendIdentity::All, ..ForwardConfig::default() };
     let forward = Forward::new(lend, upstream.clone(), Arc::new(Nobody));
+    let (address, drain, directory) = serve(Front(forward.clone()));
+    Running { address, forward, upstream, server, _drain: drain, _directory: directory }
+}
+
+fn serve(handler: impl Handler) -> (SocketAddr, Drain, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let config = HttpConfig::new(vec!["http://127.0.0.1:0".parse().unwrap()], directory.path().join("state"));
     let listener = Server::bind(config, Arc::default()).unwrap();
     let ListenAddr::Http(address) = listener.addresses().remove(0) else { panic!("not of this kind") };
     let (drain, watch) = drain::channel();
-    listener.serve(Arc::new(Front(forward.clone())), &watch, &Fatal::new());
-    Running { address, forward, upstream, server, _drain: drain, _directory: directory }
+    listener.serve(Arc::new(handler), &watch, &Fatal::new());
+    (address, drain, directory)
 }
 
 type Sent = UnsyncBoxBody<Bytes, std::convert::Infallible>;
@@ -231,6 +242,44 @@ async fn who_reads_nothing_over_http1_loses_the_connection() {
     let cut = tokio::time::timeout(Duration::from_secs(120), whole).await.expect("each ends");
     assert!(cut > 0, "their answers are cut");
     until("nothing is left", || running.upstream.metrics().in_flight.get() == 0).await;
+}
+
+/// Answers with lists from a cache.
+struct Cached {
+    lists: parking_lot::Mutex<Vec<ListAnswer>>,
+    bodies: Arc<Bodies>,
+}
+
+impl Handler for Cached {
+    fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
+        let (head, _) = request.into_parts();
+        let wanted = Wanted::of(&head.headers, &head.uri, ReadKind::List).unwrap();
+        let taken = Taken::of(&head, wanted, connection);
+        let (bodies, list) = (Arc::clone(&self.bodies), self.lists.lock().pop().unwrap());
+        Box::pin(async move { bodies.list(list, &taken).await.unwrap().response })
+    }
+}
+
+/// The library has the only frame of the first, and waits with the second.
+#[tokio::test]
+async fn what_is_read_from_a_cache_and_not_taken_is_cut_over_http2() {
+    for length in [20, 1000] {
+        let world = World::new(objects(length, 1000)).await;
+        let (stall_guards, metrics) = (StallGuards::default(), Arc::default());
+        let gzip = GzipConfig { enabled: false, keep_bytes: 0 };
+        let bodies = Arc::new(Bodies::new(gzip, &Ledger::default(), stall_guards.clone(), &metrics));
+        let lists = parking_lot::Mutex::new((0..10).map(|_| world.list()).collect());
+        let (address, _drain, _directory) = serve(Cached { lists, bodies });
+        let resets = Arc::new(AtomicUsize::new(0));
+        idle2(address, 10, "GET", "/", Arc::clone(&resets)).await;
+        until("the answers begin", || stall_guards.held() == 10).await;
+        until("the answers are cut", || {
+            stall_guards.hurry();
+            resets.load(Ordering::SeqCst) == 10
+        })
+        .await;
+        assert_eq!(stall_guards.held(), 0, "nothing is left of them");
+    }
 }
 
 /// The library gives a connection one window for all uploads.

@@ -36,7 +36,7 @@ pub struct StallGuard<T> {
 
 /// Bytes that were handed out. To be dropped once the client has taken them.
 #[derive(Debug)]
-pub struct Given<T> {
+pub(crate) struct Given<T> {
     stall_guard: Arc<StallGuard<T>>,
     bytes: usize,
 }
@@ -206,7 +206,8 @@ impl<T: Send + 'static> Leashed for StallGuard<T> {
             return Some(Box::new(held));
         }
         // Who reads on in the meantime is told why the rest is missing.
-        if state.given_up && idle < 2 * timeout || !state.given_up && self.cut.out() == 0 {
+        let is_kept = if state.given_up { idle < 2 * timeout } else { self.cut.out() == 0 };
+        if is_kept {
             return None;
         }
         let is_first = !std::mem::replace(&mut state.given_up, true);
