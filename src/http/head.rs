@@ -8,15 +8,10 @@ use http::{HeaderMap, Uri};
 use super::error::short;
 use super::service::Inner;
 use crate::memory::{Level, Reservation};
-use crate::meta::{MOST_REQUIREMENTS, RequestInfo, Status, Verb};
+use crate::meta::{Query, RequestInfo, Status, Verb, fields_fit, labels_fit, selectors_cost};
 
 /// A head of this size needs no account of its own: it takes no more than the rest of a request.
 const SMALL: usize = 4 << 10;
-/// What becomes of a requirement of a selector or of one of its values: a part of the attributes, of their review, and of the
-/// predicate.
-const PIECE: usize = 512;
-/// Selectors with more of them are too large to be parsed here, see [`crate::meta::labels_fit`].
-const MOST_PIECES: usize = 4 * MOST_REQUIREMENTS;
 
 // === impl Inner ===
 
@@ -36,7 +31,7 @@ impl Inner {
             self.ledger.note_refused();
             return Err(Box::new(short()));
         }
-        let needs = bytes(&head.headers, &head.uri) + if info.is_some() { selectors(&head.uri) } else { 0 };
+        let needs = bytes(&head.headers, &head.uri) + if takes_much { selectors(&head.uri) } else { 0 };
         if needs <= SMALL {
             return Ok(None);
         }
@@ -53,11 +48,54 @@ pub(super) fn bytes(headers: &HeaderMap, uri: &Uri) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>() + target
 }
 
-/// The most that becomes of the selectors in a query. Their requirements and values stand between commas.
+/// The most that becomes of the selectors in a query, as everything after this reads it: names may be escaped, and other
+/// parameters may have as many commas. Nothing is made of selectors that are too large to be read here.
 fn selectors(uri: &Uri) -> usize {
-    let Some(query) = uri.query().filter(|query| query.contains("Selector")) else { return 0 };
-    let query = query.as_bytes();
-    let escaped = query.windows(3).filter(|part| part.eq_ignore_ascii_case(b"%2C")).count();
-    let pieces = 1 + escaped + memchr::memchr_iter(b',', query).count();
-    if pieces > MOST_PIECES { 0 } else { PIECE * pieces + 2 * query.len() }
+    let Some(query) = uri.query() else { return 0 };
+    let query = Query::parse(query);
+    let text = |name| query.text(name).unwrap_or_default();
+    let (labels, fields) = (text("labelSelector"), text("fieldSelector"));
+    if labels_fit(&labels) && fields_fit(&fields) { selectors_cost(&labels, &fields) } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(query: &str) -> usize {
+        selectors(&format!("/api/v1/pods?{query}").parse().unwrap())
+    }
+
+    #[test]
+    fn selectors_count_however_they_are_written() {
+        let many = |separator: &str| vec!["a"; 1000].join(separator);
+        let (plain, escaped) = (many(","), many("%2C"));
+        let one = of(&format!("labelSelector={plain}"));
+        assert!(one >= 500_000, "{one}");
+        for query in [
+            format!("labelSelector={escaped}"),
+            format!("labelSelector={}", many("%2c")),
+            format!("label%53elector={plain}"),
+            format!("%6CabelSelector={escaped}"),
+            format!("fieldSelector={plain}"),
+            format!("field%53elector={escaped}"),
+            format!("labelSelector={plain}&x={}", ",".repeat(5000)),
+            format!("x={}&labelSelector={plain}", "%2C".repeat(5000)),
+            format!("labelSelector={plain}&labelSelector=b"),
+        ] {
+            assert_eq!(of(&query), one, "{}", &query[..40]);
+        }
+        let both = format!("labelSelector={plain}&fieldSelector={escaped}&x={}", ",".repeat(4000));
+        assert_eq!(of(&both), 2 * one);
+    }
+
+    #[test]
+    fn what_nothing_is_made_of_counts_nothing() {
+        let more = vec!["a"; 1001].join(",");
+        for query in
+            [&*format!("labelSelector={more}"), &format!("labelSelector=a&fieldSelector={more}"), "limit=5", "x=,,,", ""]
+        {
+            assert_eq!(of(query), 0, "{}", &query[..query.len().min(40)]);
+        }
+    }
 }

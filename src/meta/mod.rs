@@ -32,7 +32,7 @@ pub use resource::{Encoding, Gvr, Origin, PrinterColumn, Resource, SelectableFie
 pub use row::{Hole, Row};
 pub use rv::ResourceVersion;
 pub use scope::Scope;
-pub use selector_size::{MOST_REQUIREMENTS, TOO_LARGE, fields_fit, labels_fit, selectors_cost};
+pub use selector_size::{TOO_LARGE, fields_fit, labels_fit, selectors_cost};
 pub use status::{Status, StatusCause, StatusDetails};
 pub use user_agent::is_indented_for;
 

@@ -2,7 +2,7 @@
 //! becomes hundreds of bytes, in the question to the authorizer and in the predicate.
 
 /// The most requirements of one selector.
-pub const MOST_REQUIREMENTS: usize = 1000;
+const MOST_REQUIREMENTS: usize = 1000;
 /// The most values of all its sets together.
 const MOST_VALUES: usize = 1000;
 
