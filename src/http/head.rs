@@ -92,9 +92,13 @@ mod tests {
     #[test]
     fn what_nothing_is_made_of_counts_nothing() {
         let more = vec!["a"; 1001].join(",");
-        for query in
-            [&*format!("labelSelector={more}"), &format!("labelSelector=a&fieldSelector={more}"), "limit=5", "x=,,,", ""]
-        {
+        for query in [
+            &*format!("labelSelector={more}"),
+            &format!("labelSelector=a&fieldSelector={more}"),
+            "limit=5",
+            "x=,,,",
+            "",
+        ] {
             assert_eq!(of(query), 0, "{}", &query[..query.len().min(40)]);
         }
     }

@@ -46,7 +46,8 @@ type GroupVersion = (Arc<str>, Arc<str>);
 #[derive(Debug, Default)]
 struct Inner {
     state: RwLock<State>,
-    /// Counts what may change an answer of [`Servers::shareable`]. Zero until the apiserver was asked for the first time.
+    /// Counts what may change an answer of [`Servers::shareable`]. Zero until the apiserver has answered for the first time,
+    /// or a read has waited for that in vain.
     changes: watch::Sender<u64>,
     /// Whether changes are not reported at present.
     lost: watch::Sender<bool>,
@@ -57,7 +58,7 @@ struct State {
     /// Whether `services` is what the apiserver has. It is kept when that ends, to be compared with what follows.
     is_known: bool,
     was_listed: bool,
-    /// The APIServices may not be read.
+    /// The APIServices may not be read. That stays known until they were.
     is_refused: bool,
     services: HashMap<GroupVersion, ApiService>,
     /// When the servers of group versions changed. There is an entry for each that did.
@@ -78,7 +79,8 @@ struct ApiService {
 /// that is reopened in this time reports what it missed.
 const BLIND: Duration = Duration::from_secs(10);
 const SECOND: Duration = Duration::from_secs(1);
-/// How long a read waits at the start of the process, until the APIServices were read.
+/// How long reads wait at the start of the process, until the APIServices were read. Once one of them has waited this long,
+/// no other waits.
 const FIRST: Duration = Duration::from_secs(1);
 /// At this number of group versions whose servers changed, all others count as changed too.
 const MOST_MOVED: usize = 1000;
@@ -94,7 +96,13 @@ impl Servers {
         if !matches!(resource.origin, Origin::BuiltIn) && *self.inner.changes.borrow() == 0 {
             let mut changes = self.inner.changes.subscribe();
             // Until then nothing is known, which is an answer as well.
-            let _ = timeout(FIRST, changes.wait_for(|changes| *changes > 0)).await;
+            if timeout(FIRST, changes.wait_for(|changes| *changes > 0)).await.is_err() {
+                self.inner.changes.send_if_modified(|changes| {
+                    let is_first = *changes == 0;
+                    *changes += u64::from(is_first);
+                    is_first
+                });
+            }
         }
         let since = self.inner.state.read().shareable(resource)?;
         Ok(Shareable { servers: self.clone(), resource: Arc::clone(resource), since })
@@ -171,12 +179,13 @@ impl Servers {
         self.forget(true);
     }
 
+    /// What is known of the services is not known any more.
     fn forget(&self, is_refused: bool) {
         let mut state = self.inner.state.write();
         let was_known = std::mem::replace(&mut state.is_known, false);
-        let was_refused = std::mem::replace(&mut state.is_refused, is_refused);
+        let is_new = is_refused && !std::mem::replace(&mut state.is_refused, true);
         drop(state);
-        if was_known || was_refused != is_refused {
+        if was_known || is_new {
             self.changed();
         }
     }
@@ -202,9 +211,12 @@ impl Servers {
             tokio::select! {
                 _ = lost.changed() => {}
                 () = blind, if is_lost => {
-                    let which = "that are not built in are forwarded on listeners that authenticate clients";
-                    tracing::warn!("APIServices cannot be watched: reads of groups {which}");
-                    self.forget(false);
+                    // Where they may not be read, nothing is known that could be forgotten.
+                    if !self.inner.state.read().is_refused {
+                        let which = "that are not built in are forwarded on listeners that authenticate clients";
+                        tracing::warn!("APIServices cannot be watched: reads of groups {which}");
+                        self.forget(false);
+                    }
                     self.seen_again(&mut lost).await;
                 }
             }
@@ -216,11 +228,17 @@ impl Servers {
         loop {
             let is_lost = *lost.borrow_and_update();
             tokio::select! {
-                _ = lost.changed() => {}
+                // Once everything was listed, it is to be forgotten again if that ends.
+                _ = lost.changed() => if self.inner.state.read().is_known { return },
                 () = sleep(SECOND), if !is_lost => break,
             }
         }
-        if !std::mem::replace(&mut self.inner.state.write().is_known, true) {
+        let mut state = self.inner.state.write();
+        let was_known = state.is_known;
+        state.is_known = !state.is_refused;
+        let is_new = state.is_known && !was_known;
+        drop(state);
+        if is_new {
             self.changed();
         }
     }

@@ -57,6 +57,18 @@ async fn a_read_waits_a_moment_for_the_first_news() {
     assert!(read.await.unwrap());
 }
 
+/// While the APIServices cannot be read, for whatever reason.
+#[tokio::test(start_paused = true)]
+async fn no_read_waits_again_once_one_has_waited_in_vain() {
+    let servers = Servers::default();
+    let began = tokio::time::Instant::now();
+    for _ in 0..10 {
+        let shared = servers.shareable(&resource("example.com", "v1", custom())).await;
+        assert_eq!(shared.unwrap_err(), Unshareable::Unknown);
+    }
+    assert!(began.elapsed() < 2 * FIRST);
+}
+
 #[tokio::test]
 async fn the_apiservice_of_the_group_version_decides() {
     let servers = Servers::default();
@@ -199,6 +211,29 @@ async fn what_cannot_be_followed_is_forgotten_while_the_apiserver_answers() {
     assert!(!known().await);
     sleep(SECOND).await;
     assert!(known().await);
+    task.abort();
+}
+
+#[tokio::test]
+async fn that_they_may_not_be_read_is_remembered_until_they_are() {
+    let (servers, upstream, _server) = blind(200).await;
+    tokio::time::pause();
+    let task = spawn("blind", servers.clone().forget_when_blind(upstream));
+    let why = async || servers.shareable(&resource("example.com", "v1", custom())).await.map(drop);
+    // As a follower tells it. The next attempt may fail for another reason, which says nothing new.
+    servers.set_lost(true);
+    servers.refused();
+    for _ in 0..3 {
+        sleep(BLIND + 5 * SECOND).await;
+        assert_eq!(why().await, Err(Unshareable::Aggregated));
+        servers.set_lost(true);
+    }
+    // The right to read them was given, and nothing works right after that.
+    servers.listed([&own("v1.example.com")]);
+    assert_eq!(why().await, Ok(()));
+    servers.set_lost(true);
+    sleep(BLIND + 2 * SECOND).await;
+    assert_eq!(why().await, Err(Unshareable::Unknown));
     task.abort();
 }
 
