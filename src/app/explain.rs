@@ -58,9 +58,7 @@ async fn explain(reads: &Reads, request: &Parts, modes: &[Mode]) -> Explanation 
     let uri = &request.uri;
     let info = RequestInfo::parse(request.method.as_str(), uri.path(), uri.query().unwrap_or_default());
     let forecast = async |mode| match read::parse(request, &info, mode) {
-        Parsed::Read(read, _) if mode == Mode::Delegated => {
-            Some(reads.for_identified().explain(&read, info.verb).await)
-        }
+        Parsed::Read(read, _) if mode == Mode::Trust => Some(reads.for_trusted().explain(&read, info.verb).await),
         Parsed::Read(read, _) => Some(reads.explain(&read, info.verb).await),
         Parsed::Forward(reason) => Some(Forecast { fate: Fate::Forwarded(reason), informer: None }),
         Parsed::Other => None,

@@ -46,7 +46,8 @@ pub struct Caller<'a> {
     pub certificates: Option<&'a Arc<[CertificateDer<'static>]>>,
     /// The headers of the request, or its gRPC metadata.
     pub headers: &'a HeaderMap,
-    /// Whether impersonation is decided here where possible; otherwise it is left to the apiserver.
+    /// Whether impersonation is decided here where possible; otherwise it is left to the apiserver. Not for callers that
+    /// cannot be forwarded: they have been authenticated with [`Access::enter`] before anything else.
     pub may_impersonate: bool,
 }
 
@@ -358,8 +359,12 @@ impl Delegated {
         self.leave(caller, &unavailable(&only_the_apiserver())).await
     }
 
-    /// Forwards to the apiserver if the client's own credentials can go there. Otherwise the client gets `otherwise`.
+    /// Forwards to the apiserver if the client's own credentials can go there. Otherwise the client gets the reason for that.
+    /// A caller that is never forwarded gets `otherwise`: how its request could be forwarded says nothing about its rights.
     async fn leave(&self, caller: &Caller<'_>, otherwise: &Status) -> Verdict {
+        if !caller.may_impersonate {
+            return Verdict::Forward(Box::new(otherwise.clone()));
+        }
         match self.pass(caller).await {
             Ok(()) => Verdict::Forward(Box::new(otherwise.clone())),
             Err(status) => Verdict::Refused { status, subject: None },

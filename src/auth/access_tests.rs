@@ -3,6 +3,8 @@
 use http::header::{AUTHORIZATION, HeaderName};
 
 use super::*;
+use crate::auth::config::ClientCaSource;
+use crate::upstream::testing::Certificates;
 
 async fn access(config: AuthConfig) -> Access {
     let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
@@ -108,4 +110,47 @@ async fn the_term_of_a_forwarded_watch_keeps_no_head() {
     let term = access.term(&caller(&headers), Attributes::default());
     drop(headers);
     assert!(term.is_some() && head.is_unique(), "nothing else holds the head");
+}
+
+/// As a call over gRPC is. How it could be forwarded, if it were, is nothing to its client.
+#[tokio::test]
+async fn a_caller_that_is_never_forwarded_is_told_to_try_again() {
+    use rustls::pki_types::pem::PemObject as _;
+    let certificates = Certificates::new();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &certificates.ca).unwrap();
+    let client_ca = Some(ClientCaSource::File(file.path().to_owned()));
+    let chain: Arc<[_]> = [CertificateDer::from_pem_slice(certificates.client.0.as_bytes()).unwrap()].into();
+    let (token, basic, jane) =
+        (("authorization", "Bearer t"), ("authorization", "Basic eA=="), ("impersonate-user", "jane"));
+    for node in [None, Some("node-x".to_owned())] {
+        let access = access(AuthConfig { client_ca: client_ca.clone(), node, ..AuthConfig::default() }).await;
+        for certificates in [None, Some(&chain)] {
+            for lines in [
+                &[token, token][..],
+                &[token, basic],
+                &[basic, token],
+                &[token, jane],
+                &[jane],
+                &[basic, jane],
+                &[token],
+            ] {
+                let mut headers = HeaderMap::new();
+                for (name, value) in lines {
+                    headers.append(HeaderName::from_static(name), value.parse().unwrap());
+                }
+                let caller = Caller { mode: Mode::Delegated, certificates, headers: &headers, may_impersonate: false };
+                let verdict = access.check(&caller, &Arc::default()).await;
+                assert!(matches!(&verdict, Verdict::Forward(status) if status.code == 503), "{lines:?}: {verdict:?}");
+            }
+        }
+        let empty = HeaderMap::new();
+        let alone =
+            Caller { mode: Mode::Delegated, certificates: Some(&chain), headers: &empty, may_impersonate: false };
+        assert!(access.enter(&alone).await.is_ok(), "the certificate is accepted");
+        let verdict = access.check(&alone, &Arc::default()).await;
+        assert!(matches!(&verdict, Verdict::Forward(status) if status.code == 503), "no review: {verdict:?}");
+        let verdict = access.check(&Caller { may_impersonate: true, ..alone }, &Arc::default()).await;
+        assert!(matches!(&verdict, Verdict::Refused { status, .. } if status.code == 403), "over HTTP: {verdict:?}");
+    }
 }

@@ -39,7 +39,8 @@ impl Inner {
             match self.authorize(&head, info, connection, audit_id).await {
                 Ok(Some((grant, entry))) => {
                     let taken = Taken::of(&head, wanted, connection);
-                    if let (Some(response), plan) = self.read(*read, info.verb, grant, entry, &taken, audit_id).await {
+                    let (reads, asked) = (self.reads_of(connection), (*read, info.verb));
+                    if let (Some(response), plan) = self.read(reads, asked, (grant, entry), &taken, audit_id).await {
                         return Some((response, plan));
                     }
                 }

@@ -54,7 +54,7 @@ pub(super) struct Inner {
     audit: Audit,
     access_log: AccessLog,
     pub(super) reads: Reads,
-    identified: Reads,
+    trusted: Reads,
     forward: Forward,
     pub(super) drain: DrainWatch,
     pub(super) drain_spread: Duration,
@@ -113,7 +113,7 @@ impl Service {
                 access: parts.access,
                 audit: parts.audit,
                 access_log: parts.access_log,
-                identified: parts.reads.for_identified(),
+                trusted: parts.reads.for_trusted(),
                 reads: parts.reads,
                 forward: parts.forward,
                 drain: parts.drain,
@@ -222,7 +222,8 @@ impl Inner {
                 Ok(Some((grant, entry))) => {
                     client.is(grant.user().map_or("", |user| user.username.as_str()));
                     let taken = Taken::of(&head, wanted, connection).within(room.clone());
-                    self.read(*read, info.verb, grant, entry, &taken, &audit_id).await
+                    let reads = self.reads_of(connection);
+                    self.read(reads, (*read, info.verb), (grant, entry), &taken, &audit_id).await
                 }
                 Ok(None) => {
                     self.reads.metrics().forwarded(ForwardReason::Unauthorized);
@@ -303,19 +304,25 @@ impl Inner {
         }
     }
 
+    /// The read path for the clients of a connection.
+    pub(super) fn reads_of(&self, connection: &Connection) -> &Reads {
+        match connection.listener.mode() {
+            Mode::Trust => &self.trusted,
+            Mode::Delegated => &self.reads,
+        }
+    }
+
     /// The read path's answer, or `None` if the request has to be forwarded, and how it was produced.
     pub(super) async fn read(
         &self,
-        mut request: ReadRequest,
-        verb: Verb,
-        grant: Grant,
-        mut entry: Option<Entry>,
+        reads: &Reads,
+        (mut request, verb): (ReadRequest, Verb),
+        (grant, mut entry): (Grant, Option<Entry>),
         taken: &Taken,
         audit_id: &HeaderValue,
     ) -> (Option<Response<Body>>, Plan) {
         request.local = !grant.may_forward();
         let (gvr, local, stale) = (request.gvr.clone(), request.local, request.stale);
-        let reads = if grant.user().is_some() { &self.identified } else { &self.reads };
         let outcome = match verb {
             Verb::Get => reads.get(&request).await.written(|answer| self.bodies.object(answer, taken)).await,
             Verb::List => reads.list(&request).await.written(|answer| self.bodies.list(answer, taken)).await,

@@ -103,7 +103,8 @@ pub struct Reads {
     pub(super) gets: Arc<Gets>,
     /// The number of objects from the beginning of a page on. Kept for this many pages; others are counted again.
     pub(super) counts: moka::future::Cache<ListIdentity, u64>,
-    /// The clients have identities, on which the answers of aggregated API servers may depend.
+    /// The clients have identities, on which the answers of aggregated API servers may depend. So it is unless somebody says
+    /// otherwise.
     identified: bool,
 }
 
@@ -220,13 +221,13 @@ impl Reads {
             old_watches: Arc::new(Allowance::new(OLD_WATCHES, OLD_WATCH_EVERY, Instant::now())),
             gets: Arc::default(),
             counts: moka::future::Cache::new(COUNTED_PAGES),
-            identified: false,
+            identified: true,
         }
     }
 
-    /// The same read path for requests of clients that have identities. Those of typed reads are in their selections.
-    pub fn for_identified(&self) -> Self {
-        Self { identified: true, ..self.clone() }
+    /// The same read path for requests of trusted listeners, whose clients have no identities. Selections say so themselves.
+    pub fn for_trusted(&self) -> Self {
+        Self { identified: false, ..self.clone() }
     }
 
     /// The revisions that forwarded answers have shown; the forwarder raises them.

@@ -112,7 +112,7 @@ fn of<T>(outcome: &Outcome<T>) -> Answered {
 
 impl World {
     fn reads(&self, identified: bool) -> Reads {
-        if identified { self.reads.for_identified() } else { self.reads.clone() }
+        if identified { self.reads.clone() } else { self.reads.for_trusted() }
     }
 
     async fn read(&self, verb: Verb, identified: bool, request: &ReadRequest) -> Answered {
