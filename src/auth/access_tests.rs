@@ -1,10 +1,10 @@
-//! Reviews fail in these tests: nothing listens at the address of the apiserver.
+//! Reviews fail in most of these tests: nothing listens at the address of the apiserver.
 
 use http::header::{AUTHORIZATION, HeaderName};
 
 use super::*;
 use crate::auth::config::ClientCaSource;
-use crate::upstream::testing::Certificates;
+use crate::upstream::testing::{Certificates, FakeServer, answer};
 
 async fn access(config: AuthConfig) -> Access {
     let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
@@ -153,4 +153,42 @@ async fn a_caller_that_is_never_forwarded_is_told_to_try_again() {
         let verdict = access.check(&Caller { may_impersonate: true, ..alone }, &Arc::default()).await;
         assert!(matches!(&verdict, Verdict::Refused { status, .. } if status.code == 403), "over HTTP: {verdict:?}");
     }
+}
+
+/// The watch of what tokens are bound to starts anew. What was deleted in between is never told.
+#[tokio::test]
+async fn a_token_is_reviewed_again_when_its_end_may_have_been_missed() {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    let (is_there, reviews) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+    let (there, asked) = (Arc::clone(&is_there), Arc::clone(&reviews));
+    let server = FakeServer::plain(move |request, _| {
+        let answer = match request.uri().path() {
+            path if path.ends_with("/tokenreviews") => {
+                asked.fetch_add(1, Ordering::Relaxed);
+                let (there, user) = (there.load(Ordering::Relaxed), r#"{"username":"jane","uid":"1"}"#);
+                answer(201, format!(r#"{{"status":{{"authenticated":{there},"user":{user}}}}}"#))
+            }
+            path if path.ends_with("/subjectaccessreviews") => answer(201, r#"{"status":{"allowed":true}}"#),
+            _ => answer(404, "{}"),
+        };
+        std::future::ready(answer)
+    })
+    .await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let config = AuthConfig { token_ttl: std::time::Duration::from_secs(3600), ..AuthConfig::default() };
+    let access = Access::delegated(&config, &upstream, &Fatal::new()).unwrap();
+    let headers = bearer(10);
+    let watch = Arc::new(Attributes { verb: "watch".into(), ..Attributes::default() });
+    let verdict = access.check(&caller(&headers), &watch).await;
+    let Verdict::Allowed(grant) = verdict else { panic!("{verdict:?}") };
+    let lease = grant.lease();
+    assert!(access.recognize(&caller(&headers)).await.is_ok());
+    assert_eq!(reviews.load(Ordering::Relaxed), 1);
+    is_there.store(false, Ordering::Relaxed);
+    let delegated = access.delegated.as_ref().unwrap();
+    delegated.revoked.tell(&crate::upstream::metadata::Seen::Restarted(Vec::new()), &delegated.generations);
+    assert_eq!(access.recognize(&caller(&headers)).await.unwrap_err().code, 401);
+    let gone = tokio::time::timeout(std::time::Duration::from_secs(60), lease.gone()).await;
+    assert_eq!(gone.expect("the open stream is told").code, 401);
+    assert_eq!(reviews.load(Ordering::Relaxed), 2, "once for all of its requests and streams");
 }

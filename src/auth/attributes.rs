@@ -1,6 +1,8 @@
 //! What a request wants to do, as the apiserver's authorizers see it.
 
-use std::sync::Arc;
+use std::hash::{BuildHasher as _, Hash, Hasher, RandomState};
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock};
 
 use percent_encoding::percent_decode_str;
 
@@ -19,12 +21,20 @@ pub struct Attributes {
     pub name: String,
     /// The requirements of the request's selectors (KEP-4601). Empty if there are no selectors or they do not parse.
     /// The request is then authorized as if it had none, which needs more rights.
-    pub fields: Arc<[Requirement]>,
-    pub labels: Arc<[Requirement]>,
+    pub fields: Requirements,
+    pub labels: Requirements,
     /// The selectors are too large to be read here. Only the apiserver knows what such a request asks for.
     pub unread: bool,
     /// Set for a request that names no resource.
     pub path: Option<String>,
+}
+
+/// The requirements of one selector. Clones share them. Many attributes have the same ones and are compared and looked up
+/// again and again, so that costs the same for any number of them.
+#[derive(Clone, Debug)]
+pub struct Requirements {
+    all: Arc<[Requirement]>,
+    hash: u64,
 }
 
 /// One requirement of a selector, in the form of a review.
@@ -40,8 +50,8 @@ pub struct Requirement {
 /// The selectors of a request. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Selectors {
-    fields: Arc<[Requirement]>,
-    labels: Arc<[Requirement]>,
+    fields: Requirements,
+    labels: Requirements,
     /// The name that the field selector pins.
     name: Option<Arc<str>>,
     unread: bool,
@@ -115,7 +125,7 @@ impl Attributes {
         if let Some(name) = selectors.name.as_deref().filter(|_| names && self.name.is_empty()) {
             name.clone_into(&mut self.name);
         }
-        (self.labels, self.fields) = (Arc::clone(&selectors.labels), Arc::clone(&selectors.fields));
+        (self.labels, self.fields) = (selectors.labels.clone(), selectors.fields.clone());
         self.unread = selectors.unread;
     }
 
@@ -178,6 +188,47 @@ impl Selectors {
         let labels = labels.map(|labels| labels.requirements().map(Requirement::of_label).collect());
         let fields = fields.map(|fields| fields.terms().iter().map(Requirement::of_field).collect());
         Self { labels: labels.unwrap_or_default(), fields: fields.unwrap_or_default(), name, unread: false }
+    }
+}
+
+// === impl Requirements ===
+
+/// Secret, so that nobody can choose requirements that collide.
+static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+impl FromIterator<Requirement> for Requirements {
+    fn from_iter<I: IntoIterator<Item = Requirement>>(requirements: I) -> Self {
+        let all: Arc<[_]> = requirements.into_iter().collect();
+        let hash = if all.is_empty() { 0 } else { HASHES.hash_one(&all) };
+        Self { all, hash }
+    }
+}
+
+impl Default for Requirements {
+    fn default() -> Self {
+        Self { all: Arc::default(), hash: 0 }
+    }
+}
+
+impl Deref for Requirements {
+    type Target = [Requirement];
+
+    fn deref(&self) -> &[Requirement] {
+        &self.all
+    }
+}
+
+impl PartialEq for Requirements {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.all, &other.all) || self.hash == other.hash && self.all == other.all
+    }
+}
+
+impl Eq for Requirements {}
+
+impl Hash for Requirements {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
     }
 }
 
@@ -254,8 +305,26 @@ mod tests {
         }
         let selectors = Selectors::parse("a in (b)", "c=d");
         let named = |name| Attributes::read(Verb::List, &Gvr::new("", "v1", "pods"), "", name, &selectors);
-        assert!(Arc::ptr_eq(&named("x").labels, &named("y").labels), "names share what is selected");
-        assert!(Arc::ptr_eq(&named("x").fields, &named("y").fields));
+        assert!(Arc::ptr_eq(&named("x").labels.all, &named("y").labels.all), "names share what is selected");
+        assert!(Arc::ptr_eq(&named("x").fields.all, &named("y").fields.all));
+    }
+
+    #[test]
+    fn equal_requirements_have_equal_hashes_wherever_they_come_from() {
+        let hash = |requirements: &Requirements| HASHES.hash_one(requirements);
+        let parsed = |labels: &str| Selectors::parse(labels, "").labels;
+        for (one, other, equal) in [
+            ("a,b", "b,a", true),
+            ("a in (x,y)", "a in (y,x)", true),
+            ("", "!!", true),
+            ("a", "b", false),
+            ("a", "", false),
+        ] {
+            let (one, other) = (parsed(one), parsed(other));
+            assert_eq!((one == other, hash(&one) == hash(&other)), (equal, equal), "{one:?} {other:?}");
+        }
+        let none = Requirements::from_iter([]);
+        assert_eq!((none == Requirements::default(), hash(&none) == hash(&Requirements::default())), (true, true));
     }
 
     #[test]
@@ -272,7 +341,7 @@ mod tests {
         for (verb, watch) in [(Verb::List, ""), (Verb::Watch, "watch=1&")] {
             let ours = Attributes::read(verb, &Gvr::new("", "v1", "namespaces"), "", "a", &Selectors::default());
             let theirs = of("GET", &format!("/api/v1/namespaces?{watch}fieldSelector=metadata.name%3Da"));
-            assert_eq!(ours, Attributes { fields: Arc::default(), ..theirs }, "at the cluster scope");
+            assert_eq!(ours, Attributes { fields: Requirements::default(), ..theirs }, "at the cluster scope");
         }
     }
 

@@ -64,6 +64,8 @@ pub(super) struct Known {
     /// `None` if the credentials are not valid.
     pub user: Option<Arc<UserInfo>>,
     pub until: Instant,
+    /// [`Revoked::missed`] before a token was reviewed. It says nothing about certificates.
+    pub missed: u64,
 }
 
 /// The credentials themselves, to authenticate again while a stream is open.
@@ -156,7 +158,7 @@ impl Authenticator {
     /// The user of a token that was accepted before.
     pub(super) async fn recall(&self, headers: &HeaderMap) -> Option<Arc<UserInfo>> {
         let token = bearer::token(headers).filter(|token| token.len() <= MAX_TOKEN)?;
-        let known = self.remembered.get(&self.hash(b"token", [token.as_bytes()])).await?;
+        let known = self.remembered.get(&self.hash_of_token(&token, self.revoked.missed())).await?;
         known.user.filter(|user| !self.revoked.covers(user))
     }
 
@@ -166,13 +168,20 @@ impl Authenticator {
         (self.audiences.is_empty() && self.node.is_none()).then_some(self.ttl)
     }
 
+    /// Whether what is known of these credentials has to be asked for again: they are a token, and the deletion of what it
+    /// is bound to may have been missed.
+    pub(super) fn is_outdated(&self, source: &Source, known: &Known) -> bool {
+        matches!(source, Source::Token(_)) && known.missed != self.revoked.missed()
+    }
+
     /// The approximate number of cached credentials.
     pub(super) fn remembered(&self) -> u64 {
         self.remembered.entry_count()
     }
 
     async fn token(&self, token: &str) -> Result<Known, Unavailable> {
-        let known = self.remembered.try_get_with(self.hash(b"token", [token.as_bytes()]), self.review(token));
+        let missed = self.revoked.missed();
+        let known = self.remembered.try_get_with(self.hash_of_token(token, missed), self.review(token, missed));
         let known = known.await.map_err(|error| Unavailable::clone(&error))?;
         // A deletion that was seen in the meantime overrides the cached result, including results of caches elsewhere.
         if known.user.as_deref().is_some_and(|user| self.revoked.covers(user)) {
@@ -180,14 +189,14 @@ impl Authenticator {
         }
         let Some((pods, user)) = self.pods.as_ref().zip(known.user.as_deref()) else { return Ok(known) };
         match pods.of(user).await {
-            Ok(Some(Seen { there: Some(false), until })) => Ok(Known { user: None, until }),
+            Ok(Some(Seen { there: Some(false), until })) => Ok(Known { user: None, until, ..known }),
             Ok(Some(Seen { there: Some(true), until })) => Ok(Known { until: known.until.min(until), ..known }),
             // The pod's state is unknown, so the apiserver's verdict on the token itself stands.
             Ok(Some(Seen { there: None, .. }) | None) | Err(_) => Ok(known),
         }
     }
 
-    async fn review(&self, token: &str) -> Result<Known, Unavailable> {
+    async fn review(&self, token: &str, missed: u64) -> Result<Known, Unavailable> {
         // Take the time before the review: the verdict may be as old as the question.
         let asked = Instant::now();
         let status = self.reviews.token(token, &self.audiences).await?;
@@ -196,27 +205,32 @@ impl Authenticator {
         let at_home = self.node.as_deref().is_none_or(|node| status.user.extra(NODE_NAME) == Some(node));
         let accepted = status.authenticated && !status.user.username.is_empty() && meant_for_us && at_home;
         let until = asked + life(token, self.ttl);
-        Ok(Known { user: accepted.then(|| Arc::new(status.user)), until })
+        Ok(Known { user: accepted.then(|| Arc::new(status.user)), until, missed })
     }
 
     async fn certificate(&self, chain: &Arc<[CertificateDer<'static>]>) -> Result<Known, Unavailable> {
         let Some(client_ca) = &self.client_ca else {
-            return Ok(Known { user: None, until: Instant::now() + self.ttl });
+            return Ok(Known { user: None, until: Instant::now() + self.ttl, missed: 0 });
         };
         let generation = client_ca.generation().to_be_bytes();
         let parts = chain.iter().map(AsRef::as_ref).chain([&generation[..]]);
         let verify = async {
             match client_ca.verify(chain) {
-                Ok(user) => Ok(Known { user: Some(Arc::new(user)), until: Instant::now() + self.ttl }),
+                Ok(user) => Ok(Known { user: Some(Arc::new(user)), until: Instant::now() + self.ttl, missed: 0 }),
                 Err(NotVerified::Invalid(error)) => {
                     tracing::debug!(error, "a client certificate is refused");
-                    Ok(Known { user: None, until: Instant::now() + self.ttl })
+                    Ok(Known { user: None, until: Instant::now() + self.ttl, missed: 0 })
                 }
                 Err(NotVerified::NoCa) => Err(Unavailable::Failed("the CA of client certificates is not known".into())),
             }
         };
         let known = self.remembered.try_get_with(self.hash(b"certificate", parts), verify).await;
         known.map_err(|error| Unavailable::clone(&error))
+    }
+
+    /// Nothing is found that was known before deletions may have been missed.
+    fn hash_of_token(&self, token: &str, missed: u64) -> [u8; 32] {
+        self.hash(b"token", [token.as_bytes(), &missed.to_be_bytes()])
     }
 
     fn hash<'a>(&self, kind: &[u8], parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {

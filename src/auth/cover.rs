@@ -4,13 +4,16 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use tokio::task::coop::consume_budget;
+
 use super::attributes::Attributes;
 use super::authorizer::{Asking, Authorizer, Decision};
 use super::review::Unavailable;
 use super::user::UserInfo;
 
-/// The most questions for one read. A read that needs more is refused.
-const MAX_QUESTIONS: usize = 256;
+/// The most questions for one read. A read that needs more is refused. A union has at most 256 filters: each may need the
+/// question for its whole namespace and one of its own, and all together the one for all namespaces.
+const MAX_QUESTIONS: usize = 2 * 256 + 1;
 
 /// A question, and the decision that allows it. It cannot be made from a denial.
 #[derive(Clone, Debug)]
@@ -63,6 +66,8 @@ struct Deciding<'a> {
 /// What is missing for a result, or the result.
 enum Step {
     Ask(Arc<Attributes>),
+    /// One more access is proved.
+    Proved,
     Done(Cover),
 }
 
@@ -104,6 +109,8 @@ impl Authorizer {
         asking: Asking<'_>,
     ) -> Result<Cover, Unavailable> {
         loop {
+            // There may be thousands of accesses, and most need no answer from elsewhere.
+            consume_budget().await;
             match deciding.step() {
                 Some(Step::Ask(_)) if deciding.decisions.len() >= MAX_QUESTIONS => {
                     return Err(self.too_many_questions());
@@ -112,6 +119,7 @@ impl Authorizer {
                     let decision = self.authorize(user, &question, asking).await?;
                     deciding.decisions.insert(question, decision);
                 }
+                Some(Step::Proved) => {}
                 Some(Step::Done(cover)) => return Ok(cover),
                 None => return Err(Unavailable::Failed("no access was named".into())),
             }
@@ -127,33 +135,32 @@ impl<'a> Deciding<'a> {
         Self { wanted, before, worth_asking, decisions: HashMap::new(), parts: Vec::with_capacity(wanted.len()) }
     }
 
-    /// Goes on until a decision is missing or all are there. `None` if no access is wanted.
+    /// Decides about the next access, if its decisions are there. `None` if no access is wanted.
     fn step(&mut self) -> Option<Step> {
-        loop {
-            let at = self.parts.len();
-            let Some(access) = self.wanted.get(at) else {
-                let parts = std::mem::take(&mut self.parts);
-                return (!parts.is_empty()).then_some(Step::Done(Cover::All(Proof { parts })));
-            };
-            let mut allowed = None;
-            for question in self.wider(at, access) {
-                let Some(decision) = self.decisions.get(&question) else { return Some(Step::Ask(question)) };
-                allowed = Allowed::by(&question, decision);
-                if allowed.is_some() {
-                    break;
-                }
+        let at = self.parts.len();
+        let Some(access) = self.wanted.get(at) else {
+            let parts = std::mem::take(&mut self.parts);
+            return (!parts.is_empty()).then_some(Step::Done(Cover::All(Proof { parts })));
+        };
+        let mut allowed = None;
+        for question in self.wider(at, access) {
+            let Some(decision) = self.decisions.get(&question) else { return Some(Step::Ask(question)) };
+            allowed = Allowed::by(&question, decision);
+            if allowed.is_some() {
+                break;
             }
-            if allowed.is_none() {
-                // Nothing wider allows it. So the decision about the access itself is the one that counts.
-                let Some(decision) = self.decisions.get(access) else { return Some(Step::Ask(Arc::clone(access))) };
-                allowed = Allowed::by(access, decision);
-                if allowed.is_none() {
-                    let (access, decision) = (Arc::clone(access), Arc::clone(decision));
-                    return Some(Step::Done(Cover::Denied(Denial { at, access, decision })));
-                }
-            }
-            self.parts.extend(allowed.map(|by| Part { access: Arc::clone(access), by }));
         }
+        if allowed.is_none() {
+            // Nothing wider allows it. So the decision about the access itself is the one that counts.
+            let Some(decision) = self.decisions.get(access) else { return Some(Step::Ask(Arc::clone(access))) };
+            allowed = Allowed::by(access, decision);
+            if allowed.is_none() {
+                let (access, decision) = (Arc::clone(access), Arc::clone(decision));
+                return Some(Step::Done(Cover::Denied(Denial { at, access, decision })));
+            }
+        }
+        self.parts.extend(allowed.map(|by| Part { access: Arc::clone(access), by }));
+        Some(Step::Proved)
     }
 
     /// The questions that include an access and are asked before the access itself.

@@ -3,7 +3,7 @@ use proptest::sample::{select, subsequence};
 use tokio::time::Instant;
 
 use super::*;
-use crate::auth::attributes::Selectors;
+use crate::auth::attributes::{Requirements, Selectors};
 use crate::auth::rbac_generations::Generation;
 use crate::meta::{Gvr, Verb};
 
@@ -51,8 +51,13 @@ fn is_allowed(rights: &[Right], access: &Attributes) -> bool {
 
 /// Decides with these rights. No question is asked twice.
 fn decide(rights: &[Right], mut deciding: Deciding<'_>) -> Option<Cover> {
+    decide_in(rights, &mut deciding)
+}
+
+fn decide_in(rights: &[Right], deciding: &mut Deciding<'_>) -> Option<Cover> {
     loop {
         match deciding.step()? {
+            Step::Proved => {}
             Step::Done(cover) => return Some(cover),
             Step::Ask(question) => {
                 let (now, allowed) = (Instant::now(), is_allowed(rights, &question));
@@ -202,6 +207,41 @@ fn wider_questions_are_asked_where_they_do_for_several() {
     assert!(worth(&[get("x"), get("y")]).is_empty(), "a get is of one object");
     let picked = |namespace| access(Verb::List, namespace, "", "app=x", "metadata.name=x");
     assert!(worth(&[picked("a"), picked("b")]).is_empty());
-    let other = Arc::new(Attributes { labels: Arc::default(), ..Attributes::clone(&list("b", "")) });
+    let other = Arc::new(Attributes { labels: Requirements::default(), ..Attributes::clone(&list("b", "")) });
     assert!(worth(&[list("a", ""), other]).is_empty(), "what is selected differs");
+}
+
+/// The largest union: as many filters as there may be, each in a namespace of its own, with rights in each.
+#[test]
+fn the_largest_union_of_namespaces_needs_no_more_questions_than_it_may_ask() {
+    let namespaces: Vec<&'static str> = (0..256).map(|at| -> &'static str { format!("n{at}").leak() }).collect();
+    for (names, in_namespace) in [(&[""][..], true), (&["x", "y"], true), (&["x"], false)] {
+        let right =
+            |namespace| Right { verb: "list", namespace: Some(namespace), name: (!in_namespace).then_some("x") };
+        let rights: Vec<_> = namespaces.iter().map(|namespace| right(*namespace)).collect();
+        let pairs = namespaces.iter().flat_map(|namespace| names.iter().map(move |name| (namespace, name)));
+        let wanted: Vec<_> = pairs.map(|(namespace, name)| access(Verb::List, namespace, name, "", "")).collect();
+        let mut deciding = Deciding::new(&wanted, None);
+        let cover = decide_in(&rights, &mut deciding);
+        assert!(matches!(cover, Some(Cover::All(_))), "{names:?}");
+        let questions = deciding.decisions.len();
+        assert!((257..=MAX_QUESTIONS).contains(&questions), "{names:?}: {questions}");
+    }
+}
+
+/// So that the task can pause after each of them.
+#[test]
+fn the_accesses_of_a_union_are_decided_one_by_one() {
+    let wanted: Vec<_> = (0..100).map(|at| access(Verb::List, "a", &format!("x{at}"), "app=x", "")).collect();
+    let mut deciding = Deciding::new(&wanted, None);
+    let all = [Right { verb: "list", namespace: Some("a"), name: None }];
+    let Some(Step::Ask(question)) = deciding.step() else { panic!("a question for all") };
+    let (now, reason) = (Instant::now(), String::new());
+    let allowed = is_allowed(&all, &question);
+    let decision = Decision { allowed, reason, until: now, again: now, generation: Generation::default() };
+    deciding.decisions.insert(question, Arc::new(decision));
+    for _ in &wanted {
+        assert!(matches!(deciding.step(), Some(Step::Proved)), "a pause after each");
+    }
+    assert!(matches!(deciding.step(), Some(Step::Done(Cover::All(_)))));
 }

@@ -211,9 +211,11 @@ impl Held {
         Ok(Asked::Still { known, user, proof, share })
     }
 
-    /// Whether rights have changed since the decisions, and whether they have settled further.
+    /// Whether rights have changed since the decisions, and whether it is time to ask again for another reason: they have
+    /// settled further, or the end of the credentials may have been missed.
     fn outdated(&self) -> (bool, bool) {
-        let (mut changed, mut settled) = (self.access.revoked.covers(&self.user), false);
+        let changed = self.access.revoked.covers(&self.user);
+        let (mut changed, mut settled) = (changed, self.access.authenticator.is_outdated(&self.source, &self.known));
         for (question, decision) in self.proof.decisions() {
             let now = self.access.generations.of(&question.namespace);
             changed |= now.change != decision.generation.change;

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -39,6 +40,8 @@ const RIGHTS: [(&str, &str); 4] = [
 #[derive(Debug, Default)]
 pub(super) struct Revoked {
     uids: Mutex<HashMap<Box<str>, Instant>>,
+    /// How often deletions may have been missed.
+    missed: AtomicU64,
 }
 
 /// Starts all watches.
@@ -80,12 +83,7 @@ pub(super) fn start(
     }
     for collection in bound {
         let (revoked, generations) = (revoked.clone(), generations.clone());
-        let told = move |seen: Seen<'_>| {
-            if let Seen::Change { deleted: true, object } = seen {
-                revoked.insert(&object.uid);
-                generations.nudge();
-            }
-        };
+        let told = move |seen: Seen<'_>| revoked.tell(&seen, &generations);
         spawn_supervised("watching-accounts", follow(upstream.clone(), collection, told), fatal);
     }
 }
@@ -146,6 +144,20 @@ impl Revoked {
             && [Some(user.uid.as_str()), user.extra(POD_UID)].into_iter().flatten().any(|uid| uids.contains_key(uid))
     }
 
+    /// Changes whenever deletions may have been missed. What was known of tokens before may be wrong then.
+    pub(super) fn missed(&self) -> u64 {
+        self.missed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn tell(&self, seen: &Seen<'_>, generations: &RbacGenerations) {
+        match seen {
+            Seen::Change { deleted: true, object } => self.insert(&object.uid),
+            Seen::Restarted(_) => _ = self.missed.fetch_add(1, Ordering::AcqRel),
+            Seen::Change { .. } | Seen::Live | Seen::Lost | Seen::Refused => return,
+        }
+        generations.nudge();
+    }
+
     fn insert(&self, uid: &str) {
         let mut uids = self.uids.lock();
         if uids.len() >= MAX_REVOKED {
@@ -162,6 +174,26 @@ impl Revoked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::metadata::Metadata;
+
+    #[test]
+    fn a_watch_that_starts_anew_may_have_missed_deletions_and_one_that_goes_on_has_not() {
+        let (revoked, generations) = (Revoked::default(), RbacGenerations::new());
+        let mut changes = generations.changes();
+        for (seen, missed, nudged) in [
+            (Seen::Restarted(Vec::new()), 1, true),
+            (Seen::Lost, 1, false),
+            (Seen::Live, 1, false),
+            (Seen::Refused, 1, false),
+            (Seen::Change { deleted: true, object: &Metadata::default() }, 1, true),
+            (Seen::Change { deleted: false, object: &Metadata::default() }, 1, false),
+            (Seen::Restarted(Vec::new()), 2, true),
+        ] {
+            changes.mark_unchanged();
+            revoked.tell(&seen, &generations);
+            assert_eq!((revoked.missed(), changes.has_changed().unwrap()), (missed, nudged), "{seen:?}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_deleted_covers_its_tokens() {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use http::HeaderMap;
 use rustls::pki_types::CertificateDer;
-use tokio::task::coop::unconstrained;
+use tokio::task::coop::{consume_budget, unconstrained};
 use tonic::{Request, Status};
 
 use super::status::Error;
@@ -119,7 +119,11 @@ pub(super) async fn authorize(caller: &Caller, verb: Verb, selection: &mut Selec
     for filter in &selection.filters {
         let namespace = filter.namespace.as_deref().unwrap_or_default();
         let (labels, fields) = (filter.label_selector.as_str(), filter.field_selector.as_str());
-        let selectors = parsed.entry((labels, fields)).or_insert_with(|| Selectors::parse(labels, fields));
+        // Many filters have the same selectors, which may be long.
+        consume_budget().await;
+        let next = parsed.len();
+        let (selectors, which) =
+            parsed.entry((labels, fields)).or_insert_with(|| (Selectors::parse(labels, fields), next));
         let mut names: Vec<&str> = filter.names.iter().map(String::as_str).collect();
         let mut once = HashSet::new();
         names.retain(|name| once.insert(*name));
@@ -127,7 +131,7 @@ pub(super) async fn authorize(caller: &Caller, verb: Verb, selection: &mut Selec
             names = vec![""];
         }
         for name in names {
-            if seen.insert((namespace, name, labels, fields)) {
+            if seen.insert((namespace, name, *which)) {
                 wanted.push(Arc::new(Attributes::read(verb, &selection.gvr, namespace, name, selectors)));
             }
         }

@@ -15,7 +15,7 @@ pub use attributes::{Attributes, AttributesBuilder, LabelSets};
 
 use super::{Encoding, Hole, ObjectKey, ResourceVersion, Row};
 use crate::memory::allocated;
-use crate::packing::{Body, Damaged, Packer, Reading, Version, Visit};
+use crate::packing::{Body, Damaged, Packer, Reading, Version, Visit, damaged};
 
 /// A stored object. It is immutable: a change creates a new object. Only the form of its bytes may change, plain or
 /// packed.
@@ -85,7 +85,10 @@ impl Object {
     fn raw_for(&self, reading: Reading) -> Result<Raw, Damaged> {
         let (bytes, layout) = (self.body.bytes(reading)?, self.layout.clone());
         // All positions are within these. Bytes of another length would be sliced beyond their end.
-        if bytes.len() == layout.len as usize { Ok(Raw { bytes, layout }) } else { Err(Damaged) }
+        if bytes.len() == layout.len as usize {
+            return Ok(Raw { bytes, layout });
+        }
+        Err(damaged(format_args!("{} bytes of {} instead of {}", bytes.len(), self.key.as_str(), layout.len)))
     }
 
     /// Whether each call of [`Self::raw`] gives bytes of its own. Others share them.
@@ -278,4 +281,24 @@ impl Layout {
 
 fn length(bytes: &Bytes) -> u32 {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packing::damaged_total;
+
+    #[test]
+    fn bytes_of_another_length_are_damaged_and_counted() {
+        let raw = Raw::new(Bytes::from_static(b"{\"metadata\":{}},"), 12..14, 0..0);
+        let (key, attributes) = (ObjectKey::new("a", "b"), AttributesBuilder::default().build());
+        let mut object = Object::new(key, ResourceVersion(1), attributes, raw);
+        assert!(object.raw().is_ok() && object.raw_for_upkeep().is_ok());
+        object.layout.len += 1;
+        for read in [Object::raw, Object::raw_for_upkeep] {
+            let before = damaged_total();
+            assert_eq!(read(&object).err(), Some(Damaged));
+            assert!(damaged_total() > before);
+        }
+    }
 }

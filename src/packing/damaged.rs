@@ -10,13 +10,13 @@ pub struct Damaged;
 
 static FOUND: AtomicU64 = AtomicU64::new(0);
 
-/// Reports bytes that this process has packed and cannot unpack: a broken invariant.
+/// Reports bytes that this process has stored and that do not come back: a broken invariant.
 ///
 /// # Panics
 /// In debug builds, but for the tests of what follows.
 #[cold]
 #[expect(clippy::panic, reason = "a broken invariant must not go unnoticed in a debug build")]
-pub(super) fn damaged(detail: fmt::Arguments<'_>) -> Damaged {
+pub fn damaged(detail: fmt::Arguments<'_>) -> Damaged {
     FOUND.fetch_add(1, Ordering::Relaxed);
     if cfg!(all(debug_assertions, not(test))) {
         panic!("packed bytes are damaged: {detail}");

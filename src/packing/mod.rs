@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 pub use body::{Body, MOST_READS, Reading, Version, Visit};
-pub use damaged::{Damaged, damaged_total};
+pub use damaged::{Damaged, damaged, damaged_total};
 pub use packer::{Packer, SAMPLES};
 pub use saved::{Dictionaries, Library};
 
