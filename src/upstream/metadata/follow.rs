@@ -17,11 +17,9 @@ use crate::upstream::reader::{Chunks, Compression, get, get_outline};
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// A live watch delivers a bookmark every minute. A watch that is silent for longer than this is reopened from where it
-/// stopped. That is the smallest request that shows whether it missed something. One that has never delivered anything is
-/// not resumed: something on the way may hold back whatever comes from there.
+/// stopped. That is the smallest request that shows whether it missed something.
 const SILENCE: Duration = Duration::from_secs(75);
-/// The same limit for connections where no PING finds a dead peer sooner. It is shorter than the time between bookmarks, so
-/// silence says nothing about what was delivered before.
+/// The same limit for connections where no PING finds a dead peer sooner.
 const SILENCE_WITHOUT_PING: Duration = Duration::from_secs(20);
 /// No changes are received until the watch is open again, and one attempt is only one small request. With jitter, two
 /// attempts are at most 5 s apart.
@@ -169,7 +167,13 @@ async fn round(
         Ok(())
     })
     .await;
-    let is_stuck = is_stuck(&listened, came, head.version());
+    // From the same position, an event that cannot be read would come again and again, and so would whatever breaks the
+    // connection. Nobody knows what it changes: all that was known before is worth nothing.
+    let is_stuck = match &listened {
+        Ok(End::Silent) => false,
+        Err(UpstreamError::Decode(_) | UpstreamError::Status(_)) => true,
+        Ok(End::Ended) | Err(_) => !came,
+    };
     if is_stuck {
         *from = None;
     } else {
@@ -183,17 +187,6 @@ enum End {
     Ended,
     /// It cannot be told from one that has ended.
     Silent,
-}
-
-/// Whether the next watch must not go on from the same position. An event that cannot be read would come again and again
-/// from there, and so would whatever breaks the connection or holds back all that comes. Nobody knows what it changes: all
-/// that was known before is worth nothing. `came`: the watch has delivered something.
-fn is_stuck(ended: &Result<End, UpstreamError>, came: bool, version: Version) -> bool {
-    match ended {
-        Ok(End::Silent) => version == Version::HTTP_2 && !came,
-        Err(UpstreamError::Decode(_) | UpstreamError::Status(_)) => true,
-        Ok(End::Ended) | Err(_) => !came,
-    }
 }
 
 /// Passes on the events of a watch until it ends or falls silent.

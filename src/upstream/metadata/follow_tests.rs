@@ -187,16 +187,3 @@ async fn a_watch_that_breaks_before_it_has_brought_anything_is_not_resumed() {
     following.server.reset();
     assert_eq!(following.told(3).await, ["Lost", "Live", "b"], "one that did is resumed");
 }
-
-#[test]
-fn silence_from_the_beginning_costs_the_position_where_bookmarks_were_due() {
-    for (version, came, expected) in [
-        (Version::HTTP_2, false, true),
-        (Version::HTTP_2, true, false),
-        (Version::HTTP_11, false, false),
-        (Version::HTTP_11, true, false),
-    ] {
-        assert_eq!(is_stuck(&Ok(End::Silent), came, version), expected, "{version:?} {came}");
-        assert_eq!(is_stuck(&Ok(End::Ended), came, version), !came, "{version:?} {came}");
-    }
-}
