@@ -6,19 +6,15 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::client::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
+use hyper_util::{rt::TokioExecutor, rt::TokioIo, server::conn::auto};
 use parking_lot::Mutex;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::cache::{CacheConfig, WatchCache, Writer};
-use crate::http::config::{HttpConfig, ListenAddr};
-use crate::http::server::Server;
 use crate::http::testing::{FIRST, add, added_text, bookmark, fill, inflate, item, list_text, objects, parse};
+use crate::http::{config::HttpConfig, config::ListenAddr, server::Server};
 use crate::informer::{Factory, FactoryConfig, Rules};
 use crate::lifecycle::drain::{self, Drain, DrainEnd};
 use crate::meta::{Gvr, Object, Origin, Resource, ResourceVersion, Verbs};
