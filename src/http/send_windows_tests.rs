@@ -398,9 +398,9 @@ fn what_has_filled_the_socket_comes_after_the_others() {
             self.1.lock().push(self.0);
         }
     }
-    let (mut windows, log) = (SendWindows::default(), Arc::default());
+    let (mut windows, log) = (SendWindows::default(), Arc::<parking_lot::Mutex<Vec<u32>>>::default());
     for expected in [[3, 5, 1], [5, 1, 3], [1, 3, 5]] {
-        let before: Vec<u32> = std::mem::take(&mut *log.lock());
+        let before = std::mem::take(&mut *log.lock());
         for stream in if before.is_empty() { vec![1, 3, 5] } else { before } {
             if windows.is_new(stream) {
                 begun(&mut windows, stream);
