@@ -31,7 +31,7 @@ pub struct Attributes {
 
 /// The requirements of one selector. Clones share them. Many attributes have the same ones and are compared and looked up
 /// again and again, so that costs the same for any number of them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Requirements {
     all: Arc<[Requirement]>,
     hash: u64,
@@ -201,12 +201,6 @@ impl FromIterator<Requirement> for Requirements {
         let all: Arc<[_]> = requirements.into_iter().collect();
         let hash = if all.is_empty() { 0 } else { HASHES.hash_one(&all) };
         Self { all, hash }
-    }
-}
-
-impl Default for Requirements {
-    fn default() -> Self {
-        Self { all: Arc::default(), hash: 0 }
     }
 }
 

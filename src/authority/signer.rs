@@ -108,7 +108,11 @@ impl SignerMetrics {
         for (name, help, counter) in [
             ("certificates_signed", "Certificate requests of node agents signed", &self.signed),
             ("certificates_denied", "Certificate requests denied", &self.denied),
-            ("certificates_dropped", "Certificate requests that could not be decided within five minutes", &self.dropped),
+            (
+                "certificates_dropped",
+                "Certificate requests that could not be decided within five minutes",
+                &self.dropped,
+            ),
         ] {
             registry.register(name, help, counter.clone());
         }

@@ -166,7 +166,7 @@ impl Bodies {
     async fn compressed(&self, compressed: Arc<Compressed>, taken: &Taken, sent: Sent) -> (Body, Option<Cut>) {
         if let Some(all) = compressed.if_short(taken.short).await {
             self.metrics.list_objects.inc_by(compressed.objects());
-            return self.whole(all.into(), taken, sent);
+            return self.whole(all, taken, sent);
         }
         self.begun(Slices::new(), Rest::Compressed(compressed, 0), sent)
     }

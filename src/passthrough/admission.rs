@@ -237,8 +237,7 @@ mod tests {
                 own.push(answered_to(&admission, &ONE, false).await);
             }
             sleep(2 * HURRY).await;
-            let asked =
-                admission.admit(&ONE, &info(), Some(0), false).await.map(drop).map_err(|refused| refused.is_its_own());
+            let asked = admission.admit(&ONE, &info(), Some(0), false).await.map(drop).map_err(Refused::is_its_own);
             // What the library has of them is still in memory.
             let result = if window.is_some() { Err(true) } else { Ok(()) };
             assert_eq!((asked, metrics.given_up.get()), (result, most));

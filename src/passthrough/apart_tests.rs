@@ -40,6 +40,8 @@ async fn a_client_that_has_its_share_neither_fails_nor_holds_up_the_equal_read_o
         let first = spawn("first", read(forward.clone(), Client::Connection(3)));
         until(|| asked.load(Ordering::SeqCst) == 1).await;
         let places = &forward.inner.admission.pace.places;
+        // While others have something, a client has half of all.
+        let another = places.take(&Client::Connection(4), false).unwrap();
         let held = is_memory.then(|| places.hold(&ONE, false, 9000).unwrap());
         let taken: Vec<_> = std::iter::from_fn(|| places.take(&ONE, false).ok().filter(|_| !is_memory)).collect();
         let one = spawn("one", read(forward.clone(), ONE));
@@ -57,7 +59,7 @@ async fn a_client_that_has_its_share_neither_fails_nor_holds_up_the_equal_read_o
             drop(taken);
             assert_eq!(one.await.unwrap().unwrap(), "{}");
         }
-        drop(held);
+        drop((held, another));
         assert!(places.is_empty());
     }
 }

@@ -80,7 +80,7 @@ async fn a_length_is_that_of_what_was_not_handed_out() {
 
 #[test]
 fn a_place_is_for_what_may_be_read_ahead() {
-    let ledger = Ledger::new(2 << 20, Pressure::default());
+    let ledger = Ledger::new(5 << 19, Pressure::default());
     let pace = Pace::new(Places::new(100, ledger.clone()), Some(64 << 10));
     let hold = |is_watch, length| pace.hold(&Client::Connection(1), is_watch, is_watch, length);
     let list = hold(false, Some(0)).unwrap();
