@@ -11,9 +11,9 @@ use super::authorizer::{Asking, Authorizer, Decision};
 use super::review::Unavailable;
 use super::user::UserInfo;
 
-/// The most questions for one read. A read that needs more is refused. A union has at most 256 filters: each may need the
-/// question for its whole namespace and one of its own, and all together the one for all namespaces.
-const MAX_QUESTIONS: usize = 2 * 256 + 1;
+/// The most questions for one read. A read that needs more is refused. A union has at most 256 filters: one question for
+/// each, and the one for all namespaces.
+const MAX_QUESTIONS: usize = 256 + 1;
 
 /// A question, and the decision that allows it. It cannot be made from a denial.
 #[derive(Clone, Debug)]

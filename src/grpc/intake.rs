@@ -86,6 +86,8 @@ const HEAD: usize = 5;
 /// The timeout for the whole first message of a call, and for the next part of any other message. A stream may be idle
 /// between two messages for any time.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// A large first message has more time: a second for so many bytes.
+const SLOWEST: usize = 16 << 10;
 /// The bytes that gzip adds to a message, and its maximum compression ratio.
 const GZIP: usize = 18;
 const GZIP_MOST: usize = 1032;
@@ -225,6 +227,11 @@ impl Counted {
             }
             self.head.clear();
             (self.had, self.left, self.is_packed) = (HEAD, length, packed != 0);
+            if self.opening.is_some() && length > SLOWEST {
+                // A large message over a slow link takes its time.
+                let seconds = u64::try_from(length / SLOWEST).unwrap_or(u64::MAX);
+                self.late = Some(Box::pin(sleep(PATIENCE + Duration::from_secs(seconds))));
+            }
         }
         let more = self.left.min(self.frame.len() - end);
         (self.had, self.left) = (self.had + more, self.left - more);

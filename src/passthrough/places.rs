@@ -133,8 +133,15 @@ impl Places {
         taken.by_client.entry(client.clone()).or_default().bytes += bytes;
         // The ledger may have to measure the process.
         drop(taken);
-        let reserve = if is_long || !room.has_little { Ledger::lasting } else { Ledger::reserve };
-        match reserve(&self.ledger, bytes) {
+        let reserved = if room.has_little {
+            let reserve = if is_long { Ledger::lasting } else { Ledger::reserve };
+            reserve(&self.ledger, bytes)
+        } else {
+            // Nobody else makes room for a client that has much: the refusal is not noted.
+            let mut reserved = self.ledger.nothing();
+            reserved.try_grow(bytes).map(|()| reserved)
+        };
+        match reserved {
             Ok(reserved) => Ok(Held { places: Arc::clone(self), client: client.clone(), reserved }),
             Err(_short) => {
                 self.give_back(client, 0, bytes);
