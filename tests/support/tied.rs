@@ -6,10 +6,19 @@
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
 use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use tokio::process::Command;
 
 use super::patience::bounded;
+
+/// The whole path: a test may give its process another `PATH`.
+static SETPRIV: LazyLock<PathBuf> = LazyLock::new(|| {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut found = std::env::split_paths(&path).map(|directory| directory.join("setpriv"));
+    found.find(|program| program.is_file()).expect("setpriv of util-linux is in the PATH")
+});
 
 /// A command whose process is killed when it is dropped, or when the thread that started it ends. Whoever runs it must
 /// not change its user, and not start it from a thread that ends before its test.
@@ -22,7 +31,7 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
 /// The same without a runtime. Dropping its process does not kill it.
 pub(crate) fn blocking(program: impl AsRef<OsStr>) -> std::process::Command {
     bounded();
-    let mut command = std::process::Command::new("setpriv");
+    let mut command = std::process::Command::new(&*SETPRIV);
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command
 }
