@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::task::{JoinHandle, coop};
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::Instant;
 
 use super::conflate::{Change, Conflator};
@@ -83,6 +84,8 @@ const SHARE: usize = 8;
 const LITTLE: usize = 16 << 10;
 /// The most objects of a snapshot that are taken before the consumer asks for them.
 const SNAPSHOT_AHEAD: usize = 4096;
+/// The most events that are taken in one turn of the task.
+const TURN: usize = 1024;
 
 // === impl Feed ===
 
@@ -177,18 +180,29 @@ impl Drop for Conflated {
 impl Shared {
     async fn run(self: Arc<Self>, mut watcher: CacheWatcher) {
         let mut levels = self.pressure.changes();
+        let mut left = TURN;
         loop {
             // Wait for the consumer while a snapshot is sent: the cache holds its objects anyway, and a new snapshot would
             // need no less.
             while self.pending.lock().is_far_ahead(self.pressure.level()) {
                 self.taken.notified().await;
             }
-            // A long window or snapshot is not taken in one turn.
-            coop::consume_budget().await;
-            let next = tokio::select! {
-                next = watcher.next() => Some(next),
-                // A watch without new events may have to go, too.
-                Ok(()) = levels.changed() => None,
+            // A long window or snapshot is not taken in one turn. But who yields too often falls out of a short window.
+            if left == 0 {
+                yield_now().await;
+                left = TURN;
+            }
+            left -= 1;
+            let next = match watcher.next().now_or_never() {
+                Some(next) => Some(next),
+                None => {
+                    left = TURN;
+                    tokio::select! {
+                        next = watcher.next() => Some(next),
+                        // A watch without new events may have to go, too.
+                        Ok(()) = levels.changed() => None,
+                    }
+                }
             };
             let fits = match next {
                 None => self.with(|pending| pending.fits(self.pressure.level())),
