@@ -14,7 +14,7 @@ pub(super) struct Conflator<K, V> {
     last: HashMap<K, Place>,
     sequence: u64,
     bytes: usize,
-    /// Those of them that no later state of the object replaces: nobody else may hold these objects.
+    /// The part of `bytes` that is no object's present state: nobody else may hold it.
     gone: usize,
     /// All changes up to this revision were pushed.
     seen: ResourceVersion,

@@ -8,12 +8,12 @@ use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, yield_now};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::conflate::{Change, Conflator};
 use super::metrics::GrpcMetrics;
 use crate::lifecycle;
-use crate::memory::{Ledger, Level, Pressure, Reservation};
+use crate::memory::{HURRY, Ledger, Level, Pressure, Reservation};
 use crate::meta::{Object, ObjectKey, ResourceVersion};
 use crate::reads::{CacheWatcher, EndReason, WatcherEvent};
 
@@ -78,7 +78,7 @@ const MAX_PENDING_BYTES: usize = 256 << 20;
 const SHORT_PENDING_BYTES: usize = 1 << 20;
 /// The steps in bytes by which memory is reserved.
 const STEP: usize = 1 << 10;
-/// Of the memory for all answers, one watch may hold this part.
+/// One watch may hold this part of the memory for all answers.
 const SHARE: usize = 8;
 /// What needs no more bytes than this is no reason to end a watch, or to take no more of its snapshot.
 const LITTLE: usize = 16 << 10;
@@ -185,7 +185,13 @@ impl Shared {
             // Wait for the consumer while a snapshot is sent: the cache holds its objects anyway, and a new snapshot would
             // need no less.
             while self.pending.lock().is_far_ahead(self.pressure.level()) {
-                self.taken.notified().await;
+                let is_short = self.pressure.level() == Level::Short;
+                tokio::select! {
+                    () = self.taken.notified() => {}
+                    Ok(()) = levels.changed() => {}
+                    // The cache may have replaced the objects by now, so that they are held here alone.
+                    () = sleep(HURRY), if is_short => return self.over(EndReason::TooSlow),
+                }
             }
             // A long window or snapshot is not taken in one turn. But who yields too often falls out of a short window.
             if left == 0 {

@@ -177,3 +177,16 @@ async fn a_snapshot_waits_for_its_consumer_if_there_is_no_memory() {
         assert_eq!((objects, ledger.refused()), (OBJECTS, refused));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_nobody_takes_is_given_up_while_memory_is_short() {
+    let pressure = Pressure::default();
+    let ledger = Ledger::new(64 << 10, pressure.clone());
+    let world = World::new(200).await;
+    let mut feed = world.watch_from(WatchStart::State, &ledger);
+    tokio::time::sleep(2 * HURRY).await;
+    assert!(next(&mut feed).await.is_ok() && ledger.used() > 0, "it waits for its consumer");
+    pressure.set(Level::Short);
+    tokio::time::sleep(2 * HURRY).await;
+    assert_eq!((next(&mut feed).await.unwrap_err(), ledger.used()), (EndReason::TooSlow, 0));
+}

@@ -102,7 +102,7 @@ fn the_library_writes_no_large_frames() {
     assert_eq!(out, [settings(1 << 14), settings(7)].concat());
 }
 
-/// Of many values in one frame the last one counts, and all of them come to the library, which refuses a wrong one.
+/// The last value of a frame counts. The library gets all of them, and refuses a wrong one.
 #[test]
 fn a_setting_that_comes_many_times_counts_once() {
     let entry = |value: u32| [&[0, 4][..], &value.to_be_bytes()].concat();

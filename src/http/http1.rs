@@ -52,7 +52,7 @@ enum Stage<S, V: HttpService<Incoming>> {
 #[derive(Default)]
 pub(super) struct Handover {
     watch: Mutex<Option<Watch>>,
-    /// Of the last answer that may be given up.
+    /// Gives up the last answer.
     cut: Mutex<Option<Cut>>,
 }
 

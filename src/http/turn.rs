@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 
-/// Whoever has written so much stops, also in the middle of a frame.
+/// The most bytes in one turn. A watch stops there, also in the middle of a frame.
 pub(super) const BYTES: usize = 1 << 20;
 
 thread_local! {

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::task::{Context, Waker};
 
-/// Those that have more to do, from one turn of their task to the next.
+/// The wakers of the futures that have more to do, from one turn of their task to the next.
 #[derive(Debug, Default)]
 pub struct Rounds {
     later: Vec<Waker>,

@@ -37,11 +37,11 @@ pub(super) enum Why {
 /// What a request has while it is under way.
 pub(super) type Admitted = (Place, Option<Held>);
 
-/// Whose answers are given up.
+/// The clients whose answers are given up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Whose {
     Client(Client),
-    /// Of all clients that have much.
+    /// All clients that have much.
     Much,
     All,
 }

@@ -38,7 +38,7 @@ struct Answer {
     state: Mutex<State>,
     taken: Mutex<Taken>,
     cut: Cut,
-    /// Whose it is, if that is known.
+    /// Its client, if that is known.
     client: Option<Client>,
     _held: Option<Arc<Held>>,
 }

@@ -91,7 +91,7 @@ impl Disk {
         options
     }
 
-    /// Whoever may write to the directory decides what the caches contain.
+    /// Checks who may write to the directory, because they decide what the caches contain.
     fn check(&self) -> io::Result<()> {
         let metadata = fs::metadata(&self.dir)?;
         if !is_trusted(metadata.uid()) {
