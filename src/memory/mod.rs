@@ -17,6 +17,5 @@ pub(crate) use ledger::{Ledger, Reservation, Short};
 pub(crate) use pressure::{Level, Pressure};
 pub(crate) use purge::{purge, purge_again};
 pub(crate) use room::allocated;
-#[cfg(test)]
 pub(crate) use stall::HURRY;
 pub(crate) use stall::{StallGuard, StallGuards};

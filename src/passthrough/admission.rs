@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::metrics::ForwardMetrics;
 use super::paced::Pace;
 use super::places::{Client, Full, Held, Place};
+use crate::memory::HURRY;
 use crate::meta::{RequestInfo, Verb};
 
 pub(super) struct Admission {
@@ -46,8 +47,6 @@ pub(super) enum Whose {
     All,
 }
 
-/// While memory or places are short, answers are given up if their client has taken nothing for this long.
-const HURRY: Duration = Duration::from_secs(2);
 /// How often, at most: each answer in flight is looked at.
 const OFTEN: Duration = Duration::from_millis(100);
 /// How long it takes at most until the memory of an answer that was given up is free.
