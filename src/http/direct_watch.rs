@@ -33,6 +33,9 @@ trait SendFrames: Send + Sync {
 
     /// See [`Http2Socket::poll_written`].
     fn poll_written(&self, waker: &Waker, stream: u32) -> Poll<usize>;
+
+    /// See [`Http2Socket::is_worn`].
+    fn is_worn(&self) -> bool;
 }
 
 /// Watches hold an [`Arc`] of this. That takes one pointer, and an `Arc` of a trait object takes two.
@@ -126,6 +129,10 @@ impl<S: AsyncWrite + Unpin + Send> SendFrames for Mutex<Http2Socket<S>> {
     fn poll_written(&self, waker: &Waker, stream: u32) -> Poll<usize> {
         self.lock().poll_written(waker, stream)
     }
+
+    fn is_worn(&self) -> bool {
+        self.lock().is_worn()
+    }
 }
 
 // === impl WatchSocket ===
@@ -135,6 +142,11 @@ impl WatchSocket {
     pub(super) fn stream<B>(&self, request: &mut Request<B>) -> WatchStream {
         let id = stream_tag::take(request.headers_mut());
         WatchStream { socket: Arc::downgrade(&self.socket), streams: self.streams.clone(), id }
+    }
+
+    /// See [`Http2Socket::is_worn`].
+    pub(super) fn is_worn(&self) -> bool {
+        self.socket.is_worn()
     }
 }
 

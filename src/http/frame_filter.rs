@@ -4,8 +4,8 @@
 use smallvec::SmallVec;
 
 use super::frames::{
-    ACK, END_HEADERS, FrameHead, HEAD, HEADERS, INITIAL_WINDOW_SIZE, LARGEST, MAX_FRAME_SIZE, MAX_WINDOW, PADDED,
-    PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE,
+    ACK, CONTINUATION, END_HEADERS, FrameHead, HEAD, HEADERS, INITIAL_WINDOW_SIZE, LARGEST, MAX_FRAME_SIZE, MAX_WINDOW,
+    PADDED, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE,
 };
 use super::io::HTTP2_PREFACE;
 use super::send_windows::{MOST_TOLD, SendWindows};
@@ -21,7 +21,20 @@ pub(super) struct FrameFilter {
     held: SmallVec<[u8; 16]>,
     /// A header block goes on in the next frame.
     is_in_block: bool,
+    /// The bytes of that header block so far.
+    block: usize,
+    /// The bytes of all large header blocks of this connection.
+    large: usize,
 }
+
+/// A larger header block is counted. Smaller ones are no larger than the buffers that the library reads into.
+const LARGE_BLOCK: usize = 4 << 10;
+/// From so many bytes of large header blocks on, the connection should take no more requests. The library's table of
+/// header fields (RFC 7541, section 2.3.2) has up to some 120 fields, and each of them keeps the memory of the whole
+/// block that it came in. With the connection, the table goes too.
+pub(super) const WORN: usize = 2 << 20;
+/// A client that sends more all the same is cut off.
+pub(super) const MOST_LARGE: usize = 4 << 20;
 
 /// The priority of a stream, before the block of its header fields.
 const PRIORITY_LEN: usize = 5;
@@ -30,7 +43,7 @@ const PRIORITY_LEN: usize = 5;
 
 impl Default for FrameFilter {
     fn default() -> Self {
-        Self { pass: HTTP2_PREFACE.len(), held: SmallVec::new(), is_in_block: false }
+        Self { pass: HTTP2_PREFACE.len(), held: SmallVec::new(), is_in_block: false, block: 0, large: 0 }
     }
 }
 
@@ -72,6 +85,20 @@ impl FrameFilter {
         std::mem::take(&mut self.held)
     }
 
+    /// The bytes of all large header blocks of this connection.
+    pub(super) fn large_blocks(&self) -> usize {
+        self.large
+    }
+
+    /// Counts a frame of a header block.
+    fn count(&mut self, len: usize) {
+        self.block += len;
+        if !self.is_in_block {
+            let block = std::mem::take(&mut self.block);
+            self.large += if block > LARGE_BLOCK { block } else { 0 };
+        }
+    }
+
     fn head(&self) -> Option<FrameHead> {
         self.held.first_chunk::<HEAD>().map(|head| FrameHead::parse(*head))
     }
@@ -86,6 +113,9 @@ impl FrameFilter {
         let mut held = std::mem::take(&mut self.held);
         let was_in_block = self.is_in_block;
         self.is_in_block = head.leaves_block_open(was_in_block);
+        if matches!(head.kind, HEADERS | CONTINUATION) {
+            self.count(head.len);
+        }
         let payload = held.get_mut(HEAD..).unwrap_or_default();
         match head.kind {
             // The library refuses such a frame, and what is not allowed within a block.

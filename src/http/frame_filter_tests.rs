@@ -50,6 +50,22 @@ fn requests_are_tagged_and_nothing_else_is() {
 }
 
 #[test]
+fn large_header_blocks_are_counted_however_they_come() {
+    let fits = [request(1, 1, &[0x82; LARGE_BLOCK]), frame(DATA, 0, 1, &[0; 9_000])].concat();
+    let whole = request(1, 3, &[0x82; LARGE_BLOCK + 1]);
+    let parts =
+        [frame(HEADERS, 0, 5, GET), frame(CONTINUATION, 0, 5, &[0x82; 4_000]), frame(CONTINUATION, 4, 5, &[0x82; 100])];
+    let mut filter = FrameFilter::default();
+    let mut count = |bytes: &[u8]| {
+        filter.filter(bytes, &mut SendWindows::default(), &mut Vec::new());
+        filter.large_blocks()
+    };
+    assert_eq!(count(&[HTTP2_PREFACE, &fits].concat()), 0);
+    assert_eq!(count(&whole), 4_097);
+    assert_eq!(count(&parts.concat()), 4_097 + 4_103);
+}
+
+#[test]
 fn the_library_gets_its_part_of_the_updates() {
     let settings = frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 9, 0, 4, 0, 0, 0, 100]);
     let frames = [settings.clone(), request(1, 1, GET), update(0, 334_465), update(1, 20), update(5, 0)];

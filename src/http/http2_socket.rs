@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::frame_filter::FrameFilter;
+use super::frame_filter::{FrameFilter, MOST_LARGE, WORN};
 use super::frames::{DATA, FrameHead, HEAD, LARGEST, Scanner};
 use super::io::Bounded;
 use super::metrics::HttpMetrics;
@@ -216,6 +216,11 @@ impl<S: AsyncWrite + Unpin> Http2Socket<S> {
         Poll::Ready(Ok(None))
     }
 
+    /// The connection should take no more requests, because it keeps too much of the earlier ones.
+    pub(super) fn is_worn(&self) -> bool {
+        self.filter.large_blocks() > WORN
+    }
+
     /// Ready when the library holds no data of a watch, with the number of bytes at the end of what it was given that are
     /// not sent.
     pub(super) fn poll_written(&mut self, waker: &Waker, stream: u32) -> Poll<usize> {
@@ -361,6 +366,10 @@ impl<S: AsyncRead + Unpin> Http2Socket<S> {
                 let mut read = ReadBuf::new(unfiltered);
                 ready!(Pin::new(&mut self.inner).poll_read(cx, &mut read))?;
                 self.filter.filter(read.filled(), &mut self.windows, &mut self.arrived);
+                if self.filter.large_blocks() > MOST_LARGE {
+                    let error = "the client has sent too many large headers on one connection";
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+                }
                 Poll::Ready(io::Result::Ok(read.filled().is_empty()))
             });
             self.has_ended = ready!(has_ended)?;

@@ -324,6 +324,9 @@ impl Shared {
                 let service = |socket: WatchSocket| {
                     service_fn(move |mut request| {
                         let stream = socket.stream(&mut request);
+                        if socket.is_worn() {
+                            of.close();
+                        }
                         let response = self.handler.handle(request, of);
                         async move { Ok::<_, Infallible>(cuttable(stream.answer(response.await))) }
                     })

@@ -131,6 +131,35 @@ async fn a_thousand_streams_on_one_connection() {
     }
 }
 
+/// The table of header fields of a connection keeps memory of earlier headers. It goes with the connection.
+#[tokio::test]
+async fn after_many_large_headers_a_client_connects_again() {
+    let closed = watch::Sender::new(false);
+    let server = plain(open_until(&closed));
+    let (mut sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await)).await.unwrap();
+    let end = spawn("client", connection);
+    // Its Huffman code has eight bits.
+    let large = "X".repeat(100 << 10);
+    let mut bodies = Vec::new();
+    while sender.ready().await.is_ok() {
+        assert!(bodies.len() < 40, "it takes 4 MiB and more");
+        let mut request = get("http://localhost/");
+        request.headers_mut().insert("large", large.parse().unwrap());
+        // A request that meets the GOAWAY is sent again on another connection.
+        let Ok(answer) = sender.send_request(request).await else { break };
+        let mut body = answer.into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "open\n");
+        bodies.push(body);
+    }
+    assert!(bodies.len() > 19, "{} requests", bodies.len());
+    closed.send_replace(true);
+    for mut body in bodies {
+        assert!(ends_clean(&mut body).await, "what runs goes on");
+    }
+    end.await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn five_hundred_connections_held_open() {
     let closed = watch::Sender::new(false);

@@ -205,8 +205,12 @@ impl<T: Send + 'static> Leashed for StallGuard<T> {
             state.given_up = true;
             return Some(Box::new(held));
         }
-        // Who reads on in the meantime is told why the rest is missing.
-        let is_kept = if state.given_up { idle < 2 * timeout } else { self.cut.out() == 0 };
+        // Who reads on in the meantime is told why the rest is missing. The last part of a response is never looked at sooner
+        // than that, however short memory is: its client may be slow, and read.
+        let is_kept = match state.given_up {
+            true => idle < 2 * timeout,
+            false => self.cut.out() == 0 || idle < 2 * HURRY,
+        };
         if is_kept {
             return None;
         }
@@ -273,6 +277,18 @@ mod tests {
         assert_eq!((stall_guards.sweep(TIMEOUT), is_cut()), (0, [true, true, false]));
         assert_eq!(stall_guards.held(), 0);
         drop((of_whole, of_within));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_client_has_time_for_the_last_part_while_memory_is_short() {
+        let stall_guards = StallGuards::default();
+        let last = stall_guards.hold(());
+        let _given = last.give(100);
+        last.take(|held| *held = None).unwrap();
+        tokio::time::sleep(HURRY).await;
+        assert_eq!((stall_guards.hurry(), last.cut().is_cut()), (0, false));
+        tokio::time::sleep(HURRY).await;
+        assert_eq!((stall_guards.hurry(), last.cut().is_cut()), (1, true));
     }
 
     /// A sweep must not hold up other answers, whatever an answer is busy with.

@@ -51,7 +51,7 @@ pub(super) enum Whose {
 const OFTEN: Duration = Duration::from_millis(100);
 /// How long it takes at most until the memory of an answer that was given up is free.
 const SOON: Duration = Duration::from_millis(50);
-/// How long a request waits for a place, and how long until it looks again.
+/// How long a request waits for room, and how long until it looks again.
 const WAIT: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(250);
 
@@ -67,7 +67,7 @@ impl Admission {
     /// is known. `gives_way`: it does not wait while others would get a place.
     ///
     /// # Errors
-    /// There is no memory, or there was no place in time.
+    /// There is no memory, or there was no room in time in the share of its client, or no place.
     pub(super) async fn admit(
         &self,
         client: &Client,
@@ -75,17 +75,27 @@ impl Admission {
         length: Option<u64>,
         gives_way: bool,
     ) -> Result<Admitted, Refused> {
+        let deadline = Instant::now() + WAIT;
         let hold = || self.pace.hold(client, info.verb == Verb::Watch, info.is_long(), length);
-        let held = match hold() {
-            Err(full) if self.hurry(Whose::of(full, client)) > 0 => {
+        let held = loop {
+            let full = match hold() {
+                Ok(held) => break held,
+                Err(full) => full,
+            };
+            if self.hurry(Whose::of(full, client)) > 0 {
                 // Their streams have yet to drop what the library holds of them.
                 sleep(SOON).await;
-                hold()
+                if let Ok(held) = hold() {
+                    break held;
+                }
             }
-            held => held,
+            let refused = Refused { why: Why::Memory, full };
+            // The answers to others need not end soon. Those of one client end as it reads them.
+            if gives_way || !refused.is_its_own() {
+                return Err(refused);
+            }
+            self.wait(refused, deadline).await?;
         };
-        let held = held.map_err(|full| Refused { why: Why::Memory, full })?;
-        let deadline = Instant::now() + WAIT;
         loop {
             let full = match self.pace.places.take(client, info.is_long()) {
                 Ok(place) => return Ok((place, held)),
@@ -95,14 +105,20 @@ impl Admission {
             if gives_way && refused.is_its_own() {
                 return Err(refused);
             }
-            if Instant::now() >= deadline {
-                self.overflows.inc();
-                return Err(refused);
-            }
-            // A place that becomes free wakes one who waits, who may not be allowed to take it.
             self.hurry(Whose::of(full, client));
-            timeout(AGAIN, self.pace.places.freed()).await.ok();
+            self.wait(refused, deadline).await?;
         }
+    }
+
+    /// Waits until there may be room.
+    async fn wait(&self, refused: Refused, deadline: Instant) -> Result<(), Refused> {
+        if Instant::now() >= deadline {
+            self.overflows.inc();
+            return Err(refused);
+        }
+        // What becomes free wakes one who waits, who may not be allowed to take it.
+        timeout(AGAIN, self.pace.places.freed()).await.ok();
+        Ok(())
     }
 
     /// Gives up the answers of these clients that stand or are slow. Returns how many were given up now, or a moment ago.
@@ -223,6 +239,20 @@ mod tests {
         // The stream is dropped, and with it what the library has.
         drop((response, part));
         assert!(admission.admit(&OTHER, &info(), Some(0), false).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_of_one_client_waits_for_its_own_answers() {
+        let (admission, metrics) = admission(1000, Some(1000), 16_000);
+        let few = async |number: u64| {
+            let admitted = admission.admit(&ONE, &info(), Some(0), false).await?;
+            sleep(Duration::from_millis(number % 7)).await;
+            drop(admitted);
+            Ok(())
+        };
+        let all = futures_util::future::join_all((0..200).map(few)).await;
+        assert!(all.into_iter().collect::<Result<Vec<_>, Refused>>().is_ok());
+        assert_eq!((metrics.given_up.get(), metrics.overflows.get()), (0, 0));
     }
 
     /// Who has its share, and asks for more, takes nothing from others.

@@ -112,7 +112,7 @@ impl Places {
         self.taken.lock().requests == 0
     }
 
-    /// Waits until a place was given back. There may be none left by then.
+    /// Waits until a place or memory was given back. There may be none left by then.
     pub(super) async fn freed(&self) {
         self.freed.notified().await;
     }
@@ -227,6 +227,7 @@ impl Drop for Place {
 impl Drop for Held {
     fn drop(&mut self) {
         self.places.give_back(&self.client, 0, self.reserved.bytes());
+        self.places.freed.notify_one();
     }
 }
 
