@@ -21,7 +21,7 @@ use super::user::{POD_UID, UserInfo};
 use crate::lifecycle::{Fatal, spawn_supervised};
 use crate::upstream::RequestVerb;
 use crate::upstream::client::{CallOptions, Identity, Upstream, empty};
-use crate::upstream::metadata::{Collection, Seen, follow};
+use crate::upstream::metadata::{Collection, Seen, Whole, follow};
 
 /// An apiserver may accept the token of a deleted object for this long (its own caches live for 10 s).
 const REVOKED_FOR: Duration = Duration::from_secs(300);
@@ -89,7 +89,7 @@ pub(super) fn start(
 }
 
 fn collection(path: &'static str, resource: &'static str, field_selector: String) -> Collection {
-    Collection { path, resource, field_selector, listed: false, whole: false, refused: REFUSED }
+    Collection { path, resource, field_selector, listed: false, whole: Whole::Nowhere, refused: REFUSED }
 }
 
 /// Follows the CA bundle that the cluster publishes for aggregated API servers.

@@ -412,7 +412,7 @@ impl Factory {
                 tracing::info!(informer = %informer.key, ?end, "reflector ended, informer stopped");
                 match end {
                     // Discovery may still list the resource after the apiserver has stopped serving it.
-                    ReflectorEnd::Gone => factory.inner.discovery.mark_stale(),
+                    ReflectorEnd::Gone => factory.inner.discovery.suspect(&informer.key.gvr),
                     ReflectorEnd::Changed => factory.refuse_tables(&informer.key.gvr, CHANGED),
                     ReflectorEnd::Unprintable => factory.refuse_tables(&informer.key.gvr, UNPRINTABLE),
                     ReflectorEnd::Unversioned => {

@@ -11,6 +11,7 @@ mod error;
 mod families;
 pub mod identity;
 pub mod kubeconfig;
+mod lenient;
 pub mod metadata;
 pub mod metrics;
 mod odds;

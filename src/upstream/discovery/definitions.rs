@@ -1,32 +1,103 @@
-//! Follows the definitions of resources, so that everything that depends on them can be resolved again.
+//! Follows the definitions of resources, so that what depends on them is resolved again when it changes.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::Discovery;
+use super::changed::Subject;
 use crate::lifecycle::drain::DrainWatch;
-use crate::upstream::metadata::{Collection, Metadata, Seen, follow};
+use crate::meta::ResourceVersion;
+use crate::upstream::lenient::{nullable, readable};
+use crate::upstream::metadata::{Collection, Metadata, Parts, Seen, Whole, follow};
 
-/// The two kinds of definitions, each with its path and name, and whether its specs are needed.
-const KINDS: [(&str, &str, bool); 2] = [
-    (
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-        "customresourcedefinitions.apiextensions.k8s.io",
-        false,
-    ),
-    // A change of their specs does not change their generation.
-    ("/apis/apiregistration.k8s.io/v1/apiservices", "apiservices.apiregistration.k8s.io", true),
-];
+/// The two kinds of definitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// CustomResourceDefinitions. Their schemas are large, so they are listed without. A change of the spec changes the
+    /// generation; only the watch shows other changes.
+    Definition,
+    /// APIServices. A change of the spec does not change the generation.
+    Service,
+}
 
-/// What is remembered of each definition. A change of its spec changes the generation, a change of its status does not.
-type Known = HashMap<String, (String, i64)>;
+/// What is known of all definitions of one kind.
+#[derive(Debug, Default)]
+pub(super) struct Definitions {
+    was_listed: bool,
+    /// By name.
+    known: HashMap<String, Known>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    uid: String,
+    generation: i64,
+    revision: Option<ResourceVersion>,
+    /// `None` if only the metadata was read.
+    state: Option<State>,
+}
+
+/// What matters of a spec and a status. Annotations, labels and the fields' managers do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    digest: u64,
+    /// Only what becomes available has to be read again.
+    is_available: bool,
+}
+
+/// Of a CustomResourceDefinition.
+#[derive(Debug, Default, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct DefinitionStatus {
+    #[serde(deserialize_with = "readable")]
+    conditions: Vec<Condition>,
+    #[serde(deserialize_with = "readable")]
+    stored_versions: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    accepted_names: Names,
+}
+
+#[derive(Debug, Default, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Names {
+    #[serde(deserialize_with = "nullable")]
+    plural: String,
+    #[serde(deserialize_with = "nullable")]
+    kind: String,
+    #[serde(deserialize_with = "nullable")]
+    list_kind: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ServiceStatus {
+    #[serde(deserialize_with = "readable")]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Default, Hash, Deserialize)]
+#[serde(default)]
+struct Condition {
+    #[serde(rename = "type", deserialize_with = "nullable")]
+    kind: String,
+    #[serde(deserialize_with = "nullable")]
+    status: String,
+}
+
+// === impl Discovery ===
 
 impl Discovery {
     /// Follows CustomResourceDefinitions and APIServices until the drain is forced. If they may not be watched,
-    /// discovery becomes stale after [`super::DiscoveryConfig::max_age`].
+    /// everything counts as changed every [`super::DiscoveryConfig::max_age`].
     pub async fn watch_definitions(self, drain: DrainWatch) {
-        let [crds, services] = KINDS.map(|(path, resource, whole)| self.follow(path, resource, whole));
+        let [definitions, services] = [Kind::Definition, Kind::Service].map(|kind| self.follow(kind));
         tokio::select! {
-            () = crds => {}
+            () = definitions => {}
             () = services => {}
             () = self.servers().clone().forget_when_blind(self.inner.upstream.clone()) => {}
             () = drain.forced() => {}
@@ -34,15 +105,13 @@ impl Discovery {
     }
 
     /// Never returns.
-    fn follow(&self, path: &'static str, resource: &'static str, whole: bool) -> impl Future<Output = ()> + use<> {
-        let refused = self.inner.config.max_age;
-        let collection = Collection { path, resource, field_selector: String::new(), listed: true, whole, refused };
-        let (discovery, mut known, mut is_refused) = (self.clone(), None, false);
-        follow(self.inner.upstream.clone(), collection, move |seen| {
-            if whole {
+    fn follow(&self, kind: Kind) -> impl Future<Output = ()> + use<> {
+        let (discovery, mut is_refused) = (self.clone(), false);
+        follow(self.inner.upstream.clone(), kind.collection(self.inner.config.max_age), move |seen| {
+            if kind == Kind::Service {
                 discovery.note_servers(&seen);
             }
-            discovery.note(seen, &mut known, &mut is_refused);
+            discovery.note(kind, seen, &mut is_refused);
         })
     }
 
@@ -62,44 +131,221 @@ impl Discovery {
             }
         };
         if moved {
-            self.definition_changed();
+            self.tell();
         }
     }
 
-    fn note(&self, seen: Seen<'_>, known: &mut Option<Known>, is_refused: &mut bool) {
-        match seen {
+    fn note(&self, kind: Kind, seen: Seen<'_>, is_refused: &mut bool) {
+        let changed: Vec<_> = match seen {
             Seen::Restarted(objects) => {
                 *is_refused = false;
-                self.listed(objects, known);
+                self.note_first(kind, &objects);
+                self.definitions(kind).lock().listed(kind, &objects)
             }
-            Seen::Change { deleted, object } => self.take(deleted, object, known.get_or_insert_default()),
+            Seen::Change { deleted, object } => {
+                let is_changed = self.definitions(kind).lock().take(kind, deleted, object);
+                is_changed.then(|| object.name.clone()).into_iter().collect()
+            }
             // What was read at the time of the first refusal stays valid for the length of the pause.
-            Seen::Refused if std::mem::replace(is_refused, true) => self.mark_stale(),
-            Seen::Refused | Seen::Lost | Seen::Live => {}
+            Seen::Refused if std::mem::replace(is_refused, true) => {
+                self.mark(Subject::All);
+                return;
+            }
+            Seen::Refused | Seen::Lost | Seen::Live => return,
+        };
+        for name in &changed {
+            self.mark(kind.subject(name));
+        }
+        if !changed.is_empty() {
+            self.tell();
         }
     }
 
-    fn listed(&self, objects: Vec<Metadata>, known: &mut Option<Known>) {
-        let listed: Known = objects.into_iter().map(|item| (item.name, (item.uid, item.generation))).collect();
-        if known.as_ref().is_some_and(|known| *known != listed) {
-            self.definition_changed();
+    /// An informer may already run, and have taken a resource of another server for one of the kube-apiserver.
+    fn note_first(&self, kind: Kind, objects: &[Metadata]) {
+        if kind == Kind::Service && !self.definitions(kind).lock().was_listed {
+            let aggregated = objects.iter().filter(|object| object.has_service != Some(false));
+            for subject in aggregated.map(|object| kind.subject(&object.name)) {
+                if self.inner.resolutions.uses(&subject) {
+                    self.mark(subject);
+                }
+            }
         }
-        *known = Some(listed);
     }
 
-    fn take(&self, deleted: bool, metadata: &Metadata, known: &mut Known) {
-        let state = (metadata.uid.clone(), metadata.generation);
-        let same = known.get(&metadata.name) == Some(&state);
+    fn definitions(&self, kind: Kind) -> &Mutex<Definitions> {
+        match kind {
+            Kind::Definition => &self.inner.definitions,
+            Kind::Service => &self.inner.services,
+        }
+    }
+
+    /// A CustomResourceDefinition was read on its own.
+    pub(super) fn learn(&self, name: &str, known: Known) {
+        let is_changed = self.inner.definitions.lock().learn(name, known);
+        if is_changed {
+            // The watch will not tell what is known by then.
+            self.mark(Kind::Definition.subject(name));
+            self.tell();
+        }
+    }
+}
+
+// === impl Kind ===
+
+impl Kind {
+    fn collection(self, refused: std::time::Duration) -> Collection {
+        let (path, resource, whole) = match self {
+            Self::Definition => (
+                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+                "customresourcedefinitions.apiextensions.k8s.io",
+                Whole::Watch,
+            ),
+            Self::Service => (
+                "/apis/apiregistration.k8s.io/v1/apiservices",
+                "apiservices.apiregistration.k8s.io",
+                Whole::ListAndWatch,
+            ),
+        };
+        Collection { path, resource, field_selector: String::new(), listed: true, whole, refused }
+    }
+
+    /// The name of a definition must be `RESOURCE.GROUP`, that of an APIService `VERSION.GROUP`.
+    fn subject(self, name: &str) -> Subject {
+        let (first, group) = name.split_once('.').unwrap_or((name, ""));
+        let (first, group): (Arc<str>, Arc<str>) = (first.into(), group.into());
+        match self {
+            Self::Definition => Subject::Resource { group, resource: first },
+            Self::Service => Subject::Version { group, version: first },
+        }
+    }
+
+    fn state(self, parts: &Parts) -> State {
+        match self {
+            Self::Definition => State::of_definition(parts.status.as_deref()),
+            Self::Service => State::of_service(parts),
+        }
+    }
+}
+
+// === impl Definitions ===
+
+impl Definitions {
+    /// All of them were listed. Returns the names of those that have changed, come or gone; at first, of those that have
+    /// changed since they were read on their own.
+    fn listed(&mut self, kind: Kind, objects: &[Metadata]) -> Vec<String> {
+        let is_first = !std::mem::replace(&mut self.was_listed, true);
+        let mut last = std::mem::take(&mut self.known);
+        let mut changed = Vec::new();
+        for object in objects.iter().filter(|object| !object.name.is_empty()) {
+            let mut now = Known::of(kind, object);
+            match last.remove(&object.name) {
+                // It was read later than the list.
+                Some(last) if last.revision > now.revision && last.uid == now.uid => now = last,
+                Some(last) => {
+                    if now.differs(&last) {
+                        changed.push(object.name.clone());
+                    }
+                    if now.revision == last.revision {
+                        now.state = now.state.or(last.state);
+                    }
+                }
+                None if is_first => {}
+                None => changed.push(object.name.clone()),
+            }
+            self.known.insert(object.name.clone(), now);
+        }
+        changed.extend(last.into_keys());
+        changed
+    }
+
+    /// One was created, changed or deleted. Returns whether that matters.
+    fn take(&mut self, kind: Kind, deleted: bool, object: &Metadata) -> bool {
         if deleted {
-            known.remove(&metadata.name);
-        } else {
-            known.insert(metadata.name.clone(), state);
+            self.known.remove(&object.name);
+            return true;
         }
-        if deleted || !same {
-            self.definition_changed();
-        } else {
-            // A new definition is served only after its status says so, and that does not change its generation.
-            self.mark_stale();
+        let now = Known::of(kind, object);
+        let last = self.known.insert(object.name.clone(), now.clone());
+        last.is_none_or(|last| now.differs(&last))
+    }
+
+    /// Returns whether what was known has changed. The first answer changes nothing.
+    fn learn(&mut self, name: &str, now: Known) -> bool {
+        match self.known.get(name) {
+            Some(last) if now.revision < last.revision => false,
+            last => {
+                // What is known of a list lacks the state. The revision tells whether it is the same.
+                let differs = last.is_some_and(|last| now.differs(last));
+                self.known.insert(name.to_owned(), now);
+                differs
+            }
         }
     }
+}
+
+#[cfg(test)]
+impl Definitions {
+    pub(super) fn is_known(&self, name: &str) -> bool {
+        self.was_listed && self.known.contains_key(name)
+    }
+
+    pub(super) fn is_at(&self, name: &str, revision: u64) -> bool {
+        self.known.get(name).is_some_and(|known| known.revision == Some(ResourceVersion(revision)))
+    }
+
+    pub(super) fn forget(&mut self, name: &str, known: Known) {
+        self.known.insert(name.to_owned(), known);
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    fn of(kind: Kind, object: &Metadata) -> Self {
+        let state = object.parts.as_ref().map(|parts| kind.state(parts));
+        Self::new(&object.uid, object.generation, &object.resource_version, state)
+    }
+
+    pub(super) fn new(uid: &str, generation: i64, revision: &str, state: Option<State>) -> Self {
+        Self { uid: uid.to_owned(), generation, revision: ResourceVersion::parse(revision), state }
+    }
+
+    fn differs(&self, last: &Self) -> bool {
+        let is_same = self.uid == last.uid && self.generation == last.generation;
+        !is_same
+            || match (last.state, self.state) {
+                (Some(last), Some(now)) => last.digest != now.digest || !last.is_available && now.is_available,
+                _ => self.revision != last.revision,
+            }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// The generation stands for the spec.
+    pub(super) fn of_definition(status: Option<&RawValue>) -> Self {
+        let read: DefinitionStatus = read(status);
+        Self { digest: digest(&read), is_available: true }
+    }
+
+    fn of_service(parts: &Parts) -> Self {
+        let status: ServiceStatus = read(parts.status.as_deref());
+        let is_available = |condition: &Condition| condition.kind == "Available" && condition.status == "True";
+        Self {
+            digest: digest(&parts.spec.as_deref().map(RawValue::get)),
+            is_available: status.conditions.iter().any(is_available),
+        }
+    }
+}
+
+fn read<'a, T: Default + Deserialize<'a>>(status: Option<&'a RawValue>) -> T {
+    status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default()
+}
+
+fn digest(of: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
 }

@@ -3,43 +3,45 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::Discovery;
 use super::built_in::is_built_in;
+use super::definitions::{Known, State};
 use crate::meta::{Gvr, Origin, PrinterColumn};
 use crate::upstream::error::UpstreamError;
+use crate::upstream::lenient::{nullable, readable};
+use crate::upstream::metadata::Metadata;
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Definition {
-    #[serde(default)]
-    metadata: DefinitionMetadata,
+    #[serde(deserialize_with = "nullable")]
+    metadata: Metadata,
+    #[serde(deserialize_with = "nullable")]
     spec: DefinitionSpec,
+    status: Option<Box<RawValue>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct DefinitionMetadata {
-    uid: String,
-    /// Changes with every change of the spec.
-    generation: i64,
-}
-
-#[derive(Deserialize)]
 struct DefinitionSpec {
-    #[serde(default)]
+    #[serde(deserialize_with = "readable")]
     versions: Vec<DefinitionVersion>,
 }
 
+/// A version that cannot be read is unknown as a whole: without one of its columns or fields, another one would be described.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct DefinitionVersion {
+    #[serde(default, deserialize_with = "nullable")]
     name: String,
     #[serde(default = "served")]
     served: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     selectable_fields: Vec<SelectableField>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     additional_printer_columns: Vec<Column>,
 }
 
@@ -49,14 +51,14 @@ struct SelectableField {
     json_path: String,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct Column {
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     name: String,
-    #[serde(default, rename = "type")]
+    #[serde(rename = "type", deserialize_with = "nullable")]
     kind: String,
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     json_path: String,
 }
 
@@ -72,10 +74,14 @@ impl Discovery {
         if is_built_in(gvr) {
             return Ok((Origin::BuiltIn, None));
         }
-        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}.{}", gvr.resource, gvr.group);
+        let name = format!("{}.{}", gvr.resource, gvr.group);
+        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
         let retry = || Some(Instant::now() + self.inner.config.retry_definition);
         match self.get::<Definition>(&path, "application/json").await {
             Ok(definition) => {
+                let Metadata { uid, generation, resource_version, .. } = &definition.metadata;
+                let state = State::of_definition(definition.status.as_deref());
+                self.learn(&name, Known::new(uid, *generation, resource_version, Some(state)));
                 let mut versions = definition.spec.versions.into_iter();
                 // Another version of the group may be of another server, with the same resources.
                 let version = versions.find(|version| version.served && *version.name == *gvr.version);
@@ -83,6 +89,11 @@ impl Discovery {
             }
             Err(error) if error.code() == Some(404) => Ok((Origin::Unknown, None)),
             Err(error) if error.code() == Some(403) => Ok((Origin::Unknown, retry())),
+            // What cannot be understood is forwarded, or cached without its fields.
+            Err(UpstreamError::Decode(cause)) => {
+                tracing::warn!(definition = name, %cause, "a definition cannot be read");
+                Ok((Origin::Unknown, retry()))
+            }
             Err(error) => Err(error),
         }
     }
@@ -95,7 +106,7 @@ fn served() -> bool {
 // === impl DefinitionVersion ===
 
 impl DefinitionVersion {
-    fn into_origin(self, definition: &DefinitionMetadata) -> Origin {
+    fn into_origin(self, definition: &Metadata) -> Origin {
         let path = |field: SelectableField| Arc::from(field.json_path.trim_start_matches('.'));
         Origin::Custom {
             selectable: self.selectable_fields.into_iter().map(path).collect(),

@@ -1,10 +1,12 @@
-//! Discovery documents: the aggregated form, and the older form with one document per group version.
+//! Discovery documents: the aggregated form, and the older form with one document per group version. The older form of
+//! single groups and group versions is read when only these have changed.
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
+use std::sync::Arc;
+
+use serde::Deserialize;
 
 use crate::meta::{Gvr, Verbs};
+use crate::upstream::lenient::{nullable, readable};
 
 /// A resource as discovery describes it, without the server that serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,74 +20,90 @@ pub struct ApiResource {
     pub short_names: Vec<String>,
 }
 
-/// `APIGroupDiscoveryList` of apidiscovery.k8s.io/v2 (KEP-3352), or one of the older `APIVersions` and `APIGroupList`.
-#[derive(Debug, Deserialize)]
+/// A group version, and its resources if they were read.
+#[derive(Clone, Debug)]
+pub(super) struct VersionRead {
+    pub(super) group: Arc<str>,
+    pub(super) version: Arc<str>,
+    /// `None` if its server could not be asked.
+    pub(super) resources: Option<Vec<ApiResource>>,
+}
+
+/// `APIGroupDiscoveryList` of apidiscovery.k8s.io/v2 or v2beta1 (KEP-3352), or one of the older `APIVersions` and
+/// `APIGroupList`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(super) struct Document {
+    #[serde(deserialize_with = "nullable")]
     kind: String,
-    #[serde(default, deserialize_with = "readable")]
+    #[serde(deserialize_with = "readable")]
     items: Vec<Group>,
     /// Only in `APIVersions`.
-    #[serde(default, deserialize_with = "readable")]
+    #[serde(deserialize_with = "readable")]
     versions: Vec<String>,
     /// Only in `APIGroupList`.
-    #[serde(default, deserialize_with = "readable")]
+    #[serde(deserialize_with = "readable")]
     groups: Vec<LegacyGroup>,
 }
 
 /// `APIResourceList`.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct LegacyVersion {
-    group_version: String,
     #[serde(default, deserialize_with = "readable")]
     resources: Vec<LegacyResource>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Group {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     metadata: GroupMetadata,
     #[serde(default, deserialize_with = "readable")]
     versions: Vec<Version>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
 struct GroupMetadata {
+    #[serde(default, deserialize_with = "nullable")]
     name: String,
 }
 
 #[derive(Debug, Deserialize)]
 struct Version {
+    #[serde(default, deserialize_with = "nullable")]
     version: String,
     #[serde(default, deserialize_with = "readable")]
     resources: Vec<VersionResource>,
+    /// `Stale` if the server of the group version could not be asked.
+    #[serde(default, deserialize_with = "nullable")]
+    freshness: String,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct VersionResource {
+    #[serde(default, deserialize_with = "nullable")]
     resource: String,
-    #[serde(default)]
-    response_kind: Option<ResponseKind>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
+    response_kind: ResponseKind,
+    #[serde(default, deserialize_with = "nullable")]
     scope: String,
     #[serde(default, deserialize_with = "readable")]
     verbs: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     singular_resource: String,
     #[serde(default, deserialize_with = "readable")]
     short_names: Vec<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 struct ResponseKind {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     kind: String,
 }
 
+/// A group of `APIGroupList`, or an `APIGroup` alone.
 #[derive(Debug, Deserialize)]
-struct LegacyGroup {
+pub(super) struct LegacyGroup {
     #[serde(default, deserialize_with = "readable")]
     versions: Vec<LegacyGroupVersion>,
 }
@@ -93,20 +111,22 @@ struct LegacyGroup {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LegacyGroupVersion {
+    #[serde(default, deserialize_with = "nullable")]
     group_version: String,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LegacyResource {
+    #[serde(default, deserialize_with = "nullable")]
     name: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     namespaced: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     kind: String,
     #[serde(default, deserialize_with = "readable")]
     verbs: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     singular_name: String,
     #[serde(default, deserialize_with = "readable")]
     short_names: Vec<String>,
@@ -117,74 +137,98 @@ struct LegacyResource {
 /// # Errors
 /// It is no such document.
 pub fn read_aggregated(document: &[u8]) -> serde_json::Result<Vec<ApiResource>> {
-    Ok(serde_json::from_slice::<Document>(document)?.resources().collect())
+    let document: Document = serde_json::from_slice(document)?;
+    Ok(document.group_versions().into_iter().filter_map(|version| version.resources).flatten().collect())
 }
 
 // === impl Document ===
 
 impl Document {
     pub(super) fn is_aggregated(&self) -> bool {
-        self.kind == "APIGroupDiscoveryList"
+        self.kind == "APIGroupDiscoveryList" || !self.items.is_empty()
     }
 
-    /// The resources of an aggregated document. Entries that only have subresources, or that are not known yet, are
+    /// Whether it is the document of the core group, which has no name, or of all others. The document that was asked for
+    /// says this: a name that is missing must not give its resources to the core group.
+    pub(super) fn keep(&mut self, core: bool) {
+        self.items.retain(|group| group.metadata.name.is_empty() == core);
+    }
+
+    /// The group versions of an aggregated document. Entries that only have subresources, or that are not known yet, are
     /// left out.
-    pub(super) fn resources(self) -> impl Iterator<Item = ApiResource> {
-        self.items.into_iter().flat_map(|group| {
-            let name = group.metadata.name;
-            group.versions.into_iter().flat_map(move |version| {
-                let name = name.clone();
-                version.resources.into_iter().filter_map(move |resource| {
-                    let kind = resource.response_kind.map(|kind| kind.kind).filter(|kind| !kind.is_empty())?;
-                    Some(ApiResource {
-                        gvr: Gvr::new(&name, &version.version, &resource.resource),
-                        kind,
-                        namespaced: resource.scope == "Namespaced",
-                        verbs: verbs(&resource.verbs),
-                        singular: resource.singular_resource,
-                        short_names: resource.short_names,
-                    })
-                })
-            })
-        })
+    pub(super) fn group_versions(self) -> Vec<VersionRead> {
+        let of_group = |group: Group| {
+            let name: Arc<str> = group.metadata.name.into();
+            let versions = group.versions.into_iter().filter(|version| !version.version.is_empty());
+            versions.map(move |version| version.read(&name))
+        };
+        self.items.into_iter().flat_map(of_group).collect()
     }
 
-    /// The group versions that an older document names, as paths below the server's root.
-    pub(super) fn legacy_paths(&self) -> Vec<String> {
-        let core = self.versions.iter().map(|version| format!("/api/{version}"));
-        let groups = self.groups.iter().flat_map(|group| &group.versions);
-        core.chain(groups.map(|version| format!("/apis/{}", version.group_version))).collect()
+    /// The group versions that an older document names. Each name is `GROUP/VERSION`, or `VERSION` in the core group.
+    pub(super) fn named_versions(&self) -> Vec<(Arc<str>, Arc<str>)> {
+        let core = self.versions.iter().filter(|version| !version.is_empty());
+        let core = core.map(|version| (Arc::from(""), Arc::from(version.as_str())));
+        core.chain(self.groups.iter().flat_map(LegacyGroup::versions)).collect()
+    }
+}
+
+// === impl Version ===
+
+impl Version {
+    fn read(self, group: &Arc<str>) -> VersionRead {
+        let version: Arc<str> = self.version.into();
+        let gvr = |resource: String| Gvr {
+            group: Arc::clone(group),
+            version: Arc::clone(&version),
+            resource: resource.into(),
+        };
+        let resources = self.resources.into_iter().filter_map(|resource| {
+            let kind = Some(resource.response_kind.kind).filter(|kind| !kind.is_empty())?;
+            Some(ApiResource {
+                gvr: Some(resource.resource).filter(|name| !name.is_empty()).map(gvr)?,
+                kind,
+                namespaced: resource.scope == "Namespaced",
+                verbs: verbs(&resource.verbs),
+                singular: resource.singular_resource,
+                short_names: resource.short_names,
+            })
+        });
+        let resources: Vec<_> = resources.collect();
+        let is_unread = resources.is_empty() && self.freshness == "Stale";
+        VersionRead { group: Arc::clone(group), version, resources: (!is_unread).then_some(resources) }
+    }
+}
+
+// === impl LegacyGroup ===
+
+impl LegacyGroup {
+    /// In the order of preference.
+    pub(super) fn versions(&self) -> impl Iterator<Item = (Arc<str>, Arc<str>)> {
+        let split = |version: &LegacyGroupVersion| {
+            let (group, version) = version.group_version.split_once('/')?;
+            Some((group.into(), version.into())).filter(|_| !group.is_empty() && !version.is_empty())
+        };
+        self.versions.iter().filter_map(split)
     }
 }
 
 // === impl LegacyVersion ===
 
 impl LegacyVersion {
-    pub(super) fn resources(self) -> impl Iterator<Item = ApiResource> {
-        let (group, version) = match self.group_version.split_once('/') {
-            Some((group, version)) => (group.to_owned(), version.to_owned()),
-            None => (String::new(), self.group_version),
-        };
-        self.resources.into_iter().filter(|resource| !resource.name.contains('/')).map(move |resource| ApiResource {
-            gvr: Gvr::new(&group, &version, &resource.name),
+    /// The resources of the group version that was asked for, whatever the document says itself.
+    pub(super) fn resources(self, group: &Arc<str>, version: &Arc<str>) -> Vec<ApiResource> {
+        let is_resource = |resource: &LegacyResource| !resource.name.is_empty() && !resource.name.contains('/');
+        let read = |resource: LegacyResource| ApiResource {
+            gvr: Gvr { group: Arc::clone(group), version: Arc::clone(version), resource: resource.name.into() },
             kind: resource.kind,
             namespaced: resource.namespaced,
             verbs: verbs(&resource.verbs),
             singular: resource.singular_name,
             short_names: resource.short_names,
-        })
+        };
+        self.resources.into_iter().filter(is_resource).map(read).collect()
     }
-}
-
-/// The elements of a list that can be read. Servers of others write parts of these documents: what cannot be read costs
-/// itself alone. `null` is an empty list, as Go writes it.
-fn readable<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
-    let elements = Option::<Vec<Box<RawValue>>>::deserialize(deserializer)?.unwrap_or_default();
-    let read = |element: Box<RawValue>| {
-        let read = serde_json::from_str(element.get());
-        read.inspect_err(|error| tracing::debug!(%error, "a part of discovery cannot be read")).ok()
-    };
-    Ok(elements.into_iter().filter_map(read).collect())
 }
 
 fn verbs(names: &[String]) -> Verbs {
@@ -193,67 +237,5 @@ fn verbs(names: &[String]) -> Verbs {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_the_aggregated_form() {
-        let text = r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[
-            {"metadata":{"name":"apps","creationTimestamp":null},"versions":[{"version":"v1","freshness":"Current","resources":[
-                {"resource":"deployments","responseKind":{"group":"","version":"","kind":"Deployment"},"scope":"Namespaced",
-                 "singularResource":"deployment","verbs":["create","get","list","watch"],"subresources":[{"subresource":"scale"}]}]}]},
-            {"versions":[{"version":"v1","resources":[
-                {"resource":"nodes","responseKind":{"kind":"Node"},"scope":"Cluster","verbs":["get","list"]},
-                {"resource":"onlysub","scope":"Cluster","verbs":[]}]}]}]}"#;
-        let document: Document = serde_json::from_str(text).unwrap();
-        assert!(document.is_aggregated());
-        let all: Vec<_> = document.resources().collect();
-        assert_eq!(all.len(), 2);
-        assert_eq!(all[0].gvr, Gvr::new("apps", "v1", "deployments"));
-        assert_eq!(all[0].verbs, Verbs { get: true, list: true, watch: true });
-        assert!(all[0].namespaced && !all[1].namespaced && !all[1].verbs.watch);
-        assert_eq!(all[1].gvr, Gvr::new("", "v1", "nodes"));
-    }
-
-    #[test]
-    fn what_cannot_be_read_costs_itself_alone() {
-        let good = r#"{"resource":"pods","responseKind":{"kind":"Pod"},"scope":"Namespaced","verbs":["list"]}"#;
-        let version = |resources: &str| format!(r#"{{"version":"v1","resources":{resources}}}"#);
-        let group = |name: &str, versions: &str| format!(r#"{{"metadata":{{"name":"{name}"}},"versions":{versions}}}"#);
-        let odd =
-            r#"{"resource":7},{"resource":"a","responseKind":{"kind":"A"},"verbs":null,"shortNames":null},{},null"#;
-        let items = [
-            group("a", &format!("[{}]", version(&format!("[{odd},{good}]")))),
-            group("b", &format!(r#"[{{"version":null}},{},{}]"#, version("null"), version(&format!("[{good}]")))),
-            group("c", "null"),
-            r#"{"metadata":[]}"#.to_owned(),
-            "3".to_owned(),
-        ];
-        let text = format!(r#"{{"kind":"APIGroupDiscoveryList","items":[{}]}}"#, items.join(","));
-        let document: Document = serde_json::from_str(&text).unwrap();
-        let all: Vec<_> = document.resources().map(|resource| resource.gvr).collect();
-        assert_eq!(all, [Gvr::new("a", "v1", "a"), Gvr::new("a", "v1", "pods"), Gvr::new("b", "v1", "pods")]);
-        let text = r#"{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":null},{"name":"pods","verbs":null}]}"#;
-        let list: LegacyVersion = serde_json::from_str(text).unwrap();
-        assert_eq!(list.resources().count(), 1);
-        let groups: Document =
-            serde_json::from_str(r#"{"kind":"APIGroupList","groups":null,"versions":null}"#).unwrap();
-        assert!(groups.legacy_paths().is_empty());
-    }
-
-    #[test]
-    fn reads_the_older_forms() {
-        let versions: Document = serde_json::from_str(r#"{"kind":"APIVersions","versions":["v1"]}"#).unwrap();
-        assert!(!versions.is_aggregated());
-        assert_eq!(versions.legacy_paths(), ["/api/v1"]);
-        let text = r#"{"kind":"APIGroupList","groups":[{"name":"apps","versions":[{"groupVersion":"apps/v1","version":"v1"}]}]}"#;
-        let groups: Document = serde_json::from_str(text).unwrap();
-        assert_eq!(groups.legacy_paths(), ["/apis/apps/v1"]);
-        let text = r#"{"kind":"APIResourceList","groupVersion":"v1","resources":[
-            {"name":"pods","namespaced":true,"kind":"Pod","verbs":["get","list","watch"]},{"name":"pods/log","kind":"Pod","verbs":["get"]}]}"#;
-        let list: LegacyVersion = serde_json::from_str(text).unwrap();
-        let all: Vec<_> = list.resources().collect();
-        assert_eq!(all.len(), 1);
-        assert_eq!((&all[0].gvr, all[0].namespaced), (&Gvr::new("", "v1", "pods"), true));
-    }
-}
+#[path = "parse_tests.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
 use crate::lifecycle::drain::DrainWatch;
@@ -52,7 +52,7 @@ async fn a_read_that_its_caller_gives_up_is_made_again() {
     let discovery = discovery(&server, DiscoveryConfig::default()).await;
     discovery.resolve("example.com", "v1", "widgets").await.unwrap().unwrap();
     let before = server.requests().len();
-    discovery.mark_stale();
+    discovery.mark(Subject::All);
     let given_up = async {
         tokio::select! {
             biased;
@@ -93,7 +93,7 @@ async fn what_is_known_is_not_waited_for_long_when_the_server_says_nothing() {
     };
     ask().await;
     silent.store(true, Ordering::Relaxed);
-    discovery.mark_stale();
+    discovery.mark(Subject::All);
     let started = Instant::now();
     ask().await;
     assert!(started.elapsed() < 8 * PATIENCE, "{:?}", started.elapsed());
@@ -137,11 +137,11 @@ async fn what_was_found_last_is_remembered_until_it_is_gone() {
     assert_eq!(discovery.last_known(&widgets), None);
     let found = discovery.resolve("example.com", "v1", "widgets").await.unwrap();
     for _ in 0..2 {
-        discovery.mark_stale();
+        discovery.mark(Subject::All);
         assert!(discovery.resolve("example.com", "v1", "widgets").await.is_err(), "asked anew");
         assert_eq!(discovery.last_known(&widgets), found);
     }
-    discovery.mark_stale();
+    discovery.mark(Subject::All);
     assert_eq!(discovery.resolve("example.com", "v1", "widgets").await.unwrap(), None);
     assert_eq!(discovery.last_known(&widgets), None);
 }
@@ -199,7 +199,7 @@ async fn what_is_known_stays_known_while_the_server_is_away() {
     let config = DiscoveryConfig { min_refresh: Duration::ZERO, ..DiscoveryConfig::default() };
     let discovery = discovery(&server, config).await;
     assert!(discovery.resolve("", "v1", "pods").await.unwrap().is_some());
-    discovery.mark_stale();
+    discovery.mark(Subject::All);
     assert!(discovery.resolve("", "v1", "pods").await.unwrap().is_some());
     assert!(discovery.resolve("", "v1", "nope").await.is_err(), "unknown, and nobody can tell");
 }
@@ -223,68 +223,6 @@ async fn finds_the_preferred_version() {
     assert_eq!(&*discovery.find("autoscaling", "hpas").await.unwrap().unwrap().gvr.version, "v2");
     assert_eq!(&*discovery.find("autoscaling", "old").await.unwrap().unwrap().gvr.version, "v1");
     assert!(discovery.find("autoscaling", "new").await.unwrap().is_none());
-}
-
-#[tokio::test]
-async fn follows_definitions() {
-    let (script, lines) = tokio::sync::mpsc::channel::<&str>(8);
-    let lines = Arc::new(Mutex::new(Some(lines)));
-    let server = FakeServer::plain(move |request, _| {
-        let lines = Arc::clone(&lines);
-        async move {
-            let query = request.uri().query().unwrap_or_default().to_owned();
-            match request.uri().path() {
-                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" if query.contains("resourceVersion=5") => {
-                    let (sender, response) = crate::upstream::testing::streamed();
-                    let mut lines = lines.lock().take().unwrap();
-                    crate::lifecycle::spawn("script", async move {
-                        while let Some(line) = lines.recv().await {
-                            sender.send(format!("{line}\n").into()).await.ok();
-                        }
-                    });
-                    response
-                }
-                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" => answer(
-                    200,
-                    r#"{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"widgets.example.com","uid":"u","generation":1,"resourceVersion":"3"}}]}"#,
-                ),
-                "/api" => answer(200, AGGREGATED_API),
-                "/apis" => answer(200, AGGREGATED_APIS),
-                _ => answer(403, ""),
-            }
-        }
-    })
-    .await;
-    let discovery = discovery(&server, DiscoveryConfig::default()).await;
-    discovery.refresh().await.unwrap();
-    let mut changes = discovery.changes();
-    let task = crate::lifecycle::spawn("definitions", discovery.clone().watch_definitions(DrainWatch::never()));
-    let stale = || discovery.inner.stale.load(Ordering::Acquire);
-    let soon = Duration::from_secs(5);
-
-    // A change of the status: the index is stale, but no definition has changed.
-    script.send(r#"{"type":"MODIFIED","object":{"metadata":{"name":"widgets.example.com","uid":"u","generation":1,"resourceVersion":"6"}}}"#).await.unwrap();
-    tokio::time::timeout(soon, async {
-        while !stale() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
-    .unwrap();
-    assert!(!changes.has_changed().unwrap());
-    for line in [
-        r#"{"type":"MODIFIED","object":{"metadata":{"name":"widgets.example.com","uid":"u","generation":2,"resourceVersion":"7"}}}"#,
-        r#"{"type":"ADDED","object":{"metadata":{"name":"gadgets.other.org","uid":"v","generation":1,"resourceVersion":"8"}}}"#,
-        r#"{"type":"DELETED","object":{"metadata":{"name":"widgets.example.com","uid":"u","generation":2,"resourceVersion":"9"}}}"#,
-    ] {
-        script.send(line).await.unwrap();
-        tokio::time::timeout(soon, changes.changed()).await.unwrap().unwrap();
-    }
-    // Once stale, the index is read again, even if it was read a moment ago.
-    let before = server.uris().iter().filter(|uri| *uri == "/apis").count();
-    discovery.resolve("", "v1", "pods").await.unwrap().unwrap();
-    assert_eq!(server.uris().iter().filter(|uri| *uri == "/apis").count(), before + 1);
-    task.abort();
 }
 
 #[tokio::test]

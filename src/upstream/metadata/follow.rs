@@ -7,13 +7,15 @@ use http::{StatusCode, Version};
 use rand::Rng as _;
 use tokio::time::{Instant, sleep};
 
-use super::{ACCEPT_LIST, ACCEPT_OBJECT, DEPTH_OF_ITEMS, Metadata, MetadataEvent, MetadataList, MetadataStream};
+use super::{
+    ACCEPT_LIST, ACCEPT_OBJECT, CONDITIONS, DEPTH_OF_ITEMS, Metadata, MetadataEvent, MetadataList, MetadataStream,
+};
 use crate::lifecycle::backoff::{Backoff, jittered};
 use crate::meta::ResourceVersion;
 use crate::upstream::client::{CallOptions, Upstream};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::metrics::RequestVerb;
-use crate::upstream::reader::{Chunks, Compression, get, get_outline};
+use crate::upstream::reader::{Compression, get, get_outline};
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// A live watch delivers a bookmark every minute. A watch that is silent for longer than this is reopened from where it
@@ -41,10 +43,19 @@ pub struct Collection {
     pub field_selector: String,
     /// Whether a restart lists the objects. If not, it only asks for the revision.
     pub listed: bool,
-    /// Whether the objects are read with their specs.
-    pub whole: bool,
+    /// Where the objects are read with their [`Parts`](super::Parts).
+    pub whole: Whole,
     /// How long to wait before a collection that may not be watched is tried again.
     pub refused: Duration,
+}
+
+/// Where whole objects are read, and not only their metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whole {
+    Nowhere,
+    /// In the watch: large objects that change seldom.
+    Watch,
+    ListAndWatch,
 }
 
 /// What the follower reports about a collection.
@@ -138,7 +149,8 @@ async fn round(
         selection(collection)
     );
     let options = CallOptions::new(RequestVerb::Watch, collection.resource).header_timeout(HEAD_TIMEOUT);
-    let accept = if collection.whole { ACCEPT_WHOLE } else { ACCEPT_OBJECT };
+    let is_whole = collection.whole != Whole::Nowhere;
+    let accept = if is_whole { ACCEPT_WHOLE } else { ACCEPT_OBJECT };
     let opened = get(upstream, &path, accept, Compression::Identity, &options).await;
     // The listed state is known, whatever happens to the watch.
     let live = restarted.map_or(Seen::Live, Seen::Restarted);
@@ -154,7 +166,8 @@ async fn round(
     let silence = if head.version() == Version::HTTP_2 { SILENCE } else { SILENCE_WITHOUT_PING };
     seen(live);
     let mut came = false;
-    let listened = listen(chunks, silence, |event| {
+    let stream = if is_whole { MetadataStream::of_whole(chunks) } else { MetadataStream::new(chunks) };
+    let listened = listen(stream, silence, |event| {
         let rv = match &event {
             MetadataEvent::Changed { metadata, .. } => metadata.rv()?,
             MetadataEvent::Bookmark(rv) => *rv,
@@ -191,11 +204,10 @@ enum End {
 
 /// Passes on the events of a watch until it ends or falls silent.
 async fn listen(
-    chunks: Chunks,
+    mut stream: MetadataStream,
     silence: Duration,
     mut take: impl FnMut(MetadataEvent) -> Result<(), UpstreamError>,
 ) -> Result<End, UpstreamError> {
-    let mut stream = MetadataStream::new(chunks);
     loop {
         match stream.next(|| Instant::now() + silence).await {
             Ok(Some(event)) => take(event)?,
@@ -216,8 +228,10 @@ async fn list(upstream: &Upstream, collection: &Collection) -> Result<(ResourceV
     let mut token = String::new();
     loop {
         let path = format!("{}?limit={PAGE}{}{token}", collection.path, selection(collection));
-        let accept = if collection.whole { ACCEPT_WHOLE } else { ACCEPT_LIST };
-        let page: MetadataList = get_outline(upstream, &path, accept, &options, (DEPTH_OF_ITEMS, MAX_PAGE)).await?;
+        let is_whole = collection.whole == Whole::ListAndWatch;
+        let accept = if is_whole { ACCEPT_WHOLE } else { ACCEPT_LIST };
+        let depth = DEPTH_OF_ITEMS + if is_whole { CONDITIONS } else { 0 };
+        let page: MetadataList = get_outline(upstream, &path, accept, &options, (depth, MAX_PAGE)).await?;
         let rv = page.rv()?;
         token = format!("&continue={}", page.continue_token());
         let is_last = page.continue_token().is_empty();

@@ -62,7 +62,7 @@ async fn following_to(list: (u16, &'static str), later: &'static str, chunks: Ve
         resource: "things",
         field_selector: String::new(),
         listed: true,
-        whole: false,
+        whole: Whole::Nowhere,
         refused,
     };
     spawn(

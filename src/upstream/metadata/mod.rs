@@ -12,9 +12,10 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
 
-pub use follow::{Collection, Seen, follow};
+pub use follow::{Collection, Seen, Whole, follow};
 
 use super::error::{Cause, UpstreamError};
+use super::lenient::{nullable, readable};
 use super::reader::Chunks;
 use crate::codec::json::Outline;
 use crate::meta::{ResourceVersion, Status};
@@ -29,6 +30,8 @@ const DEPTH: usize = 3;
 const DEPTH_OF_ITEMS: usize = 4;
 /// The depth of the metadata of one object, or of a list itself.
 pub(super) const DEPTH_OF_METADATA: usize = 2;
+/// How much deeper than metadata the conditions of a status are.
+const CONDITIONS: usize = 2;
 /// The most bytes that are kept of an event. The event itself may have any size.
 const MAX_KEPT: usize = 1 << 20;
 /// How long one event may take to arrive. Until it is complete, nobody knows what it changes.
@@ -39,6 +42,7 @@ pub(super) struct MetadataStream {
     chunks: Chunks,
     /// Bytes that have arrived and are not in `event` yet.
     rest: Bytes,
+    depth: usize,
     event: Outline,
     /// When the first bytes of `event` arrived.
     begun: Option<Instant>,
@@ -54,30 +58,47 @@ pub(super) enum MetadataEvent {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
+    #[serde(deserialize_with = "nullable")]
     pub namespace: String,
+    #[serde(deserialize_with = "nullable")]
     pub name: String,
+    #[serde(deserialize_with = "nullable")]
     pub uid: String,
+    #[serde(deserialize_with = "nullable")]
     pub generation: i64,
+    #[serde(deserialize_with = "nullable")]
     pub resource_version: String,
     /// Whether the object's spec names a service, as that of an APIService does whose group version is not served by the
     /// kube-apiserver itself. `None` without a spec, so always where only metadata are read.
     #[serde(skip)]
     pub has_service: Option<bool>,
+    /// Where whole objects are read.
+    #[serde(skip)]
+    pub parts: Option<Parts>,
+}
+
+/// What is kept of an object beside its metadata: what is nested as deep as the conditions of its status, without strings
+/// of more than 4 KiB.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    pub spec: Option<Box<RawValue>>,
+    pub status: Option<Box<RawValue>>,
 }
 
 /// A list of PartialObjectMetadata, or just the part of any list that carries its revision.
 #[derive(Debug, Deserialize)]
 pub(super) struct MetadataList {
     metadata: ListMetadata,
-    #[serde(default)]
-    items: Option<Vec<Item>>,
+    #[serde(default, deserialize_with = "readable")]
+    items: Vec<Item>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ListMetadata {
+    #[serde(deserialize_with = "nullable")]
     resource_version: String,
-    #[serde(rename = "continue")]
+    #[serde(rename = "continue", deserialize_with = "nullable")]
     continue_token: String,
 }
 
@@ -85,7 +106,9 @@ struct ListMetadata {
 pub(super) struct Item {
     pub(super) metadata: Metadata,
     #[serde(default)]
-    spec: Option<Spec>,
+    spec: Option<Box<RawValue>>,
+    #[serde(default)]
+    status: Option<Box<RawValue>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -106,7 +129,16 @@ struct Frame<'a> {
 
 impl MetadataStream {
     pub(super) fn new(chunks: Chunks) -> Self {
-        Self { chunks, rest: Bytes::new(), event: Outline::new(DEPTH, MAX_KEPT), begun: None }
+        Self::to_depth(chunks, DEPTH)
+    }
+
+    /// Of whole objects, with their [`Parts`].
+    fn of_whole(chunks: Chunks) -> Self {
+        Self::to_depth(chunks, DEPTH + CONDITIONS)
+    }
+
+    fn to_depth(chunks: Chunks, depth: usize) -> Self {
+        Self { chunks, rest: Bytes::new(), depth, event: Outline::new(depth, MAX_KEPT), begun: None }
     }
 
     /// Returns the next event, or `None` at a clean end of the stream. `until` tells how long to wait for more bytes.
@@ -123,7 +155,7 @@ impl MetadataStream {
                 }
             } else if is_complete {
                 self.begun = None;
-                let event = std::mem::replace(&mut self.event, Outline::new(DEPTH, MAX_KEPT));
+                let event = std::mem::replace(&mut self.event, Outline::new(self.depth, MAX_KEPT));
                 return decode(event.text().ok_or_else(too_long)?).map(Some);
             }
             let asked = Instant::now();
@@ -196,14 +228,22 @@ impl MetadataList {
     }
 
     pub(super) fn into_items(self) -> impl Iterator<Item = Metadata> {
-        self.items.unwrap_or_default().into_iter().map(Metadata::from)
+        self.items.into_iter().map(Metadata::from)
     }
 }
 
 impl From<Item> for Metadata {
     fn from(item: Item) -> Self {
-        Self { has_service: item.spec.map(|spec| spec.service.is_some()), ..item.metadata }
+        let (spec, status) = (item.spec, item.status);
+        let has_service = spec.as_deref().map(|spec| has_service(spec.get()));
+        let parts = (spec.is_some() || status.is_some()).then_some(Parts { spec, status });
+        Self { has_service, parts, ..item.metadata }
     }
+}
+
+/// A spec that cannot be read may name one.
+fn has_service(spec: &str) -> bool {
+    serde_json::from_str::<Spec>(spec).map_or(true, |spec| spec.service.is_some())
 }
 
 fn revision(text: &str) -> Result<ResourceVersion, UpstreamError> {

@@ -1,0 +1,97 @@
+//! What has changed since it was read. Only readers of what has changed wait until it is read again.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::built_in::is_built_in;
+use crate::meta::Gvr;
+
+/// What a change concerns.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Subject {
+    /// One resource, in all versions.
+    Resource { group: Arc<str>, resource: Arc<str> },
+    /// All resources of one group version.
+    Version { group: Arc<str>, version: Arc<str> },
+    /// Everything that may change while the apiserver runs.
+    All,
+}
+
+/// The changes since the last read of each group, and of everything.
+#[derive(Debug, Default)]
+pub(super) struct Changed {
+    all: bool,
+    groups: HashMap<Arc<str>, HashSet<Subject>>,
+}
+
+/// With more changed groups, everything counts as changed. Few groups that nobody reads change so often.
+const MOST_GROUPS: usize = 10_000;
+
+// === impl Subject ===
+
+impl Subject {
+    pub(super) fn concerns(&self, gvr: &Gvr) -> bool {
+        match self {
+            Self::Resource { group, resource } => *group == gvr.group && *resource == gvr.resource,
+            Self::Version { group, version } => *group == gvr.group && *version == gvr.version,
+            Self::All => !is_built_in(gvr),
+        }
+    }
+
+    fn group(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Resource { group, .. } | Self::Version { group, .. } => Some(group),
+            Self::All => None,
+        }
+    }
+}
+
+// === impl Changed ===
+
+impl Changed {
+    pub(super) fn add(&mut self, subject: Subject) {
+        match subject.group().cloned() {
+            // The core group has no document of its own.
+            Some(group) if !group.is_empty() && self.groups.len() < MOST_GROUPS => {
+                self.groups.entry(group).or_default().insert(subject);
+            }
+            _ => (self.all, self.groups) = (true, HashMap::new()),
+        }
+    }
+
+    pub(super) fn is_all(&self) -> bool {
+        self.all
+    }
+
+    /// Whether the versions of a resource, or one of them, may have changed.
+    pub(super) fn includes(&self, group: &str, resource: &str) -> bool {
+        let concerned = |subject: &Subject| match subject {
+            Subject::Resource { resource: changed, .. } => **changed == *resource,
+            Subject::Version { .. } | Subject::All => true,
+        };
+        self.all || self.groups.get(group).is_some_and(|subjects| subjects.iter().any(concerned))
+    }
+
+    pub(super) fn includes_group(&self, group: &str) -> bool {
+        self.groups.contains_key(group)
+    }
+
+    /// They are about to be read.
+    pub(super) fn take_all(&mut self) -> Self {
+        std::mem::take(self)
+    }
+
+    /// One group is about to be read.
+    pub(super) fn take(&mut self, group: &Arc<str>) -> Self {
+        let groups = self.groups.remove_entry(group).into_iter().collect();
+        Self { all: false, groups }
+    }
+
+    /// They were not read.
+    pub(super) fn put_back(&mut self, unread: Self) {
+        self.all |= unread.all;
+        for (group, subjects) in unread.groups {
+            self.groups.entry(group).or_default().extend(subjects);
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! What is asked for when something changes, and who waits for it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::lifecycle;
+use crate::lifecycle::drain::DrainWatch;
+use crate::meta::Origin;
+use crate::upstream::testing::{FakeServer, answer, streamed};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+
+/// An apiserver with Pods, and with Widgets and Gadgets of one group. A test says what changes.
+struct World {
+    server: FakeServer,
+    discovery: Discovery,
+    definitions: mpsc::Sender<Value>,
+    services: mpsc::Sender<Value>,
+    /// Whether questions of discovery get no answer.
+    held: Arc<AtomicBool>,
+    changes: watch::Receiver<u64>,
+}
+
+fn definition(name: &str, generation: i64, revision: u64, conditions: &Value) -> Value {
+    json!({
+        "metadata": {"name": name, "uid": name, "generation": generation, "resourceVersion": revision.to_string(),
+            "annotations": {"at": revision.to_string()}},
+        "spec": {"versions": [{"name": "v1", "served": true, "selectableFields": [{"jsonPath": ".spec.color"}],
+            "schema": {"openAPIV3Schema": {"type": "object"}}}]},
+        "status": {"storedVersions": ["v1"], "conditions": conditions, "acceptedNames": {"kind": "Widget"}},
+    })
+}
+
+fn service(name: &str, revision: u64, spec: &Value, available: &str, message: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "uid": name, "resourceVersion": revision.to_string()}, "spec": spec,
+        "status": {"conditions": [{"type": "Available", "status": available, "message": message}]},
+    })
+}
+
+fn established() -> Value {
+    json!([{"type": "NamesAccepted", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        {"type": "Established", "status": "True", "message": "the initial names have been accepted"}])
+}
+
+fn local() -> Value {
+    json!({"group": "example.com", "version": "v1", "versionPriority": 100})
+}
+
+fn metrics() -> Value {
+    json!({"group": "metrics.k8s.io", "version": "v1", "service": {"name": "metrics", "namespace": "kube-system"}})
+}
+
+fn listed(items: &[Value]) -> String {
+    json!({"metadata": {"resourceVersion": "10"}, "items": items}).to_string()
+}
+
+impl World {
+    async fn start() -> Self {
+        let world = Self::not_followed().await;
+        lifecycle::spawn("definitions", world.discovery.clone().watch_definitions(DrainWatch::never()));
+        let mut servers = world.discovery.servers().changes();
+        within(servers.wait_for(|changes| *changes > 0)).await.unwrap();
+        within(async {
+            while !world.discovery.inner.definitions.lock().is_known("widgets.example.com") {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        world
+    }
+
+    async fn not_followed() -> Self {
+        let held = Arc::new(AtomicBool::new(false));
+        let ((definitions, first), (services, second)) = (mpsc::channel::<Value>(8), mpsc::channel::<Value>(8));
+        let events = Arc::new(Mutex::new([(DEFINITIONS, Some(first)), (SERVICES, Some(second))]));
+        let holds = Arc::clone(&held);
+        let server = FakeServer::plain(move |request, _| {
+            let (holds, events) = (Arc::clone(&holds), Arc::clone(&events));
+            async move {
+                let path = request.uri().path().to_owned();
+                if request.uri().query().unwrap_or_default().contains("watch=true") {
+                    let mut lock = events.lock();
+                    let (_, lines) = lock.iter_mut().find(|(of, _)| **of == *path).unwrap();
+                    let (mut lines, (sender, response)) = (lines.take().unwrap(), streamed());
+                    lifecycle::spawn("script", async move {
+                        while let Some(line) = lines.recv().await {
+                            sender.send(format!("{line}\n").into()).await.ok();
+                        }
+                    });
+                    return response;
+                }
+                if holds.load(Ordering::Acquire) {
+                    std::future::pending::<()>().await;
+                }
+                let resource = |name: &str, kind: &str| json!({"resource": name, "responseKind": {"kind": kind}, "scope": "Namespaced", "verbs": ["get", "list", "watch"]});
+                let group = |name: &str, resources: Value| json!({"metadata": {"name": name}, "versions": [{"version": "v1", "resources": resources}]});
+                let document = |groups: Value| json!({"kind": "APIGroupDiscoveryList", "items": groups}).to_string();
+                let own = |name: &str| json!({"name": name, "kind": "Widget", "namespaced": true, "verbs": ["get", "list", "watch"]});
+                answer(200, match &*path {
+                    "/api" => document(json!([group("", json!([resource("pods", "Pod")]))])),
+                    "/apis" => document(json!([
+                        group("example.com", json!([resource("widgets", "Widget"), resource("gadgets", "Widget")])),
+                        group("metrics.k8s.io", json!([resource("nodes", "NodeMetrics")])),
+                    ])),
+                    "/apis/example.com" => json!({"kind": "APIGroup", "versions": [{"groupVersion": "example.com/v1"}]}).to_string(),
+                    "/apis/example.com/v1" => json!({"kind": "APIResourceList", "resources": [own("widgets"), own("gadgets")]}).to_string(),
+                    "/apis/metrics.k8s.io" => json!({"kind": "APIGroup", "versions": [{"groupVersion": "metrics.k8s.io/v1"}]}).to_string(),
+                    "/apis/metrics.k8s.io/v1" => return answer(503, ""),
+                    DEFINITIONS => {
+                        let names = ["widgets.example.com", "gadgets.example.com"];
+                        listed(&names.map(|name| json!({"metadata": definition(name, 1, 5, &json!([]))["metadata"]})))
+                    }
+                    SERVICES => listed(&[
+                        service("v1.example.com", 6, &local(), "True", ""),
+                        service("v1.metrics.k8s.io", 7, &metrics(), "True", ""),
+                    ]),
+                    _ => match path.strip_prefix(&format!("{DEFINITIONS}/")) {
+                        Some(name) => definition(name, 1, 5, &established()).to_string(),
+                        None => return answer(404, ""),
+                    },
+                })
+            }
+        })
+        .await;
+        let upstream = Upstream::from_config(server.config()).await.unwrap();
+        let config = DiscoveryConfig { min_refresh: Duration::ZERO, ..DiscoveryConfig::default() };
+        let discovery = Discovery::with_config(upstream, config);
+        let changes = discovery.changes();
+        Self { server, discovery, definitions, services, held, changes }
+    }
+
+    async fn resolve(&self, group: &str, resource: &str) -> Arc<Resource> {
+        within(self.discovery.resolve(group, "v1", resource)).await.unwrap().unwrap()
+    }
+
+    /// Resolves what is in use, and returns what was asked for.
+    async fn asked(&self) -> Vec<String> {
+        let before = self.server.uris().len();
+        self.resolve("", "pods").await;
+        self.resolve("example.com", "widgets").await;
+        assert_eq!(
+            within(self.discovery.preferred("example.com", "widgets")).await.unwrap().unwrap().version,
+            "v1".into()
+        );
+        self.server.uris().split_off(before)
+    }
+
+    async fn changed(&self, object: Value) {
+        self.definitions.send(json!({"type": "MODIFIED", "object": object})).await.unwrap();
+    }
+
+    /// A change that matters, after all that was sent before.
+    async fn other(&mut self, n: u64) {
+        self.changed(definition(&format!("n{n}.other.org"), 1, 1000 + n, &established())).await;
+        within(self.changes.changed()).await.unwrap();
+    }
+
+    async fn service(&self, object: Value) {
+        self.services.send(json!({"type": "MODIFIED", "object": object})).await.unwrap();
+    }
+}
+
+async fn within<T>(what: impl Future<Output = T>) -> T {
+    timeout(Duration::from_secs(60), what).await.expect("in a minute")
+}
+
+const OF_WIDGETS: [&str; 3] = [
+    "/apis/example.com",
+    "/apis/example.com/v1",
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com",
+];
+
+#[tokio::test]
+async fn nobody_waits_for_what_has_not_changed() {
+    let mut world = World::start().await;
+    world.asked().await;
+    world.changes.mark_unchanged();
+    world.held.store(true, Ordering::Release);
+    // Another definition of the same group, and new ones.
+    world.changed(definition("gadgets.example.com", 2, 11, &established())).await;
+    within(world.changes.changed()).await.unwrap();
+    assert_eq!(world.asked().await, [""; 0]);
+    for n in 0..60 {
+        world.other(n).await;
+        assert_eq!(world.asked().await, [""; 0]);
+    }
+    // Annotations of the own definition, and times in its status.
+    for revision in 20..40 {
+        let mut same = definition("widgets.example.com", 1, revision, &established());
+        same["metadata"]["labels"] = json!({"a": revision.to_string()});
+        same["metadata"]["managedFields"] = json!([{"manager": "kubectl", "fieldsV1": {"f:metadata": {}}}]);
+        same["status"]["conditions"][0]["lastTransitionTime"] = json!(revision.to_string());
+        world.changed(same).await;
+    }
+    world.other(100).await;
+    assert_eq!(world.asked().await, [""; 0]);
+    // An aggregated server that comes and goes, and an APIService of the own group version that says why it is as it is.
+    for revision in 200..210 {
+        let available = ["True", "False"][usize::from(revision % 2 == 1)];
+        world.service(service("v1.metrics.k8s.io", revision, &metrics(), available, "")).await;
+        world.service(service("v1.example.com", revision, &local(), "True", &revision.to_string())).await;
+    }
+    within(async {
+        while !world.discovery.inner.changed.lock().includes_group("metrics.k8s.io") {
+            within(world.changes.changed()).await.unwrap();
+        }
+    })
+    .await;
+    assert_eq!(world.asked().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn only_what_has_changed_is_read() {
+    let mut world = World::start().await;
+    world.asked().await;
+    assert_eq!(world.asked().await, [""; 0]);
+    world.changes.mark_unchanged();
+    let deletion = json!([{"type": "Terminating", "status": "True"}]);
+    for changed in [
+        definition("widgets.example.com", 2, 11, &established()),
+        definition("widgets.example.com", 2, 12, &deletion),
+        json!({"metadata": {"name": "widgets.example.com", "uid": "again", "generation": 2, "resourceVersion": "13"},
+            "status": {"conditions": deletion, "storedVersions": ["v1"], "acceptedNames": {"kind": "Widget"}}}),
+        json!({"metadata": {"name": "widgets.example.com", "uid": "again", "generation": 2, "resourceVersion": "14"},
+            "status": {"conditions": deletion, "storedVersions": ["v1", "v2"], "acceptedNames": {"kind": "Widget"}}}),
+    ] {
+        let what = changed.to_string();
+        world.changed(changed).await;
+        within(world.changes.changed()).await.unwrap();
+        // Readers share the answers.
+        let readers = (0..20).map(|_| world.resolve("example.com", "widgets"));
+        let before = world.server.uris().len();
+        futures_util::future::join_all(readers).await;
+        assert_eq!(world.server.uris().split_off(before), OF_WIDGETS, "{what}");
+        assert_eq!(world.asked().await, [""; 0], "{what}");
+    }
+    // A group version that is available again.
+    for (revision, available, read) in [(300, "False", false), (301, "True", true), (302, "True", false)] {
+        world.service(service("v1.example.com", revision, &local(), available, "")).await;
+        world.service(service("v1.other.org", revision, &json!({"n": revision}), "True", "")).await;
+        within(async {
+            while !world.discovery.inner.services.lock().is_at("v1.other.org", revision) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        assert_eq!(world.asked().await, if read { OF_WIDGETS.to_vec() } else { Vec::new() }, "{revision}");
+    }
+}
+
+/// It tells nobody that it does not know the resources. What was known of them stays.
+#[tokio::test]
+async fn a_group_whose_server_is_away_stays_as_it_was() {
+    let world = World::start().await;
+    world.resolve("metrics.k8s.io", "nodes").await;
+    world.discovery.suspect(&Gvr::new("metrics.k8s.io", "v1", "nodes"));
+    let nodes = world.resolve("metrics.k8s.io", "nodes").await;
+    assert_eq!((&*nodes.kind, &nodes.origin), ("NodeMetrics", &Origin::Unknown));
+    assert!(world.server.uris().contains(&"/apis/metrics.k8s.io/v1".to_owned()));
+    // And it is not asked for every reader.
+    let asked = world.server.uris().len();
+    for _ in 0..10 {
+        world.resolve("metrics.k8s.io", "nodes").await;
+    }
+    assert_eq!(world.server.uris().len(), asked);
+}
+
+#[tokio::test]
+async fn what_changed_before_the_first_list_is_noticed() {
+    let mut world = World::not_followed().await;
+    world.asked().await;
+    let known = definitions::Known::new("widgets.example.com", 0, "4", None);
+    world.discovery.inner.definitions.lock().forget("widgets.example.com", known);
+    lifecycle::spawn("definitions", world.discovery.clone().watch_definitions(DrainWatch::never()));
+    within(world.changes.changed()).await.unwrap();
+    within(async {
+        while !world.discovery.inner.changed.lock().includes("example.com", "widgets") {
+            within(world.changes.changed()).await.unwrap();
+        }
+    })
+    .await;
+}

@@ -1,0 +1,207 @@
+//! Reads discovery: all of it, or the documents of one group.
+
+use std::sync::Arc;
+
+use futures_util::stream::{StreamExt as _, iter};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::changed::Changed;
+use super::index::Index;
+use super::parse::{Document, LegacyGroup, LegacyVersion, VersionRead};
+use super::{ACCEPT, AFTER_FAILURE, Discovery, MAX_DOCUMENT, PACE, PARALLEL, PATIENCE};
+use crate::lifecycle;
+use crate::upstream::client::{CallOptions, RequestVerb, UpstreamError};
+use crate::upstream::error::Cause;
+use crate::upstream::reader::{HEAD_TIMEOUT, get_json};
+
+/// What is read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Part {
+    All,
+    Group(Arc<str>),
+}
+
+/// A read under way.
+#[derive(Clone)]
+pub(super) struct Refreshing {
+    started: Instant,
+    result: watch::Receiver<Option<Result<(), UpstreamError>>>,
+}
+
+/// Puts changes back when it is dropped: the read of what has changed has failed, or its caller has gone away.
+struct Unread<'a> {
+    changes: Option<Changed>,
+    all: &'a Mutex<Changed>,
+}
+
+const PLAIN: &str = "application/json";
+
+// === impl Discovery ===
+
+impl Discovery {
+    /// If the server does not answer, the earlier answers stay valid.
+    pub(super) async fn read_if(&self, part: &Part, has_changed: impl Fn(&Changed) -> bool) {
+        // A read that is already running may have begun before the change. In that case another one follows.
+        for _ in 0..2 {
+            let has_changed = has_changed(&self.inner.changed.lock());
+            if has_changed {
+                self.refresh_shared(part.clone()).await;
+            }
+        }
+    }
+
+    /// Reads together with all callers that want it now, and waits until that is done. Returns `None` if it takes too
+    /// long; the read then continues in the background.
+    pub(super) async fn refresh_shared(&self, part: Part) -> Option<Result<(), UpstreamError>> {
+        let Refreshing { started, mut result } = {
+            let mut shared = self.inner.shared.lock();
+            shared.entry(part.clone()).or_insert_with(|| self.start_refresh(part)).clone()
+        };
+        let waited = timeout_at(started + PATIENCE, result.wait_for(Option::is_some)).await;
+        waited.ok()?.ok()?.clone()
+    }
+
+    fn start_refresh(&self, part: Part) -> Refreshing {
+        let (done, result) = watch::channel(None);
+        let discovery = self.clone();
+        lifecycle::spawn("discovery", async move {
+            let refreshed = match &part {
+                Part::All => discovery.refresh().await,
+                Part::Group(group) => discovery.refresh_group(group).await,
+            };
+            let failed = refreshed.is_err();
+            if !failed {
+                // Before the result is published: a later caller must not share this read.
+                discovery.inner.shared.lock().remove(&part);
+            }
+            done.send_replace(Some(refreshed));
+            if failed {
+                sleep(AFTER_FAILURE).await;
+                discovery.inner.shared.lock().remove(&part);
+            }
+        });
+        Refreshing { started: Instant::now(), result }
+    }
+
+    /// Reads all of discovery again, unless another caller did so while this one waited, or nothing has changed since a
+    /// read a moment ago.
+    ///
+    /// # Errors
+    /// The apiserver does not answer; earlier answers stay valid.
+    pub async fn refresh(&self) -> Result<(), UpstreamError> {
+        let inner = &self.inner;
+        let asked = Instant::now();
+        let mut last = inner.refresh.lock().await;
+        let has_changed = inner.changed.lock().is_all();
+        if let Some(at) = *last {
+            if !has_changed && (at >= asked || at.elapsed() < inner.config.min_refresh) {
+                return Ok(());
+            }
+            sleep(PACE.min(inner.config.min_refresh).saturating_sub(at.elapsed())).await;
+        }
+        // Before the read, so that what changes during the read is read again.
+        let mut unread = Unread { changes: Some(inner.changed.lock().take_all()), all: &inner.changed };
+        let asked = Instant::now();
+        let all = self.read().await?;
+        unread.changes = None;
+        self.store(None, |last| Index::read(all, asked, last));
+        *last = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Reads one group again.
+    async fn refresh_group(&self, group: &Arc<str>) -> Result<(), UpstreamError> {
+        let inner = &self.inner;
+        let last = inner.index.load().as_ref().and_then(|index| index.group(group)).map(|group| group.asked);
+        if let Some(last) = last {
+            sleep(PACE.min(inner.config.min_refresh).saturating_sub(last.elapsed())).await;
+        }
+        let mut unread = Unread { changes: Some(inner.changed.lock().take(group)), all: &inner.changed };
+        let asked = Instant::now();
+        let versions = self.read_group(group).await?;
+        let is_complete = versions.iter().all(|version| version.resources.is_some());
+        self.store(Some(group), |last| last.unwrap_or(&Index::default()).with(group, versions, asked));
+        if is_complete {
+            unread.changes = None;
+            return Ok(());
+        }
+        Err(UpstreamError::Decode(Cause::new("a group version whose server does not answer")))
+    }
+
+    fn store(&self, group: Option<&Arc<str>>, change: impl FnOnce(Option<&Index>) -> Index) {
+        let _one = self.inner.storing.lock();
+        let index = Arc::new(change(self.inner.index.load().as_deref()));
+        self.inner.index.store(Some(Arc::clone(&index)));
+        // Whoever finds an answer outdated must find the new index.
+        self.inner.resolutions.compare(group.map(|group| &**group), |gvr| index.resource(gvr));
+    }
+
+    async fn read(&self) -> Result<Vec<VersionRead>, UpstreamError> {
+        let mut all = Vec::new();
+        let mut legacy = Vec::new();
+        for root in ["/api", "/apis"] {
+            let mut document: Document = self.get(root, ACCEPT).await?;
+            if document.is_aggregated() {
+                document.keep(root == "/api");
+                all.extend(document.group_versions());
+            } else {
+                legacy.extend(document.named_versions());
+            }
+        }
+        all.extend(self.read_versions(legacy).await);
+        Ok(all)
+    }
+
+    /// Empty if there is no such group.
+    async fn read_group(&self, group: &str) -> Result<Vec<VersionRead>, UpstreamError> {
+        match self.get::<LegacyGroup>(&format!("/apis/{group}"), PLAIN).await {
+            Ok(document) => {
+                let versions = document.versions().filter(|(named, _)| **named == *group).collect();
+                Ok(self.read_versions(versions).await)
+            }
+            Err(error) if error.code() == Some(404) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// In the order of discovery: the first version of a group is the preferred one.
+    async fn read_versions(&self, versions: Vec<(Arc<str>, Arc<str>)>) -> Vec<VersionRead> {
+        let read = |(group, version): (Arc<str>, Arc<str>)| async move {
+            let path = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+            let resources = match self.get::<LegacyVersion>(&path, PLAIN).await {
+                Ok(list) => Some(list.resources(&group, &version)),
+                Err(error) if error.code() == Some(404) => Some(Vec::new()),
+                // One aggregated server that is down must not hide the resources of all others.
+                Err(error) => {
+                    tracing::warn!(%path, %error, "cannot read discovery of a group version");
+                    None
+                }
+            };
+            VersionRead { group, version, resources }
+        };
+        iter(versions).map(read).buffered(PARALLEL).collect().await
+    }
+
+    pub(super) async fn get<T: serde::de::DeserializeOwned>(
+        &self,
+        path: &str,
+        accept: &'static str,
+    ) -> Result<T, UpstreamError> {
+        let options = CallOptions::new(RequestVerb::Discovery, "").header_timeout(HEAD_TIMEOUT);
+        let (head, document) = get_json(&self.inner.upstream, path, accept, &options, MAX_DOCUMENT).await?;
+        self.inner.upstream.warnings().learn_ours(head.headers());
+        Ok(document)
+    }
+}
+
+// === impl Unread ===
+
+impl Drop for Unread<'_> {
+    fn drop(&mut self) {
+        if let Some(changes) = self.changes.take() {
+            self.all.lock().put_back(changes);
+        }
+    }
+}
