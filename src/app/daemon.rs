@@ -83,8 +83,9 @@ impl Daemon {
             let disk = Disk::new(config.dir.clone());
             Snapshots::new(config, disk)
         });
+        let limit = memory.ledger().pressure().limit();
         let factory = Factory::new(
-            convert::factory(config, memory.budget(), memory.packing(), snapshots.clone()),
+            convert::factory(config, memory.budget(), memory.packing(), snapshots.clone(), limit),
             upstream.clone(),
             discovery.clone(),
             fatal.clone(),
@@ -146,7 +147,7 @@ impl Daemon {
             grpc: grpc_metrics.clone(),
             groups: groups.clone(),
             explainer: Explainer::start(reads.clone(), config.http.listen.iter().map(ListenAddr::mode).collect()),
-            memory_limit: memory.ledger().pressure().limit(),
+            memory_limit: limit,
         });
         let admin = Admin::start(&config.admin, readiness.clone(), metrics.clone(), everything.clone(), fatal)?;
         if let Some(address) = admin.probes() {

@@ -12,9 +12,9 @@ use super::kubeconfig;
 use super::layers::{Loader, Raw};
 use super::otel;
 use super::parse::{
-    beyond_this_machine, parse_anonymous, parse_client_ca, parse_compression, parse_count, parse_group, parse_host,
-    parse_lend_identity, parse_memory, parse_mode, parse_name, parse_only_tls13, parse_packing_form, parse_signer,
-    positive_count, positive_duration,
+    beyond_this_machine, parse_anonymous, parse_automatic_count, parse_client_ca, parse_compression, parse_count,
+    parse_group, parse_host, parse_lend_identity, parse_memory, parse_mode, parse_name, parse_only_tls13,
+    parse_packing_form, parse_signer, positive_count, positive_duration,
 };
 use super::resources::{choice, parse_bool, parse_protobuf, parse_rules, parse_while_away};
 use super::sections::{
@@ -136,7 +136,7 @@ impl Loader<'_> {
         let freshness_timeout = self.parse("consistentReads.timeout", positive_duration);
         let (wait, then) = (self.duration("notSynced.wait"), self.parse("notSynced.then", FromStr::from_str));
         let idle_timeout = self.parse("idleTimeout", positive_duration);
-        let max_informers = self.parse("limits.maxInformers", positive_count);
+        let max_informers = self.parse("limits.maxInformers", parse_automatic_count);
         let store_check = self.duration("storeCheck");
         let queues = self.queues();
         let window = self.window();

@@ -72,6 +72,11 @@ pub(super) fn positive_count(text: &str) -> Result<usize, String> {
     parse_count(text).and_then(|count| if count > 0 { Ok(count) } else { Err("must be at least 1".to_owned()) })
 }
 
+/// `None` for `auto`.
+pub(super) fn parse_automatic_count(text: &str) -> Result<Option<usize>, String> {
+    if text == "auto" { Ok(None) } else { positive_count(text).map(Some) }
+}
+
 pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
     parse_duration(text)
         .and_then(|duration| if duration.is_zero() { Err("must be longer than 0s".to_owned()) } else { Ok(duration) })

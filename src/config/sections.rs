@@ -81,7 +81,8 @@ pub struct InformerConfig {
     /// The first rule that matches a resource applies.
     pub rules: Vec<ResourceRule>,
     pub idle_timeout: Duration,
-    pub max_informers: usize,
+    /// `None`: as many as the memory allows.
+    pub max_informers: Option<usize>,
     /// How often each informer is compared with the store. Zero means never.
     pub store_check: Duration,
 }

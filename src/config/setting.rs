@@ -307,7 +307,12 @@ pub const SETTINGS: &[Setting] = &[
         "64Mi",
         "memory for compressed lists that are kept for clients that send the same request",
     ),
-    one("limits.maxInformers", "count", "500", "informers at once; reads of further resources are forwarded"),
+    one(
+        "limits.maxInformers",
+        "auto|count",
+        "auto",
+        "informers at once, each for a resource, a part of one, or one more encoding; reads of further resources are forwarded, which the log says; auto allows one for each 512 KiB of the memory that the cgroup allows or the machine has, from 100 to 20,000",
+    ),
     one(
         "limits.maxQueues",
         "count",

@@ -162,6 +162,10 @@ impl Error {
             ForwardReason::OutOfScope => {
                 refused(Reason::OutOfScope, format!("no cache is configured that covers this selection of {name}"))
             }
+            ForwardReason::TooManyInformers => {
+                let message = format!("informerd has no room for one more informer, of {name}: `limits.maxInformers`");
+                refused(Reason::OutOfScope, message)
+            }
             ForwardReason::Forbidden => {
                 refused(Reason::UpstreamForbidden, format!("the apiserver does not let informerd itself list {name}"))
             }

@@ -25,7 +25,7 @@ use crate::upstream::{ListerWatcher, Questions, ShardSupport, Sharding, SharedSt
 use super::demand::{CHANGED, Ledger, UNPRINTABLE, UNVERSIONED};
 use super::kept::Keeper;
 use super::waits::Proofs;
-use super::{Coverage, Informer, InformerKey, InformerScope, NoCoverage, Rules};
+use super::{Coverage, Informer, InformerKey, InformerScope, NoCoverage, Rules, limit};
 
 /// Settings of the factory.
 #[derive(Clone, Debug)]
@@ -340,7 +340,7 @@ impl Factory {
         if self.is_unversioned(resource) {
             return Coverage::None(NoCoverage::Unversioned);
         }
-        if informers.len() >= self.inner.config.max_informers {
+        if limit::refuses(informers.len(), self.inner.config.max_informers) {
             return Coverage::None(NoCoverage::TooMany);
         }
         let sibling = informers.values().find(|informer| informer.is_sibling_of(&key));

@@ -10,6 +10,7 @@ mod forms;
 mod fresh;
 mod handle;
 mod kept;
+mod limit;
 mod rules;
 mod servers;
 mod tables;
@@ -21,6 +22,7 @@ pub use demand::Use;
 pub use factory::{Factory, FactoryConfig};
 pub use fresh::{Fresh, Freshness, Need, NotFresh};
 pub use handle::{Informer, InformerKey, InformerScope};
+pub use limit::informers_in;
 pub use rules::{ResourceRule, Rules, ScopeRule};
 
 pub use crate::upstream::ShardSupport;

@@ -22,9 +22,8 @@ impl ForwardReason {
             Self::Excluded => {
                 "the resource is not cached: Secrets are excluded by default, others by a rule in `resources`"
             }
-            Self::OutOfScope => {
-                "the rule of the resource caches less than it asks for, or `limits.maxInformers` is reached"
-            }
+            Self::OutOfScope => "the rule of the resource caches less than it asks for",
+            Self::TooManyInformers => "as many informers run as `limits.maxInformers` allows",
             Self::Forbidden => "the daemon's own identity may not list and watch the resource",
             Self::Memory => "the resource does not fit into the memory of the caches",
             Self::Seldom => {
@@ -61,9 +60,8 @@ impl ForwardReason {
             Self::Excluded => {
                 "name the resource in `resources` without `exclude`, such as `{resource: secrets}`, if its objects may be in memory here"
             }
-            Self::OutOfScope => {
-                "widen `namespaces`, `fieldSelector` or `labelSelector` of the rule, or raise `limits.maxInformers`"
-            }
+            Self::OutOfScope => "widen `namespaces`, `fieldSelector` or `labelSelector` of the rule",
+            Self::TooManyInformers => "raise `limits.maxInformers`, or the memory limit from which it is derived",
             Self::Forbidden => "grant the identity `list` and `watch`; `informerd check` shows its rights",
             Self::Memory => "raise the memory limit or `limits.memory`, or cache less of the resource",
             Self::Seldom => "no action needed; it is cached after repeated reads",

@@ -40,6 +40,8 @@ pub enum ForwardReason {
     Excluded,
     /// Outside of the configured scopes of the resource.
     OutOfScope,
+    /// The limit on informers is reached.
+    TooManyInformers,
     /// The daemon's own identity may not list it.
     Forbidden,
     /// The caches have no memory for the resource.
@@ -148,7 +150,7 @@ impl<T> Outcome<T> {
 // === impl ForwardReason ===
 
 impl ForwardReason {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Consistent,
         Self::OutsideWindow,
         Self::Invalid,
@@ -157,6 +159,7 @@ impl ForwardReason {
         Self::Aggregated,
         Self::Excluded,
         Self::OutOfScope,
+        Self::TooManyInformers,
         Self::Forbidden,
         Self::Memory,
         Self::Seldom,
@@ -178,6 +181,7 @@ impl ForwardReason {
             Self::Aggregated => "aggregated",
             Self::Excluded => "excluded",
             Self::OutOfScope => "out_of_scope",
+            Self::TooManyInformers => "too_many_informers",
             Self::Forbidden => "forbidden",
             Self::Memory => "memory",
             Self::Seldom => "seldom",

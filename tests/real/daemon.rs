@@ -6,6 +6,7 @@ mod access_log;
 mod away;
 mod connections;
 mod counted;
+mod definition_bursts;
 mod definitions;
 mod drain;
 mod explained;

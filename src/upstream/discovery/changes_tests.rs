@@ -285,3 +285,26 @@ async fn what_changed_before_the_first_list_is_noticed() {
     })
     .await;
 }
+
+/// Whatever is wrong with what one server says: informerd becomes ready, and all other resources are found.
+#[tokio::test]
+async fn discovery_is_available_whatever_one_server_says() {
+    let said = Arc::new(Mutex::new(String::new()));
+    let says = Arc::clone(&said);
+    let server = FakeServer::plain(move |request, _| {
+        let text = match request.uri().path() {
+            "/apis" => says.lock().clone(),
+            _ => r#"{"kind":"APIGroupDiscoveryList","items":null}"#.to_owned(),
+        };
+        async move { answer(200, text) }
+    })
+    .await;
+    for (what, odd) in parse::tests::damaged(&parse::tests::aggregated(), "/items/1") {
+        *said.lock() = odd.to_string();
+        let discovery = Discovery::new(Upstream::from_config(server.config()).await.unwrap());
+        let all = within(discovery.resources()).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(all.iter().any(|found| found.kind == "Widget"), "{what}");
+        let found = within(discovery.resolve("apps", "v1", "deployments")).await.unwrap().unwrap();
+        assert_eq!((&*found.kind, &found.origin), ("Deployment", &Origin::BuiltIn), "{what}");
+    }
+}

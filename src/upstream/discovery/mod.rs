@@ -183,7 +183,7 @@ impl Discovery {
             verbs: found.verbs,
             origin,
         });
-        resolutions.answered(gvr.clone(), Resolved { resource: Arc::clone(&resource), found, changes, until });
+        resolutions.answered(gvr.clone(), Resolved { resource: Arc::clone(&resource), changes, until });
         Ok(Some(resource))
     }
 

@@ -238,4 +238,4 @@ fn verbs(names: &[String]) -> Verbs {
 
 #[cfg(test)]
 #[path = "parse_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -7,7 +7,7 @@ fn document(value: &Value) -> Document {
 }
 
 /// As an apiserver answers for a built-in group, a group of a definition, and one of an aggregated server.
-fn aggregated() -> Value {
+pub(in crate::upstream::discovery) fn aggregated() -> Value {
     let version =
         |name: &str, resources: Value| json!({"version": name, "freshness": "Current", "resources": resources});
     let resource = |name: &str, kind: &str| {
@@ -46,7 +46,7 @@ fn pointers(value: &Value, at: &str, all: &mut Vec<String>) {
 }
 
 /// The document with each of its members below `root` as `null`, missing, or of another type.
-fn damaged(whole: &Value, root: &str) -> Vec<(String, Value)> {
+pub(in crate::upstream::discovery) fn damaged(whole: &Value, root: &str) -> Vec<(String, Value)> {
     let mut all = Vec::new();
     pointers(whole.pointer(root).unwrap(), root, &mut all);
     let mut documents = Vec::new();

@@ -31,8 +31,6 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Resolved {
     pub(super) resource: Arc<Resource>,
-    /// What discovery said of it.
-    pub(super) found: ApiResource,
     /// The value of [`Entry::changes`] when it was asked for.
     pub(super) changes: u64,
     /// When to ask again which server serves it; `None` while nothing changes.
@@ -103,9 +101,14 @@ impl Resolutions {
             }
             let found = now(gvr);
             // Without an answer, somebody may be asking on the grounds of what discovery said before.
-            let is_same = entry.last.as_ref().is_some_and(|last| Some(&last.found) == found);
+            let is_same = entry.last.as_ref().zip(found).is_some_and(|(last, found)| is_as(&last.resource, found));
             entry.changes += u64::from(!is_same);
             found.is_some()
         });
     }
+}
+
+/// Names other than the plural one do not matter here.
+fn is_as(resource: &Resource, found: &ApiResource) -> bool {
+    (&*resource.kind, resource.namespaced, resource.verbs) == (&*found.kind, found.namespaced, found.verbs)
 }

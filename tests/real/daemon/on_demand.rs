@@ -10,7 +10,7 @@ use informerd::selector::Predicate;
 use informerd_sim::{Effect, Fault, Server, Verb};
 use serde_json::json;
 
-use super::fixtures::{CONFIG_MAPS, config_map, informers, names, next_event, reads};
+use super::fixtures::{CONFIG_MAPS, admin, config_map, informers, names, next_event, reads};
 use crate::support::client::Client;
 use crate::support::{Through, eventually};
 
@@ -79,7 +79,9 @@ async fn more_informers_than_the_bound_are_not_started() {
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
     assert_eq!(next_event(&mut watch).await["object"]["metadata"]["name"], "one");
     assert_eq!(server.counts().requests(Verb::List, "configmaps"), 2);
-    assert_eq!(reads(&through, "forward", "out_of_scope"), 3);
+    assert_eq!(reads(&through, "forward", "too_many_informers"), 3);
+    let metrics = admin(&through, "/metrics").await.1;
+    assert!(metrics.contains("\ninformerd_informers_limit 2"), "{metrics}");
     // What runs goes on being served.
     client.json("/api/v1/nodes?resourceVersion=0").await;
     assert_eq!(server.counts().requests(Verb::List, "nodes"), 0);
@@ -130,7 +132,9 @@ async fn custom_resources_are_served_while_discovery_is_away() {
         },
     });
     server.create(definition).unwrap();
-    eventually("the definition is noticed", || server.faults().hits(faults[0]) > 0).await;
+    // Who reads what is new shows that it is noticed.
+    assert_eq!(names(&client.json("/apis/demo.informerd.io/v1/others?resourceVersion=0").await).len(), 0);
+    assert!(server.faults().hits(faults[0]) > 0);
     for _ in 0..10 {
         let before = through.daemon.reads.metrics().local();
         assert_eq!(names(&client.json(path).await), ["w"]);
