@@ -15,13 +15,13 @@ pub(super) fn factory(
     budget: &Budget,
     packing: &Packing,
     snapshots: Option<Snapshots>,
-    memory: Option<u64>,
+    max_informers: usize,
 ) -> FactoryConfig {
     let window = config.window;
     FactoryConfig {
         rules: Rules::new(config.informer.rules.iter().map(rule).collect()),
         idle_timeout: config.informer.idle_timeout,
-        max_informers: config.informer.max_informers.unwrap_or_else(|| informer::informers_in(memory)),
+        max_informers,
         cache: CacheConfig {
             window_min_age: window.min_age,
             window_max_events: window.max_events,

@@ -26,7 +26,7 @@ use crate::grpc::{Groups, Grpc, GrpcMetrics, GrpcParts};
 use crate::http::guard::Guard;
 use crate::http::service::{Service, ServiceParts};
 use crate::http::{AccessLog, HttpMetrics, ListenAddr, Server};
-use crate::informer::{Factory, Informer};
+use crate::informer::{Factory, Informer, informers_in};
 use crate::lifecycle;
 use crate::lifecycle::backoff::Backoff;
 use crate::lifecycle::drain::DrainWatch;
@@ -75,7 +75,9 @@ impl Daemon {
         let server = Server::bind(config.http.clone(), http_metrics.clone())?;
         let (listen, ca_file) = (server.addresses(), server.ca_file());
         let memory = Memory::of(&config.memory);
-        let upstream = Upstream::new(source.clone(), memory.upstream()).await?;
+        let limit = memory.ledger().pressure().limit();
+        let most = config.informer.max_informers.unwrap_or_else(|| informers_in(limit));
+        let upstream = Upstream::new(source.clone(), memory.upstream(most)).await?;
         lifecycle::spawn_critical("upstream-cluster", stays(upstream.moved()), fatal);
         let discovery = Discovery::new(upstream.clone());
         lifecycle::spawn("clock", clock::watch(drain.clone()));
@@ -83,9 +85,8 @@ impl Daemon {
             let disk = Disk::new(config.dir.clone());
             Snapshots::new(config, disk)
         });
-        let limit = memory.ledger().pressure().limit();
         let factory = Factory::new(
-            convert::factory(config, memory.budget(), memory.packing(), snapshots.clone(), limit),
+            convert::factory(config, memory.budget(), memory.packing(), snapshots.clone(), most),
             upstream.clone(),
             discovery.clone(),
             fatal.clone(),

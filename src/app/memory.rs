@@ -93,8 +93,11 @@ impl Memory {
     }
 
     /// The settings that limit how much of an answer of the apiserver is read ahead.
-    pub(super) fn upstream(&self) -> UpstreamConfig {
+    pub(super) fn upstream(&self, informers: usize) -> UpstreamConfig {
         let mut config = UpstreamConfig { ledger: self.ledger.clone(), ..UpstreamConfig::default() };
+        // Their watches must not take the places of other requests. Connections are opened when they are needed.
+        config.informers = informers;
+        config.max_connections += informers.div_ceil(config.streams_per_connection);
         if let Some(window) = self.window() {
             (config.stream_window, config.http1_buffer) = (u32::try_from(window).unwrap_or(u32::MAX), window);
             config.recv_buffer = self.pressure.limit().and_then(kernel_buffer);

@@ -311,7 +311,7 @@ pub const SETTINGS: &[Setting] = &[
         "limits.maxInformers",
         "auto|count",
         "auto",
-        "informers at once, each for a resource, a part of one, or one more encoding; reads of further resources are forwarded, which the log says; auto allows one for each 512 KiB of the memory that the cgroup allows or the machine has, from 100 to 20,000",
+        "informers at once, each for a resource, a part of one, or one more encoding; reads of further resources are forwarded, which the log says; auto allows one for each 512 KiB of the memory that the cgroup allows or the machine has, from 100 to 5,000",
     ),
     one(
         "limits.maxQueues",

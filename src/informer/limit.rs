@@ -6,8 +6,8 @@ use std::sync::Once;
 /// have their own bound.
 const MEMORY: u64 = 512 << 10;
 const LEAST: usize = 100;
-/// Without a known memory limit, and at most.
-const MOST: usize = 20_000;
+/// Without a known memory limit, and at most: each has a watch at the apiserver.
+const MOST: usize = 5000;
 
 /// How many informers a memory limit allows.
 pub fn informers_in(memory: Option<u64>) -> usize {
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn more_memory_allows_more_informers() {
-        let allowed = [None, Some(16 << 20), Some(512 << 20), Some(4 << 30), Some(1 << 40)].map(informers_in);
-        assert_eq!(allowed, [20_000, 100, 1024, 8192, 20_000]);
+        let allowed = [None, Some(16 << 20), Some(512 << 20), Some(2 << 30), Some(1 << 40)].map(informers_in);
+        assert_eq!(allowed, [5000, 100, 1024, 4096, 5000]);
     }
 }

@@ -13,6 +13,8 @@ pub struct UpstreamConfig {
     pub connect_timeout: Duration,
     /// Maximum number of connections of each identity.
     pub max_connections: usize,
+    /// Places that forwarded requests never take, in addition to their share: the watches of informers.
+    pub informers: usize,
     /// Number of streams on one connection before another is opened; less if the server allows less. The kube-apiserver
     /// allows 100.
     pub streams_per_connection: usize,
@@ -40,7 +42,7 @@ pub struct UpstreamConfig {
 impl UpstreamConfig {
     /// The places of forwarded requests. The rest is for our own.
     pub(super) fn most_forwarded(&self) -> usize {
-        let places = self.max_connections * self.streams_per_connection;
+        let places = (self.max_connections * self.streams_per_connection).saturating_sub(self.informers);
         (places - places / 8).max(1)
     }
 }
@@ -51,6 +53,7 @@ impl Default for UpstreamConfig {
             user_agent: concat!("informerd/", env!("CARGO_PKG_VERSION")).into(),
             connect_timeout: Duration::from_secs(10),
             max_connections: 32,
+            informers: 0,
             streams_per_connection: 90,
             stream_window: 1 << 20,
             http1_buffer: 1 << 20,

@@ -240,8 +240,6 @@ impl Definitions {
         for object in objects.iter().filter(|object| !object.name.is_empty()) {
             let mut now = Known::of(kind, object);
             match last.remove(&object.name) {
-                // It was read later than the list.
-                Some(last) if last.revision > now.revision && last.uid == now.uid => now = last,
                 Some(last) => {
                     if now.differs(&last) {
                         changed.push(object.name.clone());
