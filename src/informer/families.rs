@@ -105,9 +105,9 @@ impl Families {
 impl Collector for Families {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.caches(&mut encoder)?;
-        let most = std::iter::once((Vec::new(), self.0.most_informers() as u64));
-        let help = "Informers that may run at once";
-        family(&mut encoder, "informers_limit", help, MetricType::Gauge, most)?;
+        let (kind, help) = (MetricType::Gauge, "Informers that may run at once");
+        let limit = encoder.encode_descriptor("informerd_informers_limit", help, None, kind)?;
+        number(limit, kind, self.0.most_informers() as u64)?;
         let served = self.0.served().into_iter();
         let served = served.map(|(resource, count)| (vec![("resource", resource.to_string())], count));
         family(&mut encoder, "reads_served", "Reads answered from caches", MetricType::Counter, served)

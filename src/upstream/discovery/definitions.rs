@@ -148,13 +148,13 @@ impl Discovery {
             }
             // What was read at the time of the first refusal stays valid for the length of the pause.
             Seen::Refused if std::mem::replace(is_refused, true) => {
-                self.mark(Subject::All);
+                self.mark(&Subject::All);
                 return;
             }
             Seen::Refused | Seen::Lost | Seen::Live => return,
         };
         for name in &changed {
-            self.mark(kind.subject(name));
+            self.mark(&kind.subject(name));
         }
         if !changed.is_empty() {
             self.tell();
@@ -167,7 +167,7 @@ impl Discovery {
             let aggregated = objects.iter().filter(|object| object.has_service != Some(false));
             for subject in aggregated.map(|object| kind.subject(&object.name)) {
                 if self.inner.resolutions.uses(&subject) {
-                    self.mark(subject);
+                    self.mark(&subject);
                 }
             }
         }
@@ -185,7 +185,7 @@ impl Discovery {
         let is_changed = self.inner.definitions.lock().learn(name, known);
         if is_changed {
             // The watch will not tell what is known by then.
-            self.mark(Kind::Definition.subject(name));
+            self.mark(&Kind::Definition.subject(name));
             self.tell();
         }
     }

@@ -279,14 +279,14 @@ impl Discovery {
 
     /// The apiserver does not serve a resource any more that discovery names: both are asked again when it is read.
     pub fn suspect(&self, gvr: &Gvr) {
-        self.mark(Subject::Resource { group: Arc::clone(&gvr.group), resource: Arc::clone(&gvr.resource) });
+        self.mark(&Subject::Resource { group: Arc::clone(&gvr.group), resource: Arc::clone(&gvr.resource) });
     }
 
     /// Makes whoever reads what has changed read it again.
-    fn mark(&self, subject: Subject) {
+    fn mark(&self, subject: &Subject) {
         // Whoever finds an answer outdated must find that discovery is, too.
         self.inner.changed.lock().add(subject.clone());
-        self.inner.resolutions.changed(&subject);
+        self.inner.resolutions.changed(subject);
     }
 
     /// Tells everybody who holds something derived from definitions.

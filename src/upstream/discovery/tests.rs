@@ -52,7 +52,7 @@ async fn a_read_that_its_caller_gives_up_is_made_again() {
     let discovery = discovery(&server, DiscoveryConfig::default()).await;
     discovery.resolve("example.com", "v1", "widgets").await.unwrap().unwrap();
     let before = server.requests().len();
-    discovery.mark(Subject::All);
+    discovery.mark(&Subject::All);
     let given_up = async {
         tokio::select! {
             biased;
@@ -93,7 +93,7 @@ async fn what_is_known_is_not_waited_for_long_when_the_server_says_nothing() {
     };
     ask().await;
     silent.store(true, Ordering::Relaxed);
-    discovery.mark(Subject::All);
+    discovery.mark(&Subject::All);
     let started = Instant::now();
     ask().await;
     assert!(started.elapsed() < 8 * PATIENCE, "{:?}", started.elapsed());
@@ -137,11 +137,11 @@ async fn what_was_found_last_is_remembered_until_it_is_gone() {
     assert_eq!(discovery.last_known(&widgets), None);
     let found = discovery.resolve("example.com", "v1", "widgets").await.unwrap();
     for _ in 0..2 {
-        discovery.mark(Subject::All);
+        discovery.mark(&Subject::All);
         assert!(discovery.resolve("example.com", "v1", "widgets").await.is_err(), "asked anew");
         assert_eq!(discovery.last_known(&widgets), found);
     }
-    discovery.mark(Subject::All);
+    discovery.mark(&Subject::All);
     assert_eq!(discovery.resolve("example.com", "v1", "widgets").await.unwrap(), None);
     assert_eq!(discovery.last_known(&widgets), None);
 }
@@ -199,7 +199,7 @@ async fn what_is_known_stays_known_while_the_server_is_away() {
     let config = DiscoveryConfig { min_refresh: Duration::ZERO, ..DiscoveryConfig::default() };
     let discovery = discovery(&server, config).await;
     assert!(discovery.resolve("", "v1", "pods").await.unwrap().is_some());
-    discovery.mark(Subject::All);
+    discovery.mark(&Subject::All);
     assert!(discovery.resolve("", "v1", "pods").await.unwrap().is_some());
     assert!(discovery.resolve("", "v1", "nope").await.is_err(), "unknown, and nobody can tell");
 }

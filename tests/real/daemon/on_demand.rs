@@ -81,7 +81,7 @@ async fn more_informers_than_the_bound_are_not_started() {
     assert_eq!(server.counts().requests(Verb::List, "configmaps"), 2);
     assert_eq!(reads(&through, "forward", "too_many_informers"), 3);
     let metrics = admin(&through, "/metrics").await.1;
-    assert!(metrics.contains("\ninformerd_informers_limit 2"), "{metrics}");
+    assert!(metrics.contains("\ninformerd_informers_limit 2.0\n"), "{metrics}");
     // What runs goes on being served.
     client.json("/api/v1/nodes?resourceVersion=0").await;
     assert_eq!(server.counts().requests(Verb::List, "nodes"), 0);
