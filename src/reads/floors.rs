@@ -14,9 +14,10 @@ use crate::meta::ResourceVersion;
 /// client of this daemon. All versions of a resource share one history. A local read waits until its cache has reached
 /// the floor, so clients read their own writes, and no client sees a resource go back in time.
 ///
-/// Only resources that discovery knows, and that are read from this daemon, have their own floor. The resource in the
-/// path of a forwarded write may be any text, so all other resources share one floor. A new floor starts as a copy of
-/// the shared one.
+/// Each resource has its own floor, because resources may be kept in different stores: those of an aggregated API server
+/// in its own, and those that `--etcd-servers-overrides` names. A revision of one store says nothing about another. The
+/// resource in the path of a forwarded request may be any text, so the floors that such requests make are limited in
+/// number. Beyond that, all other resources share one floor, and a new floor starts as a copy of it.
 #[derive(Clone, Debug, Default)]
 pub struct Floors(Arc<RwLock<Known>>);
 
@@ -24,6 +25,8 @@ pub struct Floors(Arc<RwLock<Known>>);
 struct Known {
     /// By group and plural name.
     by_resource: HashMap<Arc<str>, HashMap<Arc<str>, Arc<Floor>>>,
+    /// How many of them were made by forwarded requests, for resources that nobody had read.
+    told: usize,
     others: Floor,
 }
 
@@ -31,6 +34,8 @@ struct Known {
 #[derive(Debug, Default)]
 pub struct Floor {
     rv: AtomicU64,
+    /// When it was last raised, in milliseconds of [`now`].
+    raised: AtomicU64,
     /// The first revision that a forwarded read has shown since this daemon started; zero before that.
     first_shown: AtomicU64,
     /// Counts forwarded answers whose revision could not be read, and writes with an unknown outcome.
@@ -43,9 +48,17 @@ pub struct Floor {
     covered: AtomicU64,
 }
 
+/// Maximum number of floors that forwarded requests make.
+const MOST_TOLD: usize = 4096;
+/// No group and no resource has a longer name, in bytes (RFC 1123 subdomains).
+const LONGEST_NAME: usize = 253;
+
 /// How long a write with an unknown outcome counts as one that may have happened. After this time the watch has shown
 /// it, or the apiserver is down. The client was never told that it happened.
 const DOUBT: Duration = Duration::from_secs(10);
+
+/// No apiserver that answers lags by more.
+const RECENT: Duration = Duration::from_secs(300);
 
 /// Milliseconds since the first call.
 fn now() -> u64 {
@@ -62,18 +75,34 @@ impl Floors {
         if let Some(floor) = self.0.read().get(group, resource) {
             return floor.clone();
         }
-        let mut known = self.0.write();
-        let begin = known.others.copy();
-        let of_group = known.by_resource.entry(group.into()).or_default();
-        of_group.entry(resource.into()).or_insert_with(|| Arc::new(begin)).clone()
+        self.0.write().make(group, resource)
+    }
+
+    /// The floor of a resource, if anything was shown or written of it.
+    pub fn known(&self, group: &str, resource: &str) -> Option<Arc<Floor>> {
+        let (group, resource) = history_of(group, resource);
+        self.0.read().get(group, resource).cloned()
     }
 
     /// Runs `what` with the floor of the resource in a forwarded request, which may not exist.
     pub fn tell(&self, group: &str, resource: &str, what: impl FnOnce(&Floor)) {
         let (group, resource) = history_of(group, resource);
+        if let Some(floor) = self.0.read().get(group, resource) {
+            return what(floor);
+        }
+        if group.len().max(resource.len()) > LONGEST_NAME {
+            return;
+        }
         // Under the lock, so that a floor that is created at the same time does not miss it.
-        let known = self.0.read();
-        what(known.get(group, resource).map_or(&known.others, |floor| &**floor));
+        let mut known = self.0.write();
+        match known.get(group, resource) {
+            Some(floor) => what(floor),
+            None if known.told >= MOST_TOLD => what(&known.others),
+            None => {
+                known.told += 1;
+                what(&known.make(group, resource));
+            }
+        }
     }
 }
 
@@ -82,6 +111,12 @@ impl Floors {
 impl Known {
     fn get(&self, group: &str, resource: &str) -> Option<&Arc<Floor>> {
         self.by_resource.get(group)?.get(resource)
+    }
+
+    fn make(&mut self, group: &str, resource: &str) -> Arc<Floor> {
+        let begin = self.others.copy();
+        let of_group = self.by_resource.entry(group.into()).or_default();
+        of_group.entry(resource.into()).or_insert_with(|| Arc::new(begin)).clone()
     }
 }
 
@@ -101,9 +136,10 @@ impl Floor {
     /// A new floor with the same values.
     fn copy(&self) -> Self {
         let of = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Acquire));
-        let Self { rv, first_shown, unknown, certain, doubt_until, covered } = self;
+        let Self { rv, raised, first_shown, unknown, certain, doubt_until, covered } = self;
         Self {
             rv: of(rv),
+            raised: of(raised),
             first_shown: of(first_shown),
             unknown: of(unknown),
             certain: of(certain),
@@ -117,7 +153,16 @@ impl Floor {
     }
 
     pub fn raise(&self, rv: ResourceVersion) {
-        self.rv.fetch_max(rv.get(), Ordering::AcqRel);
+        if self.rv.fetch_max(rv.get(), Ordering::AcqRel) < rv.get() {
+            self.raised.store(now(), Ordering::Release);
+        }
+    }
+
+    /// Whether an apiserver that lags may not have reached it yet. Without an informer, nothing would show that the store
+    /// was set back.
+    pub fn is_recent(&self) -> bool {
+        now().saturating_sub(self.raised.load(Ordering::Acquire))
+            < u64::try_from(RECENT.as_millis()).unwrap_or_default()
     }
 
     /// Records that a forwarded read has shown the resource at `rv`.
@@ -191,19 +236,31 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_call_resources_is_not_kept() {
+    fn what_clients_call_resources_is_bounded() {
         let floors = Floors::default();
         floors.of("", "pods").raise(ResourceVersion(3));
-        for n in 0..1000 {
-            floors.tell("", &format!("{}{n}", "x".repeat(60_000)), |floor| floor.raise(ResourceVersion(7)));
+        floors.tell("", &"x".repeat(60_000), |floor| floor.raise(ResourceVersion(7)));
+        for n in 0..2 * MOST_TOLD {
+            floors.tell("", &format!("x{n}"), |floor| floor.raise(ResourceVersion(7)));
         }
         floors.tell("", "bindings", |floor| floor.raise(ResourceVersion(5)));
         floors.tell("apps", "deployments", Floor::unknown);
-        assert_eq!(floors.0.read().by_resource.values().map(HashMap::len).sum::<usize>(), 1);
+        assert_eq!(floors.0.read().by_resource.values().map(HashMap::len).sum::<usize>(), MOST_TOLD + 1);
         assert_eq!(floors.of("", "pods").get(), ResourceVersion(5), "it has been told of its own");
         // A resource that is read for the first time starts with everything recorded in the shared floor.
         let deployments = floors.of("apps", "deployments");
         assert_eq!((deployments.get(), deployments.uncovered()), (ResourceVersion(7), Some(1)));
+    }
+
+    #[test]
+    fn a_write_to_another_store_concerns_no_other_resource() {
+        let floors = Floors::default();
+        floors.tell("metrics.example.com", "readings", |floor| floor.raise(ResourceVersion(900_000)));
+        floors.tell("metrics.example.com", "others", Floor::unknown);
+        let maps = floors.of("", "configmaps");
+        assert_eq!((maps.get(), maps.uncovered()), (ResourceVersion::ZERO, None));
+        // Its own readers find it, though nobody had read it before.
+        assert_eq!(floors.of("metrics.example.com", "readings").get(), ResourceVersion(900_000));
     }
 
     #[test]
