@@ -35,6 +35,8 @@ pub enum NoCoverage {
     Cells,
     /// Its objects have no revisions that can be compared.
     Unversioned,
+    /// The definition of the resource has changed since the read looked it up.
+    Outdated,
 }
 
 // === impl Coverage ===

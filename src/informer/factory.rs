@@ -131,10 +131,6 @@ impl Factory {
         if at_once { sharding.known(resource).await } else { sharding.of(resource).await }
     }
 
-    async fn resolve(&self, gvr: &Gvr) -> Result<Option<Arc<Resource>>, UpstreamError> {
-        self.inner.discovery.resolve(&gvr.group, &gvr.version, &gvr.resource).await
-    }
-
     /// Whether the configuration excludes this resource from caching.
     pub fn excludes(&self, gvr: &Gvr) -> bool {
         self.inner.config.rules.excludes(gvr)
@@ -235,6 +231,7 @@ impl Factory {
         tokio::select! {
             () = self.stop_moved() => {}
             () = self.stop_unused() => {}
+            () = self.check_silent() => {}
         }
     }
 
@@ -320,7 +317,8 @@ impl Factory {
         self.inner.informers.lock().get(key).cloned()
     }
 
-    /// A new informer ends if there are more than `most` objects.
+    /// A new informer ends if there are more than `most` objects. One that runs on another definition than `resource`
+    /// gives way, unless `resource` is the outdated one.
     pub(super) fn get_or_start(
         &self,
         resource: &Arc<Resource>,
@@ -329,8 +327,18 @@ impl Factory {
         most: usize,
     ) -> Coverage {
         let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding };
+        if self.inner.discovery.is_outdated(resource) {
+            return Coverage::None(NoCoverage::Outdated);
+        }
+        if let Some(outdated) = self.running(&key).filter(|informer| !informer.is_of(resource)) {
+            tracing::info!(informer = %outdated.key, "resource definition changed, informer stopped");
+            self.remove(&outdated);
+        }
         let mut informers = self.inner.informers.lock();
         if let Some(informer) = informers.get(&key) {
+            if !informer.is_of(resource) {
+                return Coverage::None(NoCoverage::Outdated);
+            }
             informer.touch();
             if most == usize::MAX {
                 informer.reflector.read_at_most(most);
@@ -353,6 +361,10 @@ impl Factory {
         informer.reflector.read_at_most(most);
         informers.insert(key.clone(), informer.clone());
         link(&informers, &key);
+        drop(informers);
+        if matches!(resource.origin, Origin::Custom { .. }) {
+            self.confirm_definition(informer.clone());
+        }
         Coverage::By(informer)
     }
 
@@ -459,26 +471,6 @@ impl Factory {
                 self.remove(&informer);
             }
         }
-    }
-
-    /// A CRD or an APIService has changed: stops the informers whose resource is different now, or no longer exists.
-    /// Returns false if the apiserver could not answer for all of them; those keep running until it can.
-    async fn recheck_definitions(&self) -> bool {
-        let mut sure = true;
-        for informer in self.informers() {
-            match self.resolve(&informer.key.gvr).await {
-                Ok(Some(now)) if now == informer.resource => {}
-                Ok(_) => {
-                    tracing::info!(informer = %informer.key, "resource definition changed, informer stopped");
-                    self.remove(&informer);
-                }
-                Err(error) => {
-                    tracing::debug!(informer = %informer.key, %error, "definition not checked");
-                    sure = false;
-                }
-            }
-        }
-        sure
     }
 }
 

@@ -99,14 +99,15 @@ impl Factory {
         self.ledger().lock().knows_unversioned(&resource.gvr, Instant::now())
     }
 
-    /// Returns the running informer that holds the objects of `key`: the one with this key, or one of tables for
-    /// readers of JSON.
+    /// Returns the running informer that holds the objects of `key` in the present definition of their resource: the one
+    /// with this key, or one of tables for readers of JSON.
     pub(super) fn holding(&self, resource: &Resource, key: &InformerKey) -> Option<Arc<Informer>> {
-        let own = self.running(key);
+        let running = |key| self.running(key).filter(|informer| informer.is_of(resource));
+        let own = running(key);
         if key.encoding != Encoding::Json || !holds_objects(resource) {
             return own;
         }
-        let table = self.running(&InformerKey { encoding: Encoding::Table, ..key.clone() });
+        let table = running(&InformerKey { encoding: Encoding::Table, ..key.clone() });
         let table = table.filter(|table| !table.reflector.is_unacceptable() && !table.reflector.is_too_large());
         match (own, table) {
             (_, Some(table)) if table.cache.is_ready() => Some(table),

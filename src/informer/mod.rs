@@ -3,6 +3,7 @@
 mod audit;
 mod choice;
 mod coverage;
+mod definitions;
 mod demand;
 mod factory;
 mod families;
@@ -13,6 +14,7 @@ mod kept;
 mod limit;
 mod rules;
 mod servers;
+mod stalled;
 mod tables;
 mod unconfirmed;
 mod waits;

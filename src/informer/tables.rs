@@ -45,7 +45,8 @@ impl Factory {
         let open = |scope| {
             let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding: Encoding::Table };
             // Only served reads count as use: a read that is forwarded although the informer runs saves nothing.
-            Ok::<_, Infallible>(self.running(&key).map_or_else(|| start(key), Coverage::By))
+            let running = self.running(&key).filter(|informer| informer.is_of(resource));
+            Ok::<_, Infallible>(running.map_or_else(|| start(key), Coverage::By))
         };
         let Ok(coverage) = self.covered(resource, predicate, Encoding::Table, open);
         coverage.usable()

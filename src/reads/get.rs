@@ -16,7 +16,7 @@ impl Reads {
     /// Gets the object that `request` names. A missing object is refused with the apiserver's 404.
     pub async fn get(&self, request: &ReadRequest) -> Outcome<GetAnswer> {
         let span = spans::begin("get", &request.gvr, request.namespace.as_deref());
-        let result = self.try_get(request).instrument(span.clone()).await;
+        let result = Unserved::anew(|| self.try_get(request)).instrument(span.clone()).await;
         self.outcome(&span, request.stale, result, |answer| answer.served)
     }
 

@@ -15,7 +15,7 @@ use super::{ForwardReason, ListAnswer, ListIdentity, ListItems, Outcome, ReadReq
 impl Reads {
     pub async fn list(&self, request: &ReadRequest) -> Outcome<ListAnswer> {
         let span = spans::begin("list", &request.gvr, request.namespace.as_deref());
-        let result = self.try_list(request).instrument(span.clone()).await;
+        let result = Unserved::anew(|| self.try_list(request)).instrument(span.clone()).await;
         self.outcome(&span, request.stale, result, |answer| answer.served)
     }
 

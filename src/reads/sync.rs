@@ -29,6 +29,7 @@ impl Reads {
                     read.encoding = Encoding::Json;
                     continue;
                 }
+                Coverage::None(NoCoverage::Outdated) => return Err(Unserved::Outdated),
                 Coverage::None(reason) => return Err(ForwardReason::from(reason).into()),
             };
             read.may_use(&informer)?;
@@ -79,6 +80,9 @@ impl Reads {
     }
 }
 
+#[cfg(test)]
+#[path = "outdated_tests.rs"]
+mod outdated_tests;
 #[cfg(test)]
 #[path = "sync_tests.rs"]
 mod tests;

@@ -243,6 +243,8 @@ impl From<Unserved> for Refusal {
             Unserved::Refuse(status) => Self::Refused(status),
             Unserved::TooLarge { want } => Self::TooLarge(want),
             Unserved::Expired(status) => Self::Expired(status),
+            // The client is told to try again.
+            Unserved::Outdated => Self::NotServed(ForwardReason::NotSynced),
         }
     }
 }

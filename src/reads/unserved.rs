@@ -14,11 +14,30 @@ pub(super) enum Unserved {
     TooLarge {
         want: ResourceVersion,
     },
+    /// The definition of the resource has changed since the request was resolved.
+    Outdated,
     /// The revision is older than the window. Contains the Status that the apiserver returns in this case.
     Expired(Box<Status>),
 }
 
 // === impl Unserved ===
+
+impl Unserved {
+    /// Attempts a read, and once more if the definition of its resource has changed while it waited. Every attempt
+    /// resolves the request anew.
+    pub(super) async fn anew<T, F>(attempt: impl Fn() -> F) -> Result<T, Self>
+    where
+        F: Future<Output = Result<T, Self>>,
+    {
+        let mut again = true;
+        loop {
+            match attempt().await {
+                Err(Self::Outdated) if again => again = false,
+                result => return result,
+            }
+        }
+    }
+}
 
 impl From<ForwardReason> for Unserved {
     fn from(reason: ForwardReason) -> Self {
@@ -33,6 +52,7 @@ impl<T> From<Unserved> for Outcome<T> {
             // The apiserver waits for the revision as long as it sees fit, and writes its own refusal.
             Unserved::TooLarge { .. } => Self::Forward(ForwardReason::NotFresh),
             Unserved::Expired(_) => Self::Forward(ForwardReason::OutsideWindow),
+            Unserved::Outdated => Self::Forward(ForwardReason::NotSynced),
             Unserved::Refuse(status) => Self::Refuse(status),
         }
     }
@@ -68,6 +88,7 @@ impl From<NoCoverage> for ForwardReason {
             NoCoverage::Seldom => Self::Seldom,
             NoCoverage::Cells => Self::TableCells,
             NoCoverage::Unversioned => Self::Unversioned,
+            NoCoverage::Outdated => Self::NotSynced,
         }
     }
 }

@@ -25,7 +25,7 @@ const MIN_REQUEST_TIMEOUT: Duration = Duration::from_secs(1800);
 impl Reads {
     pub async fn watch(&self, request: &ReadRequest) -> Outcome<WatchAnswer> {
         let span = spans::begin("watch", &request.gvr, request.namespace.as_deref());
-        let result = self.try_watch(request).instrument(span.clone()).await;
+        let result = Unserved::anew(|| self.try_watch(request)).instrument(span.clone()).await;
         self.outcome(&span, request.stale, result, |answer| answer.served)
     }
 

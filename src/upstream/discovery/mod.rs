@@ -216,6 +216,11 @@ impl Discovery {
         self.inner.resolutions.last(gvr)
     }
 
+    /// Whether a later answer of [`Self::resolve`] has another definition of this resource.
+    pub fn is_outdated(&self, resource: &Resource) -> bool {
+        self.inner.resolved.lock().get(&resource.gvr).is_some_and(|known| *known.resource != *resource)
+    }
+
     /// Every resource in discovery, sorted by group, version and name.
     ///
     /// # Errors

@@ -1,0 +1,157 @@
+//! A definition that changes while a read waits for the informer of its resource.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::*;
+use crate::cache::CacheConfig;
+use crate::codec::{Format, Shape};
+use crate::informer::{Factory, FactoryConfig, Rules};
+use crate::lifecycle::{Fatal, drain, spawn};
+use crate::meta::{Gvr, ListOptions, Status};
+use crate::reads::{ConsistentReads, Modes, NotSynced, Outcome, ProtobufReads, ReadRequest, ReadsConfig};
+use crate::upstream::client::Upstream;
+use crate::upstream::discovery::Discovery;
+use crate::upstream::reflector::ReflectorConfig;
+use crate::upstream::testing::{Body, FakeServer, answer, streamed};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const SOON: Duration = Duration::from_secs(20);
+const CORE: &str = r#"{"kind":"APIGroupDiscoveryList","items":[]}"#;
+const GROUPS: &str = r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"example.com"},"versions":[{"version":"v1","resources":[{"resource":"widgets","responseKind":{"kind":"Widget"},"scope":"Namespaced","verbs":["get","list","watch"]}]}]}]}"#;
+const WITHOUT: &str = r#"{"spec":{"versions":[{"name":"v1"}]}}"#;
+const SELECTABLE: &str = r#"{"spec":{"versions":[{"name":"v1","selectableFields":[{"jsonPath":".spec.color"}]}]}}"#;
+const WIDGETS: &str = r#"{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"9"},"items":[{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"5"},"spec":{"color":"red"}}]}"#;
+
+/// Where the lists of the resource wait, and whether its definition has changed.
+#[derive(Default)]
+struct Script {
+    waiting: AtomicBool,
+    has_changed: AtomicBool,
+    open: parking_lot::Mutex<Vec<tokio::sync::mpsc::Sender<bytes::Bytes>>>,
+}
+
+async fn serve(script: Arc<Script>, gate: Arc<Semaphore>) -> FakeServer {
+    FakeServer::plain(move |request, _| {
+        let (script, gate) = (Arc::clone(&script), Arc::clone(&gate));
+        async move {
+            let query = request.uri().query().unwrap_or_default();
+            match request.uri().path() {
+                "/api" => answer(200, CORE),
+                "/apis" => answer(200, GROUPS),
+                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com" => {
+                    answer(200, if script.has_changed.load(Ordering::SeqCst) { SELECTABLE } else { WITHOUT })
+                }
+                "/apis/example.com/v1/widgets" => widgets(&script, &gate, query).await,
+                _ => answer(404, Status::failure(404, "NotFound", "no").to_json()),
+            }
+        }
+    })
+    .await
+}
+
+async fn widgets(script: &Script, gate: &Semaphore, query: &str) -> http::Response<Body> {
+    if query.contains("sendInitialEvents") {
+        return answer(422, Status::failure(422, "Invalid", "no").to_json());
+    }
+    if query.contains("watch=") {
+        let (sender, response) = streamed();
+        script.open.lock().push(sender);
+        return response;
+    }
+    script.waiting.store(true, Ordering::SeqCst);
+    let _passes = gate.acquire().await;
+    answer(200, WIDGETS)
+}
+
+fn reads(upstream: Upstream, discovery: Discovery) -> Reads {
+    let config = FactoryConfig {
+        snapshots: None,
+        rules: Rules::new(Vec::new()),
+        idle_timeout: HOUR,
+        max_informers: 100,
+        cache: CacheConfig::new(Gvr::new("", "v1", "configmaps")),
+        reflector: ReflectorConfig::default(),
+    };
+    let factory = Factory::new(config, upstream, discovery, Fatal::new(), drain::channel().1);
+    let (cache, protobuf) = (ConsistentReads::Cache, ProtobufReads::Json);
+    let config = ReadsConfig {
+        modes: Modes { get: cache, list: cache, watch: cache, max_age: Duration::ZERO, protobuf, while_away: false },
+        exceptions: Vec::new(),
+        not_synced: NotSynced { wait: HOUR, forward: true },
+        freshness_timeout: HOUR,
+        shared_groups: Vec::new(),
+    };
+    Reads::new(config, factory).for_trusted()
+}
+
+fn list(field_selector: &str) -> ReadRequest {
+    let options =
+        ListOptions { resource_version: "0".into(), field_selector: field_selector.into(), ..ListOptions::default() };
+    ReadRequest {
+        gvr: Gvr::new("example.com", "v1", "widgets"),
+        namespace: None,
+        name: None,
+        options,
+        format: Format::json(Shape::Full),
+        legacy_watch: false,
+        own_credentials: false,
+        local: false,
+        stale: false,
+        timeout: None,
+    }
+}
+
+/// The number of objects in the answer.
+async fn count(reads: &Reads, request: &ReadRequest) -> usize {
+    match timeout(SOON, reads.list(request)).await.expect("it is answered") {
+        Outcome::Serve(mut answer) => {
+            let mut objects = Vec::new();
+            while answer.items.next(10, &mut objects) {}
+            objects.len()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_read_that_waited_does_not_bring_an_outdated_definition_back() {
+    let (script, gate) = (Arc::new(Script::default()), Arc::new(Semaphore::new(0)));
+    let server = serve(Arc::clone(&script), Arc::clone(&gate)).await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let discovery = Discovery::new(upstream.clone());
+    let reads = reads(upstream, discovery.clone());
+    let waiting = reads.clone();
+    let waiting = spawn("waiting", async move { count(&waiting, &list("")).await });
+    while !script.waiting.load(Ordering::SeqCst) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // The change is seen, and what ran on the old definition is stopped.
+    script.has_changed.store(true, Ordering::SeqCst);
+    discovery.mark_stale();
+    reads.factory.resource(&list("").gvr).await.unwrap().unwrap();
+    reads.factory.stop();
+    gate.add_permits(100);
+    assert_eq!(timeout(SOON, waiting).await.expect("it ends").unwrap(), 1);
+    // The informer has the fields of the new definition.
+    assert_eq!(count(&reads, &list("spec.color=red")).await, 1);
+    assert_eq!(count(&reads, &list("spec.color=blue")).await, 0);
+    assert_eq!(reads.factory.informers().len(), 1);
+}
+
+/// The informer runs on the old definition, and nobody has told it yet.
+#[tokio::test]
+async fn a_read_by_the_new_definition_does_not_use_an_informer_of_the_old_one() {
+    let (script, gate) = (Arc::new(Script::default()), Arc::new(Semaphore::new(100)));
+    let server = serve(Arc::clone(&script), gate).await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let discovery = Discovery::new(upstream.clone());
+    let reads = reads(upstream, discovery.clone());
+    assert_eq!(count(&reads, &list("")).await, 1);
+    script.has_changed.store(true, Ordering::SeqCst);
+    discovery.mark_stale();
+    assert_eq!(count(&reads, &list("spec.color=red")).await, 1);
+    assert_eq!(count(&reads, &list("spec.color=blue")).await, 0);
+}
