@@ -35,6 +35,7 @@ pub mod listener;
 mod local_ca;
 pub mod metrics;
 mod newcomer;
+mod not_older;
 pub mod patient;
 mod places;
 mod protocol;

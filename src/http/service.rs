@@ -179,7 +179,7 @@ impl Inner {
         span: &Span,
         client: &Arc<RequestRecord>,
     ) -> Response<Body> {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let audit_id = audit_id(&head.headers);
         if let Err(error) = self.guard.check(&head, &connection.listener) {
             return self.refuse(&Status::from(&error), StatusForm::default(), audit_id);
@@ -244,6 +244,7 @@ impl Inner {
             None => {
                 let again = self.in_case(&head, &info);
                 let status_form = wanted::status(&head.headers, &head.uri).unwrap_or_default();
+                self.forward_not_older(&mut head, &info, connection, plan);
                 match self.forward(Request::from_parts(head, body), &info, connection, &audit_id, room.as_ref()).await {
                     Ok(response) => response,
                     Err(error) => {

@@ -68,7 +68,7 @@ pub struct Sender {
 /// Sends requests that are not served from a cache to the apiserver. Clones share it.
 #[derive(Clone)]
 pub struct Forward {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
 /// The apiserver's answer.
@@ -79,14 +79,14 @@ pub struct Answer {
     pub tunnel: Option<Tunnel>,
 }
 
-struct Inner {
+pub(super) struct Inner {
     upstream: Upstream,
-    config: ForwardConfig,
+    pub(super) config: ForwardConfig,
     observer: Arc<dyn RevisionObserver>,
-    reads: Coalescer<ReadKey, Result<SharedRead, ForwardError>>,
+    pub(super) reads: Coalescer<ReadKey, Result<SharedRead, ForwardError>>,
     documents: Cache<DocumentKey, Arc<Document>>,
-    admission: Admission,
-    metrics: ForwardMetrics,
+    pub(super) admission: Admission,
+    pub(super) metrics: ForwardMetrics,
 }
 
 // === impl Forward ===
@@ -203,76 +203,10 @@ impl Forward {
             self.inner.fetch(head, boxed(body), identity, info, known, &of).await
         } else if let Some(key) = DocumentKey::of(&head, identity) {
             self.inner.document(key, head, identity, info, may_be_old, &of).await
-        } else if let Some(key) = ReadKey::of(&head, info, identity) {
-            self.shared(key, head, identity, info, &of).await
         } else {
-            self.inner.fetch(head, client::empty(), identity, info, known, &of).await
+            self.read(head, identity, info, known, &of).await
         };
         Ok(Answer { response: self.inner.admission.pace.answer(response?, Some(&of)), tunnel: None })
-    }
-
-    async fn shared(
-        &self,
-        mut key: ReadKey,
-        head: Parts,
-        identity: Identity,
-        info: &RequestInfo,
-        of: &Client,
-    ) -> Result<Response<ForwardBody>, ForwardError> {
-        let mut read = self.joined(&key, &head, identity, info, of).await?;
-        if matches!(read, SharedRead::Apart) {
-            key.client = Some(of.clone());
-            read = self.joined(&key, &head, identity, info, of).await?;
-        }
-        // The first client takes the response. The others read for themselves, so their reads start after they arrived.
-        let first = match read {
-            SharedRead::Whole(whole) => Some(whole.response()),
-            SharedRead::Alone(response) => response.lock().take(),
-            SharedRead::Apart => None,
-        };
-        match first {
-            Some(response) => Ok(response),
-            None => self.inner.fetch(head, client::empty(), identity, info, true, of).await,
-        }
-    }
-
-    /// Reads together with equal reads.
-    async fn joined(
-        &self,
-        key: &ReadKey,
-        head: &Parts,
-        identity: Identity,
-        info: &RequestInfo,
-        of: &Client,
-    ) -> Result<SharedRead, ForwardError> {
-        let inner = Arc::clone(&self.inner);
-        // The reads of one client wait for its place together, and others do not wait for that.
-        let gives_way = key.client.is_none();
-        let (first, its_info, its_client) = (head.clone(), info.clone(), of.clone());
-        let read = self.inner.reads.read(key.clone(), move |turn| async move {
-            let admitted = match inner.admission.admit(&its_client, &its_info, Some(0), gives_way).await {
-                Ok(admitted) => admitted,
-                Err(refused) if gives_way && refused.is_its_own() => return Ok(SharedRead::Apart),
-                Err(refused) => return Err(inner.refused(refused)),
-            };
-            let response = inner.send(admitted, first, client::empty(), identity, &its_info, true).await?;
-            if turn.members() == 1 {
-                // The turn ends here, so that a slow client does not delay the others.
-                return Ok(SharedRead::alone(response));
-            }
-            inner.metrics.shared_reads.inc();
-            let followers = u64::try_from(turn.members() - 1).unwrap_or_default();
-            inner.metrics.shared_followers.inc_by(followers);
-            match collect(response, inner.config.share_limit, &inner.config.ledger).await {
-                Ok(Buffered::Whole(whole)) => Ok(SharedRead::Whole(whole)),
-                Ok(Buffered::TooLarge(response)) => {
-                    inner.metrics.shared_too_large.inc();
-                    Ok(SharedRead::alone(response))
-                }
-                Err(error) => Err(inner.broken(&error)),
-            }
-        });
-        read.await
     }
 }
 
@@ -280,7 +214,7 @@ impl Forward {
 
 impl Inner {
     /// Sends one request to the apiserver, once there is room for it, and observes the answer.
-    async fn fetch(
+    pub(super) async fn fetch(
         &self,
         head: Parts,
         body: ReqBody,
@@ -293,7 +227,7 @@ impl Inner {
         self.send(admitted, head, body, identity, info, known).await
     }
 
-    async fn send(
+    pub(super) async fn send(
         &self,
         admitted: Admitted,
         head: Parts,
@@ -333,7 +267,7 @@ impl Inner {
         self.admission.admit(of, info, length, false).await.map_err(|refused| self.refused(refused))
     }
 
-    fn refused(&self, refused: Refused) -> ForwardError {
+    pub(super) fn refused(&self, refused: Refused) -> ForwardError {
         let authority = self.upstream.authority().to_string();
         match refused.why {
             Why::Memory => ForwardError::Memory { authority },
@@ -447,7 +381,7 @@ impl Inner {
         }
     }
 
-    fn broken(&self, error: &BoxError) -> ForwardError {
+    pub(super) fn broken(&self, error: &BoxError) -> ForwardError {
         ForwardError::Broken { authority: self.upstream.authority().to_string(), error: error.to_string() }
     }
 }

@@ -16,6 +16,7 @@ mod paced;
 mod parts;
 mod places;
 mod protobuf;
+mod read;
 mod revision;
 mod shared;
 mod tunnel;
@@ -32,6 +33,7 @@ pub(crate) use forward::{Forward, ForwardConfig, Sender};
 pub(crate) use identity::{LendIdentity, has_own_credentials};
 pub(crate) use observe::RevisionObserver;
 pub(crate) use places::Client;
+pub(crate) use read::Otherwise;
 pub(crate) use tunnel::Tunnel;
 
 pub(crate) use crate::upstream::client::{VIA, is_whole};

@@ -12,6 +12,7 @@ mod get;
 mod gets;
 mod list;
 mod metrics;
+mod not_older;
 pub mod plan;
 mod request;
 mod selection;
@@ -30,6 +31,7 @@ pub use answer::{ForwardReason, GetAnswer, ListAnswer, ListIdentity, ListItems, 
 pub use explain::{Fate, Forecast, Wait};
 pub use floors::{Floor, Floors};
 pub use metrics::ReadMetrics;
+pub use not_older::NotOlder;
 pub use plan::At;
 pub use request::ReadRequest;
 pub use selection::{Filter, IndexKey, Selection, Wanted};

@@ -1,0 +1,127 @@
+//! Forwarded requests without a body: shared with equal ones, and sent once more where that is asked for.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{Response, Uri};
+
+use super::ForwardBody;
+use super::error::ForwardError;
+use super::forward::Forward;
+use super::places::Client;
+use super::shared::{Buffered, ReadKey, SharedRead, collect};
+use crate::meta::RequestInfo;
+use crate::upstream::client::{self, Identity};
+
+/// In the extensions of a read without a body: where to send it next if the answer has one of these codes.
+#[derive(Clone, Debug)]
+pub(crate) struct Otherwise {
+    pub(crate) target: PathAndQuery,
+    pub(crate) codes: &'static [u16],
+}
+
+// === impl Forward ===
+
+impl Forward {
+    /// Forwards a request without a body, and once more if its [`Otherwise`] says so.
+    pub(super) async fn read(
+        &self,
+        mut head: Parts,
+        identity: Identity,
+        info: &RequestInfo,
+        known: bool,
+        of: &Client,
+    ) -> Result<Response<ForwardBody>, ForwardError> {
+        let next = head.extensions.remove::<Otherwise>().and_then(|otherwise| {
+            let mut next = head.clone();
+            next.uri = Uri::builder().path_and_query(otherwise.target).build().ok()?;
+            Some((next, otherwise.codes))
+        });
+        let response = self.read_once(head, identity, info, known, of).await?;
+        match next {
+            Some((next, codes)) if codes.contains(&response.status().as_u16()) => {
+                self.read_once(next, identity, info, known, of).await
+            }
+            _ => Ok(response),
+        }
+    }
+
+    async fn read_once(
+        &self,
+        head: Parts,
+        identity: Identity,
+        info: &RequestInfo,
+        known: bool,
+        of: &Client,
+    ) -> Result<Response<ForwardBody>, ForwardError> {
+        match ReadKey::of(&head, info, identity) {
+            Some(key) => self.shared(key, head, identity, info, of).await,
+            None => self.inner.fetch(head, client::empty(), identity, info, known, of).await,
+        }
+    }
+
+    async fn shared(
+        &self,
+        mut key: ReadKey,
+        head: Parts,
+        identity: Identity,
+        info: &RequestInfo,
+        of: &Client,
+    ) -> Result<Response<ForwardBody>, ForwardError> {
+        let mut read = self.joined(&key, &head, identity, info, of).await?;
+        if matches!(read, SharedRead::Apart) {
+            key.client = Some(of.clone());
+            read = self.joined(&key, &head, identity, info, of).await?;
+        }
+        // The first client takes the response. The others read for themselves, so their reads start after they arrived.
+        let first = match read {
+            SharedRead::Whole(whole) => Some(whole.response()),
+            SharedRead::Alone(response) => response.lock().take(),
+            SharedRead::Apart => None,
+        };
+        match first {
+            Some(response) => Ok(response),
+            None => self.inner.fetch(head, client::empty(), identity, info, true, of).await,
+        }
+    }
+
+    /// Reads together with equal reads.
+    async fn joined(
+        &self,
+        key: &ReadKey,
+        head: &Parts,
+        identity: Identity,
+        info: &RequestInfo,
+        of: &Client,
+    ) -> Result<SharedRead, ForwardError> {
+        let inner = Arc::clone(&self.inner);
+        // The reads of one client wait for its place together, and others do not wait for that.
+        let gives_way = key.client.is_none();
+        let (first, its_info, its_client) = (head.clone(), info.clone(), of.clone());
+        let read = self.inner.reads.read(key.clone(), move |turn| async move {
+            let admitted = match inner.admission.admit(&its_client, &its_info, Some(0), gives_way).await {
+                Ok(admitted) => admitted,
+                Err(refused) if gives_way && refused.is_its_own() => return Ok(SharedRead::Apart),
+                Err(refused) => return Err(inner.refused(refused)),
+            };
+            let response = inner.send(admitted, first, client::empty(), identity, &its_info, true).await?;
+            if turn.members() == 1 {
+                // The turn ends here, so that a slow client does not delay the others.
+                return Ok(SharedRead::alone(response));
+            }
+            inner.metrics.shared_reads.inc();
+            let followers = u64::try_from(turn.members() - 1).unwrap_or_default();
+            inner.metrics.shared_followers.inc_by(followers);
+            match collect(response, inner.config.share_limit, &inner.config.ledger).await {
+                Ok(Buffered::Whole(whole)) => Ok(SharedRead::Whole(whole)),
+                Ok(Buffered::TooLarge(response)) => {
+                    inner.metrics.shared_too_large.inc();
+                    Ok(SharedRead::alone(response))
+                }
+                Err(error) => Err(inner.broken(&error)),
+            }
+        });
+        read.await
+    }
+}

@@ -1,0 +1,224 @@
+//! Forwarded reads that accept an old state. Their answer must not be older than what this daemon has shown or written,
+//! and another apiserver behind the same address may lag. So they ask for that revision.
+
+use crate::meta::{ListOptions, Query, ResourceVersion, Verb};
+
+use super::plan::{At, Freshness, WatchPlan};
+use super::{ConsistentReads, ForwardReason, ReadRequest, Reads, plan};
+
+/// The query with which a read is forwarded instead of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotOlder {
+    pub query: String,
+    /// The query to forward next if the apiserver refuses the first one with one of these codes.
+    pub otherwise: Option<(String, &'static [u16])>,
+}
+
+/// What a read accepts, as its options say.
+struct Accepted {
+    freshness: Freshness,
+    /// The parameters that ask for it, and what asks for at least a revision in their place.
+    drop: &'static [&'static str],
+    ask: Ask,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ask {
+    Get,
+    List,
+    /// A watch of the state and then of events.
+    State,
+    /// A watch of the events from now on.
+    Now,
+}
+
+/// The apiserver has waited for a revision in vain.
+const TOO_LARGE: &[u16] = &[504];
+/// The apiserver does not support watches that begin with the state (KEP-3157).
+const REFUSED: &[u16] = &[400, 422];
+
+// === impl Reads ===
+
+impl Reads {
+    /// The query with which a read that is not served must be forwarded for this reason. `None` if its own will do.
+    pub fn not_older(&self, request: &ReadRequest, verb: Verb, reason: ForwardReason, query: &str) -> Option<NotOlder> {
+        if !reason.is_of_readable() || request.legacy_watch {
+            return None;
+        }
+        let accepted = Accepted::of(&request.options, verb, request.gvr.is_events())?;
+        let floor = self.floors().known(&request.gvr.group, &request.gvr.resource)?;
+        let least = match accepted.freshness {
+            Freshness::Any => ResourceVersion::ZERO,
+            Freshness::NotOlderThan(rv) => rv,
+            Freshness::Consistent => return None,
+        };
+        // A write of which only the store knows the revision.
+        let is_unknown = floor.uncovered().is_some();
+        if !(is_unknown || floor.is_recent() || reason == ForwardReason::NotFresh) {
+            return None;
+        }
+        let floor = floor.get();
+        if floor <= least && !is_unknown {
+            return None;
+        }
+        let is_watch = verb == Verb::Watch;
+        let newest = || accepted.query(query, None);
+        // An apiserver whose watches do not move may have a cache that does not move either.
+        if !is_watch && (is_unknown || self.factory.is_stalled(&request.gvr)) {
+            return Some(NotOlder { query: newest(), otherwise: None });
+        }
+        if floor <= least {
+            return None;
+        }
+        let otherwise = match accepted.ask {
+            Ask::Get | Ask::List => Some((newest(), TOO_LARGE)),
+            Ask::State => Some((query.to_owned(), REFUSED)),
+            Ask::Now => None,
+        };
+        Some(NotOlder { query: accepted.query(query, Some(floor)), otherwise })
+    }
+}
+
+// === impl Accepted ===
+
+impl Accepted {
+    /// `None` for reads of the newest state or of an exact one, and for those that the apiserver refuses.
+    fn of(options: &ListOptions, verb: Verb, uncached: bool) -> Option<Self> {
+        // Reads of the newest state are consistent there.
+        let mode = ConsistentReads::Upstream;
+        match verb {
+            Verb::Get => {
+                let freshness = plan::get(options, mode).ok()?;
+                Some(Self { freshness, drop: &["resourceVersion"], ask: Ask::Get })
+            }
+            Verb::List => {
+                options.validate().ok()?;
+                let plan = plan::list(options, mode, uncached).ok()?;
+                let At::Latest(freshness) = plan.state else { return None };
+                // With `resourceVersion=0`, the apiserver's cache ignores the limit.
+                let whole = plan.limit.is_none();
+                let drop: &[_] = if whole {
+                    &["resourceVersion", "resourceVersionMatch", "limit"]
+                } else {
+                    &["resourceVersion", "resourceVersionMatch"]
+                };
+                Some(Self { freshness, drop, ask: Ask::List })
+            }
+            Verb::Watch => {
+                let mut options = options.clone();
+                options.set_defaults();
+                options.validate().ok()?;
+                let (freshness, ask) = match plan::watch(&options, mode).ok()? {
+                    WatchPlan::State { freshness, .. } => (freshness, Ask::State),
+                    WatchPlan::Now { consistent: false } => (Freshness::Any, Ask::Now),
+                    WatchPlan::Now { consistent: true } | WatchPlan::After(_) => return None,
+                };
+                Some(Self { freshness, drop: &["resourceVersion", "resourceVersionMatch", "sendInitialEvents"], ask })
+            }
+            _ => None,
+        }
+    }
+
+    /// The query, asking for a state that is not older than `least`, or for the newest state.
+    fn query(&self, query: &str, least: Option<ResourceVersion>) -> String {
+        let is_kept = |pair: &&str| {
+            let pair = Query::parse(pair);
+            !self.drop.iter().any(|name| pair.bytes(name).is_some())
+        };
+        let mut kept: Vec<String> =
+            query.split('&').filter(|pair| !pair.is_empty()).filter(is_kept).map(str::to_owned).collect();
+        if let Some(least) = least {
+            kept.push(format!("resourceVersion={least}"));
+            match self.ask {
+                Ask::List => kept.push("resourceVersionMatch=NotOlderThan".to_owned()),
+                Ask::State => kept.push("resourceVersionMatch=NotOlderThan&sendInitialEvents=true".to_owned()),
+                Ask::Get | Ask::Now => {}
+            }
+        }
+        kept.join("&")
+    }
+}
+
+// === impl ForwardReason ===
+
+impl ForwardReason {
+    /// Whether the read is one that informerd understands, of a resource whose revisions are those of a store.
+    fn is_of_readable(self) -> bool {
+        match self {
+            Self::Encoding
+            | Self::Excluded
+            | Self::OutOfScope
+            | Self::Forbidden
+            | Self::Memory
+            | Self::Seldom
+            | Self::TableCells
+            | Self::NotSynced
+            | Self::NotFresh => true,
+            Self::Consistent
+            | Self::OutsideWindow
+            | Self::Invalid
+            | Self::NotReadable
+            | Self::Aggregated
+            | Self::Unversioned
+            | Self::Unsupported
+            | Self::Unauthorized => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queries(query: &str, verb: Verb) -> Option<[String; 2]> {
+        let options =
+            if verb == Verb::Get { ListOptions::decode_get(query) } else { ListOptions::decode(query).unwrap() };
+        let accepted = Accepted::of(&options, verb, false)?;
+        Some([accepted.query(query, Some(ResourceVersion(9))), accepted.query(query, None)])
+    }
+
+    #[test]
+    fn a_read_asks_for_at_least_a_revision() {
+        for (verb, query, least, newest) in [
+            (Verb::Get, "resourceVersion=0&pretty=1", "pretty=1&resourceVersion=9", "pretty=1"),
+            (Verb::Get, "resourceVersion=5", "resourceVersion=9", ""),
+            (
+                Verb::List,
+                "labelSelector=a%3Db&resource%56ersion=0&limit=500",
+                "labelSelector=a%3Db&resourceVersion=9&resourceVersionMatch=NotOlderThan",
+                "labelSelector=a%3Db",
+            ),
+            (
+                Verb::List,
+                "limit=5&resourceVersion=3&resourceVersionMatch=NotOlderThan",
+                "limit=5&resourceVersion=9&resourceVersionMatch=NotOlderThan",
+                "limit=5",
+            ),
+            (Verb::List, "resourceVersion=3", "resourceVersion=9&resourceVersionMatch=NotOlderThan", ""),
+            (
+                Verb::Watch,
+                "watch=1&resourceVersion=0&allowWatchBookmarks=true",
+                "watch=1&allowWatchBookmarks=true&resourceVersion=9&resourceVersionMatch=NotOlderThan&sendInitialEvents=true",
+                "watch=1&allowWatchBookmarks=true",
+            ),
+            (
+                Verb::Watch,
+                "watch=1&resourceVersion=0&resourceVersionMatch=NotOlderThan&sendInitialEvents=false",
+                "watch=1&resourceVersion=9",
+                "watch=1",
+            ),
+        ] {
+            assert_eq!(queries(query, verb), Some([least.to_owned(), newest.to_owned()]), "{query}");
+        }
+        for (verb, query) in [
+            (Verb::Get, ""),
+            (Verb::List, "limit=5"),
+            (Verb::List, "resourceVersion=3&resourceVersionMatch=Exact"),
+            (Verb::List, "resourceVersion=3&limit=2"),
+            (Verb::Watch, "watch=1"),
+            (Verb::Watch, "watch=1&resourceVersion=3"),
+        ] {
+            assert_eq!(queries(query, verb), None, "{query}");
+        }
+    }
+}
