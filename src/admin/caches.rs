@@ -131,6 +131,8 @@ pub(crate) struct CacheInfo {
     pub events: u64,
     /// Lists after the first since the informer started.
     pub relists: u64,
+    /// Watches that were given up because they were open and did not deliver what the apiserver has.
+    pub silent_watches: u64,
     /// Seconds since the last event.
     pub idle_seconds: u64,
     /// Seconds since the apiserver last reported anything on the resource: an event, a bookmark, or an answer.

@@ -193,6 +193,7 @@ fn info(informer: &Informer) -> CacheInfo {
         groups: count(stats.groups),
         events: stats.events_total,
         relists: reflector.relists,
+        silent_watches: reflector.silences,
         idle_seconds: seconds_since(reflector.last_event),
         silent_seconds: seconds_since(informer.heard()),
     }

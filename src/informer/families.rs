@@ -84,8 +84,12 @@ impl Families {
         family(encoder, "cache_silent_seconds", help, MetricType::Gauge, silent)?;
         let ready = || caches.iter().filter(|(_, stats, _)| stats.state.is_ready());
         let newest = ready().map(|(_, stats, _)| stats.rv.get()).max().unwrap_or_default();
-        let behind = ready().map(|(labels, stats, _)| (labels.clone(), newest - stats.rv.get()));
-        let help = "Difference between the newest revision seen by any cache and this cache's revision";
+        // Its own server may have shown a newer one than any cache has reached.
+        let shown = |informer: &Informer| informer.probe.last_word().map_or(0, |word| word.rv.get());
+        let behind =
+            ready().map(|(labels, stats, informer)| (labels.clone(), newest.max(shown(informer)) - stats.rv.get()));
+        let help =
+            "Difference between the newest revision seen by any cache, or in an answer, and this cache's revision";
         family(encoder, "cache_revisions_behind", help, MetricType::Gauge, behind)?;
         let standing: Vec<_> = caches.iter().map(|(labels, _, i)| (labels, i.cache().standing())).collect();
         let listing = standing.iter().map(|(labels, standing)| ((*labels).clone(), standing.listing as u64));
@@ -98,7 +102,10 @@ impl Families {
         let help = "Whether the resource is not cached because it does not fit into memory";
         family(encoder, "cache_refused", help, MetricType::Gauge, refused)?;
         let relists = caches.iter().map(|(labels, _, informer)| (labels.clone(), informer.status().relists));
-        family(encoder, "reflector_relists", "Lists after the first", MetricType::Counter, relists)
+        family(encoder, "reflector_relists", "Lists after the first", MetricType::Counter, relists)?;
+        let silences = caches.iter().map(|(labels, _, informer)| (labels.clone(), informer.status().silences));
+        let help = "Watches given up because they were open and did not deliver what the apiserver has";
+        family(encoder, "reflector_silent_watches", help, MetricType::Counter, silences)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::upstream::{Pace, Part, SMALL_DIGEST, Word};
 
 use super::Informer;
 use super::choice::{Extent, First, Situation, Then};
+use super::stalled::Why;
 
 /// How fresh a cache must be before it may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub struct Need<'a> {
     pub limit: Option<usize>,
     /// Whether the read may be forwarded if that is cheaper or faster than a proof.
     pub may_forward: bool,
+    /// Whether it is forwarded if the proof does not come in time.
+    pub can_forward: bool,
     /// Maximum age of the answer that tells the store's revision. Zero: it must be asked for after the read arrived.
     pub max_age: Duration,
     pub deadline: Instant,
@@ -109,6 +112,7 @@ impl Informer {
         let (arrived, before) = (Instant::now(), self.cache.newest());
         let at_least = need.shown.max(need.freshness.least()).max(self.newest_elsewhere());
         let newest = need.freshness == Freshness::Consistent || need.unknown;
+        let stood = self.cache.resource_version();
         if !newest {
             if let Some(snapshot) = self.cache.snapshot().filter(|snapshot| snapshot.rv() >= at_least) {
                 return Ok(Fresh { snapshot, at_once: true, store: None });
@@ -116,6 +120,10 @@ impl Informer {
             if let Some(snapshot) = self.arriving(at_least, need.deadline, MOMENT).await {
                 return Ok(Fresh { snapshot, at_once: false, store: None });
             }
+        }
+        // A watch lasts, so it is worth a wait.
+        if need.can_forward && need.verb != Verb::Watch && self.is_stalled() {
+            return Err(NotFresh::Late);
         }
         if need.verb == Verb::Get && newest && self.is_detached() {
             return Err(NotFresh::Dearer);
@@ -128,6 +136,16 @@ impl Informer {
             // The read neither asked nor waited.
             Err(NotFresh::Dearer) => {}
             Err(_) => self.proofs.failed.observe(arrived.elapsed()),
+        }
+        let known = self.probe.last_word().map_or(at_least, |word| at_least.max(word.rv));
+        match &proof {
+            Ok(_) => self.stall.moved(),
+            Err(NotFresh::Late) => {
+                let waited = arrived.elapsed();
+                let why = if known > self.cache.newest() { Why::Behind } else { Why::NoAnswer };
+                self.stands(stood, why, waited);
+            }
+            Err(_) => {}
         }
         proof
     }

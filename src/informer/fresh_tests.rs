@@ -63,6 +63,7 @@ fn list(predicate: &Predicate) -> Need<'_> {
         selectors: None,
         limit: None,
         may_forward: true,
+        can_forward: true,
         max_age: Duration::ZERO,
         deadline: Instant::now() + Duration::from_secs(3),
     }
@@ -204,10 +205,12 @@ async fn a_large_digest_that_was_late_is_not_waited_for_again() {
     let list = || list(&everything);
     assert_eq!(world.read(&list()).await, (Err(NotFresh::Late), 3000));
     assert_eq!(world.script.asked(), ["/api/v1/configmaps?limit=6064"]);
+    assert_eq!(world.read(&list()).await, (Err(NotFresh::Late), 0));
+    tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(world.read(&list()).await, (Err(NotFresh::Dearer), 0));
     assert!(world.script.asked().is_empty());
     // Who cannot be forwarded waits all the same.
-    let local = Need { may_forward: false, ..list() };
+    let local = Need { may_forward: false, can_forward: false, ..list() };
     assert_eq!(world.read(&local).await, (Err(NotFresh::Late), 3000));
     world.script.takes(TAKES);
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -359,4 +362,47 @@ async fn a_digest_for_which_there_is_no_memory_is_not_read() {
     assert!(world.script.asked().is_empty());
     drop(others);
     assert_eq!(world.read(&list(&everything)).await.0, Ok(20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_reads_after_a_wait_in_vain_does_not_wait_until_the_stream_moves() {
+    let mut world = World::quiet().await;
+    // The store has a change that does not come.
+    world.script.store(12, &[OBJECTS[0], ("b", "selected", 12)]);
+    let (everything, old) = (everything(), Freshness::Any);
+    let any = || Need { freshness: old, shown: rv(12), may_forward: false, ..list(&everything) };
+    assert_eq!(world.read(&any()).await, (Err(NotFresh::Late), 3000));
+    world.script.asked();
+    for need in [any(), list(&everything), Need { verb: Verb::Get, ..any() }] {
+        let (read, took) = world.read(&need).await;
+        assert_eq!(read, Err(NotFresh::Late));
+        assert!(took <= MOMENT.as_millis(), "{took} ms");
+    }
+    assert!(world.script.asked().is_empty(), "nor does it ask");
+    // What the cache has is served, and who cannot be forwarded tries.
+    assert_eq!(world.read(&Need { shown: rv(10), ..any() }).await, (Ok(10), 0));
+    assert_eq!(world.read(&Need { can_forward: false, ..any() }).await.1, 3000);
+    world.writer.apply(EventType::Modified, object("b", "selected", 12)).await.unwrap();
+    assert_eq!(world.read(&any()).await, (Ok(12), 0));
+    assert_eq!(world.read(&list(&everything)).await.0, Ok(12));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_was_set_back_is_not_proved_up_to_what_it_was() {
+    let World { script, informer, mut writer } = World::new().await;
+    script.store(90, &OBJECTS);
+    // Before the restore, somebody was shown the state at 90.
+    informer.advance(rv(90)).await;
+    assert_eq!(informer.cache.newest(), rv(90));
+    writer.not_ready("the store was restored");
+    writer
+        .replace(OBJECTS.map(|(namespace, name, at)| Arc::new(object(namespace, name, at))).into(), rv(20))
+        .await
+        .unwrap();
+    script.store(20, &OBJECTS);
+    script.asked();
+    for _ in 0..3 {
+        informer.advance(rv(20)).await;
+    }
+    assert_eq!(script.asked(), [""; 0], "it is at the revision that was shown");
 }

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::coverage::scope_predicate;
+use super::stalled::Stall;
 use super::waits::{Proofs, Waits};
 use crate::cache::WatchCache;
 use crate::meta::{Encoding, Gvr, ObjectKey, Resource, ResourceVersion};
@@ -64,9 +65,10 @@ pub struct Informer {
     /// The predicate of all objects that it holds.
     selects: Predicate,
     pub(super) waits: Waits,
+    pub(super) stall: Stall,
     /// Whether a background proof is running.
     advancing: AtomicBool,
-    /// The newest revision that a forwarded answer has shown.
+    /// The newest revision that a forwarded answer has shown since the last background proof; zero if none has.
     shown: AtomicU64,
     /// Milliseconds from `started` to the last request.
     last_used: AtomicU64,
@@ -117,6 +119,7 @@ impl Informer {
             neighbours: ArcSwap::default(),
             selects,
             waits: Waits::default(),
+            stall: Stall::default(),
             advancing: AtomicBool::new(false),
             shown: AtomicU64::new(0),
             last_used: AtomicU64::new(0),
@@ -138,6 +141,11 @@ impl Informer {
     /// Whether everything that it holds is from the server that the proof is about.
     pub fn is_covered_by(&self, proof: &Shareable) -> bool {
         proof.includes(self.since)
+    }
+
+    /// Whether it runs on this definition. Another one may have other fields to select by, and another scope.
+    pub(super) fn is_of(&self, resource: &Resource) -> bool {
+        std::ptr::eq(&*self.resource, resource) || *self.resource == *resource
     }
 
     pub fn key(&self) -> &InformerKey {
@@ -217,7 +225,8 @@ impl Informer {
             return;
         }
         tokio::time::sleep(ADVANCE_AFTER).await;
-        let shown = ResourceVersion(self.shown.load(Ordering::Acquire));
+        // Taken, because the store may be set back: what was shown before that would be proved in vain for ever.
+        let shown = ResourceVersion(self.shown.swap(0, Ordering::AcqRel));
         if self.cache.is_ready() && self.cache.newest() < shown {
             self.catch_up(shown, Instant::now() + ADVANCE_TIMEOUT).await;
         }

@@ -97,7 +97,11 @@ impl Reads {
             if newest && informer.would_forward(&self.need(&read, Freshness::Consistent, verb)) {
                 return Forecast { fate: Fate::Forwarded(ForwardReason::Consistent), informer: name };
             }
-            let fate = self.fate(request, informer.cache(), &read.floor, &need);
+            let mut fate = self.fate(request, informer.cache(), &read.floor, &need);
+            let waits = matches!(fate, Fate::Waits(Wait::Revision | Wait::Proof));
+            if waits && verb != Verb::Watch && !read.local && informer.is_stalled() {
+                fate = Fate::Forwarded(ForwardReason::NotFresh);
+            }
             return Forecast { fate, informer: name };
         }
     }

@@ -353,6 +353,7 @@ impl Reads {
             selectors: read.selectors.as_ref().map(|(labels, fields)| (&**labels, &**fields)),
             limit: read.rows.limit,
             may_forward: read.may_choose(verb) && freshness == Freshness::Consistent && verb != Verb::Watch,
+            can_forward: !read.local,
             max_age: if mode == ConsistentReads::Bounded { read.modes.max_age } else { Duration::ZERO },
             deadline: read.bounded(Instant::now() + self.config.freshness_timeout),
         }

@@ -26,6 +26,7 @@ mod retries;
 pub(crate) mod script;
 mod sharding;
 mod shared_store;
+pub mod silence;
 mod single_flight;
 mod source;
 mod stamp;

@@ -37,7 +37,7 @@ use crate::telemetry::trace::SPANS;
 
 /// A shorter watch ends without a bookmark, and a longer one gets its bookmark later: the apiserver sends it two
 /// seconds before the deadline.
-const WATCH_SECONDS: u64 = 3;
+pub(super) const WATCH_SECONDS: u64 = 3;
 /// How long after that the watch counts as dead.
 const GRACE: Duration = Duration::from_secs(3);
 /// Timeout for the head of a response that the apiserver can send at once.
@@ -49,7 +49,7 @@ const BARREN: u32 = 2;
 const BARREN_FOR: Duration = Duration::from_secs(300);
 /// Minimum time between two watches that prove nothing.
 const PACE: Duration = Duration::from_secs(1);
-const ACCEPT_WATCH: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+pub(super) const ACCEPT_WATCH: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// A claim that a probe has proved: no object of this selection changed after `from`, up to and including `to`. A cache
 /// that has everything up to `from` has everything up to `to`.
@@ -215,6 +215,11 @@ impl ProgressProbe {
     /// Passes on what was proved elsewhere. The claim is dropped if the channel is full: it can be made again.
     pub fn claim(&self, proved: Progress) {
         self.claims.try_send(proved).ok();
+    }
+
+    /// A watch got a bookmark, so further ones may be tried.
+    pub(super) fn got_bookmark(&self) {
+        *self.barren.lock() = Barren::default();
     }
 
     fn span(&self, name: &'static str, what: &'static str) -> Span {

@@ -10,6 +10,7 @@ mod old_watches;
 mod own_writes;
 mod proxy;
 mod quiet;
+mod silent;
 
 use std::path::PathBuf;
 use std::time::Duration;

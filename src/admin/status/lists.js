@@ -45,6 +45,7 @@ const CACHES = {
 		['a watch can start after', cache.windowOldest],
 		['events received', grouped(cache.events)],
 		['lists after the first', grouped(cache.relists)],
+		['watches given up because they said nothing', grouped(cache.silentWatches ?? 0)],
 		['resource and scope', `${cache.resource} ${cache.apiVersion}, ${scope(cache)}`],
 		['kept without clients', cache.pinned ? 'yes' : 'no'],
 		...(cache.refuses?.length ? [['taken as refused by the apiserver', cache.refuses.join(', ')]] : []),

@@ -16,13 +16,15 @@ pub struct CallOptions {
     pub header_timeout: Option<Duration>,
     /// Prefers the connection of an earlier response, as long as it has room.
     pub connection: Option<ConnectionId>,
+    /// A connection that is not used, as long as there can be another.
+    pub avoided: Option<ConnectionId>,
 }
 
 // === impl CallOptions ===
 
 impl CallOptions {
     pub fn new(verb: RequestVerb, resource: impl Into<Arc<str>>) -> Self {
-        Self { verb, resource: resource.into(), header_timeout: None, connection: None }
+        Self { verb, resource: resource.into(), header_timeout: None, connection: None, avoided: None }
     }
 
     #[must_use]
@@ -34,6 +36,12 @@ impl CallOptions {
     #[must_use]
     pub fn on(mut self, connection: Option<ConnectionId>) -> Self {
         self.connection = connection;
+        self
+    }
+
+    #[must_use]
+    pub fn off(mut self, connection: Option<ConnectionId>) -> Self {
+        self.avoided = connection;
         self
     }
 }

@@ -120,7 +120,7 @@ impl Pool {
     /// Whether the next request needs a new connection.
     pub(super) fn must_dial(&self) -> bool {
         let mut state = self.state.lock();
-        match self.pick(&mut state, None) {
+        match self.pick(&mut state, None, None) {
             Pick::Connection(_) => false,
             Pick::Http1 => state.idle.is_empty(),
             Pick::Dial => true,
@@ -138,7 +138,7 @@ impl Pool {
         };
         let mut last = None;
         for _ in 0..MAX_MOVES {
-            let (error, lease) = match self.reserve(options.connection).await? {
+            let (error, lease) = match self.reserve(options).await? {
                 Some(connection) => {
                     let lease = self.lease(Held::Http2(Arc::clone(&connection)), permit.take());
                     let (first, replay) = Replay::of(request, &self.metrics, &self.config.ledger);
@@ -230,9 +230,9 @@ impl Pool {
     }
 
     /// Reserves a place on an HTTP/2 connection; it is already counted. `None` if the server speaks only HTTP/1.1.
-    async fn reserve(&self, preferred: Option<ConnectionId>) -> Result<Option<Arc<Http2>>, UpstreamError> {
+    async fn reserve(&self, options: &CallOptions) -> Result<Option<Arc<Http2>>, UpstreamError> {
         loop {
-            if let Some(picked) = self.try_reserve(preferred) {
+            if let Some(picked) = self.try_reserve(options) {
                 return Ok(picked);
             }
             let failures = self.dial_failures.load(Ordering::Acquire);
@@ -244,7 +244,7 @@ impl Pool {
             {
                 return Err(error.clone());
             }
-            if let Some(picked) = self.try_reserve(preferred) {
+            if let Some(picked) = self.try_reserve(options) {
                 return Ok(picked);
             }
             match self.add().await {
@@ -258,9 +258,9 @@ impl Pool {
         }
     }
 
-    fn try_reserve(&self, preferred: Option<ConnectionId>) -> Option<Option<Arc<Http2>>> {
+    fn try_reserve(&self, options: &CallOptions) -> Option<Option<Arc<Http2>>> {
         let mut state = self.state.lock();
-        match self.pick(&mut state, preferred) {
+        match self.pick(&mut state, options.connection, options.avoided) {
             Pick::Connection(connection) => {
                 // Under the lock, so that two requests cannot both take the last place.
                 connection.in_flight.fetch_add(1, Ordering::Relaxed);
@@ -271,7 +271,7 @@ impl Pool {
         }
     }
 
-    fn pick(&self, state: &mut State, preferred: Option<ConnectionId>) -> Pick {
+    fn pick(&self, state: &mut State, preferred: Option<ConnectionId>, avoided: Option<ConnectionId>) -> Pick {
         let is_declined = state.http1_until.is_some_and(|until| Instant::now() < until);
         if is_declined || !self.connector.offers_http2() {
             return Pick::Http1;
@@ -280,11 +280,13 @@ impl Pool {
         if let Some(connection) = state.http2.iter().find(|c| Some(c.id) == preferred && self.has_room(c)) {
             return Pick::Connection(Arc::clone(connection));
         }
-        let least = state.http2.iter().min_by_key(|connection| connection.in_flight.load(Ordering::Relaxed));
-        match least {
-            Some(connection) if self.has_room(connection) || state.http2.len() >= self.config.max_connections => {
-                Pick::Connection(Arc::clone(connection))
-            }
+        let least = |avoided| {
+            let others = state.http2.iter().filter(|connection| Some(connection.id) != avoided);
+            others.min_by_key(|connection| connection.in_flight.load(Ordering::Relaxed))
+        };
+        let is_full = state.http2.len() >= self.config.max_connections;
+        match least(avoided).or_else(|| least(None).filter(|_| is_full)) {
+            Some(connection) if self.has_room(connection) || is_full => Pick::Connection(Arc::clone(connection)),
             _ => Pick::Dial,
         }
     }

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::lifecycle::spawn;
-use crate::upstream::client::{Identity, Upstream, empty};
-use crate::upstream::testing::FakeServer;
+use crate::upstream::client::{ConfigSource, Identity, Upstream, empty};
+use crate::upstream::testing::{FakeServer, answer};
 
 #[tokio::test]
 async fn requests_are_in_flight_from_when_they_are_sent() {
@@ -29,5 +29,24 @@ async fn requests_are_in_flight_from_when_they_are_sent() {
             request.await.unwrap_err();
         }
         assert_eq!(client.metrics().in_flight.get(), 0, "{alpn}: given up");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_is_avoided_if_there_can_be_another() {
+    let server = FakeServer::tls(&["h2"], 10, |_, _| std::future::ready(answer(200, "it"))).await;
+    for most in [1, 2] {
+        let config = UpstreamConfig { max_connections: most, ..UpstreamConfig::default() };
+        let client = Upstream::new(ConfigSource::Fixed(Box::new(server.config())), config).await.unwrap();
+        let used = async |avoided| {
+            let request = Request::get("/api").body(empty()).unwrap();
+            let options = CallOptions::default().off(avoided);
+            let response = client.send_with(Identity::Own, request, &options).await.unwrap();
+            (*response.extensions().get::<ConnectionId>().unwrap(), response)
+        };
+        let (first, _open) = used(None).await;
+        let (other, _open) = used(Some(first)).await;
+        assert_eq!(other != first, most > 1);
+        assert_eq!(used(Some(first)).await.0, other, "no third one is made");
     }
 }

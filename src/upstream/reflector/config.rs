@@ -14,6 +14,9 @@ pub struct ReflectorConfig {
     pub grace: Duration,
     /// How long a watch-list may be silent before its end. The server sends the state as fast as it can.
     pub initial_idle: Duration,
+    /// How long the bookmark at the end of a watch-list may take after the last object that is expected. A server from
+    /// before KEP-3157 ignores the parameter, and never sends it.
+    pub initial_end: Duration,
     /// Number of objects in one page, for servers that refuse watch-lists.
     pub page_size: u32,
     /// How long a server's refusal of watch-lists is remembered, for all reflectors of its API group.
@@ -33,6 +36,7 @@ impl Default for ReflectorConfig {
             watch_timeout: Duration::from_secs(300),
             grace: Duration::from_secs(15),
             initial_idle: Duration::from_secs(15),
+            initial_end: Duration::from_secs(2),
             page_size: 500,
             refused_for: Duration::from_secs(600),
             max_object: 16 << 20,

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::meta::ResourceVersion;
+use crate::upstream::client::ConnectionId;
 use crate::upstream::stamp::Stamp;
 
 /// Reads the status of a reflector, also after its end. Cheap to clone.
@@ -39,6 +41,8 @@ pub struct ReflectorStatus {
     pub relists: u64,
     /// Number of watches that ended and were resumed.
     pub restarts: u64,
+    /// Number of watches that were given up because they did not deliver what the store holds.
+    pub silences: u64,
     /// Number of resets because the store behind the apiserver was restored from a backup.
     pub rewinds: u64,
     /// Whether whole states are read in pages because the server refuses watch-lists.
@@ -67,6 +71,33 @@ struct Shared {
     /// Notified when a comparison contradicts the cache.
     doubted: Notify,
     doubt: Mutex<String>,
+    /// The number of streams so far, and the connection of the last one.
+    streams: AtomicU64,
+    connection: Mutex<Option<ConnectionId>>,
+    /// Milliseconds between the last two bookmarks; zero before that.
+    bookmark_gap: AtomicU64,
+    last_bookmark: Stamp,
+    /// Notified when a check has found that the stream does not say what it should.
+    silenced: Notify,
+    silence: Mutex<Option<Silence>>,
+}
+
+/// How far a stream has come. It is different after each event and bookmark, and in each stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    stream: u64,
+    events: u64,
+    bookmarks: u64,
+}
+
+/// Evidence that the stream is open and does not say what it should.
+#[derive(Clone, Debug)]
+pub struct Silence {
+    pub why: String,
+    /// Where the stream stood. If it has moved since, this is no evidence.
+    pub at: Position,
+    /// Whether it has missed a change. Otherwise only bookmarks did not come.
+    pub missed: bool,
 }
 
 /// After this many failures in a row, another one is likely.
@@ -87,6 +118,7 @@ pub(super) struct Cold {
     pub(super) failures: u32,
     pub(super) relists: u64,
     pub(super) restarts: u64,
+    pub(super) silences: u64,
     pub(super) rewinds: u64,
     pub(super) paged: bool,
 }
@@ -145,6 +177,7 @@ impl Handle {
             failures: 0,
             relists: 0,
             restarts: 0,
+            silences: 0,
             rewinds: 0,
             paged: false,
         };
@@ -161,6 +194,12 @@ impl Handle {
                 most: AtomicUsize::new(usize::MAX),
                 doubted: Notify::new(),
                 doubt: Mutex::default(),
+                streams: zero(),
+                connection: Mutex::default(),
+                bookmark_gap: zero(),
+                last_bookmark: Stamp::new(now),
+                silenced: Notify::new(),
+                silence: Mutex::default(),
             }),
         }
     }
@@ -181,6 +220,7 @@ impl Handle {
             stuck,
             relists: cold.relists,
             restarts: cold.restarts,
+            silences: cold.silences,
             rewinds: cold.rewinds,
             paged: cold.paged,
             garbage_frames: shared.garbage.load(Ordering::Relaxed),
@@ -237,6 +277,46 @@ impl Handle {
         self.shared.doubt.lock().clone()
     }
 
+    /// How far the stream has come.
+    pub fn position(&self) -> Position {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let Shared { streams, events, bookmarks, .. } = &*self.shared;
+        Position { stream: load(streams), events: load(events), bookmarks: load(bookmarks) }
+    }
+
+    /// The connection that the stream arrives on.
+    pub(in crate::upstream) fn connection(&self) -> Option<ConnectionId> {
+        *self.shared.connection.lock()
+    }
+
+    /// Whether the apiserver was last seen to send bookmarks at least this often.
+    pub fn has_bookmarks_every(&self, time: Duration) -> bool {
+        let gap = self.shared.bookmark_gap.load(Ordering::Relaxed);
+        gap > 0 && Duration::from_millis(gap) <= time
+    }
+
+    /// Reports that the stream does not say what it should.
+    pub fn is_silent(&self, silence: Silence) {
+        *self.shared.silence.lock() = Some(silence);
+        self.shared.silenced.notify_waiters();
+    }
+
+    /// Waits for such a report that comes after this call.
+    pub(super) async fn silenced(&self) -> Silence {
+        loop {
+            self.shared.silenced.notified().await;
+            if let Some(silence) = self.shared.silence.lock().take() {
+                return silence;
+            }
+        }
+    }
+
+    /// A stream begins.
+    pub(super) fn follows(&self, connection: Option<ConnectionId>) {
+        self.shared.streams.fetch_add(1, Ordering::Relaxed);
+        *self.shared.connection.lock() = connection;
+    }
+
     /// Whether the caches currently have no memory for the state.
     pub fn is_too_large(&self) -> bool {
         self.shared.cold.borrow().too_large
@@ -270,7 +350,13 @@ impl Handle {
     }
 
     pub(super) fn bookmark(&self, now: Instant) {
-        self.shared.bookmarks.fetch_add(1, Ordering::Relaxed);
+        let shared = &self.shared;
+        if let Some(last) = shared.last_bookmark.get() {
+            let gap = now.saturating_duration_since(last).as_millis();
+            shared.bookmark_gap.store(u64::try_from(gap).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
+        }
+        shared.last_bookmark.set(now);
+        shared.bookmarks.fetch_add(1, Ordering::Relaxed);
         self.heard(now);
     }
 

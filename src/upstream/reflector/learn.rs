@@ -1,6 +1,7 @@
 //! Learns how the objects of a type are encoded.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Reflector;
 use super::machine::{Failure, Outcome};
@@ -18,11 +19,17 @@ impl Reflector {
     pub(super) async fn learn(&mut self) -> Outcome {
         let options = self.lister.options(RequestVerb::Probe);
         let path = self.lister.list_path(1, "");
-        let page = read_page(&self.upstream, &self.lister, &self.config, &path, &options, |_, _| true).await;
+        let mut items = 0;
+        let count = |_, _| {
+            items += 1;
+            true
+        };
+        let page = read_page(&self.upstream, &self.lister, &self.config, &path, &options, count).await;
         match page {
             Ok(Some(meta)) if meta.rv.is_zero() => self.unversioned("the list has no resource version"),
             Ok(Some(meta)) => match self.learn_columns(&meta) {
                 Ok(()) => {
+                    self.expected = if meta.continue_token.is_empty() { Some(items) } else { counted(&meta) };
                     if let Some(larger) = self.is_larger(&meta) {
                         return larger;
                     }
@@ -51,10 +58,20 @@ impl Reflector {
     /// Before the first state is read: checks whether it has more objects than this reflector may read. If the
     /// apiserver does not tell the number, the state is read.
     fn is_larger(&self, meta: &ListMeta) -> Option<Outcome> {
-        let more = meta.remaining_item_count.and_then(|count| usize::try_from(count).ok())?;
-        let objects = more.saturating_add(1);
+        let objects = counted(meta)?;
         let is_first = self.writer.resource_version().is_zero();
         (is_first && objects > self.handle.most()).then_some(Outcome::Failed(Failure::Larger(objects)))
+    }
+
+    /// How long a watch-list may stay silent, with so many objects so far. Also returns whether it has all objects that are
+    /// expected, so that its silence shows that the server does not support watch-lists.
+    pub(super) fn silence(&self, objects: usize) -> (Duration, bool) {
+        match self.expected {
+            // The server may first have to bring its cache up to date, which it does for up to 3 s.
+            Some(0) => (2 * self.config.initial_end, true),
+            Some(expected) if objects >= expected => (self.config.initial_end, true),
+            _ => (self.config.initial_idle, false),
+        }
     }
 
     /// The columns of tables must not change while this reflector runs.
@@ -101,4 +118,10 @@ impl Reflector {
             self.form = Some(form);
         }
     }
+}
+
+/// The number of objects in all pages, of which this is the first one with one object.
+fn counted(meta: &ListMeta) -> Option<usize> {
+    let more = meta.remaining_item_count.and_then(|count| usize::try_from(count).ok())?;
+    Some(more.saturating_add(1))
 }

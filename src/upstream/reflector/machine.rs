@@ -103,6 +103,12 @@ pub(super) enum Outcome {
     },
     /// Follow: the stream was silent for so long that it counts as dead, or it broke, or it was malformed.
     Broken,
+    /// Follow: the stream is open, and did not deliver what others were told. `missed` tells whether that is a change, and
+    /// `heard` whether anything had arrived on it.
+    Silent {
+        missed: bool,
+        heard: bool,
+    },
     /// WatchList: the stream broke after some objects, or fell silent; or it was refused without a reason.
     Unfinished,
     /// What arrived is older than the store, or contradicts it.
@@ -159,11 +165,16 @@ pub(super) struct Machine {
     forbidden: u32,
     /// Number of answers in a row that the resource does not exist.
     not_found: u32,
+    /// Number of streams in a row that were silent from their beginning.
+    silent: u32,
+    /// When a stream was last given up because it was silent.
+    silent_at: Option<Instant>,
     /// The pauses after a state that did not fit into memory.
     room: Backoff,
     /// Number of whole states taken.
     pub(super) syncs: u64,
     pub(super) restarts: u64,
+    pub(super) silences: u64,
     pub(super) rewinds: u64,
 }
 
@@ -182,6 +193,9 @@ const REVOKED: u32 = 3;
 /// How often a forbidden resource is requested again; an administrator may grant access.
 const FORBIDDEN: Duration = Duration::from_secs(30);
 
+/// If no stream was silent for this long, the next one may begin at once.
+const SILENT_SELDOM: Duration = Duration::from_secs(60);
+
 /// After a stream that lived this long, the next one may begin at once, whether anything arrived or not.
 const LIVED: Duration = Duration::from_secs(5);
 
@@ -199,9 +213,12 @@ impl Machine {
             watch_list_failures: 0,
             forbidden: 0,
             not_found: 0,
+            silent: 0,
+            silent_at: None,
             room: Backoff::new(room),
             syncs: 0,
             restarts: 0,
+            silences: 0,
             rewinds: 0,
         }
     }
@@ -256,6 +273,11 @@ impl Machine {
         let lived = now.saturating_duration_since(self.since);
         if self.state == State::Follow {
             self.backoff.healthy_for(lived);
+            self.silent = match outcome {
+                Outcome::Silent { heard: false, .. } => self.silent + 1,
+                Outcome::Silent { heard: true, .. } => 1,
+                _ => 0,
+            };
         }
         if !matches!(outcome, Outcome::Failed(Failure::NotFound) | Outcome::Elapsed) {
             self.not_found = 0;
@@ -342,6 +364,18 @@ impl Machine {
                 self.wait_for(Then::Check, None, Haste::Turn, now)
             }
             (State::Follow, Outcome::WentBack) => State::Confirm,
+            (State::Follow, Outcome::Silent { missed, .. }) => {
+                self.restarts += 1;
+                self.silences += 1;
+                let last = self.silent_at.replace(now);
+                match self.silent {
+                    1 if last.is_none_or(|last| now.saturating_duration_since(last) >= SILENT_SELDOM) => State::Check,
+                    1 => self.wait_for(Then::Check, None, Haste::None, now),
+                    // Nothing came from where it stood, on another connection either. A list does not need a watch.
+                    _ if missed => self.wait(Then::List, None, now),
+                    _ => self.wait_for(Then::Check, None, Haste::None, now),
+                }
+            }
 
             // Two consistent reads are below our revision: the store was restored from a backup.
             (State::Confirm, Outcome::Current(current)) if current < self.rv => State::Reset,

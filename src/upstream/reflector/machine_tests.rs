@@ -234,3 +234,35 @@ async fn what_does_not_fit_is_given_up_and_learnt_anew_ever_later() {
     assert!(waits.is_sorted(), "{waits:?}");
     assert_eq!(bench.after(0, Outcome::Learned), State::WatchList);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_is_opened_anew_and_then_listed() {
+    const MISSED: Outcome = Outcome::Silent { missed: true, heard: false };
+    let mut bench = Bench::following();
+    let follow = |bench: &mut Bench| {
+        bench.after(0, Outcome::Current(ResourceVersion(100)));
+        assert_eq!(bench.after(0, Outcome::Opened), State::Follow);
+    };
+    assert_eq!(bench.after(70, Outcome::Silent { missed: true, heard: true }), State::Check);
+    follow(&mut bench);
+    // The next one says nothing either: a list does not need it. However often that is so, lists get rare.
+    let mut waited = Duration::ZERO;
+    for _ in 0..10 {
+        bench.after(4, MISSED);
+        assert_eq!(bench.waits().1, Then::List);
+        waited += bench.waits().0;
+        assert_eq!(bench.elapse(), State::List);
+        assert_eq!(bench.after(0, Outcome::Synced), State::Watch);
+        bench.after(0, Outcome::Opened);
+    }
+    assert!(waited > Duration::from_secs(100), "{waited:?}");
+    // One that has said something is gone on from.
+    bench.after(4, Outcome::Silent { missed: true, heard: true });
+    assert_eq!(bench.waits().1, Then::Check);
+    bench.elapse();
+    follow(&mut bench);
+    // Bookmarks that do not come are no reason for a list.
+    bench.after(4, Outcome::Silent { missed: false, heard: false });
+    assert_eq!(bench.waits().1, Then::Check);
+    assert_eq!(bench.machine.silences, 13);
+}

@@ -33,13 +33,13 @@ use tokio::time::Instant;
 
 pub use super::source::ListerWatcher;
 pub use config::ReflectorConfig;
-pub use handle::{Handle, ReflectorStatus};
+pub use handle::{Handle, Position, ReflectorStatus, Silence};
 pub use restore::Load as LoadSaved;
 
 use self::machine::{Failure, Haste, Machine, Outcome, State};
 use self::memory::{Load, Sample};
 use self::stream::{EventStream, read_page};
-use super::client::{RequestVerb, Upstream, UpstreamError};
+use super::client::{ConnectionId, RequestVerb, Upstream, UpstreamError};
 use super::error::Cause;
 use super::progress::Progress;
 use super::questions;
@@ -47,7 +47,7 @@ use super::retries::Queue;
 use crate::cache::{ReplaceError, Restoration, Writer};
 use crate::codec::Form;
 use crate::codec::json::WatchFrame;
-use crate::meta::{Encoding, EventType, Object, ObjectKey, ResourceVersion};
+use crate::meta::{Encoding, EventType, Object, ObjectKey, Origin, ResourceVersion};
 
 /// Why a reflector has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,10 @@ pub struct Reflector {
     handle: Handle,
     form: Option<Form>,
     stream: Option<EventStream>,
+    /// The connection of a watch that said nothing. The next watch is opened on another one.
+    avoided: Option<ConnectionId>,
+    /// How many objects there were when the form was learned.
+    expected: Option<usize>,
     claims: mpsc::Receiver<Progress>,
     recoveries: watch::Receiver<u64>,
     /// The retry queue of all reflectors that wait for the same server.
@@ -116,6 +120,8 @@ impl Reflector {
             config,
             form: None,
             stream: None,
+            avoided: None,
+            expected: None,
             claims,
             recoveries,
             queue,
@@ -189,7 +195,7 @@ impl Reflector {
             status.retry_at = machine.retry_at();
             status.synced = synced;
             (status.relists, status.restarts) = (machine.syncs.saturating_sub(1), machine.restarts);
-            (status.rewinds, status.paged) = (machine.rewinds, machine.paged());
+            (status.rewinds, status.paged, status.silences) = (machine.rewinds, machine.paged(), machine.silences);
             if machine.state() == State::Follow {
                 status.failing = None;
                 status.too_large = false;
@@ -218,8 +224,8 @@ impl Reflector {
         let mut objects: BTreeMap<ObjectKey, Arc<Object>> = BTreeMap::new();
         let mut load = Load::default();
         loop {
-            let idle = Instant::now() + self.config.initial_idle;
-            match stream.next(idle).await {
+            let (idle, has_all) = self.silence(objects.len());
+            match stream.next(Instant::now() + idle).await {
                 Ok(Some(WatchFrame::Event { kind, object, type_meta })) => {
                     if objects.is_empty() {
                         self.seen(&type_meta);
@@ -252,6 +258,10 @@ impl Reflector {
                 Ok(None) => {
                     self.note("the watch ended before the end of its initial events", 0);
                     return Outcome::Ended { heard: !objects.is_empty() };
+                }
+                Err(UpstreamError::Timeout { .. }) if has_all => {
+                    self.note("the server does not mark the end of initial events: it is listed instead", 0);
+                    return Outcome::Failed(Failure::Refused);
                 }
                 Err(error) => {
                     let unfinished = !objects.is_empty() || matches!(error, UpstreamError::Timeout { .. });
@@ -342,7 +352,7 @@ impl Reflector {
         let timeout = self.watch_timeout();
         let from = self.saved.as_ref().map_or(self.writer.resource_version(), Restoration::rv);
         let path = self.lister.watch_path(from, timeout.as_secs());
-        let options = self.lister.options(RequestVerb::Watch);
+        let options = self.lister.options(RequestVerb::Watch).off(self.avoided.take());
         match EventStream::open(&self.upstream, &self.lister, &self.config, &path, timeout, options).await {
             Ok(mut stream) => {
                 if let Err(outcome) = self.restore(&mut stream).await {
@@ -367,6 +377,8 @@ impl Reflector {
         let mut recalled = std::pin::pin!(self.writer.recalled());
         let handle = self.handle.clone();
         let mut doubted = std::pin::pin!(handle.doubted());
+        handle.follows(stream.connection);
+        let mut silenced = std::pin::pin!(handle.silenced());
         loop {
             let until = together.unwrap_or(stream.deadline);
             let frame = tokio::select! {
@@ -377,6 +389,13 @@ impl Reflector {
                 }
                 () = &mut recalled => return self.recalled(),
                 why = &mut doubted => return self.contradicted(&why),
+                silence = &mut silenced => match self.silent(&silence, &stream, heard) {
+                    Some(outcome) => return outcome,
+                    None => {
+                        silenced.set(handle.silenced());
+                        continue;
+                    }
+                },
             };
             let held = expired.len();
             let (expires, complete) = match &frame {
@@ -433,7 +452,10 @@ impl Reflector {
 
 /// Whether whole states are read by lists instead of by watch-lists.
 fn is_listed(upstream: &Upstream, lister: &ListerWatcher, config: &ReflectorConfig) -> bool {
-    lister.encoding == Encoding::Table || upstream.refuses_watch_list(&lister.resource.gvr.group, config.refused_for)
+    // Many aggregated servers ignore what asks for a watch-list, and readers would wait until that is certain.
+    lister.encoding == Encoding::Table
+        || lister.resource.origin == Origin::Unknown
+        || upstream.refuses_watch_list(&lister.resource.gvr.group, config.refused_for)
 }
 
 /// The error for an answer that cannot be decoded.

@@ -8,7 +8,7 @@ use super::tests::{SOON, config, reflect, resource};
 use super::*;
 use crate::cache::{self, CacheConfig, WatchCache};
 use crate::lifecycle::spawn;
-use crate::meta::{Encoding, FieldTable, Gvr, Scope, Status};
+use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, Scope, Status};
 use crate::upstream::testing::{FakeServer, answer, streamed};
 
 /// A list of configmaps as an apiserver would write it.
@@ -349,4 +349,45 @@ async fn deletions_of_one_revision_wait_for_no_claims() {
         }
     };
     timeout(SOON, gone).await.expect("the deletions are applied while claims come");
+}
+
+/// A server from before KEP-3157, for which `sendInitialEvents` is no parameter: it sends its objects and no bookmark.
+#[tokio::test]
+async fn a_server_that_ignores_watch_lists_is_known_after_its_first_answer() {
+    let hour = Duration::from_secs(3600);
+    let patient = ReflectorConfig { initial_idle: hour, ..config() };
+    for names_of in [&["a", "b"][..], &[]] {
+        let open = parking_lot::Mutex::new(Vec::new());
+        let server = FakeServer::plain(move |request, _| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let response = if query.contains("watch=true") {
+                let (sender, response) = streamed();
+                for name in names_of.iter().filter(|_| query.contains("sendInitialEvents")) {
+                    let event = format!(
+                        r#"{{"type":"ADDED","object":{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"default","uid":"{name}","resourceVersion":"1"}}}}}}"#
+                    );
+                    sender.try_send(format!("{event}\n").into()).unwrap();
+                }
+                open.lock().push(sender);
+                response
+            } else {
+                answer(200, list(10, "", names_of))
+            };
+            std::future::ready(response)
+        })
+        .await;
+        let upstream = Upstream::from_config(server.config()).await.unwrap();
+        let world = reflect(upstream.clone(), resource("", "configmaps", "ConfigMap"), patient.clone());
+        world.follows().await;
+        assert_eq!(names(&world.cache), names_of);
+        // It is remembered for all of the group.
+        let before = upstream.metrics().total(RequestVerb::WatchList, None);
+        let other = reflect(upstream.clone(), resource("", "pods", "Pod"), patient.clone());
+        other.follows().await;
+        assert_eq!((before, upstream.metrics().total(RequestVerb::WatchList, None)), (1, 1));
+        // An aggregated server is not asked at all.
+        let unknown = Resource { origin: Origin::Unknown, ..(*resource("own.example.com", "things", "Thing")).clone() };
+        reflect(upstream.clone(), Arc::new(unknown), patient.clone()).follows().await;
+        assert_eq!(upstream.metrics().total(RequestVerb::WatchList, None), 1);
+    }
 }

@@ -12,7 +12,7 @@ use crate::codec::json::{ListMeta, TypeMeta, WatchFrame};
 use crate::codec::table::{Columns, Printed, Unprintable};
 use crate::codec::{CodecError, Format, ListDecoder, WatchDecoder};
 use crate::meta::{Encoding, FieldTable, Moment, Object, ObjectKey, ResourceVersion, Status};
-use crate::upstream::client::{CallOptions, Upstream, UpstreamError, UpstreamMetrics};
+use crate::upstream::client::{CallOptions, ConnectionId, Upstream, UpstreamError, UpstreamMetrics};
 use crate::upstream::error::Cause;
 use crate::upstream::reader::{Chunks, Compression, HEAD_TIMEOUT, IDLE_TIMEOUT, get};
 use crate::upstream::source::ListerWatcher;
@@ -36,6 +36,8 @@ pub(in crate::upstream) struct EventStream {
     /// The columns, if the stream is one of tables.
     columns: Option<Arc<Columns>>,
     asked: Moment,
+    /// The connection that it arrives on.
+    pub(super) connection: Option<ConnectionId>,
 }
 
 // === impl EventStream ===
@@ -67,6 +69,7 @@ impl EventStream {
             peeked: None,
             columns: lister.columns.get().cloned(),
             asked,
+            connection: head.extensions().get().copied(),
         })
     }
 

@@ -26,6 +26,7 @@ pub(super) struct World {
 pub(super) fn config() -> ReflectorConfig {
     ReflectorConfig {
         initial_idle: Duration::from_millis(500),
+        initial_end: Duration::from_millis(500),
         backoff: BackoffConfig {
             initial: Duration::from_millis(20),
             max: Duration::from_millis(200),

@@ -8,7 +8,9 @@ use rand::Rng as _;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Reflector;
+use super::handle::Silence;
 use super::machine::{Failure, Haste, Outcome};
+use super::stream::EventStream;
 use crate::codec::table::Unprintable;
 use crate::upstream::client::UpstreamError;
 use crate::upstream::progress::Progress;
@@ -86,6 +88,19 @@ impl Reflector {
         tracing::warn!(%resource, why, "the apiserver's store contradicts the cache: perhaps it was restored from a backup");
         self.note(why, 0);
         Outcome::WentBack
+    }
+
+    /// The stream is open and does not say what it should. `None` if it has moved since that was found.
+    pub(super) fn silent(&mut self, silence: &Silence, stream: &EventStream, heard: bool) -> Option<Outcome> {
+        if silence.at != self.handle.position() {
+            return None;
+        }
+        let Silence { why, missed, .. } = silence;
+        let resource = &self.lister.resource.gvr;
+        tracing::warn!(%resource, why, "the apiserver's watch is open and silent: opening another one");
+        self.note(&format!("the watch was silent: {why}"), 0);
+        self.avoided = stream.connection;
+        Some(Outcome::Silent { missed: *missed, heard })
     }
 
     /// The stream broke, or it contained something that is not an event.

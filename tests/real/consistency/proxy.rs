@@ -1,13 +1,14 @@
 //! An HTTP proxy between the daemon and one or two kube-apiservers that can hold watch events back, cut what is open, and
 //! change the apiserver: what a load balancer and a slow network do.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING};
 use http::{Request, Response, Uri};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -19,11 +20,22 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use informerd::lifecycle::spawn;
+use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
+
+/// Which watches say nothing, and stay open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mute {
+    None,
+    /// Those that are open now.
+    Open,
+    /// Those that are open and those that will be.
+    All,
+}
 
 type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -45,6 +57,13 @@ struct Shared {
     cuts: watch::Sender<u64>,
     /// So many watches more are answered with 200 and nothing.
     empty: AtomicU64,
+    /// What is muted, and since which watch.
+    mute: watch::Sender<(String, Mute, u64)>,
+    /// Watches that were ever opened.
+    opened: AtomicU64,
+    /// Reads that accept an old state get the first one that anybody got.
+    stale: AtomicBool,
+    old: Mutex<HashMap<String, (http::response::Parts, Bytes)>>,
     client: Client<HttpsConnector<HttpConnector>, Incoming>,
 }
 
@@ -67,6 +86,10 @@ impl Proxy {
             lag: backends.iter().map(|_| AtomicU64::new(0)).collect(),
             cuts: watch::Sender::new(0),
             empty: AtomicU64::new(0),
+            mute: watch::Sender::new((String::new(), Mute::None, 0)),
+            opened: AtomicU64::new(0),
+            stale: AtomicBool::new(false),
+            old: Mutex::default(),
             client: Client::builder(TokioExecutor::new()).build(connector),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -108,6 +131,16 @@ impl Proxy {
         self.shared.empty.store(watches, Ordering::Relaxed);
     }
 
+    /// Drops what watches say whose path ends like this. What one has lost, it does not get later.
+    pub(super) fn mute(&self, path: &str, mute: Mute) {
+        self.shared.mute.send_replace((path.to_owned(), mute, self.shared.opened.load(Ordering::SeqCst)));
+    }
+
+    /// From now on, reads that accept an old state get the first answer that an equal one gets.
+    pub(super) fn stale(&self, stale: bool) {
+        self.shared.stale.store(stale, Ordering::SeqCst);
+    }
+
     /// Watches that are still to be answered so.
     pub(super) fn to_be_empty(&self) -> u64 {
         self.shared.empty.load(Ordering::Relaxed)
@@ -125,6 +158,13 @@ impl Shared {
         let (mut head, body) = request.into_parts();
         let target = head.uri.path_and_query().unwrap().as_str();
         let is_watch = target.contains("watch=");
+        let is_old = target.contains("resourceVersion=0") && !is_watch && self.stale.load(Ordering::SeqCst);
+        let accept = head.headers.get(ACCEPT).map_or("", |accept| accept.to_str().unwrap());
+        let old = is_old.then(|| format!("{target} {accept}"));
+        if let Some((head, body)) = old.as_ref().and_then(|key| self.old.lock().get(key).cloned()) {
+            return Response::from_parts(head, full(String::from_utf8(body.to_vec()).unwrap()));
+        }
+        let path = head.uri.path().to_owned();
         let count_down = |left: u64| left.checked_sub(1);
         if is_watch && self.empty.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count_down).is_ok() {
             return Response::new(full(String::new()));
@@ -145,14 +185,46 @@ impl Shared {
         head.headers.remove(CONNECTION);
         head.headers.remove(TRANSFER_ENCODING);
         head.version = http::Version::HTTP_11;
+        if let Some(key) = old {
+            let body = body.collect().await.unwrap().to_bytes();
+            self.old.lock().insert(key, (head.clone(), body.clone()));
+            return Response::from_parts(head, full(String::from_utf8(body.to_vec()).unwrap()));
+        }
         let lag = Duration::from_millis(self.lag[backend].load(Ordering::Relaxed));
-        let body = if is_watch && !lag.is_zero() { late(body, lag) } else { body.map_err(Into::into).boxed_unsync() };
+        let body = if is_watch && !lag.is_zero() {
+            late(body, lag)
+        } else if is_watch {
+            let number = self.opened.fetch_add(1, Ordering::SeqCst);
+            muted(body, path, number, self.mute.subscribe())
+        } else {
+            body.map_err(Into::into).boxed_unsync()
+        };
         Response::from_parts(head, body)
     }
 }
 
 fn full(text: String) -> Body {
     http_body_util::Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// The frames, but for those that are dropped; then the body does not end.
+fn muted(body: Incoming, path: String, number: u64, mute: watch::Receiver<(String, Mute, u64)>) -> Body {
+    let is_muted = move || {
+        let state = mute.borrow();
+        let (of, kind, since) = &*state;
+        path.ends_with(of.as_str()) && (*kind == Mute::All || *kind == Mute::Open && number < *since)
+    };
+    let frames = futures_util::stream::unfold((body, is_muted), |(mut body, is_muted)| async move {
+        loop {
+            match body.frame().await {
+                Some(_) if is_muted() => {}
+                None if is_muted() => std::future::pending::<()>().await,
+                Some(frame) => return Some((frame.map_err(Into::into), (body, is_muted))),
+                None => return None,
+            }
+        }
+    });
+    StreamBody::new(frames).boxed_unsync()
 }
 
 /// The same frames, each so much later.

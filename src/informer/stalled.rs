@@ -1,0 +1,296 @@
+//! Streams that stand still although the store has moved.
+//!
+//! A read that has waited in vain for its stream says so. Until the stream moves, the reads after it do not wait again:
+//! they are forwarded. Meanwhile a check finds out whether the stream has missed something. If it has, it is opened
+//! anew. A stream from which nothing at all came for longer than the apiserver's bookmarks take is checked as well.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, interval, sleep, timeout};
+
+use super::{Factory, Informer};
+use crate::lifecycle;
+use crate::meta::{Gvr, ResourceVersion};
+use crate::upstream::reflector::{Position, Silence};
+use crate::upstream::silence::Heard;
+
+/// What is known of a stream that stands still.
+#[derive(Debug, Default)]
+pub(super) struct Stall(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Where it stood when a read had waited in vain, until when that counts, and why that was.
+    stood: Option<(ResourceVersion, Instant, Why)>,
+    /// Where it stood when a read first had to go without it, and when that was.
+    late: Option<(ResourceVersion, Instant)>,
+    /// How often that was so since the stream moved.
+    in_vain: u32,
+    is_checking: bool,
+    /// Where the stream stood at the last check, and how many checks found nothing missing there.
+    checked: Option<(Position, u32)>,
+    /// When the next check may begin: one for a read, and one of a stream from which nothing comes.
+    next: Option<Instant>,
+    next_of_silent: Option<Instant>,
+    /// Where the stream stood when another watch got a bookmark, the revision of that bookmark, and when that was.
+    bookmark: Option<(Position, Instant)>,
+}
+
+/// Why a read has waited in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// The store has something that the stream does not deliver.
+    Behind,
+    /// The apiserver did not even say where its store is.
+    NoAnswer,
+}
+
+/// How long other reads do not wait. It doubles with each further wait in vain. An apiserver that answers late is tried
+/// again sooner: it would have more work with forwarded reads.
+const BEHIND_FOR: Duration = Duration::from_secs(10);
+const NO_ANSWER_FOR: Duration = Duration::from_secs(3);
+const LONGEST: Duration = Duration::from_secs(60);
+/// A stream that moves within this time does not stand still.
+const MOMENT: Duration = Duration::from_secs(1);
+/// The pause after a check that has found nothing missing. It doubles where the apiserver does not say.
+const PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+/// A kube-apiserver sends a bookmark about once a minute. After this long without anything, the stream is checked.
+const SILENT: Duration = Duration::from_secs(75);
+/// How often that is looked for.
+const LOOK: Duration = Duration::from_secs(5);
+/// Maximum number of checks in a row, and how long the next stream takes to be opened.
+const ROUNDS: usize = 3;
+const OPENED: Duration = Duration::from_secs(2);
+/// Timeout of a check.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+// === impl Stall ===
+
+impl Stall {
+    /// Whether a read has waited in vain since the stream last moved.
+    fn holds(&self, at: ResourceVersion) -> bool {
+        let mut state = self.0.lock();
+        let Some((stood, until, _)) = state.stood else { return false };
+        if stood != at {
+            state.moved();
+        } else if Instant::now() >= until {
+            state.stood = None;
+        }
+        state.stood.is_some()
+    }
+
+    fn stands(&self, at: ResourceVersion, why: Why, waited: Duration) {
+        let first = if why == Why::Behind { BEHIND_FOR } else { NO_ANSWER_FOR };
+        let mut state = self.0.lock();
+        let since = state.late.filter(|(stood, _)| *stood == at).map_or_else(Instant::now, |(_, since)| since);
+        state.late = Some((at, since));
+        if waited < MOMENT && since.elapsed() < MOMENT {
+            return;
+        }
+        let during = first.saturating_mul(1 << state.in_vain.min(8)).min(LONGEST);
+        state.in_vain = state.in_vain.saturating_add(1);
+        state.stood = Some((at, Instant::now() + during, why));
+    }
+
+    /// A read was proved in time.
+    pub(super) fn moved(&self) {
+        self.0.lock().moved();
+    }
+
+    /// Whether a check may begin now.
+    fn begin(&self, of_silent: bool) -> bool {
+        let mut state = self.0.lock();
+        let next = if of_silent { state.next_of_silent } else { state.next };
+        let may = !state.is_checking && next.is_none_or(|next| Instant::now() >= next);
+        state.is_checking |= may;
+        may
+    }
+
+    /// A check has ended, of a stream that stood at `at`. `None` if the stream moved before it began.
+    fn end(&self, at: Position, heard: Option<&Heard>) {
+        let (mut state, now) = (self.0.lock(), Instant::now());
+        let before = state.checked.filter(|(position, _)| *position == at).map_or(0, |(_, count)| count);
+        let grown = |pause: Duration| now + pause.saturating_mul(1 << before.min(10)).min(LONGEST_PAUSE);
+        state.next = match heard {
+            None | Some(Heard::Missing(_)) => None,
+            Some(Heard::All(_)) => Some(now + PAUSE),
+            Some(Heard::Nothing) => Some(grown(PAUSE)),
+        };
+        state.next_of_silent = Some(grown(SILENT));
+        state.checked = heard.map(|_| (at, before.saturating_add(1)));
+        if matches!(heard, Some(Heard::All(_))) && state.stood.is_some_and(|(_, _, why)| why == Why::Behind) {
+            state.moved();
+        }
+    }
+
+    /// Another watch got a bookmark while the stream was at `at`. Returns whether that was so before, so long ago that the
+    /// stream should have had it since.
+    fn bookmark(&self, at: Position) -> bool {
+        let mut state = self.0.lock();
+        match state.bookmark {
+            Some((before, when)) if before == at => when.elapsed() >= SILENT,
+            _ => {
+                state.bookmark = Some((at, Instant::now()));
+                false
+            }
+        }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn moved(&mut self) {
+        (self.stood, self.late, self.in_vain) = (None, None, 0);
+    }
+}
+
+// === impl Informer ===
+
+impl Informer {
+    /// Whether a read need not wait for the stream, because one has done so in vain and it has not moved since.
+    pub fn is_stalled(&self) -> bool {
+        self.stall.holds(self.cache.resource_version())
+    }
+
+    /// Records that a read has waited this long in vain while the stream stood at `at`. A short wait counts if the stream
+    /// stands still for long.
+    pub(super) fn stands(self: &Arc<Self>, at: ResourceVersion, why: Why, waited: Duration) {
+        if self.cache.resource_version() != at || at.is_zero() {
+            return;
+        }
+        self.stall.stands(at, why, waited);
+        self.check_stream(false);
+    }
+
+    /// Checks in the background whether the stream has missed something.
+    fn check_stream(self: &Arc<Self>, of_silent: bool) {
+        if !self.stall.begin(of_silent) {
+            return;
+        }
+        let informer = Arc::clone(self);
+        lifecycle::spawn("check-stream", async move {
+            // The stream that follows a silent one must deliver what that one did not.
+            for _ in 0..ROUNDS {
+                if !informer.has_missed().await {
+                    break;
+                }
+                sleep(OPENED).await;
+            }
+            informer.stall.0.lock().is_checking = false;
+        });
+    }
+
+    /// Checks a stream that stands still, and reports to the reflector if it has missed something.
+    async fn has_missed(&self) -> bool {
+        let at = self.reflector.position();
+        sleep(MOMENT).await;
+        if self.reflector.position() != at || self.reflector.status().state != "follow" {
+            self.stall.end(at, None);
+            return false;
+        }
+        let check = self.probe.check_stream(&self.cache, &self.reflector);
+        let heard = timeout(PATIENCE, check).await.unwrap_or(Heard::Nothing);
+        tracing::debug!(informer = %self.key, ?heard, "checked the stream");
+        self.stall.end(at, Some(&heard));
+        match heard {
+            Heard::Missing(why) => {
+                self.reflector.is_silent(Silence { why, at, missed: true });
+                true
+            }
+            Heard::All(_) if self.stall.bookmark(at) && self.reflector.has_bookmarks_every(SILENT) => {
+                self.reflector.is_silent(Silence { why: "bookmarks do not come".to_owned(), at, missed: false });
+                false
+            }
+            Heard::All(_) | Heard::Nothing => false,
+        }
+    }
+
+    /// Checks a stream in use from which nothing came for long.
+    fn check_if_silent(self: &Arc<Self>) {
+        let is_silent = self.reflector.last_heard().is_none_or(|heard| heard.elapsed() >= SILENT);
+        if is_silent && self.cache.is_ready() && self.idle_for() < SILENT {
+            self.check_stream(true);
+        }
+    }
+}
+
+// === impl Factory ===
+
+impl Factory {
+    /// Whether a stream of the resource stands still although the store has moved.
+    pub fn is_stalled(&self, gvr: &Gvr) -> bool {
+        self.informers().iter().any(|informer| informer.key.gvr == *gvr && informer.is_stalled())
+    }
+
+    /// Looks for silent streams. Never returns.
+    pub(super) async fn check_silent(&self) {
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            look.tick().await;
+            if self.upstream().is_reachable() {
+                self.informers().iter().for_each(Informer::check_if_silent);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: ResourceVersion = ResourceVersion(5);
+
+    #[tokio::test(start_paused = true)]
+    async fn the_more_often_reads_wait_in_vain_the_longer_others_do_not() {
+        let stall = Stall::default();
+        for (why, seconds) in [(Why::Behind, [10, 20, 40, 60, 60]), (Why::NoAnswer, [3, 6, 12, 24, 48])] {
+            for expected in seconds {
+                stall.stands(AT, why, MOMENT);
+                let since = Instant::now();
+                while stall.holds(AT) {
+                    sleep(MOMENT).await;
+                }
+                assert_eq!(since.elapsed().as_secs(), expected, "{why:?}");
+            }
+            stall.stands(AT, why, MOMENT);
+            assert!(!stall.holds(AT.next()), "it has moved");
+        }
+        // A short wait is no wait in vain, unless the stream stands still.
+        let short = MOMENT / 10;
+        stall.stands(AT, Why::Behind, short);
+        assert!(!stall.holds(AT));
+        sleep(MOMENT).await;
+        stall.stands(AT, Why::Behind, short);
+        assert!(stall.holds(AT));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_stream_is_checked_ever_more_rarely() {
+        let (stall, at) = (Stall::default(), Position::default());
+        let check = |of_silent, heard: &Heard| {
+            let begins = stall.begin(of_silent);
+            if begins {
+                stall.end(at, Some(heard));
+                stall.0.lock().is_checking = false;
+            }
+            usize::from(begins)
+        };
+        let nothing_missing = Heard::All(AT);
+        let mut checks = 0;
+        for _ in 0..3600 {
+            checks += check(true, &nothing_missing);
+            sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(checks, 9, "in an hour");
+        // One for a read does not wait for that, and may be followed by another at once if something was missing.
+        assert_eq!([check(false, &nothing_missing), check(false, &nothing_missing)], [1, 0]);
+        sleep(PAUSE).await;
+        let missing = Heard::Missing(String::new());
+        assert_eq!([check(false, &missing), check(false, &missing)], [1, 1]);
+    }
+}

@@ -1,0 +1,134 @@
+//! Watches that stay open and say nothing more: they are given up, and what they missed is delivered.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::proxy::Mute;
+use super::{JSON, Scene};
+use crate::support::client::{Client, Watch};
+use crate::support::{eventually, until};
+
+const MAPS: &str = "/api/v1/configmaps";
+const IN_A: &str = "/api/v1/namespaces/a/configmaps";
+/// A client that hears nothing for this long has lost its watch.
+const BOUND: Duration = Duration::from_secs(30);
+
+impl Scene {
+    async fn make(&self, name: &str) {
+        let body = json!({"metadata": {"name": name}}).to_string();
+        assert_eq!(self.direct.request(Method::POST, IN_A, &[JSON], &body).await.status, 201);
+    }
+
+    async fn silences(&self) -> u64 {
+        self.daemon.daemon.factory.informers().iter().map(|informer| informer.status().silences).sum()
+    }
+}
+
+async fn name_of_next(watch: &mut Watch) -> String {
+    loop {
+        let event = timeout(BOUND, watch.next()).await.expect("the watch says something").unwrap().expect("it goes on");
+        if event["type"] != "BOOKMARK" {
+            return event["object"]["metadata"]["name"].as_str().unwrap().to_owned();
+        }
+    }
+}
+
+/// A watch of everything from now on, through an informer that follows.
+async fn begin(scene: &Scene) -> Watch {
+    scene.make("first").await;
+    let mut watch = scene.through.watch(&format!("{IN_A}?watch=1&resourceVersion=0")).await;
+    while name_of_next(&mut watch).await != "first" {}
+    watch
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_says_nothing_is_opened_anew() {
+    let scene = Scene::start("explainHeader: true\n").await;
+    let mut watch = begin(&scene).await;
+    scene.proxy.mute("/configmaps", Mute::Open);
+    scene.make("missed").await;
+    // It is somebody's read that shows it.
+    until("lists are complete", async || scene.through.json(MAPS).await.to_string().contains("missed")).await;
+    assert_eq!(name_of_next(&mut watch).await, "missed");
+    assert!(scene.silences().await >= 1);
+    let relists: u64 = scene.daemon.daemon.factory.informers().iter().map(|informer| informer.status().relists).sum();
+    assert_eq!(relists, 0, "it is gone on from where it stood");
+    scene.make("after").await;
+    assert_eq!(name_of_next(&mut watch).await, "after");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_no_watch_says_anything_lists_do() {
+    let scene = Scene::start("explainHeader: true\n").await;
+    let mut watch = begin(&scene).await;
+    scene.proxy.mute("/configmaps", Mute::All);
+    scene.make("missed").await;
+    until("lists are complete", async || scene.through.json(MAPS).await.to_string().contains("missed")).await;
+    assert_eq!(name_of_next(&mut watch).await, "missed");
+    assert!(scene.silences().await >= 2);
+    scene.proxy.mute("/configmaps", Mute::None);
+    scene.make("after").await;
+    until("lists are complete", async || scene.through.json(MAPS).await.to_string().contains("after")).await;
+    assert_eq!(name_of_next(&mut watch).await, "after");
+}
+
+/// A quiet resource is no silent one: nothing of it is given up, however often it is read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quiet_watch_is_kept() {
+    let scene = Scene::start("consistentReads: { get: probe, list: probe, watch: probe }\n").await;
+    let mut watch = begin(&scene).await;
+    for n in 0..10 {
+        // The store goes on without the resource.
+        let body = json!({"metadata": {"annotations": {"noise": n.to_string()}}}).to_string();
+        let merge = [super::MERGE];
+        assert!(scene.direct.request(Method::PATCH, "/api/v1/namespaces/a", &merge, &body).await.status.is_success());
+        scene.through.json(MAPS).await;
+        scene.through.json(&format!("{MAPS}?resourceVersion=0")).await;
+    }
+    assert_eq!(scene.silences().await, 0);
+    scene.make("after").await;
+    assert_eq!(name_of_next(&mut watch).await, "after");
+    eventually("it follows", || {
+        scene.daemon.daemon.factory.informers().iter().all(|informer| informer.status().state == "follow")
+    })
+    .await;
+}
+
+/// What a client has written through the daemon is in its next read of the cached state, also if no event of it comes and
+/// the next apiserver is behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_state_is_not_older_than_ones_own_write() {
+    let scene = Scene::start("explainHeader: true\n").await;
+    let _watch = begin(&scene).await;
+    let table = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+    let metadata = ("accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1");
+    let plain = ("accept", "application/json");
+    let list = format!("{IN_A}?resourceVersion=0&limit=1");
+    // From now on, whoever accepts an old state gets this one.
+    scene.proxy.stale(true);
+    let before = Client::new(&scene.proxy.url);
+    for form in [plain, table, metadata] {
+        // Without the daemon, to the same address.
+        let answer = before.request(Method::GET, &list, &[form], "").await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    scene.proxy.mute("/configmaps", Mute::All);
+    let body = json!({"metadata": {"name": "own"}}).to_string();
+    assert_eq!(scene.through.request(Method::POST, IN_A, &[JSON], &body).await.status, 201);
+    for form in [plain, table, metadata] {
+        let through = scene.through.request(Method::GET, &list, &[form], "").await;
+        let direct = scene.direct.request(Method::GET, &list, &[form], "").await;
+        assert_eq!(through.status, 200, "{}", through.text());
+        assert!(through.text().contains("\"own\""), "{form:?}: {:?}", through.headers);
+        assert_eq!(through.headers["content-type"], direct.headers["content-type"]);
+        let (through, direct) = (through.json(), direct.json());
+        let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(keys(&through), keys(&direct));
+        assert_eq!(keys(&through["metadata"]), keys(&direct["metadata"]), "{form:?}");
+    }
+    let own = scene.through.get(&format!("{IN_A}/own?resourceVersion=0")).await;
+    assert_eq!(own.status, 200, "{:?}", own.headers);
+}
