@@ -5,6 +5,7 @@ use tracing::Instrument as _;
 use crate::cache::Walk;
 use crate::codec::ListMetaOut;
 use crate::meta::{ContinueToken, ObjectKey, ResourceVersion, Verb};
+use crate::selector::FieldSelector;
 
 use super::plan::{At, ListPlan};
 use super::service::{Resolved, served};
@@ -113,8 +114,20 @@ impl Reads {
 
 /// The apiserver reads single keys and narrowed namespaces at old revisions from etcd, which uses different tokens.
 pub(super) fn is_narrowed(read: &Resolved, request: &ReadRequest, plan: &ListPlan) -> bool {
-    let narrowed = read.predicate.scope.name.is_some() || read.predicate.scope.namespace != request.namespace;
-    narrowed && (matches!(plan.state, At::Exact(_)) || plan.limit.is_some())
+    let narrows = || {
+        let scope = &read.predicate.scope;
+        scope.name.is_some() || scope.namespace != request.namespace || names_one(request)
+    };
+    (matches!(plan.state, At::Exact(_)) || plan.limit.is_some()) && narrows()
+}
+
+/// Whether the apiserver takes a name or a namespace from the field selector. It takes that of the first term, also if
+/// another term contradicts it. The predicate is empty then, and has no name.
+fn names_one(request: &ReadRequest) -> bool {
+    let text = &request.options.field_selector;
+    let Some(fields) = (!text.is_empty()).then(|| FieldSelector::parse(text).ok()).flatten() else { return false };
+    let is_exact = |label| fields.requires_exact_match(label).is_some();
+    is_exact("metadata.name") || request.namespace.is_none() && is_exact("metadata.namespace")
 }
 
 /// A token in the apiserver's form: relative to the request's scope. It has a leading slash if it comes from the watch
