@@ -162,7 +162,9 @@ impl Informer {
     ) -> Result<Fresh, NotFresh> {
         let asked = need.freshness.least();
         let first = situation.first();
-        let since = arrived.checked_sub(need.max_age).unwrap_or(arrived);
+        // An earlier answer says nothing about a write whose revision is unknown.
+        let age = if need.unknown { Duration::ZERO } else { need.max_age };
+        let since = arrived.checked_sub(age).unwrap_or(arrived);
         let proved = self.proved(need, situation.then());
         let seen = before.max(need.shown);
         let word = self.word(need, first, since, (arrived, seen)).await?;
@@ -237,10 +239,14 @@ impl Informer {
         since: Instant,
         (arrived, seen): (Instant, ResourceVersion),
     ) -> Result<Word, NotFresh> {
-        let is_of_use = |word: &Word| word.asked >= since && (word.asked < arrived || word.rv >= seen);
+        // An earlier answer cannot tell that the store has not reached a revision by now.
+        let least = need.freshness.least();
+        let is_of_use =
+            |word: &Word| word.asked >= since && if word.asked < arrived { word.rv >= least } else { word.rv >= seen };
         if let Some(word) = self.probe.last_word().filter(is_of_use) {
             return Ok(word);
         }
+        let since = if least.is_zero() { since } else { arrived };
         let begun = Instant::now();
         let word = match first {
             First::Forward => return Err(NotFresh::Dearer),

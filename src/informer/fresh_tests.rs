@@ -406,3 +406,44 @@ async fn a_store_that_was_set_back_is_not_proved_up_to_what_it_was() {
     }
     assert_eq!(script.asked(), [""; 0], "it is at the revision that was shown");
 }
+
+/// The client has deleted an object, and the answer did not tell at which revision.
+#[tokio::test(start_paused = true)]
+async fn a_word_of_some_age_does_not_cover_a_write_at_an_unknown_revision() {
+    let mut world = World::new().await;
+    let everything = everything();
+    let bounded = |unknown| Need { max_age: MAX_AGE, unknown, ..list(&everything) };
+    assert_eq!(world.read(&bounded(false)).await.0, Ok(10));
+    world.script.store(20, &OBJECTS[..1]);
+    let informer = world.informer.clone();
+    let read = spawn("reader", async move {
+        let predicate = Predicate::everything();
+        let need = Need { max_age: MAX_AGE, unknown: true, ..list(&predicate) };
+        let fresh = informer.fresh(&need).await.unwrap();
+        (fresh.snapshot.rv(), fresh.snapshot.len(), fresh.store)
+    });
+    tokio::time::sleep(Duration::from_millis(7)).await;
+    world.writer.apply(EventType::Deleted, object("b", "selected", 20)).await.unwrap();
+    assert_eq!(read.await.unwrap(), (rv(20), 1, Some(rv(20))), "the store was asked after the write");
+    world.script.asked();
+    assert_eq!(world.read(&bounded(false)).await, (Ok(20), 0));
+    assert!(world.script.asked().is_empty(), "that answer is good for others");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_of_some_age_does_not_tell_that_a_revision_is_too_large() {
+    let world = World::new().await;
+    let everything = everything();
+    let at_least = |n| Need {
+        max_age: MAX_AGE,
+        freshness: Freshness::NotOlderThan(rv(n)),
+        may_forward: false,
+        ..list(&everything)
+    };
+    assert_eq!(world.read(&Need { max_age: MAX_AGE, ..list(&everything) }).await.0, Ok(10));
+    assert_eq!(world.read(&at_least(25)).await.0, Err(NotFresh::TooLarge { want: rv(25) }), "it is asked, and says so");
+    world.script.store(30, &OBJECTS);
+    assert_eq!(world.read(&at_least(25)).await.0, Ok(30));
+    world.script.store(40, &OBJECTS);
+    assert_eq!(world.read(&at_least(31)).await.0, Ok(40));
+}
