@@ -393,7 +393,7 @@ pub mod reset {
         Expired = 1,
         /// The consumer fell behind the window, or behind the bound of conflation.
         TooSlow = 2,
-        /// The informer had to list again, and objects were gone in the gap.
+        /// The informer had to list again, and objects were gone in the gap, or the watch began within it.
         Relisted = 3,
         /// The cluster's store was set back, as by restoring a backup.
         StoreRewound = 4,

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
@@ -207,6 +208,7 @@ impl Backfill {
             return Err(BackfillError::Window);
         }
         state.history.prepend(events, self.from, Instant::now());
+        shared.listed_rv.store(state.history.listed().0, Ordering::Release);
         // Counted separately until the writer counts the window again.
         state.backfilled.extend(self.account.take());
         drop(state);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::group_index::{Bucket, Place};
 use super::ring::{Entry, SharedRing};
-use super::watcher::EndReason;
+use super::spec::EndReason;
 use crate::lifecycle::wakes;
-use crate::meta::{EventType, Object, ObjectKey, WatchCacheEvent};
+use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
 use crate::selector::Predicate;
 
 /// The groups of one cache. As in the apiserver, an event is offered to the scopes {namespace, name}, {namespace},
@@ -161,6 +161,14 @@ impl WatchGroups {
         // Waking only schedules a task.
         wakes::together(wakers);
         ended
+    }
+
+    /// Ends the watchers that began ahead of the events, between these revisions. Returns their number.
+    pub(super) fn lose(&self, between: (ResourceVersion, ResourceVersion)) -> usize {
+        let mut wakers = Vec::new();
+        let lost = self.iter().map(|group| group.ring.lose(between, &mut wakers)).sum();
+        wakes::together(wakers);
+        lost
     }
 
     /// Ends all watchers. Returns their number.

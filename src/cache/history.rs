@@ -235,6 +235,11 @@ impl History {
         self.floor
     }
 
+    /// The revision of the last list. Events up to it are kept for watchers that were open before it.
+    pub(super) fn listed(&self) -> ResourceVersion {
+        self.list_rv
+    }
+
     /// Revision of the oldest event in the window.
     pub(super) fn oldest(&self) -> Option<ResourceVersion> {
         self.events.front().map(|entry| entry.event.rv)

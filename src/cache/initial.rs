@@ -3,22 +3,25 @@
 use std::sync::Arc;
 
 use super::groups::view;
+use super::reached::Following;
+use super::ring::Basis;
+use super::spec::EndReason;
 use super::walk::{LOOKS, Walk};
-use super::watcher::{EndReason, Membership};
+use super::watcher::Membership;
 use crate::meta::{EventType, Object, ObjectKey, WatchCacheEvent};
 
 /// The next result of the initial part.
 #[derive(Debug)]
 pub(super) enum Step {
     Object(Arc<Object>),
-    Event(EventType, Arc<WatchCacheEvent>),
+    Event(EventType, Arc<WatchCacheEvent>, Following),
     Done,
     /// Many objects were examined and none was found: let other tasks run, and continue.
     Pause,
     End(EndReason),
 }
 
-/// A walk by key through the snapshot that the watcher's slot pins. Objects are taken in small batches, because the
+/// A walk by key through the snapshot that the watcher's slot holds. Objects are taken in small batches, because the
 /// tree cannot be borrowed from one poll to the next.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
@@ -48,8 +51,8 @@ impl Listing {
         if self.walked {
             return Step::Done;
         }
-        let pinned = membership.group.ring.lock().pinned(membership.slot);
-        let snapshot = match pinned {
+        let listed = membership.group.ring.lock().listed(membership.slot);
+        let snapshot = match listed {
             Ok(snapshot) => snapshot,
             Err(reason) => return Step::End(reason),
         };
@@ -58,7 +61,7 @@ impl Listing {
         self.walked = !walk.step(BATCH, |object| batch.push(object.clone()));
         self.after = walk.into_after();
         if self.walked {
-            membership.group.ring.lock().pin(membership.slot, None);
+            membership.group.ring.lock().set_basis(membership.slot, Basis::Known);
         }
         self.batch = batch.into_iter();
         match self.batch.next() {
@@ -81,9 +84,15 @@ impl Replay {
         let predicate = &membership.group.predicate;
         let mut looked = 0;
         loop {
-            for event in self.batch.by_ref() {
+            while let Some(event) = self.batch.next() {
                 if let Some(kind) = view(predicate, &event) {
-                    return Step::Event(kind, event);
+                    let following = match self.batch.as_slice().first() {
+                        Some(next) => Following::Event(next.rv),
+                        None if self.position < self.until => Following::Unknown,
+                        // Events of one revision come into the history together.
+                        None => Following::NothingUpTo(event.rv),
+                    };
+                    return Step::Event(kind, event, following);
                 }
             }
             if self.position >= self.until {

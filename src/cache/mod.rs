@@ -4,6 +4,8 @@
 //! passes it to the groups of watchers that select it. Each [`CacheWatcher`] reads it from its group's ring at its own
 //! pace. Readers of the present state take no lock. An older state is rebuilt exactly from the window.
 
+#[cfg(test)]
+mod ahead_tests;
 mod backfill;
 mod budget;
 mod config;
@@ -21,9 +23,12 @@ mod invariants;
 #[cfg(test)]
 mod labels_tests;
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod model_tests;
 mod order;
 mod packer_task;
+mod reached;
 mod ready;
 mod recorder;
 #[cfg(test)]
@@ -34,12 +39,15 @@ mod ring;
 mod ring_tests;
 mod schedule;
 mod shared;
+mod spec;
 mod stats;
 mod store;
 #[cfg(test)]
 mod stress_tests;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod together_tests;
 mod walk;
 mod watch_cache;
 #[cfg(test)]
@@ -59,11 +67,12 @@ pub use packer_task::Arriving;
 pub use ready::Readiness;
 pub use recorder::{Recorded, Recorder, RecorderEnd};
 pub use restoration::{Restoration, RestoreError};
+pub use spec::{EndReason, WatchSpec, WatchStart, WatcherEvent};
 pub use stats::{CacheStats, Standing};
 pub use store::{Snapshot, StateId};
 pub use walk::Walk;
 pub use watch_cache::{SnapshotError, WaitError, WatchCache, WatchError};
-pub use watcher::{CacheWatcher, EndReason, WatchSpec, WatchStart, WatcherEvent};
+pub use watcher::CacheWatcher;
 pub use writer::{ApplyError, ReplaceError, Replaced, Writer};
 
 /// Creates a cache. It is not ready until its writer has put a list into it, and delivers no events until

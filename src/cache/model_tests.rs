@@ -1,38 +1,30 @@
 //! Compares the cache with a simple model, under random changes, predicates, dispatcher lag, registration times,
 //! relists and time. At every event and every bookmark, the replayed state of every watcher must be the model's list.
+//!
+//! The cache may be behind the apiserver, whose later states clients have seen elsewhere.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{HashSet, VecDeque};
 use std::task::Poll;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::dispatcher::Dispatcher;
+use super::model::*;
 use super::testing::*;
 use super::*;
-use crate::meta::{EventType, Object, ResourceVersion, Scope};
+use crate::meta::{EventType, Object, ResourceVersion};
 use crate::selector::Predicate;
-
-/// The objects at one moment.
-type State = BTreeMap<String, Arc<Object>>;
-
-const NAMESPACES: [&str; 3] = ["a", "a-b", "b"];
-const LABELS: [&[(&str, &str)]; 3] = [&[], &[("app", "db")], &[("app", "web")]];
-const NODES: [&str; 3] = ["", "n1", "n2"];
-
-#[derive(Clone, Debug)]
-struct Change {
-    gap: u64,
-    namespace: usize,
-    name: usize,
-    labels: usize,
-    node: usize,
-    delete: bool,
-}
 
 #[derive(Clone, Debug)]
 enum Op {
     Change(Change),
+    /// The cache does not hear of these yet.
+    Unseen(Vec<Change>),
+    /// The cache hears of so much.
+    Hear(usize),
+    /// The cache is told that the newest state is the one that it has, if it is.
+    Confirm,
     /// Several objects are deleted at one revision, like events that expire.
     Expire(u64, Vec<(usize, usize)>),
     Progress(u64),
@@ -48,7 +40,9 @@ enum Op {
         count: usize,
     },
     Leave(prop::sample::Index),
-    /// The changes are not seen as events.
+    /// A client begins another watch where its watch says that it is.
+    Resume(prop::sample::Index),
+    /// The changes, and those that are unseen, are never seen as events.
     Relist(Vec<Change>),
     Rewind,
     Advance(u64),
@@ -61,19 +55,10 @@ enum Start {
     State,
     Now,
     After(prop::sample::Index),
+    /// After a state that the cache has not seen.
+    Elsewhere(prop::sample::Index),
+    /// After a state that does not exist yet.
     Future(u64),
-}
-
-/// The state of the apiserver, and its history as far as a reader may know it.
-struct Model {
-    rv: u64,
-    state: State,
-    /// The state from each revision on, since the last rewind of the store.
-    past: BTreeMap<u64, State>,
-    /// Revisions at which several objects were deleted.
-    together: HashSet<u64>,
-    /// The cache does not know states at revisions strictly between these.
-    gaps: Vec<(u64, u64)>,
 }
 
 /// A client: the objects that it holds after all events that it received.
@@ -88,7 +73,12 @@ struct Client {
     last: u64,
     /// The last item was a deletion.
     deleted: bool,
-    future: u64,
+    /// The revision that it named as its start.
+    start: u64,
+    /// The cache knows the state that it began with.
+    known: bool,
+    /// It has received the events up to this revision from an earlier watch, and may get them again.
+    had: u64,
     generation: usize,
     ended: bool,
 }
@@ -98,16 +88,15 @@ struct World {
     cache: WatchCache,
     dispatcher: Dispatcher,
     model: Model,
+    /// What the cache has not heard yet.
+    unseen: VecDeque<Sent>,
+    /// The revision that the cache has seen.
+    seen: u64,
+    confirmed: HashSet<u64>,
     clients: Vec<Client>,
     generation: usize,
     /// The window is large enough. With a small window, clients may be ended as too slow, and old starts are refused.
     roomy: bool,
-    bookmarks: usize,
-}
-
-fn change() -> impl Strategy<Value = Change> {
-    (1..4_u64, 0..3_usize, 0..4_usize, 0..3_usize, 0..3_usize, prop::bool::weighted(0.3))
-        .prop_map(|(gap, namespace, name, labels, node, delete)| Change { gap, namespace, name, labels, node, delete })
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -115,107 +104,29 @@ fn op() -> impl Strategy<Value = Op> {
         Just(Start::State),
         Just(Start::Now),
         any::<prop::sample::Index>().prop_map(Start::After),
+        any::<prop::sample::Index>().prop_map(Start::Elsewhere),
         (1..6_u64).prop_map(Start::Future),
     ];
     prop_oneof![
         20 => change().prop_map(Op::Change),
+        6 => bustle(4).prop_map(Op::Unseen),
+        3 => (1..3_usize).prop_map(Op::Hear),
+        2 => Just(Op::Confirm),
         2 => (1..4_u64, prop::collection::vec((0..3_usize, 0..4_usize), 1..6))
             .prop_map(|(gap, keys)| Op::Expire(gap, keys)),
         2 => (0..4_u64).prop_map(Op::Progress),
         8 => (1..6_usize).prop_map(Op::Dispatch),
-        6 => (0..predicates().len(), start, any::<bool>(), any::<bool>())
+        8 => (0..predicates().len(), start, any::<bool>(), any::<bool>())
             .prop_map(|(predicate, start, bookmarks, initial_end)| Op::Watch { predicate, start, bookmarks, initial_end }),
         12 => (any::<prop::sample::Index>(), 1..8_usize).prop_map(|(watcher, count)| Op::Poll { watcher, count }),
         1 => any::<prop::sample::Index>().prop_map(Op::Leave),
-        1 => prop::collection::vec(change(), 0..4).prop_map(Op::Relist),
+        3 => any::<prop::sample::Index>().prop_map(Op::Resume),
+        2 => bustle(6).prop_map(Op::Relist),
         1 => Just(Op::Rewind),
         3 => (1..70_u64).prop_map(Op::Advance),
         1 => Just(Op::Sweep),
         3 => any::<prop::sample::Index>().prop_map(Op::ListAt),
     ]
-}
-
-fn predicates() -> Vec<Predicate> {
-    let a = || Scope::namespace("a");
-    vec![
-        predicate(Scope::all(), "", ""),
-        predicate(a(), "", ""),
-        predicate(Scope::all(), "app=web", ""),
-        predicate(a(), "app", ""),
-        predicate(Scope::all(), "app notin (web)", ""),
-        predicate(Scope::all(), "", "spec.nodeName=n1"),
-        predicate(Scope::namespace("a-b"), "", "spec.nodeName=n2"),
-        predicate(Scope::all(), "app=db", "spec.nodeName=n1"),
-        predicate(Scope::all(), "", "spec.nodeName!=n1"),
-        predicate(Scope::all(), "", "metadata.name=n1"),
-        predicate(Scope::all(), "", "metadata.name=n1,metadata.namespace=b"),
-        predicate(a(), "app=web", "metadata.name=n2"),
-        predicate(a(), "", "metadata.namespace=b"),
-    ]
-}
-
-fn select(state: &State, predicate: &Predicate) -> Vec<String> {
-    names(state.values().filter(|object| predicate.matches(object)))
-}
-
-impl Model {
-    fn new(rv: u64) -> Self {
-        Self {
-            rv,
-            state: State::new(),
-            past: BTreeMap::from([(rv, State::new())]),
-            together: HashSet::new(),
-            gaps: Vec::new(),
-        }
-    }
-
-    /// The event that the apiserver would send, if there is one.
-    fn change(&mut self, change: &Change) -> Option<(EventType, Object)> {
-        let (namespace, name) = (NAMESPACES[change.namespace], format!("n{}", change.name));
-        let key = format!("{namespace}/{name}");
-        let rv = self.rv + change.gap;
-        let new = || object(namespace, &name, rv, LABELS[change.labels], NODES[change.node]);
-        let event = match (self.state.get(&key), change.delete) {
-            (None, true) => return None,
-            (Some(old), true) => {
-                let raw = old.raw().unwrap();
-                let last = Object::new(old.key.clone(), ResourceVersion(rv), old.attributes.clone(), raw);
-                self.state.remove(&key);
-                (EventType::Deleted, last)
-            }
-            (old, false) => {
-                let kind = if old.is_some() { EventType::Modified } else { EventType::Added };
-                self.state.insert(key, Arc::new(new()));
-                (kind, new())
-            }
-        };
-        self.rv = rv;
-        self.past.insert(rv, self.state.clone());
-        Some(event)
-    }
-
-    /// The events of objects that expire, all at one revision.
-    fn expire(&mut self, gap: u64, keys: &[(usize, usize)]) -> Vec<Object> {
-        let rv = self.rv + gap;
-        let key = |(namespace, name): &(usize, usize)| format!("{}/n{name}", NAMESPACES[*namespace]);
-        let gone: Vec<_> = keys.iter().filter_map(|at| self.state.remove(&key(at))).collect();
-        if !gone.is_empty() {
-            self.rv = rv;
-            self.past.insert(rv, self.state.clone());
-            self.together.insert(rv);
-        }
-        let at = ResourceVersion(rv);
-        let last = |old: Arc<Object>| Object::new(old.key.clone(), at, old.attributes.clone(), old.raw().unwrap());
-        gone.into_iter().map(last).collect()
-    }
-
-    fn at(&self, rv: u64) -> &State {
-        self.past.range(..=rv).next_back().expect("a state of every revision asked for").1
-    }
-
-    fn known(&self, rv: u64) -> bool {
-        !self.gaps.iter().any(|(from, to)| *from < rv && rv < *to)
-    }
 }
 
 impl World {
@@ -225,33 +136,32 @@ impl World {
             config.window_min_events = window.min(100);
         });
         writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
-        let roomy = window > 1000;
-        Self {
-            writer,
-            cache,
-            dispatcher,
-            model: Model::new(10),
-            clients: Vec::new(),
-            generation: 0,
-            roomy,
-            bookmarks: 0,
-        }
+        let (model, roomy) = (Model::new(10), window > 1000);
+        let (unseen, confirmed, clients) = Default::default();
+        Self { writer, cache, dispatcher, model, unseen, seen: 10, confirmed, clients, generation: 0, roomy }
     }
 
     async fn run(&mut self, op: Op) {
         match op {
             Op::Change(change) => {
-                if let Some((kind, object)) = self.model.change(&change) {
-                    self.writer.apply(kind, object).await.unwrap();
+                self.unseen.extend(self.model.change(&change));
+                self.hear(usize::MAX).await;
+            }
+            Op::Unseen(changes) => {
+                for change in changes {
+                    self.unseen.extend(self.model.change(&change));
                 }
             }
+            Op::Hear(most) => self.hear(most).await,
+            Op::Confirm => self.confirm(),
             Op::Expire(gap, keys) => {
-                let expired = self.model.expire(gap, &keys);
-                self.writer.delete_together(expired).await.unwrap();
+                self.unseen.push_back(self.model.expire(gap, &keys));
+                self.hear(usize::MAX).await;
             }
             Op::Progress(gap) => {
                 self.model.rv += gap;
-                assert!(self.writer.progress(ResourceVersion(self.model.rv)));
+                self.unseen.push_back(Sent::Progress(self.model.rv));
+                self.hear(usize::MAX).await;
             }
             Op::Dispatch(events) => drop(self.dispatcher.step(events)),
             Op::Watch { predicate, start, bookmarks, initial_end } => {
@@ -267,19 +177,41 @@ impl World {
                 let client = client.index(self.clients.len());
                 self.clients.swap_remove(client);
             }
+            Op::Resume(client) if !self.clients.is_empty() => self.resume(client.index(self.clients.len())),
             Op::Relist(changes) => self.relist(&changes).await,
             Op::Rewind => {
                 self.writer.not_ready("rewound");
                 self.model = Model::new(10);
+                (self.unseen, self.confirmed, self.seen) = (VecDeque::new(), HashSet::new(), 10);
                 self.generation += 1;
                 self.writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
             }
             Op::Advance(seconds) => tokio::time::advance(Duration::from_secs(seconds)).await,
             Op::Sweep => sweep(&mut self.dispatcher),
             Op::ListAt(index) => self.list_at(index),
-            Op::Poll { .. } | Op::Leave(_) => {}
+            Op::Poll { .. } | Op::Leave(_) | Op::Resume(_) => {}
         }
-        assert_eq!(self.cache.resource_version().0, self.model.rv);
+        assert_eq!(self.cache.resource_version().0, self.seen);
+    }
+
+    async fn hear(&mut self, most: usize) {
+        for _ in 0..most {
+            match self.unseen.pop_front() {
+                None => return,
+                Some(Sent::Event(kind, object)) => self.writer.apply(kind, object).await.unwrap(),
+                Some(Sent::Together(objects)) => self.writer.delete_together(objects).await.unwrap(),
+                Some(Sent::Progress(rv)) => assert!(self.writer.progress(ResourceVersion(rv))),
+            }
+            self.seen = self.writer.resource_version().0;
+        }
+    }
+
+    fn confirm(&mut self) {
+        let snapshot = self.cache.snapshot().unwrap();
+        if names(snapshot.store().iter()) == names(self.model.state.values()) {
+            assert!(self.cache.confirm(&snapshot, ResourceVersion(self.model.rv), Order::now()));
+            self.confirmed.insert(self.model.rv);
+        }
     }
 
     fn floor(&self) -> u64 {
@@ -287,84 +219,110 @@ impl World {
     }
 
     fn watch(&mut self, predicate: &Predicate, start: &Start, bookmarks: bool, initial_end: bool) {
-        let rv = self.model.rv;
-        let mut client = |start, held: State, synced, future| {
-            let deadline = tokio::time::Instant::now() + Duration::from_secs(100_000);
-            let spec = WatchSpec { predicate: predicate.clone(), start, bookmarks, initial_end, deadline };
-            let watcher = self.cache.watch(spec).unwrap();
-            let held = held.into_iter().filter(|(_, object)| predicate.matches(object)).collect();
-            let (predicate, generation) = (predicate.clone(), self.generation);
-            let listing = start == WatchStart::State;
-            let last = if listing { rv } else { 0 };
-            self.clients.push(Client {
-                watcher,
-                predicate,
-                held,
-                synced,
-                listing,
-                last,
-                deleted: false,
-                future,
-                generation,
-                ended: false,
-            });
+        let (floor, seen, newest, now) = (self.floor(), self.seen, self.cache.newest().0, self.model.rv);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(100_000);
+        let after = |rv| (WatchStart::After(ResourceVersion(rv)), rv);
+        let (start, rv) = match start {
+            Start::State => (WatchStart::State, newest),
+            Start::Now => (WatchStart::Now, newest),
+            Start::Future(by) => after(now + by),
+            Start::After(index) => after(floor + index.index((seen - floor + 1) as usize) as u64),
+            Start::Elsewhere(index) => after(seen + index.index((now - seen + 1) as usize) as u64),
         };
-        match start {
-            Start::State => client(WatchStart::State, State::new(), true, 0),
-            Start::Now => client(WatchStart::Now, self.model.state.clone(), true, 0),
-            Start::Future(by) => client(WatchStart::After(ResourceVersion(rv + by)), State::new(), false, rv + by),
-            Start::After(index) => {
-                let floor = self.cache.stats().window_floor.0;
-                let from = floor + index.index((rv - floor + 1) as usize) as u64;
-                client(WatchStart::After(ResourceVersion(from)), self.model.at(from).clone(), true, 0);
-                if floor > 0 {
-                    let spec = spec(WatchStart::After(ResourceVersion(floor - 1)));
-                    assert!(matches!(self.cache.watch(spec), Err(WatchError::TooOld { .. })));
-                }
-            }
+        let asked = WatchSpec { predicate: predicate.clone(), start, bookmarks, initial_end, deadline };
+        let watcher = self.cache.watch(asked).unwrap();
+        if floor > 0 {
+            let spec = spec(WatchStart::After(ResourceVersion(floor - 1)));
+            assert!(matches!(self.cache.watch(spec), Err(WatchError::TooOld { .. })));
         }
+        let (listing, synced) = (start == WatchStart::State, rv <= now);
+        let held = if synced && !listing { select(self.model.at(rv), predicate) } else { State::new() };
+        self.clients.push(Client {
+            watcher,
+            predicate: predicate.clone(),
+            held,
+            synced,
+            listing,
+            last: if listing { rv } else { 0 },
+            deleted: false,
+            start: if matches!(start, WatchStart::After(_)) { rv } else { 0 },
+            known: rv <= seen || self.confirmed.contains(&rv),
+            had: 0,
+            generation: self.generation,
+            ended: false,
+        });
+    }
+
+    /// Whatever the client has received meanwhile, nothing is lost.
+    fn resume(&mut self, client: usize) {
+        let client = &self.clients[client];
+        let rv = client.watcher.complete();
+        if client.generation != self.generation || !client.synced || rv.0 < self.floor() || rv.is_zero() {
+            return;
+        }
+        let start = WatchStart::After(rv);
+        let watcher = self.cache.watch(WatchSpec { predicate: client.predicate.clone(), ..spec(start) }).unwrap();
+        self.clients.push(Client {
+            watcher,
+            predicate: client.predicate.clone(),
+            held: client.held.clone(),
+            synced: true,
+            listing: false,
+            last: rv.0,
+            deleted: false,
+            start: rv.0,
+            known: rv.0 <= self.seen || self.confirmed.contains(&rv.0),
+            had: client.last.max(client.had),
+            generation: self.generation,
+            ended: false,
+        });
     }
 
     async fn relist(&mut self, changes: &[Change]) {
-        let (before, old) = (self.model.rv, self.model.state.clone());
+        self.unseen.clear();
+        let (seen, old) = (self.seen, self.model.at(self.seen).clone());
         for change in changes {
             self.model.change(change);
         }
         self.model.rv += 1;
-        let now = self.model.state.clone();
-        self.model.past.insert(self.model.rv, now.clone());
-        self.model.gaps.push((before, self.model.rv));
-        let deleted: Vec<_> = old.values().filter(|object| !now.contains_key(object.key.as_str())).cloned().collect();
+        let (rv, now) = (self.model.rv, self.model.state.clone());
+        self.model.past.insert(rv, now.clone());
+        self.model.gaps.push((seen, rv));
+        let uid = |object: &Object| object.attributes.uid().to_owned();
+        let is_gone = |old: &Object| now.get(old.key.as_str()).is_none_or(|now| uid(now) != uid(old));
+        let deleted: Vec<_> = old.values().filter(|object| is_gone(object)).cloned().collect();
         let open: HashSet<_> = (0..self.clients.len()).filter(|client| !self.clients[*client].ended).collect();
-        let replaced = self.writer.replace(now.into_values().collect(), ResourceVersion(self.model.rv)).await.unwrap();
+        let replaced = self.writer.replace(now.values().cloned().collect(), ResourceVersion(rv)).await.unwrap();
         assert_eq!(replaced.deleted, deleted.len());
-        // Only the clients that hold a deleted object end.
+        // Only the clients end that hold a deleted object, or began with a state that the cache will never know.
         let mut ended = 0;
         for client in open.into_iter().map(|client| &self.clients[client]) {
-            let closed = client.watcher.group().ring.lock().closed();
-            if client.generation == self.generation && closed != Some(EndReason::Relisted) {
-                assert!(closed.is_none() && !deleted.iter().any(|object| client.predicate.matches(object)));
+            let end = client.watcher.ended();
+            if client.generation == self.generation && end != Some(EndReason::Relisted) {
+                assert!(end.is_none() && !deleted.iter().any(|object| client.predicate.matches(object)));
+                assert!(client.known || client.start <= seen || client.start >= rv, "{} to {rv}", client.start);
             } else {
-                ended += usize::from(closed == Some(EndReason::Relisted));
+                ended += usize::from(end == Some(EndReason::Relisted));
             }
         }
         assert!(ended >= replaced.ended);
         assert_eq!(replaced.continued, replaced.ended == 0);
+        self.seen = rv;
     }
 
     fn list_at(&self, index: prop::sample::Index) {
-        let (floor, rv) = (self.floor(), self.model.rv);
+        let (floor, rv) = (self.floor(), self.seen);
         let at = floor + index.index((rv - floor + 1) as usize) as u64;
         let snapshot = self.cache.snapshot_at(ResourceVersion(at)).unwrap();
         for predicate in predicates().into_iter().filter(|predicate| !predicate.matches_nothing()) {
             let listed = names(snapshot.range(&predicate.scope, None).filter(|object| predicate.matches(object)));
-            assert_eq!(listed, select(self.model.at(at), &predicate), "list at {at}");
+            assert_eq!(listed, names(select(self.model.at(at), &predicate).values()), "list at {at}");
         }
     }
 
     /// Polls one item; false if there is none now.
     fn poll(&mut self, client: usize) -> bool {
-        let Self { model, clients, generation, roomy, bookmarks, .. } = self;
+        let Self { model, clients, generation, roomy, .. } = self;
         let client = &mut clients[client];
         match poll(&mut client.watcher) {
             Poll::Pending => return false,
@@ -380,12 +338,12 @@ impl World {
             }
             Poll::Ready(Some(event)) => client.take(&event, model, *generation),
         }
-        *bookmarks += 1;
         true
     }
 
-    /// After everything was dispatched and read, the clients that are still open hold the present state.
-    fn settle(&mut self) {
+    /// After everything was heard, dispatched and read, the clients that are still open hold the present state.
+    async fn settle(&mut self) {
+        self.hear(usize::MAX).await;
         dispatch(&mut self.dispatcher);
         for client in 0..self.clients.len() {
             for _ in 0..10_000 {
@@ -393,17 +351,15 @@ impl World {
                     break;
                 }
             }
-            let client = &self.clients[client];
+            let client = &mut self.clients[client];
+            client.sync(&self.model, self.generation);
             if !client.ended && client.synced {
                 assert_eq!(client.generation, self.generation);
-                assert_eq!(names(client.held.values()), select(&self.model.state, &client.predicate));
+                let selected = select(&self.model.state, &client.predicate);
+                assert_eq!(names(client.held.values()), names(selected.values()));
             }
         }
-        let open = self
-            .clients
-            .iter()
-            .filter(|client| !client.ended && client.watcher.group().ring.lock().closed().is_none())
-            .count();
+        let open = self.clients.iter().filter(|client| !client.ended && client.watcher.ended().is_none()).count();
         assert_eq!(self.cache.stats().watchers, open);
         self.clients.clear();
         assert_eq!((self.cache.stats().watchers, self.cache.stats().groups), (0, 0));
@@ -413,6 +369,7 @@ impl World {
 impl Client {
     fn take(&mut self, event: &WatcherEvent, model: &Model, generation: usize) {
         let text = short(event);
+        self.sync(model, generation);
         match event {
             WatcherEvent::Event { kind, object, rv } => {
                 let key = object.key.as_str().to_owned();
@@ -428,17 +385,17 @@ impl Client {
                 let known = generation != self.generation || model.together.contains(&at);
                 let together = known && self.deleted && *kind == EventType::Deleted;
                 assert!(at > self.last || at == self.last && together, "{text} after {}", self.last);
-                assert!(at > self.future, "{text}");
+                assert!(at > self.start, "{text}");
                 (self.last, self.deleted) = (at, *kind == EventType::Deleted);
                 if !self.synced {
                     return;
                 }
                 // Invariant 3.
                 let held = self.held.get(&key);
-                assert_eq!(held.is_some(), *kind != EventType::Added, "{text}");
+                assert!(held.is_some() == (*kind != EventType::Added) || at <= self.had, "{text}");
                 match kind {
                     EventType::Deleted => {
-                        if rv.is_some() {
+                        if rv.is_some() && at > self.had {
                             assert_eq!(held.unwrap().rv, object.rv, "{text}: not the state that was last in it");
                         }
                         self.held.remove(&key);
@@ -455,7 +412,7 @@ impl Client {
                     assert_eq!(rv.0, self.last, "{text}");
                 }
                 self.listing_ends(model, generation, &text);
-                assert!(rv.0 >= self.last && rv.0 > self.future, "{text} after {}", self.last);
+                assert!(rv.0 >= self.last && rv.0 > self.start, "{text} after {}", self.last);
                 (self.last, self.deleted) = (rv.0, false);
                 if generation == self.generation {
                     assert!(model.known(rv.0), "{text} is inside a gap");
@@ -463,6 +420,14 @@ impl Client {
                 self.check(rv.0, model, generation, &text);
             }
             WatcherEvent::Error(_) => panic!("{text}"),
+        }
+    }
+
+    /// The future that it began in has come: it has the state of that revision from elsewhere.
+    fn sync(&mut self, model: &Model, generation: usize) {
+        if !self.synced && generation == self.generation && model.rv >= self.start {
+            self.held = select(model.at(self.start), &self.predicate);
+            self.synced = true;
         }
     }
 
@@ -474,8 +439,9 @@ impl Client {
 
     /// Invariant 2, and more: at every event.
     fn check(&self, rv: u64, model: &Model, generation: usize, text: &str) {
-        if self.synced && generation == self.generation && model.known(rv) {
-            assert_eq!(names(self.held.values()), select(model.at(rv), &self.predicate), "after {text}");
+        if self.synced && generation == self.generation && model.known(rv) && rv >= self.had {
+            let selected = select(model.at(rv), &self.predicate);
+            assert_eq!(names(self.held.values()), names(selected.values()), "after {text}");
         }
     }
 }
@@ -493,7 +459,7 @@ proptest! {
             for op in ops {
                 world.run(op).await;
             }
-            world.settle();
+            world.settle().await;
         });
     }
 }

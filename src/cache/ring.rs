@@ -7,9 +7,9 @@ use std::task::{Context, Waker};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use super::spec::EndReason;
 use super::stats::Standing;
 use super::store::Snapshot;
-use super::watcher::EndReason;
 use crate::meta::{EventType, ResourceVersion, WatchCacheEvent};
 
 /// The ring of a group, and how often it has changed.
@@ -49,8 +49,8 @@ pub(super) struct Entry {
 /// What a watcher finds at its position.
 #[derive(Debug)]
 pub(super) enum Next<'a> {
-    /// The entry, and whether another one follows.
-    Entry(&'a Entry, bool),
+    /// The entry, and the revision of the one that follows it, if there is one.
+    Entry(&'a Entry, Option<ResourceVersion>),
     CaughtUp,
     /// The watcher's next entry was dropped.
     Overtaken,
@@ -63,8 +63,20 @@ pub(super) enum Next<'a> {
 struct Slot {
     cursor: u64,
     waker: Option<Waker>,
-    /// The state whose objects the watcher still has to send.
-    pinned: Option<Snapshot>,
+    basis: Basis,
+}
+
+/// What the cache knows of what a watcher's client holds.
+#[derive(Debug)]
+pub(super) enum Basis {
+    /// All of it: the client has a state that the cache had or was told of, and the events since then.
+    Known,
+    /// The same; the watcher still has to send the objects of this state.
+    Listing(Snapshot),
+    /// The client has the state of this revision, which the events had not reached when the watcher began.
+    Ahead(ResourceVersion),
+    /// The events will never show what the client has: a relist took their place. The watcher ends.
+    Lost,
 }
 
 /// A slab: places are reused, so a watcher costs only its place.
@@ -108,6 +120,11 @@ impl SharedRing {
         self.change().close(reason, wakers)
     }
 
+    /// Ends the watchers that began ahead of the events, between these revisions. Returns their number.
+    pub(super) fn lose(&self, between: (ResourceVersion, ResourceVersion), wakers: &mut Vec<Waker>) -> usize {
+        self.change().lose(between, wakers)
+    }
+
     /// Counts before the change, so a watcher that reads the old number has not missed the change yet.
     fn change(&self) -> MutexGuard<'_, Ring> {
         let ring = self.ring.lock();
@@ -122,7 +139,7 @@ impl Ring {
     /// Adds a watcher after all entries, and returns its place.
     pub(super) fn join(&mut self) -> u32 {
         let cursor = self.end();
-        self.slots.insert(Slot { cursor, waker: None, pinned: None })
+        self.slots.insert(Slot { cursor, waker: None, basis: Basis::Known })
     }
 
     pub(super) fn leave(&mut self, slot: u32) {
@@ -137,26 +154,35 @@ impl Ring {
         self.closed
     }
 
+    /// Why the watcher ends, if it was ended.
+    pub(super) fn ended(&mut self, slot: u32) -> Option<EndReason> {
+        let is_lost = |slot: &mut Slot| matches!(slot.basis, Basis::Lost);
+        self.closed.or_else(|| self.slots.get(slot).is_some_and(is_lost).then_some(EndReason::Relisted))
+    }
+
     pub(super) fn standing(&self) -> Standing {
         let end = self.end();
-        self.slots.iter().fold(Standing::default(), |sum, slot| match slot.pinned {
-            Some(_) => Standing { listing: sum.listing + 1, ..sum },
-            None => Standing { behind: sum.behind + usize::from(slot.cursor < end), ..sum },
+        self.slots.iter().fold(Standing::default(), |sum, slot| match slot.basis {
+            Basis::Listing(_) => Standing { listing: sum.listing + 1, ..sum },
+            _ => Standing { behind: sum.behind + usize::from(slot.cursor < end), ..sum },
         })
     }
 
-    pub(super) fn pin(&mut self, slot: u32, snapshot: Option<Snapshot>) {
+    pub(super) fn set_basis(&mut self, slot: u32, basis: Basis) {
         if let Some(slot) = self.slots.get(slot) {
-            slot.pinned = snapshot;
+            slot.basis = basis;
         }
     }
 
-    /// The pinned state, unless the watcher can no longer continue from it.
-    pub(super) fn pinned(&mut self, slot: u32) -> Result<Snapshot, EndReason> {
+    /// The state that the watcher lists, unless it can no longer continue from it.
+    pub(super) fn listed(&mut self, slot: u32) -> Result<Snapshot, EndReason> {
         if let Some(reason) = self.closed {
             return Err(reason);
         }
-        self.slots.get(slot).and_then(|slot| slot.pinned.clone()).ok_or(EndReason::TooSlow)
+        match self.slots.get(slot).map(|slot| &slot.basis) {
+            Some(Basis::Listing(snapshot)) => Ok(snapshot.clone()),
+            _ => Err(EndReason::TooSlow),
+        }
     }
 
     fn push(&mut self, entry: Entry) -> bool {
@@ -169,7 +195,7 @@ impl Ring {
 
     /// Returns the entry at the watcher's position, and moves the watcher on. If no entry follows, the waker is stored.
     pub(super) fn next(&mut self, slot: u32, cx: &Context<'_>) -> Next<'_> {
-        if let Some(reason) = self.closed {
+        if let Some(reason) = self.ended(slot) {
             return Next::Closed(reason);
         }
         let Some(slot) = self.slots.get(slot) else { return Next::Overtaken };
@@ -177,11 +203,11 @@ impl Ring {
         // At most the length of the deque, so it fits into usize.
         if let Some(entry) = self.entries.get(offset as usize) {
             slot.cursor += 1;
-            let more = offset as usize + 1 < self.entries.len();
-            if !more {
+            let following = self.entries.get(offset as usize + 1).map(|entry| entry.event.rv);
+            if following.is_none() {
                 slot.register(cx.waker());
             }
-            return Next::Entry(entry, more);
+            return Next::Entry(entry, following);
         }
         slot.register(cx.waker());
         Next::CaughtUp
@@ -195,9 +221,21 @@ impl Ring {
     fn close(&mut self, reason: EndReason, wakers: &mut Vec<Waker>) -> usize {
         self.closed = Some(reason);
         self.entries = VecDeque::new();
-        self.slots.iter_mut().for_each(|slot| slot.pinned = None);
+        self.slots.iter_mut().for_each(|slot| slot.basis = Basis::Known);
         self.take_wakers(wakers);
         self.watchers()
+    }
+
+    fn lose(&mut self, (from, to): (ResourceVersion, ResourceVersion), wakers: &mut Vec<Waker>) -> usize {
+        let mut lost = 0;
+        for slot in self.slots.iter_mut() {
+            if matches!(slot.basis, Basis::Ahead(at) if from < at && at < to) {
+                slot.basis = Basis::Lost;
+                wakers.extend(slot.waker.take());
+                lost += 1;
+            }
+        }
+        lost
     }
 
     /// Drops the entries whose event has left the window, and the entries that all watchers have passed.
@@ -210,7 +248,9 @@ impl Ring {
         if self.base > before {
             // An overtaken watcher ends at its next poll, and need not hold an old state until then.
             let base = self.base;
-            self.slots.iter_mut().filter(|slot| slot.cursor < base).for_each(|slot| slot.pinned = None);
+            let overtaken = self.slots.iter_mut().filter(|slot| slot.cursor < base);
+            let listing = overtaken.filter(|slot| matches!(slot.basis, Basis::Listing(_)));
+            listing.for_each(|slot| slot.basis = Basis::Known);
         }
         self.trim_passed();
         if self.entries.capacity() > 4 * self.entries.len().max(SHORT) {
@@ -353,7 +393,7 @@ mod tests {
         let mut ring = Ring::default();
         let (here, gone) = (ring.join(), ring.join());
         for slot in [here, gone] {
-            ring.pin(slot, Some(Snapshot::new(ResourceVersion(0), Default::default())));
+            ring.set_basis(slot, Basis::Listing(Snapshot::new(ResourceVersion(0), Default::default())));
         }
         for rv in 1..=10 {
             push(&mut ring, rv);
@@ -362,8 +402,8 @@ mod tests {
             next(&mut ring, here);
         }
         ring.trim(ResourceVersion(5));
-        assert!(ring.pinned(here).is_ok());
-        assert_eq!(ring.pinned(gone).unwrap_err(), EndReason::TooSlow);
+        assert!(ring.listed(here).is_ok());
+        assert_eq!(ring.listed(gone).unwrap_err(), EndReason::TooSlow);
         assert!(matches!(ring.next(gone, &Context::from_waker(Waker::noop())), Next::Overtaken));
         assert_eq!(next(&mut ring, here), Some(5));
     }

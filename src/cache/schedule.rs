@@ -9,12 +9,13 @@ use rand::Rng;
 use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::watcher::WatchSpec;
+use super::spec::WatchSpec;
 
 #[derive(Debug)]
 pub(super) struct Schedule {
     deadline: Instant,
-    period: Duration,
+    /// Between bookmarks, in milliseconds: a watcher is small.
+    period: u32,
     /// When the next bookmark is due; `None` if there are no more, or none were requested.
     due: Option<Instant>,
     bookmarks: bool,
@@ -32,14 +33,21 @@ const AFTER_MARK: Duration = Duration::from_secs(1);
 const AFTER_MARK_JITTER: f64 = 0.25;
 /// How much earlier than the period a bookmark may come, so that watchers that started together do not stay in step.
 const PERIOD_JITTER: f64 = 0.05;
-/// When a bookmark that was due in the middle of a batch is tried again.
+/// When a bookmark or an end that was due in the middle of a batch is tried again.
 const POSTPONED: Duration = Duration::from_millis(100);
 
 // === impl Schedule ===
 
 impl Schedule {
     pub(super) fn new(spec: &WatchSpec, period: Duration) -> Self {
-        Self { deadline: spec.deadline, period, due: None, bookmarks: spec.bookmarks, timer: None, armed: None }
+        Self {
+            deadline: spec.deadline,
+            period: millis(period),
+            due: None,
+            bookmarks: spec.bookmarks,
+            timer: None,
+            armed: None,
+        }
     }
 
     pub(super) fn takes_bookmarks(&self) -> bool {
@@ -59,7 +67,7 @@ impl Schedule {
     }
 
     pub(super) fn set_period(&mut self, now: Instant, period: Duration) {
-        self.period = period;
+        self.period = millis(period);
         if self.due.is_some() {
             self.advance(now);
         }
@@ -67,13 +75,19 @@ impl Schedule {
 
     /// A bookmark was due: sets the time of the next one. The one before the deadline is the last.
     pub(super) fn advance(&mut self, now: Instant) {
-        let regular = now + self.period.mul_f64(1.0 - rand::rng().random_range(0.0..PERIOD_JITTER));
+        let period = Duration::from_millis(self.period.into());
+        let regular = now + period.mul_f64(1.0 - rand::rng().random_range(0.0..PERIOD_JITTER));
         let last = self.deadline.checked_sub(BEFORE_DEADLINE).filter(|last| *last > now);
         self.due = last.map(|last| last.min(regular));
     }
 
     pub(super) fn postpone(&mut self, now: Instant) {
         self.due = Some(now + POSTPONED);
+    }
+
+    /// The watch cannot end at `now`: sets when it tries again.
+    pub(super) fn put_off(&mut self, now: Instant) {
+        self.deadline = now + POSTPONED;
     }
 
     pub(super) fn is_due(&self, now: Instant) -> bool {
@@ -111,10 +125,14 @@ impl Schedule {
     }
 }
 
+fn millis(period: Duration) -> u32 {
+    u32::try_from(period.as_millis()).unwrap_or(u32::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::watcher::WatchStart;
+    use crate::cache::spec::WatchStart;
     use crate::selector::Predicate;
 
     /// Milliseconds from the start at which bookmarks are due.

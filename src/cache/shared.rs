@@ -19,9 +19,9 @@ use super::history::History;
 use super::invariants::{Invariant, violated};
 use super::order::Order;
 use super::ready::Ready;
+use super::spec::EndReason;
 use super::stats::{CacheStats, Counters};
 use super::store::{Departed, Inner, Snapshot, Store};
-use super::watcher::EndReason;
 use crate::codec::Form;
 use crate::meta::{EventType, LabelSets, Object, ResourceVersion, WatchCacheEvent};
 use crate::packing::{MOST_READS, Packer, PackingForm};
@@ -43,6 +43,8 @@ pub(super) struct Shared {
     pub(super) groups: RwLock<WatchGroups>,
     /// All events up to this revision are in the rings of all groups that select them.
     pub(super) dispatched_rv: AtomicU64,
+    /// The revision of the last list. Events up to it stand for a gap, or are older.
+    pub(super) listed_rv: AtomicU64,
     /// Position of the first event that is not dispatched.
     pub(super) dispatched: AtomicU64,
     /// Wakes the dispatcher when there are events or progress.
@@ -138,6 +140,7 @@ impl Shared {
             ready: Ready::new(),
             groups: RwLock::new(groups),
             dispatched_rv: AtomicU64::new(0),
+            listed_rv: AtomicU64::new(0),
             dispatched,
             work: Notify::new(),
             moved: Notify::new(),
@@ -170,6 +173,7 @@ impl Shared {
             state.unconfirm();
             self.published.store(Some(snapshot.inner()));
         }
+        self.listed_rv.store(state.history.listed().0, Ordering::Release);
         state.current = Some(snapshot);
         state.moved = Order::now();
     }

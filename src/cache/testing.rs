@@ -17,7 +17,18 @@ use crate::selector::{FieldSelector, LabelSelector, Predicate};
 
 /// An object with labels sorted by key and one selectable field (index 0), such as a pod's node.
 pub(super) fn object(namespace: &str, name: &str, rv: u64, labels: &[(&str, &str)], field: &str) -> Object {
-    let mut builder = AttributesBuilder::new(&format!("uid-{namespace}-{name}"));
+    object_of(&format!("uid-{namespace}-{name}"), namespace, name, rv, labels, field)
+}
+
+pub(super) fn object_of(
+    uid: &str,
+    namespace: &str,
+    name: &str,
+    rv: u64,
+    labels: &[(&str, &str)],
+    field: &str,
+) -> Object {
+    let mut builder = AttributesBuilder::new(uid);
     for (key, value) in labels {
         builder.label(key, value);
     }

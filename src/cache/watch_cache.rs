@@ -14,10 +14,12 @@ use super::initial::Replay;
 use super::order::Order;
 use super::packer_task::PackerTask;
 use super::ready::Readiness;
+use super::ring::Basis;
 use super::shared::Shared;
+use super::spec::{WatchSpec, WatchStart};
 use super::stats::{CacheStats, Standing};
 use super::store::Snapshot;
-use super::watcher::{CacheWatcher, Membership, Phase, WatchSpec, WatchStart};
+use super::watcher::{CacheWatcher, Membership, Phase};
 use crate::codec::Form;
 use crate::meta::ResourceVersion;
 use crate::selector::Predicate;
@@ -247,10 +249,15 @@ impl WatchCache {
         let current = state.current.as_ref().ok_or(WatchError::NotReady)?;
         let rv = current.rv();
         let newest = state.confirmed.as_ref().unwrap_or(current);
-        let (phase, last, live_after) = match spec.start {
-            WatchStart::State => (Phase::Listing(Box::default()), newest.rv(), newest.rv()),
-            WatchStart::Now => (Phase::Live, newest.rv(), newest.rv()),
-            WatchStart::After(after) if after >= rv => (Phase::Live, after, after),
+        let (phase, basis, last, live_after) = match spec.start {
+            WatchStart::State => {
+                (Phase::Listing(Box::default()), Basis::Listing(newest.clone()), newest.rv(), newest.rv())
+            }
+            WatchStart::Now => (Phase::Live, Basis::Known, newest.rv(), newest.rv()),
+            WatchStart::After(after) if after >= rv => {
+                let is_known = after == rv || state.confirmed_at(after).is_some();
+                (Phase::Live, if is_known { Basis::Known } else { Basis::Ahead(after) }, after, after)
+            }
             WatchStart::After(after) => {
                 let oldest_minus_1 = state.history.floor();
                 if after < oldest_minus_1 {
@@ -260,11 +267,10 @@ impl WatchCache {
                 // Not `rv`: the store may have advanced since the last event without a change of this resource. The
                 // watcher does not know this yet, and is told by a bookmark, as by the apiserver.
                 let last = state.history.newest().unwrap_or_default();
-                (Phase::Replay(Box::new(Replay::new(from, head))), after, after.max(last))
+                (Phase::Replay(Box::new(Replay::new(from, head))), Basis::Known, after, after.max(last))
             }
         };
-        let snapshot = (spec.start == WatchStart::State).then(|| newest.clone());
-        Ok(watcher.begin(phase, snapshot, last, live_after))
+        Ok(watcher.begin(phase, basis, last, live_after))
     }
 
     /// Dispatches events to watchers until dropped. Must run once per cache, in its own task: without it no watcher

@@ -10,71 +10,14 @@ use tokio::time::Instant;
 use super::groups::WatchGroup;
 use super::initial::{Listing, Replay, Step};
 use super::invariants::{Invariant, violated};
-use super::ring::{Entry, Next};
+use super::reached::{Following, Reached};
+use super::ring::{Basis, Entry, Next};
 use super::schedule::Schedule;
 use super::shared::Shared;
-use super::store::Snapshot;
+use super::spec::{EndReason, WatchSpec, WatcherEvent};
 use crate::lifecycle::end_turn;
-use crate::meta::{EventType, Object, ResourceVersion, Status, WatchCacheEvent};
+use crate::meta::{EventType, ResourceVersion};
 use crate::selector::Predicate;
-
-/// The parameters of a watch.
-#[derive(Clone, Debug)]
-pub struct WatchSpec {
-    pub predicate: Predicate,
-    pub start: WatchStart,
-    /// Bookmarks about once a minute and shortly before the deadline.
-    pub bookmarks: bool,
-    /// A bookmark that marks the end of the initial events ([`WatchStart::State`] only), regardless of `bookmarks`.
-    pub initial_end: bool,
-    /// The time of the clean end.
-    pub deadline: Instant,
-}
-
-/// Where a watch starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WatchStart {
-    /// With an ADDED event for every object of the present state.
-    State,
-    /// After a revision, with the events since then. A future revision is accepted: no event up to it is delivered.
-    After(ResourceVersion),
-    /// After the present state.
-    Now,
-}
-
-/// One item of a watch.
-#[derive(Clone, Debug)]
-pub enum WatcherEvent {
-    Event {
-        kind: EventType,
-        object: Arc<Object>,
-        /// The value for `metadata.resourceVersion` if it differs from the object's own. When an object leaves the
-        /// selection, its last matching state is sent with the revision at which it left.
-        rv: Option<ResourceVersion>,
-    },
-    Bookmark {
-        rv: ResourceVersion,
-        initial_end: bool,
-    },
-    /// Ends the stream. The cache never sends it; it is for code that answers in place of the cache.
-    Error(Box<Status>),
-}
-
-/// Why a watcher ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EndReason {
-    Deadline,
-    /// An event that the watcher had not received yet has left the window.
-    TooSlow,
-    /// A relist did not contain an object that the watcher holds: the revision of its deletion is unknown.
-    Relisted,
-    /// The cache gave up its state.
-    NotReady,
-    /// The writer is gone because the informer stopped.
-    Stopped,
-    /// Asked to end ([`super::WatchCache::end_watchers`], [`CacheWatcher::end`]).
-    Drained,
-}
 
 /// A watcher. It is registered by [`super::WatchCache::watch`] and leaves when dropped.
 ///
@@ -90,8 +33,7 @@ pub struct CacheWatcher {
     is_steady: bool,
     /// The revision that the initial part covers: no live event or bookmark up to it is delivered.
     live_after: ResourceVersion,
-    /// The revision of the last event or bookmark, once the initial list is complete.
-    last: ResourceVersion,
+    reached: Reached,
     schedule: Schedule,
     /// The changes of the group when the waker of the schedule was also stored in the ring. As long as the group has no
     /// more changes, the ring is not looked at: the processors would pass its lock to each other. Otherwise [`NOWHERE`].
@@ -115,7 +57,13 @@ struct Delivered {
 
 /// A live event, taken from the ring.
 enum Taken {
-    Event { event: WatcherEvent, kind: EventType, rv: ResourceVersion, received: Instant, is_last: bool },
+    Event {
+        event: WatcherEvent,
+        kind: EventType,
+        rv: ResourceVersion,
+        received: Instant,
+        next: Option<ResourceVersion>,
+    },
     CaughtUp,
     End(EndReason),
 }
@@ -140,41 +88,6 @@ pub(super) enum Phase {
 /// A number of changes that no group reaches.
 const NOWHERE: u64 = u64::MAX;
 
-// === impl WatcherEvent ===
-
-impl WatcherEvent {
-    /// A change as it appears to a predicate.
-    pub(super) fn of(kind: EventType, event: &WatchCacheEvent) -> Self {
-        match (&event.prev, kind) {
-            (Some(prev), EventType::Deleted) if event.kind != EventType::Deleted => {
-                Self::Event { kind, object: prev.clone(), rv: Some(event.rv) }
-            }
-            _ => Self::Event { kind, object: event.object.clone(), rv: None },
-        }
-    }
-}
-
-// === impl EndReason ===
-
-impl EndReason {
-    /// Whether the cache ended the watcher without a request to do so.
-    pub fn is_termination(self) -> bool {
-        matches!(self, Self::TooSlow | Self::Relisted | Self::NotReady)
-    }
-
-    #[cfg(test)]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Deadline => "deadline",
-            Self::TooSlow => "too_slow",
-            Self::Relisted => "relisted",
-            Self::NotReady => "not_ready",
-            Self::Stopped => "stopped",
-            Self::Drained => "drained",
-        }
-    }
-}
-
 // === impl CacheWatcher ===
 
 impl CacheWatcher {
@@ -186,7 +99,7 @@ impl CacheWatcher {
             initial_end: spec.initial_end,
             is_steady: false,
             live_after: ResourceVersion::ZERO,
-            last: ResourceVersion::ZERO,
+            reached: Reached::default(),
             schedule: Schedule::new(spec, period),
             waits_at: NOWHERE,
             drain: None,
@@ -206,7 +119,7 @@ impl CacheWatcher {
             return self.poll_live(cx);
         }
         let now = Instant::now();
-        if self.schedule.is_over(now) {
+        if self.schedule.is_over(now) && !self.reached.is_split() {
             return self.finish(EndReason::Deadline);
         }
         loop {
@@ -224,8 +137,8 @@ impl CacheWatcher {
                 Step::Object(object) => {
                     return Poll::Ready(Some(WatcherEvent::Event { kind: EventType::Added, object, rv: None }));
                 }
-                Step::Event(kind, event) => {
-                    self.delivering(event.kind, event.rv);
+                Step::Event(kind, event, following) => {
+                    self.delivering(event.kind, event.rv, following);
                     return Poll::Ready(Some(WatcherEvent::of(kind, &event)));
                 }
                 Step::Done if self.initial_end && matches!(self.phase, Phase::Listing(_)) => {
@@ -249,6 +162,21 @@ impl CacheWatcher {
     /// The revision after which its live events start.
     pub fn starts_after(&self) -> ResourceVersion {
         self.live_after
+    }
+
+    /// The revision up to which all changes were delivered. It can be less than the revision of the last event: others of
+    /// the same revision may follow, or others that a relist has shown. Zero before the initial list is complete.
+    pub fn complete(&self) -> ResourceVersion {
+        match self.phase {
+            Phase::Listing(_) | Phase::InitialEnd => ResourceVersion::ZERO,
+            Phase::Replay(_) | Phase::Live => self.reached.complete,
+        }
+    }
+
+    /// The revision of its last event, if it has ended although changes up to this revision may be missing. Who continues
+    /// after that event would never get them.
+    pub fn cut_short_at(&self) -> Option<ResourceVersion> {
+        (self.end.is_some() && self.reached.is_split()).then_some(self.reached.last)
     }
 
     /// Sets the time between bookmarks for this watcher only. From now on they come even if the revision did not move:
@@ -286,12 +214,11 @@ impl CacheWatcher {
         self.drain = Some(last_bookmark);
     }
 
-    /// Starts the initial part, with the state to list if there is one. The first replayed event must follow `last`.
-    /// Returns false if the group has ended.
+    /// Starts the initial part. The first replayed event must follow `last`. Returns false if the group has ended.
     pub(super) fn begin(
         &mut self,
         phase: Phase,
-        listed: Option<Snapshot>,
+        basis: Basis,
         last: ResourceVersion,
         live_after: ResourceVersion,
     ) -> bool {
@@ -300,9 +227,9 @@ impl CacheWatcher {
             if ring.closed().is_some() {
                 return false;
             }
-            ring.pin(self.membership.slot, listed);
+            ring.set_basis(self.membership.slot, basis);
         }
-        self.last = last;
+        self.reached = Reached::at(last);
         self.live_after = live_after;
         match phase {
             Phase::Live => self.go_live(Instant::now(), false),
@@ -316,9 +243,14 @@ impl CacheWatcher {
         &self.membership.group
     }
 
+    #[cfg(test)]
+    pub(super) fn ended(&self) -> Option<EndReason> {
+        self.membership.group.ring.lock().ended(self.membership.slot)
+    }
+
     fn go_live(&mut self, now: Instant, marked: bool) {
         self.phase = Phase::Live;
-        self.last = self.live_after;
+        self.reached = Reached::at(self.live_after);
         self.schedule.start(now, marked);
     }
 
@@ -329,20 +261,20 @@ impl CacheWatcher {
             // ring is empty, a bookmark of this revision overtakes no event.
             let dispatched = ResourceVersion(self.membership.shared.dispatched_rv.load(Ordering::Acquire));
             match self.take(cx) {
-                Taken::Event { event, kind, rv, received, is_last } => {
+                Taken::Event { event, kind, rv, received, next } => {
                     let now = Instant::now();
-                    if self.schedule.is_over(now) {
+                    if self.schedule.is_over(now) && !self.reached.is_split() {
                         return self.finish(EndReason::Deadline);
                     }
-                    self.delivering(kind, rv);
+                    self.delivering(kind, rv, next.map_or(Following::NothingUpTo(dispatched), Following::Event));
                     let lag = u32::try_from(now.saturating_duration_since(received).as_micros()).unwrap_or(u32::MAX);
-                    self.delivered = Delivered { received: Some(received), lag, is_last };
+                    self.delivered = Delivered { received: Some(received), lag, is_last: next.is_none() };
                     return Poll::Ready(Some(event));
                 }
-                Taken::CaughtUp => {}
+                Taken::CaughtUp => self.reached.caught_up(dispatched),
                 Taken::End(reason) => return self.finish(reason),
             }
-            if let Some(last_bookmark) = self.draining() {
+            if let Some(last_bookmark) = self.draining().filter(|_| !self.waits_for_the_rest()) {
                 self.drain = Some(false);
                 return match self.bookmark(dispatched) {
                     Some(bookmark) if last_bookmark && self.schedule.takes_bookmarks() => Poll::Ready(Some(bookmark)),
@@ -352,11 +284,11 @@ impl CacheWatcher {
             // What becomes due after this moment wakes the task.
             let now = Instant::now();
             ready!(self.schedule.poll(cx, now));
-            if self.schedule.is_over(now) {
+            if self.schedule.is_over(now) && !self.waits_for_the_rest() {
                 return self.finish(EndReason::Deadline);
             }
             if self.schedule.is_due(now) {
-                if self.last > self.live_after && dispatched < self.last {
+                if self.reached.last > self.live_after && dispatched < self.reached.last {
                     // In the middle of a batch; the watcher is woken at its end.
                     self.schedule.postpone(now);
                 } else {
@@ -384,8 +316,8 @@ impl CacheWatcher {
         loop {
             match ring.next(self.membership.slot, cx) {
                 Next::Entry(entry, _) if entry.event.rv <= self.live_after => {}
-                Next::Entry(Entry { event, kind }, more) => {
-                    if !more {
+                Next::Entry(Entry { event, kind }, next) => {
+                    if next.is_none() {
                         self.waits_at = here;
                     }
                     return Taken::Event {
@@ -393,7 +325,7 @@ impl CacheWatcher {
                         kind: event.kind,
                         rv: event.rv,
                         received: event.received,
-                        is_last: !more,
+                        next,
                     };
                 }
                 Next::CaughtUp => {
@@ -413,11 +345,21 @@ impl CacheWatcher {
         })
     }
 
+    /// A client that gets no bookmarks continues after its last event. So a watch that ends by itself first delivers what
+    /// belongs to that event. The dispatcher is at it; this looks again a moment later.
+    fn waits_for_the_rest(&mut self) -> bool {
+        let waits = self.reached.is_split();
+        if waits {
+            self.schedule.put_off(Instant::now());
+        }
+        waits
+    }
+
     fn bookmark(&mut self, dispatched: ResourceVersion) -> Option<WatcherEvent> {
-        if dispatched <= self.live_after || dispatched < self.last {
+        if dispatched <= self.live_after || dispatched < self.reached.last {
             return None;
         }
-        self.last = dispatched;
+        self.reached = Reached::at(dispatched);
         self.membership.shared.counters.bookmarks.add(1);
         Some(WatcherEvent::Bookmark { rv: dispatched, initial_end: false })
     }
@@ -426,17 +368,18 @@ impl CacheWatcher {
     fn repeated(&self) -> Option<WatcherEvent> {
         self.is_steady.then(|| {
             self.membership.shared.counters.bookmarks.add(1);
-            WatcherEvent::Bookmark { rv: self.last, initial_end: false }
+            WatcherEvent::Bookmark { rv: self.reached.complete, initial_end: false }
         })
     }
 
-    fn delivering(&mut self, kind: EventType, rv: ResourceVersion) {
+    fn delivering(&mut self, kind: EventType, rv: ResourceVersion, following: Following) {
+        let (shared, last) = (&self.membership.shared, self.reached.last);
         // Objects that expire together are deleted at the same revision.
-        if rv < self.last || rv == self.last && kind != EventType::Deleted {
-            let resource = &self.membership.shared.config.resource;
-            violated(Invariant::WatcherOrder, resource, format_args!("event {rv} after {}", self.last));
+        if rv < last || rv == last && kind != EventType::Deleted {
+            violated(Invariant::WatcherOrder, &shared.config.resource, format_args!("event {rv} after {last}"));
         }
-        self.last = rv;
+        let listed = ResourceVersion(shared.listed_rv.load(Ordering::Acquire));
+        self.reached.event(kind, rv, following, listed);
     }
 
     fn finish(&mut self, reason: EndReason) -> Poll<Option<WatcherEvent>> {

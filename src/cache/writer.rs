@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use super::difference::Difference;
 use super::order::Order;
 use super::shared::Shared;
+use super::spec::EndReason;
 use super::store::{Snapshot, Store};
-use super::watcher::EndReason;
 use crate::codec::Form;
 use crate::meta::{EventType, LabelSets, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
 
@@ -71,6 +71,11 @@ impl Writer {
     /// The revision up to which the cache is complete; zero unless synced.
     pub fn resource_version(&self) -> ResourceVersion {
         self.rv
+    }
+
+    /// Whether the present state has this object.
+    pub fn holds(&self, key: &ObjectKey) -> bool {
+        self.store.get(key).is_some()
     }
 
     /// When the state was last given up.
@@ -181,8 +186,9 @@ impl Writer {
     ///
     /// A relist continues open watches if that is possible exactly: changed objects are sent in order of their own
     /// revisions. For an object that is gone, the revision of the deletion is unknown, so exactly the watchers that
-    /// hold it are ended. All watchers are ended if an object has different contents at the same revision. The changes
-    /// inside the gap stay unknown: new watches and exact reads start at `rv`.
+    /// hold it are ended. Watchers that began at a revision inside the gap are ended, too: their clients may hold objects
+    /// that came and went there, or that were selected only there. All watchers are ended if an object has different
+    /// contents at the same revision. The changes inside the gap stay unknown: new watches and exact reads start at `rv`.
     ///
     /// # Errors
     /// The list is older than the cache, or does not show a single revision; the cache does not change.
@@ -209,10 +215,13 @@ impl Writer {
         let mut departed = difference.rewritten;
         let mut state = self.shared.state.lock();
         let ended = if self.synced && explained {
-            let ended = match deleted {
+            let mut groups = self.shared.groups.write();
+            let mut ended = match deleted {
                 0 => 0,
-                _ => self.shared.groups.write().close_holders(&difference.deleted, EndReason::Relisted),
+                _ => groups.close_holders(&difference.deleted, EndReason::Relisted),
             };
+            ended += groups.lose((self.rv, rv));
+            drop(groups);
             let now = Instant::now();
             for event in difference.changed {
                 self.shared.append(&mut state, event, &self.store, now);
@@ -243,6 +252,11 @@ impl Writer {
     /// Continues from a state that was published.
     pub(super) fn take(&mut self, store: Store, rv: ResourceVersion, head: u64) {
         (self.store, self.rv, self.synced, self.head) = (store, rv, true, head);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn cache(&self) -> super::WatchCache {
+        super::WatchCache::new(Arc::clone(&self.shared))
     }
 
     /// Sets how TypeMeta is encoded in the objects; must be called before the first list.

@@ -16,7 +16,7 @@ pub(super) struct Conflator<K, V> {
     bytes: usize,
     /// The part of `bytes` that is no object's present state: nobody else may hold it.
     gone: usize,
-    /// All changes up to this revision were pushed.
+    /// All changes up to this revision were pushed. Others of the revision that was pushed last may follow.
     seen: ResourceVersion,
     /// The number of changes that were merged into another change.
     merged: u64,
@@ -30,6 +30,8 @@ struct Run<K, V> {
     key: K,
     kind: EventType,
     value: V,
+    /// The revision up to which all changes were pushed before its first one.
+    before: ResourceVersion,
     /// The revision of the last change that was merged into it.
     rv: ResourceVersion,
     size: usize,
@@ -88,9 +90,9 @@ impl<K: Clone + Eq + Hash, V> Conflator<K, V> {
         self.put(ResourceVersion::ZERO, key, change, size);
     }
 
-    /// Adds a change. Its revision must not be lower than the revisions of earlier changes.
+    /// Adds a change. Its revision must not be lower than the revisions of earlier changes, and only deletions may share
+    /// one. [`Self::reached`] tells when there are no more.
     pub(super) fn push(&mut self, key: K, change: Change<V>, size: usize) {
-        self.seen = self.seen.max(change.rv);
         let last = self.last.get(&key).and_then(|place| self.runs.get_mut(place));
         let merges = last.filter(|run| match change.kind {
             // The object existed before. Only its state changed.
@@ -132,7 +134,7 @@ impl<K: Clone + Eq + Hash, V> Conflator<K, V> {
     /// The revision up to which no change is pending.
     pub(super) fn complete(&self) -> ResourceVersion {
         match self.runs.first_key_value() {
-            Some(((first, _), _)) => ResourceVersion(first.get().saturating_sub(1)),
+            Some((_, run)) => run.before,
             None => self.seen,
         }
     }
@@ -150,7 +152,7 @@ impl<K: Clone + Eq + Hash, V> Conflator<K, V> {
         let Change { kind, value, rv } = change;
         let is_gone = kind == EventType::Deleted;
         self.gone += if is_gone { size } else { 0 };
-        self.runs.insert(place, Run { key, kind, value, rv, size, is_gone });
+        self.runs.insert(place, Run { key, kind, value, before: self.seen, rv, size, is_gone });
     }
 }
 

@@ -11,6 +11,8 @@ type State = (u64, u64);
 enum Step {
     Write(u8),
     Delete(u8),
+    /// All of these at one revision. The consumer takes a change after each that is true.
+    Expire([bool; 4]),
     Take,
 }
 
@@ -59,6 +61,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => (0..4_u8).prop_map(Step::Write),
         2 => (0..4_u8).prop_map(Step::Delete),
+        1 => any::<[bool; 4]>().prop_map(Step::Expire),
         3 => Just(Step::Take),
     ];
     prop::collection::vec(step, 0..80)
@@ -66,6 +69,28 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn change(kind: EventType, key: u8, state: State, rv: u64) -> Change<(u8, State)> {
     Change { kind, value: (key, state), rv: ResourceVersion(rv) }
+}
+
+/// The consumer takes a change. `log` are the keys and revisions of the changes that were not completely merged away
+/// before they were taken.
+fn take(
+    conflator: &mut Conflator<u8, (u8, State)>,
+    replica: &mut Replica,
+    log: &[(u64, u8)],
+    complete: &mut ResourceVersion,
+) -> Result<(), TestCaseError> {
+    if let Some(taken) = conflator.pop() {
+        replica.apply(taken.value.0, &taken);
+    }
+    prop_assert!(conflator.complete() >= *complete, "complete went back");
+    *complete = conflator.complete();
+    // Every complete change is known to the replica, in this state or a later one.
+    for (at, key) in log.iter().filter(|(at, _)| *at <= complete.get()) {
+        let known = replica.objects.get(key).is_some_and(|state| state.1 >= *at)
+            || replica.deleted.iter().any(|(deleted, _)| deleted == key);
+        prop_assert!(known, "{key} at {at} is complete but not known");
+    }
+    Ok(())
 }
 
 proptest! {
@@ -85,7 +110,6 @@ proptest! {
             }
         }
         conflator.reached(ResourceVersion(rv));
-        // The keys and revisions of the changes that were not completely merged away before they were taken.
         let mut log: Vec<(u64, u8)> = Vec::new();
         let mut complete = ResourceVersion::ZERO;
         for step in steps {
@@ -100,6 +124,7 @@ proptest! {
                     truth.apply(key, &written);
                     log.push((rv, key));
                     conflator.push(key, written, 1);
+                    conflator.reached(ResourceVersion(rv));
                 }
                 Step::Delete(key) => {
                     if let Some((uid, _)) = truth.objects.get(&key).copied() {
@@ -108,21 +133,25 @@ proptest! {
                         truth.apply(key, &deleted);
                         log.push((rv, key));
                         conflator.push(key, deleted, 1);
+                        conflator.reached(ResourceVersion(rv));
                     }
                 }
-                Step::Take => {
-                    if let Some(taken) = conflator.pop() {
-                        replica.apply(taken.value.0, &taken);
+                Step::Expire(takes) => {
+                    rv += 1;
+                    let gone: Vec<_> = truth.objects.iter().map(|(key, (uid, _))| (*key, *uid)).collect();
+                    log.extend(gone.iter().map(|(key, _)| (rv, *key)));
+                    for (key, uid) in gone {
+                        let deleted = change(EventType::Deleted, key, (uid, rv), rv);
+                        truth.apply(key, &deleted);
+                        conflator.push(key, deleted, 1);
+                        conflator.reached(ResourceVersion(rv - 1));
+                        if takes[key as usize] {
+                            take(&mut conflator, &mut replica, &log, &mut complete)?;
+                        }
                     }
-                    prop_assert!(conflator.complete() >= complete, "complete went back");
-                    complete = conflator.complete();
-                    // Every complete change is known to the replica, in this state or a later one.
-                    for (at, key) in log.iter().filter(|(at, _)| *at <= complete.get()) {
-                        let known = replica.objects.get(key).is_some_and(|state| state.1 >= *at)
-                            || replica.deleted.iter().any(|(deleted, _)| deleted == key);
-                        prop_assert!(known, "{key} at {at} is complete but not known");
-                    }
+                    conflator.reached(ResourceVersion(rv));
                 }
+                Step::Take => take(&mut conflator, &mut replica, &log, &mut complete)?,
             }
             prop_assert_eq!(conflator.bytes(), conflator.len());
         }
@@ -145,6 +174,7 @@ fn a_hot_key_waits_once() {
     for rv in 1..=1000 {
         let kind = if rv == 1 { EventType::Added } else { EventType::Modified };
         conflator.push(0_u8, change(kind, 0, (1, rv), rv), 1);
+        conflator.reached(ResourceVersion(rv));
     }
     assert_eq!((conflator.len(), conflator.merged(), conflator.complete()), (1, 999, ResourceVersion(0)));
     let taken = conflator.pop().unwrap();

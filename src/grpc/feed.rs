@@ -109,8 +109,7 @@ impl Feed {
         match self {
             Self::Direct(watcher) => match std::task::ready!(watcher.poll_next(cx)) {
                 Some(event) => {
-                    let complete = revision(&event);
-                    Poll::Ready(Ok(Item { event, complete, received: watcher.received() }))
+                    Poll::Ready(Ok(Item { event, complete: watcher.complete(), received: watcher.received() }))
                 }
                 None => Poll::Ready(Err(watcher.end_reason().unwrap_or(EndReason::Stopped))),
             },
@@ -213,7 +212,7 @@ impl Shared {
             let fits = match next {
                 None => self.with(|pending| pending.fits(self.pressure.level())),
                 Some(Some(event)) => self.with(|pending| {
-                    pending.take(event, watcher.received());
+                    pending.take(event, watcher.complete(), watcher.received());
                     pending.fits(self.pressure.level())
                 }),
                 Some(None) => return self.over(watcher.end_reason().unwrap_or(EndReason::Stopped)),
@@ -331,7 +330,8 @@ impl Pending {
         self.is_sending_snapshot() || !self.is_too_much(level)
     }
 
-    fn take(&mut self, event: WatcherEvent, received: Option<Instant>) {
+    /// `complete` is the revision up to which all changes were taken with this one.
+    fn take(&mut self, event: WatcherEvent, complete: ResourceVersion, received: Option<Instant>) {
         let rv = revision(&event);
         match event {
             WatcherEvent::Event { kind, object, rv: shown } => {
@@ -342,6 +342,7 @@ impl Pending {
                     self.conflator.state(key, change, size);
                 } else {
                     self.conflator.push(key, change, size);
+                    self.conflator.reached(complete);
                 }
             }
             WatcherEvent::Bookmark { initial_end: true, .. } => {

@@ -468,3 +468,7 @@ impl Objects {
 #[cfg(test)]
 #[path = "watch_tests.rs"]
 pub(super) mod tests;
+
+#[cfg(test)]
+#[path = "resume_tests.rs"]
+mod resume_tests;

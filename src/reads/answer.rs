@@ -1,7 +1,7 @@
 //! The answers of the read path.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -241,7 +241,13 @@ impl WatchSource {
     /// Polls the next event; `None` is the clean end.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatcherEvent>> {
         match self {
-            Self::Cache { watcher, .. } => watcher.poll_next(cx),
+            Self::Cache { watcher, .. } => {
+                let next = ready!(watcher.poll_next(cx));
+                // A client continues after the last event that it got. Here that would be a loss, so it has to list.
+                let Some(rv) = watcher.cut_short_at().filter(|_| next.is_none()) else { return Poll::Ready(next) };
+                *self = Self::Error(None);
+                Poll::Ready(Some(WatcherEvent::Error(Box::new(errors::expired_watch(rv.get(), rv.get())))))
+            }
             Self::Error(status) => Poll::Ready(status.take().map(WatcherEvent::Error)),
         }
     }

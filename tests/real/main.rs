@@ -9,6 +9,7 @@ mod process;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod ahead;
 mod backup;
 mod cli;
 mod consistency;

@@ -308,7 +308,7 @@ const (
 	Reset_REASON_EXPIRED Reset_Reason = 1
 	// The consumer fell behind the window, or behind the bound of conflation.
 	Reset_REASON_TOO_SLOW Reset_Reason = 2
-	// The informer had to list again, and objects were gone in the gap.
+	// The informer had to list again, and objects were gone in the gap, or the watch began within it.
 	Reset_REASON_RELISTED Reset_Reason = 3
 	// The cluster's store was set back, as by restoring a backup.
 	Reset_REASON_STORE_REWOUND Reset_Reason = 4

@@ -877,7 +877,7 @@ export enum Reset_Reason {
   TOO_SLOW = 2,
 
   /**
-   * The informer had to list again, and objects were gone in the gap.
+   * The informer had to list again, and objects were gone in the gap, or the watch began within it.
    *
    * @generated from enum value: REASON_RELISTED = 3;
    */
