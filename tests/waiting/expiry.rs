@@ -9,8 +9,13 @@ use crate::cluster::Cluster;
 use crate::support::Through;
 use crate::support::client::{Client, Watch, rv};
 use http::Method;
+use informerd::grpc::pb::v1;
+use informerd::grpc::pb::v1::objects_client::ObjectsClient;
+use informerd::grpc::pb::v1::watch_request::Start;
+use informerd::grpc::pb::v1::watch_response::Frame;
 use informerd::upstream::client::ConfigSource;
 use tokio::time::timeout;
+use tonic::transport::{Channel, Endpoint};
 
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 const COUNT: usize = 12;
@@ -30,6 +35,39 @@ async fn told(mut watch: Watch) -> Vec<String> {
     told
 }
 
+/// One frame of a typed watch with one deletion: its name and revision, the revision that the frame claims, and the token.
+struct Gone {
+    name: String,
+    rv: u64,
+    claims: u64,
+    token: Vec<u8>,
+}
+
+/// A typed watch of events, with one event in a frame.
+async fn typed(client: &mut ObjectsClient<Channel>, start: Start) -> tonic::Streaming<v1::WatchResponse> {
+    let resource = v1::Resource { version: "v1".into(), resource: "events".into(), ..Default::default() };
+    let selection = Some(v1::Selection { resource: Some(resource), ..Default::default() });
+    let request = v1::WatchRequest { selection, start: Some(start), max_batch: 1, ..Default::default() };
+    client.watch(request).await.unwrap().into_inner()
+}
+
+/// The next deletions.
+async fn typed_gone(watch: &mut tonic::Streaming<v1::WatchResponse>, count: usize) -> Vec<Gone> {
+    let mut gone = Vec::new();
+    while gone.len() < count {
+        let frame = timeout(Duration::from_secs(120), watch.message()).await.expect("they expire").unwrap();
+        let frame = frame.expect("the watch goes on");
+        let Some(Frame::Events(events)) = frame.frame else { continue };
+        let [event] = &events.events[..] else { panic!("{events:?}") };
+        if event.r#type() == v1::event::Type::Deleted {
+            let v1::Key { name, resource_version, .. } = event.key.clone().unwrap();
+            let (rv, token) = (resource_version.parse().unwrap(), frame.resume_token.to_vec());
+            gone.push(Gone { name, rv, claims: frame.resource_version.parse().unwrap(), token });
+        }
+    }
+    gone
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_go_on_when_events_expire_together() {
     // A lease is used for another twentieth of the time to live, in whole seconds.
@@ -42,6 +80,9 @@ async fn watches_go_on_when_events_expire_together() {
     let now = rv(&through.json("/api/v1/events?resourceVersion=0").await);
     let path = format!("{EVENTS}?watch=1&resourceVersion={now}&timeoutSeconds=200&allowWatchBookmarks=true");
     let watches = (direct.watch(&path).await, through.watch(&path).await);
+    let channel = Endpoint::from_shared(daemon.url.clone()).unwrap().connect().await.unwrap();
+    let mut client = ObjectsClient::new(channel);
+    let mut typed_watch = typed(&mut client, Start::FromResourceVersion(now.to_string())).await;
     for n in 0..COUNT {
         let event = format!(
             r#"{{"metadata":{{"name":"e-{n}"}},"involvedObject":{{"kind":"Pod","name":"x","namespace":"default"}},"type":"Normal","reason":"r"}}"#
@@ -50,8 +91,18 @@ async fn watches_go_on_when_events_expire_together() {
         let created = direct.request(Method::POST, EVENTS, &headers, &event).await;
         assert_eq!(created.status, 201, "{}", created.text());
     }
-    let (direct_told, through_told) = tokio::join!(told(watches.0), told(watches.1));
+    let (direct_told, through_told, gone) =
+        tokio::join!(told(watches.0), told(watches.1), typed_gone(&mut typed_watch, COUNT));
     assert_eq!(direct_told, through_told);
+    // Who continues after any of the frames gets the deletions that were not in it, or in one before it.
+    for (n, frame) in gone.iter().enumerate() {
+        let mut rest: BTreeSet<_> = gone[n + 1..].iter().map(|gone| &gone.name).collect();
+        assert!(gone[n + 1..].iter().all(|gone| gone.rv > frame.claims), "{} is claimed too early", frame.claims);
+        let mut again = typed(&mut client, Start::ResumeToken(frame.token.clone().into())).await;
+        while !rest.is_empty() {
+            rest.remove(&typed_gone(&mut again, 1).await[0].name);
+        }
+    }
     let deleted = || direct_told.iter().filter(|event| event.starts_with("DELETED"));
     let revisions: BTreeSet<_> = deleted().map(|event| event.rsplit(' ').next().unwrap()).collect();
     assert!(revisions.len() < COUNT, "none expired at the same revision: {direct_told:#?}");

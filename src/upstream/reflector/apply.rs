@@ -30,9 +30,20 @@ impl Reflector {
     /// Applies deletions of one revision.
     pub(super) async fn expire(&mut self, stream: &mut EventStream, mut expired: Vec<Object>) -> Result<(), Outcome> {
         expired.retain(|object| object.rv != stream.last || stream.last_key.as_ref() != Some(&object.key));
+        // Those that were applied before the stream broke. Others of that revision contradict the state, which is read
+        // again.
+        let ours = self.writer.resource_version();
+        expired.retain(|object| object.rv != ours || self.writer.holds(&object.key));
         let Some((rv, key)) = expired.last().map(|last| (last.rv, last.key.clone())) else { return Ok(()) };
         let applied = self.writer.delete_together(expired).await;
         self.applied(stream, rv, key, applied)
+    }
+
+    /// The revision after which the watch goes on. Deletions of the last revision may be missing, so all of them are asked
+    /// for again.
+    pub(super) fn goes_on_after(&self) -> ResourceVersion {
+        let rv = self.writer.resource_version();
+        if self.waited == Some(rv) { ResourceVersion(rv.0.saturating_sub(1)) } else { rv }
     }
 
     fn applied(

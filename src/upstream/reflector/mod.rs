@@ -91,6 +91,8 @@ pub struct Reflector {
     load: Option<LoadSaved>,
     /// A saved state that the apiserver has not confirmed yet.
     saved: Option<Restoration>,
+    /// The revision of the last deletions, if nothing has shown that they are all: they waited for others in vain.
+    waited: Option<ResourceVersion>,
 }
 
 /// Capacity of the claims channel. Senders wait for a free place.
@@ -130,6 +132,7 @@ impl Reflector {
             sample: None,
             load: None,
             saved: None,
+            waited: None,
         }
     }
 
@@ -350,7 +353,7 @@ impl Reflector {
 
     async fn watch(&mut self) -> Outcome {
         let timeout = self.watch_timeout();
-        let from = self.saved.as_ref().map_or(self.writer.resource_version(), Restoration::rv);
+        let from = self.saved.as_ref().map_or_else(|| self.goes_on_after(), Restoration::rv);
         let path = self.lister.watch_path(from, timeout.as_secs());
         let options = self.lister.options(RequestVerb::Watch).off(self.avoided.take());
         match EventStream::open(&self.upstream, &self.lister, &self.config, &path, timeout, options).await {
@@ -410,6 +413,7 @@ impl Reflector {
             };
             if complete {
                 together = None;
+                self.waited = None;
                 if let Err(outcome) = self.expire(&mut stream, std::mem::take(&mut expired)).await {
                     return outcome;
                 }
@@ -443,7 +447,7 @@ impl Reflector {
                 }
                 Ok(Some(WatchFrame::Error(status))) => return self.failed(&UpstreamError::Status(Box::new(status))),
                 Ok(None) => return Outcome::Ended { heard },
-                Err(UpstreamError::Timeout { .. }) if held > 0 => {}
+                Err(UpstreamError::Timeout { .. }) if held > 0 => self.waited = Some(self.writer.resource_version()),
                 Err(error) => return self.broken(&error),
             }
         }

@@ -236,6 +236,57 @@ async fn events_that_expire_together_are_deleted_together() {
     assert_eq!((world.cache.resource_version(), world.handle.status().relists), (ResourceVersion(120), 0));
 }
 
+/// The stream breaks after some deletions of a revision, and the others are late.
+#[tokio::test]
+async fn deletions_that_may_not_be_all_are_asked_for_again() {
+    let gone = |name: &str| {
+        let metadata = format!(r#"{{"name":"{name}","namespace":"default","uid":"{name}","resourceVersion":"120"}}"#);
+        let object = format!(r#"{{"kind":"Event","apiVersion":"v1","metadata":{metadata}}}"#);
+        format!("{{\"type\":\"DELETED\",\"object\":{object}}}\n")
+    };
+    for (again, left, relists) in [(vec!["a", "b"], vec!["c", "d"], 0), (vec!["a", "b", "c"], vec!["d"], 1)] {
+        let open = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let (streams, state) = (Arc::clone(&open), left.clone());
+        let lists = AtomicUsize::new(0);
+        let server = FakeServer::plain(move |request, _| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let response = if query.contains("sendInitialEvents") {
+                no_watch_lists()
+            } else if query.contains("watch=true") {
+                let (sender, response) = streamed();
+                streams.lock().push((query, sender));
+                response
+            } else if query.starts_with("limit=1") {
+                answer(200, list(130, "", &[]))
+            } else if lists.fetch_add(1, Ordering::SeqCst) == 0 {
+                answer(200, list(100, "", &["a", "b", "c", "d"]))
+            } else {
+                answer(200, list(130, "", &state))
+            };
+            std::future::ready(response)
+        })
+        .await;
+        let upstream = Upstream::from_config(server.config()).await.unwrap();
+        let world = reflect(upstream, resource("", "events", "Event"), config());
+        world.follows().await;
+        let (_, sender) = open.lock().pop().unwrap();
+        sender.send([gone("a"), gone("b")].concat().into()).await.unwrap();
+        world.cache.wait_for(ResourceVersion(120), Instant::now() + SOON).await.unwrap();
+        drop(sender);
+        world.until(|status| status.restarts == 1 && status.state == "follow").await;
+        let (query, sender) = open.lock().pop().unwrap();
+        assert!(query.contains("resourceVersion=119&"), "{query}");
+        let text: Vec<_> = again.iter().map(|name| gone(name)).collect();
+        let bookmark = r#"{"kind":"Event","apiVersion":"v1","metadata":{"resourceVersion":"125"}}"#;
+        let bookmark = format!("{{\"type\":\"BOOKMARK\",\"object\":{bookmark}}}\n");
+        sender.send((text.concat() + &bookmark).into()).await.unwrap();
+        // By the bookmark, or by the list.
+        world.cache.wait_for(ResourceVersion(125), Instant::now() + SOON).await.unwrap();
+        world.until(|status| status.relists == relists && status.state == "follow").await;
+        assert_eq!(names(&world.cache), left);
+    }
+}
+
 /// A protobuf reflector, some moments after its start, with a server that gives this answer to everything.
 async fn of_protobuf(
     answers: impl Fn() -> http::Response<crate::upstream::testing::Body> + Send + Sync + 'static,
