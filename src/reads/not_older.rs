@@ -150,6 +150,7 @@ impl ForwardReason {
             | Self::OutOfScope
             | Self::Forbidden
             | Self::Memory
+            | Self::TooManyInformers
             | Self::Seldom
             | Self::TableCells
             | Self::NotSynced

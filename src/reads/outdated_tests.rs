@@ -130,7 +130,7 @@ async fn a_read_that_waited_does_not_bring_an_outdated_definition_back() {
     }
     // The change is seen, and what ran on the old definition is stopped.
     script.has_changed.store(true, Ordering::SeqCst);
-    discovery.mark_stale();
+    discovery.suspect(&list("").gvr);
     reads.factory.resource(&list("").gvr).await.unwrap().unwrap();
     reads.factory.stop();
     gate.add_permits(100);
@@ -151,7 +151,7 @@ async fn a_read_by_the_new_definition_does_not_use_an_informer_of_the_old_one() 
     let reads = reads(upstream, discovery.clone());
     assert_eq!(count(&reads, &list("")).await, 1);
     script.has_changed.store(true, Ordering::SeqCst);
-    discovery.mark_stale();
+    discovery.suspect(&list("").gvr);
     assert_eq!(count(&reads, &list("spec.color=red")).await, 1);
     assert_eq!(count(&reads, &list("spec.color=blue")).await, 0);
 }

@@ -218,7 +218,7 @@ impl Discovery {
 
     /// Whether a later answer of [`Self::resolve`] has another definition of this resource.
     pub fn is_outdated(&self, resource: &Resource) -> bool {
-        self.inner.resolved.lock().get(&resource.gvr).is_some_and(|known| *known.resource != *resource)
+        self.last_known(&resource.gvr).is_some_and(|known| *known != *resource)
     }
 
     /// Every resource in discovery, sorted by group, version and name.
