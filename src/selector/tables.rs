@@ -140,7 +140,7 @@ const CONVERSIONS: &[Conversion] = &[
             plain("regarding.resourceVersion", &[8, 6]),
             plain("regarding.fieldPath", &[8, 7]),
             plain("reason", &[7]),
-            plain("reportingController", &[3]),
+            plain("reportingController", &[4]),
             plain("type", &[11]),
         ],
         trigger: None,
@@ -181,6 +181,11 @@ const CONVERSIONS: &[Conversion] = &[
         trigger: Some("spec.nodeName"),
     },
 ];
+
+/// The group and the resource of each built-in type that has selectable fields of its own.
+pub fn types_with_fields() -> impl Iterator<Item = (&'static str, &'static str)> {
+    CONVERSIONS.iter().map(|conversion| (conversion.group, conversion.resource))
+}
 
 /// The field table of a resource. Parse its objects with this table so that selectors can be evaluated.
 pub fn field_table(resource: &Resource) -> FieldTable {
