@@ -463,7 +463,8 @@ fn is_refused(name: &str, request: &ReadRequest) -> bool {
 
 /// The predicate of a request, or `None` if its selectors cannot be parsed.
 fn predicate(request: &ReadRequest, resource: &Resource, table: &FieldTable) -> Option<Predicate> {
-    let labels = LabelSelector::parse(&request.options.label_selector).ok()?;
+    let labels = &request.options.label_selector;
+    let labels = LabelSelector::parse(labels).ok().filter(|_| !LabelSelector::depends_on_version(labels))?;
     let fields = FieldSelector::parse(&request.options.field_selector).ok()?.compile(resource, table).ok()?;
     let scope = Scope { namespace: request.namespace.clone(), name: request.name.clone() };
     Some(Predicate::new(scope, Arc::new(labels), Arc::new(fields)))

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 use std::hash::{Hash, Hasher};
 
-use crate::meta::{FieldTable, Resource, TOO_LARGE, fields_fit};
+use crate::meta::{FieldTable, Resource, TOO_LARGE, fields_fit, strconv};
 
 use super::tables::{self, Meaning};
 use super::{CompiledFields, compiled};
@@ -96,11 +96,15 @@ impl FieldSelector {
     /// support more, so the caller should forward a request that fails here to that server.
     ///
     /// # Errors
-    /// The apiserver's message (400) for the first label that the type does not support.
+    /// The apiserver's message (400) for the first label that the type does not support; and for a value with U+FFFD,
+    /// that no cache can tell what it selects. Such a value may stand for bytes that are not UTF-8, in the request as
+    /// in an object, and the apiserver compares the bytes.
     pub fn compile(&self, resource: &Resource, table: &FieldTable) -> Result<CompiledFields, String> {
         let mut builder = compiled::Builder::new(table);
         for term in &self.terms {
-            match tables::meaning(resource, table, &term.field)? {
+            let meaning = tables::meaning(resource, table, &term.field)?;
+            is_exact(&term.value)?;
+            match meaning {
                 Meaning::Field(source) => builder.compare(source, term.operator, &term.value),
                 Meaning::AlwaysEmpty => builder.compare_constant("", term.operator, &term.value),
             }
@@ -160,6 +164,15 @@ impl fmt::Display for FieldTerm {
         }
         Ok(())
     }
+}
+
+/// # Errors
+/// The value may stand for several ones, see [`FieldSelector::compile`].
+pub(super) fn is_exact(value: &str) -> Result<(), String> {
+    if !value.contains(char::REPLACEMENT_CHARACTER) {
+        return Ok(());
+    }
+    Err(format!("the value {} of a field is not UTF-8, or has U+FFFD", strconv::quote(value.as_bytes())))
 }
 
 /// Splits at commas that are not preceded by a backslash.

@@ -79,6 +79,11 @@ impl LabelSelector {
         Ok(Self { written: written.into(), terms: terms.into() })
     }
 
+    /// Whether apiservers refuse or accept this text depending on their version, so that only the apiserver knows.
+    pub fn depends_on_version(text: &str) -> bool {
+        label_parser::is_refused_by_some(text)
+    }
+
     /// Whether the labels of these attributes satisfy every requirement. Does not allocate.
     pub fn matches(&self, attributes: &Attributes) -> bool {
         if self.terms.is_empty() {

@@ -40,6 +40,20 @@ pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
     }
 }
 
+/// Whether apiservers up to 1.34 refuse a selector that later ones accept: a set that ends with an even number of commas,
+/// such as `x in (a,,)`.
+pub(super) fn is_refused_by_some(text: &str) -> bool {
+    let (mut tokens, mut commas) = (Tokens::new(text), 0);
+    loop {
+        match tokens.next() {
+            "" => return false,
+            "," => commas += 1,
+            ")" if commas > 0 && commas % 2 == 0 => return true,
+            _ => commas = 0,
+        }
+    }
+}
+
 /// Tokens are slices of the text; "" is the end of the text. A token that begins with a special character is an
 /// operator or a bracket. Every other token is a word.
 struct Tokens<'a> {

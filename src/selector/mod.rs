@@ -18,7 +18,7 @@ pub use field::{FieldOperator, FieldSelector, FieldTerm};
 pub use label::LabelSelector;
 pub use predicate::Predicate;
 pub use shard::ShardSelector;
-pub use tables::field_table;
+pub use tables::{field_table, types_with_fields};
 pub use union::{Clause, ValueSet};
 
 #[cfg(test)]

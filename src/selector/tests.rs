@@ -413,3 +413,38 @@ fn what_is_too_large_is_not_parsed_and_errors_are_few() {
     }
     assert_eq!(FieldSelector::parse(&many("a=b", 1001)).unwrap_err(), crate::meta::TOO_LARGE);
 }
+
+#[test]
+fn some_selectors_depend_on_the_version_of_the_apiserver() {
+    for (text, depends) in [
+        ("x in (a,,)", true),
+        ("x in (,,)", true),
+        ("y,x notin ( a , , ),z", true),
+        ("x in (a,,,,)", true),
+        ("x in (a,)", false),
+        ("x in (a,,,)", false),
+        ("x in (a,,b)", false),
+        ("x in (a,,b,)", false),
+        ("x in (a,b)", false),
+        ("a,b", false),
+        ("", false),
+    ] {
+        assert_eq!(LabelSelector::depends_on_version(text), depends, "{text}");
+    }
+}
+
+/// In a cache of JSON it stands for any byte, while the apiserver compares the bytes.
+#[test]
+fn a_value_that_may_stand_for_several_selects_nothing_here() {
+    let (resource, table) = (pods(), field_table(&pods()));
+    for (text, is_exact) in [
+        ("spec.schedulerName=a\u{fffd}", false),
+        ("spec.schedulerName!=\u{fffd}", false),
+        ("metadata.name=a\u{fffd}", false),
+        ("spec.schedulerName=\u{fffc}", true),
+    ] {
+        assert_eq!(FieldSelector::parse(text).unwrap().compile(&resource, &table).is_ok(), is_exact, "{text}");
+    }
+    let of = |value: &str| ValueSet::field(&resource, &table, "spec.schedulerName", ["b".to_owned(), value.to_owned()]);
+    assert!(of("a").is_ok() && of("\u{fffd}").is_err());
+}

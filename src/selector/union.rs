@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::compiled::Source;
+use super::field::is_exact;
 use super::tables::{self, Meaning};
 use super::{CompiledFields, LabelSelector, Predicate};
 use crate::codec::has_owner;
@@ -61,7 +62,8 @@ impl ValueSet {
     }
 
     /// # Errors
-    /// The apiserver's message for a field that selectors of the type may not use.
+    /// The apiserver's message for a field that selectors of the type may not use, or a message for a value that may
+    /// stand for several ones.
     pub fn field(
         resource: &Resource,
         table: &FieldTable,
@@ -72,7 +74,9 @@ impl ValueSet {
             Meaning::Field(source) => Of::Source(source),
             Meaning::AlwaysEmpty => Of::Empty,
         };
-        Ok(Self::new(of, values))
+        let set = Self::new(of, values);
+        set.values.iter().try_for_each(|value| is_exact(value))?;
+        Ok(set)
     }
 
     fn matches(&self, object: &Object) -> bool {
