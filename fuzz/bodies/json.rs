@@ -8,6 +8,8 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::messages::text;
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Json {
     Null,
@@ -23,15 +25,15 @@ pub enum Json {
 /// Deeper values are not compared, only accepted or refused.
 const DEEPEST: usize = 64;
 
-/// Whether these bytes are one JSON value in UTF-8, at any depth.
+/// Whether these bytes are one JSON value, at any depth. As in Go, bytes of no character are read as U+FFFD.
 pub fn is_valid(bytes: &[u8]) -> bool {
-    serde_json::from_slice::<&RawValue>(bytes).is_ok()
+    serde_json::from_str::<&RawValue>(&text(bytes)).is_ok()
 }
 
 impl Json {
-    /// `None` for what is no JSON in UTF-8, and for what is nested too deep to be compared.
+    /// `None` for what is no JSON, and for what is nested too deep to be compared.
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        Self::of(serde_json::from_slice::<&RawValue>(bytes).ok()?.get(), 0)
+        Self::of(serde_json::from_str::<&RawValue>(&text(bytes)).ok()?.get(), 0)
     }
 
     fn of(raw: &str, depth: usize) -> Option<Self> {

@@ -15,6 +15,7 @@ use informerd::meta::Object;
 
 use super::input::measured;
 use super::json::{Json, is_valid};
+use super::messages::is_of_key;
 use super::pods::{field, table};
 
 pub fn check(data: &[u8]) {
@@ -102,7 +103,7 @@ impl<'a> Expected<'a> {
         };
         let text = |name| Ok::<_, &'static str>(member(name)?.and_then(Json::text).unwrap_or(""));
         let (name, namespace, uid) = (text("name")?, text("namespace")?, text("uid")?);
-        if name.is_empty() || name.contains('/') || namespace.contains('/') {
+        if name.is_empty() || !is_of_key(name) || !is_of_key(namespace) {
             return Err("no key");
         }
         let Some(Json::Text(digits, true)) = member("resourceVersion")? else { return Err("no resourceVersion") };

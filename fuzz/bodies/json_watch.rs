@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use super::input::{Input, measured};
 use super::json::Json;
 use super::json_item::Expected;
+use super::messages::text;
 use super::pods::table;
 
 pub fn check(data: &[u8]) {
@@ -28,7 +29,8 @@ pub fn check(data: &[u8]) {
         _ => {}
     }
     let mut frames = frames.into_iter();
-    let mut values = serde_json::Deserializer::from_slice(input.bytes).into_iter::<&RawValue>();
+    let read = text(input.bytes);
+    let mut values = serde_json::Deserializer::from_str(&read).into_iter::<&RawValue>();
     loop {
         match values.next() {
             None => {

@@ -1,7 +1,8 @@
 //! The messages of the Kubernetes API as far as informerd reads them, for another implementation of protobuf.
 //!
 //! Fields that may stand in a message once are repeated here, so that those which occur twice are seen; of several strings
-//! or numbers the last one counts. Messages within messages are bytes here, because prost would merge them.
+//! or numbers the last one counts. Messages within messages are bytes here, because prost would merge them. So are strings that
+//! come from users: Go takes any bytes for them, and prost does not.
 
 use prost::Message;
 
@@ -74,46 +75,46 @@ pub struct PodFields {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct PodSpec {
-    #[prost(string, repeated, tag = "3")]
-    pub restart_policy: Vec<String>,
-    #[prost(string, repeated, tag = "8")]
-    pub service_account_name: Vec<String>,
-    #[prost(string, repeated, tag = "9")]
-    pub service_account: Vec<String>,
-    #[prost(string, repeated, tag = "10")]
-    pub node_name: Vec<String>,
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub restart_policy: Vec<Vec<u8>>,
+    #[prost(bytes = "vec", repeated, tag = "8")]
+    pub service_account_name: Vec<Vec<u8>>,
+    #[prost(bytes = "vec", repeated, tag = "9")]
+    pub service_account: Vec<Vec<u8>>,
+    #[prost(bytes = "vec", repeated, tag = "10")]
+    pub node_name: Vec<Vec<u8>>,
     #[prost(bool, optional, tag = "11")]
     pub host_network: Option<bool>,
-    #[prost(string, repeated, tag = "19")]
-    pub scheduler_name: Vec<String>,
+    #[prost(bytes = "vec", repeated, tag = "19")]
+    pub scheduler_name: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub struct PodStatus {
-    #[prost(string, repeated, tag = "1")]
-    pub phase: Vec<String>,
-    #[prost(string, repeated, tag = "6")]
-    pub pod_ip: Vec<String>,
-    #[prost(string, repeated, tag = "11")]
-    pub nominated_node_name: Vec<String>,
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub phase: Vec<Vec<u8>>,
+    #[prost(bytes = "vec", repeated, tag = "6")]
+    pub pod_ip: Vec<Vec<u8>>,
+    #[prost(bytes = "vec", repeated, tag = "11")]
+    pub nominated_node_name: Vec<Vec<u8>>,
     #[prost(message, repeated, tag = "12")]
     pub pod_ips: Vec<PodIp>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub struct PodIp {
-    #[prost(string, repeated, tag = "1")]
-    pub ip: Vec<String>,
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub ip: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub struct ObjectMeta {
-    #[prost(string, tag = "1")]
-    pub name: String,
-    #[prost(string, tag = "3")]
-    pub namespace: String,
-    #[prost(string, tag = "5")]
-    pub uid: String,
+    #[prost(bytes = "vec", tag = "1")]
+    pub name: Vec<u8>,
+    #[prost(bytes = "vec", tag = "3")]
+    pub namespace: Vec<u8>,
+    #[prost(bytes = "vec", tag = "5")]
+    pub uid: Vec<u8>,
     #[prost(string, repeated, tag = "6")]
     pub resource_version: Vec<String>,
     #[prost(message, repeated, tag = "11")]
@@ -142,28 +143,28 @@ pub struct Parts {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Entry {
-    #[prost(string, tag = "1")]
-    pub key: String,
-    #[prost(string, tag = "2")]
-    pub value: String,
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub value: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Owner {
-    #[prost(string, repeated, tag = "4")]
-    pub uid: Vec<String>,
+    #[prost(bytes = "vec", repeated, tag = "4")]
+    pub uid: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Status {
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub metadata: Vec<Vec<u8>>,
-    #[prost(string, tag = "2")]
-    pub status: String,
-    #[prost(string, tag = "3")]
-    pub message: String,
-    #[prost(string, tag = "4")]
-    pub reason: String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub status: Vec<u8>,
+    #[prost(bytes = "vec", tag = "3")]
+    pub message: Vec<u8>,
+    #[prost(bytes = "vec", tag = "4")]
+    pub reason: Vec<u8>,
     #[prost(bytes = "vec", repeated, tag = "5")]
     pub details: Vec<Vec<u8>>,
     #[prost(uint64, tag = "6")]
@@ -178,28 +179,28 @@ pub struct StatusMetadata {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct StatusDetails {
-    #[prost(string, tag = "1")]
-    pub name: String,
-    #[prost(string, tag = "2")]
-    pub group: String,
-    #[prost(string, tag = "3")]
-    pub kind: String,
+    #[prost(bytes = "vec", tag = "1")]
+    pub name: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub group: Vec<u8>,
+    #[prost(bytes = "vec", tag = "3")]
+    pub kind: Vec<u8>,
     #[prost(message, repeated, tag = "4")]
     pub causes: Vec<StatusCause>,
     #[prost(uint64, tag = "5")]
     pub retry_after_seconds: u64,
-    #[prost(string, tag = "6")]
-    pub uid: String,
+    #[prost(bytes = "vec", tag = "6")]
+    pub uid: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub struct StatusCause {
-    #[prost(string, tag = "1")]
-    pub reason: String,
-    #[prost(string, tag = "2")]
-    pub message: String,
-    #[prost(string, tag = "3")]
-    pub field: String,
+    #[prost(bytes = "vec", tag = "1")]
+    pub reason: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub message: Vec<u8>,
+    #[prost(bytes = "vec", tag = "3")]
+    pub field: Vec<u8>,
 }
 
 const MAGIC: &[u8] = b"k8s\0";
@@ -232,4 +233,21 @@ pub fn unwrapped_list(bytes: &[u8]) -> Option<(TypeMeta, ListMeta, Vec<Vec<u8>>)
 
 pub fn decimal(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// A string as Go writes it in JSON: each byte of no character is U+FFFD.
+pub fn text(mut bytes: &[u8]) -> String {
+    let mut out = String::new();
+    while !bytes.is_empty() {
+        let mut beginnings = (1..=bytes.len().min(4)).map(|len| (len, std::str::from_utf8(&bytes[..len])));
+        let (len, one) = beginnings.find(|(_, one)| one.is_ok()).unwrap_or((1, Ok("\u{fffd}")));
+        out.push_str(one.unwrap_or_default());
+        bytes = &bytes[len..];
+    }
+    out
+}
+
+/// Whether a name or a namespace with this text tells objects apart.
+pub fn is_of_key(text: &str) -> bool {
+    !text.contains(['/', '\u{fffd}'])
 }

@@ -10,7 +10,7 @@ use informerd::meta::{Encoding, EventType, Object, ResourceVersion};
 use prost::Message;
 
 use super::json::Json;
-use super::messages::{ObjectMeta, Pod, unwrapped};
+use super::messages::{ObjectMeta, Pod, text, unwrapped};
 use super::pods::table;
 
 /// Members of ObjectMeta, and whether an empty value is left out.
@@ -143,7 +143,10 @@ fn in_protobuf(form: &Arc<Form>, object: &Object, json: &Json) {
     let partial = Pod::decode(&*message).expect("a message");
     let [metadata] = &*partial.metadata else { panic!("{} times metadata", partial.metadata.len()) };
     let metadata = ObjectMeta::decode(&**metadata).expect("a message");
-    assert_eq!((&*metadata.name, &metadata.resource_version[..]), (object.key.name(), &[object.rv.to_string()][..]));
+    assert_eq!(
+        (&*text(&metadata.name), &metadata.resource_version[..]),
+        (object.key.name(), &[object.rv.to_string()][..])
+    );
     let is_object_meta = serde_json::from_slice::<serde_json::Value>(&object.raw().expect("its bytes").metadata())
         .is_ok()
         && json.members().is_some_and(|members| {
@@ -153,8 +156,10 @@ fn in_protobuf(form: &Arc<Form>, object: &Object, json: &Json) {
         })
         && ["name", "namespace", "uid", "resourceVersion", "labels"].iter().all(|name| json.once(name).is_ok());
     if is_object_meta {
-        assert_eq!((&*metadata.namespace, &*metadata.uid), (object.key.namespace(), object.attributes.uid()));
-        let labels: Vec<_> = metadata.labels.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
-        assert_eq!(labels, object.attributes.labels().collect::<Vec<_>>());
+        let (namespace, uid) = (text(&metadata.namespace), text(&metadata.uid));
+        assert_eq!((&*namespace, &*uid), (object.key.namespace(), object.attributes.uid()));
+        let labels: Vec<_> = metadata.labels.iter().map(|entry| (text(&entry.key), text(&entry.value))).collect();
+        let known = object.attributes.labels().map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(labels, known.collect::<Vec<_>>());
     }
 }

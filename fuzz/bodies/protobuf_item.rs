@@ -15,7 +15,7 @@ use prost::Message;
 
 use super::input::measured;
 use super::messages::{
-    Entry, ObjectMeta, Owner, Parts, Pod, PodFields, PodSpec, PodStatus, Unknown, decimal, unwrapped,
+    Entry, ObjectMeta, Owner, Parts, Pod, PodFields, PodSpec, PodStatus, Unknown, decimal, is_of_key, text, unwrapped,
 };
 use super::pods::{field, table};
 
@@ -59,7 +59,8 @@ impl Expected {
         let pod = Pod::decode(message).ok()?;
         let [metadata] = &*pod.metadata else { return None };
         let metadata = ObjectMeta::decode(&**metadata).ok()?;
-        if metadata.name.is_empty() || metadata.name.contains('/') || metadata.namespace.contains('/') {
+        let (name, namespace) = (text(&metadata.name), text(&metadata.namespace));
+        if name.is_empty() || !is_of_key(&name) || !is_of_key(&namespace) {
             return None;
         }
         let [rv] = &*metadata.resource_version else { return None };
@@ -69,10 +70,13 @@ impl Expected {
 
     pub fn compare(&self, object: &Object, message: &[u8]) {
         let metadata = &self.metadata;
-        assert_eq!((object.key.namespace(), object.key.name()), (&*metadata.namespace, &*metadata.name));
-        assert_eq!((object.rv.get(), object.attributes.uid()), (self.rv, &*metadata.uid));
+        let (name, namespace) = (text(&metadata.name), text(&metadata.namespace));
+        assert_eq!((object.key.namespace(), object.key.name()), (&*namespace, &*name));
+        assert_eq!((object.rv.get(), object.attributes.uid()), (self.rv, &*text(&metadata.uid)));
         let labels: BTreeMap<_, _> = metadata.labels.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
-        assert_eq!(object.attributes.labels().collect::<Vec<_>>(), labels.into_iter().collect::<Vec<_>>());
+        let labels: Vec<_> = labels.into_iter().map(|(key, value)| (text(key), text(value))).collect();
+        let known = object.attributes.labels().map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(known.collect::<Vec<_>>(), labels);
         let raw = object.raw().expect("its bytes");
         assert_eq!((&raw.item()[..], Some(&raw.metadata()[..])), (message, self.pod.metadata.first().map(|m| &m[..])));
         assert_eq!(std::str::from_utf8(&raw.slice(raw.rv_range())).ok().and_then(decimal), Some(self.rv));
@@ -81,7 +85,7 @@ impl Expected {
 
     fn compare_fields(&self, object: &Object) {
         let Some((_, spec, status)) = &self.fields else { return };
-        let first = |values: &[String]| values.first().cloned().unwrap_or_default();
+        let first = |values: &[Vec<u8>]| values.first().map(|value| text(value)).unwrap_or_default();
         for (label, value) in [
             ("spec.nodeName", first(&spec.node_name)),
             ("spec.restartPolicy", first(&spec.restart_policy)),
@@ -91,7 +95,7 @@ impl Expected {
         ] {
             assert_eq!(field(object, label), value, "{label}");
         }
-        let or = |one: String, other: &[String]| if one.is_empty() { first(other) } else { one };
+        let or = |one: String, other: &[Vec<u8>]| if one.is_empty() { first(other) } else { one };
         let ip = status.pod_ips.first().map(|ip| first(&ip.ip)).unwrap_or_default();
         assert_eq!(field(object, "status.podIP"), or(ip, &status.pod_ip));
         let account = or(first(&spec.service_account_name), &spec.service_account);
@@ -146,7 +150,7 @@ fn owners(object: &Object) {
     let Ok(parts) = Parts::decode(&*object.raw().expect("its bytes").metadata()) else { return };
     let owners = parts.owner_references.iter().map(|owner| Owner::decode(&**owner)).collect::<Result<Vec<_>, _>>();
     let Ok(owners) = owners else { return };
-    let uids: Vec<_> = owners.into_iter().flat_map(|owner| owner.uid).collect();
+    let uids: Vec<_> = owners.iter().flat_map(|owner| &owner.uid).map(|uid| text(uid)).collect();
     let mut asked = Vec::new();
     assert!(!object_has_owner(object, |uid| {
         asked.push(uid.to_owned());
@@ -172,7 +176,7 @@ fn parts(data: &[u8]) {
         assert_eq!(ObjectMeta::decode(&**before).ok(), ObjectMeta::decode(&**after).ok());
         let Ok(mut before) = Parts::decode(&**before) else { continue };
         before.managed_fields.clear();
-        before.annotations.retain(|entry| Entry::decode(&**entry).is_ok_and(|entry| entry.key != "a"));
+        before.annotations.retain(|entry| Entry::decode(&**entry).is_ok_and(|entry| entry.key != b"a"));
         assert_eq!(Some(before), Parts::decode(&**after).ok());
     }
 }

@@ -10,7 +10,7 @@ use informerd::meta::{EventType, Status, StatusCause, StatusDetails};
 use prost::Message;
 
 use super::input::{Input, measured};
-use super::messages::{self, BookmarkMeta, Pod, RawExtension, WatchEvent, decimal, unwrapped};
+use super::messages::{self, BookmarkMeta, Pod, RawExtension, WatchEvent, decimal, text, unwrapped};
 use super::pods::table;
 use super::protobuf_item::{Expected, is_stricter};
 
@@ -101,7 +101,7 @@ impl Frame {
             let metadata = BookmarkMeta::decode(&*metadata).ok()?;
             rv = metadata.resource_version.last().map_or(rv, |text| decimal(text));
             for entry in metadata.annotations {
-                is_end |= entry.key == INITIAL_EVENTS_END && entry.value == "true";
+                is_end |= entry.key == INITIAL_EVENTS_END.as_bytes() && entry.value == b"true";
             }
         }
         Some(Self::Bookmark(rv?, is_end, message))
@@ -135,8 +135,8 @@ impl Frame {
 fn status(object: &[u8]) -> Option<Status> {
     let (type_meta, message) = unwrapped(object)?;
     let read = messages::Status::decode(&*message).ok().filter(|_| type_meta.kind == "Status")?;
-    let mut status = Status::failure(u16::try_from(read.code).unwrap_or(0), &read.reason, read.message);
-    status.status = read.status;
+    let mut status = Status::failure(u16::try_from(read.code).unwrap_or(0), &text(&read.reason), text(&read.message));
+    status.status = text(&read.status);
     for metadata in read.metadata {
         let token = messages::StatusMetadata::decode(&*metadata).ok()?.continue_token;
         if !token.is_empty() {
@@ -146,15 +146,15 @@ fn status(object: &[u8]) -> Option<Status> {
     for details in read.details {
         let details = messages::StatusDetails::decode(&*details).ok()?;
         let cause = |cause: messages::StatusCause| StatusCause {
-            reason: cause.reason,
-            message: cause.message,
-            field: cause.field,
+            reason: text(&cause.reason),
+            message: text(&cause.message),
+            field: text(&cause.field),
         };
         status.details = Some(StatusDetails {
-            name: details.name,
-            group: details.group,
-            kind: details.kind,
-            uid: details.uid,
+            name: text(&details.name),
+            group: text(&details.group),
+            kind: text(&details.kind),
+            uid: text(&details.uid),
             causes: details.causes.into_iter().map(cause).collect(),
             retry_after_seconds: u32::try_from(details.retry_after_seconds).unwrap_or(0),
         });

@@ -51,6 +51,14 @@ impl ListDecoder {
         }
     }
 
+    /// The item that the decoder has failed at, as far as it can be read.
+    pub fn odd_object(&self) -> Option<String> {
+        match self {
+            Self::Json(decoder) => decoder.odd_object(),
+            Self::Protobuf(decoder) => decoder.odd_object(),
+        }
+    }
+
     /// Returns the list's own metadata. Call it at the end of the body.
     ///
     /// # Errors
@@ -90,6 +98,14 @@ impl WatchDecoder {
         match self {
             Self::Json(decoder) => decoder.next(),
             Self::Protobuf(decoder) => decoder.next(),
+        }
+    }
+
+    /// The object that the decoder has failed at, as far as it can be read.
+    pub fn odd_object(&self) -> Option<String> {
+        match self {
+            Self::Json(decoder) => decoder.odd_object(),
+            Self::Protobuf(decoder) => decoder.odd_object(),
         }
     }
 

@@ -9,6 +9,7 @@ mod error;
 mod form;
 mod format;
 pub mod json;
+mod lossy;
 pub mod negotiate;
 mod owners;
 pub mod protobuf;
@@ -20,6 +21,7 @@ pub use decode::{ListDecoder, WatchDecoder};
 pub use error::CodecError;
 pub use form::{Form, ListMetaOut, Shape};
 pub use format::Format;
+pub(crate) use lossy::odd_name;
 pub use owners::has_owner;
 pub use slices::Slices;
 

@@ -56,6 +56,11 @@ impl Moment {
         Some(Self { secs, nanos })
     }
 
+    /// The whole seconds since 1970-01-01 UTC, rounded down.
+    pub fn seconds(self) -> i64 {
+        self.secs
+    }
+
     /// Whether the time was never set, which Go expresses as its zero value.
     pub fn is_zero(self) -> bool {
         self == GO_ZERO

@@ -99,10 +99,10 @@ fn from_template(out: &mut String, template: &[u8], change: &Change, shape: Shap
         }
         let start = scanner.position();
         scanner.object(|scanner, key| {
-            let (name, at) = (key.get()?.into_owned(), scanner.position());
+            let (name, at) = (key.get().into_owned(), scanner.position());
             if name == "annotations" && scanner.peek()? == b'{' {
                 scanner.object(|scanner, key| {
-                    let (name, at) = (key.get()?.into_owned(), scanner.position());
+                    let (name, at) = (key.get().into_owned(), scanner.position());
                     scanner.skip_value()?;
                     annotations.push((name, text[at..scanner.position()].to_owned()));
                     Ok(())

@@ -62,7 +62,7 @@ impl<'t, 'a> Fields<'t, 'a> {
                     self.value(scanner, level + 1, &active)
                 });
             }
-            b'"' => Some(scanner.string()?.get()?),
+            b'"' => Some(scanner.string()?.get()),
             b't' => scanner.literal(b"true").map(|()| Some("true".into()))?,
             b'f' => scanner.literal(b"false").map(|()| Some("false".into()))?,
             b'-' | b'0'..=b'9' => {

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::codec::CodecError;
-use crate::meta::{AttributesBuilder, FieldTable, Object, ObjectKey, Raw, ResourceVersion};
+use crate::codec::lossy::object_key;
+use crate::meta::{AttributesBuilder, FieldTable, Object, Raw, ResourceVersion};
 
 use super::fields::Fields;
 use super::form::{Style, TypeMeta};
@@ -44,7 +45,8 @@ struct Metadata<'a> {
 ///
 /// # Errors
 /// When the bytes are not exactly one JSON object with `metadata.name` and a decimal `metadata.resourceVersion`, are
-/// not UTF-8, are nested deeper than 10000 levels, or are longer than 1 GiB.
+/// nested deeper than 10000 levels, or are longer than 1 GiB. Strings may have bytes that are not UTF-8: the apiserver
+/// sends JSON that objects contain as it is.
 pub fn parse_item(bytes: &[u8], table: &FieldTable) -> Result<(Object, TypeMeta)> {
     let mut scanner = Scanner::new(bytes);
     scanner.skip_spaces();
@@ -64,7 +66,6 @@ pub(crate) fn scan_item(scanner: &mut Scanner<'_>, table: &FieldTable) -> Result
     if bytes.len() > MAX_ITEM {
         return Err(CodecError::TooLarge { limit: MAX_ITEM });
     }
-    std::str::from_utf8(bytes).map_err(|_| CodecError::NotUtf8)?;
     if !inner.saw_spaces() {
         return item.build(bytes);
     }
@@ -137,22 +138,16 @@ impl<'t, 'a> Item<'t, 'a> {
     }
 
     fn build(&self, bytes: &[u8]) -> Result<(Object, TypeMeta)> {
-        let name = self.meta.name.ok_or(CodecError::Missing("metadata.name"))?.get()?;
-        let namespace = text(self.meta.namespace)?;
-        if name.is_empty() || name.contains('/') {
-            return Err(CodecError::Invalid("metadata.name"));
-        }
-        if namespace.contains('/') {
-            return Err(CodecError::Invalid("metadata.namespace"));
-        }
+        let name = self.meta.name.ok_or(CodecError::Missing("metadata.name"))?.get();
+        let key = object_key(&text(self.meta.namespace), &name)?;
         let digits = self.meta.resource_version.ok_or(CodecError::Missing("metadata.resourceVersion"))?;
         let rv = (!digits.escaped)
             .then(|| std::str::from_utf8(digits.raw).ok().and_then(ResourceVersion::parse))
             .flatten()
             .ok_or(CodecError::Invalid("metadata.resourceVersion"))?;
 
-        let mut attributes = AttributesBuilder::new(&text(self.meta.uid)?);
-        self.meta.each_label(|key, value| attributes.label(key, value))?;
+        let mut attributes = AttributesBuilder::new(&text(self.meta.uid));
+        self.meta.each_label(|key, value| attributes.label(key, value));
         for value in self.fields.finish() {
             attributes.field(value);
         }
@@ -170,8 +165,8 @@ impl<'t, 'a> Item<'t, 'a> {
         let digits = digits.start + 1..digits.start + 1 + digits.raw.len();
         let raw = Raw::new(Bytes::from(kept), moved(self.metadata.clone())?, moved(digits)?);
 
-        let type_meta = TypeMeta { style, api_version: text(self.api_version)?.into(), kind: text(self.kind)?.into() };
-        Ok((Object::new(ObjectKey::new(&namespace, &name), rv, attributes.build(), raw), type_meta))
+        let type_meta = TypeMeta { style, api_version: text(self.api_version).into(), kind: text(self.kind).into() };
+        Ok((Object::new(key, rv, attributes.build(), raw), type_meta))
     }
 }
 
@@ -200,14 +195,11 @@ impl<'a> Metadata<'a> {
     }
 
     /// Calls `each` for the labels, sorted by key. If a key occurs more than once, the last value counts.
-    fn each_label(&self, mut each: impl FnMut(&str, &str)) -> Result<()> {
-        let Some(labels) = &self.labels else { return Ok(()) };
-        if labels.len() > usize::from(u16::MAX) {
-            return Err(CodecError::Invalid("metadata.labels"));
-        }
+    fn each_label(&self, mut each: impl FnMut(&str, &str)) {
+        let Some(labels) = &self.labels else { return };
         let mut pairs: SmallVec<[(Cow<'_, str>, Cow<'_, str>); 16]> = SmallVec::with_capacity(labels.len());
         for (key, value) in labels {
-            pairs.push((key.get()?, value.get()?));
+            pairs.push((key.get(), value.get()));
         }
         if !pairs.is_sorted_by(|(a, _), (b, _)| a < b) {
             pairs.reverse();
@@ -217,7 +209,6 @@ impl<'a> Metadata<'a> {
         for (key, value) in &pairs {
             each(key, value);
         }
-        Ok(())
     }
 }
 
@@ -246,8 +237,8 @@ fn once<T>(slot: &mut Option<T>, value: Option<T>, name: &'static str) -> Result
     Ok(())
 }
 
-fn text(text: Option<Text<'_>>) -> Result<Cow<'_, str>> {
-    text.map_or(Ok(Cow::Borrowed("")), |text| text.get())
+fn text(text: Option<Text<'_>>) -> Cow<'_, str> {
+    text.map_or(Cow::Borrowed(""), |text| text.get())
 }
 
 fn position(at: usize) -> Result<u32> {

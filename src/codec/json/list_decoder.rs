@@ -10,6 +10,7 @@ use crate::meta::{FieldTable, Object, ResourceVersion};
 use super::form::{Style, TypeMeta};
 use super::framing::{ValueEnd, leading_spaces};
 use super::items::Items;
+use super::odd::named;
 use super::scan::{Result, Scanner};
 
 /// The data of a list other than its items.
@@ -125,6 +126,11 @@ impl ListDecoder {
             return Err(error.clone());
         }
         self.decode().inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    /// The item that the decoder has failed at, as far as it can be read.
+    pub fn odd_object(&self) -> Option<String> {
+        self.failed.as_ref().and_then(|_| named(&self.buf))
     }
 
     /// Returns the list's own metadata. Call it at the end of the body.
@@ -251,7 +257,6 @@ impl Member {
             (items.member(), Self::Items),
             ("columnDefinitions", Self::Columns),
         ];
-        key.get()?;
         Ok(known.iter().find(|(name, _)| key.is(name)).map_or(Self::Other, |(_, member)| *member))
     }
 }
@@ -267,7 +272,7 @@ impl Head {
         let mut scanner = Scanner::new(value);
         let text = |scanner: &mut Scanner<'_>, name| {
             let text = scanner.string_or_null(name)?.ok_or(CodecError::Invalid(name))?;
-            text.get().map(Arc::from)
+            Ok::<_, CodecError>(Arc::from(text.get()))
         };
         match member {
             Member::Kind => set(&mut self.list_kind, text(&mut scanner, "kind")?, "kind")?,
@@ -284,8 +289,7 @@ impl Head {
             }
             Member::Other => scanner.skip_value()?,
         }
-        scanner.end()?;
-        std::str::from_utf8(value).map(|_| ()).map_err(|_| CodecError::NotUtf8)
+        scanner.end()
     }
 }
 
@@ -301,13 +305,13 @@ impl ListMetadata {
         scanner.object(|scanner, key| {
             if key.is("resourceVersion") {
                 if let Some(text) = scanner.string_or_null("metadata.resourceVersion")? {
-                    let rv = ResourceVersion::parse(&text.get()?);
+                    let rv = ResourceVersion::parse(&text.get());
                     found.rv = Some(rv.ok_or(CodecError::Invalid("metadata.resourceVersion"))?);
                 }
                 Ok(())
             } else if key.is("continue") {
                 if let Some(text) = scanner.string_or_null("metadata.continue")? {
-                    found.continue_token = text.get()?.into_owned();
+                    found.continue_token = text.get().into_owned();
                 }
                 Ok(())
             } else if key.is("remainingItemCount") {

@@ -12,6 +12,7 @@ mod list;
 mod list_decoder;
 mod list_like;
 mod metadata;
+mod odd;
 mod ordered;
 mod outline;
 mod owners;

@@ -89,7 +89,7 @@ fn value(
             out.push(b'{');
             let mut first = true;
             scanner.object(|scanner, key| {
-                let name = key.get()?;
+                let name = key.get();
                 let kept = keep.map(|tree| tree.below(&name));
                 let dropped = drop.and_then(|tree| tree.below(&name));
                 if kept == Some(None) || dropped.is_some_and(|tree| tree.0.is_empty()) {

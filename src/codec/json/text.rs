@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use crate::codec::CodecError;
+use crate::codec::lossy::lossy;
 
 /// A string as it is in the input, without its quotes. Its escapes are already validated.
 #[derive(Clone, Copy, Debug)]
@@ -20,15 +20,16 @@ impl<'a> Text<'a> {
     /// Whether the unescaped string equals `other`.
     pub(crate) fn is(&self, other: &str) -> bool {
         if self.escaped {
-            return self.get().is_ok_and(|text| text == other);
+            return self.get() == other;
         }
         self.raw == other.as_bytes()
     }
 
-    /// Returns the unescaped string. An unpaired surrogate becomes U+FFFD, as in Go.
-    pub(crate) fn get(&self) -> Result<Cow<'a, str>, CodecError> {
-        let raw = std::str::from_utf8(self.raw).map_err(|_| CodecError::NotUtf8)?;
-        Ok(if self.escaped { Cow::Owned(unescape(raw)) } else { Cow::Borrowed(raw) })
+    /// Returns the unescaped string. As in Go, an unpaired surrogate becomes U+FFFD, and so does a byte that belongs
+    /// to no character.
+    pub(crate) fn get(&self) -> Cow<'a, str> {
+        let raw = lossy(self.raw);
+        if self.escaped { Cow::Owned(unescape(&raw)) } else { raw }
     }
 }
 
@@ -118,7 +119,7 @@ mod tests {
     use super::*;
 
     fn text(raw: &str) -> String {
-        Text { raw: raw.as_bytes(), escaped: true, start: 0 }.get().unwrap().into_owned()
+        Text { raw: raw.as_bytes(), escaped: true, start: 0 }.get().into_owned()
     }
 
     #[test]

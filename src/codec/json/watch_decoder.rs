@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
 
+use crate::codec::lossy::lossy;
 use crate::codec::{CodecError, INITIAL_EVENTS_END, table};
 use crate::meta::{EventType, FieldTable, Object, ResourceVersion, Status};
 
@@ -12,6 +13,7 @@ use super::form::{Style, TypeMeta};
 use super::framing::{ValueEnd, leading_spaces};
 use super::item::compact;
 use super::items::Items;
+use super::odd::named;
 use super::scan::{Result, Scanner};
 
 /// The default limit for a frame, in bytes. Frames of the apiserver are far smaller: etcd rejects requests over 1.5
@@ -93,6 +95,11 @@ impl WatchDecoder {
         self.columns.take()
     }
 
+    /// The object that the decoder has failed at, as far as it can be read.
+    pub fn odd_object(&self) -> Option<String> {
+        self.failed.as_ref().and_then(|_| named(&self.buf))
+    }
+
     /// Whether the buffer holds bytes of an incomplete frame. If the stream ends now, it was truncated.
     pub fn has_partial(&self) -> bool {
         leading_spaces(&self.buf) < self.buf.len()
@@ -153,7 +160,7 @@ fn parse_frame(bytes: &[u8], items: Items, fields: &FieldTable, columns: &mut Op
     scanner.object(|scanner, key| {
         if key.is("type") {
             let text = scanner.string_or_null("type")?.ok_or(CodecError::Invalid("type"))?;
-            return match kind.replace(frame_type(&text.get()?)?) {
+            return match kind.replace(frame_type(&text.get())?) {
                 None => Ok(()),
                 Some(_) => Err(CodecError::Duplicate("type")),
             };
@@ -175,7 +182,6 @@ fn parse_frame(bytes: &[u8], items: Items, fields: &FieldTable, columns: &mut Op
         Ok(())
     })?;
     scanner.end()?;
-    std::str::from_utf8(bytes).map_err(|_| CodecError::NotUtf8)?;
     let kind = kind.ok_or(CodecError::Missing("type"))?;
     let mut object = object.ok_or(CodecError::Missing("object"))?;
     if items == Items::Rows && !matches!(kind, FrameType::Error) {
@@ -193,7 +199,7 @@ fn parse_frame(bytes: &[u8], items: Items, fields: &FieldTable, columns: &mut Op
         }
         FrameType::Bookmark if items == Items::Rows => row_bookmark(object),
         FrameType::Bookmark => parse_bookmark(object),
-        FrameType::Error => match serde_json::from_slice(object) {
+        FrameType::Error => match serde_json::from_str(&lossy(object)) {
             Ok(status) => Ok(WatchFrame::Error(status)),
             Err(error) => Err(CodecError::NotAStatus(error.to_string())),
         },
@@ -230,15 +236,15 @@ fn parse_bookmark(object: &[u8]) -> Result<WatchFrame> {
     scanner.object(|scanner, key| {
         if key.is("kind") {
             kind_first = index == 0;
-            kind = scanner.string_or_null("kind")?.map_or(Ok(kind.clone()), |text| text.get().map(Arc::from))?;
+            kind = scanner.string_or_null("kind")?.map_or(kind.clone(), |text| text.get().into());
         } else if key.is("apiVersion") {
             let text = scanner.string_or_null("apiVersion")?;
-            api_version = text.map_or(Ok(api_version.clone()), |text| text.get().map(Arc::from))?;
+            api_version = text.map_or(api_version.clone(), |text| text.get().into());
         } else if key.is("metadata") {
             scanner.object(|scanner, key| {
                 if key.is("resourceVersion") {
                     let text = scanner.string_or_null("metadata.resourceVersion")?;
-                    rv = text.map(|text| text.get()).transpose()?.and_then(|text| ResourceVersion::parse(&text));
+                    rv = text.map(|text| text.get()).and_then(|text| ResourceVersion::parse(&text));
                     return Ok(());
                 }
                 if !key.is("annotations") || scanner.peek()? != b'{' {

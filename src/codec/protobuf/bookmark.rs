@@ -65,14 +65,14 @@ fn from_template(template: &[u8], rv: ResourceVersion, initial_events_end: bool)
     let mut end = initial_events_end;
     let mut fields = Fields::new(old);
     while let Some(field) = fields.next()? {
-        let annotation = if field.number == 12 { entry(field.value.bytes("metadata.annotations")?)?.0 } else { "" };
-        if end && (field.number > 12 || annotation > INITIAL_EVENTS_END) {
+        let annotation = if field.number == 12 { entry(field.value.bytes("metadata.annotations")?)?.0 } else { b"" };
+        if end && (field.number > 12 || annotation > INITIAL_EVENTS_END.as_bytes()) {
             put_end(&mut metadata);
             end = false;
         }
         if field.number == 6 {
             put_bytes(&mut metadata, 6, rv.to_string().as_bytes());
-        } else if annotation != INITIAL_EVENTS_END {
+        } else if annotation != INITIAL_EVENTS_END.as_bytes() {
             metadata.extend_from_slice(old.get(field.start..field.end).unwrap_or_default());
         }
     }
@@ -99,7 +99,7 @@ pub(super) fn read_bookmark(message: &[u8]) -> Result<(ResourceVersion, bool)> {
                 6 => rv = ResourceVersion::parse(field.value.text("metadata.resourceVersion")?),
                 12 => {
                     initial_events_end |=
-                        entry(field.value.bytes("metadata.annotations")?)? == (INITIAL_EVENTS_END, "true");
+                        entry(field.value.bytes("metadata.annotations")?)? == (INITIAL_EVENTS_END.as_bytes(), b"true");
                 }
                 _ => {}
             }

@@ -30,7 +30,7 @@ fn scalar<'a>(message: &'a [u8], numbers: &[u32], missing: &str) -> Result<Optio
             // The default for a missing value tells a boolean from a number.
             Value::Varint(flag) if missing == "false" => Cow::Borrowed(if flag == 0 { "false" } else { "true" }),
             Value::Varint(number) => Cow::Owned(number.cast_signed().to_string()),
-            value => Cow::Borrowed(value.text("a selectable field")?),
+            value => value.lossy("a selectable field")?,
         }));
     }
     Ok(None)

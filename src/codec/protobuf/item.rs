@@ -1,11 +1,14 @@
 //! Parses one object in a single pass. Copies its message in the form that caches store, and extracts the attributes
 //! that reads need.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::codec::CodecError;
-use crate::meta::{AttributesBuilder, FieldTable, Object, ObjectKey, Raw, ResourceVersion};
+use crate::codec::lossy::{lossy, object_key};
+use crate::meta::{AttributesBuilder, FieldTable, Object, Raw, ResourceVersion};
 
 use super::fields::field_value;
 use super::wire::{Fields, Result, once, put_bytes, put_header, varint_len};
@@ -19,13 +22,13 @@ const MAX_ITEM: usize = 1 << 30;
 /// The part of ObjectMeta that reads need.
 #[derive(Default)]
 struct Metadata<'a> {
-    name: &'a str,
-    namespace: &'a str,
-    uid: &'a str,
+    name: Cow<'a, str>,
+    namespace: Cow<'a, str>,
+    uid: Cow<'a, str>,
     resource_version: Option<&'a str>,
     /// The end of the value of `resource_version`, counted from the start of ObjectMeta.
     rv_end: usize,
-    labels: SmallVec<[(&'a str, &'a str); 16]>,
+    labels: SmallVec<[(&'a [u8], &'a [u8]); 16]>,
 }
 
 /// Parses the message of one object of a list or an envelope, and copies it into its own allocation. `table` lists
@@ -51,13 +54,13 @@ pub fn parse_item(message: &[u8], table: &FieldTable) -> Result<Object> {
         }
     }
     let meta = Metadata::read(metadata)?;
-    let key = meta.key()?;
+    let key = object_key(&meta.namespace, &meta.name)?;
     let digits = meta.resource_version.ok_or(CodecError::Missing("metadata.resourceVersion"))?;
     let rv = ResourceVersion::parse(digits).ok_or(CodecError::Invalid("metadata.resourceVersion"))?;
 
-    let mut attributes = AttributesBuilder::new(meta.uid);
-    for (key, value) in meta.sorted_labels()? {
-        attributes.label(key, value);
+    let mut attributes = AttributesBuilder::new(&meta.uid);
+    for (key, value) in meta.sorted_labels() {
+        attributes.label(&lossy(key), &lossy(value));
     }
     for field in table.labels.iter() {
         attributes.field(&field_value(message, &field.value)?);
@@ -107,9 +110,9 @@ impl<'a> Metadata<'a> {
         let mut fields = Fields::new(message);
         while let Some(field) = fields.next()? {
             match field.number {
-                1 => found.name = field.value.text("metadata.name")?,
-                3 => found.namespace = field.value.text("metadata.namespace")?,
-                5 => found.uid = field.value.text("metadata.uid")?,
+                1 => found.name = field.value.lossy("metadata.name")?,
+                3 => found.namespace = field.value.lossy("metadata.namespace")?,
+                5 => found.uid = field.value.lossy("metadata.uid")?,
                 6 => {
                     let text = field.value.text("metadata.resourceVersion")?;
                     once(&mut found.resource_version, text, "metadata.resourceVersion")?;
@@ -125,39 +128,26 @@ impl<'a> Metadata<'a> {
         Ok(found)
     }
 
-    fn key(&self) -> Result<ObjectKey> {
-        if self.name.is_empty() || self.name.contains('/') {
-            return Err(CodecError::Invalid("metadata.name"));
-        }
-        if self.namespace.contains('/') {
-            return Err(CodecError::Invalid("metadata.namespace"));
-        }
-        Ok(ObjectKey::new(self.namespace, self.name))
-    }
-
     /// The labels, sorted by key. If a key occurs more than once, the last value counts.
-    fn sorted_labels(&self) -> Result<SmallVec<[(&'a str, &'a str); 16]>> {
-        if self.labels.len() > usize::from(u16::MAX) {
-            return Err(CodecError::Invalid("metadata.labels"));
-        }
+    fn sorted_labels(&self) -> SmallVec<[(&'a [u8], &'a [u8]); 16]> {
         let mut labels = self.labels.clone();
         if !labels.is_sorted_by(|(a, _), (b, _)| a < b) {
             labels.reverse();
             labels.sort_by_key(|(key, _)| *key);
             labels.dedup_by(|(a, _), (b, _)| a == b);
         }
-        Ok(labels)
+        labels
     }
 }
 
-/// Reads one entry of a map of strings.
-pub(super) fn entry(message: &[u8]) -> Result<(&str, &str)> {
-    let (mut key, mut value) = ("", "");
+/// Reads one entry of a map of strings. A user may have put any bytes into the value.
+pub(super) fn entry(message: &[u8]) -> Result<(&[u8], &[u8])> {
+    let (mut key, mut value) = (&[][..], &[][..]);
     let mut fields = Fields::new(message);
     while let Some(field) = fields.next()? {
         match field.number {
-            1 => key = field.value.text("key of a map")?,
-            2 => value = field.value.text("value of a map")?,
+            1 => key = field.value.bytes("key of a map")?,
+            2 => value = field.value.bytes("value of a map")?,
             _ => {}
         }
     }

@@ -10,6 +10,7 @@ use crate::meta::{FieldTable, Object, ResourceVersion};
 
 use super::envelope::{MAGIC, plain, type_meta};
 use super::item::parse_item;
+use super::odd::named;
 use super::wire::{Fields, Result, has_length, once, split_tag, varint};
 
 /// Decodes a list body incrementally. After an error every further call returns the same error.
@@ -22,6 +23,8 @@ pub struct ListDecoder {
     state: State,
     head: Head,
     failed: Option<CodecError>,
+    /// The item that could not be decoded.
+    item: BytesMut,
 }
 
 /// What the decoder expects next.
@@ -65,7 +68,8 @@ impl ListDecoder {
     /// `max_item` limits the size in bytes of one item, and of any field outside the items. The decoder buffers at
     /// most that much plus one chunk. `table` lists the field values to extract from the items.
     pub fn new(max_item: usize, table: FieldTable) -> Self {
-        Self { buf: BytesMut::new(), table, max_item, state: State::Magic, head: Head::default(), failed: None }
+        let (buf, item) = (BytesMut::new(), BytesMut::new());
+        Self { buf, table, max_item, state: State::Magic, head: Head::default(), failed: None, item }
     }
 
     /// Appends received bytes. Call [`Self::next`] until it returns `None` before the next push.
@@ -81,6 +85,11 @@ impl ListDecoder {
             return Err(error.clone());
         }
         self.decode().inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    /// The item that the decoder has failed at, as far as it can be read.
+    pub fn odd_object(&self) -> Option<String> {
+        self.failed.as_ref().and_then(|_| named(&self.item))
     }
 
     /// Returns the list's own metadata. Call it at the end of the body.
@@ -149,7 +158,10 @@ impl ListDecoder {
                         1 => {
                             once(&mut self.head.metadata, ListMetadata::read(&value)?, "metadata")?;
                         }
-                        2 => return parse_item(&value, &self.table).map(Some),
+                        2 => {
+                            let item = parse_item(&value, &self.table);
+                            return item.map(Some).inspect_err(|_| self.item = value);
+                        }
                         _ => {}
                     }
                 }
@@ -173,6 +185,7 @@ impl ListDecoder {
     fn whole(&mut self, next: &Next) -> Result<Option<BytesMut>> {
         let len = usize::try_from(next.len).unwrap_or(usize::MAX);
         if len > self.max_item {
+            self.item = self.buf.split_off(next.header.min(self.buf.len()));
             return Err(CodecError::TooLarge { limit: self.max_item });
         }
         if self.buf.len() - next.header < len {

@@ -4,11 +4,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::meta::{Object, Raw, ResourceVersion};
+use crate::codec::lossy::lossy;
+use crate::meta::{Moment, Object, Raw, ResourceVersion};
 
 use super::wire::{put_bytes, put_header, put_number};
 
@@ -87,7 +87,8 @@ struct Text<'a>(#[serde(borrow)] Option<Cow<'a, str>>);
 pub(super) fn from_json(object: &Object, raw: &Raw, rv_override: Option<ResourceVersion>) -> Vec<u8> {
     let json = raw.metadata();
     // The apiserver stores only valid metadata. Anything else is omitted.
-    let metadata: ObjectMeta<'_> = serde_json::from_slice(&json).unwrap_or_default();
+    let json = lossy(&json);
+    let metadata: ObjectMeta<'_> = serde_json::from_str(&json).unwrap_or_default();
     let message = metadata.message(object, rv_override.unwrap_or(object.rv));
     let mut out = Vec::with_capacity(message.len() + 6);
     put_bytes(&mut out, 1, &message);
@@ -197,9 +198,9 @@ impl Text<'_> {
 
 /// Writes a time in whole seconds, which is the precision of the apiserver. The zero time is an empty message.
 fn put_time(out: &mut Vec<u8>, number: u8, text: &str) {
-    let Ok(time) = text.parse::<Timestamp>() else { return put_header(out, number, 0) };
+    let Some(time) = Moment::parse(text).filter(|time| !time.is_zero()) else { return put_header(out, number, 0) };
     let mut message = Vec::with_capacity(16);
-    put_number(&mut message, 1, time.as_second());
+    put_number(&mut message, 1, time.seconds());
     put_number(&mut message, 2, 0);
     put_bytes(out, number, &message);
 }

@@ -10,6 +10,7 @@ mod form;
 mod item;
 mod list_decoder;
 mod metadata;
+mod odd;
 mod owners;
 mod status;
 mod watch_decoder;
@@ -27,6 +28,8 @@ pub use watch_decoder::WatchDecoder;
 pub use without::Without;
 pub use write::{event_frame, item_len, list_head, list_item, list_tail, object_bytes};
 
+#[cfg(test)]
+mod odd_tests;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]

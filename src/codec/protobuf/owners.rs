@@ -16,7 +16,7 @@ pub fn has_owner(metadata: &[u8], asked: &mut dyn FnMut(&str) -> bool) -> Result
         }
         let mut owner = Fields::new(field.value.bytes("metadata.ownerReferences")?);
         while let Some(field) = owner.next()? {
-            if field.number == UID && asked(field.value.text("metadata.ownerReferences.uid")?) {
+            if field.number == UID && asked(&field.value.lossy("metadata.ownerReferences.uid")?) {
                 return Ok(true);
             }
         }

@@ -1,5 +1,7 @@
 //! Errors, as a body and as the last frame of a watch.
 
+use std::borrow::Cow;
+
 use std::sync::LazyLock;
 
 use bytes::Bytes;
@@ -74,7 +76,7 @@ fn parse(message: &[u8]) -> Result<Status> {
     status.status.clear();
     let mut fields = Fields::new(message);
     while let Some(field) = fields.next()? {
-        let text = || field.value.text("a Status").map(str::to_owned);
+        let text = || field.value.lossy("a Status").map(Cow::into_owned);
         match field.number {
             1 => {
                 let mut metadata = Fields::new(field.value.bytes("metadata")?);
@@ -99,7 +101,7 @@ fn parse_details(message: &[u8]) -> Result<StatusDetails> {
     let mut details = StatusDetails::default();
     let mut fields = Fields::new(message);
     while let Some(field) = fields.next()? {
-        let text = || field.value.text("details").map(str::to_owned);
+        let text = || field.value.lossy("details").map(Cow::into_owned);
         match field.number {
             1 => details.name = text()?,
             2 => details.group = text()?,
@@ -117,7 +119,7 @@ fn parse_cause(message: &[u8]) -> Result<StatusCause> {
     let mut cause = StatusCause::default();
     let mut fields = Fields::new(message);
     while let Some(field) = fields.next()? {
-        let text = || field.value.text("a cause").map(str::to_owned);
+        let text = || field.value.lossy("a cause").map(Cow::into_owned);
         match field.number {
             1 => cause.reason = text()?,
             2 => cause.message = text()?,

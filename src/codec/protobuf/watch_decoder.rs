@@ -9,6 +9,7 @@ use crate::meta::{EventType, FieldTable};
 use super::bookmark::read_bookmark;
 use super::envelope::Envelope;
 use super::item::parse_item;
+use super::odd::named_in_frame;
 use super::status::read_status;
 use super::wire::{Fields, Result, once};
 
@@ -50,6 +51,11 @@ impl WatchDecoder {
             return Err(error.clone());
         }
         self.decode().inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    /// The object that the decoder has failed at, as far as it can be read.
+    pub fn odd_object(&self) -> Option<String> {
+        self.failed.as_ref().and_then(|_| named_in_frame(self.buf.get(LENGTH..)?))
     }
 
     /// Whether the buffer holds bytes of an incomplete frame. If the stream ends now, it was truncated.

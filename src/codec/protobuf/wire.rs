@@ -1,6 +1,9 @@
 //! The wire format: varints, tags and lengths, read from untrusted bytes.
 
+use std::borrow::Cow;
+
 use crate::codec::CodecError;
+use crate::codec::lossy::lossy;
 
 pub(super) type Result<T> = std::result::Result<T, CodecError>;
 
@@ -178,6 +181,11 @@ impl<'a> Value<'a> {
 
     pub(super) fn text(self, name: &'static str) -> Result<&'a str> {
         std::str::from_utf8(self.bytes(name)?).map_err(|_| CodecError::NotUtf8)
+    }
+
+    /// A string in which a user may have put any bytes.
+    pub(super) fn lossy(self, name: &'static str) -> Result<Cow<'a, str>> {
+        self.bytes(name).map(lossy)
     }
 
     pub(super) fn varint(self, name: &'static str) -> Result<u64> {

@@ -57,7 +57,8 @@ impl Without {
         match field.number {
             MANAGED_FIELDS => Ok(self.managed_fields),
             ANNOTATIONS if !self.annotations.is_empty() => {
-                Ok(self.annotations.contains(&entry(field.value.bytes("metadata.annotations")?)?.0))
+                let (key, _) = entry(field.value.bytes("metadata.annotations")?)?;
+                Ok(self.annotations.iter().any(|name| name.as_bytes() == key))
             }
             _ => Ok(false),
         }

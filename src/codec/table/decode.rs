@@ -77,7 +77,6 @@ fn build(bytes: &[u8], parts: &Parts, table: &FieldTable) -> Result<(Object, Typ
     let (object, type_meta) = scan_item(&mut inner, table)?;
     inner.end()?;
     let (head, tail) = (part(0..parts.object.start), part(parts.object.end..bytes.len()));
-    std::str::from_utf8(head).and(std::str::from_utf8(tail)).map_err(|_| CodecError::NotUtf8)?;
     let position = |at: usize| u32::try_from(at).map_err(|_| CodecError::Invalid("cells"));
     // Put both into one allocation.
     let text = Bytes::from([head, tail].concat());

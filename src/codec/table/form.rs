@@ -117,11 +117,12 @@ impl Form {
         let Some(row) = object.row() else { return Ok(()) };
         let mut from = 0;
         if !row.holes.is_empty() {
-            let text = std::str::from_utf8(&row.head).unwrap_or_default();
-            let mut head = String::with_capacity(text.len() + 16);
+            let mut head = Vec::with_capacity(row.head.len() + 16);
             for hole in &row.holes {
-                head.push_str(text.get(from..hole.at.start as usize).unwrap_or_default());
-                push_human(&mut head, shape.now.since(hole.moment));
+                head.extend_from_slice(row.head.get(from..hole.at.start as usize).unwrap_or_default());
+                let mut age = String::new();
+                push_human(&mut age, shape.now.since(hole.moment));
+                head.extend_from_slice(age.as_bytes());
                 from = hole.at.end as usize;
             }
             out.push(head.into());
