@@ -309,7 +309,7 @@ async fn synced(factory: &Factory, informer: &Arc<Informer>) -> bool {
         if informer.synced(soon, false).await {
             return true;
         }
-        if informer.is_too_large() {
+        if informer.has_given_up() {
             // The reason was logged, and its reads are forwarded. So this need not keep the pod from its clients.
             return true;
         }

@@ -172,6 +172,9 @@ impl Error {
             ForwardReason::Memory => {
                 refused(Reason::Memory, format!("the memory of informerd's caches has no room for {name}"))
             }
+            ForwardReason::Undecodable => {
+                soon(Reason::Undecodable, format!("an object of {name} cannot be decoded, so it is not cached for now"))
+            }
             ForwardReason::NotSynced => soon(Reason::NotSynced, format!("the cache of {name} is not synced yet")),
             ForwardReason::NotFresh => {
                 soon(Reason::NotFresh, format!("the cache of {name} could not be proved to be fresh enough in time"))

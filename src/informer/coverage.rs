@@ -29,6 +29,8 @@ pub enum NoCoverage {
     TooMany,
     /// The caches have no memory for it.
     Memory,
+    /// An object cannot be decoded.
+    Undecodable,
     /// It is read too rarely in this form for an informer of its own.
     Seldom,
     /// Its tables have cells that cannot be printed again here.
@@ -48,6 +50,9 @@ impl Coverage {
             Self::By(informer) if informer.reflector.is_unacceptable() => Self::None(NoCoverage::Encoding),
             Self::By(informer) if informer.reflector.is_too_large() && !informer.cache.is_ready() => {
                 Self::None(NoCoverage::Memory)
+            }
+            Self::By(informer) if informer.reflector.is_undecodable() && !informer.cache.is_ready() => {
+                Self::None(NoCoverage::Undecodable)
             }
             coverage => coverage,
         }

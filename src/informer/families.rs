@@ -98,8 +98,9 @@ impl Families {
         let late = standing.iter().map(|(labels, standing)| ((*labels).clone(), standing.behind as u64));
         let help = "Open watches with events that their client has not read yet";
         family(encoder, "cache_watchers_behind", help, MetricType::Gauge, late)?;
-        let refused = caches.iter().map(|(labels, _, informer)| (labels.clone(), u64::from(informer.is_too_large())));
-        let help = "Whether the resource is not cached because it does not fit into memory";
+        let refused = caches.iter().map(|(labels, _, informer)| (labels.clone(), u64::from(informer.has_given_up())));
+        let help =
+            "Whether the resource is not cached because it does not fit into memory, or an object cannot be decoded";
         family(encoder, "cache_refused", help, MetricType::Gauge, refused)?;
         let relists = caches.iter().map(|(labels, _, informer)| (labels.clone(), informer.status().relists));
         family(encoder, "reflector_relists", "Lists after the first", MetricType::Counter, relists)?;

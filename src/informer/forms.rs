@@ -108,7 +108,7 @@ impl Factory {
             return own;
         }
         let table = running(&InformerKey { encoding: Encoding::Table, ..key.clone() });
-        let table = table.filter(|table| !table.reflector.is_unacceptable() && !table.reflector.is_too_large());
+        let table = table.filter(|table| !table.reflector.is_unacceptable() && !table.reflector.has_given_up());
         match (own, table) {
             (_, Some(table)) if table.cache.is_ready() => Some(table),
             (Some(own), _) => Some(own),
@@ -136,11 +136,11 @@ impl Factory {
     }
 
     /// Whether an informer in another encoding holds the objects of `key`, or soon will. An informer that is refused by
-    /// the apiserver or for lack of memory does not count.
+    /// the apiserver, or has given up its state, does not count.
     fn is_held(&self, key: &InformerKey) -> bool {
         let holds_them = |informer: &Arc<Informer>| {
             let (other, reflector) = (&informer.key, &informer.reflector);
-            let is_refused = reflector.is_forbidden() || reflector.is_unacceptable() || reflector.is_too_large();
+            let is_refused = reflector.is_forbidden() || reflector.is_unacceptable() || reflector.has_given_up();
             let is_of_them = other.scope == key.scope || other.scope.is_everything();
             other.gvr == key.gvr && other.encoding != key.encoding && is_of_them && !is_refused
         };

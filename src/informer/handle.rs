@@ -157,7 +157,7 @@ impl Informer {
     }
 
     /// Waits until the informer is synced, and returns true. Returns false at the deadline, or if the informer was
-    /// refused by the apiserver or for lack of memory, or has ended: then another one may cover the read. With
+    /// refused by the apiserver, has given up its state, or has ended: then another one may cover the read. With
     /// `or_stuck`, also returns false once it is stuck.
     pub async fn synced(&self, deadline: Instant, or_stuck: bool) -> bool {
         if !self.cache.is_ready() {
@@ -183,9 +183,9 @@ impl Informer {
         self.reflector.is_forbidden()
     }
 
-    /// Whether there is not enough memory for its state.
-    pub fn is_too_large(&self) -> bool {
-        self.reflector.is_too_large()
+    /// Whether it has given up its state, because it does not fit into memory or cannot be decoded.
+    pub fn has_given_up(&self) -> bool {
+        self.reflector.has_given_up()
     }
 
     /// Records that a request is about to read: restarts the idle timer.

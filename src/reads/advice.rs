@@ -26,6 +26,7 @@ impl ForwardReason {
             Self::TooManyInformers => "as many informers run as `limits.maxInformers` allows",
             Self::Forbidden => "the daemon's own identity may not list and watch the resource",
             Self::Memory => "the resource does not fit into the memory of the caches",
+            Self::Undecodable => "an object of the resource cannot be decoded, so it is not cached for now",
             Self::Seldom => {
                 "the resource is rarely read in this form (tables, protobuf), or only a small part of it is read, so it has no informer yet"
             }
@@ -64,6 +65,9 @@ impl ForwardReason {
             Self::TooManyInformers => "raise `limits.maxInformers`, or the memory limit from which it is derived",
             Self::Forbidden => "grant the identity `list` and `watch`; `informerd check` shows its rights",
             Self::Memory => "raise the memory limit or `limits.memory`, or cache less of the resource",
+            Self::Undecodable => {
+                "no action needed; informerd tries again after 30 s to 15 min. The log and `informerd status` name the object: please report it"
+            }
             Self::Seldom => "no action needed; it is cached after repeated reads",
             Self::TableCells => "no action possible; the log names the column",
             Self::Unversioned => "no action needed; informerd tries again after two minutes",

@@ -46,6 +46,8 @@ pub enum ForwardReason {
     Forbidden,
     /// The caches have no memory for the resource.
     Memory,
+    /// An object of the resource cannot be decoded, so no cache holds it for now.
+    Undecodable,
     /// A form of a resource, such as its tables, that is read too rarely for an informer of its own.
     Seldom,
     /// A table with cells that only the apiserver can print.
@@ -162,6 +164,7 @@ impl ForwardReason {
         Self::TooManyInformers,
         Self::Forbidden,
         Self::Memory,
+        Self::Undecodable,
         Self::Seldom,
         Self::TableCells,
         Self::Unversioned,
@@ -184,6 +187,7 @@ impl ForwardReason {
             Self::TooManyInformers => "too_many_informers",
             Self::Forbidden => "forbidden",
             Self::Memory => "memory",
+            Self::Undecodable => "undecodable",
             Self::Seldom => "seldom",
             Self::TableCells => "table_cells",
             Self::Unversioned => "unversioned",

@@ -106,7 +106,7 @@ mod tests {
     const SERIES: &str = "serve: wait:not_synced wait:not_fresh old:away refuse:not_found refuse:not_synced refuse:other \
         forward:consistent forward:outside_window forward:invalid forward:encoding forward:not_readable \
         forward:aggregated forward:excluded forward:out_of_scope forward:too_many_informers forward:forbidden \
-        forward:memory forward:seldom forward:table_cells forward:unversioned forward:not_synced forward:not_fresh \
+        forward:memory forward:undecodable forward:seldom forward:table_cells forward:unversioned forward:not_synced forward:not_fresh \
         forward:unsupported \
         forward:unauthorized";
 

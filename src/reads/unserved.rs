@@ -85,6 +85,7 @@ impl From<NoCoverage> for ForwardReason {
             NoCoverage::TooMany => Self::TooManyInformers,
             NoCoverage::Forbidden => Self::Forbidden,
             NoCoverage::Memory => Self::Memory,
+            NoCoverage::Undecodable => Self::Undecodable,
             NoCoverage::Seldom => Self::Seldom,
             NoCoverage::Cells => Self::TableCells,
             NoCoverage::Unversioned => Self::Unversioned,

@@ -25,6 +25,14 @@ pub struct Cause(Arc<dyn StdError + Send + Sync>);
 #[error("its stream was reset before its end")]
 pub(super) struct CutOff;
 
+/// An object that cannot be decoded.
+#[derive(Debug, thiserror::Error)]
+#[error("the object {object:?} cannot be decoded: {error}")]
+struct OddObject {
+    object: String,
+    error: CodecError,
+}
+
 /// An exchange with the apiserver that gave no usable answer. An HTTP error status becomes an [`UpstreamError::Status`]
 /// only if this module reads the answer itself; the client passes error responses on unchanged.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -147,11 +155,28 @@ impl UpstreamError {
         }
     }
 
+    /// An answer that cannot be decoded, and the object in it at which that failed, if it has a name.
+    pub(super) fn decode(error: CodecError, object: Option<String>) -> Self {
+        Self::Decode(match object {
+            Some(object) => Cause::new(OddObject { object, error }),
+            None => Cause::new(error),
+        })
+    }
+
+    fn codec(&self) -> Option<&CodecError> {
+        let Self::Decode(cause) = self else { return None };
+        let odd = cause.get().downcast_ref::<OddObject>().map(|odd| &odd.error);
+        odd.or_else(|| cause.get().downcast_ref::<CodecError>())
+    }
+
     /// Whether the answer is well-formed, but a resourceVersion in it is missing or is no number.
     pub(super) fn is_about_revisions(&self) -> bool {
-        let Self::Decode(cause) = self else { return false };
-        let of = cause.get().downcast_ref::<CodecError>();
-        matches!(of, Some(CodecError::Missing(REVISION) | CodecError::Invalid(REVISION)))
+        matches!(self.codec(), Some(CodecError::Missing(REVISION) | CodecError::Invalid(REVISION)))
+    }
+
+    /// Whether the same bytes would fail again. An answer that was cut off would not come again as it was.
+    pub(super) fn is_undecodable(&self) -> bool {
+        self.codec().is_some_and(|error| *error != CodecError::Truncated)
     }
 
     /// A short name for the kind of error, from a small fixed set.

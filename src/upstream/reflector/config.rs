@@ -24,7 +24,7 @@ pub struct ReflectorConfig {
     /// Maximum size of an object or event, in bytes.
     pub max_object: usize,
     pub backoff: BackoffConfig,
-    /// When a state that did not fit into memory is read again.
+    /// When a state that was given up is read again.
     pub room: BackoffConfig,
 }
 

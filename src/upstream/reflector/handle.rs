@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use super::given_up::GivenUp;
 use crate::meta::ResourceVersion;
 use crate::upstream::client::ConnectionId;
 use crate::upstream::stamp::Stamp;
@@ -35,6 +36,8 @@ pub struct ReflectorStatus {
     pub retry_at: Option<Instant>,
     /// The state does not fit into memory, or did not fit at the last attempt.
     pub too_large: bool,
+    /// An object of the state cannot be decoded, or could not at the last attempt; `last_error` names it.
+    pub undecodable: bool,
     /// There is no state yet, and two attempts in a row to read one have failed although the apiserver answers.
     pub stuck: bool,
     /// Number of whole states taken after the first.
@@ -113,7 +116,8 @@ pub(super) struct Cold {
     pub(super) last_error_at: Option<Instant>,
     pub(super) failing: Option<u16>,
     pub(super) retry_at: Option<Instant>,
-    pub(super) too_large: bool,
+    /// It has not been followed since.
+    pub(super) given_up: Option<GivenUp>,
     /// Attempts in a row that have failed although the apiserver answers.
     pub(super) failures: u32,
     pub(super) relists: u64,
@@ -146,6 +150,7 @@ impl ReflectorStatus {
             "watch" => "opening the watch",
             "follow" => "watching",
             "wait" => "waiting to retry",
+            "refused" if self.undecodable => "waiting to decode",
             "refused" => "waiting for memory",
             "reset" => "starting anew",
             _ => "ended",
@@ -173,7 +178,7 @@ impl Handle {
             last_error_at: None,
             failing: None,
             retry_at: None,
-            too_large: false,
+            given_up: None,
             failures: 0,
             relists: 0,
             restarts: 0,
@@ -216,7 +221,8 @@ impl Handle {
             last_error_at: cold.last_error_at,
             failing: cold.failing,
             retry_at: cold.retry_at,
-            too_large: cold.too_large,
+            too_large: cold.given_up == Some(GivenUp::Memory),
+            undecodable: cold.given_up == Some(GivenUp::Undecodable),
             stuck,
             relists: cold.relists,
             restarts: cold.restarts,
@@ -247,10 +253,10 @@ impl Handle {
         }
     }
 
-    /// Waits until the apiserver refuses the resource (403) or the encoding (406), or until the state does not fit into
-    /// memory; with `or_stuck`, also until it is stuck.
+    /// Waits until the apiserver refuses the resource (403) or the encoding (406), or until the state is given up; with `or_stuck`, also until it is stuck.
     pub async fn refused(&self, or_stuck: bool) {
-        let is_refused = |status: &ReflectorStatus| status.too_large || matches!(status.failing, Some(403 | 406));
+        let is_given_up = |status: &ReflectorStatus| status.too_large || status.undecodable;
+        let is_refused = |status: &ReflectorStatus| is_given_up(status) || matches!(status.failing, Some(403 | 406));
         self.wait_for(|status| is_refused(status) || or_stuck && status.stuck).await;
     }
 
@@ -319,7 +325,17 @@ impl Handle {
 
     /// Whether the caches currently have no memory for the state.
     pub fn is_too_large(&self) -> bool {
-        self.shared.cold.borrow().too_large
+        self.shared.cold.borrow().given_up == Some(GivenUp::Memory)
+    }
+
+    /// See [`ReflectorStatus::undecodable`].
+    pub fn is_undecodable(&self) -> bool {
+        self.shared.cold.borrow().given_up == Some(GivenUp::Undecodable)
+    }
+
+    /// Whether the state was given up, for either reason.
+    pub fn has_given_up(&self) -> bool {
+        self.shared.cold.borrow().given_up.is_some()
     }
 
     /// See [`ReflectorStatus::stuck`].

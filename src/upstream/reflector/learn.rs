@@ -42,7 +42,9 @@ impl Reflector {
                 Err(error) => self.failed(&UpstreamError::Table(error)),
             },
             Ok(None) => Outcome::Failed(Failure::Other),
-            Err(error) if error.is_about_revisions() => self.unversioned(&error.to_string()),
+            Err(error) if error.is_about_revisions() && self.writer.resource_version().is_zero() => {
+                self.unversioned(&error.to_string())
+            }
             Err(error) => self.failed(&error),
         }
     }

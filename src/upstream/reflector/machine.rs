@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Every step that fails waits and is tried again. A Gone (410) from the apiserver leads to Learn, and a resource that
-//! is not found twice leads to the end. A state that does not fit into memory is given up and read again later.
+//! is not found twice leads to the end. A state that does not fit into memory, or that has an object that cannot be
+//! decoded, is given up and read again later.
 //! WatchList and List change the store only when they are complete, and Follow changes it event by event. Only Reset
 //! gives it up.
 
@@ -53,7 +54,7 @@ pub(super) enum State {
         haste: Haste,
         then: Then,
     },
-    /// The state does not fit into memory. It is given up, and read again later.
+    /// The state was given up, and is read again later.
     Refused {
         until: Instant,
     },
@@ -115,8 +116,8 @@ pub(super) enum Outcome {
     WentBack,
     /// Reset: the store is given up.
     WasReset,
-    /// The state does not fit into memory, or no longer fits, and is given up.
-    Full,
+    /// The state is given up: it does not fit into memory, or no longer fits, or an object of it cannot be decoded.
+    GivenUp,
     /// Wait: the time is over.
     Elapsed,
     Failed(Failure),
@@ -169,7 +170,7 @@ pub(super) struct Machine {
     silent: u32,
     /// When a stream was last given up because it was silent.
     silent_at: Option<Instant>,
-    /// The pauses after a state that did not fit into memory.
+    /// The pauses after a state that was given up.
     room: Backoff,
     /// Number of whole states taken.
     pub(super) syncs: u64,
@@ -289,7 +290,7 @@ impl Machine {
         let next = match (self.state, outcome) {
             (State::Ended(end), _) => State::Ended(end),
 
-            (state, Outcome::Full) => {
+            (state, Outcome::GivenUp) => {
                 if state == State::Follow {
                     self.room.healthy_for(lived);
                 }

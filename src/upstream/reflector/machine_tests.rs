@@ -227,7 +227,7 @@ async fn what_does_not_fit_is_given_up_and_learnt_anew_ever_later() {
     let mut bench = Bench::following();
     let mut waits = Vec::new();
     for _ in 0..3 {
-        let State::Refused { until } = bench.after(1, Outcome::Full) else { panic!("{:?}", bench.machine.state()) };
+        let State::Refused { until } = bench.after(1, Outcome::GivenUp) else { panic!("{:?}", bench.machine.state()) };
         waits.push(until - bench.now);
         assert_eq!(bench.after(60, Outcome::Elapsed), State::Learn);
     }

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use tokio::time::{Instant, sleep_until};
-
 use super::Reflector;
+use super::given_up::GivenUp;
 use super::machine::Outcome;
 use crate::cache::{Arriving, Budget, Full, Writer};
 use crate::codec::json::ListMeta;
@@ -82,41 +81,15 @@ impl Reflector {
     /// All caches together use too much memory, and this one was chosen to give up its state.
     pub(super) fn recalled(&mut self) -> Outcome {
         let why = "memory is short, and this cache was given up for the others";
-        self.give_up(why.to_owned())
+        self.give_up(GivenUp::Memory, why.to_owned())
     }
 
     fn refuse(&mut self, full: Full) -> Outcome {
         let mib = |bytes: usize| bytes.div_ceil(1 << 20);
         let (need, room, limit) = (mib(full.need), mib(full.room), mib(full.limit));
-        self.give_up(format!("does not fit: at least {need} MiB needed, {room} of {limit} MiB free for caches"))
-    }
-
-    fn give_up(&mut self, why: String) -> Outcome {
-        let resource = &self.lister.resource.gvr;
-        let namespace = self.lister.namespace.as_deref().unwrap_or_default();
-        let what_to_do = "not cached, its reads are forwarded: raise limits.memory, or the memory limit";
-        if self.writer.is_pinned() {
-            tracing::error!(%resource, namespace, why, "pinned, but {what_to_do}");
-        } else {
-            tracing::warn!(%resource, namespace, why, "{what_to_do}");
-        }
-        self.stream = None;
-        self.writer.not_ready(&why);
-        self.handle.update(|status| {
-            status.too_large = true;
-            (status.last_error, status.last_error_at) = (Some(why), Some(Instant::now()));
-        });
-        Outcome::Full
-    }
-
-    /// Waits until the next attempt.
-    pub(super) async fn refused(&mut self, until: Instant) -> Outcome {
-        loop {
-            tokio::select! {
-                () = sleep_until(until) => return Outcome::Elapsed,
-                // The claim belongs to a state that was given up.
-                Some(_) = self.claims.recv() => {}
-            }
-        }
+        self.give_up(
+            GivenUp::Memory,
+            format!("does not fit: at least {need} MiB needed, {room} of {limit} MiB free for caches"),
+        )
     }
 }

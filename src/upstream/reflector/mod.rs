@@ -4,6 +4,7 @@
 mod apply;
 mod bookmark;
 mod config;
+mod given_up;
 mod handle;
 mod learn;
 mod machine;
@@ -13,6 +14,8 @@ mod steps;
 pub(in crate::upstream) mod stream;
 mod trouble;
 
+#[cfg(test)]
+mod given_up_tests;
 #[cfg(test)]
 mod machine_tests;
 #[cfg(test)]
@@ -36,11 +39,11 @@ pub use config::ReflectorConfig;
 pub use handle::{Handle, Position, ReflectorStatus, Silence};
 pub use restore::Load as LoadSaved;
 
+use self::given_up::Undecodable;
 use self::machine::{Failure, Haste, Machine, Outcome, State};
 use self::memory::{Load, Sample};
 use self::stream::{EventStream, read_page};
 use super::client::{ConnectionId, RequestVerb, Upstream, UpstreamError};
-use super::error::Cause;
 use super::progress::Progress;
 use super::questions;
 use super::retries::Queue;
@@ -87,6 +90,7 @@ pub struct Reflector {
     claim_sender: mpsc::Sender<Progress>,
     /// A sample of the state that did not fit into memory.
     sample: Option<Sample>,
+    undecodable: Undecodable,
     /// Reads a saved state, before the first state is read from the apiserver.
     load: Option<LoadSaved>,
     /// A saved state that the apiserver has not confirmed yet.
@@ -130,6 +134,7 @@ impl Reflector {
             refused: false,
             claim_sender,
             sample: None,
+            undecodable: Undecodable::default(),
             load: None,
             saved: None,
             waited: None,
@@ -150,9 +155,14 @@ impl Reflector {
         self.steps().await
     }
 
+    /// The revision of the state, which may be a saved one that is not confirmed yet; zero if there is none.
+    fn at(&self) -> ResourceVersion {
+        self.saved.as_ref().map_or(self.writer.newest(), Restoration::rv)
+    }
+
     fn advance(&mut self, outcome: Outcome) {
         let before = self.machine.state();
-        self.machine.at(self.saved.as_ref().map_or(self.writer.newest(), Restoration::rv));
+        self.machine.at(self.at());
         if before != State::WatchList {
             self.machine.set_paged(is_listed(&self.upstream, &self.lister, &self.config));
         }
@@ -201,7 +211,7 @@ impl Reflector {
             (status.rewinds, status.paged, status.silences) = (machine.rewinds, machine.paged(), machine.silences);
             if machine.state() == State::Follow {
                 status.failing = None;
-                status.too_large = false;
+                status.given_up = None;
             }
         });
     }
@@ -281,7 +291,7 @@ impl Reflector {
     async fn list(&mut self, page_size: u32) -> Outcome {
         let options = self.lister.options(RequestVerb::List);
         let (mut objects, mut load, mut full) = (Vec::new(), Load::default(), None);
-        let mut token = String::new();
+        let (mut token, mut pinned) = (String::new(), None);
         loop {
             let mut first = None;
             let (writer, take) = (&self.writer, (&mut objects, &mut load, &mut full));
@@ -302,6 +312,11 @@ impl Reflector {
                 }
                 Err(error) => return self.failed(&error),
             };
+            // The continue token pins the revision. Pages of different states are no state.
+            if *pinned.get_or_insert(meta.rv) != meta.rv {
+                self.note("the pages of a list have different revisions", 0);
+                return Outcome::Failed(Failure::Expired);
+            }
             self.learned(&meta);
             if let Some(meta) = &first {
                 self.seen(meta);
@@ -460,9 +475,4 @@ fn is_listed(upstream: &Upstream, lister: &ListerWatcher, config: &ReflectorConf
     lister.encoding == Encoding::Table
         || lister.resource.origin == Origin::Unknown
         || upstream.refuses_watch_list(&lister.resource.gvr.group, config.refused_for)
-}
-
-/// The error for an answer that cannot be decoded.
-fn decode_error(error: crate::codec::CodecError) -> UpstreamError {
-    UpstreamError::Decode(Cause::new(error))
 }

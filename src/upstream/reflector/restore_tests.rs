@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use tokio::time::sleep;
 
+use super::given_up_tests::soon;
 use super::tests::{config, reflect_saved, resource};
 use super::*;
 use crate::cache::WatchCache;
@@ -167,4 +168,22 @@ async fn an_apiserver_that_is_behind_leads_to_a_list() {
     assert_eq!(names(&world.cache), ["other"]);
     assert_eq!((watches.load(Ordering::Relaxed), world.handle.status().rewinds), (0, 1));
     assert_eq!(world.cache.resource_version().get(), SAVED - 1);
+}
+
+#[tokio::test]
+async fn an_event_that_cannot_be_decoded_leads_to_a_list() {
+    let open = parking_lot::Mutex::new(Vec::new());
+    let server = server(120, move || {
+        let (sender, response) = streamed();
+        sender.try_send(added("odd\u{fffd}", 110)).unwrap();
+        open.lock().push(sender);
+        response
+    })
+    .await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let world = reflect_saved(upstream, resource("", "configmaps", "ConfigMap"), soon(), saved(0));
+    world.until(|status| status.undecodable).await;
+    world.follows().await;
+    assert_eq!(names(&world.cache), ["other"], "the saved state is never seen");
+    assert_eq!(server.uris().iter().filter(|uri| uri.contains("resourceVersion=100")).count(), 3, "a few times");
 }

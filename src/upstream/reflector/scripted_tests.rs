@@ -12,7 +12,7 @@ use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, Scope, Status};
 use crate::upstream::testing::{FakeServer, answer, streamed};
 
 /// A list of configmaps as an apiserver would write it.
-fn list(rv: u64, token: &str, names: &[&str]) -> String {
+pub(super) fn list(rv: u64, token: &str, names: &[&str]) -> String {
     let items: Vec<_> = names
         .iter()
         .map(|name| {
@@ -31,25 +31,37 @@ fn no_watch_lists() -> http::Response<crate::upstream::testing::Body> {
     answer(422, Status::failure(422, "Invalid", "sendInitialEvents is forbidden").to_json())
 }
 
-fn names(cache: &WatchCache) -> Vec<String> {
+pub(super) fn names(cache: &WatchCache) -> Vec<String> {
     let snapshot = cache.snapshot().unwrap();
     snapshot.range(&Scope::all(), None).map(|object| object.key.name().to_owned()).collect()
 }
 
 /// A server with scripted lists that refuses watch-lists. Watches stay open.
-async fn scripted<F>(lists: F) -> FakeServer
+pub(super) async fn scripted<F>(lists: F) -> FakeServer
 where
     F: Fn(String) -> http::Response<crate::upstream::testing::Body> + Send + Sync + 'static,
 {
     let open = parking_lot::Mutex::new(Vec::new());
+    scripted_with(lists, move || {
+        let (sender, response) = streamed();
+        open.lock().push(sender);
+        response
+    })
+    .await
+}
+
+/// The same with scripted watches.
+pub(super) async fn scripted_with<F, G>(lists: F, watches: G) -> FakeServer
+where
+    F: Fn(String) -> http::Response<crate::upstream::testing::Body> + Send + Sync + 'static,
+    G: Fn() -> http::Response<crate::upstream::testing::Body> + Send + Sync + 'static,
+{
     FakeServer::plain(move |request, _| {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let response = if query.contains("sendInitialEvents") {
             no_watch_lists()
         } else if query.contains("watch=true") {
-            let (sender, response) = streamed();
-            open.lock().push(sender);
-            response
+            watches()
         } else {
             lists(query)
         };

@@ -19,7 +19,7 @@ impl Reflector {
             if !span.is_disabled() {
                 span.record("informerd.outcome", format!("{outcome:?}"));
                 span.record("informerd.resource_version", self.writer.resource_version().to_string());
-                if matches!(outcome, Outcome::Failed(_) | Outcome::Broken | Outcome::WentBack | Outcome::Full) {
+                if matches!(outcome, Outcome::Failed(_) | Outcome::Broken | Outcome::WentBack | Outcome::GivenUp) {
                     span.record("otel.status_code", "ERROR");
                 }
             }

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use tokio::time::{Instant, timeout_at};
 
-use super::{ReflectorConfig, decode_error};
+use super::ReflectorConfig;
 use crate::codec::json::{ListMeta, TypeMeta, WatchFrame};
 use crate::codec::table::{Columns, Printed, Unprintable};
 use crate::codec::{CodecError, Format, ListDecoder, WatchDecoder};
@@ -85,7 +85,7 @@ impl EventStream {
                 self.peeked = Some(frame);
                 Ok(())
             }
-            Ok(None) => Err(decode_error(CodecError::Truncated)),
+            Ok(None) => Err(UpstreamError::decode(CodecError::Truncated, None)),
             Err(UpstreamError::Timeout { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -100,7 +100,8 @@ impl EventStream {
             return Ok(Some(frame));
         }
         loop {
-            if let Some(mut frame) = self.decoder.next().map_err(decode_error)? {
+            let frame = self.decoder.next().map_err(|error| UpstreamError::decode(error, self.decoder.odd_object()))?;
+            if let Some(mut frame) = frame {
                 self.metrics.received_events.inc();
                 self.resolve(&mut frame).map_err(UpstreamError::Table)?;
                 return Ok(Some(frame));
@@ -112,7 +113,7 @@ impl EventStream {
             })??;
             match chunk {
                 Some(chunk) => self.decoder.push(chunk),
-                None if self.decoder.has_partial() => return Err(decode_error(CodecError::Truncated)),
+                None if self.decoder.has_partial() => return Err(UpstreamError::decode(CodecError::Truncated, None)),
                 None => return Ok(None),
             }
         }
@@ -152,10 +153,10 @@ async fn other_encoding(headers: &HeaderMap, mut chunks: Chunks, config: &Reflec
         let mut decoder = ListDecoder::new(Encoding::Json, config.max_object, FieldTable::default());
         while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
             decoder.push(chunk);
-            while decoder.next().map_err(decode_error)?.is_some() {}
+            while decoder.next().map_err(|error| UpstreamError::decode(error, None))?.is_some() {}
             tokio::task::consume_budget().await;
         }
-        decoder.finish().map_err(decode_error)
+        decoder.finish().map_err(|error| UpstreamError::decode(error, None))
     };
     let neither = || UpstreamError::Decode(Cause::new("neither protobuf nor a list in another encoding"));
     if !is_of_type(headers, Encoding::Json) {
@@ -190,7 +191,9 @@ pub(in crate::upstream) async fn read_page(
     let mut decoder = ListDecoder::new(lister.encoding, config.max_object, lister.table.clone());
     while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
         decoder.push(chunk);
-        while let Some((mut object, type_meta)) = decoder.next().map_err(decode_error)? {
+        loop {
+            let item = decoder.next().map_err(|error| UpstreamError::decode(error, decoder.odd_object()))?;
+            let Some((mut object, type_meta)) = item else { break };
             if let Some(columns) = lister.columns.get() {
                 columns.resolve(&mut object, Printed::after(asked)).map_err(UpstreamError::Table)?;
             }
@@ -201,7 +204,7 @@ pub(in crate::upstream) async fn read_page(
         // Decoding a whole list takes seconds; other tasks need this thread too.
         tokio::task::consume_budget().await;
     }
-    let meta = decoder.finish().map_err(decode_error)?;
+    let meta = decoder.finish().map_err(|error| UpstreamError::decode(error, None))?;
     let known = lister.columns.get().map(|columns| columns.definitions());
     if known.is_some() && known != meta.columns.as_ref() {
         return Err(UpstreamError::Table(Unprintable::Changed));

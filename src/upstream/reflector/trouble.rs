@@ -112,7 +112,7 @@ impl Reflector {
             self.handle.garbage();
         }
         self.note(&error.to_string(), 0);
-        Outcome::Broken
+        self.undecodable(error).unwrap_or(Outcome::Broken)
     }
 
     pub(super) fn failed(&mut self, error: &UpstreamError) -> Outcome {
@@ -125,6 +125,9 @@ impl Reflector {
             return Outcome::Failed(Failure::Changed);
         } else if let UpstreamError::Table(_) = error {
             return Outcome::Failed(Failure::Unprintable);
+        }
+        if let Some(given_up) = self.undecodable(error) {
+            return given_up;
         }
         let failure = match code {
             401 => Failure::Unauthorized,

@@ -1,0 +1,101 @@
+use parking_lot::Mutex;
+
+use super::scripted_tests::{list, names, scripted, scripted_with};
+use super::tests::{config, reflect, resource};
+use super::*;
+use crate::cache::EndReason;
+use crate::lifecycle::backoff::BackoffConfig;
+use crate::upstream::testing::{answer, streamed};
+
+/// In JSON, the last character may stand for any byte.
+const ODD: &str = "odd\u{fffd}";
+
+/// Given up for a tenth of a second.
+pub(super) fn soon() -> ReflectorConfig {
+    let (initial, max) = (Duration::from_millis(100), Duration::from_millis(100));
+    ReflectorConfig { room: BackoffConfig { initial, max, ..BackoffConfig::default() }, ..config() }
+}
+
+fn added(name: &str, rv: u64) -> String {
+    let metadata = format!(r#"{{"name":"{name}","namespace":"default","uid":"u","resourceVersion":"{rv}"}}"#);
+    format!(
+        "{{\"type\":\"ADDED\",\"object\":{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{metadata}}}}}\n"
+    )
+}
+
+#[tokio::test]
+async fn an_event_that_cannot_be_decoded_ends_the_watches_until_the_state_can_be_read() {
+    // While there is an odd object, lists have it, and each watch begins with its event.
+    let (is_odd, open) = (Arc::new(Mutex::new(false)), Arc::new(Mutex::new(Vec::new())));
+    let (odd, for_watches, streams) = (Arc::clone(&is_odd), Arc::clone(&is_odd), Arc::clone(&open));
+    let server = scripted_with(
+        move |query| match (query.starts_with("limit=1"), *odd.lock()) {
+            (true, _) => answer(200, list(10, "", &[])),
+            (false, true) => answer(200, list(11, "", &["a", ODD])),
+            (false, false) => answer(200, list(10, "", &["a"])),
+        },
+        move || {
+            let (sender, response) = streamed();
+            if *for_watches.lock() {
+                sender.try_send(added(ODD, 11).into()).unwrap();
+            }
+            streams.lock().push(sender);
+            response
+        },
+    )
+    .await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), soon());
+    world.follows().await;
+    let mut watcher = world.watcher();
+    *is_odd.lock() = true;
+    open.lock().iter().for_each(|stream| stream.try_send(added(ODD, 11).into()).unwrap());
+    let status = world.until(|status| status.undecodable).await;
+    assert!(status.last_error.as_ref().unwrap().contains("\"default/odd\u{fffd}\""), "{status:?}");
+    assert!(watcher.next().await.is_none() && watcher.end_reason() == Some(EndReason::NotReady));
+    assert!(world.cache.snapshot().is_none() && world.handle.has_given_up() && !world.handle.is_too_large());
+    assert_eq!(open.lock().len(), 3, "a few times");
+
+    // It is read again, and given up again at once.
+    let reads = || server.uris().iter().filter(|uri| uri.contains("limit=500")).count();
+    let before = reads();
+    world.until(|status| status.state != "refused").await;
+    world.until(|status| status.state == "refused").await;
+    assert_eq!(reads(), before + 1);
+    assert!(world.handle.is_undecodable(), "all the while");
+
+    *is_odd.lock() = false;
+    world.follows().await;
+    assert_eq!((names(&world.cache), world.handle.has_given_up()), (vec!["a".to_owned()], false));
+}
+
+#[tokio::test]
+async fn a_first_state_that_cannot_be_decoded_is_given_up() {
+    for garbage in [list(10, "", &["a", ODD]), "<html>".to_owned(), r#"{"message":"ok"}"#.to_owned()] {
+        let all = garbage.clone();
+        let server = scripted(move |query| {
+            answer(200, if query.starts_with("limit=1") { list(10, "", &[]) } else { all.clone() })
+        })
+        .await;
+        let upstream = Upstream::from_config(server.config()).await.unwrap();
+        let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), soon());
+        let status = world.until(|status| status.undecodable).await;
+        assert!(!status.synced && status.state == "refused", "{garbage}: {status:?}");
+    }
+}
+
+#[tokio::test]
+async fn pages_of_different_revisions_become_one_whole_list() {
+    let server = scripted(|query| match &*query {
+        "limit=500" => answer(200, list(10, "next", &["a"])),
+        "limit=500&continue=next" => answer(200, list(12, "", &["c"])),
+        "" => answer(200, list(20, "", &["b", "c"])),
+        _ => answer(200, list(20, "", &[])),
+    })
+    .await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), config());
+    world.follows().await;
+    assert_eq!(names(&world.cache), ["b", "c"], "never parts of two states");
+    assert!(server.uris().last().unwrap().contains("resourceVersion=20"));
+}
