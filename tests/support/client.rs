@@ -330,10 +330,14 @@ impl Watch {
 
     /// The next event as it was sent, with its newline; `None` at a clean end. A broken stream is an error.
     pub(crate) async fn next_line(&mut self) -> Result<Option<String>, hyper::Error> {
+        Ok(self.next_bytes().await?.map(|line| String::from_utf8(line).unwrap()))
+    }
+
+    /// The same of an event that need not be UTF-8.
+    pub(crate) async fn next_bytes(&mut self) -> Result<Option<Vec<u8>>, hyper::Error> {
         loop {
             if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
-                let line = self.pending.drain(..=end).collect();
-                return Ok(Some(String::from_utf8(line).unwrap()));
+                return Ok(Some(self.pending.drain(..=end).collect()));
             }
             match self.frame().await {
                 None => {

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod fields;
+mod numbers;
+mod poison;
 mod policy;
 
 use std::collections::BTreeMap;

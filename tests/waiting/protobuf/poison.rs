@@ -1,0 +1,439 @@
+//! Objects that the apiserver accepts although they are odd: strings that are not UTF-8, in fields of many types, and any
+//! number of labels. Whoever reads them through informerd sees what the apiserver sends, and no resource falls silent.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{Answer, FULL, Type, World, partial, world};
+use crate::support::client::rv;
+
+/// Secrets are not cached unless somebody says so.
+const YAML: &str = "resources: [{resource: secrets}]\n";
+const JSON: &str = "application/json";
+const PARTIAL: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
+
+/// Where an object has this text, it gets the bytes instead, of the same number.
+const PLACE: &[u8; 6] = b"POISON";
+const BYTES: &[u8; 6] = b"p\xff\xe2\x82\xc3n";
+
+fn template() -> Value {
+    json!({"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main", "image": "image"}]}})
+}
+
+/// Objects with the text in one field each.
+fn objects() -> Vec<(&'static str, &'static str, Vec<Value>)> {
+    let container = |field: &str, value: Value| {
+        let mut spec = json!({"containers": [{"name": "main", "image": "image"}]});
+        spec["containers"][0][field] = value;
+        json!({"spec": spec})
+    };
+    let event = |field: &str, value: Value| {
+        let mut event = json!({"involvedObject": {"kind": "Pod", "namespace": "a", "name": "one"}});
+        event[field] = value;
+        event
+    };
+    let new_event = |field: &str| {
+        let mut event = json!({
+            "eventTime": "2026-01-02T03:04:05.000000Z", "reportingController": "example.com/c",
+            "reportingInstance": "i", "action": "A", "reason": "R", "type": "Normal",
+            "regarding": {"kind": "Pod", "namespace": "a", "name": "one"},
+            "series": {"count": 2, "lastObservedTime": "2026-01-02T03:04:06.000000Z"},
+        });
+        event[field] = "POISON".into();
+        event
+    };
+    let mut deployment = json!({"spec": {"selector": {"matchLabels": {"app": "x"}}, "template": template()}});
+    deployment["spec"]["template"]["metadata"]["annotations"] = json!({"note": "POISON"});
+    let note = || json!({"metadata": {"annotations": {"note": "POISON"}}});
+    vec![
+        (
+            "/api/v1/namespaces/a/pods",
+            "Pod",
+            vec![
+                json!({"spec": {"schedulerName": "POISON", "containers": [{"name": "main", "image": "image"}]}}),
+                container("image", "POISON".into()),
+                container("args", json!(["a", "POISON"])),
+                container("env", json!([{"name": "A", "value": "POISON"}])),
+                json!({"metadata": {"annotations": {"note": "POISON"}}, "spec": template()["spec"]}),
+                json!({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "POISON"}]},
+                    "spec": template()["spec"]}),
+            ],
+        ),
+        (
+            "/api/v1/namespaces/a/configmaps",
+            "ConfigMap",
+            vec![json!({"data": {"a": "POISON"}}), note(), json!({"binaryData": {"a": "/w=="}})],
+        ),
+        (
+            "/api/v1/namespaces/a/secrets",
+            "Secret",
+            vec![json!({"type": "POISON"}), json!({"type": "a/POISON"}), note()],
+        ),
+        (
+            "/api/v1/namespaces/a/events",
+            "Event",
+            vec![
+                event("reason", "POISON".into()),
+                event("message", "POISON".into()),
+                event("source", json!({"component": "POISON"})),
+                event("reportingComponent", "POISON".into()),
+                event("type", "POISON".into()),
+                json!({"involvedObject": {"kind": "POISON", "namespace": "a", "name": "one", "fieldPath": "POISON"}}),
+            ],
+        ),
+        (
+            "/apis/events.k8s.io/v1/namespaces/a/events",
+            "Event",
+            ["reason", "note", "action", "reportingController"].map(new_event).into(),
+        ),
+        (
+            "/api/v1/namespaces/a/serviceaccounts",
+            "ServiceAccount",
+            vec![json!({"secrets": [{"name": "POISON"}]}), note()],
+        ),
+        (
+            "/api/v1/namespaces/a/services",
+            "Service",
+            vec![json!({"metadata": note()["metadata"], "spec": {"clusterIP": "None"}})],
+        ),
+        (
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/a/roles",
+            "Role",
+            vec![json!({"rules": [{"apiGroups": [""], "resources": ["POISON"], "verbs": ["get"]}]}), note()],
+        ),
+        (
+            "/apis/coordination.k8s.io/v1/namespaces/a/leases",
+            "Lease",
+            vec![json!({"spec": {"holderIdentity": "POISON"}})],
+        ),
+        ("/apis/apps/v1/namespaces/a/deployments", "Deployment", vec![deployment, note()]),
+        (
+            "/apis/apps/v1/namespaces/a/controllerrevisions",
+            "ControllerRevision",
+            vec![json!({"revision": 1, "data": {"a": "POISON"}}), json!({"revision": 1, "data": {"POISON": [1]}})],
+        ),
+        (
+            "/api/v1/nodes",
+            "Node",
+            vec![json!({"spec": {"providerID": "POISON"}}), json!({"status": {"nodeInfo": {"osImage": "POISON"}}})],
+        ),
+        (
+            "/apis/storage.k8s.io/v1/storageclasses",
+            "StorageClass",
+            vec![json!({"provisioner": "example.com/p", "parameters": {"a": "POISON"}})],
+        ),
+        (
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            "PriorityClass",
+            vec![json!({"value": 7, "description": "POISON"})],
+        ),
+        (
+            "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+            "CertificateSigningRequest",
+            vec![
+                json!({"metadata": note()["metadata"], "spec": {"signerName": "example.com/s", "usages": ["client auth"],
+                "request": "CSR"}}),
+            ],
+        ),
+        (
+            "/apis/resource.k8s.io/v1/resourceslices",
+            "ResourceSlice",
+            vec![json!({"metadata": note()["metadata"], "spec": {"driver": "driver.example.com", "nodeName": "node-x",
+                "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}})],
+        ),
+    ]
+}
+
+fn replaced(body: &[u8]) -> Bytes {
+    let (mut body, mut at) = (body.to_vec(), 0);
+    while let Some(found) = body[at..].windows(PLACE.len()).position(|window| window == PLACE) {
+        at += found;
+        body[at..at + BYTES.len()].copy_from_slice(BYTES);
+    }
+    body.into()
+}
+
+impl World {
+    /// Creates the object with the bytes; whether the apiserver has taken it.
+    async fn poison(&self, collection: &str, object: &Value) -> bool {
+        // The apiserver itself encodes it in protobuf, without the bytes and without keeping it.
+        let headers = [("content-type", JSON), ("accept", FULL)];
+        let path = format!("{collection}?dryRun=All");
+        let encoded = self.direct.request(Method::POST, &path, &headers, &object.to_string()).await;
+        if !encoded.status.is_success() {
+            return false;
+        }
+        let headers = [("content-type", FULL), ("accept", JSON)];
+        let body = replaced(&encoded.body);
+        self.direct.request_bytes(Method::POST, collection, &headers, body).await.status.is_success()
+    }
+
+    async fn equal(&self, path: &str, accept: &str) {
+        let mut last = None;
+        // A table shows ages, and the list of a resource that is not cached is of the moment.
+        for _ in 0..5 {
+            let headers = [("accept", accept)];
+            let direct = self.direct.request(Method::GET, path, &headers, "").await;
+            let through = self.through.request(Method::GET, path, &headers, "").await;
+            if (direct.status, &direct.body) == (through.status, &through.body) {
+                return;
+            }
+            last = Some((direct, through));
+        }
+        let (direct, through): (Answer, Answer) = last.unwrap();
+        panic!("{path} {accept}\n{} {}\n{} {}", direct.status, direct.text(), through.status, through.text());
+    }
+}
+
+/// The object with the text in place of each of its strings, one after another.
+fn with_each_string(object: &Value) -> Vec<Value> {
+    fn walk(value: &mut Value, at: &mut dyn FnMut(&mut Value)) {
+        match value {
+            Value::String(_) => at(value),
+            Value::Array(elements) => elements.iter_mut().for_each(|element| walk(element, at)),
+            Value::Object(members) => members.values_mut().for_each(|member| walk(member, at)),
+            _ => {}
+        }
+    }
+    let mut count = 0;
+    walk(&mut object.clone(), &mut |_| count += 1);
+    let nth = |n: usize| {
+        let (mut poisoned, mut seen) = (object.clone(), 0);
+        walk(&mut poisoned, &mut |text| {
+            if seen == n {
+                *text = "POISON".into();
+            }
+            seen += 1;
+        });
+        poisoned
+    };
+    (0..count).map(nth).collect()
+}
+
+/// What is created there has effects on other requests.
+const EFFECTIVE: [&str; 5] =
+    ["admissionregistration.k8s.io", "apiregistration.k8s.io", "apiextensions.k8s.io", "flowcontrol", "/namespaces"];
+
+/// Objects like those that are there, with the text in any of their strings.
+async fn variants(world: &World) -> Vec<(String, Vec<Value>)> {
+    let mut variants = Vec::new();
+    for Type { path, custom, .. } in world.types().await {
+        if custom || EFFECTIVE.iter().any(|of| path.contains(of)) {
+            continue;
+        }
+        let list = world.direct.json(&path).await;
+        let mut in_collections: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        for object in list["items"].as_array().unwrap().iter().take(3) {
+            let (version, name) = path.rsplit_once('/').unwrap();
+            let namespace = object["metadata"]["namespace"].as_str();
+            let collection =
+                namespace.map_or(path.clone(), |namespace| format!("{version}/namespaces/{namespace}/{name}"));
+            let mut bare = object.clone();
+            bare["metadata"] = json!({"annotations": {"note": "x"}});
+            bare["apiVersion"] = Value::Null;
+            bare["kind"] = list["kind"].as_str().unwrap().trim_end_matches("List").into();
+            // Neither is a string to be replaced.
+            let kind = bare.as_object_mut().unwrap().remove("kind").unwrap();
+            let more = with_each_string(&bare).into_iter().map(|mut object| {
+                object["kind"] = kind.clone();
+                object
+            });
+            in_collections.entry(collection).or_default().extend(more);
+        }
+        variants.extend(in_collections);
+    }
+    variants
+}
+
+/// Whether a list of this collection is read from etcd, at whose revision no cache is.
+fn is_of_etcd(collection: &str) -> bool {
+    collection.ends_with("/events")
+}
+
+/// Has the objects created, and what is read of them compared. Returns how many the apiserver has taken.
+async fn compare(world: &World, collection: &str, objects: Vec<Value>) -> usize {
+    let group = collection.split("/namespaces/").next().unwrap();
+    let group = if group == collection { collection.rsplit_once('/').unwrap().0 } else { group };
+    let api_version = group.trim_start_matches("/apis/").trim_start_matches("/api/");
+    // Watches that are open before the objects come.
+    let now = rv(&world.direct.json(collection).await);
+    let mut watches = Vec::new();
+    for accept in [JSON, FULL, &partial("", "v1")] {
+        let path = format!("{collection}?watch=1&resourceVersion={now}&timeoutSeconds=600");
+        let headers = [("accept", accept)];
+        let direct = world.direct.watch_as(&path, &headers).await;
+        let through = world.through.watch_as(&path, &headers).await;
+        watches.push((format!("{path} {accept}"), accept == JSON, direct, through));
+    }
+    let mut names = Vec::new();
+    for (n, mut object) in objects.into_iter().enumerate() {
+        // Events of both groups are the same objects.
+        let name = format!("odd-{}-{n}", api_version.replace(['/', '.'], "-"));
+        object["apiVersion"] = api_version.into();
+        object["metadata"]["name"] = name.clone().into();
+        let request = json!(super::certificate_request()).to_string();
+        let object = serde_json::from_str(&object.to_string().replace("\"CSR\"", &request)).unwrap();
+        if world.poison(collection, &object).await {
+            names.push(name);
+        }
+    }
+    let newest = rv(&world.direct.json(collection).await);
+    let at = format!("{collection}?resourceVersion={newest}");
+    for accept in [JSON, FULL, PARTIAL, TABLE, &partial("List", "v1")] {
+        world.equal(&format!("{at}&resourceVersionMatch=Exact"), accept).await;
+        if !is_of_etcd(collection) {
+            world.equal(&at, accept).await;
+        }
+    }
+    for name in names.iter().take(8) {
+        for accept in [JSON, FULL, &partial("", "v1")] {
+            world.equal(&format!("{collection}/{name}?resourceVersion=0"), accept).await;
+        }
+    }
+    for (what, is_json, mut direct, mut through) in watches {
+        let (mut want, mut have) = (Vec::new(), Vec::new());
+        for (watch, frames) in [(&mut direct, &mut want), (&mut through, &mut have)] {
+            while frames.len() < names.len() {
+                let frame = if is_json { watch.next_bytes().await } else { watch.next_frame().await };
+                frames.push(frame.unwrap().expect("an event of each object"));
+            }
+        }
+        assert_eq!(want, have, "{what}");
+    }
+    names.len()
+}
+
+fn assert_all_are_cached(world: &World) {
+    let given_up = world.daemon.daemon.factory.informers().into_iter().filter(|informer| informer.has_given_up());
+    assert_eq!(given_up.map(|informer| informer.key().to_string()).collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strings_that_are_not_utf8_are_sent_as_the_apiserver_sends_them() {
+    let world = world(YAML).await;
+    let mut taken = Vec::new();
+    for (collection, kind, mut objects) in objects() {
+        objects.iter_mut().for_each(|object| object["kind"] = kind.into());
+        let count = objects.len();
+        let accepted = compare(&world, collection, objects).await;
+        assert!(accepted > 0, "{collection}: nothing odd is accepted");
+        taken.push(format!("{collection}: {accepted} of {count}"));
+    }
+    println!("odd objects that were taken: {taken:#?}");
+    assert_all_are_cached(&world);
+
+    // The bytes can be selected by, and are told from those of others.
+    for selector in ["p%FF%E2%82%C3n", "p%EF%BF%BD%EF%BF%BD%EF%BF%BD%EF%BF%BDn", "other"] {
+        for operator in ["%3D", "!%3D"] {
+            for accept in [JSON, FULL] {
+                let fields = format!("fieldSelector=spec.schedulerName{operator}{selector}");
+                world.equal(&format!("/api/v1/namespaces/a/pods?resourceVersion=0&{fields}"), accept).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_string_of_any_type_may_be_odd() {
+    let world = world("").await;
+    let (mut taken, mut tried, mut collections) = (0, 0, Vec::new());
+    for (collection, objects) in variants(&world).await {
+        tried += objects.len();
+        let accepted = compare(&world, &collection, objects).await;
+        taken += accepted;
+        collections.extend((accepted > 0).then(|| format!("{collection}: {accepted}")));
+    }
+    println!("{taken} of {tried} odd objects were taken: {collections:#?}");
+    assert!(taken > 100 && collections.len() > 25, "{taken} of {tried} were taken: {collections:#?}");
+    assert_all_are_cached(&world);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_may_be_any_number_of_labels() {
+    let world = world("").await;
+    let collection = "/api/v1/namespaces/a/configmaps";
+    let now = rv(&world.through.json(collection).await);
+    let mut watch = world.through.watch(&format!("{collection}?watch=1&resourceVersion={now}&timeoutSeconds=60")).await;
+    let labels: serde_json::Map<_, _> = (0..66_000).map(|n| (format!("l{n}"), "".into())).collect();
+    let many = json!({"metadata": {"name": "many", "labels": labels}});
+    let headers = [("content-type", JSON)];
+    let answer = world.direct.request(Method::POST, collection, &headers, &many.to_string()).await;
+    assert!(answer.status.is_success(), "{}", answer.text());
+    let plain = json!({"metadata": {"name": "plain"}}).to_string();
+    assert!(world.direct.request(Method::POST, collection, &headers, &plain).await.status.is_success());
+    for name in ["many", "plain"] {
+        let event = watch.next().await.unwrap().expect("an event");
+        assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&"ADDED".into(), &name.into()));
+    }
+    let newest = rv(&world.direct.json(collection).await);
+    let exact = format!("{collection}?resourceVersion={newest}&resourceVersionMatch=Exact");
+    for accept in [JSON, FULL, PARTIAL, TABLE] {
+        world.equal(&exact, accept).await;
+        world.equal(&format!("{exact}&labelSelector=l65999"), accept).await;
+    }
+}
+
+/// In JSON, a name that is not UTF-8 cannot be told from others. No cache can hold such objects.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_no_cache_can_hold_does_not_silence_its_resource() {
+    let world = world("").await;
+    let collection = "/apis/rbac.authorization.k8s.io/v1/namespaces/a/roles";
+    let plain =
+        |name: &str| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": name}});
+    let headers = [("content-type", JSON)];
+    let create = async |name: &str| {
+        let answer = world.direct.request(Method::POST, collection, &headers, &plain(name).to_string()).await;
+        assert!(answer.status.is_success(), "{}", answer.text());
+    };
+    create("before").await;
+    let now = rv(&world.through.json(&format!("{collection}?resourceVersion=0")).await);
+    world.settle(collection).await;
+    let path = format!("{collection}?watch=1&resourceVersion={now}&timeoutSeconds=120");
+    let mut watch = world.through.watch(&path).await;
+    assert!(world.poison(collection, &plain("a-POISON")).await, "the apiserver takes the name");
+    create("after").await;
+    // It ends without an error, as the apiserver ends a watch. Whoever reads on goes to the apiserver, and hears the rest.
+    let mut seen = Vec::new();
+    while let Some(event) = watch.next().await.unwrap() {
+        seen.push(event["object"]["metadata"]["name"].clone());
+    }
+    assert_eq!(seen, Vec::<Value>::new(), "nothing of what was after it");
+    let mut watch = world.through.watch(&path).await;
+    for name in ["a-p\u{fffd}\u{fffd}\u{fffd}\u{fffd}n", "after"] {
+        assert_eq!(watch.next().await.unwrap().expect("an event")["object"]["metadata"]["name"], name);
+    }
+    for accept in [JSON, FULL, PARTIAL, TABLE, &partial("List", "v1")] {
+        world.equal(&format!("{collection}?resourceVersion=0"), accept).await;
+        world.equal(collection, accept).await;
+    }
+    for name in ["a-p%FF%E2%82%C3n", "a-p%EF%BF%BD%EF%BF%BD%EF%BF%BD%EF%BF%BDn", "after", "missing"] {
+        world.equal(&format!("{collection}/{name}?resourceVersion=0"), JSON).await;
+        world.equal(&format!("{collection}/{name}"), FULL).await;
+    }
+    let informers = world.daemon.daemon.factory.informers();
+    let given_up = || informers.iter().filter(|informer| informer.has_given_up());
+    crate::support::until("both encodings are given up", async || given_up().count() >= 2).await;
+    for informer in given_up() {
+        let said = informer.status().last_error.unwrap_or_default();
+        assert!(said.contains("a/a-p\u{fffd}"), "{}: {said}", informer.key());
+    }
+    let forwarded = world.daemon.daemon.reads.metrics().series().into_iter();
+    let undecodable = forwarded.filter(|(_, reason, _)| *reason == "undecodable").map(|(.., count)| count);
+    assert!(undecodable.sum::<u64>() >= 10, "its reads are forwarded with that reason");
+
+    // Once it is gone, the resource is cached again.
+    let path = format!("{collection}/a-p%FF%E2%82%C3n");
+    assert!(world.direct.request(Method::DELETE, &path, &[], "").await.status.is_success());
+    // It is tried again after 30 to 45 seconds, and then after a minute and a half at most.
+    let again = async {
+        while given_up().next().is_some() {
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    };
+    crate::support::within("the roles are cached again", again).await;
+    world.settle(collection).await;
+}
