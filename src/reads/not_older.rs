@@ -151,6 +151,7 @@ impl ForwardReason {
             | Self::Forbidden
             | Self::Memory
             | Self::TooManyInformers
+            | Self::Undecodable
             | Self::Seldom
             | Self::TableCells
             | Self::NotSynced
