@@ -233,10 +233,10 @@ async fn trailers_of_clients_are_not_sent() {
         assert!(body.frame().await.is_none(), "no trailers");
     }
     drop(request);
-    let server = FakeServer::plain(async |request, _| {
+    let server = FakeServer::tls(&["h2"], 100, |request, _| async move {
         let body = request.into_body().collect().await.unwrap();
         let trailers = body.trailers().is_some();
-        answer(200, &format!("{} {trailers}", String::from_utf8_lossy(&body.to_bytes())))
+        answer(200, format!("{} {trailers}", String::from_utf8_lossy(&body.to_bytes())))
     })
     .await;
     let client = Upstream::from_config(server.config()).await.unwrap();
