@@ -37,7 +37,7 @@ pub(super) struct Replay {
 /// A body, and the part of it that was already sent.
 struct Kept {
     rest: ReqBody,
-    pieces: Vec<Piece>,
+    pieces: Vec<Bytes>,
     /// The next piece for the present reader; after the last piece, it continues in `rest`.
     next: usize,
     /// The number of the sending that reads now. An earlier one, whose stream may take a moment to notice its end, gets
@@ -49,12 +49,6 @@ struct Kept {
     /// `None` if there was no memory to spare.
     place: Option<Reservation>,
     metrics: Arc<UpstreamMetrics>,
-}
-
-#[derive(Clone)]
-enum Piece {
-    Data(Bytes),
-    Trailers(HeaderMap),
 }
 
 struct Reader {
@@ -135,16 +129,11 @@ impl Drop for Replay {
 // === impl Kept ===
 
 impl Kept {
-    fn keep(&mut self, frame: &Frame<Bytes>) {
-        let piece = match (frame.data_ref(), frame.trailers_ref()) {
-            (Some(data), _) => Piece::Data(data.clone()),
-            (None, Some(trailers)) => Piece::Trailers(trailers.clone()),
-            (None, None) => return self.forget(),
-        };
-        let size = frame.data_ref().map_or(0, Bytes::len);
+    fn keep(&mut self, data: &Bytes) {
+        let size = data.len();
         let total = self.metrics.kept_request_bytes.inc_by(weight(size)) + weight(size);
         self.bytes += size;
-        self.pieces.push(piece);
+        self.pieces.push(data.clone());
         self.next = self.pieces.len();
         let fits = self.place.as_mut().is_some_and(|place| place.grow(size).is_ok());
         if self.bytes > MAX_KEPT || total > MAX_KEPT_TOTAL || !fits {
@@ -155,7 +144,7 @@ impl Kept {
     /// Releases what was read, and keeps no more; the pieces that the present reader has yet to read stay.
     fn forget(&mut self) {
         self.whole = false;
-        let gone: usize = self.pieces.drain(..self.next).map(|piece| piece.size()).sum();
+        let gone: usize = self.pieces.drain(..self.next).map(|piece| piece.len()).sum();
         self.next = 0;
         self.release(gone);
     }
@@ -180,24 +169,6 @@ fn weight(bytes: usize) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-// === impl Piece ===
-
-impl Piece {
-    fn size(&self) -> usize {
-        match self {
-            Self::Data(data) => data.len(),
-            Self::Trailers(_) => 0,
-        }
-    }
-
-    fn frame(self) -> Frame<Bytes> {
-        match self {
-            Self::Data(data) => Frame::data(data),
-            Self::Trailers(trailers) => Frame::trailers(trailers),
-        }
-    }
-}
-
 // === impl Reader ===
 
 impl Body for Reader {
@@ -214,15 +185,21 @@ impl Body for Reader {
             if !kept.whole {
                 kept.forget();
             }
-            return Poll::Ready(Some(Ok(piece.frame())));
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
-        let frame = ready!(Pin::new(&mut kept.rest).poll_frame(cx));
-        match &frame {
-            Some(Ok(frame)) if kept.whole => kept.keep(frame),
-            Some(Err(_)) => kept.forget(),
-            _ => {}
+        let data = match ready!(Pin::new(&mut kept.rest).poll_frame(cx)).transpose() {
+            // The Kubernetes API has no trailers. They would end the connection of all clients: the server may have answered
+            // and closed the stream, and takes headers on it for a mistake of the connection.
+            Ok(frame) => frame.and_then(|frame| frame.into_data().ok()),
+            Err(error) => {
+                kept.forget();
+                return Poll::Ready(Some(Err(error)));
+            }
+        };
+        if let Some(data) = data.as_ref().filter(|_| kept.whole) {
+            kept.keep(data);
         }
-        Poll::Ready(frame)
+        Poll::Ready(data.map(|data| Ok(Frame::data(data))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -232,7 +209,7 @@ impl Body for Reader {
 
     fn size_hint(&self) -> SizeHint {
         let kept = self.kept.lock();
-        let before: u64 = kept.pieces.iter().skip(kept.next).map(|piece| piece.size() as u64).sum();
+        let before: u64 = kept.pieces.iter().skip(kept.next).map(|piece| piece.len() as u64).sum();
         let rest = kept.rest.size_hint();
         let mut hint = SizeHint::new();
         hint.set_lower(before + rest.lower());

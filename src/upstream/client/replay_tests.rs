@@ -217,6 +217,32 @@ async fn what_is_kept_is_bounded() {
     assert!(body.frame().await.is_none());
 }
 
+/// A server that has answered takes headers on the stream for a mistake of the connection, which other clients share.
+#[tokio::test]
+async fn trailers_of_clients_are_not_sent() {
+    let frames = || {
+        let trailers = HeaderMap::from_iter([(http::header::ETAG, http::HeaderValue::from_static("x"))]);
+        let frames = [Frame::data(Bytes::from_static(b"all")), Frame::trailers(trailers)];
+        StreamBody::new(futures_util::stream::iter(frames.map(Ok::<_, BoxError>))).boxed_unsync()
+    };
+    let metrics = Arc::new(UpstreamMetrics::default());
+    let (request, replay) = Replay::of(post(frames()), &metrics, &Ledger::default());
+    for _ in 0..2 {
+        let mut body = replay.again().unwrap().into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "all");
+        assert!(body.frame().await.is_none(), "no trailers");
+    }
+    drop(request);
+    let server = FakeServer::tls(&["h2"], 100, |request, _| async move {
+        let body = request.into_body().collect().await.unwrap();
+        let trailers = body.trailers().is_some();
+        answer(200, format!("{} {trailers}", String::from_utf8_lossy(&body.to_bytes())))
+    })
+    .await;
+    let client = Upstream::from_config(server.config()).await.unwrap();
+    assert_eq!(text(client.send(Identity::Own, post(frames())).await.unwrap()).await, "all false");
+}
+
 #[tokio::test]
 async fn gets_are_refused_no_longer_than_they_must() {
     let server = echo().await;
