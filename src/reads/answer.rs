@@ -152,7 +152,7 @@ impl<T> Outcome<T> {
 // === impl ForwardReason ===
 
 impl ForwardReason {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Consistent,
         Self::OutsideWindow,
         Self::Invalid,
