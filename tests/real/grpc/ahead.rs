@@ -24,11 +24,7 @@ async fn a_watch_that_began_in_the_gap_of_a_relist_is_reset() {
         let stall = server.faults().add(Fault::always(Effect::Stall).on("configmaps"));
         let start = server.create(labelled("a", "gone", &json!({"app": "x"}))).unwrap();
         server.delete("configmaps", "a", "gone").unwrap();
-        let newest = v1::ListRequest {
-            selection: Some(all("configmaps")),
-            consistency: Some(consistent()),
-            ..Default::default()
-        };
+        let newest = v1::ListRequest { selection: Some(all("configmaps")), consistency: Some(consistent()) };
         let (header, objects) = list(&mut client, newest).await;
         assert!(header.resource_version.parse::<u64>().unwrap() > start && objects.len() == 1);
 
