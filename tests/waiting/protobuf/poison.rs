@@ -254,13 +254,19 @@ fn is_of_etcd(collection: &str) -> bool {
     collection.ends_with("/events")
 }
 
+/// The revision of a list. It may have JSON that is not UTF-8.
+async fn revision(world: &World, collection: &str) -> u64 {
+    let answer = world.direct.get(collection).await;
+    rv(&serde_json::from_str(&answer.text()).unwrap())
+}
+
 /// Has the objects created, and what is read of them compared. Returns how many the apiserver has taken.
 async fn compare(world: &World, collection: &str, objects: Vec<Value>) -> usize {
     let group = collection.split("/namespaces/").next().unwrap();
     let group = if group == collection { collection.rsplit_once('/').unwrap().0 } else { group };
     let api_version = group.trim_start_matches("/apis/").trim_start_matches("/api/");
     // Watches that are open before the objects come.
-    let now = rv(&world.direct.json(collection).await);
+    let now = revision(world, collection).await;
     let mut watches = Vec::new();
     for accept in [JSON, FULL, &partial("", "v1")] {
         let path = format!("{collection}?watch=1&resourceVersion={now}&timeoutSeconds=600");
@@ -281,7 +287,7 @@ async fn compare(world: &World, collection: &str, objects: Vec<Value>) -> usize 
             names.push(name);
         }
     }
-    let newest = rv(&world.direct.json(collection).await);
+    let newest = revision(world, collection).await;
     let at = format!("{collection}?resourceVersion={newest}");
     for accept in [JSON, FULL, PARTIAL, TABLE, &partial("List", "v1")] {
         world.equal(&format!("{at}&resourceVersionMatch=Exact"), accept).await;
