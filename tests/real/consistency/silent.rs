@@ -22,7 +22,7 @@ impl Scene {
         assert_eq!(self.direct.request(Method::POST, IN_A, &[JSON], &body).await.status, 201);
     }
 
-    async fn silences(&self) -> u64 {
+    fn silences(&self) -> u64 {
         self.daemon.daemon.factory.informers().iter().map(|informer| informer.status().silences).sum()
     }
 }
@@ -53,7 +53,7 @@ async fn a_watch_that_says_nothing_is_opened_anew() {
     // It is somebody's read that shows it.
     until("lists are complete", async || scene.through.json(MAPS).await.to_string().contains("missed")).await;
     assert_eq!(name_of_next(&mut watch).await, "missed");
-    assert!(scene.silences().await >= 1);
+    assert!(scene.silences() >= 1);
     let relists: u64 = scene.daemon.daemon.factory.informers().iter().map(|informer| informer.status().relists).sum();
     assert_eq!(relists, 0, "it is gone on from where it stood");
     scene.make("after").await;
@@ -68,7 +68,7 @@ async fn where_no_watch_says_anything_lists_do() {
     scene.make("missed").await;
     until("lists are complete", async || scene.through.json(MAPS).await.to_string().contains("missed")).await;
     assert_eq!(name_of_next(&mut watch).await, "missed");
-    assert!(scene.silences().await >= 2);
+    assert!(scene.silences() >= 2);
     scene.proxy.mute("/configmaps", Mute::None);
     scene.make("after").await;
     until("lists are complete", async || scene.through.json(MAPS).await.to_string().contains("after")).await;
@@ -88,7 +88,7 @@ async fn a_quiet_watch_is_kept() {
         scene.through.json(MAPS).await;
         scene.through.json(&format!("{MAPS}?resourceVersion=0")).await;
     }
-    assert_eq!(scene.silences().await, 0);
+    assert_eq!(scene.silences(), 0);
     scene.make("after").await;
     assert_eq!(name_of_next(&mut watch).await, "after");
     eventually("it follows", || {
