@@ -8,7 +8,7 @@ use super::clap;
 use crate::config::Setting;
 
 /// Forms that a value may have besides the words that it is chosen from.
-const OPEN_FORMS: [&str; 4] = ["path", "size", "percentage", "N"];
+const OPEN_FORMS: [&str; 5] = ["path", "size", "percentage", "N", "count"];
 const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
 /// The settings with the path of a directory.
 const DIRECTORIES: [&str; 4] = ["stateDir", "dropInDir", "snapshots.dir", "directory"];
@@ -84,7 +84,9 @@ mod tests {
         assert_eq!(offered("get", "output"), OUTPUTS);
         assert_eq!(offered("watch", "output"), OUTPUTS);
         assert_eq!(offered("status", "output"), ["json"]);
-        for open in ["access.log", "authentication.clientCa", "limits.memory", "admin", "kubeconfig"] {
+        for open in
+            ["access.log", "authentication.clientCa", "limits.memory", "limits.maxInformers", "admin", "kubeconfig"]
+        {
             assert!(offered("", open).is_empty(), "{open}");
         }
         let all = offering(clap());

@@ -88,15 +88,20 @@ impl Index {
 
 impl Group {
     fn read(versions: Vec<VersionRead>, asked: Instant, last: Option<&Self>) -> Self {
-        let read = |VersionRead { version, resources, .. }| {
+        let mut all: Vec<Version> = Vec::new();
+        for VersionRead { version, resources, .. } in versions {
             let known = || last.and_then(|last| last.version(&version)).map(|known| known.resources.clone());
             let resources = match resources {
                 Some(read) => read.into_iter().map(|found| (Arc::clone(&found.gvr.resource), found)).collect(),
                 None => known().unwrap_or_default(),
             };
-            Version { name: version, resources }
-        };
-        Self { asked, versions: versions.into_iter().map(read).collect() }
+            // A document may name a version twice.
+            match all.iter_mut().find(|named| named.name == version) {
+                Some(named) => named.resources.extend(resources),
+                None => all.push(Version { name: version, resources }),
+            }
+        }
+        Self { asked, versions: all }
     }
 
     fn version(&self, name: &str) -> Option<&Version> {
