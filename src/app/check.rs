@@ -50,10 +50,11 @@ pub async fn cluster(settings: &Config) -> Result<Cluster, String> {
     }
     let origin = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(":");
     let failed = |error: &dyn std::error::Error| format!("kubeconfig {origin}: {}", chain(error));
-    let merged = kubeconfig::read_all(paths).map_err(|error| failed(&error))?;
-    let context = context.clone().or_else(|| merged.current_context.clone()).unwrap_or_default();
-    let options = kube::config::KubeConfigOptions { context: Some(context.clone()), ..Default::default() };
-    let config = kube::Config::from_custom_kubeconfig(merged, &options).await.map_err(|error| failed(&error))?;
+    let wanted = kubeconfig::Wanted { context: context.clone(), ..Default::default() };
+    let files = paths.clone();
+    let read = tokio::task::spawn_blocking(move || kubeconfig::load(&files, &wanted)).await;
+    let kubeconfig::Kubeconfig { config, context, .. } =
+        read.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
     if let Some(own) = own_address(&config, &settings.http.listen) {
         return Err(format!(
             "kubeconfig {origin}: the context {context} names {own}, where informerd itself is to listen: \

@@ -5,20 +5,14 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::header::USER_AGENT;
-use http::{HeaderMap, HeaderValue, Request, Response, Uri};
-use http_body_util::Empty;
-use kube::client::ConfigExt as _;
-use kube::config::KubeConfigOptions;
+use http::{HeaderMap, HeaderValue, Uri};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::TlsConnector;
-use tower::util::BoxCloneSyncService;
-use tower::{BoxError, Layer as _, ServiceExt as _};
 
 use super::connection::Address;
-use crate::upstream::kubeconfig;
+use crate::upstream::kubeconfig::{self, Credentials, Wanted};
 
 /// The command line options for the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,7 +42,7 @@ pub(crate) struct Target {
     agent: HeaderValue,
     pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
     /// `None` if the client sends no credentials.
-    config: Option<kube::Config>,
+    credentials: Option<Credentials>,
 }
 
 const DEFAULT_ADDRESS: &str = "127.0.0.1:8001";
@@ -65,10 +59,8 @@ impl Server {
         let mut config = match &self.kubeconfig {
             Some(path) => {
                 let wrong = |error: &dyn fmt::Display| format!("kubeconfig {}: {error}", path.display());
-                let file = kubeconfig::read(path).map_err(|error| wrong(&error))?;
-                let options = KubeConfigOptions { context: self.context.clone(), ..Default::default() };
-                let config = kube::Config::from_custom_kubeconfig(file, &options).await;
-                config.map_err(|error| wrong(&error))?
+                let wanted = Wanted { context: self.context.clone(), ..Wanted::default() };
+                kubeconfig::load(std::slice::from_ref(path), &wanted).map_err(|error| wrong(&error))?.config
             }
             None => kube::Config::new(Uri::from_static("http://localhost")),
         };
@@ -88,16 +80,18 @@ impl Server {
             if shows || clear && says {
                 return Err(format!("credentials are for https://, and not for {address}"));
             }
-            return Ok(Target { address, agent: AGENT, tls: None, config: says.then_some(config) });
+            let credentials = if says { Some(credentials(config).await?) } else { None };
+            return Ok(Target { address, agent: AGENT, tls: None, credentials });
         };
-        let mut tls = config.rustls_client_config().map_err(|error| format!("TLS: {error}"))?;
+        let credentials = credentials(config.clone()).await?;
+        let mut tls = kubeconfig::client_config(&config, Some(&credentials)).map_err(|error| error.to_string())?;
         tls.alpn_protocols = vec![b"h2".to_vec()];
         let host = Uri::try_from(authority.as_str()).ok().and_then(|uri| uri.host().map(str::to_owned));
         let host = config.tls_server_name.clone().or(host).unwrap_or_default();
         let name = ServerName::try_from(host.trim_start_matches('[').trim_end_matches(']').to_owned());
         let name = name.map_err(|error| format!("{address}: {error}"))?;
         let tls = Some((TlsConnector::from(Arc::new(tls)), name));
-        Ok(Target { address, agent: AGENT, tls, config: says.then_some(config) })
+        Ok(Target { address, agent: AGENT, tls, credentials: Some(credentials) })
     }
 
     /// Applies the flags, which override the kubeconfig.
@@ -154,25 +148,21 @@ impl Target {
         Self { agent: HeaderValue::from_static(agent), ..self }
     }
 
-    /// The headers of a call that identify the client. They are read again each time, because tokens are short-lived.
+    /// The headers of a call that identify the client. Tokens are short-lived, so they are read again when it is time.
     pub(super) async fn headers(&self) -> io::Result<HeaderMap> {
-        let mut headers = self.credentials().await?;
+        let mut headers = HeaderMap::new();
+        if let Some(credentials) = &self.credentials {
+            credentials.apply(&mut headers).await.map_err(io::Error::other)?;
+        }
         headers.insert(USER_AGENT, self.agent.clone());
         Ok(headers)
     }
+}
 
-    async fn credentials(&self) -> io::Result<HeaderMap> {
-        let Some(config) = &self.config else { return Ok(HeaderMap::new()) };
-        let echo = tower::service_fn(|request: Request<Empty<Bytes>>| async {
-            Ok::<_, BoxError>(Response::new(request.into_parts().0.headers))
-        });
-        let extra = config.extra_headers_layer().map_err(io::Error::other)?;
-        let service = match config.auth_layer().map_err(io::Error::other)? {
-            Some(layer) => BoxCloneSyncService::new(extra.layer(layer.layer(echo))),
-            None => BoxCloneSyncService::new(extra.layer(echo)),
-        };
-        Ok(service.oneshot(Request::new(Empty::new())).await.map_err(io::Error::other)?.into_body())
-    }
+/// Reads the credentials. This runs an exec plugin.
+async fn credentials(config: kube::Config) -> Result<Credentials, String> {
+    let read = tokio::task::spawn_blocking(move || Credentials::new(&config)).await;
+    read.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
 }
 
 impl fmt::Debug for Token {

@@ -244,7 +244,7 @@ impl Inner {
         match self.upstream.send_with(identity, rebuild(head, body), &options).await {
             Ok(response) => {
                 let (mut head, body) = response.into_parts();
-                strip_response(&mut head.headers);
+                self.localize(&mut head.headers);
                 let mut body = ForwardBody::new(body.map_err(Into::into));
                 if let Some(observation) = observation {
                     body = observation.answered(head.status, &head.headers, body);
@@ -261,6 +261,11 @@ impl Inner {
                 Err(error)
             }
         }
+    }
+
+    /// Prepares the headers of an answer for the client.
+    fn localize(&self, headers: &mut HeaderMap) {
+        strip_response(headers, &|url| self.upstream.localized(url));
     }
 
     async fn admit(&self, of: &Client, info: &RequestInfo, length: Option<u64>) -> Result<Admitted, ForwardError> {
@@ -291,7 +296,7 @@ impl Inner {
         let mut response = answered.map_err(|error| self.failed(&error))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let (mut head, body) = response.into_parts();
-            strip_response(&mut head.headers);
+            self.localize(&mut head.headers);
             let mut body = ForwardBody::new(body.map_err(Into::into));
             if let Some(observation) = observation {
                 body = observation.answered(head.status, &head.headers, body);
@@ -304,7 +309,7 @@ impl Inner {
         let (head, _) = response.into_parts();
         let protocols: Vec<HeaderValue> = head.headers.get_all(UPGRADE).iter().cloned().collect();
         let mut headers = head.headers;
-        strip_response(&mut headers);
+        self.localize(&mut headers);
         for protocol in protocols {
             headers.append(UPGRADE, protocol);
         }
@@ -413,3 +418,7 @@ mod apart_tests;
 #[cfg(test)]
 #[path = "cut_tests.rs"]
 mod cut_tests;
+
+#[cfg(test)]
+#[path = "redirect_tests.rs"]
+mod redirect_tests;

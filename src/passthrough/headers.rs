@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use http::HeaderValue;
 use http::header::{
-    AUTHORIZATION, CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
-    SEC_WEBSOCKET_PROTOCOL, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_LOCATION, EXPECT, Entry, FORWARDED, HOST, HeaderMap, HeaderName, LINK, LOCATION,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, REFRESH, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
 };
 
 use crate::auth::connection_tokens;
@@ -58,9 +59,49 @@ pub(super) fn say_where_from(headers: &mut HeaderMap, address: Option<IpAddr>) {
     }
 }
 
-/// Prepares the apiserver's headers for the client.
-pub(super) fn strip_response(headers: &mut HeaderMap) {
+/// Prepares the apiserver's headers for the client. `local` returns what a URL of the apiserver is for a client, if it
+/// is another one: the server may be below a path, and its address is not ours.
+pub(super) fn strip_response(headers: &mut HeaderMap, local: &dyn Fn(&str) -> Option<String>) {
     strip_hop_by_hop(headers);
+    for name in [LOCATION, CONTENT_LOCATION] {
+        replace(headers, &name, local);
+    }
+    // `<URL>; rel=next`, several in one header.
+    replace(headers, &LINK, &|links| {
+        let parts = links.split_inclusive('>').map(|part| {
+            let Some((before, url)) = part.strip_suffix('>').and_then(|part| part.rsplit_once('<')) else {
+                return part.to_owned();
+            };
+            format!("{before}<{}>", local(url).as_deref().unwrap_or(url))
+        });
+        Some(parts.collect())
+    });
+    replace(headers, &REFRESH, &|refresh| {
+        let at = refresh.to_ascii_lowercase().find("url=")? + 4;
+        let (before, url) = refresh.split_at(at);
+        local(url).map(|url| format!("{before}{url}"))
+    });
+    // A cookie for the server's path and domain would never come back.
+    replace(headers, &SET_COOKIE, &|cookie| {
+        let of = |attribute: &str, name: &str| attribute.trim().to_ascii_lowercase().starts_with(name);
+        let parts = cookie.split(';').filter(|part| !of(part, "domain=")).map(|part| {
+            let path = part.split_once('=').filter(|_| of(part, "path=")).and_then(|(_, path)| local(path.trim()));
+            path.map_or_else(|| part.to_owned(), |path| format!(" Path={path}"))
+        });
+        Some(parts.collect::<Vec<_>>().join(";"))
+    });
+}
+
+/// Replaces every value of a header that `new` has another one for.
+fn replace(headers: &mut HeaderMap, name: &HeaderName, new: &dyn Fn(&str) -> Option<String>) {
+    if let Entry::Occupied(mut entry) = headers.entry(name) {
+        for value in entry.iter_mut() {
+            let replaced = value.to_str().ok().and_then(new).and_then(|text| HeaderValue::try_from(text).ok());
+            if let Some(replaced) = replaced {
+                *value = replaced;
+            }
+        }
+    }
 }
 
 pub(super) fn has_prefixed(headers: &HeaderMap, prefix: &str) -> bool {
@@ -154,6 +195,36 @@ mod tests {
         let more = [&claims[..], &[("x-forwarded-for", "1.1.1.1"), ("x-forwarded-for", "2.2.2.2, 3.3.3.3")]].concat();
         assert_eq!(said(&more, Some("::1")).as_deref(), Some("1.1.1.1, 2.2.2.2, 3.3.3.3, ::1"));
         assert_eq!(said(&claims, None), None, "a Unix socket has no address");
+    }
+
+    #[test]
+    fn urls_of_the_apiserver_become_ours() {
+        let local = |url: &str| url.strip_prefix("/k8s/c1").map(str::to_owned);
+        for (name, value, ours) in [
+            ("location", "/k8s/c1/openapi/v3/api/v1?hash=A", "/openapi/v3/api/v1?hash=A"),
+            ("location", "/login", "/login"),
+            ("content-location", "/k8s/c1/api", "/api"),
+            (
+                "link",
+                "</k8s/c1/a>; rel=next, </b>; rel=prev, </k8s/c1/c>; rel=last",
+                "</a>; rel=next, </b>; rel=prev, </c>; rel=last",
+            ),
+            ("refresh", "0; URL=/k8s/c1/a", "0; URL=/a"),
+            (
+                "set-cookie",
+                "a=/k8s/c1/x; Path=/k8s/c1/api; Domain=rancher.example; Secure",
+                "a=/k8s/c1/x; Path=/api; Secure",
+            ),
+            ("set-cookie", "a=b; Path=/", "a=b; Path=/"),
+            ("x-other", "/k8s/c1/a", "/k8s/c1/a"),
+        ] {
+            let mut headers = map(&[(name, value)]);
+            strip_response(&mut headers, &local);
+            assert_eq!(headers[name], ours, "{name}");
+        }
+        let mut headers = map(&[("set-cookie", "a=1; path=/k8s/c1/"), ("set-cookie", "b=1; path=/k8s/c1/")]);
+        strip_response(&mut headers, &local);
+        assert_eq!(headers.get_all("set-cookie").iter().collect::<Vec<_>>(), ["a=1; Path=/", "b=1; Path=/"]);
     }
 
     #[test]

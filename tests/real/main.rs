@@ -19,6 +19,7 @@ mod definition_changes;
 mod edges;
 mod grpc;
 mod injector;
+mod kubeconfigs;
 mod liveness;
 mod otel;
 mod recovery;

@@ -14,6 +14,7 @@ use tokio_rustls::TlsConnector;
 use tower::ServiceExt as _;
 
 use super::UpstreamConfig;
+use super::proxy::Proxy;
 use crate::upstream::error::{Cause, UpstreamError};
 use crate::upstream::metrics::UpstreamMetrics;
 
@@ -27,6 +28,7 @@ pub(super) struct Endpoint {
     pub(super) prefix: Box<str>,
     /// The name that the server's certificate must have, if it is not the URL's host.
     pub(super) server_name: Option<String>,
+    pub(super) proxy: Option<Proxy>,
 }
 
 /// Makes the connections of one identity.
@@ -35,6 +37,7 @@ pub(super) struct Connector {
     /// For sessions of users, because nothing restarts them automatically.
     patient_tcp: HttpConnector,
     tls: Option<Tls>,
+    proxy: Option<Proxy>,
     base: Uri,
     pub(super) authority: Arc<str>,
     timeout: Duration,
@@ -110,6 +113,7 @@ impl Connector {
             tcp,
             patient_tcp,
             tls,
+            proxy: endpoint.proxy.clone(),
             base: endpoint.base.clone(),
             authority: Arc::clone(&endpoint.authority),
             timeout: config.connect_timeout,
@@ -120,6 +124,11 @@ impl Connector {
     /// Whether HTTP/2 may be offered: it requires ALPN.
     pub(super) fn offers_http2(&self) -> bool {
         self.tls.is_some()
+    }
+
+    /// The proxy that requests themselves are for: one over HTTP before a server without TLS.
+    pub(super) fn forwards(&self) -> Option<&Proxy> {
+        self.proxy.as_ref().filter(|proxy| self.tls.is_none() && proxy.forwards())
     }
 
     /// Connects within the connect timeout.
@@ -137,12 +146,18 @@ impl Connector {
     async fn attempt(&self, wanted: Wanted) -> Result<(Io, Protocol), UpstreamError> {
         let authority = || Arc::clone(&self.authority);
         let tcp = if wanted == Wanted::Session { &self.patient_tcp } else { &self.tcp };
-        let tcp = tcp.clone().oneshot(self.base.clone()).await;
-        let tcp = tcp
-            .map_err(|error| UpstreamError::Connect { authority: authority(), cause: Cause::new(error) })?
-            .into_inner();
+        let tcp = match &self.proxy {
+            Some(proxy) => proxy.connect(tcp, self.tls.as_ref().map(|tls| &tls.http1), &self.base).await,
+            None => tcp
+                .clone()
+                .oneshot(self.base.clone())
+                .await
+                .map(|tcp| Box::new(tcp.into_inner()) as _)
+                .map_err(Cause::new),
+        };
+        let tcp: Box<dyn Stream> = tcp.map_err(|cause| UpstreamError::Connect { authority: authority(), cause })?;
         let Some(tls) = &self.tls else {
-            return Ok((TokioIo::new(Box::new(tcp)), Protocol::Http1));
+            return Ok((TokioIo::new(tcp), Protocol::Http1));
         };
         let connector = if wanted == Wanted::Any { &tls.any } else { &tls.http1 };
         let stream = connector

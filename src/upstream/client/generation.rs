@@ -8,9 +8,10 @@ use http::uri::PathAndQuery;
 use super::connect::Connector;
 use super::health::Keeper;
 use super::pool::Pool;
-use super::source::{AuthService, Files, Fingerprint, Loaded};
+use super::source::{Files, Fingerprint, Loaded};
 use super::{Identity, UpstreamCertificates, UpstreamConfig};
 use crate::upstream::error::{Cause, UpstreamError};
+use crate::upstream::kubeconfig::Credentials;
 use crate::upstream::metrics::UpstreamMetrics;
 
 /// One state of the configuration. It is only replaced as a whole; streams of an older one continue.
@@ -24,7 +25,7 @@ pub(super) struct Generation {
     pub(super) base: Uri,
     /// The path of the server's URL without a trailing slash.
     pub(super) prefix: Box<str>,
-    pub(super) auth: AuthService,
+    pub(super) credentials: Credentials,
     pub(super) own: Arc<Pool>,
     pub(super) bare: Arc<Pool>,
     pub(super) certificates: UpstreamCertificates,
@@ -62,7 +63,7 @@ impl Generation {
             authority: loaded.endpoint.authority,
             base: loaded.endpoint.base,
             prefix: loaded.endpoint.prefix,
-            auth: loaded.auth,
+            credentials: loaded.credentials,
             own,
             bare,
             certificates: loaded.certificates,
@@ -83,5 +84,71 @@ impl Generation {
         parts.path_and_query =
             Some(path.parse().map_err(|error: http::uri::InvalidUri| UpstreamError::Request(Cause::new(error)))?);
         Uri::from_parts(parts).map_err(|error| UpstreamError::Request(Cause::new(error)))
+    }
+
+    /// See [`super::Upstream::localized`].
+    pub(super) fn localized(&self, url: &str) -> Option<String> {
+        localized(&self.base, &self.prefix, url)
+    }
+}
+
+fn localized(base: &Uri, prefix: &str, url: &str) -> Option<String> {
+    let scheme = base.scheme_str().unwrap_or_default();
+    let rest = url.strip_prefix(scheme).and_then(|rest| rest.strip_prefix(':')).unwrap_or(url);
+    let path = match rest.strip_prefix("//") {
+        Some(rest) => {
+            let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+            let port = if scheme == "https" { ":443" } else { ":80" };
+            let host = authority.strip_suffix(port).unwrap_or(authority);
+            if !base.authority().is_some_and(|own| own.as_str().eq_ignore_ascii_case(host)) {
+                return None;
+            }
+            path
+        }
+        // Another one is relative to the path of the request.
+        None if rest.starts_with('/') => rest,
+        None => return None,
+    };
+    let path = path.strip_prefix(prefix)?;
+    match path.as_bytes().first() {
+        Some(b'/') => Some(path.to_owned()),
+        Some(b'?' | b'#') | None => Some(format!("/{path}")),
+        // Another path that only begins like this one.
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_below_the_path_of_the_server() {
+        let base: Uri = "https://rancher.example/".parse().unwrap();
+        let of = |url: &str| localized(&base, "/k8s/clusters/c1", url);
+        for (url, local) in [
+            ("/k8s/clusters/c1/openapi/v3/api/v1?hash=A", Some("/openapi/v3/api/v1?hash=A")),
+            ("https://rancher.example/k8s/clusters/c1/api", Some("/api")),
+            ("https://RANCHER.example:443/k8s/clusters/c1/api#a", Some("/api#a")),
+            ("//rancher.example/k8s/clusters/c1/api", Some("/api")),
+            ("/k8s/clusters/c1", Some("/")),
+            ("/k8s/clusters/c1?a", Some("/?a")),
+            ("/k8s/clusters/c10/api", None),
+            ("/login", None),
+            ("https://other.example/k8s/clusters/c1/api", None),
+            ("http://rancher.example/k8s/clusters/c1/api", None),
+            ("https://rancher.example:8443/k8s/clusters/c1/api", None),
+            ("relative", None),
+            ("", None),
+        ] {
+            assert_eq!(of(url).as_deref(), local, "{url}");
+        }
+        let base: Uri = "http://127.0.0.1:8080/".parse().unwrap();
+        assert_eq!(localized(&base, "", "http://127.0.0.1:8080/a").as_deref(), Some("/a"));
+        assert_eq!(localized(&base, "", "http://127.0.0.1:8080").as_deref(), Some("/"));
+        assert_eq!(localized(&base, "", "/a").as_deref(), Some("/a"));
+        for relative in ["a/b", "?a", "", "mailto:a"] {
+            assert_eq!(localized(&base, "", relative), None, "{relative}");
+        }
     }
 }

@@ -10,6 +10,7 @@ mod health;
 mod mend;
 mod moved;
 mod pool;
+mod proxy;
 mod replay;
 mod sender;
 mod settings;
@@ -31,7 +32,6 @@ use http_body::Body as _;
 use tokio::sync::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
-use tower::ServiceExt as _;
 use tracing::Instrument as _;
 
 pub use body::{ReqBody, UpstreamBody, empty, full, is_whole};
@@ -146,6 +146,12 @@ impl Upstream {
     /// `host:port` of the apiserver.
     pub fn authority(&self) -> Arc<str> {
         Arc::clone(&self.inner.current.load().authority)
+    }
+
+    /// What a URL of an answer is for our clients: without the server's address, and without the path that its URL has.
+    /// `None` if the URL is not of this server, or not below that path.
+    pub fn localized(&self, url: &str) -> Option<String> {
+        self.inner.current.load().localized(url)
     }
 
     /// How many forwarded requests of each identity may be in flight.
@@ -366,10 +372,8 @@ impl Upstream {
         }
         if identity == Identity::Own {
             head.headers.remove(AUTHORIZATION);
-            let mut bare = Request::new(http_body_util::Empty::new());
-            *bare.headers_mut() = head.headers;
-            let authorised = generation.auth.clone().oneshot(bare).await;
-            head.headers = authorised.map_err(|error| UpstreamError::Auth(Cause::new(error)))?.into_body();
+            let applied = generation.credentials.apply(&mut head.headers).await;
+            applied.map_err(|error| UpstreamError::Auth(Cause::new(error)))?;
         }
         Ok(Request::from_parts(head, body))
     }

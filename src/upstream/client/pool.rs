@@ -336,7 +336,9 @@ impl Pool {
     }
 
     fn to_origin_form(&self, request: &mut Request<ReqBody>) {
-        if let Some(path) = request.uri().path_and_query() {
+        if let Some(proxy) = self.connector.forwards() {
+            proxy.authorize(request.headers_mut());
+        } else if let Some(path) = request.uri().path_and_query() {
             let path = path.clone();
             *request.uri_mut() = Uri::from(path);
         }

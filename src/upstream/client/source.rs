@@ -2,25 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::net::IpAddr;
 use std::path::PathBuf;
 
-use bytes::Bytes;
+use http::Uri;
 use http::uri::Scheme;
-use http::{HeaderMap, Request, Response, Uri};
-use http_body_util::Empty;
-use kube::client::ConfigExt as _;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use rustls::ClientConfig;
-use tower::Layer as _;
-use tower::util::BoxCloneSyncService;
 
 use super::connect::Endpoint;
-use crate::upstream::error::{BoxError, Cause, UpstreamError};
-use crate::upstream::kubeconfig;
-
-/// Answers a request with the same headers plus our credentials and impersonation headers.
-pub(super) type AuthService = BoxCloneSyncService<Request<Empty<Bytes>>, Response<HeaderMap>, BoxError>;
+use super::proxy::Proxy;
+use crate::upstream::error::{Cause, UpstreamError};
+use crate::upstream::kubeconfig::{self, CredentialError, Credentials, Wanted};
 
 /// Where the apiserver's address and our credentials are stored.
 #[derive(Clone, Debug)]
@@ -39,7 +30,7 @@ pub(super) struct Loaded {
     /// `None` for `http://`.
     pub(super) own_tls: Option<ClientConfig>,
     pub(super) bare_tls: Option<ClientConfig>,
-    pub(super) auth: AuthService,
+    pub(super) credentials: Credentials,
     pub(super) files: Files,
     pub(super) fingerprint: Fingerprint,
     /// An exec plugin may return another client certificate although no file changes.
@@ -86,19 +77,10 @@ impl ConfigSource {
     }
 
     async fn read_with_files(&self) -> Result<(kube::Config, Files, Fingerprint), UpstreamError> {
-        let config_error = |error: BoxError| UpstreamError::Config(Cause::new(error));
         match self {
-            Self::Kubeconfig { context, cluster, user, .. } => {
+            Self::Kubeconfig { .. } => {
                 let source = self.clone();
-                let (kubeconfig, files, fingerprint) = blocking(move || source.read_kubeconfig()).await?;
-                let options =
-                    KubeConfigOptions { context: context.clone(), cluster: cluster.clone(), user: user.clone() };
-                let explicit_proxy = selected(&kubeconfig, &options).0.and_then(|c| c.proxy_url.clone());
-                let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options)
-                    .await
-                    .map_err(|error| config_error(error.into()))?;
-                refuse_proxy(&mut config, explicit_proxy.as_deref())?;
-                Ok((config, files, fingerprint))
+                blocking(move || source.read_kubeconfig()).await
             }
             Self::InCluster => {
                 let files = self.own_files();
@@ -114,10 +96,7 @@ impl ConfigSource {
             Self::Fixed(config) => {
                 let files = self.own_files();
                 let fingerprint = fingerprint_of(files.clone()).await?;
-                let mut config = (**config).clone();
-                let explicit = config.proxy_url.as_ref().map(Uri::to_string);
-                refuse_proxy(&mut config, explicit.as_deref())?;
-                Ok((config, files, fingerprint))
+                Ok(((**config).clone(), files, fingerprint))
             }
         }
     }
@@ -148,31 +127,24 @@ impl ConfigSource {
         }
     }
 
-    fn read_kubeconfig(&self) -> Result<(Kubeconfig, Files, Fingerprint), UpstreamError> {
+    fn read_kubeconfig(&self) -> Result<(kube::Config, Files, Fingerprint), UpstreamError> {
         let Self::Kubeconfig { paths, context, cluster, user } = self else {
-            return Ok((Kubeconfig::default(), Files::default(), Fingerprint::default()));
+            return Err(UpstreamError::Config(Cause::new("no kubeconfig")));
         };
         // Hash the files before they are read, so that a change between the two is noticed.
         let before = hash(paths);
-        let merged = kubeconfig::read_all(paths).map_err(|error| UpstreamError::Config(Cause::new(error)))?;
-        let options = KubeConfigOptions { context: context.clone(), cluster: cluster.clone(), user: user.clone() };
-        let (cluster, user) = selected(&merged, &options);
-        let mut connection = BTreeSet::new();
-        connection.extend(cluster.and_then(|cluster| cluster.certificate_authority.as_deref()).map(PathBuf::from));
-        for named in [user.and_then(|u| u.client_certificate.as_deref()), user.and_then(|u| u.client_key.as_deref())] {
-            connection.extend(named.map(PathBuf::from));
-        }
-        let named = Files { connection, token: user.and_then(|user| user.token_file.as_deref()).map(PathBuf::from) };
-        let mut fingerprint = named.fingerprint();
+        let wanted = Wanted { context: context.clone(), cluster: cluster.clone(), user: user.clone() };
+        let read = kubeconfig::load(paths, &wanted).map_err(|error| UpstreamError::Config(Cause::new(error)))?;
+        let mut files = Files { connection: read.named.into_iter().collect(), token: read.token_file };
+        let mut fingerprint = files.fingerprint();
         fingerprint.connection ^= before.rotate_left(1);
-        let mut files = named;
         files.connection.extend(paths.iter().cloned());
-        Ok((merged, files, fingerprint))
+        Ok((read.config, files, fingerprint))
     }
 
     pub(super) async fn load(&self) -> Result<Loaded, UpstreamError> {
         let (config, files, fingerprint) = self.read_with_files().await?;
-        // The layers run exec plugins synchronously.
+        // Runs an exec plugin.
         blocking(move || Loaded::build(&config, files, fingerprint)).await
     }
 }
@@ -192,68 +164,6 @@ fn hash<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> u64 {
         std::fs::read(file).ok().hash(&mut hasher);
     }
     hasher.finish()
-}
-
-/// The cluster and the user selected by the options or by the file's current context.
-fn selected<'a>(
-    kubeconfig: &'a Kubeconfig,
-    options: &KubeConfigOptions,
-) -> (Option<&'a kube::config::Cluster>, Option<&'a AuthInfo>) {
-    let name = options.context.as_ref().or(kubeconfig.current_context.as_ref());
-    let context = kubeconfig.contexts.iter().find(|named| Some(&named.name) == name);
-    let context = context.and_then(|named| named.context.as_ref());
-    let cluster = options.cluster.as_ref().or(context.map(|context| &context.cluster));
-    let user = options.user.as_ref().or(context.and_then(|context| context.user.as_ref()));
-    let cluster = kubeconfig.clusters.iter().find(|named| Some(&named.name) == cluster);
-    let user = kubeconfig.auth_infos.iter().find(|named| Some(&named.name) == user);
-    (cluster.and_then(|named| named.cluster.as_ref()), user.and_then(|named| named.auth_info.as_ref()))
-}
-
-/// Proxies are not supported. A proxy that is set only in the environment is ignored for a server on this machine or
-/// one that NO_PROXY exempts, as in the Go client.
-fn refuse_proxy(config: &mut kube::Config, explicit: Option<&str>) -> Result<(), UpstreamError> {
-    if let Some(proxy) = explicit.filter(|proxy| !proxy.is_empty()) {
-        let message = format!("a proxy to the apiserver is not supported (proxy-url {proxy})");
-        return Err(UpstreamError::Config(Cause::new(message)));
-    }
-    let Some(proxy) = config.proxy_url.take() else { return Ok(()) };
-    let no_proxy = std::env::var("NO_PROXY").or_else(|_| std::env::var("no_proxy")).unwrap_or_default();
-    let host = config.cluster_url.host().unwrap_or_default();
-    if exempt_from_proxy(host, &no_proxy) {
-        return Ok(());
-    }
-    let message = format!("a proxy to the apiserver is not supported (HTTPS_PROXY is {proxy}): add {host} to NO_PROXY");
-    Err(UpstreamError::Config(Cause::new(message)))
-}
-
-fn exempt_from_proxy(host: &str, no_proxy: &str) -> bool {
-    let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-    let address: Option<IpAddr> = host.parse().ok();
-    if host == "localhost" || address.is_some_and(|address| address.is_loopback()) {
-        return true;
-    }
-    no_proxy.split(',').map(|entry| entry.trim().to_ascii_lowercase()).filter(|entry| !entry.is_empty()).any(|entry| {
-        if let (Some(address), Some((network, bits))) = (address, entry.split_once('/')) {
-            return in_network(address, network, bits);
-        }
-        let domain = entry.trim_start_matches("*.").trim_start_matches('.');
-        entry == "*" || host == domain || host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))
-    })
-}
-
-fn in_network(address: IpAddr, network: &str, bits: &str) -> bool {
-    let (Ok(network), Ok(bits)) = (network.parse::<IpAddr>(), bits.parse::<u32>()) else { return false };
-    match (address, network) {
-        (IpAddr::V4(a), IpAddr::V4(n)) if bits <= 32 => {
-            let shift = 32 - bits;
-            u32::from(a).checked_shr(shift).unwrap_or(0) == u32::from(n).checked_shr(shift).unwrap_or(0)
-        }
-        (IpAddr::V6(a), IpAddr::V6(n)) if bits <= 128 => {
-            let shift = 128 - bits;
-            u128::from(a).checked_shr(shift).unwrap_or(0) == u128::from(n).checked_shr(shift).unwrap_or(0)
-        }
-        _ => false,
-    }
 }
 
 async fn blocking<T: Send + 'static>(
@@ -279,23 +189,11 @@ impl Files {
 impl Loaded {
     fn build(config: &kube::Config, files: Files, fingerprint: Fingerprint) -> Result<Self, UpstreamError> {
         let endpoint = Endpoint::of(config)?;
-        let auth_error = |error: kube::Error| match error {
-            kube::Error::Auth(error) => UpstreamError::Auth(Cause::new(error)),
-            error => UpstreamError::Config(Cause::new(error)),
-        };
-        let echo = tower::service_fn(|request: Request<Empty<Bytes>>| async {
-            Ok::<_, BoxError>(Response::new(request.into_parts().0.headers))
-        });
-        let headers = config.extra_headers_layer().map_err(auth_error)?;
-        let auth = match config.auth_layer().map_err(auth_error)? {
-            Some(layer) => BoxCloneSyncService::new(headers.layer(layer.layer(echo))),
-            None => BoxCloneSyncService::new(headers.layer(echo)),
-        };
+        let wrong = |error: CredentialError| UpstreamError::Auth(Cause::new(error));
+        let credentials = Credentials::new(config).map_err(wrong)?;
         let (own_tls, bare_tls) = if endpoint.base.scheme() == Some(&Scheme::HTTPS) {
-            let mut bare = config.clone();
-            bare.auth_info = AuthInfo::default();
-            let own = config.rustls_client_config().map_err(auth_error)?;
-            (Some(own), Some(bare.rustls_client_config().map_err(auth_error)?))
+            let own = kubeconfig::client_config(config, Some(&credentials)).map_err(wrong)?;
+            (Some(own), Some(kubeconfig::client_config(config, None).map_err(wrong)?))
         } else {
             (None, None)
         };
@@ -304,7 +202,7 @@ impl Loaded {
             authorities: config.root_cert.clone().unwrap_or_default(),
         };
         let may_change_certificate = config.auth_info.exec.is_some();
-        Ok(Self { endpoint, own_tls, bare_tls, auth, files, fingerprint, may_change_certificate, certificates })
+        Ok(Self { endpoint, own_tls, bare_tls, credentials, files, fingerprint, may_change_certificate, certificates })
     }
 }
 
@@ -319,6 +217,7 @@ fn client_certificate(tls: &ClientConfig) -> Option<Vec<u8>> {
 impl Endpoint {
     fn of(config: &kube::Config) -> Result<Self, UpstreamError> {
         let config_error = |message: String| UpstreamError::Config(Cause::new(message));
+        let proxy = config.proxy_url.as_ref().map(Proxy::of).transpose().map_err(config_error)?;
         let url = &config.cluster_url;
         let host = url.host().ok_or_else(|| config_error(format!("the server url {url} has no host")))?;
         let https = match url.scheme_str() {
@@ -340,6 +239,7 @@ impl Endpoint {
             authority: authority.into(),
             prefix: url.path().trim_end_matches('/').into(),
             server_name: config.tls_server_name.clone(),
+            proxy,
         })
     }
 }
@@ -347,21 +247,6 @@ impl Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_environments_proxy_is_not_for_every_server() {
-        assert!(exempt_from_proxy("127.0.0.1", ""));
-        assert!(exempt_from_proxy("[::1]", ""));
-        assert!(exempt_from_proxy("localhost", ""));
-        assert!(!exempt_from_proxy("10.0.0.1", ""));
-        assert!(exempt_from_proxy("10.0.0.1", "example.com, 10.0.0.0/8"));
-        assert!(!exempt_from_proxy("11.0.0.1", "10.0.0.0/8"));
-        assert!(exempt_from_proxy("fd00::1", "fd00::/8"));
-        assert!(exempt_from_proxy("api.example.com", ".example.com"));
-        assert!(exempt_from_proxy("api.example.com", "example.com"));
-        assert!(!exempt_from_proxy("badexample.com", "example.com"));
-        assert!(exempt_from_proxy("anything", "*"));
-    }
 
     #[test]
     fn the_endpoint_keeps_the_path_of_the_url() {
@@ -375,11 +260,11 @@ mod tests {
         assert_eq!(&*Endpoint::of(&config).unwrap().authority, "127.0.0.1");
     }
 
-    #[tokio::test]
-    async fn a_proxy_in_the_kubeconfig_is_refused_with_a_clear_message() {
+    #[test]
+    fn a_proxy_of_an_unknown_kind_is_refused() {
         let mut config = kube::Config::new("https://10.0.0.1".parse().unwrap());
-        config.proxy_url = Some("http://proxy:3128".parse().unwrap());
-        let error = ConfigSource::Fixed(Box::new(config)).load().await.err().unwrap();
-        assert!(error.to_string().contains("proxy to the apiserver is not supported"), "{error}");
+        config.proxy_url = Some("ftp://user:secret@proxy:3128".parse().unwrap());
+        let error = Endpoint::of(&config).err().unwrap().to_string();
+        assert!(error.contains("ftp") && !error.contains("secret"), "{error}");
     }
 }

@@ -380,19 +380,14 @@ async fn what_is_forbidden_is_said_and_asked_again() {
 async fn refused_credentials_are_read_anew() {
     let server = Server::builder().token("old").object(config_map("a", "0")).start().await.unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("kubeconfig");
-    let write = |token: &str| {
-        let text = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: k, cluster: {{server: '{}'}}}}]\n\
-             users: [{{name: u, user: {{token: '{token}'}}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n",
-            server.url()
-        );
-        std::fs::write(&file, text).unwrap();
-    };
+    let file = dir.path().join("token");
+    let write = |token: &str| std::fs::write(&file, token).unwrap();
     write("old");
     let settings =
         crate::upstream::client::UpstreamConfig { reload_interval: Duration::from_millis(50), ..Default::default() };
-    let source = crate::upstream::client::ConfigSource::kubeconfig(&file);
+    let mut config_of_token = kube::Config::new(server.url().parse().unwrap());
+    config_of_token.auth_info.token_file = Some(file.display().to_string());
+    let source = crate::upstream::client::ConfigSource::Fixed(Box::new(config_of_token));
     let upstream = Upstream::new(source, settings).await.unwrap();
     let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), config());
     world.follows().await;

@@ -1,0 +1,258 @@
+//! Our own credentials: the headers of each request, and the certificate of a connection. Which of several are used, and
+//! when they are read again, is as in client-go.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use kube::config::{AuthInfo, AuthProviderConfig};
+use parking_lot::Mutex;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use secrecy::ExposeSecret;
+use tokio::time::Instant;
+
+use super::exec::Plugin;
+use super::keys::{self, Shown};
+use super::pem;
+
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
+const IMPERSONATE_UID: HeaderName = HeaderName::from_static("impersonate-uid");
+const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
+
+/// How long a token of a file is used before the file is read again. The kubelet renews a token of 10 minutes when it has
+/// two left.
+const FRESH: Duration = Duration::from_secs(50);
+
+/// What must be escaped in the name of a header: all but the characters of a token (RFC 9110, 5.6.2), and `%` itself.
+const ESCAPED: AsciiSet = NON_ALPHANUMERIC
+    .remove(b'!')
+    .remove(b'#')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'^')
+    .remove(b'_')
+    .remove(b'`')
+    .remove(b'|')
+    .remove(b'~');
+
+/// Credentials cannot be read or used. The message is one line without secrets.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct CredentialError(pub(super) String);
+
+/// Our own credentials. Clones share what was read.
+#[derive(Clone)]
+pub struct Credentials {
+    authorization: Authorization,
+    /// The headers of an impersonation, and those that the configuration adds.
+    headers: HeaderMap,
+    pub(super) shown: Arc<Shown>,
+}
+
+#[derive(Clone)]
+enum Authorization {
+    None,
+    Fixed(HeaderValue),
+    File(Arc<TokenFile>),
+    Exec(Arc<Plugin>),
+}
+
+struct TokenFile {
+    path: PathBuf,
+    /// The last header, and until when it is used without another look.
+    last: Mutex<(HeaderValue, Instant)>,
+}
+
+/// A certificate and its key, in PEM.
+type Pair = (Vec<u8>, Vec<u8>);
+
+// === impl Credentials ===
+
+impl Credentials {
+    /// Reads the files, and runs the exec plugin. Blocks for as long.
+    ///
+    /// # Errors
+    /// A file cannot be read, a key cannot be used, or the plugin failed.
+    pub fn new(config: &kube::Config) -> Result<Self, CredentialError> {
+        let user = &config.auth_info;
+        let shown = Arc::new(Shown::default());
+        if let Some((certificate, key)) = certificate(user).map_err(CredentialError)? {
+            shown.0.store(Some(Arc::new(keys::pair(&certificate, &key).map_err(CredentialError)?)));
+        }
+        let mut headers: HeaderMap = config.headers.iter().cloned().collect();
+        impersonate(user, &mut headers).map_err(CredentialError)?;
+        let authorization = Authorization::of(user, &shown).map_err(CredentialError)?;
+        Ok(Self { authorization, headers, shown })
+    }
+
+    /// Adds the headers to those of a request. Who impersonates somebody already keeps doing that.
+    ///
+    /// # Errors
+    /// The exec plugin failed.
+    pub async fn apply(&self, headers: &mut HeaderMap) -> Result<(), CredentialError> {
+        let authorization = match &self.authorization {
+            Authorization::None => None,
+            Authorization::Fixed(value) => Some(value.clone()),
+            Authorization::File(file) => Some(file.header().await),
+            Authorization::Exec(plugin) => plugin.header().await.map_err(CredentialError)?,
+        };
+        if let Some(authorization) = authorization {
+            headers.insert(AUTHORIZATION, authorization);
+        }
+        let is_somebody = headers.contains_key(IMPERSONATE_USER);
+        let ours = self.headers.iter().filter(|(name, _)| !is_somebody || !name.as_str().starts_with("impersonate-"));
+        headers.extend(ours.map(|(name, value)| (name.clone(), value.clone())));
+        Ok(())
+    }
+}
+
+/// The client certificate and its key in PEM, if there is one. Data comes before files.
+fn certificate(user: &AuthInfo) -> Result<Option<Pair>, String> {
+    let read = |field: &str, data: Option<&str>, file: Option<&String>| match (
+        data.filter(|data| !data.is_empty()),
+        file.filter(|file| !file.is_empty()),
+    ) {
+        (Some(data), _) => pem::data(data).map(Some).map_err(|error| format!("{field}-data: {error}")),
+        (None, Some(file)) => std::fs::read(file).map(Some).map_err(|error| format!("{field}: {file}: {error}")),
+        (None, None) => Ok(None),
+    };
+    let data = user.client_certificate_data.as_deref();
+    let Some(certificate) = read("client-certificate", data, user.client_certificate.as_ref())? else {
+        return Ok(None);
+    };
+    let data = user.client_key_data.as_ref().map(ExposeSecret::expose_secret);
+    let key = read("client-key", data, user.client_key.as_ref())?;
+    Ok(Some((certificate, key.ok_or("the client certificate has no key")?)))
+}
+
+/// The headers of an impersonation, as client-go writes them.
+fn impersonate(user: &AuthInfo, headers: &mut HeaderMap) -> Result<(), String> {
+    let Some(name) = user.impersonate.as_ref().filter(|name| !name.is_empty()) else { return Ok(()) };
+    let value = |text: &str| HeaderValue::from_str(text).map_err(|_| "an impersonated name cannot be sent".to_owned());
+    headers.insert(IMPERSONATE_USER, value(name)?);
+    if let Some(uid) = user.impersonate_uid.as_ref().filter(|uid| !uid.is_empty()) {
+        headers.insert(IMPERSONATE_UID, value(uid)?);
+    }
+    for group in user.impersonate_groups.iter().flatten() {
+        headers.append(IMPERSONATE_GROUP, value(group)?);
+    }
+    for (key, values) in user.impersonate_user_extra.iter().flatten() {
+        let name = format!("impersonate-extra-{}", utf8_percent_encode(key, &ESCAPED));
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| format!("as-user-extra: {error}"))?;
+        for text in values {
+            headers.append(name.clone(), value(text)?);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn bearer(token: &str) -> Result<HeaderValue, String> {
+    secret(format!("Bearer {token}"))
+}
+
+fn secret(text: String) -> Result<HeaderValue, String> {
+    let value =
+        HeaderValue::try_from(text).map_err(|_| "the token or password has bytes that cannot be sent".to_owned());
+    value.map(|mut value| {
+        value.set_sensitive(true);
+        value
+    })
+}
+
+// === impl Authorization ===
+
+impl Authorization {
+    fn of(user: &AuthInfo, shown: &Arc<Shown>) -> Result<Self, String> {
+        let token = user.token.as_ref().map(ExposeSecret::expose_secret).filter(|token| !token.is_empty());
+        if let Some(path) = user.token_file.as_deref().filter(|path| !path.is_empty()) {
+            return TokenFile::new(path.into(), token).map(|file| Self::File(Arc::new(file)));
+        }
+        if let Some(token) = token {
+            return bearer(token).map(Self::Fixed);
+        }
+        if let Some(name) = user.username.as_ref().filter(|name| !name.is_empty()) {
+            let password = user.password.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
+            return secret(format!("Basic {}", pem::encode(format!("{name}:{password}").as_bytes()))).map(Self::Fixed);
+        }
+        match (&user.auth_provider, &user.exec) {
+            (Some(provider), _) => of_provider(provider).map(Self::Fixed),
+            (None, Some(exec)) => {
+                Plugin::start(exec.clone(), Arc::clone(shown)).map(|plugin| Self::Exec(Arc::new(plugin)))
+            }
+            (None, None) => Ok(Self::None),
+        }
+    }
+}
+
+/// Only OIDC is left of the providers.
+///
+/// # Errors
+/// It is another one.
+pub(super) fn known_provider(name: &str) -> Result<(), String> {
+    match name {
+        "oidc" => Ok(()),
+        "gcp" => Err("auth-provider gcp is no longer supported: use the exec plugin gke-gcloud-auth-plugin".to_owned()),
+        "azure" => Err("auth-provider azure is no longer supported: use the exec plugin kubelogin".to_owned()),
+        name => Err(format!("auth-provider {name:?} is unknown")),
+    }
+}
+
+/// The token of an `auth-provider`, which informerd does not renew.
+fn of_provider(provider: &AuthProviderConfig) -> Result<HeaderValue, String> {
+    known_provider(&provider.name)?;
+    let token = provider.config.get("id-token").filter(|token| !token.is_empty());
+    bearer(token.ok_or("auth-provider oidc: there is no id-token")?)
+}
+
+// === impl TokenFile ===
+
+impl TokenFile {
+    /// `token` is used as long as the file cannot be read.
+    fn new(path: PathBuf, token: Option<&str>) -> Result<Self, String> {
+        let header = match (Self::read(&path), token) {
+            (Ok(header), _) => header,
+            (Err(_), Some(token)) => bearer(token)?,
+            (Err(error), None) => return Err(error),
+        };
+        Ok(Self { path, last: Mutex::new((header, Instant::now() + FRESH)) })
+    }
+
+    fn read(path: &Path) -> Result<HeaderValue, String> {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("tokenFile: {}: {error}", path.display()))?;
+        match text.trim() {
+            "" => Err(format!("tokenFile: {}: it is empty", path.display())),
+            token => bearer(token),
+        }
+    }
+
+    /// The last header stays if the file cannot be read again.
+    async fn header(self: &Arc<Self>) -> HeaderValue {
+        let (last, until) = self.last.lock().clone();
+        if Instant::now() < until {
+            return last;
+        }
+        let file = Arc::clone(self);
+        let read = tokio::task::spawn_blocking(move || Self::read(&file.path)).await;
+        let header = match read {
+            Ok(Ok(header)) => header,
+            Ok(Err(error)) => {
+                tracing::warn!(error, "cannot read the token again, keeping the last one");
+                last
+            }
+            Err(_) => last,
+        };
+        *self.last.lock() = (header.clone(), Instant::now() + FRESH);
+        header
+    }
+}
+
+#[cfg(test)]
+#[path = "credentials_tests.rs"]
+mod tests;

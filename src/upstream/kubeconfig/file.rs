@@ -1,0 +1,260 @@
+//! The files: their format, and how several become one. Fields and rules are those of client-go's `clientcmd`.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::KubeconfigError;
+
+#[derive(Clone, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub(super) struct Cluster {
+    pub(super) server: String,
+    pub(super) tls_server_name: String,
+    pub(super) insecure_skip_tls_verify: bool,
+    pub(super) certificate_authority: String,
+    pub(super) certificate_authority_data: String,
+    pub(super) proxy_url: String,
+    pub(super) disable_compression: bool,
+    pub(super) extensions: Vec<Extension>,
+}
+
+#[derive(Clone, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(super) struct Extension {
+    pub(super) name: String,
+    pub(super) extension: Value,
+}
+
+#[derive(Clone, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub(super) struct User {
+    pub(super) client_certificate: String,
+    pub(super) client_certificate_data: String,
+    pub(super) client_key: String,
+    pub(super) client_key_data: String,
+    pub(super) token: String,
+    #[serde(rename = "tokenFile")]
+    pub(super) token_file: String,
+    #[serde(rename = "as")]
+    pub(super) impersonate: String,
+    #[serde(rename = "as-uid")]
+    pub(super) impersonate_uid: String,
+    #[serde(rename = "as-groups")]
+    pub(super) impersonate_groups: Vec<String>,
+    #[serde(rename = "as-user-extra")]
+    pub(super) impersonate_extra: BTreeMap<String, Vec<String>>,
+    pub(super) username: String,
+    pub(super) password: String,
+    pub(super) auth_provider: Option<Provider>,
+    pub(super) exec: Option<Exec>,
+}
+
+#[derive(Clone, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(super) struct Provider {
+    pub(super) name: String,
+    pub(super) config: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Exec {
+    pub(super) command: String,
+    pub(super) args: Vec<String>,
+    pub(super) env: Vec<Variable>,
+    pub(super) api_version: String,
+    pub(super) install_hint: String,
+    pub(super) provide_cluster_info: bool,
+    pub(super) interactive_mode: String,
+}
+
+#[derive(Clone, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(super) struct Variable {
+    pub(super) name: String,
+    pub(super) value: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(super) struct Context {
+    pub(super) cluster: String,
+    pub(super) user: String,
+    pub(super) namespace: String,
+}
+
+/// All files as one.
+#[derive(Default)]
+pub(super) struct Merged {
+    pub(super) clusters: BTreeMap<String, Cluster>,
+    pub(super) users: BTreeMap<String, User>,
+    pub(super) contexts: BTreeMap<String, Context>,
+    pub(super) current_context: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct File {
+    kind: String,
+    #[serde(rename = "apiVersion")]
+    api_version: String,
+    clusters: Vec<NamedCluster>,
+    users: Vec<NamedUser>,
+    contexts: Vec<NamedContext>,
+    #[serde(rename = "current-context")]
+    current_context: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NamedCluster {
+    name: String,
+    cluster: Cluster,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NamedUser {
+    name: String,
+    user: User,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NamedContext {
+    name: String,
+    context: Context,
+}
+
+// === impl Merged ===
+
+impl Merged {
+    /// Reads the files in their order. The first one that has a name, or a current context, decides it.
+    ///
+    /// # Errors
+    /// One cannot be read, or is no kubeconfig.
+    pub(super) fn read(paths: &[PathBuf]) -> Result<Self, KubeconfigError> {
+        let mut merged = Self::default();
+        for path in paths {
+            merged.add(File::read(path).map_err(|error| KubeconfigError(format!("{}: {error}", path.display())))?);
+        }
+        Ok(merged)
+    }
+
+    fn add(&mut self, file: File) {
+        for NamedCluster { name, cluster } in file.clusters {
+            self.clusters.entry(name).or_insert(cluster);
+        }
+        for NamedUser { name, user } in file.users {
+            self.users.entry(name).or_insert(user);
+        }
+        for NamedContext { name, context } in file.contexts {
+            self.contexts.entry(name).or_insert(context);
+        }
+        if self.current_context.is_empty() {
+            self.current_context = file.current_context;
+        }
+    }
+}
+
+// === impl File ===
+
+impl File {
+    fn read(path: &Path) -> Result<Self, String> {
+        let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+        let mut file = Self::parse(&decode(&bytes).map_err(|error| error.to_string())?)?;
+        // As kubectl, which makes them absolute: they are of the directory of the file that names them.
+        let directory = std::path::absolute(path).map_err(|error| error.to_string())?;
+        let directory = directory.parent().unwrap_or(Path::new("/"));
+        let resolve = |path: &mut String| {
+            if !path.is_empty() && Path::new(path.as_str()).is_relative() {
+                *path = directory.join(path.as_str()).display().to_string();
+            }
+        };
+        file.clusters.iter_mut().for_each(|named| resolve(&mut named.cluster.certificate_authority));
+        for NamedUser { user, .. } in &mut file.users {
+            resolve(&mut user.client_certificate);
+            resolve(&mut user.client_key);
+            resolve(&mut user.token_file);
+            // A command without a slash is looked up in PATH.
+            user.exec.iter_mut().filter(|exec| exec.command.contains('/')).for_each(|exec| resolve(&mut exec.command));
+        }
+        Ok(file)
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let options = serde_saphyr::options! {
+            duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+            legacy_octal_numbers: true,
+            with_snippet: false,
+        };
+        // kubectl reads the first document of a file. Booleans are those of YAML 1.1, as for kubectl.
+        let documents = serde_saphyr::from_multiple_with_options::<Value>(text, options);
+        let document = documents.map_err(|error| error.to_string())?.into_iter().next().unwrap_or_default();
+        if document.is_null() {
+            return Ok(Self::default());
+        }
+        if !document.is_object() {
+            return Err("this is no kubeconfig".to_owned());
+        }
+        let file: Self = serde_json::from_value(without_nulls(document)).map_err(|error| error.to_string())?;
+        if !matches!(file.kind.as_str(), "" | "Config") || !matches!(file.api_version.as_str(), "" | "v1") {
+            return Err(format!("no kubeconfig, but a {} of {}", file.kind, file.api_version));
+        }
+        let names = [
+            ("clusters", file.clusters.iter().map(|named| &named.name).collect::<Vec<_>>()),
+            ("users", file.users.iter().map(|named| &named.name).collect()),
+            ("contexts", file.contexts.iter().map(|named| &named.name).collect()),
+        ];
+        for (list, names) in names {
+            let mut seen = BTreeMap::new();
+            for name in names {
+                match seen.entry(name) {
+                    Entry::Vacant(entry) => _ = entry.insert(()),
+                    Entry::Occupied(_) => return Err(format!("{list}: the name {name:?} is there twice")),
+                }
+            }
+        }
+        Ok(file)
+    }
+}
+
+/// A member that is null is the same as none.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let kept = members.into_iter().filter(|member| !member.1.is_null());
+            Value::Object(kept.map(|(name, value)| (name, without_nulls(value))).collect())
+        }
+        Value::Array(items) => {
+            let item =
+                |item: Value| if item.is_null() { Value::Object(serde_json::Map::new()) } else { without_nulls(item) };
+            Value::Array(items.into_iter().map(item).collect())
+        }
+        value => value,
+    }
+}
+
+/// The text of a file, which may be UTF-16 if it begins with a byte order mark.
+fn decode(bytes: &[u8]) -> io::Result<String> {
+    let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("this is no {what}"));
+    let utf16 = |bytes: &[u8], unit: fn([u8; 2]) -> u16| {
+        let (units, rest) = bytes.as_chunks::<2>();
+        let text = String::from_utf16(&units.iter().map(|pair| unit(*pair)).collect::<Vec<_>>());
+        text.ok().filter(|_| rest.is_empty()).ok_or_else(|| invalid("UTF-16"))
+    };
+    match bytes {
+        [0xff, 0xfe, rest @ ..] => utf16(rest, u16::from_le_bytes),
+        [0xfe, 0xff, rest @ ..] => utf16(rest, u16::from_be_bytes),
+        [0xef, 0xbb, 0xbf, rest @ ..] | rest => String::from_utf8(rest.to_vec()).map_err(|_| invalid("UTF-8")),
+    }
+}
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

@@ -1,0 +1,296 @@
+//! The kubeconfigs.
+
+use super::{Case, World, base64, data};
+
+/// A kubeconfig of one context, in YAML's flow style.
+pub(super) fn file(cluster: &str, user: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: k, cluster: {cluster}}}]\n\
+         users: [{{name: u, user: {user}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n"
+    )
+}
+
+/// Base64 in lines, as `base64` writes it.
+fn broken(text: &str) -> String {
+    let lines: Vec<_> = text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line).into_owned()).collect();
+    format!("\"{}\\n\"", lines.join("\\r\\n"))
+}
+
+/// A plugin that prints an `ExecCredential` with this status.
+fn plugin(version: &str, mode: &str, status: &str, more: &str) -> String {
+    let print = format!(
+        r#"{{"apiVersion":"client.authentication.k8s.io/{version}","kind":"ExecCredential","status":{status}}}"#
+    );
+    let print = print.replace('\\', "\\\\").replace('"', "\\\"");
+    format!(
+        "{{exec: {{apiVersion: client.authentication.k8s.io/{version}, command: sh, \
+         args: [\"-c\", \"printf %s \\\"$0\\\"\", \"{print}\"]{mode}{more}}}}}"
+    )
+}
+
+fn in_json(name: &str) -> String {
+    std::fs::read_to_string(data(name)).expect("a file of the data").replace('\n', "\\n")
+}
+
+impl World {
+    pub(super) fn ca_field(&self) -> String {
+        format!("certificate-authority-data: {}", self.ca)
+    }
+
+    fn cluster(&self) -> String {
+        format!("{{server: '{}', {}}}", self.server, self.ca_field())
+    }
+
+    fn of_server(&self, name: &str, ca: &str) -> String {
+        format!("{{server: '{}', tls-server-name: {name}, certificate-authority-data: {}}}", self.server, base64(ca))
+    }
+}
+
+pub(super) fn all(world: &World) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut add = |name: &'static str, files: &[String], user: Option<&'static str>| {
+        cases.push(Case { name, files: files.to_vec(), user });
+    };
+    let cluster = world.cluster();
+    let mut of_user = |name: &'static str, user: &str, is: Option<&'static str>| add(name, &[file(&cluster, user)], is);
+    certificates(&mut of_user);
+    tokens(world, &mut of_user);
+    plugins(world, &mut of_user);
+    let admin = "{token: admin-token}";
+    let mut of_cluster =
+        |name: &'static str, cluster: &str, is: Option<&'static str>| add(name, &[file(cluster, admin)], is);
+    clusters(world, &mut of_cluster);
+    several(world, &mut add);
+    cases
+}
+
+fn certificates(add: &mut dyn FnMut(&'static str, &str, Option<&'static str>)) {
+    let pair = |certificate: &str, key: &str| {
+        format!("{{client-certificate-data: {}, client-key-data: {}}}", base64(certificate), base64(key))
+    };
+    add("a certificate of version 1", &pair("v1.crt", "v1.key"), Some("admin"));
+    add("RSA in PKCS #1", &pair("rsa.crt", "rsa.key"), Some("rsa"));
+    add("RSA in PKCS #8", &pair("rsa.crt", "rsa-pkcs8.key"), Some("rsa"));
+    add("EC in SEC 1, with parameters", &pair("ec.crt", "ec.key"), Some("ec"));
+    add("EC in PKCS #8", &pair("ec.crt", "ec-pkcs8.key"), Some("ec"));
+    add("EC of P-521", &pair("p521.crt", "p521.key"), Some("p521"));
+    add("Ed25519", &pair("ed25519.crt", "ed25519.key"), Some("ed25519"));
+    add("RSA of 1,024 bits", &pair("rsa1024.crt", "rsa1024.key"), Some("rsa1024"));
+    add("RSA of 1,536 bits in PKCS #8", &pair("rsa1536.crt", "rsa1536.key"), Some("rsa1536"));
+    add("an encrypted key", &pair("rsa.crt", "rsa-encrypted.key"), None);
+    add("an encrypted key of the old kind", &pair("rsa.crt", "rsa-encrypted-old.key"), None);
+    add("the key of another certificate", &pair("rsa.crt", "ec.key"), None);
+    add("a certificate as the key", &pair("rsa.crt", "rsa.crt"), None);
+    let files = |more: &str| {
+        let [certificate, key] = ["ec.crt", "ec.key"].map(|name| data(name).display().to_string());
+        format!("{{client-certificate: '{certificate}', client-key: '{key}'{more}}}")
+    };
+    add("files", &files(""), Some("ec"));
+    add("a certificate and a token", &files(", token: reader-token"), Some("ec"));
+    add("a certificate and empty fields", &files(", token: '', username: '', password: ''"), Some("ec"));
+    add("a certificate twice", &files(&format!(", client-certificate-data: {}", base64("ec.crt"))), None);
+    let mixed =
+        format!("{{client-certificate-data: {}, client-key: '{}'}}", base64("ec.crt"), data("ec.key").display());
+    add("a certificate as data, and its key as a file", &mixed, Some("ec"));
+    add("a certificate without a key", &format!("{{client-certificate-data: {}}}", base64("ec.crt")), None);
+    add("a certificate that is not there", "{client-certificate: /no/such, client-key: /no/such}", None);
+    let lines = format!(
+        "{{client-certificate-data: {}, client-key-data: {}}}",
+        broken(&base64("rsa.crt")),
+        broken(&base64("rsa.key"))
+    );
+    add("base64 in lines", &lines, Some("rsa"));
+    let plugin = plugin("v1", ", interactiveMode: Never", r#"{"token":"reader-token"}"#, "");
+    add(
+        "a certificate and a plugin",
+        &plugin.replacen('{', &format!("{}, ", files("").trim_end_matches('}')), 1),
+        Some("ec"),
+    );
+}
+
+fn tokens(world: &World, add: &mut dyn FnMut(&'static str, &str, Option<&'static str>)) {
+    add("a token", "{token: reader-token}", Some("reader"));
+    add("a wrong token", "{token: wrong}", None);
+    add("a number as a token", "{token: 5}", None);
+    world.file("newline", b"reader-token\n");
+    world.file("spaces", b" \treader-token\r\n\n");
+    world.file("blank", b" \n");
+    world.file("empty", b"");
+    add("a token's file that ends in a newline", "{tokenFile: newline}", Some("reader"));
+    add("a token's file with white space", "{tokenFile: ./spaces}", Some("reader"));
+    add("a token's file that is blank", "{tokenFile: blank}", None);
+    add("a token's file that is empty", "{tokenFile: empty}", None);
+    add("a token's file that is not there", "{tokenFile: no-such}", None);
+    add("a token and its file", "{token: admin-token, tokenFile: newline}", Some("reader"));
+    add("a token, and a file that is not there", "{token: admin-token, tokenFile: no-such}", Some("admin"));
+    add("a token, and a file that is empty", "{token: admin-token, tokenFile: empty}", Some("admin"));
+    add(
+        "a token and empty fields",
+        "{token: reader-token, username: '', password: '', tokenFile: '', as: ''}",
+        Some("reader"),
+    );
+    add(
+        "a token and null fields",
+        "{token: reader-token, username: null, exec: null, as-groups: null}",
+        Some("reader"),
+    );
+    add("a token and a user name", "{token: reader-token, username: u, password: p}", None);
+    add("a token's file and a user name", "{tokenFile: newline, username: u, password: p}", None);
+    add("a user name that nobody knows", "{username: u, password: p}", None);
+    add(
+        "an impersonation",
+        "{token: admin-token, as: somebody, as-groups: [a, b], as-uid: '7', as-user-extra: {'Ex/t%ra': [x, z]}}",
+        Some("somebody"),
+    );
+    add("groups without a user", "{token: admin-token, as-groups: [a]}", None);
+    add("a provider that is gone", "{auth-provider: {name: gcp}}", None);
+    add("a provider that nobody knows", "{auth-provider: {name: x}}", None);
+    add("a provider that is gone, and a token", "{token: admin-token, auth-provider: {name: azure}}", None);
+}
+
+fn plugins(world: &World, add: &mut dyn FnMut(&'static str, &str, Option<&'static str>)) {
+    const READER: &str = r#"{"token":"reader-token"}"#;
+    let never = ", interactiveMode: Never";
+    add("a plugin", &plugin("v1", never, READER, ""), Some("reader"));
+    add("a plugin if there is a terminal", &plugin("v1", ", interactiveMode: IfAvailable", READER, ""), Some("reader"));
+    add("a plugin that wants a terminal", &plugin("v1", ", interactiveMode: Always", READER, ""), None);
+    add("a plugin without a mode", &plugin("v1", "", READER, ""), None);
+    add("a plugin with another mode", &plugin("v1", ", interactiveMode: Sometimes", READER, ""), None);
+    add("a beta plugin without a mode", &plugin("v1beta1", "", READER, ""), Some("reader"));
+    add("an alpha plugin", &plugin("v1alpha1", never, READER, ""), None);
+    add("a plugin without a token", &plugin("v1", never, "{}", ""), None);
+    add(
+        "a plugin that is not there",
+        "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./no-such, interactiveMode: Never}}",
+        None,
+    );
+    let other = plugin("v1", never, READER, "").replacen("k8s.io/v1,", "k8s.io/v1beta1,", 1);
+    add("a plugin that prints another version", &other, None);
+    let expired = r#"{"token":"reader-token","expirationTimestamp":"2020-01-01T00:00:00Z"}"#;
+    add("a plugin whose token has expired", &plugin("v1", never, expired, ""), Some("reader"));
+    let certificate =
+        format!(r#"{{"clientCertificateData":"{}","clientKeyData":"{}"}}"#, in_json("v1.crt"), in_json("v1.key"));
+    add("a plugin that gives a certificate", &plugin("v1", never, &certificate, ""), Some("admin"));
+    let half = format!(r#"{{"clientCertificateData":"{}"}}"#, in_json("v1.crt"));
+    add("a plugin that gives half a certificate", &plugin("v1", never, &half, ""), None);
+    // What the plugin is told decides its token.
+    world.file(
+        "told.sh",
+        br#"#!/bin/sh
+case "$KUBERNETES_EXEC_INFO" in
+  *'"interactive":false'*) ;; *) exit 1;;
+esac
+case "$KUBERNETES_EXEC_INFO" in
+  *'"server":"https://'*) ;; *) exit 1;;
+esac
+case "$KUBERNETES_EXEC_INFO" in
+  *'"certificate-authority-data":"'*) ;; *) exit 1;;
+esac
+printf '%s\n' 'apiVersion: client.authentication.k8s.io/v1' 'kind: ExecCredential' 'status:' "  token: $TOKEN"
+"#,
+    );
+    let told = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./told.sh, interactiveMode: Never, \
+                provideClusterInfo: true, env: [{name: TOKEN, value: reader-token}]}}";
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(world.directory.path().join("told.sh"), mode).expect("a mode");
+    add("a plugin that is told of the cluster, prints YAML, and is beside its file", told, Some("reader"));
+    let and_token = plugin("v1", never, READER, "").replacen('{', "{token: admin-token, ", 1);
+    add("a token and a plugin", &and_token, Some("admin"));
+    let and_provider = plugin("v1", never, READER, "").replacen('{', "{auth-provider: {name: oidc}, ", 1);
+    add("a provider and a plugin", &and_provider, None);
+}
+
+fn clusters(world: &World, add: &mut dyn FnMut(&'static str, &str, Option<&'static str>)) {
+    let (server, ca) = (&world.server, world.ca_field());
+    let is_admin = Some("admin");
+    add(
+        "a CA in lines",
+        &format!("{{server: '{server}', certificate-authority-data: {}}}", broken(&world.ca)),
+        is_admin,
+    );
+    world.file(
+        "ca.crt",
+        format!("some text\n{}", std::fs::read_to_string(&world.cluster.info.ca).expect("a CA")).as_bytes(),
+    );
+    world.file("nothing.crt", b"nothing\n");
+    add(
+        "a CA's file of a relative path",
+        &format!("{{server: '{server}/', certificate-authority: ./ca.crt}}"),
+        is_admin,
+    );
+    add("a CA's file without a CA", &format!("{{server: '{server}', certificate-authority: nothing.crt}}"), None);
+    add("a CA twice", &format!("{{server: '{server}', certificate-authority: ca.crt, {ca}}}"), None);
+    add("another CA", &world.of_server("localhost", "ca.crt"), None);
+    add("the system's CAs", &format!("{{server: '{server}'}}"), None);
+    add("no verification", &format!("{{server: '{server}', insecure-skip-tls-verify: true}}"), is_admin);
+    add("no verification, in YAML 1.1", &format!("{{server: '{server}', insecure-skip-tls-verify: yes}}"), is_admin);
+    add("no verification, in quotes", &format!("{{server: '{server}', insecure-skip-tls-verify: 'yes'}}"), None);
+    add("no verification, and a CA", &format!("{{server: '{server}', insecure-skip-tls-verify: true, {ca}}}"), None);
+    add("another name of the server", &format!("{{server: '{server}', tls-server-name: localhost, {ca}}}"), is_admin);
+    add("a wrong name of the server", &format!("{{server: '{server}', tls-server-name: other.test, {ca}}}"), None);
+    add("the server's own certificate", &world.of_server("leaf.test", "server-leaf.crt"), is_admin);
+    add("the server's own certificate, which is a CA", &world.of_server("own.test", "server-own.crt"), is_admin);
+    add("the server's own certificate, of another name", &world.of_server("localhost", "server-leaf.crt"), None);
+    add(
+        "the server's own certificate, which is for clients",
+        &world.of_server("client.test", "server-client.crt"),
+        None,
+    );
+    add("a server and a CA of 1,024 bits", &world.of_server("old.test", "server-old-ca.crt"), is_admin);
+    add("a proxy", &format!("{{server: '{server}', {ca}, proxy-url: 'http://{}'}}", world.http), is_admin);
+    add(
+        "a proxy with a user",
+        &format!("{{server: '{server}', {ca}, proxy-url: 'http://u:p%3Aw@{}'}}", world.http),
+        is_admin,
+    );
+    add(
+        "a proxy with a wrong user",
+        &format!("{{server: '{server}', {ca}, proxy-url: 'http://u:x@{}'}}", world.http),
+        None,
+    );
+    add("a proxy by SOCKS", &format!("{{server: '{server}', {ca}, proxy-url: 'socks5://{}'}}", world.socks), is_admin);
+    add(
+        "a proxy by SOCKS with a user",
+        &format!("{{server: '{server}', {ca}, proxy-url: 'socks5://u:p%3Aw@{}'}}", world.socks),
+        is_admin,
+    );
+    add("a proxy that is not there", &format!("{{server: '{server}', {ca}, proxy-url: 'http://127.0.0.1:1'}}"), None);
+    add("a proxy of another kind", &format!("{{server: '{server}', {ca}, proxy-url: 'ftp://{}'}}", world.http), None);
+    add("a server without TLS", &format!("{{server: '{}'}}", server.replace("https", "http")), None);
+    add("a server without a scheme", &format!("{{server: '{}', {ca}}}", server.trim_start_matches("https://")), None);
+    add("no server", &format!("{{{ca}}}"), None);
+}
+
+fn several(world: &World, add: &mut dyn FnMut(&'static str, &[String], Option<&'static str>)) {
+    let cluster = world.cluster();
+    let whole = file(&cluster, "{token: reader-token}");
+    let others = "current-context: other\nclusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}]\n\
+                  users: [{name: u, user: {token: admin-token}}]\ncontexts: [{name: other, context: {cluster: k, user: u}}]\n";
+    add("the first of two files", &[whole.clone(), others.to_owned()], Some("reader"));
+    let parts = [
+        "current-context: ''\n".to_owned(),
+        format!("clusters: [{{name: k, cluster: {cluster}}}]\n"),
+        "users: [{name: u, user: {token: reader-token}}]\n".to_owned(),
+        "current-context: c\ncontexts: [{name: c, context: {cluster: k, user: u, namespace: x}}]\n".to_owned(),
+        String::new(),
+    ];
+    add("one of five files", &parts, Some("reader"));
+    add("no current context", &[whole.replace("current-context: c", "current-context: ''")], None);
+    add("a context that is not there", &[whole.replace("current-context: c", "current-context: d")], None);
+    add("a cluster that is not there", &[whole.replace("cluster: k, user", "cluster: x, user")], None);
+    add("a name twice", &[whole.replace("users: [", "users: [{name: u, user: {}}, ")], None);
+    add("another kind", &[whole.replace("kind: Config", "kind: Pod")], None);
+    add("no kind", &[whole.replace("kind: Config\n", "").replace("apiVersion: v1\n", "")], Some("reader"));
+    add(
+        "JSON",
+        &[serde_json::to_string(&serde_saphyr::from_str::<serde_json::Value>(&whole).expect("YAML")).expect("JSON")],
+        Some("reader"),
+    );
+    add(
+        "fields that nobody knows",
+        &[format!("{whole}x: {{y: 1}}\npreferences: {{colors: true}}\nextensions: []\n")],
+        Some("reader"),
+    );
+    add("a second document", &[format!("{whole}---\nkind: Pod\n")], Some("reader"));
+}
