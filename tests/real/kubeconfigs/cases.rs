@@ -262,7 +262,10 @@ fn clusters(world: &World, add: &mut dyn FnMut(&'static str, &str, Option<&'stat
     add("no server", &format!("{{{ca}}}"), None);
 }
 
-fn several(world: &World, add: &mut dyn FnMut(&'static str, &[String], Option<&'static str>)) {
+/// Takes what the files are, the files, and who one is with them.
+type AddFiles<'a> = dyn FnMut(&'static str, &[String], Option<&'static str>) + 'a;
+
+fn several(world: &World, add: &mut AddFiles<'_>) {
     let cluster = world.cluster();
     let whole = file(&cluster, "{token: reader-token}");
     let others = "current-context: other\nclusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}]\n\
