@@ -329,7 +329,7 @@ pub const SETTINGS: &[Setting] = &[
         "limits.headerTimeout",
         "duration",
         "90s",
-        "how long a client may take to send the headers of a request, and may be idle between requests",
+        "how long a client may take to send the headers of a request (at most 32 s from their first bytes), and may be idle between requests",
     ),
     one(
         "limits.handshakeTimeout",

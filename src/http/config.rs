@@ -24,7 +24,7 @@ pub struct HttpConfig {
     pub age: AgeLimits,
     /// How long a client may take to send a request's headers. It also bounds how long an HTTP/1.1 connection may be
     /// idle between requests, because the HTTP library uses one timer for both. So the default is 90 s, the apiserver's
-    /// idle timeout.
+    /// idle timeout. Once the first bytes of a head have come, it may take 32 s, as in the apiserver.
     pub header_read_timeout: Duration,
     /// How long a client may take to send its first bytes, and to complete the TLS handshake. Default 30 s.
     pub handshake_timeout: Duration,

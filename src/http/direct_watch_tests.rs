@@ -19,6 +19,7 @@ use crate::http::frames::{
 };
 use crate::http::io::{Bounded, HTTP2_PREFACE};
 use crate::http::metrics::HttpMetrics;
+use crate::http::open_head::OpenHead;
 use crate::http::protocol::Protocols;
 use crate::lifecycle::spawn;
 
@@ -66,7 +67,10 @@ impl Scene {
             })
         };
         let of_server = Arc::clone(&metrics);
-        spawn("server", async move { Protocols::http2(io, &of_server, None, served).await.ok() });
+        spawn(
+            "server",
+            async move { Protocols::http2(io, OpenHead::unlimited(), &of_server, None, served).await.ok() },
+        );
         let (client, mut connection) = builder.handshake::<_, Bytes>(theirs).await.unwrap();
         let (initial, mut settings) = mpsc::channel(1);
         spawn("client", async move {
@@ -292,7 +296,7 @@ async fn endless(watches: u32, pauses: bool, until: usize) -> (Vec<usize>, usize
         })
     };
     let metrics = Arc::default();
-    let mut connection = std::pin::pin!(Protocols::http2(io, &metrics, None, served));
+    let mut connection = std::pin::pin!(Protocols::http2(io, OpenHead::unlimited(), &metrics, None, served));
     let all = || got.lock().iter().sum::<usize>();
     let mut largest = 0;
     while all() < until {

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::frames::{
     ACK, CONTINUATION, END_HEADERS, FrameHead, HEAD, HEADERS, INITIAL_WINDOW_SIZE, LARGEST, MAX_FRAME_SIZE, MAX_WINDOW,
-    PADDED, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE,
+    PADDED, PRIORITY, PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE,
 };
 use super::io::HTTP2_PREFACE;
 use super::send_windows::{MOST_TOLD, SendWindows};
@@ -13,6 +13,9 @@ use super::stream_tag;
 
 /// Bytes come in pieces of any size. Frames are passed on whole, so that an update can be added at any time: the library
 /// does nothing with a part of a frame.
+///
+/// Header blocks are passed on whole, too. The library decodes each frame of a block at once, and a byte can become a
+/// hundred. What is kept here is as large as what the client has sent.
 #[derive(Debug)]
 pub(super) struct FrameFilter {
     /// Bytes that are passed on before the next head: of the preface, or of a payload that the library refuses.
@@ -21,13 +24,18 @@ pub(super) struct FrameFilter {
     held: SmallVec<[u8; 16]>,
     /// A header block goes on in the next frame.
     is_in_block: bool,
-    /// The bytes of that header block so far.
+    /// The bytes of that header block so far, with the heads of its frames.
     block: usize,
+    /// The frames of that header block.
+    kept: Vec<u8>,
+    /// Nothing is kept of a larger header block. The library refuses it.
+    largest: usize,
     /// The bytes of all large header blocks of this connection.
     large: usize,
 }
 
-/// A larger header block is counted. Smaller ones are no larger than the buffers that the library reads into.
+/// A larger header block is counted, with the heads of its frames. Smaller ones are no larger than the buffers that the
+/// library reads into.
 const LARGE_BLOCK: usize = 4 << 10;
 /// From so many bytes of large header blocks on, the connection should take no more requests. The library's table of
 /// header fields (RFC 7541, section 2.3.2) has up to some 120 fields, and each of them keeps the memory of the whole
@@ -41,13 +49,20 @@ const PRIORITY_LEN: usize = 5;
 
 // === impl FrameFilter ===
 
+#[cfg(test)]
 impl Default for FrameFilter {
     fn default() -> Self {
-        Self { pass: HTTP2_PREFACE.len(), held: SmallVec::new(), is_in_block: false, block: 0, large: 0 }
+        Self::new(usize::MAX)
     }
 }
 
 impl FrameFilter {
+    /// `largest`: the most bytes of a header block that the library accepts.
+    pub(super) fn new(largest: usize) -> Self {
+        let (held, kept) = Default::default();
+        Self { pass: HTTP2_PREFACE.len(), held, is_in_block: false, block: 0, kept, largest, large: 0 }
+    }
+
     /// Appends to `out` what the library gets.
     pub(super) fn filter(&mut self, mut bytes: &[u8], windows: &mut SendWindows, out: &mut Vec<u8>) {
         while !bytes.is_empty() {
@@ -80,9 +95,17 @@ impl FrameFilter {
         }
     }
 
-    /// What is held of a frame that will not be complete, because the client is gone.
-    pub(super) fn rest(&mut self) -> impl AsRef<[u8]> + use<> {
-        std::mem::take(&mut self.held)
+    /// What is held of a frame or a header block that will not be complete, because the client is gone.
+    pub(super) fn rest(&mut self) -> Vec<u8> {
+        let mut rest = std::mem::take(&mut self.kept);
+        rest.extend_from_slice(&std::mem::take(&mut self.held));
+        rest
+    }
+
+    /// The bytes of a header block that is not complete. 0 if there is none.
+    pub(super) fn open_head(&self) -> usize {
+        let has_begun = self.head().is_some_and(is_of_block);
+        if self.is_in_block || has_begun { (self.block + self.held.len()).min(self.largest) } else { 0 }
     }
 
     /// The bytes of all large header blocks of this connection.
@@ -113,9 +136,18 @@ impl FrameFilter {
         let mut held = std::mem::take(&mut self.held);
         let was_in_block = self.is_in_block;
         self.is_in_block = head.leaves_block_open(was_in_block);
-        if matches!(head.kind, HEADERS | CONTINUATION) {
-            self.count(head.len);
+        if is_of_block(head) {
+            self.count(head.whole());
         }
+        // What is not allowed goes to the library at once.
+        let is_next = is_of_block(head) && was_in_block == (head.kind == CONTINUATION) && head.len <= LARGEST;
+        if is_next && self.is_in_block && self.block <= self.largest {
+            if head.kind == HEADERS && windows.is_new(head.stream) {
+                windows.skipped(head.stream);
+            }
+            return self.kept.extend_from_slice(&held);
+        }
+        out.append(&mut std::mem::take(&mut self.kept));
         let payload = held.get_mut(HEAD..).unwrap_or_default();
         match head.kind {
             // The library refuses such a frame, and what is not allowed within a block.
@@ -140,6 +172,11 @@ impl FrameFilter {
         }
         out.extend_from_slice(&held);
     }
+}
+
+/// Whether a frame has a part of a header block. The library reads a PUSH_PROMISE before it refuses it.
+fn is_of_block(head: FrameHead) -> bool {
+    matches!(head.kind, HEADERS | PUSH_PROMISE | CONTINUATION)
 }
 
 /// Passes on as much of an update as concerns the library.

@@ -51,8 +51,8 @@ fn requests_are_tagged_and_nothing_else_is() {
 
 #[test]
 fn large_header_blocks_are_counted_however_they_come() {
-    let fits = [request(1, 1, &[0x82; LARGE_BLOCK]), frame(DATA, 0, 1, &[0; 9_000])].concat();
-    let whole = request(1, 3, &[0x82; LARGE_BLOCK + 1]);
+    let fits = [request(1, 1, &[0x82; LARGE_BLOCK - HEAD]), frame(DATA, 0, 1, &[0; 9_000])].concat();
+    let whole = request(1, 3, &[0x82; LARGE_BLOCK + 1 - HEAD]);
     let parts =
         [frame(HEADERS, 0, 5, GET), frame(CONTINUATION, 0, 5, &[0x82; 4_000]), frame(CONTINUATION, 4, 5, &[0x82; 100])];
     let mut filter = FrameFilter::default();
@@ -62,7 +62,7 @@ fn large_header_blocks_are_counted_however_they_come() {
     };
     assert_eq!(count(&[HTTP2_PREFACE, &fits].concat()), 0);
     assert_eq!(count(&whole), 4_097);
-    assert_eq!(count(&parts.concat()), 4_097 + 4_103);
+    assert_eq!(count(&parts.concat()), 4_097 + 4_130);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn nothing_comes_within_a_header_block() {
     let mut filter = FrameFilter { pass: 0, ..FrameFilter::default() };
     let (begin, end) = (frame(HEADERS, 0, 7, GET), frame(CONTINUATION, END_HEADERS, 7, GET));
     filter.filter(&begin, &mut windows, &mut out);
-    assert!(out == begin && windows.must_lend());
+    assert!(out.is_empty() && windows.must_lend(), "the block is not complete");
     filter.filter(&end, &mut windows, &mut out);
     assert!(out.len() == begin.len() + end.len() + 13 && !windows.must_lend());
 }
@@ -166,7 +166,7 @@ fn a_frame_that_is_cut_off_is_passed_on() {
     let (mut filter, mut windows, mut out) = (FrameFilter::default(), SendWindows::default(), Vec::new());
     filter.filter(&[HTTP2_PREFACE, &update(0, 7)[..11]].concat(), &mut windows, &mut out);
     assert_eq!(out, HTTP2_PREFACE);
-    assert_eq!(filter.rest().as_ref(), &update(0, 7)[..11]);
+    assert_eq!(filter.rest(), &update(0, 7)[..11]);
 }
 
 proptest! {

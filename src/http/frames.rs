@@ -11,6 +11,7 @@ pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
 pub(super) const RST_STREAM: u8 = 3;
 pub(super) const SETTINGS: u8 = 4;
+pub(super) const PUSH_PROMISE: u8 = 5;
 pub(super) const GOAWAY: u8 = 7;
 pub(super) const WINDOW_UPDATE: u8 = 8;
 pub(super) const CONTINUATION: u8 = 9;
@@ -73,7 +74,7 @@ impl FrameHead {
     /// Whether a header block goes on after this frame, if one was open before it or not.
     pub(super) fn leaves_block_open(self, is_open: bool) -> bool {
         match self.kind {
-            HEADERS | CONTINUATION => !self.has(END_HEADERS),
+            HEADERS | PUSH_PROMISE | CONTINUATION => !self.has(END_HEADERS),
             _ => is_open,
         }
     }

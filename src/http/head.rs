@@ -6,12 +6,16 @@ use http::request::Parts;
 use http::{HeaderMap, Uri};
 
 use super::error::short;
+use super::newcomer::HEADER_COST;
 use super::service::Inner;
 use crate::memory::{Level, Reservation};
 use crate::meta::{Query, RequestInfo, Status, Verb, fields_fit, labels_fit, selectors_cost};
 
 /// A head of this size needs no account of its own: it takes no more than the rest of a request.
 const SMALL: usize = 4 << 10;
+/// Usual requests have fewer headers. The memory of each further one is more than its bytes, and over HTTP/2 it may have
+/// come as one byte.
+const FEW_HEADERS: usize = 32;
 
 // === impl Inner ===
 
@@ -31,7 +35,8 @@ impl Inner {
             self.ledger.note_refused();
             return Err(Box::new(short()));
         }
-        let needs = bytes(&head.headers, &head.uri) + if takes_much { selectors(&head.uri) } else { 0 };
+        let further = head.headers.len().saturating_sub(FEW_HEADERS) * HEADER_COST;
+        let needs = bytes(&head.headers, &head.uri) + further + if takes_much { selectors(&head.uri) } else { 0 };
         if needs <= SMALL {
             return Ok(None);
         }

@@ -1,5 +1,7 @@
 //! Connections over HTTP/1.1. The library reads requests and writes answers. Once it has written the head of a watch,
 //! the connection is taken from it, with its buffers, until the watch has ended.
+//!
+//! The library does not say when it reads a head. It does so from the beginning of the connection, and after each answer.
 
 use std::future::Future;
 use std::io;
@@ -8,8 +10,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
-use http_body::Frame;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1::{Builder, UpgradeableConnection};
 use hyper::service::HttpService;
@@ -20,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::body::{Body, BoxError};
 use super::clients::IsWatch;
 use super::io::Bounded;
+use super::open_head::{FREE, OpenHead, READ};
 use super::protocol::Serving;
 use super::watch_shards::{Sharded, WatchShards};
 use super::watch_writer::WatchWriter;
@@ -49,12 +52,38 @@ enum Stage<S, V: HttpService<Incoming>> {
 }
 
 /// The body of a watch, from the answer of the service until the library has written the head.
-#[derive(Default)]
 pub(super) struct Handover {
     watch: Mutex<Option<Watch>>,
     /// Gives up the last answer.
     cut: Mutex<Option<Cut>>,
+    reading: Mutex<Reading>,
 }
+
+/// What the library reads.
+struct Reading {
+    head: OpenHead,
+    stage: ReadStage,
+}
+
+#[derive(Clone, Copy)]
+enum ReadStage {
+    /// A head, of which so many bytes have come.
+    Head(usize),
+    /// The body of a request, or the bytes of an upgraded connection. Of a further request, the library reads one part at
+    /// most.
+    Request,
+    /// Nothing more.
+    Last,
+}
+
+/// An answer that is not a watch.
+struct Answer {
+    body: Body,
+    _answering: Answering,
+}
+
+/// The library drops it when it needs no more of the answer.
+struct Answering(Arc<Handover>);
 
 struct Watch {
     body: Body,
@@ -80,7 +109,7 @@ pub(super) struct Asked {
 }
 
 /// The body that the library gets instead. It never has a frame.
-struct InPlace(Arc<Handover>);
+struct InPlace(Answering);
 
 /// The socket for the library.
 struct Handed<S> {
@@ -124,6 +153,7 @@ where
         // A copy, so that the buffer of the library is not kept.
         let early = parts.read_buf.to_vec();
         let io = parts.io.into_inner().io;
+        self.handover.reading.lock().start_over();
         self.stage = Stage::Watch(Box::new(WatchWriter::new(io, watch.body, early)));
         true
     }
@@ -211,26 +241,38 @@ where
 // === impl Handover ===
 
 impl Handover {
+    pub(super) fn new(head: OpenHead) -> Arc<Self> {
+        let reading = Mutex::new(Reading { head, stage: ReadStage::Head(0) });
+        Arc::new(Self { watch: Mutex::default(), cut: Mutex::default(), reading })
+    }
+
     /// Must be called with each request, before the service gets it.
-    pub(super) fn asked(request: &Request<Incoming>) -> Asked {
+    pub(super) fn asked(&self, request: &Request<Incoming>) -> Asked {
         use http_body::Body as _;
         let plain = request.version() == Version::HTTP_11 && request.method() == Method::GET;
-        Asked { may_hand_over: plain && request.body().is_end_stream(), is_last: says_close(request.headers()) }
+        let is_last = self.reading.lock().end_head() || says_close(request.headers());
+        Asked { may_hand_over: plain && request.body().is_end_stream(), is_last }
     }
 
     /// The answer for the library. The body of a watch is kept back.
     pub(super) fn answer(self: &Arc<Self>, asked: &Asked, mut response: Response<Body>) -> Response<Body> {
         *self.cut.lock() = response.extensions_mut().remove();
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return response;
+        }
+        if asked.is_last {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         let headers = response.headers();
         let is_watch = response.status() == StatusCode::OK && response.extensions().get::<IsWatch>().is_some();
         let is_framed = headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING);
         if !asked.may_hand_over || !is_watch || is_framed {
-            return response;
+            return response.map(|body| Body::new(Answer { body, _answering: Answering(Arc::clone(self)) }));
         }
-        let is_last = asked.is_last || says_close(headers);
+        let is_last = says_close(headers);
         let (head, body) = response.into_parts();
         *self.watch.lock() = Some(Watch { body, is_last, head: Head::Given });
-        Response::from_parts(head, Body::new(InPlace(Arc::clone(self))))
+        Response::from_parts(head, Body::new(InPlace(Answering(Arc::clone(self)))))
     }
 
     /// Ready once the answer is given up: then the connection ends, because it may be stuck within the answer.
@@ -261,9 +303,72 @@ impl Handover {
     }
 }
 
+// === impl Reading ===
+
+impl Reading {
+    /// A head is complete. Returns whether it was large. The library's buffer then keeps its memory as long as the
+    /// connection lasts. So the connection takes no further request, and the reservation stays.
+    fn end_head(&mut self) -> bool {
+        let is_large = matches!(self.stage, ReadStage::Head(read) if read > FREE);
+        if !is_large {
+            self.head.close();
+        }
+        self.stage = ReadStage::Request;
+        is_large
+    }
+
+    /// The answer ends.
+    fn end_answer(&mut self) {
+        self.stage = if self.head.is_open() { ReadStage::Last } else { ReadStage::Head(0) };
+    }
+
+    /// The library, with its buffer, is gone.
+    fn start_over(&mut self) {
+        self.head.close();
+        self.stage = ReadStage::Head(0);
+    }
+
+    /// The bytes that may be read now.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        match self.stage {
+            ReadStage::Head(read) => self.head.poll_room(cx, read),
+            ReadStage::Request => Poll::Ready(Ok(READ)),
+            // The library ends the connection.
+            ReadStage::Last => Poll::Pending,
+        }
+    }
+}
+
+// === impl Answering ===
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.reading.lock().end_answer();
+    }
+}
+
 fn says_close(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|option| option.trim().eq_ignore_ascii_case("close"))
+}
+
+// === impl Answer ===
+
+impl http_body::Body for Answer {
+    type Data = Slices;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 // === impl InPlace ===
@@ -273,7 +378,7 @@ impl http_body::Body for InPlace {
     type Error = BoxError;
 
     fn poll_frame(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-        self.0.taken();
+        self.0.0.taken();
         Poll::Pending
     }
 }
@@ -282,7 +387,16 @@ impl http_body::Body for InPlace {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Handed<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buf)
+        let size = ready!(self.handover.reading.lock().poll_room(cx))?.min(buf.remaining());
+        // The library's buffer grows with the size of a read, and does not shrink.
+        let mut part = ReadBuf::new(buf.initialize_unfilled_to(size));
+        ready!(Pin::new(&mut self.io).poll_read(cx, &mut part))?;
+        let read = part.filled().len();
+        buf.advance(read);
+        if let ReadStage::Head(all) = &mut self.handover.reading.lock().stage {
+            *all += read;
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

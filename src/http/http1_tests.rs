@@ -43,9 +43,9 @@ impl Answers {
     {
         let io = Bounded::new(stream, STALL, Arc::default(), None);
         spawn("server", async move {
-            let handover = Arc::<Handover>::default();
+            let handover = Handover::new(OpenHead::unlimited());
             let service = service_fn(|request| {
-                let asked = Handover::asked(&request);
+                let asked = handover.asked(&request);
                 let ends = bytes::Bytes::from_static(b"no watch is left");
                 let watch = self.bodies.lock().pop();
                 let is_watch = watch.is_some() && self.are_watches;

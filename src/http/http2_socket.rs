@@ -21,6 +21,7 @@ use super::frame_filter::{FrameFilter, MOST_LARGE, WORN};
 use super::frames::{DATA, FrameHead, HEAD, LARGEST, Scanner};
 use super::io::Bounded;
 use super::metrics::HttpMetrics;
+use super::open_head::{OpenHead, READ};
 use super::send_windows::{SendWindows, Way};
 use crate::codec::Slices;
 
@@ -30,8 +31,6 @@ const MAX_WAITING: usize = 64 << 10;
 const LARGE: usize = 16 << 10;
 /// So many of them are left to the library by watches, for its answers to pings and settings.
 const FOR_LIBRARY: usize = 1 << 10;
-/// The most bytes of one read.
-const READ: usize = 16 << 10;
 /// The most reads at once whose bytes do not concern the library.
 const READS: usize = 16;
 
@@ -50,8 +49,11 @@ pub struct Http2Socket<S> {
     frame: Fate,
     filter: FrameFilter,
     windows: SendWindows,
-    /// What the client has sent, for the next read.
+    /// The header block that the client sends.
+    head: OpenHead,
+    /// What the client has sent, for the next read. The library has the first `given` bytes of it.
     arrived: Vec<u8>,
+    given: usize,
     /// The client sends nothing more.
     has_ended: bool,
     /// Wakes the connection.
@@ -127,6 +129,7 @@ impl Drop for EndOfTurn {
 impl<S> Http2Socket<S> {
     /// `connection` wakes the task that polls this.
     pub fn new(inner: Bounded<S>, connection: Waker, metrics: Arc<HttpMetrics>) -> Self {
+        let head = OpenHead::unlimited();
         Self {
             inner,
             waiting: Vec::new(),
@@ -134,13 +137,20 @@ impl<S> Http2Socket<S> {
             fresh: false,
             scanner: Scanner::default(),
             frame: Fate::Sent,
-            filter: FrameFilter::default(),
+            filter: FrameFilter::new(head.largest()),
             windows: SendWindows::default(),
+            head,
             arrived: Vec::new(),
+            given: 0,
             has_ended: false,
             connection,
             metrics,
         }
+    }
+
+    /// Has header blocks reserved while they arrive.
+    pub(super) fn reserving(self, head: OpenHead) -> Self {
+        Self { filter: FrameFilter::new(head.largest()), head, ..self }
     }
 
     fn waiting(&self) -> &[u8] {
@@ -350,20 +360,22 @@ impl<S: AsyncRead + Unpin> Http2Socket<S> {
         }
         for _ in 0..READS {
             if !self.arrived.is_empty() {
-                let fits = self.arrived.len().min(buf.remaining());
-                buf.put_slice(&self.arrived[..fits]);
-                self.arrived.drain(..fits);
-                if self.arrived.is_empty() {
-                    self.arrived = Vec::new();
+                let rest = &self.arrived[self.given..];
+                let fits = rest.len().min(buf.remaining());
+                buf.put_slice(&rest[..fits]);
+                self.given += fits;
+                if self.given == self.arrived.len() {
+                    (self.arrived, self.given) = (Vec::new(), 0);
                 }
                 return Poll::Ready(Ok(()));
             }
             if self.has_ended {
                 return Poll::Ready(Ok(()));
             }
+            let size = ready!(self.head.poll_room(cx, self.filter.open_head()))?;
             let has_ended = UNFILTERED.with_borrow_mut(|unfiltered| {
                 unfiltered.resize(READ, 0);
-                let mut read = ReadBuf::new(unfiltered);
+                let mut read = ReadBuf::new(&mut unfiltered[..size]);
                 ready!(Pin::new(&mut self.inner).poll_read(cx, &mut read))?;
                 self.filter.filter(read.filled(), &mut self.windows, &mut self.arrived);
                 if self.filter.large_blocks() > MOST_LARGE {
@@ -375,7 +387,7 @@ impl<S: AsyncRead + Unpin> Http2Socket<S> {
             self.has_ended = ready!(has_ended)?;
             if self.has_ended {
                 // A frame that is not complete is an error, which the library finds.
-                self.arrived.extend_from_slice(self.filter.rest().as_ref());
+                self.arrived.append(&mut self.filter.rest());
             }
         }
         cx.waker().wake_by_ref();

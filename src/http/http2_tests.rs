@@ -19,6 +19,7 @@ use crate::http::clients::IsWatch;
 use crate::http::direct_watch::{SharedSocket, WatchSocket};
 use crate::http::http2_socket::Http2Socket;
 use crate::http::io::Bounded;
+use crate::http::open_head::OpenHead;
 use crate::http::protocol::Protocols;
 use crate::http::stream_tag;
 
@@ -128,7 +129,7 @@ async fn serve() -> Served {
     let of_server = Arc::clone(&seen);
     let server = crate::lifecycle::spawn("connection", async move {
         let metrics = Arc::default();
-        let mut http = std::pin::pin!(Protocols::http2(bounded(ours), &metrics, None, service));
+        let mut http = std::pin::pin!(Protocols::http2(bounded(ours), OpenHead::unlimited(), &metrics, None, service));
         let result = tokio::select! {
             result = std::future::poll_fn(|cx| {
                 of_server.turns.fetch_add(1, Ordering::SeqCst);

@@ -167,6 +167,17 @@ impl Drop for SocketFile {
     }
 }
 
+/// Whether an error concerns only the connection that was to be accepted, and not the listener.
+pub(super) fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;

@@ -25,6 +25,8 @@ pub struct HttpMetrics {
     pub newcomers_evicted: Counter,
     /// Requests on such connections that were refused because they exceeded a limit.
     pub newcomers_refused: Counter,
+    /// Connections that were closed because a request's head was not complete in time, or there was no memory for it.
+    pub heads_cut: Counter,
     /// Failed accepts (for example because no file descriptors are left).
     pub accept_errors: Counter,
     pub tls_handshake_errors: Counter,
@@ -117,6 +119,11 @@ impl HttpMetrics {
                 "http_newcomers_refused",
                 "Requests refused because of the limits for clients that are not authenticated",
                 &self.newcomers_refused,
+            ),
+            (
+                "http_heads_cut",
+                "Connections closed because the head of a request took too long or too much memory",
+                &self.heads_cut,
             ),
             ("http_connection_errors", "Connections that ended with an error", &self.connection_errors),
             ("http2_writes", "Writes to the sockets of HTTP/2 connections", &self.http2_writes),

@@ -36,6 +36,7 @@ mod local_ca;
 pub mod metrics;
 mod newcomer;
 mod not_older;
+mod open_head;
 pub mod patient;
 mod places;
 mod protocol;

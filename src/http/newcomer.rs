@@ -37,7 +37,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// If another address has this many times the newcomers of the new one's address, the new one does not wait.
 const CROWDED: usize = 4;
 /// How long a newcomer without a request may stay: the time that the apiserver's Go server allows for the headers.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(32);
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(32);
 /// The largest headers of a newcomer's request, counted as HTTP/2 counts a header list (RFC 9113, 6.5.2).
 const HEADER_LIST: usize = 64 << 10;
 const HEADER_OVERHEAD: usize = 32;
@@ -49,7 +49,7 @@ const LASTING: usize = 4;
 /// The most bytes of all request headers that wait for authentication.
 const HELD: usize = 4 << 20;
 /// The approximate memory cost of a header in addition to its bytes.
-const HEADER_COST: usize = 128;
+pub(super) const HEADER_COST: usize = 128;
 /// The most newcomers that may go on although nothing can authenticate them now.
 const UNJUDGED: usize = 16;
 

@@ -20,6 +20,7 @@ use super::http2::{Http2, Streams};
 use super::http2_socket::Http2Socket;
 use super::io::Bounded;
 use super::metrics::HttpMetrics;
+use super::open_head::OpenHead;
 use super::stream_tag;
 use super::watch_shards::WatchShards;
 
@@ -43,6 +44,11 @@ const MAX_HEADERS: usize = 2000;
 /// A client that drops all its watches at once resets this many streams before the server has looked at them.
 const MAX_PENDING_RESETS: usize = 256;
 
+/// The most bytes of a head that are read. `limits`: `None` for those above.
+pub(super) fn largest_head(limits: Option<ConnectionLimits>) -> usize {
+    limits.map_or(MAX_HEAD, |limits| limits.head as usize)
+}
+
 /// How connections are served.
 pub(super) struct Protocols {
     http1: http1::Builder,
@@ -65,7 +71,7 @@ impl Protocols {
         http1
             .timer(TokioTimer::new())
             .header_read_timeout(config.header_read_timeout)
-            .max_buf_size(config.limits.map_or(MAX_HEAD, |limits| limits.head as usize))
+            .max_buf_size(largest_head(config.limits))
             .max_headers(MAX_HEADERS);
         Self { http1, shards: WatchShards::default() }
     }
@@ -83,6 +89,7 @@ impl Protocols {
     /// The service must pass its requests and answers through what `service` gets. `limits`: `None` for those above.
     pub(super) fn http2<I, S>(
         stream: Bounded<I>,
+        head: OpenHead,
         metrics: &Arc<HttpMetrics>,
         limits: Option<ConnectionLimits>,
         service: impl FnOnce(WatchSocket) -> S,
@@ -105,7 +112,8 @@ impl Protocols {
             .max_send_buf_size(MAX_SEND_BUFFER)
             .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
             .max_header_list_size(limits.map_or(MAX_HEADER_LIST, |limits| limits.head) + stream_tag::SIZE);
-        let socket = SharedSocket::new(Http2Socket::new(stream, streams.waker(), Arc::clone(metrics)));
+        let socket = Http2Socket::new(stream, streams.waker(), Arc::clone(metrics)).reserving(head);
+        let socket = SharedSocket::new(socket);
         let service = service(socket.for_watches(streams.clone()));
         Http2::new(&http2, streams, TokioIo::new(socket), service)
     }

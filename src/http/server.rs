@@ -29,11 +29,12 @@ use super::direct_watch::WatchSocket;
 use super::http1::Handover;
 use super::http2::cuttable;
 use super::io::{Bounded, Protocol};
-use super::listener::{Accepted, BindError, Listener};
+use super::listener::{Accepted, BindError, Listener, is_of_one_connection};
 use super::metrics::HttpMetrics;
 use super::newcomer::{Heard, Lasting, Newcomer, Newcomers, Stage, TooMuch};
+use super::open_head::OpenHeads;
 use super::places::{Place, Places};
-use super::protocol::{Protocols, Serving};
+use super::protocol::{Protocols, Serving, largest_head};
 use super::socket::{Socket, Tcp};
 use super::tls::Certificates;
 use crate::auth::{Caller, Mode};
@@ -41,6 +42,7 @@ use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::quiet::Quiet;
 use crate::lifecycle::slots::Slots;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
+use crate::memory::Ledger;
 
 /// The most connections that wait for a place among the newcomers, but at most a quarter of all connections. For a
 /// further one, one of the address that has the most is closed.
@@ -89,6 +91,7 @@ pub struct Server {
     config: HttpConfig,
     listeners: Vec<Listener>,
     certificates: Option<Arc<Certificates>>,
+    ledger: Ledger,
     metrics: Arc<HttpMetrics>,
 }
 
@@ -102,6 +105,7 @@ struct Shared {
     places: Arc<Places>,
     newcomers: Arc<Newcomers>,
     waiting: Arc<Slots>,
+    heads: Arc<OpenHeads>,
     handshake_timeout: Duration,
     limits: Option<ConnectionLimits>,
     write_stall_timeout: Duration,
@@ -129,7 +133,12 @@ impl Server {
         let listeners = config.listen.iter().map(|at| Listener::bind(at, &config)).collect::<Result<Vec<_>, _>>()?;
         let tls: Vec<IpAddr> = listeners.iter().filter_map(|listener| listener.address().tls_ip()).collect();
         let certificates = if tls.is_empty() { None } else { Some(Arc::new(Certificates::load(&config.tls, &tls)?)) };
-        Ok(Self { config, listeners, certificates, metrics })
+        Ok(Self { config, listeners, certificates, ledger: Ledger::default(), metrics })
+    }
+
+    /// Has the heads of requests reserved in this ledger while they arrive. Otherwise they have no limit together.
+    pub(crate) fn reserving(self, ledger: Ledger) -> Self {
+        Self { ledger, ..self }
     }
 
     /// The addresses of the listeners, with the ports that were assigned, in the order of the configuration.
@@ -165,6 +174,7 @@ impl Server {
                 WAITING.min(self.config.max_connections / 4).max(1),
                 self.metrics.connections_refused.clone(),
             ),
+            heads: OpenHeads::new(self.ledger, largest_head(self.config.limits), Arc::clone(&self.metrics)),
             handshake_timeout: self.config.handshake_timeout,
             limits: self.config.limits,
             write_stall_timeout: self.config.write_stall_timeout,
@@ -308,12 +318,13 @@ impl Shared {
             () = self.drain.draining() => return,
             () = sent_away(&connection) => return,
         };
+        let head = self.heads.of(connection.peer.map(|peer| peer.ip()));
         match opened {
             Ok(None) => {}
             Ok(Some(Protocol::Http1)) => {
-                let handover = Arc::<Handover>::default();
+                let handover = Handover::new(head);
                 let service = service_fn(|request| {
-                    let asked = Handover::asked(&request);
+                    let asked = handover.asked(&request);
                     let (response, handover) = (self.handler.handle(request, &connection), Arc::clone(&handover));
                     async move { Ok::<_, Infallible>(handover.answer(&asked, response.await)) }
                 });
@@ -332,7 +343,8 @@ impl Shared {
                     })
                 };
                 // Boxed, because HTTP/1.1 has a connection for each watch, while hundreds of HTTP/2 streams share one.
-                Box::pin(self.run(Protocols::http2(stream, &self.metrics, self.limits, service), &connection)).await;
+                Box::pin(self.run(Protocols::http2(stream, head, &self.metrics, self.limits, service), &connection))
+                    .await;
             }
             Err(error) => self.failed(&connection, &error),
         }
@@ -408,17 +420,6 @@ async fn sent_away(connection: &Connection) {
         Some(newcomer) => newcomer.sent_away().await,
         None => std::future::pending().await,
     }
-}
-
-/// Whether an error concerns only the connection that was to be accepted, and not the listener.
-fn is_of_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::ConnectionRefused
-            | io::ErrorKind::Interrupted
-    )
 }
 
 // === impl Connection ===

@@ -1,0 +1,216 @@
+//! Request heads that are not complete yet: the memory that they take, and the time. No handler knows of them, so a client
+//! could otherwise make the process hold as many of the largest heads as it opens connections.
+//!
+//! A usual head comes in one read, or in a few. A larger part of a head is reserved before the next part is read. All heads
+//! that are open have a small share of the memory for answers, and those of one address have half of that.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::metrics::HttpMetrics;
+use super::newcomer::HEAD_TIMEOUT;
+use crate::lifecycle::slots::group;
+use crate::memory::{HURRY, Ledger, Level, Reservation};
+
+/// The most bytes of one read.
+pub(super) const READ: usize = 16 << 10;
+/// The most bytes of one read while a head is open.
+const PART: usize = 8 << 10;
+/// What each connection may hold of a head without a reservation.
+pub(super) const FREE: usize = 16 << 10;
+/// All heads together may take this part of the memory for answers.
+const SHARE: usize = 8;
+/// Who has no room looks again after this time.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// The open heads of all connections.
+#[derive(Debug)]
+pub(super) struct OpenHeads {
+    ledger: Ledger,
+    /// The largest head that is accepted.
+    largest: usize,
+    taken: Mutex<Taken>,
+    metrics: Arc<HttpMetrics>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: Part,
+    /// Those addresses that have reserved something. Unix sockets count as one address.
+    by_address: HashMap<Option<IpAddr>, Part>,
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    bytes: usize,
+    /// When more was last refused.
+    refused: Option<Instant>,
+}
+
+/// The head that one connection receives.
+#[derive(Debug)]
+pub(super) struct OpenHead {
+    heads: Arc<OpenHeads>,
+    address: Option<IpAddr>,
+    /// Present while a part of a head is in memory.
+    open: Option<Box<Open>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    heads: Arc<OpenHeads>,
+    address: Option<IpAddr>,
+    reservation: Reservation,
+    begun: Instant,
+    /// Since when there is no room.
+    waits: Option<Instant>,
+    next_look: Pin<Box<Sleep>>,
+}
+
+// === impl OpenHeads ===
+
+impl OpenHeads {
+    pub(super) fn new(ledger: Ledger, largest: usize, metrics: Arc<HttpMetrics>) -> Arc<Self> {
+        Arc::new(Self { ledger, largest, taken: Mutex::default(), metrics })
+    }
+
+    /// For a connection. `address`: `None` on a Unix socket.
+    pub(super) fn of(self: &Arc<Self>, address: Option<IpAddr>) -> OpenHead {
+        OpenHead { heads: Arc::clone(self), address: address.map(group), open: None }
+    }
+
+    fn take(&self, address: Option<IpAddr>, bytes: usize) -> bool {
+        let most = self.ledger.limit() / SHARE;
+        let Taken { all, by_address } = &mut *self.taken.lock();
+        if all.bytes + bytes > most {
+            all.refused = Some(Instant::now());
+            return false;
+        }
+        if by_address.get(&address).map_or(0, |part| part.bytes) + bytes > most / 2 {
+            if let Some(part) = by_address.get_mut(&address) {
+                part.refused = Some(Instant::now());
+            }
+            return false;
+        }
+        all.bytes += bytes;
+        by_address.entry(address).or_default().bytes += bytes;
+        true
+    }
+
+    fn give_back(&self, address: Option<IpAddr>, bytes: usize) {
+        let Taken { all, by_address } = &mut *self.taken.lock();
+        all.bytes -= bytes;
+        if let Some(part) = by_address.get_mut(&address) {
+            part.bytes -= bytes;
+            if part.bytes == 0 {
+                by_address.remove(&address);
+            }
+        }
+    }
+
+    /// Whether others wait for what a head of this address has reserved.
+    fn is_wanted(&self, address: Option<IpAddr>) -> bool {
+        let taken = self.taken.lock();
+        let mut parts = [Some(&taken.all), taken.by_address.get(&address)].into_iter().flatten();
+        parts.any(|part| part.refused.is_some_and(|refused| refused.elapsed() < HURRY))
+    }
+}
+
+// === impl OpenHead ===
+
+impl OpenHead {
+    /// The largest head that is accepted.
+    pub(super) fn largest(&self) -> usize {
+        self.heads.largest
+    }
+
+    /// The bytes that may be read now. `held`: the bytes of an open head that are in memory; 0 if none is open. Pending
+    /// while there is no room for more.
+    ///
+    /// # Errors
+    /// The head is not complete after the time that the apiserver's Go server allows; or after [`HURRY`] if memory is
+    /// short, if there was no room for so long, or if others wait for what it has reserved.
+    pub(super) fn poll_room(&mut self, cx: &mut Context<'_>, held: usize) -> Poll<io::Result<usize>> {
+        if held == 0 {
+            self.open = None;
+            return Poll::Ready(Ok(READ));
+        }
+        let (heads, address, now) = (&self.heads, self.address, Instant::now());
+        let open = self.open.get_or_insert_with(|| Box::new(Open::new(heads, address, now)));
+        let has_room = held + PART <= FREE || open.reserve(held + PART);
+        open.waits = if has_room { None } else { open.waits.or(Some(now)) };
+        let is_short = heads.ledger.pressure().level() == Level::Short;
+        let is_late = is_short || open.reservation.bytes() > 0 && heads.is_wanted(address);
+        let patience = if is_late { HURRY } else { HEAD_TIMEOUT };
+        let until = (open.begun + patience).min(open.waits.map_or(now + patience, |since| since + HURRY));
+        if now >= until {
+            heads.metrics.heads_cut.inc();
+            let error = "the head of a request is not complete in time, or takes too much memory";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, error)));
+        }
+        open.next_look.as_mut().reset(until.min(now + if has_room { HURRY } else { AGAIN }));
+        if open.next_look.as_mut().poll(cx).is_ready() {
+            cx.waker().wake_by_ref();
+        }
+        if has_room { Poll::Ready(Ok(PART)) } else { Poll::Pending }
+    }
+
+    /// The head is complete, and nothing of it is held any more.
+    pub(super) fn close(&mut self) {
+        self.open = None;
+    }
+
+    /// Whether something of a head is held.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Of a connection that has no others beside it.
+    pub(super) fn unlimited() -> Self {
+        OpenHeads::new(Ledger::default(), 1 << 20, Arc::default()).of(None)
+    }
+}
+
+// === impl Open ===
+
+impl Open {
+    fn new(heads: &Arc<OpenHeads>, address: Option<IpAddr>, begun: Instant) -> Self {
+        let (reservation, next_look) = (heads.ledger.nothing(), Box::pin(sleep_until(begun + HURRY)));
+        Self { heads: Arc::clone(heads), address, reservation, begun, waits: None, next_look }
+    }
+
+    /// Reserves these bytes, with those that are reserved already.
+    fn reserve(&mut self, bytes: usize) -> bool {
+        let more = bytes.saturating_sub(self.reservation.bytes());
+        if more == 0 {
+            return true;
+        }
+        let has_room = self.heads.take(self.address, more);
+        if has_room && self.reservation.try_grow(more).is_err() {
+            self.heads.give_back(self.address, more);
+            return false;
+        }
+        has_room
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if self.reservation.bytes() > 0 {
+            self.heads.give_back(self.address, self.reservation.bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "open_head_tests.rs"]
+mod tests;
