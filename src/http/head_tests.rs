@@ -31,6 +31,18 @@ async fn a_long_head_counts_for_as_long_as_something_of_it_is_kept() {
 }
 
 #[tokio::test]
+async fn many_headers_count_more_than_their_bytes() {
+    let server = start().await;
+    let many = (0..1000).fold(Request::get(WATCH), |request, n| request.header(format!("h{n}"), ""));
+    let watch = server.send(many).await;
+    assert_eq!(watch.status(), 200);
+    let held = server.ledger.used();
+    assert!((100_000..200_000).contains(&held), "{held}");
+    drop(watch);
+    assert_eq!(used(&server, |bytes| bytes == 0).await, 0);
+}
+
+#[tokio::test]
 async fn selectors_count_before_they_are_parsed_and_large_ones_are_not_parsed() {
     let server = start().await;
     let target = |part: &str, count: usize| {
