@@ -163,6 +163,29 @@ impl Form {
         Format::media_type(self.encoding(), stream)
     }
 
+    /// The most bytes that only this answer has of what it writes of an object: unpacked, printed or rewritten ones. Others
+    /// are shared. A few bytes around an object do not count.
+    pub fn copied(&self, object: &Object, rv_override: Option<ResourceVersion>, shape: Shape) -> usize {
+        let (row, shape) = match (self, object.row()) {
+            (Self::Table(_), Some(row)) => {
+                let printed = if row.holes.is_empty() { 0 } else { row.head.len() };
+                (printed, shape.of_table().object_shape())
+            }
+            _ => (0, Some(shape)),
+        };
+        let Some(shape) = shape else { return row };
+        if object.is_packed() {
+            return row + object.framed_len();
+        }
+        let is_rewritten = match self {
+            Self::Json(form) | Self::Table(table::Form { json: form, .. }) => {
+                shape != Shape::Full && form.rewrites_metadata()
+            }
+            Self::Protobuf(_) => shape != Shape::Full || rv_override.is_some(),
+        };
+        row + if is_rewritten { object.metadata_len() } else { 0 }
+    }
+
     /// Writes one object without any framing. `rv_override` has the same meaning as in [`Self::event_frame`].
     ///
     /// # Errors

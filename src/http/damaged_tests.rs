@@ -8,7 +8,7 @@ use crate::cache::WatchStart;
 use crate::codec::Shape;
 use crate::codec::negotiate::ReadKind;
 use crate::http::testing::{World, added_text, list_text, packed};
-use crate::meta::{Object, errors};
+use crate::meta::{Damaged, Object, errors};
 use crate::reads::Outcome;
 
 const OBJECTS: usize = 100;
@@ -38,7 +38,7 @@ async fn a_list_is_refused_or_ends_before_the_object() {
         for (gzip, indent) in [(false, false), (true, false), (false, true), (true, true)] {
             let what = format!("{damaged}, gzip {gzip}, indented {indent}");
             let mut body = match bodies().list(world.list(), &taken(gzip, indent)).await {
-                Err(Damaged) => continue,
+                Err(_) => continue,
                 Ok(answered) => answered.response.into_body(),
             };
             assert!(damaged > 60, "{what}: the first objects are written before the head");
@@ -74,7 +74,8 @@ async fn a_get_is_refused() {
         assert!(bodies().object(answer, &taken(false, false)).await.is_err());
         assert!(bodies().object(GetAnswer { shape, ..get(8) }, &taken(false, false)).await.is_ok());
     }
-    let refused = Outcome::Serve(()).written(|()| std::future::ready(Err::<(), _>(Damaged))).await;
+    let refused =
+        Outcome::Serve(()).written(|()| std::future::ready(Err::<(), _>(Box::new(errors::damaged(Damaged))))).await;
     let Outcome::Refuse(status) = refused else { panic!("not refused") };
     assert_eq!((status.code, &*status.reason), (500, "InternalError"));
 }

@@ -17,6 +17,7 @@ use flate2::write::GzEncoder;
 use http::header::{ACCEPT_ENCODING, HeaderMap};
 use parking_lot::Mutex;
 
+use super::copies::Copies;
 use super::list_body::Step;
 use super::metrics::HttpMetrics;
 use super::writer::Writer;
@@ -47,8 +48,8 @@ const STEP: usize = 128 << 10;
 const CHUNK: usize = 16 << 10;
 /// An answer that is not requested again within this time is evicted.
 const KEEP: Duration = Duration::from_secs(60);
-/// The memory that a compressor uses while it works.
-const COMPRESSOR: usize = 320 << 10;
+/// The memory that a compressor uses while it works, and that of a piece that it has made.
+const COMPRESSOR: usize = (320 << 10) + STEP;
 /// The cost of an entry in addition to its bytes.
 const OVERHEAD: usize = 512;
 
@@ -91,6 +92,8 @@ struct Inner {
     len: usize,
     objects: u64,
     failed: bool,
+    /// The last step has made nothing for want of memory.
+    waits: bool,
     /// The memory reservation for the chunks, and for the compressor while there is one.
     place: Reservation,
 }
@@ -104,9 +107,11 @@ struct Source {
 
 /// The result of reading one piece.
 pub(super) enum Piece {
-    Chunk(Bytes),
+    Chunk(Slices),
     /// The piece is not complete yet. One step was made.
     Later,
+    /// There is no memory for the next one.
+    Wait,
     End,
     /// Compression into memory should never fail. If it does, the body must not look complete.
     Failed,
@@ -247,6 +252,7 @@ impl Compressed {
                 len: 0,
                 objects: 0,
                 failed: false,
+                waits: false,
                 place,
             }),
             is_lean: AtomicBool::new(false),
@@ -256,14 +262,26 @@ impl Compressed {
 
     /// The piece with this number. If it is not compressed yet, the reader makes one step and finds the piece on a
     /// later call. Other readers wait meanwhile, at most for the time of one step.
-    pub(super) fn piece(self: &Arc<Self>, number: usize) -> Piece {
+    ///
+    /// `copies`: those of the reader. What is not kept here is reserved there.
+    pub(super) fn piece(self: &Arc<Self>, number: usize, copies: &mut Copies) -> Piece {
         let mut inner = self.inner.lock();
+        // No reader can join a lean answer, so its only reader may free chunks. A chunk that was handed out counts as one.
+        let is_only = self.is_lean.load(Ordering::Relaxed) && Arc::strong_count(self) == 1;
         if let Some(chunk) = inner.chunks.get(number).cloned() {
-            // No reader can join a lean answer, so its only reader may free chunks.
-            if self.is_lean.load(Ordering::Relaxed) && Arc::strong_count(self) == 1 {
-                inner.let_go(number, &self.metrics);
+            let mut chunk = Slices::from(chunk);
+            if !is_only {
+                chunk.hold(Arc::clone(self));
+                return Piece::Chunk(chunk);
             }
-            return Piece::Chunk(chunk);
+            if copies.reserve(chunk.len()).is_err() {
+                return Piece::Wait;
+            }
+            inner.let_go(number + 1, &self.metrics);
+            return Piece::Chunk(copies.hold(chunk));
+        }
+        if is_only {
+            inner.let_go(number, &self.metrics);
         }
         if inner.failed {
             return Piece::Failed;
@@ -272,7 +290,7 @@ impl Compressed {
             return Piece::End;
         }
         self.step(&mut inner);
-        Piece::Later
+        if inner.waits { Piece::Wait } else { Piece::Later }
     }
 
     /// The whole answer if it has at most `most` bytes. Makes as many steps as are needed to decide that, and yields to
@@ -281,11 +299,13 @@ impl Compressed {
         loop {
             {
                 let mut inner = self.inner.lock();
-                if inner.len > most || inner.failed {
+                if inner.len > most || inner.failed || inner.waits {
                     return None;
                 }
                 if inner.source.is_none() {
-                    return Some(inner.chunks.iter().cloned().collect());
+                    let mut all: Slices = inner.chunks.iter().cloned().collect();
+                    all.hold(Arc::clone(self));
+                    return Some(all);
                 }
                 self.step(&mut inner);
             }
@@ -321,7 +341,9 @@ impl Drop for Compressed {
 impl Inner {
     /// Compresses up to [`STEP`] more bytes.
     fn step(&mut self, is_lean: &AtomicBool, metrics: &HttpMetrics) -> io::Result<()> {
-        let Some(source) = &mut self.source else { return Ok(()) };
+        // A lean answer has one piece at a time: other readers must have taken it.
+        self.waits = self.uncounted() > 0;
+        let Some(source) = self.source.as_mut().filter(|_| !self.waits) else { return Ok(()) };
         let mut budget = STEP;
         let mut ended = false;
         while budget > 0 && !ended {
@@ -329,6 +351,10 @@ impl Inner {
                 match source.writer.step().map_err(io::Error::other)? {
                     Step::Frame(frame) => source.pending = frame,
                     Step::Again => break,
+                    Step::Wait => {
+                        self.waits = true;
+                        break;
+                    }
                     Step::End => ended = true,
                 }
                 continue;
@@ -363,18 +389,21 @@ impl Inner {
             self.chunks.push(chunk.into());
         }
         if self.source.is_none() {
-            self.place.shrink(COMPRESSOR);
+            self.place.shrink(self.place.bytes().saturating_sub(self.len));
         }
         Ok(())
     }
 
-    /// Drops the chunks up to this one.
+    /// The bytes of chunks that did not fit: they were not added to the reservation.
+    fn uncounted(&self) -> usize {
+        (self.len + if self.source.is_some() { COMPRESSOR } else { 0 }).saturating_sub(self.place.bytes())
+    }
+
+    /// Drops the chunks before this one.
     fn let_go(&mut self, number: usize, metrics: &HttpMetrics) {
-        let gone: usize = self.chunks.iter_mut().take(number + 1).map(|chunk| std::mem::take(chunk).len()).sum();
-        // Bytes that did not fit were not added to the reservation.
-        let counted = self.len + if self.source.is_some() { COMPRESSOR } else { 0 };
+        let gone: usize = self.chunks.iter_mut().take(number).map(|chunk| std::mem::take(chunk).len()).sum();
+        self.place.shrink(gone.saturating_sub(self.uncounted()));
         self.len -= gone;
-        self.place.shrink(gone.saturating_sub(counted.saturating_sub(self.place.bytes())));
         metrics.gzip_memory.inc_by(-(gone as i64));
     }
 }

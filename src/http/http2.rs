@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use tokio::task::coop::{Unconstrained, unconstrained};
 
 use super::body::{Body, BoxError};
+use super::clients::IsWatch;
 use super::direct_watch::DirectWatch;
 use super::http2_socket::in_turn;
 use super::protocol::Serving;
@@ -97,7 +98,8 @@ thread_local! {
 pub(super) fn cuttable(mut response: Response<Body>) -> Response<Body> {
     let cut = response.extensions_mut().remove::<Cut>();
     CUT.set(cut.clone());
-    match cut {
+    // The connection has the body of a watch, and drops it with its stream.
+    match cut.filter(|_| response.extensions().get::<IsWatch>().is_none()) {
         None => response,
         Some(cut) => response.map(|body| Body::new(UntilTaken::new(body, cut))),
     }

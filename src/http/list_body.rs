@@ -9,7 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use prometheus_client::metrics::counter::Counter;
 
 use super::body::BoxError;
-use super::copies::Copies;
+use super::copies::{Copies, Waiting};
 use super::gzip::{Compressed, Piece};
 use super::metrics::HttpMetrics;
 use super::writer::Writer;
@@ -41,6 +41,8 @@ pub(super) enum Step {
     Frame(Slices),
     /// No output yet: a selective list searched a part of the cache and found no match.
     Again,
+    /// No output yet: there is no memory for it. The next step tries again.
+    Wait,
     End,
 }
 
@@ -57,6 +59,7 @@ pub(super) struct ListBody {
     /// The bytes that are still to come, if that is to be said.
     length: Option<u64>,
     stall_guard: Arc<StallGuard<Rest>>,
+    waiting: Waiting,
     metrics: Arc<HttpMetrics>,
     sent: Sent,
 }
@@ -67,13 +70,13 @@ pub(super) type Sent = fn(&HttpMetrics) -> &Counter;
 /// What remains to be sent.
 pub(super) enum Rest {
     Plain(Box<Writer>),
-    /// The rest from this piece on.
-    Compressed(Arc<Compressed>, usize),
+    /// The rest from this piece on, and what only this answer has of it.
+    Compressed(Arc<Compressed>, usize, Copies),
     Nothing,
 }
 
 /// The most bytes that are handed out at once. So it is known of large objects, too, that their client takes them.
-const PART: usize = 256 << 10;
+pub(super) const PART: usize = 256 << 10;
 
 // === impl ListWriter ===
 
@@ -97,7 +100,7 @@ impl ListWriter {
         self.objects
     }
 
-    /// Adds the objects that are unpacked for this step to `copies`.
+    /// Reserves what is made for this step of `copies` before.
     ///
     /// # Errors
     /// The bytes of an object are damaged. So is the next step.
@@ -112,33 +115,40 @@ impl ListWriter {
             }
         }
         let mut out = Slices::new();
-        let empty = self.state == State::Head && self.batch.is_empty();
+        let empty = self.state == State::Head && self.batch.is_empty() && self.held.is_none();
         if self.state == State::Head {
             out.append(self.form.list_head(self.shape, &self.meta, empty));
-            self.state = State::Items;
         }
-        let mut written = 0;
+        let (mut written, mut items, mut is_full) = (0, 0, false);
         for object in &self.batch {
-            if copies.is_full() {
-                break;
-            }
-            written += 1;
-            if object.is_packed() {
-                copies.add(object.framed_len());
-            }
             // It stays where it is if it cannot be written: the list never goes on without it.
             if let Some(held) = &self.held {
+                is_full = copies.reserve(self.form.copied(held, None, self.shape)).is_err();
+                if is_full {
+                    break;
+                }
                 out.append(self.form.list_item(held, self.shape, false)?);
+                items += 1;
             }
+            written += 1;
             self.held = Some(Arc::clone(object));
         }
         self.objects += written as u64;
         self.batch.drain(..written);
         if self.batch.is_empty() && !self.more {
             if let Some(last) = &self.held {
-                out.append(self.form.list_item(last, self.shape, true)?);
+                is_full = copies.reserve(self.form.copied(last, None, self.shape)).is_err();
+                if !is_full {
+                    out.append(self.form.list_item(last, self.shape, true)?);
+                    self.held = None;
+                }
             }
-            self.held = None;
+        }
+        if is_full && items == 0 {
+            return Ok(Step::Wait);
+        }
+        self.state = State::Items;
+        if self.batch.is_empty() && !self.more && self.held.is_none() {
             out.append(self.form.list_tail(self.shape, &self.meta, empty));
             self.state = State::Done;
         }
@@ -161,7 +171,14 @@ impl ListBody {
         metrics: &Arc<HttpMetrics>,
         sent: Sent,
     ) -> Self {
-        Self { first, length: None, stall_guard: stall_guards.hold(rest), metrics: Arc::clone(metrics), sent }
+        Self {
+            first,
+            length: None,
+            stall_guard: stall_guards.hold(rest),
+            waiting: Waiting::default(),
+            metrics: Arc::clone(metrics),
+            sent,
+        }
     }
 
     /// With its length.
@@ -179,7 +196,7 @@ impl Body for ListBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-        let Self { first, length, stall_guard, metrics, sent } = &mut *self;
+        let Self { first, length, stall_guard, waiting, metrics, sent } = &mut *self;
         let step = stall_guard.take(|held| {
             let mut step = Ok(Step::End);
             if first.is_empty()
@@ -209,6 +226,7 @@ impl Body for ListBody {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(Err(error))) => Poll::Ready(Some(Err(error))),
             Ok(Poll::Ready(Ok(Step::Frame(frame)))) => {
+                waiting.end();
                 sent(metrics).inc_by(frame.len() as u64);
                 if let Some(length) = length {
                     *length = length.saturating_sub(frame.len() as u64);
@@ -219,6 +237,9 @@ impl Body for ListBody {
             Ok(Poll::Ready(Ok(Step::Again))) => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
+            }
+            Ok(Poll::Ready(Ok(Step::Wait))) => {
+                waiting.poll_late(cx).map(|()| Some(Err("there is no memory for the rest of an answer".into())))
             }
             Ok(Poll::Ready(Ok(Step::End))) => Poll::Ready(None),
         }
@@ -236,7 +257,8 @@ impl Rest {
     fn poll_taken(&self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Plain(writer) => writer.poll_taken(cx),
-            Self::Compressed(..) | Self::Nothing => Poll::Ready(()),
+            Self::Compressed(_, _, copies) => copies.poll_taken(cx),
+            Self::Nothing => Poll::Ready(()),
         }
     }
 
@@ -249,11 +271,12 @@ impl Rest {
                 Ok(step?)
             }
             Self::Nothing => Ok(Step::End),
-            Self::Compressed(compressed, next) => match compressed.piece(*next) {
+            Self::Compressed(compressed, next, copies) => match compressed.piece(*next, copies) {
                 Piece::Chunk(chunk) => {
                     *next += 1;
-                    Ok(Step::Frame(chunk.into()))
+                    Ok(Step::Frame(chunk))
                 }
+                Piece::Wait => Ok(Step::Wait),
                 Piece::Later => Ok(Step::Again),
                 Piece::Failed => Err("an answer could not be compressed".into()),
                 Piece::End => {

@@ -389,7 +389,9 @@ impl Inner {
             self.open("websocket", Arc::clone(connection), async move { (session.await, room).0 });
             return Answered { response: handshake.accept(), served };
         }
+        let cut = body.cut();
         let mut response = Response::new(Body::new(body));
+        response.extensions_mut().insert(cut);
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
         Answered { response, served }
     }

@@ -10,14 +10,15 @@ use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame};
 
 use super::body::BoxError;
-use super::copies::Copies;
+use super::copies::{Copies, Waiting};
 use super::event_frames::event_frame;
+use super::list_body::PART;
 use super::metrics::HttpMetrics;
 use crate::auth::Lease;
 use crate::auth::audit::Entry;
 use crate::codec::{Form, Shape, Slices};
 use crate::lifecycle::ending::Ending;
-use crate::memory::Ledger;
+use crate::memory::{Cut, Ledger, StallGuards};
 use crate::meta::{Encoding, errors};
 use crate::passthrough::websocket;
 use crate::reads::{WatchAnswer, WatchSource, WatcherEvent};
@@ -41,6 +42,9 @@ pub(super) struct WatchBody {
     messages: bool,
     metrics: Arc<HttpMetrics>,
     copies: Copies,
+    waiting: Waiting,
+    /// Gives up the watch if its client does not take copies.
+    guards: Option<(StallGuards, Cut)>,
     _open: Raised,
 }
 
@@ -53,6 +57,8 @@ struct Written {
 /// The events of a watch, for as long as its client is authorized.
 struct Leased {
     source: WatchSource,
+    /// Comes next. There was no room for it. Boxed, because it is seldom there.
+    next: Option<Box<WatcherEvent>>,
     lease: Lease,
     /// Records the end of the watch when it is dropped.
     _audit_entry: Option<Box<Entry>>,
@@ -73,14 +79,26 @@ impl WatchBody {
         metrics.watches_total.inc();
         Self {
             written: Written { form: answer.form, shape: answer.shape },
-            events: Some(Leased { source: answer.source, lease, _audit_entry: audit_entry.map(Box::new) }),
+            events: Some(Leased { source: answer.source, next: None, lease, _audit_entry: audit_entry.map(Box::new) }),
             ending,
             ends: false,
             messages: false,
             metrics: Arc::clone(metrics),
             copies: Copies::new(ledger),
+            waiting: Waiting::default(),
+            guards: None,
             _open: Raised::new(&metrics.watches_open),
         }
+    }
+
+    /// The same watch. Whoever sends it must know of [`Self::cut`].
+    pub(super) fn guarded(self, stall_guards: &StallGuards) -> Self {
+        Self { guards: Some((stall_guards.clone(), Cut::default())), ..self }
+    }
+
+    /// Is cut once its client does not take copies.
+    pub(super) fn cut(&self) -> Cut {
+        self.guards.as_ref().map(|(_, cut)| cut.clone()).unwrap_or_default()
     }
 
     /// The same events as WebSocket messages, for [`super::websocket::serve`].
@@ -97,15 +115,20 @@ impl WatchBody {
         let mut count = 0;
         let mut over = false;
         let mut lag = None;
-        while !over && !self.copies.is_full() && frame.len() < FRAME_BYTES && count < FRAME_EVENTS {
+        while !over && frame.len() < FRAME_BYTES && count < FRAME_EVENTS {
             match events.poll_next(cx) {
                 Poll::Pending => break,
                 Poll::Ready(None) => over = true,
                 Poll::Ready(Some(item)) => {
-                    if let WatcherEvent::Event { object, .. } = &item
-                        && object.is_packed()
+                    if let WatcherEvent::Event { object, rv, .. } = &item
+                        && self.copies.reserve(self.written.form.copied(object, *rv, self.written.shape)).is_err()
                     {
-                        self.copies.add(object.framed_len());
+                        events.next = Some(Box::new(item));
+                        if frame.is_empty() {
+                            ready!(self.waiting.poll_late(cx));
+                            over = true;
+                        }
+                        break;
                     }
                     let (event, is_last) = self.written.event(&item, &events.source);
                     frame.append(if self.messages { self.written.message(event) } else { event });
@@ -134,7 +157,27 @@ impl WatchBody {
             self.metrics.event_lag.observe(lag);
         }
         self.metrics.watch_bytes.inc_by(frame.len() as u64);
-        Poll::Ready(self.copies.hold(frame))
+        self.waiting.end();
+        Poll::Ready(if self.copies.is_empty() { frame } else { self.hold(frame) })
+    }
+
+    /// The frame has copies.
+    fn hold(&mut self, frame: Slices) -> Slices {
+        let mut frame = self.copies.hold(frame);
+        let Some((stall_guards, cut)) = &self.guards else { return frame };
+        let stall_guard = stall_guards.hold_with((), cut.clone());
+        let mut guarded = Slices::new();
+        stall_guard
+            .take(|held| {
+                while !frame.is_empty() {
+                    let mut part = frame.split_to(frame.len().min(PART));
+                    part.hold(stall_guard.give(part.len()));
+                    guarded.append(part);
+                }
+                *held = None;
+            })
+            .ok();
+        guarded
     }
 
     fn poll_drain(&mut self, cx: &mut Context<'_>) {
@@ -208,7 +251,10 @@ impl Leased {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatcherEvent>> {
         match self.lease.poll_gone(cx) {
             Poll::Ready(status) => Poll::Ready(Some(WatcherEvent::Error(status))),
-            Poll::Pending => self.source.poll_next(cx),
+            Poll::Pending => match self.next.take() {
+                Some(next) => Poll::Ready(Some(*next)),
+                None => self.source.poll_next(cx),
+            },
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A watch over a WebSocket: each event is one message, text for JSON and binary for protobuf. Messages from the client
 //! are read and ignored, except for pings and the close, as in the apiserver.
 
+use std::future::poll_fn;
 use std::io;
 
 use bytes::Buf;
@@ -56,7 +57,11 @@ enum Asked {
 /// The connection broke, or was never upgraded.
 pub(super) async fn serve(client: OnUpgrade, events: WatchBody) -> io::Result<()> {
     let client = client.await.map_err(|error| io::Error::other(error.to_string()))?;
-    run(TokioIo::new(client), events).await
+    let cut = events.cut();
+    tokio::select! {
+        result = run(TokioIo::new(client), events) => result,
+        () = poll_fn(|cx| cut.poll_cut(cx)) => Err(io::ErrorKind::TimedOut.into()),
+    }
 }
 
 async fn run(client: impl AsyncRead + AsyncWrite, mut events: WatchBody) -> io::Result<()> {

@@ -9,8 +9,8 @@ use crate::codec::json::Indenter;
 use crate::memory::Ledger;
 use crate::meta::Damaged;
 
-/// Indented bytes per step.
-const STEP: usize = 64 << 10;
+/// A step ends with a line break, which is longer only in the deepest objects.
+const LINE: usize = 256;
 
 /// Writes the body of one answer, indented if requested.
 pub(super) struct Writer {
@@ -25,17 +25,19 @@ pub(super) struct Writer {
 // === impl Writer ===
 
 impl Writer {
-    pub(super) fn object(body: Slices, indent: bool, ledger: &Ledger) -> Self {
-        Self { list: None, pending: body, indenter: indent.then(Indenter::default), copies: Copies::new(ledger) }
+    /// `copies`: those in `body`.
+    pub(super) fn object(body: Slices, indent: bool, mut copies: Copies) -> Self {
+        let pending = if indent { copies.keep(body) } else { body };
+        Self { list: None, pending, indenter: indent.then(Indenter::default), copies }
     }
 
     pub(super) fn list(writer: ListWriter, indent: bool, ledger: &Ledger) -> Self {
-        Self { list: Some(writer), ..Self::object(Slices::new(), indent, ledger) }
+        Self { list: Some(writer), ..Self::object(Slices::new(), indent, Copies::new(ledger)) }
     }
 
-    /// Counts a copy that the body of an object is.
-    pub(super) fn copied(&mut self, bytes: usize) {
-        self.copies.add(bytes);
+    /// Whether a frame had bytes that no other answer shares.
+    pub(super) fn has_copies(&self) -> bool {
+        self.copies.any()
     }
 
     /// Ready once the client has taken the copies in earlier frames.
@@ -54,6 +56,7 @@ impl Writer {
         loop {
             if self.pending.is_empty() {
                 match self.list.as_mut().map_or(Ok(Step::End), |list| list.step(&mut self.copies))? {
+                    Step::Frame(frame) if self.indenter.is_some() => self.pending = self.copies.keep(frame),
                     Step::Frame(frame) => self.pending = frame,
                     other => return Ok(other),
                 }
@@ -61,10 +64,11 @@ impl Writer {
             let Some(indenter) = &mut self.indenter else {
                 return Ok(Step::Frame(self.copies.hold(std::mem::take(&mut self.pending))));
             };
-            let indented = indenter.step(&mut self.pending, STEP);
+            let Ok(most) = self.copies.reserve_frame() else { return Ok(Step::Wait) };
+            let indented = indenter.step(&mut self.pending, most - LINE);
+            self.copies.settle(2 * indented.len());
             // The last line break is held back, so a step may produce nothing.
             if !indented.is_empty() {
-                self.copies.add(indented.len());
                 return Ok(Step::Frame(self.copies.hold(indented.into())));
             }
         }
@@ -78,6 +82,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::copies::MOST;
     use crate::http::testing::{World, list_text, objects};
 
     fn whole(mut writer: Writer) -> String {
@@ -85,10 +90,10 @@ mod tests {
         loop {
             match writer.step().unwrap() {
                 Step::Frame(frame) => {
-                    assert!(!frame.is_empty() && frame.len() < STEP + 100);
+                    assert!(!frame.is_empty() && frame.len() < MOST + 100);
                     frame.into_iter().for_each(|part| text.extend_from_slice(&part));
                 }
-                Step::Again => {}
+                Step::Again | Step::Wait => {}
                 Step::End => break,
             }
         }
@@ -111,9 +116,31 @@ mod tests {
 
     #[test]
     fn an_object_larger_than_a_step_is_made_in_several() {
-        let compact = format!("{{\"a\":[{}1]}}\n", "1,".repeat(STEP));
-        let text = whole(Writer::object(Slices::from(bytes::Bytes::from(compact.clone())), true, &Ledger::default()));
+        let compact = format!("{{\"a\":[{}1]}}\n", "1,".repeat(MOST));
+        let text = whole(Writer::object(
+            Slices::from(bytes::Bytes::from(compact.clone())),
+            true,
+            Copies::new(&Ledger::default()),
+        ));
         let value: serde_json::Value = serde_json::from_str(&compact).unwrap();
         assert!(text == serde_json::to_string_pretty(&value).unwrap());
+    }
+
+    #[test]
+    fn indented_text_is_made_in_small_steps_while_memory_is_short() {
+        let ledger = Ledger::new(1 << 20, crate::memory::Pressure::default());
+        ledger.pressure().set(crate::memory::Level::Short);
+        let compact = bytes::Bytes::from(format!("{{\"a\":[{}1]}}\n", "1,".repeat(MOST)));
+        let mut answers = Vec::new();
+        loop {
+            let mut writer = Writer::object(compact.clone().into(), true, Copies::new(&ledger));
+            match writer.step().unwrap() {
+                Step::Frame(frame) => answers.push(frame),
+                _ => break,
+            }
+        }
+        assert!(answers.iter().all(|frame| frame.len() <= 16 << 10) && ledger.used() <= ledger.limit() / 4 * 3);
+        // The last one is for whoever comes when there is no memory.
+        assert_eq!(answers.len(), 48 + 1);
     }
 }

@@ -9,7 +9,8 @@ use http::{HeaderValue, Response, Version};
 use hyper::upgrade::OnUpgrade;
 
 use super::body::{self, Body};
-use super::error::another_server;
+use super::copies::Copies;
+use super::error::{another_server, short};
 use super::framing;
 use super::gzip::{self, Compressed, Gzip, GzipConfig, Key};
 use super::handshake::Handshake;
@@ -24,7 +25,7 @@ use crate::auth::audit::Entry;
 use crate::codec::{Form, Slices};
 use crate::lifecycle::ending::Ending;
 use crate::memory::{Cut, Ledger, Reservation, StallGuards};
-use crate::meta::{Damaged, Encoding};
+use crate::meta::{Encoding, Status, errors};
 use crate::reads::{GetAnswer, ListAnswer, Served, WatchAnswer};
 
 /// Produces the bodies of answers from a cache.
@@ -87,22 +88,25 @@ impl Bodies {
     }
 
     /// # Errors
-    /// The bytes of the object are damaged.
-    pub(super) async fn object(&self, mut answer: GetAnswer, taken: &Taken) -> Result<Answered, Damaged> {
+    /// The bytes of the object are damaged, or memory is short.
+    pub(super) async fn object(&self, mut answer: GetAnswer, taken: &Taken) -> Result<Answered, Box<Status>> {
         answer.shape = answer.shape.as_of_now();
         let GetAnswer { form, shape, object, served } = &answer;
         let indent = taken.indents(form);
-        let mut writer = Writer::object(form.object_body(object, *shape)?, indent, &self.ledger);
-        if object.is_packed() && object.framed_len() > LITTLE {
-            writer.copied(object.framed_len());
+        let (mut copies, bytes) = (Copies::new(&self.ledger), form.copied(object, None, *shape));
+        if bytes > LITTLE {
+            copies.reserve(bytes).map_err(|_| short())?;
         }
+        let body = form.object_body(object, *shape).map_err(errors::damaged)?;
+        let writer = Writer::object(body, indent, copies);
         let written = self.written(Key::object(&answer, indent), writer, taken, |metrics| &metrics.get_bytes).await?;
         Ok(Answered::new(form, written, *served))
     }
 
     /// # Errors
-    /// The bytes of one of the first objects are damaged. Those of a later one end the body with an error.
-    pub(super) async fn list(&self, mut answer: ListAnswer, taken: &Taken) -> Result<Answered, Damaged> {
+    /// The bytes of one of the first objects are damaged, or memory is short. Those of a later one end the body with an
+    /// error.
+    pub(super) async fn list(&self, mut answer: ListAnswer, taken: &Taken) -> Result<Answered, Box<Status>> {
         answer.shape = answer.shape.as_of_now();
         let (form, served) = (Arc::clone(&answer.form), answer.served);
         let indent = taken.indents(&form);
@@ -124,17 +128,20 @@ impl Bodies {
                 Box::new(another_server())
             });
         }
-        WatchBody::new(answer, lease, entry, ending, &self.metrics, &self.ledger)
+        WatchBody::new(answer, lease, entry, ending, &self.metrics, &self.ledger).guarded(&self.stall_guards)
     }
 
-    async fn written(&self, key: Key, mut writer: Writer, taken: &Taken, sent: Sent) -> Result<Written, Damaged> {
+    async fn written(&self, key: Key, mut writer: Writer, taken: &Taken, sent: Sent) -> Result<Written, Box<Status>> {
         let gzip = taken.gzip && self.gzip.is_enabled();
         let mut first = Slices::new();
         loop {
-            match writer.step()? {
+            match writer.step().map_err(errors::damaged)? {
                 Step::Frame(frame) => first.append(frame),
                 // It must be known before the headers are sent whether the body is large enough to be compressed.
                 Step::Again if gzip => tokio::task::yield_now().await,
+                Step::Wait if first.is_empty() => return Err(short().into()),
+                // The rest waits for memory while the body is sent.
+                Step::Wait => break,
                 // A search without a match so far goes on while the body is sent.
                 Step::Again | Step::End => {}
             }
@@ -156,7 +163,7 @@ impl Bodies {
         }
         self.metrics.list_objects.inc_by(writer.objects());
         if writer.is_done() {
-            let (body, cut) = self.whole(first, taken, sent);
+            let (body, cut) = self.whole(first, taken.is_stream || writer.has_copies(), taken, sent);
             return Ok(Written { body, cut, gzip: false });
         }
         let (body, cut) = self.begun(first, Rest::Plain(Box::new(writer)), sent);
@@ -166,9 +173,9 @@ impl Bodies {
     async fn compressed(&self, compressed: Arc<Compressed>, taken: &Taken, sent: Sent) -> (Body, Option<Cut>) {
         if let Some(all) = compressed.if_short(taken.short).await {
             self.metrics.list_objects.inc_by(compressed.objects());
-            return self.whole(all, taken, sent);
+            return self.whole(all, taken.is_stream, taken, sent);
         }
-        self.begun(Slices::new(), Rest::Compressed(compressed, 0), sent)
+        self.begun(Slices::new(), Rest::Compressed(compressed, 0, Copies::new(&self.ledger)), sent)
     }
 
     fn begun(&self, first: Slices, rest: Rest, sent: Sent) -> (Body, Option<Cut>) {
@@ -177,9 +184,10 @@ impl Bodies {
         (Body::new(body), Some(cut))
     }
 
-    fn whole(&self, all: Slices, taken: &Taken, sent: Sent) -> (Body, Option<Cut>) {
+    /// `looks_after`: it may stay in memory for as long as its client wants.
+    fn whole(&self, all: Slices, looks_after: bool, taken: &Taken, sent: Sent) -> (Body, Option<Cut>) {
         let is_short = all.len() <= taken.short;
-        if !taken.is_stream || all.len() <= LITTLE {
+        if !looks_after || all.len() <= LITTLE {
             sent(&self.metrics).inc_by(all.len() as u64);
             return (if is_short { body::full(all) } else { body::chunked(all) }, None);
         }
@@ -240,3 +248,7 @@ impl Answered {
 #[cfg(test)]
 #[path = "damaged_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "unread_tests.rs"]
+mod unread_tests;

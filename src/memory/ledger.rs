@@ -1,7 +1,7 @@
 //! Accounts for the memory of bodies in flight: forwarded, shared, compressed and kept ones.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
@@ -28,6 +28,10 @@ enum Purpose {
     Lasting,
     /// For optional uses: sharing, compressing, keeping.
     Spare,
+    /// For what is made for one answer from a cache.
+    Copies,
+    /// The same, for the only one while there is no memory.
+    Last,
 }
 
 /// There is not enough memory for this many more bytes.
@@ -45,6 +49,8 @@ struct Inner {
     limit: usize,
     used: AtomicUsize,
     refused: AtomicU64,
+    /// Somebody has a [`Purpose::Last`].
+    has_last: AtomicBool,
     /// Wakes whoever makes room.
     refusal: Notify,
     pressure: Pressure,
@@ -63,7 +69,7 @@ impl Ledger {
     /// `limit` is in bytes.
     pub fn new(limit: usize, pressure: Pressure) -> Self {
         let (used, refused, refusal) = (AtomicUsize::new(0), AtomicU64::new(0), Notify::new());
-        let inner = Inner { limit, used, refused, refusal, pressure };
+        let inner = Inner { limit, used, refused, has_last: AtomicBool::new(false), refusal, pressure };
         Self { inner: Arc::new(inner) }
     }
 
@@ -126,6 +132,22 @@ impl Ledger {
         self.begin(bytes, Purpose::Spare)
     }
 
+    /// Reserves nothing yet, for copies in an answer from a cache: half of the limit is for them. The first 16 KiB of a
+    /// reservation are granted like those of [`Self::lasting`].
+    pub fn copies(&self) -> Reservation {
+        Reservation { ledger: self.clone(), bytes: 0, purpose: Purpose::Copies }
+    }
+
+    /// Reserves bytes for a copy for which there is no room. One reservation at a time is granted, however large, so that
+    /// large objects can be read while memory is short.
+    pub fn last_copy(&self, bytes: usize) -> Option<Reservation> {
+        if self.inner.has_last.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        self.inner.used.fetch_add(bytes, Ordering::Relaxed);
+        Some(Reservation { ledger: self.clone(), bytes, purpose: Purpose::Last })
+    }
+
     fn begin(&self, bytes: usize, purpose: Purpose) -> Result<Reservation, Short> {
         let mut reservation = Reservation { ledger: self.clone(), bytes: 0, purpose };
         reservation.grow(bytes)?;
@@ -161,9 +183,11 @@ impl Reservation {
         inner.pressure.grow(bytes);
         let (limit, level) = match self.purpose {
             Purpose::Needed => (inner.limit, Level::Tight),
-            Purpose::Lasting if self.bytes + bytes <= FEW => (inner.limit / 4 * 3, Level::Short),
+            Purpose::Lasting | Purpose::Copies if self.bytes + bytes <= FEW => (inner.limit / 4 * 3, Level::Short),
             Purpose::Lasting => (inner.limit / 4 * 3, Level::Tight),
             Purpose::Spare => (inner.limit / 2, Level::Calm),
+            Purpose::Copies => (inner.limit / 2, Level::Tight),
+            Purpose::Last => (0, Level::Calm),
         };
         let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= limit);
         let added = inner.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
@@ -189,6 +213,9 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.shrink(self.bytes);
+        if self.purpose == Purpose::Last {
+            self.ledger.inner.has_last.store(false, Ordering::Release);
+        }
     }
 }
 
@@ -232,6 +259,23 @@ mod tests {
         drop(large);
         assert!(ledger.lasting(FEW).is_ok() && ledger.lasting(FEW + 1).is_err());
         assert_eq!(ledger.refused(), 3);
+    }
+
+    #[test]
+    fn copies_leave_half_and_one_is_always_made() {
+        let ledger = Ledger::new(8 * FEW, Pressure::default());
+        let [mut large, mut small] = [ledger.copies(), ledger.copies()];
+        large.grow(4 * FEW).unwrap();
+        assert!(large.try_grow(1).is_err() && small.try_grow(FEW).is_ok() && small.try_grow(1).is_err());
+        let last = ledger.last_copy(100 * FEW).unwrap();
+        assert!(ledger.last_copy(1).is_none());
+        assert_eq!(ledger.used(), 105 * FEW);
+        drop((large, small, last));
+        ledger.pressure().set(Level::Short);
+        let mut small = ledger.copies();
+        assert!(small.try_grow(FEW).is_ok() && small.try_grow(1).is_err() && ledger.last_copy(1).is_some());
+        drop(small);
+        assert_eq!(ledger.used(), 0);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::cut::Cut;
@@ -24,6 +25,8 @@ pub struct StallGuards {
 struct Open {
     all: BTreeMap<u64, Weak<dyn Leashed>>,
     begun: u64,
+    /// Tells that one was given up in a hurry, and is not cut yet.
+    hurried: Arc<Notify>,
 }
 
 /// The data that a response still holds, until it is finished or dropped.
@@ -54,7 +57,8 @@ struct State<T> {
     held: Option<T>,
     /// When the client last requested more.
     taken: Instant,
-    given_up: bool,
+    /// With the patience of that moment. What was given up in a hurry is cut soon, even if memory is plentiful again by then.
+    given_up: Option<Duration>,
 }
 
 /// More data was requested from a response that was given up.
@@ -65,6 +69,9 @@ pub struct GivenUp;
 /// A stall guard, independent of the type that it holds.
 trait Leashed: Send + Sync {
     fn is_over(&self) -> bool;
+
+    /// Whether it was given up in a hurry, and may have to be cut.
+    fn is_hurried(&self) -> bool;
 
     /// Takes the held data if nothing was requested or taken for `timeout`. The response is cut if all was handed out already
     /// and is still in memory, or if it was given up as long ago.
@@ -81,12 +88,17 @@ const STEP: usize = 256;
 impl StallGuards {
     /// Holds the data that a response needs to continue.
     pub fn hold<T: Send + 'static>(&self, held: T) -> Arc<StallGuard<T>> {
-        let state = Mutex::new(State { held: Some(held), taken: Instant::now(), given_up: false });
+        self.hold_with(held, Cut::default())
+    }
+
+    /// The same for an answer that has its cut already.
+    pub(crate) fn hold_with<T: Send + 'static>(&self, held: T, cut: Cut) -> Arc<StallGuard<T>> {
+        let state = Mutex::new(State { held: Some(held), taken: Instant::now(), given_up: None });
         let mut open = self.open.lock();
         let number = open.begun;
         open.begun += 1;
-        let stall_guard =
-            Arc::new(StallGuard { state, cut: Cut::default(), _place: Place { number, open: Arc::clone(&self.open) } });
+        let place = Place { number, open: Arc::clone(&self.open) };
+        let stall_guard = Arc::new(StallGuard { state, cut, _place: place });
         let weak = Arc::downgrade(&stall_guard);
         open.all.insert(number, weak);
         stall_guard
@@ -96,11 +108,15 @@ impl StallGuards {
     /// It runs forever and checks four times per `timeout`. `count` receives the number of responses.
     pub async fn watch(self, timeout: Duration, pressure: Pressure, count: impl Fn(u64)) {
         let mut changes = pressure.changes();
-        let mut swept = Instant::now();
+        let hurried = Arc::clone(&self.open.lock().hurried);
+        let (mut swept, mut follows) = (Instant::now(), false);
         loop {
             let patience = if *changes.borrow_and_update() == Level::Short { HURRY.min(timeout) } else { timeout };
+            let pause = if follows { HURRY.min(patience) } else { patience } / 4;
             tokio::select! {
-                () = tokio::time::sleep_until(swept + patience / 4) => {
+                () = hurried.notified(), if !follows => follows = true,
+                () = tokio::time::sleep_until(swept + pause) => {
+                    follows = false;
                     count(self.sweep(patience));
                     swept = Instant::now();
                 }
@@ -123,7 +139,7 @@ impl StallGuards {
 
     fn sweep(&self, timeout: Duration) -> u64 {
         let now = Instant::now();
-        let (mut next, mut given_up) = (0, 0);
+        let (mut next, mut given_up, mut hurried) = (0, 0, false);
         // What begins in the meantime has just been taken from.
         let until = self.open.lock().begun;
         while next < until {
@@ -136,10 +152,14 @@ impl StallGuards {
             for (number, stall_guard) in some {
                 let Some(stall_guard) = stall_guard else { continue };
                 given_up += u64::from(stall_guard.give_up(now, timeout).is_some());
+                hurried |= stall_guard.is_hurried();
                 if stall_guard.is_over() {
                     self.open.lock().all.remove(&number);
                 }
             }
+        }
+        if hurried {
+            self.open.lock().hurried.notify_one();
         }
         given_up
     }
@@ -163,7 +183,7 @@ impl<T> StallGuard<T> {
     pub fn take<R>(&self, next: impl FnOnce(&mut Option<T>) -> R) -> Result<R, GivenUp> {
         let mut state = self.state.lock();
         state.taken = Instant::now();
-        if state.given_up { Err(GivenUp) } else { Ok(next(&mut state.held)) }
+        if state.given_up.is_some() { Err(GivenUp) } else { Ok(next(&mut state.held)) }
     }
 
     /// Is cut once the response is given up with bytes that its client does not take.
@@ -192,29 +212,34 @@ impl<T> Drop for Given<T> {
 impl<T: Send + 'static> Leashed for StallGuard<T> {
     fn is_over(&self) -> bool {
         let state = self.state.lock();
-        self.cut.is_cut() || (state.held.is_none() && !state.given_up && self.cut.out() == 0)
+        self.cut.is_cut() || (state.held.is_none() && state.given_up.is_none() && self.cut.out() == 0)
+    }
+
+    fn is_hurried(&self) -> bool {
+        self.state.lock().given_up.is_some_and(|patience| patience <= HURRY) && !self.cut.is_cut()
     }
 
     fn give_up(&self, now: Instant, timeout: Duration) -> Option<Box<dyn Any + Send>> {
         let mut state = self.state.lock();
         let idle = now.saturating_duration_since(state.taken);
+        let timeout = state.given_up.map_or(timeout, |patience| patience.min(timeout));
         if idle < timeout || self.cut.is_cut() {
             return None;
         }
         if let Some(held) = state.held.take() {
-            state.given_up = true;
+            state.given_up = Some(timeout);
             return Some(Box::new(held));
         }
         // Who reads on in the meantime is told why the rest is missing. The last part of a response is never looked at sooner
         // than that, however short memory is: its client may be slow, and read.
-        let is_kept = match state.given_up {
+        let is_kept = match state.given_up.is_some() {
             true => idle < 2 * timeout,
             false => self.cut.out() == 0 || idle < 2 * HURRY,
         };
         if is_kept {
             return None;
         }
-        let is_first = !std::mem::replace(&mut state.given_up, true);
+        let is_first = state.given_up.replace(timeout).is_none();
         drop(state);
         self.cut.cut();
         is_first.then(|| Box::new(()) as _)
@@ -289,6 +314,25 @@ mod tests {
         assert_eq!((stall_guards.hurry(), last.cut().is_cut()), (0, false));
         tokio::time::sleep(HURRY).await;
         assert_eq!((stall_guards.hurry(), last.cut().is_cut()), (1, true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_given_up_in_a_hurry_is_cut_soon_though_memory_is_plentiful_again() {
+        const TIMEOUT: Duration = Duration::from_secs(300);
+        let (stall_guards, pressure) = (StallGuards::default(), Pressure::default());
+        let [hurried, other] = [(); 2].map(|()| stall_guards.hold(()));
+        let _given = [&hurried, &other].map(|guard| guard.give(100));
+        let looks = async {
+            tokio::time::sleep(HURRY).await;
+            other.take(|_| ()).unwrap();
+            assert_eq!((stall_guards.hurry(), hurried.cut().is_cut()), (1, false));
+            tokio::time::sleep(2 * HURRY).await;
+            assert_eq!((hurried.cut().is_cut(), other.take(|_| ())), (true, Ok(())));
+        };
+        tokio::select! {
+            () = stall_guards.clone().watch(TIMEOUT, pressure, |_| ()) => {}
+            () = looks => {}
+        }
     }
 
     /// A sweep must not hold up other answers, whatever an answer is busy with.

@@ -106,6 +106,11 @@ impl Object {
         self.layout.len as usize
     }
 
+    /// The length of the metadata.
+    pub fn metadata_len(&self) -> usize {
+        self.layout.metadata.len()
+    }
+
     /// The encoding of the item.
     pub fn encoding(&self) -> Encoding {
         self.layout.encoding()

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::cache::{CacheWatcher, StateId, Walk, WatchCache, WatcherEvent};
 use crate::codec::{Form, ListMetaOut, Shape};
-use crate::meta::{Damaged, Encoding, Object, ObjectKey, Status, errors};
+use crate::meta::{Damaged, Encoding, Object, ObjectKey, Status};
 use crate::selector::Predicate;
 
 use super::{Served, Shareable};
@@ -135,14 +135,14 @@ impl<T> Outcome<T> {
         }
     }
 
-    /// The same for what is written from objects. What cannot be written because one of them is damaged is refused.
+    /// The same for what is written from objects. It may have to be refused: one of them is damaged, or memory is short.
     pub async fn written<U, F>(self, write: impl FnOnce(T) -> F) -> Outcome<U>
     where
-        F: Future<Output = Result<U, Damaged>>,
+        F: Future<Output = Result<U, Box<Status>>>,
     {
         match self.then(write).await {
             Outcome::Serve(Ok(answer)) => Outcome::Serve(answer),
-            Outcome::Serve(Err(damaged)) => Outcome::Refuse(Box::new(errors::damaged(damaged))),
+            Outcome::Serve(Err(refused)) => Outcome::Refuse(refused),
             Outcome::Forward(reason) => Outcome::Forward(reason),
             Outcome::Refuse(status) => Outcome::Refuse(status),
         }

@@ -90,6 +90,11 @@ impl Form {
         Arc::clone(&self.metadata_in_protobuf)
     }
 
+    /// Whether the partial shapes have their own copy of the metadata.
+    pub(in crate::codec) fn rewrites_metadata(&self) -> bool {
+        self.style == Style::Inline || !self.unshown.is_empty()
+    }
+
     /// The start of a GET body. The item follows without its opening brace.
     pub(super) fn body_prefix(&self) -> Bytes {
         self.body_prefix.clone()

@@ -5,6 +5,9 @@ use memchr::memchr2;
 
 use crate::codec::Slices;
 
+/// So much more than a step may write is allocated for its last line break.
+const SPARE: usize = 256;
+
 /// Indents JSON that arrives in pieces, split anywhere. It uses two spaces per level, writes empty containers on one
 /// line, copies strings and numbers unchanged, and adds no line break at the end. The input must be valid JSON.
 /// Whitespace in the input has no effect.
@@ -32,7 +35,7 @@ impl Indenter {
     /// Consumes `input` until it is empty or `most` bytes are written. The output can exceed `most` by less than one
     /// line break with its indentation, which is 20 kB for the deepest object.
     pub fn step(&mut self, input: &mut Slices, most: usize) -> Bytes {
-        let mut out = Vec::with_capacity(most.min(2 * input.len() + 64));
+        let mut out = Vec::with_capacity((most + SPARE).min(2 * input.len() + 64));
         while input.has_remaining() && out.len() < most {
             let taken = self.piece(input.chunk(), most, &mut out);
             input.advance(taken);

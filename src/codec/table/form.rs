@@ -194,7 +194,7 @@ impl Form {
 
 impl TableShape {
     /// The shape of the objects in the rows.
-    fn object_shape(self) -> Option<Shape> {
+    pub(in crate::codec) fn object_shape(self) -> Option<Shape> {
         match (self.include, self.v1beta1) {
             (Include::None, _) => None,
             (Include::Object, _) => Some(Shape::Full),
