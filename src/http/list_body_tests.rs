@@ -17,6 +17,7 @@ fn whole(answer: ListAnswer) -> (String, u64, usize) {
         match writer.step(&mut copies).unwrap() {
             Step::Frame(frame) => frame.into_iter().for_each(|part| text.extend_from_slice(&part)),
             Step::Again => again += 1,
+            Step::Wait => panic!("there is memory"),
             Step::End => return (String::from_utf8(text).unwrap(), writer.objects(), again),
         }
     }

@@ -139,7 +139,7 @@ mod tests {
                 _ => break,
             }
         }
-        assert!(answers.iter().all(|frame| frame.len() <= 16 << 10) && ledger.used() <= ledger.limit() / 4 * 3);
+        assert!(answers.iter().all(|frame| frame.len() <= 16 << 10) && ledger.used() <= 49 << 14);
         // The last one is for whoever comes when there is no memory.
         assert_eq!(answers.len(), 48 + 1);
     }

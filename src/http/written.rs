@@ -95,7 +95,7 @@ impl Bodies {
         let indent = taken.indents(form);
         let (mut copies, bytes) = (Copies::new(&self.ledger), form.copied(object, None, *shape));
         if bytes > LITTLE {
-            copies.reserve(bytes).map_err(|_| short())?;
+            copies.reserve(bytes).map_err(|_| self.refused())?;
         }
         let body = form.object_body(object, *shape).map_err(errors::damaged)?;
         let writer = Writer::object(body, indent, copies);
@@ -139,7 +139,7 @@ impl Bodies {
                 Step::Frame(frame) => first.append(frame),
                 // It must be known before the headers are sent whether the body is large enough to be compressed.
                 Step::Again if gzip => tokio::task::yield_now().await,
-                Step::Wait if first.is_empty() => return Err(short().into()),
+                Step::Wait if first.is_empty() => return Err(self.refused()),
                 // The rest waits for memory while the body is sent.
                 Step::Wait => break,
                 // A search without a match so far goes on while the body is sent.
@@ -168,6 +168,11 @@ impl Bodies {
         }
         let (body, cut) = self.begun(first, Rest::Plain(Box::new(writer)), sent);
         Ok(Written { body, cut, gzip: false })
+    }
+
+    fn refused(&self) -> Box<Status> {
+        self.ledger.note_refused();
+        short().into()
     }
 
     async fn compressed(&self, compressed: Arc<Compressed>, taken: &Taken, sent: Sent) -> (Body, Option<Cut>) {

@@ -115,10 +115,15 @@ impl Ledger {
     /// Counts a request that is refused because memory is short.
     pub fn note_refused(&self) {
         self.inner.refused.fetch_add(1, Ordering::Relaxed);
+        self.ask_for_room();
+    }
+
+    /// Asks for room without a refusal.
+    pub fn ask_for_room(&self) {
         self.inner.refusal.notify_one();
     }
 
-    /// Waits until a required reservation is refused. For one waiter.
+    /// Waits until a required reservation is refused, or somebody waits for one. For one waiter.
     pub async fn refusal(&self) {
         self.inner.refusal.notified().await;
     }

@@ -35,7 +35,7 @@ impl Indenter {
     /// Consumes `input` until it is empty or `most` bytes are written. The output can exceed `most` by less than one
     /// line break with its indentation, which is 20 kB for the deepest object.
     pub fn step(&mut self, input: &mut Slices, most: usize) -> Bytes {
-        let mut out = Vec::with_capacity((most + SPARE).min(2 * input.len() + 64));
+        let mut out = Vec::with_capacity(most.saturating_add(SPARE).min(2 * input.len() + 64));
         while input.has_remaining() && out.len() < most {
             let taken = self.piece(input.chunk(), most, &mut out);
             input.advance(taken);
