@@ -42,8 +42,8 @@ fn taken(indent: bool) -> Taken {
     let wanted = Wanted::of(&HeaderMap::new(), &Uri::from_static("/"), ReadKind::List).unwrap();
     Taken {
         wanted: Wanted { indent, ..wanted },
-        gzip,
-        short: if gzip { 0 } else { 1 << 20 },
+        gzip: false,
+        short: 1 << 20,
         is_stream: true,
         socket: None,
         room: None,
