@@ -135,13 +135,14 @@ impl ListWriter {
         }
         self.objects += written as u64;
         self.batch.drain(..written);
-        if self.batch.is_empty() && !self.more {
-            if let Some(last) = &self.held {
-                is_full = copies.reserve(self.form.copied(last, None, self.shape)).is_err();
-                if !is_full {
-                    out.append(self.form.list_item(last, self.shape, true)?);
-                    self.held = None;
-                }
+        if self.batch.is_empty()
+            && !self.more
+            && let Some(last) = &self.held
+        {
+            is_full = copies.reserve(self.form.copied(last, None, self.shape)).is_err();
+            if !is_full {
+                out.append(self.form.list_item(last, self.shape, true)?);
+                self.held = None;
             }
         }
         if is_full && items == 0 {
