@@ -30,19 +30,23 @@ pub(super) struct FrameFilter {
     kept: Vec<u8>,
     /// Nothing is kept of a larger header block. The library refuses it.
     largest: usize,
-    /// The bytes of all large header blocks of this connection.
+    /// What the library may keep of the large header blocks of this connection.
     large: usize,
+    /// One of them came although there were too many.
+    is_too_much: bool,
 }
 
-/// A larger header block is counted, with the heads of its frames. Smaller ones are no larger than the buffers that the
-/// library reads into.
-const LARGE_BLOCK: usize = 4 << 10;
+/// A larger header block is counted, with the heads of its frames. Several smaller ones share a buffer that the library
+/// reads into.
+const LARGE_BLOCK: usize = 2 << 10;
+/// The size of such a buffer.
+const BUFFER: usize = 8 << 10;
 /// From so many bytes of large header blocks on, the connection should take no more requests. The library's table of
 /// header fields (RFC 7541, section 2.3.2) has up to some 120 fields, and each of them keeps the memory of the whole
 /// block that it came in. With the connection, the table goes too.
-pub(super) const WORN: usize = 2 << 20;
-/// A client that sends more all the same is cut off.
-pub(super) const MOST_LARGE: usize = 4 << 20;
+pub(super) const WORN: usize = 256 << 10;
+/// A client that sends another one after so many is cut off.
+const MOST_LARGE: usize = 512 << 10;
 
 /// The priority of a stream, before the block of its header fields.
 const PRIORITY_LEN: usize = 5;
@@ -60,7 +64,16 @@ impl FrameFilter {
     /// `largest`: the most bytes of a header block that the library accepts.
     pub(super) fn new(largest: usize) -> Self {
         let (held, kept) = Default::default();
-        Self { pass: HTTP2_PREFACE.len(), held, is_in_block: false, block: 0, kept, largest, large: 0 }
+        Self {
+            pass: HTTP2_PREFACE.len(),
+            held,
+            is_in_block: false,
+            block: 0,
+            kept,
+            largest,
+            large: 0,
+            is_too_much: false,
+        }
     }
 
     /// Appends to `out` what the library gets.
@@ -108,9 +121,14 @@ impl FrameFilter {
         if self.is_in_block || has_begun { (self.block + self.held.len()).min(self.largest) } else { 0 }
     }
 
-    /// The bytes of all large header blocks of this connection.
+    /// What the library may keep of the large header blocks of this connection, in bytes.
     pub(super) fn large_blocks(&self) -> usize {
         self.large
+    }
+
+    /// Whether another large header block came after too many of them.
+    pub(super) fn is_too_much(&self) -> bool {
+        self.is_too_much
     }
 
     /// Counts a frame of a header block.
@@ -118,7 +136,10 @@ impl FrameFilter {
         self.block += len;
         if !self.is_in_block {
             let block = std::mem::take(&mut self.block);
-            self.large += if block > LARGE_BLOCK { block } else { 0 };
+            if block > LARGE_BLOCK {
+                self.is_too_much |= self.large > MOST_LARGE;
+                self.large += block + BUFFER;
+            }
         }
     }
 

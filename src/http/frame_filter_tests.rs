@@ -61,8 +61,16 @@ fn large_header_blocks_are_counted_however_they_come() {
         filter.large_blocks()
     };
     assert_eq!(count(&[HTTP2_PREFACE, &fits].concat()), 0);
-    assert_eq!(count(&whole), 4_097);
-    assert_eq!(count(&parts.concat()), 4_097 + 4_130);
+    assert_eq!(count(&whole), 2_049 + BUFFER);
+    assert_eq!(count(&parts.concat()), 2_049 + 4_130 + 2 * BUFFER);
+    while filter.large_blocks() <= MOST_LARGE {
+        filter.filter(&whole, &mut SendWindows::default(), &mut Vec::new());
+        assert!(!filter.is_too_much());
+    }
+    filter.filter(&fits, &mut SendWindows::default(), &mut Vec::new());
+    assert!(!filter.is_too_much());
+    filter.filter(&whole, &mut SendWindows::default(), &mut Vec::new());
+    assert!(filter.is_too_much());
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::frame_filter::{FrameFilter, MOST_LARGE, WORN};
+use super::frame_filter::{FrameFilter, WORN};
 use super::frames::{DATA, FrameHead, HEAD, LARGEST, Scanner};
 use super::io::Bounded;
 use super::metrics::HttpMetrics;
@@ -377,8 +377,12 @@ impl<S: AsyncRead + Unpin> Http2Socket<S> {
                 unfiltered.resize(READ, 0);
                 let mut read = ReadBuf::new(&mut unfiltered[..size]);
                 ready!(Pin::new(&mut self.inner).poll_read(cx, &mut read))?;
+                let before = self.filter.large_blocks();
                 self.filter.filter(read.filled(), &mut self.windows, &mut self.arrived);
-                if self.filter.large_blocks() > MOST_LARGE {
+                if self.filter.large_blocks() > before {
+                    self.head.keep();
+                }
+                if self.filter.is_too_much() {
                     let error = "the client has sent too many large headers on one connection";
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
                 }

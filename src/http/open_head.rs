@@ -63,6 +63,8 @@ pub(super) struct OpenHead {
     address: Option<IpAddr>,
     /// Present while a part of a head is in memory.
     open: Option<Box<Open>>,
+    /// What the earlier heads of the connection may still hold. As few as the large header blocks of a connection.
+    kept: Vec<Box<Open>>,
 }
 
 #[derive(Debug)]
@@ -85,7 +87,7 @@ impl OpenHeads {
 
     /// For a connection. `address`: `None` on a Unix socket.
     pub(super) fn of(self: &Arc<Self>, address: Option<IpAddr>) -> OpenHead {
-        OpenHead { heads: Arc::clone(self), address: address.map(group), open: None }
+        OpenHead { heads: Arc::clone(self), address: address.map(group), open: None, kept: Vec::new() }
     }
 
     fn take(&self, address: Option<IpAddr>, bytes: usize) -> bool {
@@ -167,6 +169,11 @@ impl OpenHead {
     /// The head is complete, and nothing of it is held any more.
     pub(super) fn close(&mut self) {
         self.open = None;
+    }
+
+    /// The head is complete, and what was reserved for it may be in use until the connection ends.
+    pub(super) fn keep(&mut self) {
+        self.kept.extend(self.open.take().filter(|open| open.reservation.bytes() > 0));
     }
 
     /// Whether something of a head is held.

@@ -143,7 +143,7 @@ async fn after_many_large_headers_a_client_connects_again() {
     let large = "X".repeat(100 << 10);
     let mut bodies = Vec::new();
     while sender.ready().await.is_ok() {
-        assert!(bodies.len() < 40, "it takes 4 MiB and more");
+        assert!(bodies.len() < 8, "it takes more than 512 KiB");
         let mut request = get("http://localhost/");
         request.headers_mut().insert("large", large.parse().unwrap());
         // A request that meets the GOAWAY is sent again on another connection.
@@ -152,7 +152,7 @@ async fn after_many_large_headers_a_client_connects_again() {
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "open\n");
         bodies.push(body);
     }
-    assert!(bodies.len() > 19, "{} requests", bodies.len());
+    assert!(bodies.len() > 2, "{} requests", bodies.len());
     closed.send_replace(true);
     for mut body in bodies {
         assert!(ends_clean(&mut body).await, "what runs goes on");

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::metrics::ForwardMetrics;
 use super::paced::Pace;
-use super::places::{Client, Full, Held, Place};
+use super::places::{Client, Full, Held, Place, Waiting};
 use crate::memory::HURRY;
 use crate::meta::{RequestInfo, Verb};
 
@@ -77,11 +77,14 @@ impl Admission {
     ) -> Result<Admitted, Refused> {
         let deadline = Instant::now() + WAIT;
         let hold = || self.pace.hold(client, info.verb == Verb::Watch, info.is_long(), length);
+        let mut waiting = None;
         let held = loop {
             let full = match hold() {
                 Ok(held) => break held,
                 Err(full) => full,
             };
+            let refused = Refused { why: Why::Memory, full };
+            self.begin_to_wait(&mut waiting, client, refused)?;
             if self.hurry(Whose::of(full, client)) > 0 {
                 // Their streams have yet to drop what the library holds of them.
                 sleep(SOON).await;
@@ -89,7 +92,6 @@ impl Admission {
                     break held;
                 }
             }
-            let refused = Refused { why: Why::Memory, full };
             // The answers to others need not end soon. Those of one client end as it reads them.
             if gives_way || !refused.is_its_own() {
                 return Err(refused);
@@ -105,9 +107,27 @@ impl Admission {
             if gives_way && refused.is_its_own() {
                 return Err(refused);
             }
+            self.begin_to_wait(&mut waiting, client, refused)?;
             self.hurry(Whose::of(full, client));
             self.wait(refused, deadline).await?;
         }
+    }
+
+    /// Few wait at the same time: each takes memory of its own.
+    fn begin_to_wait<'a>(
+        &'a self,
+        waiting: &mut Option<Waiting<'a>>,
+        client: &'a Client,
+        refused: Refused,
+    ) -> Result<(), Refused> {
+        if waiting.is_none() {
+            *waiting = self.pace.places.wait(client);
+        }
+        if waiting.is_none() {
+            self.overflows.inc();
+            return Err(refused);
+        }
+        Ok(())
     }
 
     /// Waits until there may be room.

@@ -38,6 +38,7 @@ pub(super) struct Places {
 
 #[derive(Debug, Default)]
 struct Taken {
+    waiting: usize,
     requests: usize,
     bytes: usize,
     by_client: HashMap<Client, Share>,
@@ -45,6 +46,7 @@ struct Taken {
 
 #[derive(Debug, Default)]
 struct Share {
+    waiting: usize,
     requests: usize,
     bytes: usize,
 }
@@ -54,6 +56,13 @@ struct Share {
 pub(super) struct Place {
     places: Arc<Places>,
     client: Client,
+}
+
+/// A request that waits for room.
+#[derive(Debug)]
+pub(super) struct Waiting<'a> {
+    places: &'a Places,
+    client: &'a Client,
 }
 
 /// The memory of an answer, until its client has taken it.
@@ -74,6 +83,10 @@ pub(super) enum Full {
     /// Even clients that have little get no more.
     All,
 }
+
+/// The most requests that wait for room, of all and of one client. Each takes up to 20 KiB. A further one is refused.
+const MOST_WAITING: usize = 1024;
+const MOST_WAITING_OF_CLIENT: usize = 256;
 
 /// A client that has more than this part has much.
 const LITTLE: usize = 16;
@@ -110,6 +123,18 @@ impl Places {
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.taken.lock().requests == 0
+    }
+
+    /// Takes a place among those that wait. `None` if too many do.
+    pub(super) fn wait<'a>(&'a self, client: &'a Client) -> Option<Waiting<'a>> {
+        let mut taken = self.taken.lock();
+        let own = taken.by_client.get(client).map_or(0, |share| share.waiting);
+        if taken.waiting >= MOST_WAITING || own >= MOST_WAITING_OF_CLIENT {
+            return None;
+        }
+        taken.waiting += 1;
+        taken.by_client.entry(client.clone()).or_default().waiting += 1;
+        Some(Waiting { places: self, client })
     }
 
     /// Waits until a place or memory was given back. There may be none left by then.
@@ -157,16 +182,22 @@ impl Places {
         if let Some(share) = taken.by_client.get_mut(client) {
             share.requests -= requests;
             share.bytes -= bytes;
-            if share.requests == 0 && share.bytes == 0 {
-                taken.by_client.remove(client);
-            }
         }
+        taken.forget(client);
     }
 }
 
 // === impl Taken ===
 
 impl Taken {
+    /// Forgets a client that has nothing.
+    fn forget(&mut self, client: &Client) {
+        let share = self.by_client.get(client);
+        if share.is_some_and(|share| share.waiting == 0 && share.requests == 0 && share.bytes == 0) {
+            self.by_client.remove(client);
+        }
+    }
+
     /// Whether other clients have something, too.
     fn others(&self, client: &Client) -> bool {
         self.by_client.len() > usize::from(self.by_client.contains_key(client))
@@ -222,6 +253,19 @@ impl Drop for Place {
     }
 }
 
+// === impl Waiting ===
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken.lock();
+        taken.waiting -= 1;
+        if let Some(share) = taken.by_client.get_mut(self.client) {
+            share.waiting -= 1;
+        }
+        taken.forget(self.client);
+    }
+}
+
 // === impl Held ===
 
 impl Drop for Held {
@@ -259,6 +303,22 @@ mod tests {
         drop((alone, waits, others));
         assert!(places.taken.lock().by_client.is_empty());
         assert_eq!(places.taken.lock().requests, 0);
+    }
+
+    #[test]
+    fn few_wait_for_room() {
+        let places = Places::new(160, Ledger::default());
+        let clients: Vec<_> = (0..6).map(Client::Connection).collect();
+        let mut waiting = Vec::new();
+        for client in &clients {
+            waiting.extend(std::iter::from_fn(|| places.wait(client)));
+        }
+        assert_eq!(waiting.len(), MOST_WAITING);
+        waiting.truncate(MOST_WAITING_OF_CLIENT);
+        assert!(places.wait(&clients[0]).is_none());
+        assert!(places.wait(&clients[5]).is_some());
+        drop(waiting);
+        assert!(places.taken.lock().by_client.is_empty());
     }
 
     #[test]
