@@ -2,12 +2,15 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use http::uri::PathAndQuery;
 use tokio::sync::Semaphore;
 
+use super::super::read::Otherwise;
 use super::tests::{LOCAL, Script, forward_to, get, json, lend_all, serve, text, until};
 use super::*;
 use crate::lifecycle::spawn;
 use crate::memory::Pressure;
+use crate::meta::ResourceVersion;
 
 const ONE: Client = Client::Connection(1);
 const OTHER: Client = Client::Connection(2);
@@ -62,4 +65,52 @@ async fn a_client_that_has_its_share_neither_fails_nor_holds_up_the_equal_read_o
         drop((held, another));
         assert!(places.is_empty());
     }
+}
+
+/// Counts what the apiserver did not reach.
+#[derive(Default)]
+struct Unreached(AtomicUsize);
+
+impl RevisionObserver for Unreached {
+    fn wrote(&self, _: &RequestInfo, _: ResourceVersion) {}
+    fn wrote_unknown(&self, _: &RequestInfo) {}
+    fn may_have_written(&self, _: &RequestInfo) {}
+    fn showed(&self, _: &RequestInfo, _: ResourceVersion) {}
+    fn showed_unknown(&self, _: &RequestInfo) {}
+
+    fn unreached(&self, _: &RequestInfo) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn a_read_that_is_sent_once_more_needs_one_place() {
+    let script: Script = Arc::new(|request| {
+        let is_first = request.uri().query().is_some();
+        Box::pin(async move {
+            let mut response = json("{}");
+            if is_first {
+                *response.status_mut() = StatusCode::GATEWAY_TIMEOUT;
+            }
+            response
+        })
+    });
+    let url = format!("http://{}", serve(script).await);
+    let upstream = Upstream::from_config(kube::Config::new(url.parse().unwrap())).await.unwrap();
+    let observer = Arc::new(Unreached::default());
+    let forward = Forward::new(lend_all(), upstream, Arc::clone(&observer) as _);
+    let places = &forward.inner.admission.pace.places;
+    let _another = places.take(&OTHER, false).unwrap();
+    let mut taken: Vec<_> = std::iter::from_fn(|| places.take(&ONE, false).ok()).collect();
+    taken.pop();
+    let mut request = get("/api/v1/pods?resourceVersion=9");
+    let otherwise = Otherwise { target: PathAndQuery::from_static("/api/v1/pods"), codes: &[504] };
+    request.extensions_mut().insert(otherwise);
+    let info = RequestInfo::parse("GET", "/api/v1/pods", "resourceVersion=9");
+    let answered = forward.forward(request, &info, Sender { client: ONE, ..LOCAL });
+    let answer = tokio::time::timeout(Duration::from_secs(8), answered).await.expect("it needs no second place");
+    let response = answer.unwrap().response;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(text(response).await, "{}");
+    assert_eq!((observer.0.load(Ordering::SeqCst), forward.metrics().given_up.get()), (1, 0));
 }

@@ -82,7 +82,7 @@ pub struct Answer {
 pub(super) struct Inner {
     upstream: Upstream,
     pub(super) config: ForwardConfig,
-    observer: Arc<dyn RevisionObserver>,
+    pub(super) observer: Arc<dyn RevisionObserver>,
     pub(super) reads: Coalescer<ReadKey, Result<SharedRead, ForwardError>>,
     documents: Cache<DocumentKey, Arc<Document>>,
     pub(super) admission: Admission,

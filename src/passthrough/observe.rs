@@ -32,6 +32,9 @@ pub trait RevisionObserver: Send + Sync + 'static {
 
     /// A read showed the resource at a revision that is unknown.
     fn showed_unknown(&self, info: &RequestInfo);
+
+    /// The apiserver has waited in vain for the revision that a read was made to ask for.
+    fn unreached(&self, _info: &RequestInfo) {}
 }
 
 /// Observes one forwarded request. If this is dropped before the outcome is known, a write counts as one that may have

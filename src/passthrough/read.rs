@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{Response, Uri};
+use http::{Response, StatusCode, Uri};
 
 use super::ForwardBody;
 use super::error::ForwardError;
@@ -39,8 +39,14 @@ impl Forward {
             Some((next, otherwise.codes))
         });
         let response = self.read_once(head, identity, info, known, of).await?;
+        let status = response.status();
         match next {
-            Some((next, codes)) if codes.contains(&response.status().as_u16()) => {
+            Some((next, codes)) if codes.contains(&status.as_u16()) => {
+                // The next request needs its place, and its memory.
+                drop(response);
+                if status == StatusCode::GATEWAY_TIMEOUT {
+                    self.inner.observer.unreached(info);
+                }
                 self.read_once(next, identity, info, known, of).await
             }
             _ => Ok(response),

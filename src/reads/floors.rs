@@ -34,7 +34,7 @@ struct Known {
 #[derive(Debug, Default)]
 pub struct Floor {
     rv: AtomicU64,
-    /// When it was last raised, in milliseconds of [`now`].
+    /// When it was last raised, or something was shown or written at an unknown revision, in milliseconds of [`now`].
     raised: AtomicU64,
     /// The first revision that a forwarded read has shown since this daemon started; zero before that.
     first_shown: AtomicU64,
@@ -46,6 +46,8 @@ pub struct Floor {
     doubt_until: AtomicU64,
     /// How many of the unknown answers are covered by a later consistent read of the store's revision.
     covered: AtomicU64,
+    /// Until when no read is sent to the apiserver that asks for the floor, in milliseconds of [`now`].
+    unreached_until: AtomicU64,
 }
 
 /// Maximum number of floors that forwarded requests make.
@@ -60,10 +62,17 @@ const DOUBT: Duration = Duration::from_secs(10);
 /// No apiserver that answers lags by more.
 const RECENT: Duration = Duration::from_secs(300);
 
+/// How long an apiserver that did not reach the floor in time is not asked for it again. Each such question takes 3 s.
+const UNREACHED: Duration = Duration::from_secs(60);
+
 /// Milliseconds since the first call.
 fn now() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
-    u64::try_from(START.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(u64::MAX)
+    millis(START.get_or_init(Instant::now).elapsed())
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 // === impl Floors ===
@@ -136,7 +145,7 @@ impl Floor {
     /// A new floor with the same values.
     fn copy(&self) -> Self {
         let of = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Acquire));
-        let Self { rv, raised, first_shown, unknown, certain, doubt_until, covered } = self;
+        let Self { rv, raised, first_shown, unknown, certain, doubt_until, covered, unreached_until } = self;
         Self {
             rv: of(rv),
             raised: of(raised),
@@ -145,6 +154,7 @@ impl Floor {
             certain: of(certain),
             doubt_until: of(doubt_until),
             covered: of(covered),
+            unreached_until: of(unreached_until),
         }
     }
 
@@ -158,11 +168,20 @@ impl Floor {
         }
     }
 
+    /// Records that the apiserver did not reach the floor in time.
+    pub fn unreached(&self) {
+        self.unreached_until.store(now().saturating_add(millis(UNREACHED)), Ordering::Release);
+    }
+
+    /// Whether that was so less than a minute ago.
+    pub fn is_unreached(&self) -> bool {
+        now() < self.unreached_until.load(Ordering::Acquire)
+    }
+
     /// Whether an apiserver that lags may not have reached it yet. Without an informer, nothing would show that the store
     /// was set back.
     pub fn is_recent(&self) -> bool {
-        now().saturating_sub(self.raised.load(Ordering::Acquire))
-            < u64::try_from(RECENT.as_millis()).unwrap_or_default()
+        now().saturating_sub(self.raised.load(Ordering::Acquire)) < millis(RECENT)
     }
 
     /// Records that a forwarded read has shown the resource at `rv`.
@@ -179,13 +198,15 @@ impl Floor {
 
     /// Records that something was written or shown at a revision that the answer does not contain.
     pub fn unknown(&self) {
+        self.raised.store(now(), Ordering::Release);
         let answers = self.unknown.fetch_add(1, Ordering::AcqRel) + 1;
         self.certain.fetch_max(answers, Ordering::AcqRel);
     }
 
     /// Records that something may have been written, because the outcome is unknown. It counts for [`DOUBT`].
     pub fn doubt(&self) {
-        self.doubt_until.fetch_max(now() + u64::try_from(DOUBT.as_millis()).unwrap_or_default(), Ordering::AcqRel);
+        self.raised.store(now(), Ordering::Release);
+        self.doubt_until.fetch_max(now().saturating_add(millis(DOUBT)), Ordering::AcqRel);
         self.unknown.fetch_add(1, Ordering::AcqRel);
     }
 

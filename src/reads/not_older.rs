@@ -4,7 +4,7 @@
 use crate::meta::{ListOptions, Query, ResourceVersion, Verb};
 
 use super::plan::{At, Freshness, WatchPlan};
-use super::{ConsistentReads, ForwardReason, ReadRequest, Reads, plan};
+use super::{ConsistentReads, Floor, ForwardReason, ReadRequest, Reads, plan};
 
 /// The query with which a read is forwarded instead of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,8 +28,6 @@ enum Ask {
     List,
     /// A watch of the state and then of events.
     State,
-    /// A watch of the events from now on.
-    Now,
 }
 
 /// The apiserver has waited for a revision in vain.
@@ -47,35 +45,7 @@ impl Reads {
         }
         let accepted = Accepted::of(&request.options, verb, request.gvr.is_events())?;
         let floor = self.floors().known(&request.gvr.group, &request.gvr.resource)?;
-        let least = match accepted.freshness {
-            Freshness::Any => ResourceVersion::ZERO,
-            Freshness::NotOlderThan(rv) => rv,
-            Freshness::Consistent => return None,
-        };
-        // A write of which only the store knows the revision.
-        let is_unknown = floor.uncovered().is_some();
-        if !(is_unknown || floor.is_recent() || reason == ForwardReason::NotFresh) {
-            return None;
-        }
-        let floor = floor.get();
-        if floor <= least && !is_unknown {
-            return None;
-        }
-        let is_watch = verb == Verb::Watch;
-        let newest = || accepted.query(query, None);
-        // An apiserver whose watches do not move may have a cache that does not move either.
-        if !is_watch && (is_unknown || self.factory.is_stalled(&request.gvr)) {
-            return Some(NotOlder { query: newest(), otherwise: None });
-        }
-        if floor <= least {
-            return None;
-        }
-        let otherwise = match accepted.ask {
-            Ask::Get | Ask::List => Some((newest(), TOO_LARGE)),
-            Ask::State => Some((query.to_owned(), REFUSED)),
-            Ask::Now => None,
-        };
-        Some(NotOlder { query: accepted.query(query, Some(floor)), otherwise })
+        accepted.not_older(&floor, reason, query, || self.factory.is_stalled(&request.gvr))
     }
 }
 
@@ -108,15 +78,51 @@ impl Accepted {
                 let mut options = options.clone();
                 options.set_defaults();
                 options.validate().ok()?;
-                let (freshness, ask) = match plan::watch(&options, mode).ok()? {
-                    WatchPlan::State { freshness, .. } => (freshness, Ask::State),
-                    WatchPlan::Now { consistent: false } => (Freshness::Any, Ask::Now),
-                    WatchPlan::Now { consistent: true } | WatchPlan::After(_) => return None,
-                };
-                Some(Self { freshness, drop: &["resourceVersion", "resourceVersionMatch", "sendInitialEvents"], ask })
+                // A watch from now on shows no state. From a revision, it would begin with events that its client has
+                // not asked for.
+                let WatchPlan::State { freshness, .. } = plan::watch(&options, mode).ok()? else { return None };
+                let drop = &["resourceVersion", "resourceVersionMatch", "sendInitialEvents"];
+                Some(Self { freshness, drop, ask: Ask::State })
             }
             _ => None,
         }
+    }
+
+    /// See [`Reads::not_older`].
+    fn not_older(
+        &self,
+        floor: &Floor,
+        reason: ForwardReason,
+        query: &str,
+        is_stalled: impl FnOnce() -> bool,
+    ) -> Option<NotOlder> {
+        let least = match self.freshness {
+            Freshness::Any => ResourceVersion::ZERO,
+            Freshness::NotOlderThan(rv) => rv,
+            Freshness::Consistent => return None,
+        };
+        if !(floor.is_recent() || reason == ForwardReason::NotFresh) {
+            return None;
+        }
+        // A write of which only the store knows the revision.
+        let is_unknown = floor.uncovered().is_some();
+        let (rv, is_unreached) = (floor.get(), floor.is_unreached());
+        if rv <= least && !is_unknown {
+            return None;
+        }
+        let newest = || self.query(query, None);
+        // An apiserver whose watches do not move may have a cache that does not move either.
+        if self.ask != Ask::State && (is_unknown || is_unreached || is_stalled()) {
+            return Some(NotOlder { query: newest(), otherwise: None });
+        }
+        if rv <= least || is_unreached {
+            return None;
+        }
+        let otherwise = match self.ask {
+            Ask::Get | Ask::List => (newest(), TOO_LARGE),
+            Ask::State => (query.to_owned(), REFUSED),
+        };
+        Some(NotOlder { query: self.query(query, Some(rv)), otherwise: Some(otherwise) })
     }
 
     /// The query, asking for a state that is not older than `least`, or for the newest state.
@@ -132,7 +138,7 @@ impl Accepted {
             match self.ask {
                 Ask::List => kept.push("resourceVersionMatch=NotOlderThan".to_owned()),
                 Ask::State => kept.push("resourceVersionMatch=NotOlderThan&sendInitialEvents=true".to_owned()),
-                Ask::Get | Ask::Now => {}
+                Ask::Get => {}
             }
         }
         kept.join("&")
@@ -170,6 +176,8 @@ impl ForwardReason {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn queries(query: &str, verb: Verb) -> Option<[String; 2]> {
@@ -203,12 +211,6 @@ mod tests {
                 "watch=1&allowWatchBookmarks=true&resourceVersion=9&resourceVersionMatch=NotOlderThan&sendInitialEvents=true",
                 "watch=1&allowWatchBookmarks=true",
             ),
-            (
-                Verb::Watch,
-                "watch=1&resourceVersion=0&resourceVersionMatch=NotOlderThan&sendInitialEvents=false",
-                "watch=1&resourceVersion=9",
-                "watch=1",
-            ),
         ] {
             assert_eq!(queries(query, verb), Some([least.to_owned(), newest.to_owned()]), "{query}");
         }
@@ -219,8 +221,45 @@ mod tests {
             (Verb::List, "resourceVersion=3&limit=2"),
             (Verb::Watch, "watch=1"),
             (Verb::Watch, "watch=1&resourceVersion=3"),
+            (Verb::Watch, "watch=1&resourceVersion=0&resourceVersionMatch=NotOlderThan&sendInitialEvents=false"),
         ] {
             assert_eq!(queries(query, verb), None, "{query}");
         }
+    }
+
+    /// How a read with `resourceVersion=0` is forwarded.
+    fn forwarded(floor: &Floor, verb: Verb) -> Option<NotOlder> {
+        let query = if verb == Verb::Watch { WATCH } else { "resourceVersion=0" };
+        let accepted = Accepted::of(&ListOptions::decode(query).unwrap(), verb, false).unwrap();
+        accepted.not_older(floor, ForwardReason::Excluded, query, || false)
+    }
+
+    const WATCH: &str = "watch=1&resourceVersion=0&allowWatchBookmarks=true";
+
+    fn newest() -> Option<NotOlder> {
+        Some(NotOlder { query: String::new(), otherwise: None })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_at_an_unknown_revision_counts_for_five_minutes() {
+        let floor = Floor::default();
+        floor.unknown();
+        assert_eq!((forwarded(&floor, Verb::List), forwarded(&floor, Verb::Watch)), (newest(), None));
+        tokio::time::advance(Duration::from_secs(301)).await;
+        assert_eq!(forwarded(&floor, Verb::List), None);
+        floor.doubt();
+        assert_eq!(forwarded(&floor, Verb::List), newest());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_revision_that_the_apiserver_did_not_reach_is_not_asked_for_again_soon() {
+        let floor = Floor::default();
+        floor.raise(ResourceVersion(9));
+        let asks = |verb| forwarded(&floor, verb).is_some_and(|asked| asked.query.contains("resourceVersion=9"));
+        assert!(asks(Verb::List) && asks(Verb::Watch));
+        floor.unreached();
+        assert_eq!((forwarded(&floor, Verb::List), forwarded(&floor, Verb::Watch)), (newest(), None));
+        tokio::time::advance(Duration::from_secs(61)).await;
+        assert!(asks(Verb::List) && asks(Verb::Watch));
     }
 }
