@@ -8,7 +8,7 @@ use super::machine::Outcome;
 use crate::meta::ResourceVersion;
 use crate::upstream::client::UpstreamError;
 
-/// Answers in a row that could not be decoded, while the state was at this revision.
+/// Answers in a row that could not be decoded, while the state was at this revision and no bookmark came.
 #[derive(Debug, Default)]
 pub(super) struct Undecodable {
     at: ResourceVersion,

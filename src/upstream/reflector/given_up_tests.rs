@@ -1,7 +1,7 @@
 use parking_lot::Mutex;
 
 use super::scripted_tests::{list, names, scripted, scripted_with};
-use super::tests::{config, reflect, resource};
+use super::tests::{SOON, config, reflect, resource};
 use super::*;
 use crate::cache::EndReason;
 use crate::lifecycle::backoff::BackoffConfig;
@@ -82,6 +82,33 @@ async fn a_first_state_that_cannot_be_decoded_is_given_up() {
         let status = world.until(|status| status.undecodable).await;
         assert!(!status.synced && status.state == "refused", "{garbage}: {status:?}");
     }
+}
+
+/// A damaged answer now and then is no reason to give a state up that has not changed for long.
+#[tokio::test]
+async fn a_bookmark_between_answers_that_cannot_be_decoded_shows_that_others_can() {
+    let (senders, mut open) = mpsc::channel(8);
+    let lists = |query: String| {
+        answer(200, if query.starts_with("limit=1") { list(10, "", &[]) } else { list(10, "", &["a"]) })
+    };
+    let server = scripted_with(lists, move || {
+        let (sender, response) = streamed();
+        senders.try_send(sender).unwrap();
+        response
+    })
+    .await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), soon());
+    let bookmark = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"10"}}"#;
+    for _ in 0..5 {
+        let stream = tokio::time::timeout(SOON, open.recv()).await.expect("another watch").unwrap();
+        let text = format!("{{\"type\":\"BOOKMARK\",\"object\":{bookmark}}}\n{}", added(ODD, 11));
+        stream.send(text.into()).await.unwrap();
+    }
+    let last = tokio::time::timeout(SOON, open.recv()).await.expect("another watch");
+    let status = world.follows().await;
+    assert!(last.is_some());
+    assert_eq!((status.restarts, status.relists), (5, 0), "{status:?}");
 }
 
 #[tokio::test]

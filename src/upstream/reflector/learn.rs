@@ -66,7 +66,7 @@ impl Reflector {
     }
 
     /// How long a watch-list may stay silent, with so many objects so far. Also returns whether it has all objects that are
-    /// expected, so that its silence shows that the server does not support watch-lists.
+    /// expected. If nothing more comes then, the server may not support watch-lists.
     pub(super) fn silence(&self, objects: usize) -> (Duration, bool) {
         match self.expected {
             // The server may first have to bring its cache up to date, which it does for up to 3 s.

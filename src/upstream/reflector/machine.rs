@@ -110,6 +110,8 @@ pub(super) enum Outcome {
         missed: bool,
         heard: bool,
     },
+    /// WatchList: all expected objects came, but not their end: the server does not support watch-lists, or is late.
+    Unmarked,
     /// WatchList: the stream broke after some objects, or fell silent; or it was refused without a reason.
     Unfinished,
     /// What arrived is older than the store, or contradicts it.
@@ -313,6 +315,7 @@ impl Machine {
                 self.paged = true;
                 State::List
             }
+            (State::WatchList, Outcome::Unmarked) => State::List,
             (State::WatchList, Outcome::Unfinished | Outcome::Ended { heard: true }) => {
                 self.watch_list_failures += 1;
                 if self.watch_list_failures >= WATCH_LISTS {
@@ -321,7 +324,6 @@ impl Machine {
                 }
                 self.wait(self.relist_later(), None, now)
             }
-
             // This does not tell whether the server supports watch-lists.
             (State::WatchList, Outcome::Broken | Outcome::Ended { heard: false }) => {
                 self.wait(self.relist_later(), None, now)

@@ -73,6 +73,18 @@ async fn a_refused_watch_list_becomes_pages_and_stays_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_list_whose_end_is_late_becomes_one_list() {
+    let mut bench = Bench::new();
+    bench.after(0, Outcome::Learned);
+    assert_eq!(bench.after(2, Outcome::Unmarked), State::List);
+    assert!(!bench.machine.paged(), "other reflectors are not told");
+    assert_eq!(bench.after(0, Outcome::Synced), State::Watch);
+    bench.after(0, Outcome::Opened);
+    assert_eq!(bench.after(600, Outcome::Failed(Failure::Expired)), State::Learn);
+    assert_eq!(bench.after(0, Outcome::Learned), State::WatchList);
+}
+
+#[tokio::test(start_paused = true)]
 async fn watch_lists_without_an_end_become_pages() {
     let mut bench = Bench::new();
     bench.after(0, Outcome::Learned);

@@ -274,7 +274,7 @@ impl Reflector {
                 }
                 Err(UpstreamError::Timeout { .. }) if has_all => {
                     self.note("the server does not mark the end of initial events: it is listed instead", 0);
-                    return Outcome::Failed(Failure::Refused);
+                    return Outcome::Unmarked;
                 }
                 Err(error) => {
                     let unfinished = !objects.is_empty() || matches!(error, UpstreamError::Timeout { .. });
@@ -453,6 +453,7 @@ impl Reflector {
                         return Outcome::WentBack;
                     }
                     stream.last = rv;
+                    self.undecodable = Undecodable::default();
                     self.handle.bookmark(Instant::now());
                     if !initial_events_end {
                         self.writer.set_bookmark_template(object);

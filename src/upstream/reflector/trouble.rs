@@ -70,6 +70,10 @@ impl Reflector {
     /// is below that, or the proof began before a reset, the claim is of a history that was rolled back.
     pub(super) fn consider(&mut self, claim: Progress) {
         let at = self.writer.resource_version();
+        if self.waited == Some(at) {
+            // Deletions of this revision may still come.
+            return;
+        }
         let is_of_now = self.writer.reset_at().is_none_or(|reset| reset < claim.asked);
         if is_of_now && !at.is_zero() && at >= claim.from && at < claim.to {
             self.writer.progress_proved(claim.to, claim.asked);
