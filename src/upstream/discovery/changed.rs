@@ -27,6 +27,9 @@ pub(super) struct Changed {
 /// With more changed groups, everything counts as changed. Few groups that nobody reads change so often.
 const MOST_GROUPS: usize = 10_000;
 
+/// With more changes of a group, all of it counts as changed.
+const MOST_SUBJECTS: usize = 1000;
+
 // === impl Subject ===
 
 impl Subject {
@@ -53,7 +56,7 @@ impl Changed {
         match subject.group().cloned() {
             // The core group has no document of its own.
             Some(group) if !group.is_empty() && self.groups.len() < MOST_GROUPS => {
-                self.groups.entry(group).or_default().insert(subject);
+                extend(self.groups.entry(group).or_default(), [subject]);
             }
             _ => (self.all, self.groups) = (true, HashMap::new()),
         }
@@ -91,7 +94,33 @@ impl Changed {
     pub(super) fn put_back(&mut self, unread: Self) {
         self.all |= unread.all;
         for (group, subjects) in unread.groups {
-            self.groups.entry(group).or_default().extend(subjects);
+            extend(self.groups.entry(group).or_default(), subjects);
         }
+    }
+}
+
+/// Adds changes of one group.
+fn extend(subjects: &mut HashSet<Subject>, more: impl IntoIterator<Item = Subject>) {
+    subjects.extend(more);
+    if subjects.len() > MOST_SUBJECTS {
+        *subjects = HashSet::from([Subject::All]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_changes_of_a_group_are_bounded() {
+        let mut changed = Changed::default();
+        let subject = |number| Subject::Resource { group: "example.com".into(), resource: format!("r{number}").into() };
+        (0..MOST_SUBJECTS).for_each(|number| changed.add(subject(number)));
+        assert!(changed.includes("example.com", "r0") && !changed.includes("example.com", "other"));
+        let unread = changed.take(&"example.com".into());
+        changed.add(subject(MOST_SUBJECTS));
+        changed.put_back(unread);
+        assert_eq!(changed.groups["example.com"].len(), 1);
+        assert!(changed.includes("example.com", "other") && !changed.includes("apps", "other") && !changed.is_all());
     }
 }

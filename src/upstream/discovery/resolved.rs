@@ -10,7 +10,7 @@ use super::changed::Subject;
 use super::parse::ApiResource;
 use crate::meta::{Gvr, Resource};
 
-/// The answers of [`super::Discovery::resolve`]. There are at most as many as resources.
+/// The answers of [`super::Discovery::resolve`]. There are at most as many as resources, and resources being asked for.
 #[derive(Debug, Default)]
 pub(super) struct Resolutions {
     entries: Mutex<HashMap<Gvr, Entry>>,
@@ -103,7 +103,8 @@ impl Resolutions {
             // Without an answer, somebody may be asking on the grounds of what discovery said before.
             let is_same = entry.last.as_ref().zip(found).is_some_and(|(last, found)| is_as(&last.resource, found));
             entry.changes += u64::from(!is_same);
-            found.is_some()
+            // Whoever is asking must find that something has changed.
+            found.is_some() || Arc::strong_count(&entry.asking) > 1
         });
     }
 }
@@ -111,4 +112,21 @@ impl Resolutions {
 /// Names other than the plural one do not matter here.
 fn is_as(resource: &Resource, found: &ApiResource) -> bool {
     (&*resource.kind, resource.namespaced, resource.verbs) == (&*found.kind, found.namespaced, found.verbs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resource_that_is_gone_has_changed_for_those_who_are_asking() {
+        let (resolutions, gvr) = (Resolutions::default(), Gvr::new("example.com", "v1", "widgets"));
+        let asking = resolutions.asking(&gvr);
+        let before = resolutions.changes(&gvr);
+        resolutions.compare(None, |_| None);
+        assert!(resolutions.changes(&gvr) > before);
+        drop(asking);
+        resolutions.compare(None, |_| None);
+        assert!(resolutions.entries.lock().is_empty());
+    }
 }
