@@ -32,4 +32,8 @@ impl RevisionObserver for Revisions {
     fn showed_unknown(&self, info: &RequestInfo) {
         self.floors.tell(&info.group, &info.resource, Floor::unknown);
     }
+
+    fn unreached(&self, info: &RequestInfo) {
+        self.floors.tell(&info.group, &info.resource, Floor::unreached);
+    }
 }

@@ -116,19 +116,22 @@ impl Stall {
         let grown = |pause: Duration| now + pause.saturating_mul(1 << before.min(10)).min(LONGEST_PAUSE);
         state.next = match heard {
             None | Some(Heard::Missing(_)) => None,
-            Some(Heard::All(_)) => Some(now + PAUSE),
+            Some(Heard::All { .. }) => Some(now + PAUSE),
             Some(Heard::Nothing) => Some(grown(PAUSE)),
         };
         state.next_of_silent = Some(grown(SILENT));
         state.checked = heard.map(|_| (at, before.saturating_add(1)));
-        if matches!(heard, Some(Heard::All(_))) && state.stood.is_some_and(|(_, _, why)| why == Why::Behind) {
+        if matches!(heard, Some(Heard::All { .. })) && state.stood.is_some_and(|(_, _, why)| why == Why::Behind) {
             state.moved();
         }
     }
 
-    /// Another watch got a bookmark while the stream was at `at`. Returns whether that was so before, so long ago that the
-    /// stream should have had it since.
-    fn bookmark(&self, at: Position) -> bool {
+    /// A check of the stream, which was at `at`, has ended. Returns whether another watch got a bookmark, as it did while
+    /// the stream was there before, so long ago that the stream should have had it since.
+    fn lacks_bookmark(&self, at: Position, heard: &Heard) -> bool {
+        if !matches!(heard, Heard::All { bookmark: true, .. }) {
+            return false;
+        }
         let mut state = self.0.lock();
         match state.bookmark {
             Some((before, when)) if before == at => when.elapsed() >= SILENT,
@@ -201,11 +204,11 @@ impl Informer {
                 self.reflector.is_silent(Silence { why, at, missed: true });
                 true
             }
-            Heard::All(_) if self.stall.bookmark(at) && self.reflector.has_bookmarks_every(SILENT) => {
+            heard if self.stall.lacks_bookmark(at, &heard) && self.reflector.has_bookmarks_every(SILENT) => {
                 self.reflector.is_silent(Silence { why: "bookmarks do not come".to_owned(), at, missed: false });
                 false
             }
-            Heard::All(_) | Heard::Nothing => false,
+            Heard::All { .. } | Heard::Nothing => false,
         }
     }
 
@@ -280,7 +283,7 @@ mod tests {
             }
             usize::from(begins)
         };
-        let nothing_missing = Heard::All(AT);
+        let nothing_missing = Heard::All { rv: AT, bookmark: false };
         let mut checks = 0;
         for _ in 0..3600 {
             checks += check(true, &nothing_missing);
@@ -292,5 +295,18 @@ mod tests {
         sleep(PAUSE).await;
         let missing = Heard::Missing(String::new());
         assert_eq!([check(false, &missing), check(false, &missing)], [1, 1]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_bookmarks_beyond_the_stream_show_that_it_lacks_them() {
+        let (stall, at) = (Stall::default(), Position::default());
+        let compared = Heard::All { rv: AT, bookmark: false };
+        let bookmark = Heard::All { rv: AT, bookmark: true };
+        let mut lacks = Vec::new();
+        for heard in [&compared, &compared, &Heard::Nothing, &bookmark, &compared, &bookmark] {
+            lacks.push(stall.lacks_bookmark(at, heard));
+            sleep(SILENT).await;
+        }
+        assert_eq!(lacks, [false, false, false, false, false, true]);
     }
 }

@@ -20,8 +20,9 @@ use crate::meta::{Origin, ResourceVersion};
 /// What a check has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// Nothing is missing, up to this revision.
-    All(ResourceVersion),
+    /// Nothing is missing, up to this revision. `bookmark`: another watch got a bookmark with it, which the stream was not
+    /// known to have reached.
+    All { rv: ResourceVersion, bookmark: bool },
     /// The stream did not deliver a change; why that is known.
     Missing(String),
     /// The apiserver did not say.
@@ -59,7 +60,7 @@ impl ProgressProbe {
             Ok(Some(MetadataEvent::Bookmark(to))) if to >= from => {
                 self.got_bookmark();
                 self.claim(Progress { from, to, asked });
-                Heard::All(to)
+                Heard::All { rv: to, bookmark: to > from }
             }
             _ => self.compared(cache, from).await,
         }
@@ -90,7 +91,7 @@ impl ProgressProbe {
         let until = Instant::now() + MUCH_LATER;
         loop {
             if self.settled(cache, None, digest.rv).await.is_some() {
-                return Heard::All(digest.rv);
+                return Heard::All { rv: digest.rv, bookmark: false };
             }
             if cache.resource_version() != from || digest.objects().is_none() {
                 return Heard::Nothing;
