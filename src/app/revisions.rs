@@ -21,7 +21,10 @@ impl RevisionObserver for Revisions {
     }
 
     fn may_have_written(&self, info: &RequestInfo) {
-        self.floors.tell(&info.group, &info.resource, Floor::doubt);
+        // A client may name any resource, and have the request fail. Nothing is written where none exists.
+        if self.factory.may_exist(&info.group, &info.resource) {
+            self.floors.tell(&info.group, &info.resource, Floor::doubt);
+        }
     }
 
     fn showed(&self, info: &RequestInfo, rv: ResourceVersion) {
@@ -35,5 +38,51 @@ impl RevisionObserver for Revisions {
 
     fn unreached(&self, info: &RequestInfo) {
         self.floors.tell(&info.group, &info.resource, Floor::unreached);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cache::CacheConfig;
+    use crate::informer::{FactoryConfig, Rules};
+    use crate::lifecycle::{Fatal, drain};
+    use crate::meta::{Gvr, Verbs};
+    use crate::upstream::client::Upstream;
+    use crate::upstream::discovery::{ApiResource, Discovery};
+    use crate::upstream::reflector::ReflectorConfig;
+
+    #[tokio::test]
+    async fn a_write_that_may_have_happened_counts_for_resources_that_exist() {
+        let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let upstream = Upstream::from_config(nowhere).await.unwrap();
+        let gvr = Gvr::new("", "v1", "configmaps");
+        let known = ApiResource {
+            gvr: gvr.clone(),
+            kind: "ConfigMap".into(),
+            namespaced: true,
+            verbs: Verbs { get: true, list: true, watch: true },
+            singular: String::new(),
+            short_names: Vec::new(),
+        };
+        let config = FactoryConfig {
+            snapshots: None,
+            rules: Rules::new(Vec::new()),
+            idle_timeout: Duration::from_secs(3600),
+            max_informers: 100,
+            cache: CacheConfig::new(gvr),
+            reflector: ReflectorConfig::default(),
+        };
+        let discovery = Discovery::knowing(upstream.clone(), vec![known]);
+        let factory = Factory::new(config, upstream, discovery, Fatal::new(), drain::channel().1);
+        let revisions = Revisions { floors: Floors::default(), factory };
+        for path in ["/api/v1/namespaces/a/configmaps", "/apis/g1/v1/r1", "/apis/g2/v1/configmaps"] {
+            revisions.may_have_written(&RequestInfo::parse("POST", path, ""));
+        }
+        let floors = &revisions.floors;
+        assert!(floors.known("", "configmaps").unwrap().uncovered().is_some());
+        assert!(floors.known("g1", "r1").is_none() && floors.known("g2", "configmaps").is_none());
     }
 }

@@ -270,6 +270,12 @@ impl Discovery {
         self.inner.index.load().as_ref()?.preferred(group, resource).cloned()
     }
 
+    /// Whether the resource was in any version of its group when discovery was last read; true before that. The apiserver is
+    /// not asked now.
+    pub fn may_exist(&self, group: &str, resource: &str) -> bool {
+        self.inner.index.load().as_ref().is_none_or(|index| index.preferred(group, resource).is_some())
+    }
+
     /// Changes when a definition was created, deleted, or changed in what matters: its spec, its names, its stored versions or
     /// its conditions. Callers that hold something derived from
     /// a definition must then resolve it again.

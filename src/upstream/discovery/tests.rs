@@ -47,6 +47,25 @@ async fn tells_who_serves_a_resource() {
 }
 
 #[tokio::test]
+async fn only_what_discovery_names_may_exist() {
+    let server = aggregated((200, CRD)).await;
+    let discovery = discovery(&server, DiscoveryConfig::default()).await;
+    assert!(discovery.may_exist("g1", "r1"), "nothing is known yet");
+    discovery.resources().await.unwrap();
+    let asked = server.requests().len();
+    for (group, resource, may_exist) in [
+        ("", "pods", true),
+        ("example.com", "widgets", true),
+        ("g1", "r1", false),
+        ("example.com", "r1", false),
+        ("", "widgets", false),
+    ] {
+        assert_eq!(discovery.may_exist(group, resource), may_exist, "{group} {resource}");
+    }
+    assert_eq!(server.requests().len(), asked);
+}
+
+#[tokio::test]
 async fn a_read_that_its_caller_gives_up_is_made_again() {
     let server = aggregated((200, CRD)).await;
     let discovery = discovery(&server, DiscoveryConfig::default()).await;
