@@ -8,9 +8,10 @@ use http::Uri;
 enum Exempt {
     All,
     Network(IpAddr, u32),
-    Address(IpAddr, Option<u16>),
+    /// An address and its port; an empty port is any.
+    Address(IpAddr, String),
     /// `.example.com`, whether `example.com` itself is meant too, and the port.
-    Domain(String, bool, Option<u16>),
+    Domain(String, bool, String),
 }
 
 /// The URL of a `proxy-url`.
@@ -26,18 +27,21 @@ pub(super) fn parse(text: &str) -> Result<Uri, String> {
     }
 }
 
-/// The proxy that the variables of the environment name for this server, if any. Upper case comes first. A variable that
-/// cannot be read names none.
-pub(super) fn of_environment(server: &Uri, variable: &dyn Fn(&str) -> Option<String>) -> Option<Uri> {
+/// The proxy that the variables of the environment name for this server, if any. Upper case comes first.
+///
+/// # Errors
+/// It is no URL, or of a kind that is not supported. The text has no password.
+pub(super) fn of_environment(server: &Uri, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Uri>, String> {
     let any = |names: [&str; 2]| names.into_iter().filter_map(variable).find(|value| !value.is_empty());
     let is_https = server.scheme_str() == Some("https");
     let names = if is_https { ["HTTPS_PROXY", "https_proxy"] } else { ["HTTP_PROXY", "http_proxy"] };
-    let named = any(names)?;
-    let named = if named.contains("://") { named } else { format!("http://{named}") };
-    let proxy = parse(&named).ok()?;
+    let (Some(named), Some(host)) = (any(names), server.host()) else { return Ok(None) };
     let port = server.port_u16().unwrap_or(if is_https { 443 } else { 80 });
-    let is_exempt = is_exempt(server.host()?, port, &any(["NO_PROXY", "no_proxy"]).unwrap_or_default());
-    (!is_exempt).then_some(proxy)
+    if is_exempt(host, port, &any(["NO_PROXY", "no_proxy"]).unwrap_or_default()) {
+        return Ok(None);
+    }
+    let named = if named.contains("://") { named } else { format!("http://{named}") };
+    parse(&named).map(Some).map_err(|error| format!("{}: {error}", names[0]))
 }
 
 /// Whether a server is reached without a proxy. This machine always is.
@@ -67,8 +71,8 @@ impl Exempt {
         }
         let (name, port) = match entry.rsplit_once(':') {
             // Without brackets, more than one colon is an IPv6 address.
-            Some((name, port)) if !name.contains(':') || name.ends_with(']') => (name, port.parse().ok()),
-            _ => (entry.as_str(), None),
+            Some((name, port)) if !name.contains(':') || name.ends_with(']') => (name, port.to_owned()),
+            _ => (entry.as_str(), String::new()),
         };
         let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
         if let Ok(address) = name.parse() {
@@ -83,14 +87,15 @@ impl Exempt {
     }
 
     fn is_of(&self, host: &str, address: Option<IpAddr>, port: u16) -> bool {
-        let is_port = |of: &Option<u16>| of.is_none_or(|of| of == port);
+        let is_port = |of: &str| of.is_empty() || of == port.to_string();
         match (self, address) {
             (Self::All, _) => true,
             (Self::Network(network, bits), Some(address)) => in_network(address, *network, *bits),
             (Self::Address(exempt, of), Some(address)) => {
                 exempt.to_canonical() == address.to_canonical() && is_port(of)
             }
-            (Self::Domain(domain, itself, of), None) => {
+            // Also of an address: `0.0.1` ends `10.0.0.1`.
+            (Self::Domain(domain, itself, of), _) => {
                 (host.ends_with(domain) || *itself && *host == domain[1..]) && is_port(of)
             }
             _ => false,
@@ -115,7 +120,7 @@ mod tests {
         let proxy = |server: &str, environment: &[(&str, &str)]| {
             let variable =
                 |name: &str| environment.iter().find(|pair| pair.0 == name).map(|(_, value)| (*value).to_owned());
-            of_environment(&server.parse().unwrap(), &variable).map(|proxy| proxy.to_string())
+            of_environment(&server.parse().unwrap(), &variable).unwrap().map(|proxy| proxy.to_string())
         };
         let (upper, lower) = (("HTTPS_PROXY", "http://upper:1"), ("https_proxy", "lower:2"));
         let of = |servers: &str, no_proxy: &str| proxy(servers, &[upper, ("NO_PROXY", no_proxy)]).is_some();
@@ -124,7 +129,6 @@ mod tests {
         assert_eq!(proxy("https://a.example", &[("HTTPS_PROXY", ""), lower]).as_deref(), Some("http://lower:2/"));
         assert_eq!(proxy("http://a.example", &[upper]), None, "that is for https");
         assert_eq!(proxy("http://a.example", &[("HTTP_PROXY", "p")]).as_deref(), Some("http://p/"));
-        assert_eq!(proxy("https://a.example", &[("HTTPS_PROXY", "ftp://p")]), None);
         assert_eq!(proxy("https://a.example", &[("HTTPS_PROXY", "socks5://p:1")]).as_deref(), Some("socks5://p:1/"));
         assert_eq!(proxy("https://a.example", &[upper, ("no_proxy", "b"), ("NO_PROXY", "a.example")]), None);
         for server in ["https://localhost:6443", "https://127.0.0.1:6443", "https://127.9.0.1", "https://[::1]:1"] {
@@ -153,7 +157,13 @@ mod tests {
             ("https://api.example.com:6443", "example.com:6443", false),
             ("https://anything", "x,*", false),
             ("https://anything", " , ,", true),
-            ("https://10.0.0.1", "0.0.1", true),
+            ("https://10.0.0.1", "0.0.1", false),
+            ("https://10.0.0.1", ".0.1:443", false),
+            ("https://10.0.0.12", "0.0.1", true),
+            ("https://example.com", "example.com:abc", true),
+            ("https://10.0.0.1", "10.0.0.1:abc", true),
+            ("https://example.com", "example.com:", false),
+            ("https://example.com", "example.com:0443", true),
         ] {
             assert_eq!(of(server, no_proxy), is_used, "{server}, {no_proxy}");
         }
@@ -167,5 +177,13 @@ mod tests {
         for url in ["ftp://p", "p:1", "/p", ""] {
             assert!(parse(url).is_err(), "{url}");
         }
+        let of = |server: &str, named: &str| {
+            let variable = |name: &str| (name == "HTTPS_PROXY").then(|| named.to_owned());
+            of_environment(&server.parse().unwrap(), &variable)
+        };
+        let error = of("https://a.example", "ftp://u:s3cret@p").unwrap_err();
+        assert!(error.contains("HTTPS_PROXY") && error.contains("ftp") && !error.contains("s3cret"), "{error}");
+        assert!(of("https://a.example", "http://p p").is_err());
+        assert_eq!(of("https://localhost", "ftp://p"), Ok(None), "it is not used");
     }
 }

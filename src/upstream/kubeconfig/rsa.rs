@@ -183,11 +183,13 @@ impl std::fmt::Debug for Chosen {
 // === impl Public ===
 
 impl Public {
-    /// Big-endian numbers without leading zeros. `None` if the modulus is even or too small.
+    /// Big-endian numbers without leading zeros. `None` if the modulus is even or too small, or the exponent even, 1, or
+    /// longer than 4 bytes.
     fn of(modulus: &[u8], exponent: &[u8]) -> Option<Self> {
         let zeros = modulus.first()?.leading_zeros();
         let bits = u32::try_from(modulus.len()).ok()?.checked_mul(8)? - zeros;
-        if !(LEAST..=2 * MOST).contains(&bits) || exponent.len() > 8 {
+        let is_odd = exponent.last().is_some_and(|last| last % 2 == 1);
+        if !(LEAST..=2 * MOST).contains(&bits) || exponent.len() > 4 || !is_odd || *exponent == [1] {
             return None;
         }
         let precision = bits.next_multiple_of(64);

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use http::Uri;
 use kube::config::{AuthInfo, AuthProviderConfig, ExecAuthCluster, ExecConfig, ExecInteractiveMode};
+use percent_encoding::percent_decode_str;
 
 use super::credentials::known_provider;
 use super::file::{Cluster, Exec, Merged, User};
@@ -60,14 +61,14 @@ impl Selected {
         if !wrong.is_empty() {
             return Err(KubeconfigError(wrong.join("; ")));
         }
-        let url = server(&self.cluster.server)?;
+        let (url, login) = server(&self.cluster.server)?;
         let mut config = kube::Config::new(url.clone());
         if !self.namespace.is_empty() {
             config.default_namespace.clone_from(&self.namespace);
         }
         config.disable_compression = self.cluster.disable_compression;
         config.proxy_url = match self.cluster.proxy_url.as_str() {
-            "" => proxy::of_environment(&url, variable),
+            "" => proxy::of_environment(&url, variable).map_err(KubeconfigError)?,
             explicit => Some(proxy::parse(explicit).map_err(|error| KubeconfigError(format!("proxy-url: {error}")))?),
         };
         config.auth_info = self.user.impersonation();
@@ -84,23 +85,49 @@ impl Selected {
         config.accept_invalid_certs = self.cluster.insecure_skip_tls_verify;
         config.tls_server_name = some(&self.cluster.tls_server_name);
         let info = || self.cluster.for_exec(authorities.clone());
-        self.user.credentials(&mut config.auth_info, info);
+        let of = &mut config.auth_info;
+        self.user.credentials(of, info);
+        let has_other = of.token.is_some()
+            || of.token_file.is_some()
+            || of.username.is_some()
+            || of.exec.is_some()
+            || of.auth_provider.is_some();
+        if let Some((name, password)) = login.filter(|_| !has_other) {
+            of.username = some(&name);
+            of.password = Some(password.into());
+        }
         Ok(config)
     }
 }
 
-/// The URL of a server. Without a scheme it is `http`.
-fn server(text: &str) -> Result<Uri, KubeconfigError> {
-    let wrong = |error: &dyn std::fmt::Display| KubeconfigError(format!("server {text:?}: {error}"));
+/// The URL of a server, and the user name and password in it. Without a scheme it is `http`. The URL has no password, so
+/// it may be shown.
+///
+/// # Errors
+/// It is no URL of a server. The text has nothing of what is before an `@`.
+fn server(text: &str) -> Result<(Uri, Option<(String, String)>), KubeconfigError> {
+    let shown = text.rsplit('@').next().unwrap_or_default();
+    let wrong = |error: &dyn std::fmt::Display| KubeconfigError(format!("server {shown:?}: {error}"));
     let url = text
         .parse::<Uri>()
         .or_else(|error| if text.contains("://") { Err(error) } else { format!("http://{text}").parse() });
     let url = url.map_err(|error| wrong(&error))?;
     match (url.scheme_str(), url.host()) {
-        (_, None) => Err(wrong(&"it has no host")),
-        (None | Some("http" | "https"), Some(_)) => Ok(url),
-        (Some(other), _) => Err(wrong(&format!("the scheme {other} is unknown"))),
+        (_, None) => return Err(wrong(&"it has no host")),
+        (None | Some("http" | "https"), Some(_)) => {}
+        (Some(other), _) => return Err(wrong(&format!("the scheme {other} is unknown"))),
     }
+    let mut parts = url.into_parts();
+    let authority = parts.authority.as_ref().map(ToString::to_string).unwrap_or_default();
+    let mut login = None;
+    if let Some((userinfo, host)) = authority.rsplit_once('@') {
+        let (name, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8().map(std::borrow::Cow::into_owned);
+        login =
+            Some((decoded(name).map_err(|error| wrong(&error))?, decoded(password).map_err(|error| wrong(&error))?));
+        parts.authority = Some(host.parse().map_err(|error: http::uri::InvalidUri| wrong(&error))?);
+    }
+    Ok((Uri::from_parts(parts).map_err(|error| wrong(&error))?, login))
 }
 
 fn some(text: &str) -> Option<String> {

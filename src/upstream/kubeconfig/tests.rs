@@ -1,3 +1,5 @@
+use secrecy::ExposeSecret;
+
 use super::*;
 
 fn read(text: &str) -> Result<Kubeconfig, String> {
@@ -23,6 +25,31 @@ fn nothing_secret_goes_to_a_server_without_tls() {
         let user = config.auth_info;
         assert!(user.token.is_none() && user.client_certificate_data.is_none() && config.root_cert.is_none());
         assert_eq!(user.impersonate.as_deref(), Some("x"), "{server}");
+    }
+}
+
+#[test]
+fn a_password_in_the_url_of_the_server_is_a_credential_and_not_shown() {
+    let config = |server: &str, user: &str| of(&format!("{{server: '{server}'}}"), user).map(|it| it.config);
+    let basic = |server: &str, user: &str| {
+        let found = config(server, user).unwrap();
+        assert!(!found.cluster_url.to_string().contains('@'), "{}", found.cluster_url);
+        let password = found.auth_info.password.as_ref().map(|it| it.expose_secret().to_owned());
+        (found.cluster_url.to_string(), found.auth_info.username, password)
+    };
+    let (admin, s3cret) = (Some("admin".to_owned()), Some("s3cret".to_owned()));
+    let url = |text: &str| text.to_owned();
+    assert_eq!(basic("https://admin:s3cret@h:1/p", "{}"), (url("https://h:1/p"), admin.clone(), s3cret.clone()));
+    assert_eq!(basic("https://admin:s3%63ret@h", "{}"), (url("https://h/"), admin.clone(), s3cret));
+    assert_eq!(basic("https://admin@h", "{}"), (url("https://h/"), admin, Some(String::new())));
+    assert_eq!(basic("https://admin:s3cret@h", "{token: t}"), (url("https://h/"), None, None));
+    assert_eq!(basic("https://admin:s3cret@h", "{username: u}").1.as_deref(), Some("u"));
+    assert_eq!(basic("http://admin:s3cret@h", "{}"), (url("http://h/"), None, None));
+    assert_eq!(basic("admin:s3cret@h", "{}").1, None);
+    for server in ["ftp://admin:s3cret@h", "https://admin:s3cret@h h", "https://admin:s3cret@", "https://s3cret:%ff@h"]
+    {
+        let error = config(server, "{}").unwrap_err();
+        assert!(error.contains("server") && !error.contains("s3cret"), "{error}");
     }
 }
 
