@@ -110,11 +110,13 @@ fn localized(base: &Uri, prefix: &str, url: &str) -> Option<String> {
         None => return None,
     };
     let path = path.strip_prefix(prefix)?;
-    match path.as_bytes().first() {
-        Some(b'/') => Some(path.to_owned()),
-        Some(b'?' | b'#') | None => Some(format!("/{path}")),
+    match path.as_bytes() {
+        // Browsers would take what follows for the name of another server. They read `\` as `/`, and skip tabs.
+        [b'/', b'/' | b'\\' | 0..=b' ', ..] => None,
+        [b'/', ..] => Some(path.to_owned()),
+        [b'?' | b'#', ..] | [] => Some(format!("/{path}")),
         // Another path that only begins like this one.
-        Some(_) => None,
+        [..] => None,
     }
 }
 
@@ -135,6 +137,12 @@ mod tests {
             ("/k8s/clusters/c1?a", Some("/?a")),
             ("/k8s/clusters/c10/api", None),
             ("/login", None),
+            ("/k8s/clusters/c1//evil.example/x", None),
+            ("https://rancher.example/k8s/clusters/c1//evil.example/x", None),
+            ("/k8s/clusters/c1/\\evil.example", None),
+            ("/k8s/clusters/c1/\t/evil.example", None),
+            ("/k8s/clusters/c1/ /evil.example", None),
+            ("/k8s/clusters/c1/", Some("/")),
             ("https://other.example/k8s/clusters/c1/api", None),
             ("http://rancher.example/k8s/clusters/c1/api", None),
             ("https://rancher.example:8443/k8s/clusters/c1/api", None),
@@ -147,8 +155,10 @@ mod tests {
         assert_eq!(localized(&base, "", "http://127.0.0.1:8080/a").as_deref(), Some("/a"));
         assert_eq!(localized(&base, "", "http://127.0.0.1:8080").as_deref(), Some("/"));
         assert_eq!(localized(&base, "", "/a").as_deref(), Some("/a"));
-        for relative in ["a/b", "?a", "", "mailto:a"] {
-            assert_eq!(localized(&base, "", relative), None, "{relative}");
+        let relative = ["a/b", "?a", "", "mailto:a"];
+        let to_others = ["http://127.0.0.1:8080//evil.example/x", "/\\evil.example", "/\t/evil.example"];
+        for url in relative.into_iter().chain(to_others) {
+            assert_eq!(localized(&base, "", url), None, "{url}");
         }
     }
 }
