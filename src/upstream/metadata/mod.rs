@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 pub use follow::{Collection, Seen, Whole, follow};
 
 use super::error::{Cause, UpstreamError};
-use super::lenient::{nullable, readable};
+use super::lenient::nullable;
 use super::reader::Chunks;
 use crate::codec::json::Outline;
 use crate::meta::{ResourceVersion, Status};
@@ -85,11 +85,12 @@ pub struct Parts {
     pub status: Option<Box<RawValue>>,
 }
 
-/// A list of PartialObjectMetadata, or just the part of any list that carries its revision.
+/// A list of PartialObjectMetadata, or just the part of any list that carries its revision. An item that cannot be read
+/// makes the list unreadable: an object that is left out would count as absent.
 #[derive(Debug, Deserialize)]
 pub(super) struct MetadataList {
     metadata: ListMetadata,
-    #[serde(default, deserialize_with = "readable")]
+    #[serde(default, deserialize_with = "nullable")]
     items: Vec<Item>,
 }
 
@@ -264,6 +265,19 @@ mod tests {
         assert!(matches!(decode(line).unwrap(), MetadataEvent::Bookmark(ResourceVersion(9))));
         let line = br#"{"type":"ERROR","object":{"kind":"Status","code":410,"status":"Failure","reason":"Expired"}}"#;
         assert!(matches!(decode(line).unwrap(), MetadataEvent::Error(status) if status.code == 410));
+    }
+
+    #[test]
+    fn a_list_with_an_item_that_cannot_be_read_is_none() {
+        let list = |items: &str| {
+            let list = format!(r#"{{"metadata":{{"resourceVersion":"7"}}{items}}}"#);
+            serde_json::from_str::<MetadataList>(&list).ok().map(|list| list.into_items().count())
+        };
+        assert_eq!([list(""), list(r#","items":null"#), list(r#","items":[]"#)], [Some(0); 3]);
+        assert_eq!(list(r#","items":[{"metadata":{"name":"a","uid":null}}]"#), Some(1));
+        for bad in ["null", "{}", r#"{"metadata":{"name":7}}"#, r#"{"metadata":[7]}"#] {
+            assert_eq!(list(&format!(r#","items":[{{"metadata":{{"name":"a"}}}},{bad}]"#)), None, "{bad}");
+        }
     }
 
     #[test]
