@@ -143,7 +143,7 @@ impl Informer {
             Err(NotFresh::Late) => {
                 let waited = arrived.elapsed();
                 let why = if known > self.cache.newest() { Why::Behind } else { Why::NoAnswer };
-                self.stands(stood, why, waited);
+                self.stands(stood, why, waited, Instant::now() >= need.deadline);
             }
             Err(_) => {}
         }

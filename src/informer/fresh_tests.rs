@@ -365,6 +365,21 @@ async fn a_digest_for_which_there_is_no_memory_is_not_read() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_hardly_waits_does_not_keep_others_from_waiting() {
+    let world = World::quiet().await;
+    world.script.store(12, &[OBJECTS[0], ("b", "selected", 12)]);
+    let everything = everything();
+    let any = || Need { freshness: Freshness::Any, shown: rv(12), may_forward: false, ..list(&everything) };
+    for _ in 0..30 {
+        let cut = Need { deadline: Instant::now() + Duration::from_millis(100), ..any() };
+        assert_eq!(world.read(&cut).await.0, Err(NotFresh::Late));
+    }
+    assert!(!world.informer.is_stalled());
+    assert_eq!(world.read(&any()).await.0, Err(NotFresh::Late));
+    assert!(world.informer.is_stalled());
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_reads_after_a_wait_in_vain_does_not_wait_until_the_stream_moves() {
     let mut world = World::quiet().await;
     // The store has a change that does not come.

@@ -160,12 +160,15 @@ impl Informer {
     }
 
     /// Records that a read has waited this long in vain while the stream stood at `at`. A short wait counts if the stream
-    /// stands still for long.
-    pub(super) fn stands(self: &Arc<Self>, at: ResourceVersion, why: Why, waited: Duration) {
+    /// stands still for long, but not if the deadline of the read cut it: the client may have set it, and others may wait
+    /// longer.
+    pub(super) fn stands(self: &Arc<Self>, at: ResourceVersion, why: Why, waited: Duration, is_cut: bool) {
         if self.cache.resource_version() != at || at.is_zero() {
             return;
         }
-        self.stall.stands(at, why, waited);
+        if !is_cut || waited >= MOMENT {
+            self.stall.stands(at, why, waited);
+        }
         self.check_stream(false);
     }
 
