@@ -64,7 +64,7 @@ pub(super) struct OpenHead {
     /// Present while a part of a head is in memory.
     open: Option<Box<Open>>,
     /// What the earlier heads of the connection may still hold. As few as the large header blocks of a connection.
-    kept: Vec<Box<Open>>,
+    kept: Vec<Open>,
 }
 
 #[derive(Debug)]
@@ -173,7 +173,7 @@ impl OpenHead {
 
     /// The head is complete, and what was reserved for it may be in use until the connection ends.
     pub(super) fn keep(&mut self) {
-        self.kept.extend(self.open.take().filter(|open| open.reservation.bytes() > 0));
+        self.kept.extend(self.open.take().map(|open| *open).filter(|open| open.reservation.bytes() > 0));
     }
 
     /// Whether something of a head is held.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::cache::{CacheWatcher, StateId, Walk, WatchCache, WatcherEvent};
 use crate::codec::{Form, ListMetaOut, Shape};
-use crate::meta::{Damaged, Encoding, Object, ObjectKey, Status};
+use crate::meta::{Damaged, Encoding, Object, ObjectKey, Status, errors};
 use crate::selector::Predicate;
 
 use super::{Served, Shareable};

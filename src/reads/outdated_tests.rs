@@ -21,6 +21,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_secs(20);
 const CORE: &str = r#"{"kind":"APIGroupDiscoveryList","items":[]}"#;
 const GROUPS: &str = r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"example.com"},"versions":[{"version":"v1","resources":[{"resource":"widgets","responseKind":{"kind":"Widget"},"scope":"Namespaced","verbs":["get","list","watch"]}]}]}]}"#;
+const GROUP: &str = r#"{"kind":"APIGroup","versions":[{"groupVersion":"example.com/v1"}]}"#;
+const VERSION: &str = r#"{"kind":"APIResourceList","resources":[{"name":"widgets","kind":"Widget","namespaced":true,"verbs":["get","list","watch"]}]}"#;
 const WITHOUT: &str = r#"{"spec":{"versions":[{"name":"v1"}]}}"#;
 const SELECTABLE: &str = r#"{"spec":{"versions":[{"name":"v1","selectableFields":[{"jsonPath":".spec.color"}]}]}}"#;
 const WIDGETS: &str = r#"{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"9"},"items":[{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"5"},"spec":{"color":"red"}}]}"#;
@@ -41,6 +43,8 @@ async fn serve(script: Arc<Script>, gate: Arc<Semaphore>) -> FakeServer {
             match request.uri().path() {
                 "/api" => answer(200, CORE),
                 "/apis" => answer(200, GROUPS),
+                "/apis/example.com" => answer(200, GROUP),
+                "/apis/example.com/v1" => answer(200, VERSION),
                 "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com" => {
                     answer(200, if script.has_changed.load(Ordering::SeqCst) { SELECTABLE } else { WITHOUT })
                 }
