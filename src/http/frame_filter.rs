@@ -34,6 +34,8 @@ pub(super) struct FrameFilter {
     large: usize,
     /// One of them came although there were too many.
     is_too_much: bool,
+    /// The number of header blocks that are complete.
+    blocks: u64,
 }
 
 /// A larger header block is counted, with the heads of its frames. Several smaller ones share a buffer that the library
@@ -73,6 +75,7 @@ impl FrameFilter {
             largest,
             large: 0,
             is_too_much: false,
+            blocks: 0,
         }
     }
 
@@ -126,6 +129,11 @@ impl FrameFilter {
         self.large
     }
 
+    /// The number of header blocks that are complete.
+    pub(super) fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
     /// Whether another large header block came after too many of them.
     pub(super) fn is_too_much(&self) -> bool {
         self.is_too_much
@@ -136,6 +144,7 @@ impl FrameFilter {
         self.block += len;
         if !self.is_in_block {
             let block = std::mem::take(&mut self.block);
+            self.blocks += 1;
             if block > LARGE_BLOCK {
                 self.is_too_much |= self.large > MOST_LARGE;
                 self.large += block + BUFFER;

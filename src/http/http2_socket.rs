@@ -377,10 +377,13 @@ impl<S: AsyncRead + Unpin> Http2Socket<S> {
                 unfiltered.resize(READ, 0);
                 let mut read = ReadBuf::new(&mut unfiltered[..size]);
                 ready!(Pin::new(&mut self.inner).poll_read(cx, &mut read))?;
-                let before = self.filter.large_blocks();
+                let (blocks, large) = (self.filter.blocks(), self.filter.large_blocks());
                 self.filter.filter(read.filled(), &mut self.windows, &mut self.arrived);
-                if self.filter.large_blocks() > before {
-                    self.head.keep();
+                // The time of the next head begins now, also if a part of it has come already.
+                match self.filter.large_blocks() > large {
+                    true => self.head.keep(),
+                    false if self.filter.blocks() > blocks => self.head.close(),
+                    false => {}
                 }
                 if self.filter.is_too_much() {
                     let error = "the client has sent too many large headers on one connection";

@@ -1,10 +1,8 @@
 //! Objects and requests that several tests use.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use informerd_sim::Server;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -61,15 +59,6 @@ pub(super) fn informers(through: &Through) -> Vec<String> {
 pub(super) fn reads(through: &Through, plan: &str, reason: &str) -> u64 {
     let series = through.daemon.reads.metrics().series();
     series.iter().find(|(of, why, _)| *of == plan && *why == reason).map_or(0, |(_, _, count)| *count)
-}
-
-/// A kubeconfig for a simulated server, with a token.
-pub(super) fn kubeconfig(server: &Server, directory: &std::path::Path, token: &str) -> PathBuf {
-    let text =
-        informerd_sim::kubeconfig("sim", &server.url()).replace("user: {}", &format!("user: {{token: {token}}}"));
-    let path = directory.join("kubeconfig");
-    std::fs::write(&path, text).unwrap();
-    path
 }
 
 /// A connection that says exactly this and reads what it wants.

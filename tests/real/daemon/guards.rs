@@ -4,7 +4,7 @@ use http::Method;
 use informerd::upstream::client::ConfigSource;
 use informerd_sim::{RequestRecord, Server};
 
-use super::fixtures::{CONFIG_MAPS, JSON, RawConnection, config_map, kubeconfig};
+use super::fixtures::{CONFIG_MAPS, JSON, RawConnection, config_map};
 use crate::support::Through;
 use crate::support::client::{Answer, Client};
 
@@ -54,9 +54,13 @@ struct World {
 async fn lending(lend: &str) -> World {
     let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let path = kubeconfig(&server, directory.path(), "ours");
+    let token = directory.path().join("token");
+    std::fs::write(&token, "ours").unwrap();
+    // A kubeconfig's credentials are not sent without TLS.
+    let mut config = kube::Config::new(server.url().parse().unwrap());
+    config.auth_info.token_file = Some(token.display().to_string());
     let through = Through::start(
-        ConfigSource::kubeconfig(&path),
+        ConfigSource::Fixed(Box::new(config)),
         &format!("consistentReads: {{get: upstream, list: upstream}}\nlendIdentity: {lend}\n"),
     )
     .await;

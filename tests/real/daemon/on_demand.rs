@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::fixtures::{CONFIG_MAPS, admin, config_map, informers, names, next_event, reads};
 use crate::support::client::Client;
-use crate::support::{Through, eventually};
+use crate::support::{Through, eventually, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_list_starts_an_informer_and_idleness_stops_it() {
@@ -133,8 +133,11 @@ async fn custom_resources_are_served_while_discovery_is_away() {
     });
     server.create(definition).unwrap();
     // Who reads what is new shows that it is noticed.
-    assert_eq!(names(&client.json("/apis/demo.informerd.io/v1/others?resourceVersion=0").await).len(), 0);
-    assert!(server.faults().hits(faults[0]) > 0);
+    until("discovery is asked", async || {
+        assert_eq!(names(&client.json("/apis/demo.informerd.io/v1/others?resourceVersion=0").await).len(), 0);
+        server.faults().hits(faults[0]) > 0
+    })
+    .await;
     for _ in 0..10 {
         let before = through.daemon.reads.metrics().local();
         assert_eq!(names(&client.json(path).await), ["w"]);
