@@ -184,7 +184,8 @@ async fn calls(
 /// Waits until nothing is left in the account, but for the selections of groups that linger.
 async fn accounted_for(limited: &Limited) {
     for _ in 0..600 {
-        if limited.metric("informerd_bodies_bytes").await < 32_768.0 {
+        // 80 groups of workers linger, each with less than 1.5 KiB.
+        if limited.metric("informerd_bodies_bytes").await < 131_072.0 {
             return;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

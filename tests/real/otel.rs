@@ -301,7 +301,7 @@ async fn metrics_are_the_same_by_otlp_and_by_prometheus() {
         "informerd_otel_",
         "informerd_cache_silent",
         "informerd_cache_window_seconds",
-        "informerd_upstream_requests",
+        "informerd_upstream_",
         "informerd_bookmarks",
         "informerd_cache_",
         "informerd_spared_",
