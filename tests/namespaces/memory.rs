@@ -184,8 +184,10 @@ async fn calls(
 /// Waits until nothing is left in the account, but for the selections of groups that linger.
 async fn accounted_for(limited: &Limited) {
     for _ in 0..600 {
-        // 80 groups of workers linger, each with less than 1.5 KiB.
-        if limited.metric("informerd_bodies_bytes").await < 131_072.0 {
+        let (metrics, left) = (limited.metrics().await, limited.metric("informerd_bodies_bytes").await);
+        let groups = metrics.lines().filter(|line| line.starts_with("informerd_queue_workers{")).count();
+        // A group has a selection, a name and a user.
+        if left < 32_768.0_f64.max(1_536.0 * groups as f64) {
             return;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

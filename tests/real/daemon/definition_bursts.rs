@@ -114,16 +114,34 @@ async fn reads_of_what_has_not_changed_do_not_wait_for_discovery() {
         server.create(definition("used.example.com", &format!("n{n}"), &[])).unwrap();
         server.create(definition(&format!("g{n}.example.com"), "things", &[])).unwrap();
     }
-    for _ in 0..20 {
-        let before = through.daemon.reads.metrics().local();
-        assert_eq!(names(&client.json(&configmaps).await), ["one"]);
-        assert_eq!(names(&client.json(&path("used.example.com", "things")).await), [""; 0]);
-        assert_eq!(through.daemon.reads.metrics().local(), before + 2, "from the caches");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    let asked = held.map(|held| server.faults().hits(held));
-    assert!(asked[0] <= 2 && asked[1] == 0, "nobody has asked for them: {asked:?}");
-    server.faults().clear();
+    // Somebody who reads what is new waits, and shows that the changes are noticed.
+    let url = through.url.clone();
+    // A read may come before the changes do.
+    let is_asked = std::cell::Cell::new(false);
+    let waits = async {
+        loop {
+            let waited = Client::new(&url).try_get(&path("used.example.com", "n19")).await;
+            if is_asked.get() {
+                return waited;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let reads = async {
+        eventually("discovery is asked", || server.faults().hits(held[0]) > 0).await;
+        is_asked.set(true);
+        for _ in 0..20 {
+            let before = through.daemon.reads.metrics().local();
+            assert_eq!(names(&client.json(&configmaps).await), ["one"]);
+            assert_eq!(names(&client.json(&path("used.example.com", "things")).await), [""; 0]);
+            assert_eq!(through.daemon.reads.metrics().local(), before + 2, "from the caches");
+        }
+        let asked = held.map(|held| server.faults().hits(held));
+        assert!(asked[0] <= 2 && asked[1] == 0, "nobody has asked for them: {asked:?}");
+        server.faults().clear();
+    };
+    let (waited, ()) = tokio::join!(waits, reads);
+    assert_eq!(waited.unwrap().status.as_u16(), 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
