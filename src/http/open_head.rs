@@ -45,7 +45,7 @@ pub(super) struct OpenHeads {
 #[derive(Debug, Default)]
 struct Taken {
     all: Part,
-    /// Those addresses that have reserved something. Unix sockets count as one address.
+    /// There is an entry for each address that has reserved something. Unix sockets count as one address.
     by_address: HashMap<Option<IpAddr>, Part>,
 }
 
@@ -181,7 +181,7 @@ impl OpenHead {
         self.open.is_some()
     }
 
-    /// Of a connection that has no others beside it.
+    /// Returns the head of a connection that shares its limits with no other.
     pub(super) fn unlimited() -> Self {
         OpenHeads::new(Ledger::default(), 1 << 20, Arc::default()).of(None)
     }

@@ -19,7 +19,7 @@ use crate::lifecycle::spawn;
 use crate::memory::Pressure;
 
 const KIB: usize = 1 << 10;
-/// Of which all heads have one MiB, and those of one address half of that.
+/// All heads may take one MiB of this ledger, and those of one address half of that.
 const LIMIT: usize = 8 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -50,7 +50,7 @@ pub(super) struct State {
     is_available: bool,
 }
 
-/// Of a CustomResourceDefinition.
+/// What matters of the status of a CustomResourceDefinition.
 #[derive(Debug, Default, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct DefinitionStatus {

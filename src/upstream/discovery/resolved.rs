@@ -60,7 +60,7 @@ impl Resolutions {
         self.entries.lock().get(gvr)?.failed
     }
 
-    /// Whoever asks holds this meanwhile.
+    /// Returns the lock that a reader holds while it asks for this resource.
     pub(super) fn asking(&self, gvr: &Gvr) -> Arc<tokio::sync::Mutex<()>> {
         Arc::clone(&self.entries.lock().entry(gvr.clone()).or_default().asking)
     }

@@ -67,7 +67,7 @@ struct AnySize {
 }
 
 type Algorithms = &'static [&'static dyn SignatureVerificationAlgorithm];
-/// Those of a scheme.
+/// The algorithms that verify signatures of a scheme.
 type OfScheme = (SignatureScheme, Algorithms);
 
 /// The algorithms of the library, with small keys.

@@ -133,7 +133,7 @@ impl MetadataStream {
         Self::to_depth(chunks, DEPTH)
     }
 
-    /// Of whole objects, with their [`Parts`].
+    /// Reads events of whole objects, with their [`Parts`].
     fn of_whole(chunks: Chunks) -> Self {
         Self::to_depth(chunks, DEPTH + CONDITIONS)
     }
