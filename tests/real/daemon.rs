@@ -10,7 +10,7 @@ mod definition_bursts;
 mod definitions;
 mod drain;
 mod explained;
-mod fixtures;
+pub(crate) mod fixtures;
 mod guards;
 mod memory;
 mod metrics;

@@ -20,6 +20,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message;
 use serde_json::json;
 
+use crate::daemon::fixtures::syncs_late;
 use crate::support::client::Client;
 use crate::support::eventually;
 use crate::support::tied;
@@ -57,6 +58,7 @@ async fn traced(client: &Client, method: Method, path: &str) -> u16 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_trace_goes_from_the_client_to_the_apiserver() {
     let (server, collector) = (some().await, Collector::start().await);
+    syncs_late(&server, "configmaps", 1);
     let env = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),

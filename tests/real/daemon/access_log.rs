@@ -6,7 +6,7 @@ use std::time::Duration;
 use informerd_sim::Server;
 use serde_json::Value;
 
-use super::fixtures::{CONFIG_MAPS, config_map, next_event};
+use super::fixtures::{CONFIG_MAPS, config_map, next_event, syncs_late};
 use crate::support::client::Client;
 use crate::support::tied;
 use crate::support::{Through, eventually};
@@ -22,6 +22,7 @@ async fn every_request_has_a_line_in_the_access_log() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("access.log");
     let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    syncs_late(&server, "configmaps", 1);
     let through = Through::before(&server, &format!("access: {{log: {}}}\n", log.display())).await;
     let client = Client::new(&through.url);
     let secret = [("authorization", "Bearer s3cret"), ("user-agent", "a-program/1 (x)")];

@@ -6,7 +6,7 @@ use informerd::grpc::pb::v1::objects_client::ObjectsClient;
 use informerd_sim::Server;
 use serde_json::Value;
 
-use super::fixtures::pod;
+use super::fixtures::{pod, syncs_late};
 use crate::support::client::Client;
 use crate::support::within;
 use crate::support::{Through, eventually};
@@ -50,6 +50,7 @@ async fn what_is_foretold_happens() {
     // The daemon's own watches of definitions may only be starting.
     assert!(asked.iter().all(|request| !request.target.contains("/pods")), "{asked:?}");
     assert!(through.daemon.factory.informers().is_empty());
+    syncs_late(&server, "pods", 1);
     assert_eq!(told(&through, first, &json).await, "waited; reason=not_synced");
 
     for (target, headers, expected) in [

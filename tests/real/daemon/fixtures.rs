@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use informerd_sim::{Effect, Fault, Server};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -48,6 +49,11 @@ pub(super) async fn admin(through: &Through, path: &str) -> (u16, String) {
 pub(super) async fn admin_at(address: SocketAddr, path: &str) -> (u16, String) {
     let answer = Client::new(&format!("http://{address}")).get(path).await;
     (answer.status.as_u16(), answer.text())
+}
+
+/// The next `times` requests for this resource are answered late, so that the read that starts its informer waits for it.
+pub(crate) fn syncs_late(server: &Server, resource: &str, times: u32) {
+    server.faults().add(Fault::times(times, Effect::Delay(Duration::from_millis(100))).on(resource));
 }
 
 /// How many informers run, by their resource.

@@ -6,7 +6,7 @@ use informerd::http::ListenAddr;
 use informerd_sim::{Effect, Fault, Server};
 use serde_json::Value;
 
-use super::fixtures::{CONFIG_MAPS, admin, config_map, next_event, reads};
+use super::fixtures::{CONFIG_MAPS, admin, config_map, next_event, reads, syncs_late};
 use crate::support::client::Client;
 use crate::support::{Through, eventually};
 
@@ -16,6 +16,7 @@ const PINNED: &str = include_str!("../../data/metrics.txt");
 #[tokio::test(flavor = "multi_thread")]
 async fn metric_names_are_pinned() {
     let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    syncs_late(&server, "configmaps", 1);
     let through = Through::before(&server, "").await;
     let client = Client::new(&through.url);
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;

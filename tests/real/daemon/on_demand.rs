@@ -10,7 +10,7 @@ use informerd::selector::Predicate;
 use informerd_sim::{Effect, Fault, Server, Verb};
 use serde_json::json;
 
-use super::fixtures::{CONFIG_MAPS, admin, config_map, informers, names, next_event, reads};
+use super::fixtures::{CONFIG_MAPS, admin, config_map, informers, names, next_event, reads, syncs_late};
 use crate::support::client::Client;
 use crate::support::{Through, eventually, until};
 
@@ -22,6 +22,7 @@ async fn the_first_list_starts_an_informer_and_idleness_stops_it() {
     assert!(informers(&through).is_empty() && server.counts().open_watches("configmaps") == 0);
     let client = Client::new(&through.url);
     for round in 1..=3 {
+        syncs_late(&server, "configmaps", 1);
         let list = client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
         assert_eq!(names(&list).len(), round, "round {round}");
         assert_eq!(informers(&through), ["v1/configmaps"]);
