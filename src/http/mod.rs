@@ -23,6 +23,7 @@ mod framing;
 mod gate;
 pub mod guard;
 pub mod gzip;
+mod handlers;
 mod handshake;
 mod head;
 mod http1;

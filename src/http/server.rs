@@ -26,6 +26,7 @@ use super::cipher_suites::TlsServer;
 use super::clients::Last;
 use super::config::{ConnectionLimits, HttpConfig, ListenAddr};
 use super::direct_watch::WatchSocket;
+use super::handlers::Handlers;
 use super::http1::Handover;
 use super::http2::cuttable;
 use super::io::{Bounded, Protocol};
@@ -318,7 +319,8 @@ impl Shared {
             () = self.drain.draining() => return,
             () = sent_away(&connection) => return,
         };
-        let head = self.heads.of(connection.peer.map(|peer| peer.ip()));
+        let address = connection.peer.map(|peer| peer.ip());
+        let head = self.heads.of(address);
         match opened {
             Ok(None) => {}
             Ok(Some(Protocol::Http1)) => {
@@ -332,13 +334,15 @@ impl Shared {
             }
             Ok(Some(Protocol::Http2)) => {
                 let of = &connection;
+                let handlers =
+                    Handlers::new(Arc::clone(&self.handler), self.heads.of(address), Arc::clone(&self.metrics));
                 let service = |socket: WatchSocket| {
                     service_fn(move |mut request| {
                         let stream = socket.stream(&mut request);
                         if socket.is_worn() {
                             of.close();
                         }
-                        let response = self.handler.handle(request, of);
+                        let response = Arc::clone(&handlers).handle(request, Arc::clone(of));
                         async move { Ok::<_, Infallible>(cuttable(stream.answer(response.await))) }
                     })
                 };
