@@ -2,13 +2,14 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::duplex;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::*;
 use crate::http::body::full;
@@ -61,7 +62,7 @@ impl Scene {
             async move { Ok::<_, Infallible>(response.await) }
         });
         let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-        server.max_concurrent_streams(10_000);
+        server.max_concurrent_streams(10_000).max_header_list_size(1 << 20);
         spawn("server", async move { server.serve_connection(TokioIo::new(ours), service).await.ok() });
         let (client, connection) =
             http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(theirs)).await.unwrap();
@@ -76,18 +77,23 @@ impl Scene {
     }
 }
 
-type Answers = Vec<tokio::task::JoinHandle<(StatusCode, Bytes)>>;
+type Answers = Vec<JoinHandle<(StatusCode, Bytes)>>;
 
 fn ask(client: &http2::SendRequest<Empty<Bytes>>, count: usize) -> Answers {
-    let one = || {
-        let mut client = client.clone();
-        spawn("request", async move {
-            let request = Request::get("http://host/").body(Empty::new()).unwrap();
-            let response = client.send_request(request).await.unwrap();
-            (response.status(), response.into_body().collect().await.unwrap().to_bytes())
-        })
-    };
-    (0..count).map(|_| one()).collect()
+    (0..count).map(|_| send(client, 0)).collect()
+}
+
+/// A request with this many small headers.
+fn send(client: &http2::SendRequest<Empty<Bytes>>, headers: usize) -> JoinHandle<(StatusCode, Bytes)> {
+    let mut request = Request::get("http://host/").body(Empty::new()).unwrap();
+    for _ in 0..headers {
+        request.headers_mut().append("a", HeaderValue::from_static(""));
+    }
+    let mut client = client.clone();
+    spawn("request", async move {
+        let response = client.send_request(request).await.unwrap();
+        (response.status(), response.into_body().collect().await.unwrap().to_bytes())
+    })
 }
 
 async fn until(what: impl Fn() -> bool) {
@@ -99,14 +105,15 @@ async fn until(what: impl Fn() -> bool) {
     tokio::time::timeout(Duration::from_secs(30), waits).await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn requests_of_one_connection_wait_their_turn_and_those_of_others_do_not() {
     let scene = Scene::new(64 << 20);
     let (one, other) = (scene.connect(1).await, scene.connect(2).await);
     let answers = ask(&one, MOST_RUNNING + 40);
     scene.begun(MOST_RUNNING).await;
     until(|| scene.metrics.requests_waiting.get() == 40).await;
-    assert_eq!(scene.ledger.used(), 40 * HEAD);
+    let one_waits = WAITING + "/".len();
+    assert_eq!(scene.ledger.used(), 40 * one_waits);
     let others = ask(&other, 1);
     scene.begun(MOST_RUNNING + 1).await;
 
@@ -117,10 +124,10 @@ async fn requests_of_one_connection_wait_their_turn_and_those_of_others_do_not()
     assert_eq!((scene.metrics.requests_waiting.get(), scene.ledger.used()), (0, 0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn requests_for_whose_heads_there_is_no_memory_are_refused() {
-    // There is room for eight heads, and for four of one address.
-    let scene = Scene::new(8 * 8 * HEAD);
+    // There is room for eight requests, and for four of one address.
+    let scene = Scene::new(8 * 8 * (WAITING + 1));
     let client = scene.connect(1).await;
     let mut answers = ask(&client, MOST_RUNNING + 20);
     scene.begun(MOST_RUNNING).await;
@@ -139,7 +146,7 @@ async fn requests_for_whose_heads_there_is_no_memory_are_refused() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_request_that_is_given_up_while_it_waits_leaves_nothing() {
     let scene = Scene::new(64 << 20);
     let client = scene.connect(1).await;
@@ -155,4 +162,36 @@ async fn a_request_that_is_given_up_while_it_waits_leaves_nothing() {
     for answer in running {
         assert_eq!(answer.await.unwrap().0, StatusCode::OK);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_with_many_headers_take_more() {
+    let scene = Scene::new(64 << 20);
+    let client = scene.connect(1).await;
+    let mut answers = ask(&client, MOST_RUNNING);
+    scene.begun(MOST_RUNNING).await;
+    answers.push(send(&client, 500));
+    until(|| scene.metrics.requests_waiting.get() == 1).await;
+    assert!(scene.ledger.used() >= 500 * HEADER_COST, "{}", scene.ledger.used());
+    scene.handler.released.send_replace(true);
+    for answer in answers {
+        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
+    }
+    assert_eq!(scene.ledger.used(), 0);
+}
+
+/// The running ones may need the answer of one that waits.
+#[tokio::test(start_paused = true)]
+async fn no_request_waits_for_ever() {
+    let scene = Scene::new(64 << 20);
+    let client = scene.connect(1).await;
+    let answers = ask(&client, MOST_RUNNING + 2);
+    scene.begun(MOST_RUNNING).await;
+    scene.begun(MOST_RUNNING + 2).await;
+    assert!(scene.ledger.used() >= 2 * RUNNING);
+    scene.handler.released.send_replace(true);
+    for answer in answers {
+        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
+    }
+    assert_eq!((scene.metrics.requests_waiting.get(), scene.ledger.used()), (0, 0));
 }

@@ -1,5 +1,6 @@
 //! The HTTP side: listeners, request parsing, and reads answered in the apiserver's format.
 
+mod accept_tls;
 mod access_log;
 pub mod age;
 #[cfg(test)]

@@ -182,8 +182,8 @@ impl OpenHead {
         self.kept.extend(self.open.take().map(|open| open.reserved).filter(|reserved| reserved.bytes() > 0));
     }
 
-    /// Reserves these bytes for a head that is complete and waits. `None` if there is no room.
-    pub(super) fn another(&self, bytes: usize) -> Option<Reserved> {
+    /// Reserves these bytes for a request whose head is complete. `None` if there is no room.
+    pub(super) fn reserved(&self, bytes: usize) -> Option<Reserved> {
         let mut reserved = Reserved::nothing(&self.heads, self.address);
         reserved.reserve(bytes).then_some(reserved)
     }
@@ -219,8 +219,8 @@ impl Reserved {
         self.reservation.bytes()
     }
 
-    /// Reserves these bytes, with those that are reserved already.
-    fn reserve(&mut self, bytes: usize) -> bool {
+    /// Reserves these bytes, with those that are reserved already. False if there is no room.
+    pub(super) fn reserve(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes());
         if more == 0 {
             return true;
