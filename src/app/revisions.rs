@@ -17,7 +17,7 @@ impl RevisionObserver for Revisions {
     }
 
     fn wrote_unknown(&self, info: &RequestInfo) {
-        self.floors.tell(&info.group, &info.resource, Floor::unknown);
+        self.floors.tell(&info.group, &info.resource, Floor::wrote_unknown);
     }
 
     fn may_have_written(&self, info: &RequestInfo) {
@@ -33,7 +33,7 @@ impl RevisionObserver for Revisions {
     }
 
     fn showed_unknown(&self, info: &RequestInfo) {
-        self.floors.tell(&info.group, &info.resource, Floor::unknown);
+        self.floors.tell(&info.group, &info.resource, Floor::showed_unknown);
     }
 
     fn unreached(&self, info: &RequestInfo) {
