@@ -1,6 +1,5 @@
 //! The HTTP side: listeners, request parsing, and reads answered in the apiserver's format.
 
-mod accept_tls;
 mod access_log;
 pub mod age;
 #[cfg(test)]
@@ -24,7 +23,6 @@ mod framing;
 mod gate;
 pub mod guard;
 pub mod gzip;
-mod handlers;
 mod handshake;
 mod head;
 mod http1;

@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
@@ -14,18 +15,17 @@ use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use rustls::pki_types::CertificateDer;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_rustls::server::TlsStream;
 
-use super::accept_tls::accept_tls;
 use super::age::{Age, AgeLimits};
 use super::body::Body;
 use super::cipher_suites::TlsServer;
 use super::clients::Last;
 use super::config::{ConnectionLimits, HttpConfig, ListenAddr};
 use super::direct_watch::WatchSocket;
-use super::handlers::Handlers;
 use super::http1::Handover;
 use super::http2::cuttable;
 use super::io::{Bounded, Protocol};
@@ -51,6 +51,7 @@ const WAITING: usize = 1024;
 const WAIT: Duration = Duration::from_secs(32);
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+const HTTP_WITHOUT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -105,8 +106,6 @@ struct Shared {
     newcomers: Arc<Newcomers>,
     waiting: Arc<Slots>,
     heads: Arc<OpenHeads>,
-    /// Requests that wait. They take no room from heads.
-    requests: Arc<OpenHeads>,
     handshake_timeout: Duration,
     limits: Option<ConnectionLimits>,
     write_stall_timeout: Duration,
@@ -120,6 +119,7 @@ enum Stop {
     /// The client was not authenticated in time: the connection ends at once.
     Away,
     Closing,
+    Aged,
 }
 
 // === impl Server ===
@@ -163,7 +163,6 @@ impl Server {
         if let Some(certificates) = self.certificates {
             spawn_supervised("certificates", certificates.keep_fresh(), fatal);
         }
-        let heads = || OpenHeads::new(self.ledger.clone(), largest_head(self.config.limits), Arc::clone(&self.metrics));
         let shared = Arc::new(Shared {
             handler,
             protocols: Protocols::new(&self.config),
@@ -175,8 +174,7 @@ impl Server {
                 WAITING.min(self.config.max_connections / 4).max(1),
                 self.metrics.connections_refused.clone(),
             ),
-            requests: heads(),
-            heads: heads(),
+            heads: OpenHeads::new(self.ledger, largest_head(self.config.limits), Arc::clone(&self.metrics)),
             handshake_timeout: self.config.handshake_timeout,
             limits: self.config.limits,
             write_stall_timeout: self.config.write_stall_timeout,
@@ -320,8 +318,7 @@ impl Shared {
             () = self.drain.draining() => return,
             () = sent_away(&connection) => return,
         };
-        let address = connection.peer.map(|peer| peer.ip());
-        let head = self.heads.of(address);
+        let head = self.heads.of(connection.peer.map(|peer| peer.ip()));
         match opened {
             Ok(None) => {}
             Ok(Some(Protocol::Http1)) => {
@@ -335,15 +332,13 @@ impl Shared {
             }
             Ok(Some(Protocol::Http2)) => {
                 let of = &connection;
-                let handlers =
-                    Handlers::new(Arc::clone(&self.handler), self.requests.of(address), Arc::clone(&self.metrics));
                 let service = |socket: WatchSocket| {
                     service_fn(move |mut request| {
                         let stream = socket.stream(&mut request);
                         if socket.is_worn() {
                             of.close();
                         }
-                        let response = Arc::clone(&handlers).handle(request, Arc::clone(of));
+                        let response = self.handler.handle(request, of);
                         async move { Ok::<_, Infallible>(cuttable(stream.answer(response.await))) }
                     })
                 };
@@ -372,7 +367,14 @@ impl Shared {
                     result = http => result,
                     () = sent_away(connection) => return,
                     () = self.drain.forced() => return,
-                    never = self.retire(connection) => match never {},
+                }
+            }
+            Ok(Stop::Aged) => {
+                http.as_mut().graceful_shutdown();
+                tokio::select! {
+                    result = http => result,
+                    () = self.drain.forced() => return,
+                    never = connection.age.retire(self.age) => match never {},
                 }
             }
         };
@@ -381,19 +383,13 @@ impl Shared {
         }
     }
 
-    /// Ends the long calls of a connection that takes no more requests, once it is old enough.
-    async fn retire(&self, connection: &Connection) -> Infallible {
-        connection.age.reached(self.age).await;
-        connection.age.retire(self.age).await
-    }
-
     /// Waits until the connection has to take no more requests.
     async fn stop(&self, connection: &Connection) -> Stop {
         tokio::select! {
             () = sent_away(connection) => Stop::Away,
             () = self.drain.draining() => Stop::Closing,
             () = connection.closing.notified() => Stop::Closing,
-            () = connection.age.reached(self.age) => Stop::Closing,
+            () = connection.age.reached(self.age) => Stop::Aged,
         }
     }
 
@@ -401,6 +397,21 @@ impl Shared {
         self.metrics.connection_errors.inc();
         tracing::debug!(peer = ?connection.peer, listener = %connection.listener, %error, "connection failed");
     }
+}
+
+/// Accepts TLS. A client that sends HTTP without TLS gets the same 400 as from the apiserver.
+async fn accept_tls(acceptor: TlsServer, mut stream: TcpStream, connection: &Connection) -> io::Result<TlsStream<Tcp>> {
+    let mut first = [0; 5];
+    let read = stream.peek(&mut first).await?;
+    connection.reached(Stage::Begun);
+    if [&b"GET /"[..], b"HEAD ", b"POST ", b"PUT /", b"OPTIO"].contains(&&first[..read]) {
+        // Unread bytes would reset the connection before the client reads the answer.
+        stream.try_read(&mut [0; 4096])?;
+        stream.write_all(HTTP_WITHOUT_TLS).await?;
+        stream.shutdown().await?;
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "HTTP without TLS"));
+    }
+    acceptor.accept(Tcp(stream)).await
 }
 
 /// Waits until a newcomer has to leave. Never returns for any other connection.
@@ -454,7 +465,7 @@ impl Connection {
         newcomer.map_or(Ok(None), Newcomer::lasting).inspect_err(|_| self.close())
     }
 
-    pub(super) fn reached(&self, stage: Stage) {
+    fn reached(&self, stage: Stage) {
         if let Some(newcomer) = &self.newcomer {
             newcomer.reached(stage);
         }

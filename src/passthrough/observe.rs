@@ -105,8 +105,6 @@ impl Observation {
         if finder.is_blind() && self.kind != Kind::Watch {
             return body;
         }
-        // A watch in which no revision is found has shown nothing. What cannot be read is told as it comes.
-        self.told = self.kind == Kind::Watch;
         ForwardBody::new(Observed { inner: body, finder, observation: self, held: None, failed: None, ended: false })
     }
 

@@ -219,11 +219,3 @@ async fn a_watch_over_a_websocket_has_shown_something_when_it_ends() {
     drop(session);
     assert_eq!(*setup.recorder.0.lock(), ["showed pods ?"]);
 }
-
-#[tokio::test]
-async fn a_watch_in_which_nothing_comes_has_shown_nothing() {
-    for frames in [&[][..], &[r#"{"type":"ERROR","object":{"kind":"Status","code":410}}"#]] {
-        let seen = pass(begin("GET", "/api/v1/pods?watch=1"), 200, &json(), parts(frames)).await;
-        assert!(seen.iter().all(|(_, told)| told.is_empty()), "{seen:?}");
-    }
-}

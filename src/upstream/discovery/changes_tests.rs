@@ -22,8 +22,6 @@ struct World {
     services: mpsc::Sender<Value>,
     /// Whether questions of discovery get no answer.
     held: Arc<AtomicBool>,
-    /// Whether the document of all groups lacks that of the Widgets.
-    hides: Arc<AtomicBool>,
     changes: watch::Receiver<u64>,
 }
 
@@ -77,12 +75,12 @@ impl World {
     }
 
     async fn not_followed() -> Self {
-        let (held, hides) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let held = Arc::new(AtomicBool::new(false));
         let ((definitions, first), (services, second)) = (mpsc::channel::<Value>(8), mpsc::channel::<Value>(8));
         let events = Arc::new(Mutex::new([(DEFINITIONS, Some(first)), (SERVICES, Some(second))]));
-        let (holds, lacks) = (Arc::clone(&held), Arc::clone(&hides));
+        let holds = Arc::clone(&held);
         let server = FakeServer::plain(move |request, _| {
-            let (holds, events, lacks) = (Arc::clone(&holds), Arc::clone(&events), lacks.load(Ordering::Acquire));
+            let (holds, events) = (Arc::clone(&holds), Arc::clone(&events));
             async move {
                 let path = request.uri().path().to_owned();
                 if request.uri().query().unwrap_or_default().contains("watch=true") {
@@ -105,9 +103,6 @@ impl World {
                 let own = |name: &str| json!({"name": name, "kind": "Widget", "namespaced": true, "verbs": ["get", "list", "watch"]});
                 answer(200, match &*path {
                     "/api" => document(json!([group("", json!([resource("pods", "Pod")]))])),
-                    "/apis" if lacks => {
-                        document(json!([group("metrics.k8s.io", json!([resource("nodes", "NodeMetrics")]))]))
-                    }
                     "/apis" => document(json!([
                         group("example.com", json!([resource("widgets", "Widget"), resource("gadgets", "Widget")])),
                         group("metrics.k8s.io", json!([resource("nodes", "NodeMetrics")])),
@@ -136,7 +131,7 @@ impl World {
         let config = DiscoveryConfig { min_refresh: Duration::ZERO, ..DiscoveryConfig::default() };
         let discovery = Discovery::with_config(upstream, config);
         let changes = discovery.changes();
-        Self { server, discovery, definitions, services, held, hides, changes }
+        Self { server, discovery, definitions, services, held, changes }
     }
 
     async fn resolve(&self, group: &str, resource: &str) -> Arc<Resource> {
@@ -217,25 +212,6 @@ async fn nobody_waits_for_what_has_not_changed() {
     })
     .await;
     assert_eq!(world.asked().await, [""; 0]);
-}
-
-/// The apiserver's aggregator polls an APIService that was that of another server for minutes after it is local again.
-#[tokio::test]
-async fn a_group_that_the_document_of_all_groups_lacks_is_read_by_itself() {
-    for is_known in [true, false] {
-        let world = World::start().await;
-        if is_known {
-            world.asked().await;
-        }
-        world.hides.store(true, Ordering::Release);
-        for _ in 0..2 {
-            assert_eq!(within(world.discovery.resolve("unknown.org", "v1", "things")).await.unwrap(), None);
-            let found = within(world.discovery.preferred("example.com", "widgets")).await.unwrap();
-            assert_eq!(found.map(|gvr| gvr.version), Some("v1".into()), "{is_known}");
-            assert_eq!(within(world.discovery.resolve("unknown.org", "v1", "things")).await.unwrap(), None);
-            assert_eq!(&*world.resolve("example.com", "widgets").await.kind, "Widget", "{is_known}");
-        }
-    }
 }
 
 #[tokio::test]

@@ -257,11 +257,6 @@ impl Definitions {
         changed
     }
 
-    /// Whether there is a CustomResourceDefinition of this resource.
-    pub(super) fn names(&self, group: &str, resource: &str) -> bool {
-        self.known.contains_key(&format!("{resource}.{group}"))
-    }
-
     /// One was created, changed or deleted. Returns whether that matters.
     fn take(&mut self, kind: Kind, deleted: bool, object: &Metadata) -> bool {
         if deleted {
