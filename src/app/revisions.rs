@@ -17,7 +17,7 @@ impl RevisionObserver for Revisions {
     }
 
     fn wrote_unknown(&self, info: &RequestInfo) {
-        self.floors.tell(&info.group, &info.resource, Floor::unknown);
+        self.floors.tell(&info.group, &info.resource, Floor::wrote_unknown);
     }
 
     fn may_have_written(&self, info: &RequestInfo) {
@@ -33,7 +33,7 @@ impl RevisionObserver for Revisions {
     }
 
     fn showed_unknown(&self, info: &RequestInfo) {
-        self.floors.tell(&info.group, &info.resource, Floor::unknown);
+        self.floors.tell(&info.group, &info.resource, Floor::showed_unknown);
     }
 
     fn unreached(&self, info: &RequestInfo) {
@@ -46,37 +46,15 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::cache::CacheConfig;
-    use crate::informer::{FactoryConfig, Rules};
-    use crate::lifecycle::{Fatal, drain};
-    use crate::meta::{Gvr, Verbs};
     use crate::upstream::client::Upstream;
     use crate::upstream::discovery::{ApiResource, Discovery};
-    use crate::upstream::reflector::ReflectorConfig;
 
     #[tokio::test]
     async fn a_write_that_may_have_happened_counts_for_resources_that_exist() {
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let upstream = Upstream::from_config(nowhere).await.unwrap();
-        let gvr = Gvr::new("", "v1", "configmaps");
-        let known = ApiResource {
-            gvr: gvr.clone(),
-            kind: "ConfigMap".into(),
-            namespaced: true,
-            verbs: Verbs { get: true, list: true, watch: true },
-            singular: String::new(),
-            short_names: Vec::new(),
-        };
-        let config = FactoryConfig {
-            snapshots: None,
-            rules: Rules::new(Vec::new()),
-            idle_timeout: Duration::from_secs(3600),
-            max_informers: 100,
-            cache: CacheConfig::new(gvr),
-            reflector: ReflectorConfig::default(),
-        };
-        let discovery = Discovery::knowing(upstream.clone(), vec![known]);
-        let factory = Factory::new(config, upstream, discovery, Fatal::new(), drain::channel().1);
+        let discovery = Discovery::knowing(upstream.clone(), vec![ApiResource::core("configmaps", "ConfigMap")]);
+        let factory = Factory::simple(Duration::from_secs(3600), upstream, discovery);
         let revisions = Revisions { floors: Floors::default(), factory };
         for path in ["/api/v1/namespaces/a/configmaps", "/apis/g1/v1/r1", "/apis/g2/v1/configmaps"] {
             revisions.may_have_written(&RequestInfo::parse("POST", path, ""));

@@ -56,6 +56,22 @@ async fn dont_miss_events_on_relist() {
     assert_eq!(take(&mut watcher), expected);
 }
 
+/// Who continues after the revision that it has reached would never learn of the deletion.
+#[tokio::test(start_paused = true)]
+async fn what_a_list_at_the_same_revision_lacks_cuts_watches_short() {
+    let (mut writer, cache, _dispatcher) = synced(vec![plain("a", "x", 1), plain("a", "y", 2)], 10).await;
+    let [mut same, mut later] = [0; 2].map(|_| cache.watch(spec(WatchStart::Now)).unwrap());
+    let replaced = replace(&mut writer, vec![plain("a", "x", 1)], 10).await;
+    assert_eq!((replaced.ended, replaced.deleted), (2, 1));
+    assert_eq!(take(&mut same), ["END relisted"]);
+    assert_eq!(same.cut_short_at(), Some(ResourceVersion(10)));
+    // A list at a later revision is known to have more.
+    drop((same, later));
+    later = cache.watch(spec(WatchStart::Now)).unwrap();
+    replace(&mut writer, vec![], 11).await;
+    assert_eq!((take(&mut later), later.cut_short_at()), (vec!["END relisted".to_owned()], None));
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_reads_otherwise_at_the_same_revision_is_taken_and_ends_all() {
     let before = || object("a", "x", 5, &[], "");

@@ -173,10 +173,13 @@ impl CacheWatcher {
         }
     }
 
-    /// The revision of its last event, if it has ended although changes up to this revision may be missing. Who continues
-    /// after that event would never get them.
+    /// The revision of its last event, if it has ended although changes up to this revision may be missing: others of the
+    /// same revision, or those that a list at the same revision has shown. Who continues after that event would never get
+    /// them.
     pub fn cut_short_at(&self) -> Option<ResourceVersion> {
-        (self.end.is_some() && self.reached.is_split()).then_some(self.reached.last)
+        let listed = || self.membership.shared.listed_rv.load(Ordering::Acquire);
+        let is_listed = self.end == Some(EndReason::Relisted) && self.reached.last.0 >= listed();
+        (self.end.is_some() && (is_listed || self.reached.is_split())).then_some(self.reached.last)
     }
 
     /// Sets the time between bookmarks for this watcher only. From now on they come even if the revision did not move:

@@ -214,6 +214,8 @@ impl Writer {
         self.store.begin_lineage();
         let mut departed = difference.rewritten;
         let mut state = self.shared.state.lock();
+        // Before watches end: those that have reached it lack what only the list shows.
+        self.shared.listed_rv.store(rv.0, Ordering::Release);
         let ended = if self.synced && explained {
             let mut groups = self.shared.groups.write();
             let mut ended = match deleted {

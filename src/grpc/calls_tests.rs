@@ -15,17 +15,14 @@ use super::queue::{Groups, QueueConfig};
 use super::*;
 use crate::auth::audit::Audit;
 use crate::auth::{self, Access, AuthConfig, Mode};
-use crate::cache::CacheConfig;
-use crate::informer::{Factory, FactoryConfig, Rules};
+use crate::informer::Factory;
+use crate::lifecycle::Fatal;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::readiness::Registry;
-use crate::lifecycle::{Fatal, drain};
 use crate::memory::{Ledger, Pressure, StallGuards};
-use crate::meta::{Gvr, Verbs};
-use crate::reads::{ConsistentReads, Modes, NotSynced, ProtobufReads, Reads, ReadsConfig};
+use crate::reads::{ConsistentReads, NotSynced, Reads, ReadsConfig};
 use crate::upstream::client::Upstream;
 use crate::upstream::discovery::{ApiResource, Discovery};
-use crate::upstream::reflector::ReflectorConfig;
 use crate::upstream::testing::{FakeServer, answer};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -83,33 +80,10 @@ impl World {
         })
         .await;
         let upstream = Upstream::from_config(server.config()).await.unwrap();
-        let gvr = Gvr::new("", "v1", "configmaps");
-        let known = ApiResource {
-            gvr: gvr.clone(),
-            kind: "ConfigMap".into(),
-            namespaced: true,
-            verbs: Verbs { get: true, list: true, watch: true },
-            singular: String::new(),
-            short_names: Vec::new(),
-        };
-        let config = FactoryConfig {
-            snapshots: None,
-            rules: Rules::new(Vec::new()),
-            idle_timeout: HOUR,
-            max_informers: 100,
-            cache: CacheConfig::new(gvr),
-            reflector: ReflectorConfig::default(),
-        };
-        let discovery = Discovery::knowing(upstream.clone(), vec![known]);
-        let factory = Factory::new(config, upstream.clone(), discovery, Fatal::new(), drain::channel().1);
-        let (auto, protobuf) = (ConsistentReads::Auto, ProtobufReads::Json);
-        let config = ReadsConfig {
-            modes: Modes { get: auto, list: auto, watch: auto, max_age: Duration::ZERO, protobuf, while_away: false },
-            exceptions: Vec::new(),
-            not_synced: NotSynced { wait: Duration::ZERO, forward: true },
-            freshness_timeout: HOUR,
-            shared_groups: Vec::new(),
-        };
+        let discovery = Discovery::knowing(upstream.clone(), vec![ApiResource::core("configmaps", "ConfigMap")]);
+        let factory = Factory::simple(HOUR, upstream.clone(), discovery);
+        let not_synced = NotSynced { wait: Duration::ZERO, forward: true };
+        let config = ReadsConfig { not_synced, ..ReadsConfig::simple(ConsistentReads::Auto, HOUR) };
         let reads = Reads::new(config, factory);
         let queues = QueueConfig { linger: HOUR, max_groups: 10, max_deletions: 10 };
         let access = Access::delegated(&AuthConfig::default(), &upstream, &Fatal::new()).unwrap();

@@ -13,16 +13,15 @@ use super::super::sync::SyncStream;
 use super::*;
 use crate::auth::audit::Audit;
 use crate::auth::{self, Access, Mode};
-use crate::cache::{CacheConfig, Writer};
+use crate::cache::Writer;
 use crate::codec::json;
-use crate::informer::{Factory, FactoryConfig, Rules};
-use crate::lifecycle::{Fatal, drain, has_ended_turn};
+use crate::informer::Factory;
+use crate::lifecycle::{drain, has_ended_turn};
 use crate::memory::{Ledger, Level};
-use crate::meta::{FieldTable, Gvr, Origin, Resource, Verbs};
-use crate::reads::{ConsistentReads, Modes, NotSynced, ProtobufReads, Reads, ReadsConfig};
+use crate::meta::{FieldTable, Gvr, Origin, Resource};
+use crate::reads::{ConsistentReads, NotSynced, Reads, ReadsConfig};
 use crate::upstream::client::Upstream;
 use crate::upstream::discovery::{ApiResource, Discovery};
-use crate::upstream::reflector::ReflectorConfig;
 
 const OBJECTS: usize = 5 * SKIPPED / 2;
 
@@ -49,34 +48,17 @@ async fn objects() -> (Objects, Writer) {
 pub(in crate::grpc) async fn objects_of(list: Vec<Arc<crate::meta::Object>>) -> (Objects, Writer) {
     let gvr = Gvr::new("", "v1", "configmaps");
     let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
-    let config = FactoryConfig {
-        snapshots: None,
-        rules: Rules::new(Vec::new()),
-        idle_timeout: Duration::from_secs(600),
-        max_informers: 100,
-        cache: CacheConfig::new(gvr.clone()),
-        reflector: ReflectorConfig::default(),
-    };
-    let verbs = Verbs { get: true, list: true, watch: true };
-    let (singular, short_names) = (String::new(), Vec::new());
-    let known =
-        ApiResource { gvr: gvr.clone(), kind: "ConfigMap".into(), namespaced: true, verbs, singular, short_names };
-    let discovery = Discovery::knowing(upstream.clone(), vec![known]);
-    let factory = Factory::new(config, upstream, discovery, Fatal::new(), drain::channel().1);
+    let known = ApiResource::core("configmaps", "ConfigMap");
+    let verbs = known.verbs;
+    let factory =
+        Factory::simple(Duration::from_secs(600), upstream.clone(), Discovery::knowing(upstream, vec![known]));
     let origin = Origin::BuiltIn;
     let mut writer = factory.put(Resource { gvr, kind: "ConfigMap".into(), namespaced: true, verbs, origin });
     let style = json::Style::Stripped;
     writer.set_form(crate::codec::Form::new(crate::meta::Encoding::Json, style, "v1", "ConfigMap", "ConfigMapList"));
     writer.replace(list, ResourceVersion(20_000)).await.unwrap();
-    let [get, list, watch] = [ConsistentReads::Cache; 3];
-    let protobuf = ProtobufReads::Json;
-    let config = ReadsConfig {
-        modes: Modes { get, list, watch, max_age: Duration::ZERO, protobuf, while_away: false },
-        exceptions: Vec::new(),
-        not_synced: NotSynced { wait: Duration::ZERO, forward: false },
-        freshness_timeout: Duration::from_secs(3),
-        shared_groups: Vec::new(),
-    };
+    let not_synced = NotSynced { wait: Duration::ZERO, forward: false };
+    let config = ReadsConfig { not_synced, ..ReadsConfig::simple(ConsistentReads::Cache, Duration::from_secs(3)) };
     let parts = Parts {
         reads: Reads::new(config, factory),
         cluster: Arc::new(Nowhere),

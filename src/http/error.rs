@@ -67,6 +67,11 @@ pub fn short() -> Status {
     errors::too_many_requests("informerd is short of memory, please try again later", 1)
 }
 
+/// The answer to requests over HTTP/2 while too many others wait until they are handled.
+pub fn too_many_waiting() -> Status {
+    errors::too_many_requests("informerd has too many requests that wait, please try again later", 1)
+}
+
 /// The answer to a request of informerd itself that is routed back to informerd.
 pub fn of_ourselves() -> Status {
     Status::failure(508, "", "informerd received its own request: its kubeconfig leads to informerd itself")

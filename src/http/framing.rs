@@ -4,7 +4,7 @@
 use http::header::{
     ACCEPT_RANGES, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, EXPECT, HeaderMap, LAST_MODIFIED, TRANSFER_ENCODING,
 };
-use http::{HeaderValue, Response, StatusCode, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 
 use super::body::{self, Body};
@@ -43,15 +43,24 @@ pub(super) fn for_version(mut response: Response<Body>, version: Version) -> Res
     response.map(body::without_length)
 }
 
+/// The answer to a request that net/http refuses before any handler sees it.
+pub(super) fn refused<B>(request: &Request<B>) -> Option<Response<Body>> {
+    let (headers, version) = (request.headers(), request.version());
+    if expects_too_much(headers, version) {
+        return Some(expectation_failed());
+    }
+    unreadable(headers, version).or_else(|| (!is_path(request.uri().path())).then(|| bad_request(version)))
+}
+
 /// Whether an HTTP/1 request has an expectation that cannot be met. net/http knows `100-continue` only.
-pub(super) fn expects_too_much(headers: &HeaderMap, version: Version) -> bool {
+fn expects_too_much(headers: &HeaderMap, version: Version) -> bool {
     let expected = headers.get(EXPECT).map_or(&b""[..], HeaderValue::as_bytes);
     let is_known = |token: &[u8]| token.trim_ascii().eq_ignore_ascii_case(b"100-continue");
     version != Version::HTTP_2 && !expected.is_empty() && !expected.split(|&byte| byte == b',').any(is_known)
 }
 
 /// The answer to such a request.
-pub(super) fn expectation_failed() -> Response<Body> {
+fn expectation_failed() -> Response<Body> {
     let mut response = Response::new(body::full(bytes::Bytes::new()));
     *response.status_mut() = StatusCode::EXPECTATION_FAILED;
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -60,7 +69,7 @@ pub(super) fn expectation_failed() -> Response<Body> {
 
 /// The answer to a body with transfer codings that net/http does not support: it knows `chunked` only. Other servers
 /// may decode such a body differently, and so disagree about where the next request begins.
-pub(super) fn unreadable(headers: &HeaderMap, version: Version) -> Option<Response<Body>> {
+fn unreadable(headers: &HeaderMap, version: Version) -> Option<Response<Body>> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let (first, second) = (codings.next()?, codings.next());
     if version == Version::HTTP_2 || second.is_none() && first.as_bytes().eq_ignore_ascii_case(b"chunked") {
@@ -78,14 +87,14 @@ pub(super) fn unreadable(headers: &HeaderMap, version: Version) -> Option<Respon
 }
 
 /// Whether every percent escape in a path is valid. Go's URL parser checks the path only: a query may contain anything.
-pub(super) fn is_path(path: &str) -> bool {
+fn is_path(path: &str) -> bool {
     let hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
     let bytes = path.as_bytes();
     bytes.iter().enumerate().all(|(at, byte)| *byte != b'%' || hex(bytes.get(at + 1)) && hex(bytes.get(at + 2)))
 }
 
-/// The answer to an invalid path, as net/http gives it before any handler sees the request.
-pub(super) fn bad_request(version: Version) -> Response<Body> {
+/// The answer to an invalid path.
+fn bad_request(version: Version) -> Response<Body> {
     let mut response = Response::new(body::full(bytes::Bytes::from_static(b"400 Bad Request")));
     *response.status_mut() = StatusCode::BAD_REQUEST;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

@@ -27,6 +27,8 @@ pub struct HttpMetrics {
     pub newcomers_refused: Counter,
     /// Connections that were closed because a request's head was not complete in time, or there was no memory for it.
     pub heads_cut: Counter,
+    /// Requests over HTTP/2 that wait until fewer of their connection are handled.
+    pub requests_waiting: Gauge,
     /// Failed accepts (for example because no file descriptors are left).
     pub accept_errors: Counter,
     pub tls_handshake_errors: Counter,
@@ -97,6 +99,11 @@ impl HttpMetrics {
             ),
             ("http_watches", "Open watches that are served from a cache", &self.watches_open),
             ("http_gzip_memory_bytes", "Compressed answers in memory, kept or being sent", &self.gzip_memory),
+            (
+                "http_requests_waiting",
+                "Requests over HTTP/2 that wait until fewer of their connection are handled",
+                &self.requests_waiting,
+            ),
             ("http_upgrades", "Open upgraded connections", &self.upgrades_open),
         ] {
             registry.register(name, help, gauge.clone());

@@ -1,5 +1,6 @@
 //! The HTTP side: listeners, request parsing, and reads answered in the apiserver's format.
 
+mod accept_tls;
 mod access_log;
 pub mod age;
 #[cfg(test)]
@@ -23,6 +24,7 @@ mod framing;
 mod gate;
 pub mod guard;
 pub mod gzip;
+mod handlers;
 mod handshake;
 mod head;
 mod http1;

@@ -64,14 +64,20 @@ pub(super) struct OpenHead {
     /// Present while a part of a head is in memory.
     open: Option<Box<Open>>,
     /// What the earlier heads of the connection may still hold. As few as the large header blocks of a connection.
-    kept: Vec<Open>,
+    kept: Vec<Reserved>,
+}
+
+/// What is reserved for a head.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    heads: Arc<OpenHeads>,
+    address: Option<IpAddr>,
+    reservation: Reservation,
 }
 
 #[derive(Debug)]
 struct Open {
-    heads: Arc<OpenHeads>,
-    address: Option<IpAddr>,
-    reservation: Reservation,
+    reserved: Reserved,
     begun: Instant,
     /// Since when there is no room.
     waits: Option<Instant>,
@@ -148,10 +154,10 @@ impl OpenHead {
         }
         let (heads, address, now) = (&self.heads, self.address, Instant::now());
         let open = self.open.get_or_insert_with(|| Box::new(Open::new(heads, address, now)));
-        let has_room = held + PART <= FREE || open.reserve(held + PART);
+        let has_room = held + PART <= FREE || open.reserved.reserve(held + PART);
         open.waits = if has_room { None } else { open.waits.or(Some(now)) };
         let is_short = heads.ledger.pressure().level() == Level::Short;
-        let is_late = is_short || open.reservation.bytes() > 0 && heads.is_wanted(address);
+        let is_late = is_short || open.reserved.bytes() > 0 && heads.is_wanted(address);
         let patience = if is_late { HURRY } else { HEAD_TIMEOUT };
         let until = (open.begun + patience).min(open.waits.map_or(now + patience, |since| since + HURRY));
         if now >= until {
@@ -173,7 +179,13 @@ impl OpenHead {
 
     /// The head is complete, and what was reserved for it may be in use until the connection ends.
     pub(super) fn keep(&mut self) {
-        self.kept.extend(self.open.take().map(|open| *open).filter(|open| open.reservation.bytes() > 0));
+        self.kept.extend(self.open.take().map(|open| open.reserved).filter(|reserved| reserved.bytes() > 0));
+    }
+
+    /// Reserves these bytes for a request whose head is complete. `None` if there is no room.
+    pub(super) fn reserved(&self, bytes: usize) -> Option<Reserved> {
+        let mut reserved = Reserved::nothing(&self.heads, self.address);
+        reserved.reserve(bytes).then_some(reserved)
     }
 
     /// Whether something of a head is held.
@@ -191,13 +203,25 @@ impl OpenHead {
 
 impl Open {
     fn new(heads: &Arc<OpenHeads>, address: Option<IpAddr>, begun: Instant) -> Self {
-        let (reservation, next_look) = (heads.ledger.nothing(), Box::pin(sleep_until(begun + HURRY)));
-        Self { heads: Arc::clone(heads), address, reservation, begun, waits: None, next_look }
+        let (reserved, next_look) = (Reserved::nothing(heads, address), Box::pin(sleep_until(begun + HURRY)));
+        Self { reserved, begun, waits: None, next_look }
+    }
+}
+
+// === impl Reserved ===
+
+impl Reserved {
+    fn nothing(heads: &Arc<OpenHeads>, address: Option<IpAddr>) -> Self {
+        Self { heads: Arc::clone(heads), address, reservation: heads.ledger.nothing() }
     }
 
-    /// Reserves these bytes, with those that are reserved already.
-    fn reserve(&mut self, bytes: usize) -> bool {
-        let more = bytes.saturating_sub(self.reservation.bytes());
+    fn bytes(&self) -> usize {
+        self.reservation.bytes()
+    }
+
+    /// Reserves these bytes, with those that are reserved already. False if there is no room.
+    pub(super) fn reserve(&mut self, bytes: usize) -> bool {
+        let more = bytes.saturating_sub(self.bytes());
         if more == 0 {
             return true;
         }
@@ -210,10 +234,10 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for Reserved {
     fn drop(&mut self) {
-        if self.reservation.bytes() > 0 {
-            self.heads.give_back(self.address, self.reservation.bytes());
+        if self.bytes() > 0 {
+            self.heads.give_back(self.address, self.bytes());
         }
     }
 }

@@ -3,7 +3,6 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
@@ -15,17 +14,18 @@ use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use rustls::pki_types::CertificateDer;
-use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_rustls::server::TlsStream;
 
+use super::accept_tls::accept_tls;
 use super::age::{Age, AgeLimits};
 use super::body::Body;
 use super::cipher_suites::TlsServer;
 use super::clients::Last;
 use super::config::{ConnectionLimits, HttpConfig, ListenAddr};
 use super::direct_watch::WatchSocket;
+use super::handlers::Handlers;
 use super::http1::Handover;
 use super::http2::cuttable;
 use super::io::{Bounded, Protocol};
@@ -51,7 +51,6 @@ const WAITING: usize = 1024;
 const WAIT: Duration = Duration::from_secs(32);
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-const HTTP_WITHOUT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -106,6 +105,8 @@ struct Shared {
     newcomers: Arc<Newcomers>,
     waiting: Arc<Slots>,
     heads: Arc<OpenHeads>,
+    /// Requests that wait. They take no room from heads.
+    requests: Arc<OpenHeads>,
     handshake_timeout: Duration,
     limits: Option<ConnectionLimits>,
     write_stall_timeout: Duration,
@@ -119,7 +120,6 @@ enum Stop {
     /// The client was not authenticated in time: the connection ends at once.
     Away,
     Closing,
-    Aged,
 }
 
 // === impl Server ===
@@ -163,6 +163,7 @@ impl Server {
         if let Some(certificates) = self.certificates {
             spawn_supervised("certificates", certificates.keep_fresh(), fatal);
         }
+        let heads = || OpenHeads::new(self.ledger.clone(), largest_head(self.config.limits), Arc::clone(&self.metrics));
         let shared = Arc::new(Shared {
             handler,
             protocols: Protocols::new(&self.config),
@@ -174,7 +175,8 @@ impl Server {
                 WAITING.min(self.config.max_connections / 4).max(1),
                 self.metrics.connections_refused.clone(),
             ),
-            heads: OpenHeads::new(self.ledger, largest_head(self.config.limits), Arc::clone(&self.metrics)),
+            requests: heads(),
+            heads: heads(),
             handshake_timeout: self.config.handshake_timeout,
             limits: self.config.limits,
             write_stall_timeout: self.config.write_stall_timeout,
@@ -318,7 +320,8 @@ impl Shared {
             () = self.drain.draining() => return,
             () = sent_away(&connection) => return,
         };
-        let head = self.heads.of(connection.peer.map(|peer| peer.ip()));
+        let address = connection.peer.map(|peer| peer.ip());
+        let head = self.heads.of(address);
         match opened {
             Ok(None) => {}
             Ok(Some(Protocol::Http1)) => {
@@ -332,13 +335,15 @@ impl Shared {
             }
             Ok(Some(Protocol::Http2)) => {
                 let of = &connection;
+                let handlers =
+                    Handlers::new(Arc::clone(&self.handler), self.requests.of(address), Arc::clone(&self.metrics));
                 let service = |socket: WatchSocket| {
                     service_fn(move |mut request| {
                         let stream = socket.stream(&mut request);
                         if socket.is_worn() {
                             of.close();
                         }
-                        let response = self.handler.handle(request, of);
+                        let response = handlers.handle(request, of);
                         async move { Ok::<_, Infallible>(cuttable(stream.answer(response.await))) }
                     })
                 };
@@ -367,14 +372,7 @@ impl Shared {
                     result = http => result,
                     () = sent_away(connection) => return,
                     () = self.drain.forced() => return,
-                }
-            }
-            Ok(Stop::Aged) => {
-                http.as_mut().graceful_shutdown();
-                tokio::select! {
-                    result = http => result,
-                    () = self.drain.forced() => return,
-                    never = connection.age.retire(self.age) => match never {},
+                    never = self.retire(connection) => match never {},
                 }
             }
         };
@@ -383,13 +381,19 @@ impl Shared {
         }
     }
 
+    /// Ends the long calls of a connection that takes no more requests, once it is old enough.
+    async fn retire(&self, connection: &Connection) -> Infallible {
+        connection.age.reached(self.age).await;
+        connection.age.retire(self.age).await
+    }
+
     /// Waits until the connection has to take no more requests.
     async fn stop(&self, connection: &Connection) -> Stop {
         tokio::select! {
             () = sent_away(connection) => Stop::Away,
             () = self.drain.draining() => Stop::Closing,
             () = connection.closing.notified() => Stop::Closing,
-            () = connection.age.reached(self.age) => Stop::Aged,
+            () = connection.age.reached(self.age) => Stop::Closing,
         }
     }
 
@@ -397,21 +401,6 @@ impl Shared {
         self.metrics.connection_errors.inc();
         tracing::debug!(peer = ?connection.peer, listener = %connection.listener, %error, "connection failed");
     }
-}
-
-/// Accepts TLS. A client that sends HTTP without TLS gets the same 400 as from the apiserver.
-async fn accept_tls(acceptor: TlsServer, mut stream: TcpStream, connection: &Connection) -> io::Result<TlsStream<Tcp>> {
-    let mut first = [0; 5];
-    let read = stream.peek(&mut first).await?;
-    connection.reached(Stage::Begun);
-    if [&b"GET /"[..], b"HEAD ", b"POST ", b"PUT /", b"OPTIO"].contains(&&first[..read]) {
-        // Unread bytes would reset the connection before the client reads the answer.
-        stream.try_read(&mut [0; 4096])?;
-        stream.write_all(HTTP_WITHOUT_TLS).await?;
-        stream.shutdown().await?;
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "HTTP without TLS"));
-    }
-    acceptor.accept(Tcp(stream)).await
 }
 
 /// Waits until a newcomer has to leave. Never returns for any other connection.
@@ -465,7 +454,7 @@ impl Connection {
         newcomer.map_or(Ok(None), Newcomer::lasting).inspect_err(|_| self.close())
     }
 
-    fn reached(&self, stage: Stage) {
+    pub(super) fn reached(&self, stage: Stage) {
         if let Some(newcomer) = &self.newcomer {
             newcomer.reached(stage);
         }

@@ -16,11 +16,12 @@ use super::arrival::is_unauthenticated;
 use super::body::{self, Body};
 use super::clients::IsWatch;
 use super::config::ListenAddr;
-use super::error::{AUDIT_ID, NO_CACHE, audit_id, draining, of_ourselves, respond};
+use super::error::{AUDIT_ID, NO_CACHE, audit_id, draining, of_ourselves, respond, too_many_waiting};
 use super::explain::{NOT_FORWARDED, Plan};
 use super::framing;
 use super::guard::Guard;
 use super::gzip::GzipConfig;
+use super::handlers::NoRoom;
 use super::metrics::HttpMetrics;
 use super::patient::Patient;
 use super::read::{self, Parsed};
@@ -147,14 +148,8 @@ impl Handler for Service {
             let version = request.version();
             let grpc = inner.grpc.is_some() && framing::is_grpc(version, request.headers());
             let client = RequestRecord::begin(&request, &connection, grpc, &inner.metrics, &inner.access_log);
-            if framing::expects_too_much(request.headers(), version) {
-                return client.answered(framing::expectation_failed());
-            }
-            if let Some(refused) = framing::unreadable(request.headers(), version) {
+            if let Some(refused) = framing::refused(&request) {
                 return client.answered(refused);
-            }
-            if !framing::is_path(request.uri().path()) {
-                return client.answered(framing::bad_request(version));
             }
             let answer = inner.answer(request, &connection, &span, &client).await;
             let response = framing::for_version(answer, version);
@@ -181,6 +176,10 @@ impl Inner {
     ) -> Response<Body> {
         let (mut head, body) = request.into_parts();
         let audit_id = audit_id(&head.headers);
+        let form = || wanted::status(&head.headers, &head.uri).unwrap_or_default();
+        if head.extensions.get::<NoRoom>().is_some() {
+            return self.refuse(&too_many_waiting(), form(), audit_id);
+        }
         if let Err(error) = self.guard.check(&head, &connection.listener) {
             return self.refuse(&Status::from(&error), StatusForm::default(), audit_id);
         }
@@ -189,7 +188,7 @@ impl Inner {
             return self.refuse(&of_ourselves(), StatusForm::default(), audit_id);
         }
         if let Err(status) = self.welcome(&head.headers, connection).await {
-            return self.refuse(&status, wanted::status(&head.headers, &head.uri).unwrap_or_default(), audit_id);
+            return self.refuse(&status, form(), audit_id);
         }
         if let Some(grpc) = self.grpc.as_ref().filter(|_| framing::is_grpc(head.version, &head.headers)) {
             let watches = ["/informerd.v1.Objects/Watch", "/informerd.v1.Objects/Sync"].contains(&head.uri.path());
@@ -209,13 +208,11 @@ impl Inner {
         }
         let info = RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query().unwrap_or_default());
         if info.is_resource && info.verb == Verb::Watch && self.drain.is_draining() {
-            return self.refuse(&draining(), wanted::status(&head.headers, &head.uri).unwrap_or_default(), audit_id);
+            return self.refuse(&draining(), form(), audit_id);
         }
         let room = match self.room(&head, Some(&info)) {
             Ok(room) => room,
-            Err(why) => {
-                return self.refuse(&why, wanted::status(&head.headers, &head.uri).unwrap_or_default(), audit_id);
-            }
+            Err(why) => return self.refuse(&why, form(), audit_id),
         };
         let (answered, mut plan) = match read::parse(&head, &info, connection.listener.mode()) {
             Parsed::Read(read, wanted) => match self.authorize(&head, &info, connection, &audit_id).await {
@@ -243,7 +240,7 @@ impl Inner {
             Some(response) => response,
             None => {
                 let again = self.in_case(&head, &info);
-                let status_form = wanted::status(&head.headers, &head.uri).unwrap_or_default();
+                let status_form = form();
                 self.forward_not_older(&mut head, &info, connection, plan);
                 match self.forward(Request::from_parts(head, body), &info, connection, &audit_id, room.as_ref()).await {
                     Ok(response) => response,

@@ -12,17 +12,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::cache::{CacheConfig, WatchCache, Writer};
+use crate::cache::{WatchCache, Writer};
 use crate::http::testing::{FIRST, add, added_text, bookmark, fill, inflate, item, list_text, objects, parse};
 use crate::http::{config::HttpConfig, config::ListenAddr, server::Server};
-use crate::informer::{Factory, FactoryConfig, Rules};
+use crate::informer::Factory;
 use crate::lifecycle::drain::{self, Drain, DrainEnd};
-use crate::meta::{Gvr, Object, Origin, Resource, ResourceVersion, Verbs};
+use crate::meta::{Gvr, Object, Origin, Resource, ResourceVersion};
 use crate::passthrough::{ForwardConfig, LendIdentity, RevisionObserver};
-use crate::reads::{ConsistentReads, Modes, NotSynced, ProtobufReads, ReadsConfig};
+use crate::reads::{ConsistentReads, NotSynced, ProtobufReads, ReadsConfig};
 use crate::upstream::client::Upstream;
 use crate::upstream::discovery::{ApiResource, Discovery};
-use crate::upstream::reflector::ReflectorConfig;
 
 /// Objects in the list of all config maps.
 const OBJECTS: usize = 3000;
@@ -42,23 +41,10 @@ struct Cached {
 }
 
 impl Cached {
-    async fn new(upstream: Upstream, fatal: &Fatal, drain: &DrainWatch) -> Self {
-        let verbs = Verbs { get: true, list: true, watch: true };
-        let resources = ["configmaps", "endpoints", "pods"].map(|resource| {
-            let (gvr, kind) = (Gvr::new("", "v1", resource), "ConfigMap".into());
-            let (singular, short_names) = (String::new(), Vec::new());
-            ApiResource { gvr, kind, namespaced: true, verbs, singular, short_names }
-        });
-        let config = FactoryConfig {
-            snapshots: None,
-            rules: Rules::new(Vec::new()),
-            idle_timeout: Duration::from_secs(600),
-            max_informers: 100,
-            cache: CacheConfig::new(Gvr::new("", "v1", "configmaps")),
-            reflector: ReflectorConfig::default(),
-        };
+    async fn new(upstream: Upstream) -> Self {
+        let resources = ["configmaps", "endpoints", "pods"].map(|name| ApiResource::core(name, "ConfigMap"));
         let discovery = Discovery::knowing(upstream.clone(), resources.to_vec());
-        let factory = Factory::new(config, upstream.clone(), discovery, fatal.clone(), drain.clone());
+        let factory = Factory::simple(Duration::from_secs(600), upstream.clone(), discovery);
         let [mut configmaps, mut endpoints, pods] =
             resources.map(|ApiResource { gvr, kind, namespaced, verbs, .. }| {
                 let origin = Origin::BuiltIn;
@@ -70,14 +56,9 @@ impl Cached {
             let warning = |n| (WARNING, HeaderValue::try_from(format!("299 - \"{resource} {n}\"")).unwrap());
             upstream.warnings().learn(&Gvr::new("", "v1", resource), &[1, 2].map(warning).into_iter().collect());
         }
-        let ([get, list, watch], protobuf) = ([ConsistentReads::Cache; 3], ProtobufReads::Serve);
-        let config = ReadsConfig {
-            modes: Modes { get, list, watch, max_age: Duration::ZERO, protobuf, while_away: false },
-            exceptions: Vec::new(),
-            not_synced: NotSynced { wait: Duration::ZERO, forward: false },
-            freshness_timeout: Duration::from_secs(3),
-            shared_groups: Vec::new(),
-        };
+        let mut config = ReadsConfig::simple(ConsistentReads::Cache, Duration::from_secs(3));
+        config.modes.protobuf = ProtobufReads::Serve;
+        config.not_synced = NotSynced { wait: Duration::ZERO, forward: false };
         let cache = factory.informers().remove(0).cache().clone();
         Self { reads: Reads::new(config, factory), configmaps, cache, _endpoints: endpoints, _pods: pods }
     }
@@ -123,6 +104,18 @@ struct Running {
     _directory: tempfile::TempDir,
 }
 
+/// Has no room for requests with the header `crowded`.
+struct Crowded(Service);
+
+impl Handler for Crowded {
+    fn handle(&self, mut request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
+        if request.headers().contains_key("crowded") {
+            request.extensions_mut().insert(NoRoom);
+        }
+        self.0.handle(request, connection)
+    }
+}
+
 async fn scripted(asked: Arc<Mutex<Vec<String>>>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -160,7 +153,7 @@ async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Run
     let (drain, watch) = drain::channel();
     let fatal = Fatal::new();
     let ledger = Ledger::default();
-    let cached = Cached::new(upstream.clone(), &fatal, &watch).await;
+    let cached = Cached::new(upstream.clone()).await;
     let parts = ServiceParts {
         guard: Guard::default(),
         access: Access::trusting(),
@@ -182,7 +175,7 @@ async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Run
     };
     let server = Server::bind(config, Arc::clone(&metrics)).unwrap();
     let ListenAddr::Http(address) = server.addresses().remove(0) else { panic!("http") };
-    server.serve(Arc::new(Service::start(parts, &fatal)), &watch, &fatal);
+    server.serve(Arc::new(Crowded(Service::start(parts, &fatal))), &watch, &fatal);
     Running { address, cached, metrics, ledger, drain, asked, _directory: directory }
 }
 
@@ -326,7 +319,12 @@ async fn refusals_are_statuses() {
     );
     let response = server.get("/api/v1/pods").await;
     assert_eq!((response.status().as_u16(), header(&response, "retry-after")), (429, "1"));
-    assert_eq!(server.metrics.requests_refused.get(), 2);
+    let response = server.send(Request::get("/api/v1/configmaps").header("crowded", "1").header("audit-id", "mine"));
+    let response = response.await;
+    let headers = (header(&response, "audit-id"), header(&response, "retry-after"));
+    assert_eq!((response.status().as_u16(), headers), (429, ("mine", "1")));
+    assert!(text(response).await.contains(r#""reason":"TooManyRequests""#));
+    assert_eq!(server.metrics.requests_refused.get(), 3);
 }
 
 #[tokio::test]

@@ -59,6 +59,19 @@ fn fed(
 }
 
 impl Factory {
+    /// Keeps nothing over a restart, has no rules, and never drains.
+    pub(crate) fn simple(idle_timeout: Duration, upstream: Upstream, discovery: Discovery) -> Self {
+        let config = FactoryConfig {
+            snapshots: None,
+            rules: Rules::new(Vec::new()),
+            idle_timeout,
+            max_informers: 100,
+            cache: CacheConfig::new(Gvr::new("", "v1", "configmaps")),
+            reflector: ReflectorConfig::default(),
+        };
+        Self::new(config, upstream, discovery, Fatal::new(), DrainWatch::never())
+    }
+
     /// Adds an informer of all objects of a resource, in JSON, and returns the writer of its cache. No reflector runs.
     pub(crate) fn put(&self, resource: Resource) -> Writer {
         let (upstream, config) = (&self.inner.upstream, &self.inner.config.reflector);

@@ -121,7 +121,7 @@ impl Admission {
         refused: Refused,
     ) -> Result<(), Refused> {
         if waiting.is_none() {
-            *waiting = self.pace.places.wait(client);
+            *waiting = self.pace.places.wait(client, refused.is_its_own());
         }
         if waiting.is_none() {
             self.overflows.inc();

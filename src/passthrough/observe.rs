@@ -11,6 +11,7 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use http_body::{Body, Frame};
 
+use super::read::AsksForMore;
 use super::revision::Finder;
 use super::{BoxError, ForwardBody};
 use crate::meta::{RequestInfo, ResourceVersion, Verb};
@@ -45,6 +46,8 @@ pub(super) struct Observation {
     info: RequestInfo,
     kind: Kind,
     told: bool,
+    /// A watch that was made to ask for a revision, until its first event came.
+    is_raised: bool,
     /// The apiserver has answered with success.
     succeeded: bool,
 }
@@ -80,7 +83,8 @@ impl Observation {
     ) -> Option<Self> {
         let kind = kind(info, &request.method)?;
         let told = kind != Kind::Write || !known;
-        Some(Self { observer: Arc::clone(observer), info: info.clone(), kind, told, succeeded: false })
+        let is_raised = kind == Kind::Watch && request.extensions.get::<AsksForMore>().is_some();
+        Some(Self { observer: Arc::clone(observer), info: info.clone(), kind, told, is_raised, succeeded: false })
     }
 
     /// Records that nothing was sent, so nothing has happened.
@@ -105,6 +109,8 @@ impl Observation {
         if finder.is_blind() && self.kind != Kind::Watch {
             return body;
         }
+        // A watch in which no revision is found has shown nothing. What cannot be read is told as it comes.
+        self.told = self.kind == Kind::Watch;
         ForwardBody::new(Observed { inner: body, finder, observation: self, held: None, failed: None, ended: false })
     }
 
@@ -112,6 +118,14 @@ impl Observation {
     pub(super) fn upgraded(mut self) -> Self {
         (self.told, self.succeeded) = (false, true);
         self
+    }
+
+    /// A watch whose revision the apiserver has waited for in vain is answered with 200 and one event.
+    fn began(&mut self, first: &[u8]) {
+        let has = |text: &str| memchr::memmem::find(first, text.as_bytes()).is_some();
+        if std::mem::take(&mut self.is_raised) && has(r#""type":"ERROR""#) && has(r#""code":504"#) {
+            self.observer.unreached(&self.info);
+        }
     }
 
     fn tell(&mut self, rv: ResourceVersion) {
@@ -184,6 +198,9 @@ impl Body for Observed {
             }
             match std::task::ready!(Pin::new(&mut this.inner).poll_frame(cx)) {
                 Some(Ok(frame)) => {
+                    if let Some(first) = frame.data_ref() {
+                        this.observation.began(first);
+                    }
                     if let Some(rv) = frame.data_ref().and_then(|part| this.finder.push(part)) {
                         this.observation.tell(rv);
                     }

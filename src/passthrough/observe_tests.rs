@@ -29,6 +29,10 @@ impl RevisionObserver for Recorder {
     fn showed_unknown(&self, info: &RequestInfo) {
         self.0.lock().push(format!("showed {} ?", info.resource));
     }
+
+    fn unreached(&self, info: &RequestInfo) {
+        self.0.lock().push(format!("{} did not get there", info.resource));
+    }
 }
 
 /// Returns its parts one by one.
@@ -49,11 +53,15 @@ struct Setup {
 }
 
 fn begin(method: &str, target: &str) -> Setup {
+    begin_with(&Request::builder().method(method).uri(target).body(()).unwrap().into_parts().0)
+}
+
+fn begin_with(request: &Parts) -> Setup {
     let recorder = Arc::new(Recorder::default());
-    let request = Request::builder().method(method).uri(target).body(()).unwrap().into_parts().0;
+    let method = request.method.as_str();
     let info = RequestInfo::parse(method, request.uri.path(), request.uri.query().unwrap_or_default());
     let observer: Arc<dyn RevisionObserver> = Arc::clone(&recorder) as _;
-    let observation = Observation::begin(&observer, &info, &request, true);
+    let observation = Observation::begin(&observer, &info, request, true);
     Setup { recorder, observation }
 }
 
@@ -218,4 +226,32 @@ async fn a_watch_over_a_websocket_has_shown_something_when_it_ends() {
     assert!(setup.recorder.0.lock().is_empty());
     drop(session);
     assert_eq!(*setup.recorder.0.lock(), ["showed pods ?"]);
+}
+
+#[tokio::test]
+async fn a_watch_in_which_nothing_comes_has_shown_nothing() {
+    for frames in [&[][..], &[r#"{"type":"ERROR","object":{"kind":"Status","code":410}}"#]] {
+        let seen = pass(begin("GET", "/api/v1/pods?watch=1"), 200, &json(), parts(frames)).await;
+        assert!(seen.iter().all(|(_, told)| told.is_empty()), "{seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_revision_that_a_watch_waited_for_in_vain_is_told() {
+    let late = r#"{"type":"ERROR","object":{"kind":"Status","reason":"Timeout","code":504}}"#;
+    let gone = r#"{"type":"ERROR","object":{"kind":"Status","reason":"Expired","code":410}}"#;
+    let added = r#"{"type":"ADDED","object":{"metadata":{"resourceVersion":"7"}}}"#;
+    for (raised, events, told) in [
+        (true, vec![late], vec!["pods did not get there"]),
+        (true, vec![gone], vec![]),
+        (true, vec![added, late], vec!["showed pods 7"]),
+        (false, vec![late], vec![]),
+    ] {
+        let mut request = Request::get("/api/v1/pods?watch=1").body(()).unwrap().into_parts().0;
+        if raised {
+            request.extensions.insert(AsksForMore);
+        }
+        let seen = pass(begin_with(&request), 200, &json(), parts(&events)).await;
+        assert_eq!(seen.last().unwrap().1, told, "{raised} {events:?}");
+    }
 }

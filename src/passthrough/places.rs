@@ -125,11 +125,13 @@ impl Places {
         self.taken.lock().requests == 0
     }
 
-    /// Takes a place among those that wait. `None` if too many do.
-    pub(super) fn wait<'a>(&'a self, client: &'a Client) -> Option<Waiting<'a>> {
+    /// Takes a place among those that wait. `None` if too many do. `is_own`: for room in the share of the client. A quarter is
+    /// for those who wait because of others.
+    pub(super) fn wait<'a>(&'a self, client: &'a Client, is_own: bool) -> Option<Waiting<'a>> {
+        let most = if is_own { MOST_WAITING / 4 * 3 } else { MOST_WAITING };
         let mut taken = self.taken.lock();
         let own = taken.by_client.get(client).map_or(0, |share| share.waiting);
-        if taken.waiting >= MOST_WAITING || own >= MOST_WAITING_OF_CLIENT {
+        if taken.waiting >= most || own >= MOST_WAITING_OF_CLIENT {
             return None;
         }
         taken.waiting += 1;
@@ -311,12 +313,14 @@ mod tests {
         let clients: Vec<_> = (0..6).map(Client::Connection).collect();
         let mut waiting = Vec::new();
         for client in &clients {
-            waiting.extend(std::iter::from_fn(|| places.wait(client)));
+            waiting.extend(std::iter::from_fn(|| places.wait(client, true)));
         }
+        assert_eq!(waiting.len(), MOST_WAITING / 4 * 3);
+        waiting.extend(std::iter::from_fn(|| places.wait(&clients[5], false)));
         assert_eq!(waiting.len(), MOST_WAITING);
         waiting.truncate(MOST_WAITING_OF_CLIENT);
-        assert!(places.wait(&clients[0]).is_none());
-        assert!(places.wait(&clients[5]).is_some());
+        assert!(places.wait(&clients[0], false).is_none());
+        assert!(places.wait(&clients[5], true).is_some());
         drop(waiting);
         assert!(places.taken.lock().by_client.is_empty());
     }

@@ -21,6 +21,10 @@ pub(crate) struct Otherwise {
     pub(crate) codes: &'static [u16],
 }
 
+/// In the extensions of a read that asks for a revision which its client did not ask for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AsksForMore;
+
 // === impl Forward ===
 
 impl Forward {
@@ -38,6 +42,9 @@ impl Forward {
             next.uri = Uri::builder().path_and_query(otherwise.target).build().ok()?;
             Some((next, otherwise.codes))
         });
+        if next.is_some() {
+            head.extensions.insert(AsksForMore);
+        }
         let response = self.read_once(head, identity, info, known, of).await?;
         let status = response.status();
         match next {

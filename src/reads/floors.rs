@@ -38,6 +38,8 @@ pub struct Floor {
     raised: AtomicU64,
     /// The first revision that a forwarded read has shown since this daemon started; zero before that.
     first_shown: AtomicU64,
+    /// Until when a write counts of which only the store knows the revision, in milliseconds of [`now`].
+    written_until: AtomicU64,
     /// Counts forwarded answers whose revision could not be read, and writes with an unknown outcome.
     unknown: AtomicU64,
     /// The value of `unknown` after the last answer that is certain to be a success.
@@ -145,7 +147,8 @@ impl Floor {
     /// A new floor with the same values.
     fn copy(&self) -> Self {
         let of = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Acquire));
-        let Self { rv, raised, first_shown, unknown, certain, doubt_until, covered, unreached_until } = self;
+        let Self { rv, raised, first_shown, unknown, certain, doubt_until, covered, unreached_until, written_until } =
+            self;
         Self {
             rv: of(rv),
             raised: of(raised),
@@ -155,6 +158,7 @@ impl Floor {
             doubt_until: of(doubt_until),
             covered: of(covered),
             unreached_until: of(unreached_until),
+            written_until: of(written_until),
         }
     }
 
@@ -196,8 +200,14 @@ impl Floor {
         first != 0 && rv.get() >= first
     }
 
-    /// Records that something was written or shown at a revision that the answer does not contain.
-    pub fn unknown(&self) {
+    /// Records that something was written at a revision that the answer does not contain.
+    pub fn wrote_unknown(&self) {
+        self.written();
+        self.showed_unknown();
+    }
+
+    /// Records that something was shown at a revision that could not be read.
+    pub fn showed_unknown(&self) {
         self.raised.store(now(), Ordering::Release);
         let answers = self.unknown.fetch_add(1, Ordering::AcqRel) + 1;
         self.certain.fetch_max(answers, Ordering::AcqRel);
@@ -205,9 +215,21 @@ impl Floor {
 
     /// Records that something may have been written, because the outcome is unknown. It counts for [`DOUBT`].
     pub fn doubt(&self) {
+        self.written();
         self.raised.store(now(), Ordering::Release);
         self.doubt_until.fetch_max(now().saturating_add(millis(DOUBT)), Ordering::AcqRel);
         self.unknown.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn written(&self) {
+        self.written_until.fetch_max(now().saturating_add(millis(RECENT)), Ordering::AcqRel);
+    }
+
+    /// Whether an apiserver that lags may lack a write of which only the store knows the revision. What was only shown does
+    /// not count: reads that the apiserver answers from its cache would have to be answered by the store for as long as a
+    /// client watches in an encoding that is not read here.
+    pub fn has_unknown_write(&self) -> bool {
+        now() < self.written_until.load(Ordering::Acquire) && self.uncovered().is_some()
     }
 
     /// The number of unknown answers, if some of them still count and are not yet covered by a read of the store's
@@ -265,7 +287,7 @@ mod tests {
             floors.tell("", &format!("x{n}"), |floor| floor.raise(ResourceVersion(7)));
         }
         floors.tell("", "bindings", |floor| floor.raise(ResourceVersion(5)));
-        floors.tell("apps", "deployments", Floor::unknown);
+        floors.tell("apps", "deployments", Floor::wrote_unknown);
         assert_eq!(floors.0.read().by_resource.values().map(HashMap::len).sum::<usize>(), MOST_TOLD + 1);
         assert_eq!(floors.of("", "pods").get(), ResourceVersion(5), "it has been told of its own");
         // A resource that is read for the first time starts with everything recorded in the shared floor.
@@ -277,7 +299,7 @@ mod tests {
     fn a_write_to_another_store_concerns_no_other_resource() {
         let floors = Floors::default();
         floors.tell("metrics.example.com", "readings", |floor| floor.raise(ResourceVersion(900_000)));
-        floors.tell("metrics.example.com", "others", Floor::unknown);
+        floors.tell("metrics.example.com", "others", Floor::wrote_unknown);
         let maps = floors.of("", "configmaps");
         assert_eq!((maps.get(), maps.uncovered()), (ResourceVersion::ZERO, None));
         // Its own readers find it, though nobody had read it before.
@@ -305,7 +327,7 @@ mod tests {
         assert_eq!(floor.uncovered(), Some(1));
         tokio::time::sleep(2 * DOUBT).await;
         assert_eq!(floor.uncovered(), None);
-        floor.unknown();
+        floor.wrote_unknown();
         tokio::time::sleep(10 * DOUBT).await;
         assert_eq!(floor.uncovered(), Some(2), "what has happened counts until it is covered");
         floor.cover(2, ResourceVersion(9));
@@ -320,9 +342,9 @@ mod tests {
     fn unknown_answers_are_covered_by_a_later_revision_only() {
         let floor = Floor::default();
         assert_eq!(floor.uncovered(), None);
-        floor.unknown();
+        floor.wrote_unknown();
         let seen = floor.uncovered().unwrap();
-        floor.unknown();
+        floor.wrote_unknown();
         floor.cover(seen, ResourceVersion(9));
         assert_eq!(floor.uncovered(), Some(2));
         floor.cover(2, ResourceVersion(10));

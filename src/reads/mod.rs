@@ -22,6 +22,8 @@ mod shards;
 mod shareable;
 mod spans;
 mod sync;
+#[cfg(test)]
+mod testing;
 mod typed;
 mod unconfirmed;
 mod unserved;

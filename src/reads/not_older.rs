@@ -104,8 +104,7 @@ impl Accepted {
         if !(floor.is_recent() || reason == ForwardReason::NotFresh) {
             return None;
         }
-        // A write of which only the store knows the revision.
-        let is_unknown = floor.uncovered().is_some();
+        let is_unknown = floor.has_unknown_write();
         let (rv, is_unreached) = (floor.get(), floor.is_unreached());
         if rv <= least && !is_unknown {
             return None;
@@ -241,9 +240,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_was_shown_at_an_unknown_revision_does_not_count() {
+        let floor = Floor::default();
+        floor.showed_unknown();
+        for verb in [Verb::Get, Verb::List, Verb::Watch] {
+            assert!(forwarded(&floor, verb).is_none(), "{verb:?}");
+        }
+        floor.wrote_unknown();
+        assert!(forwarded(&floor, Verb::List).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_write_at_an_unknown_revision_counts_for_five_minutes() {
         let floor = Floor::default();
-        floor.unknown();
+        floor.wrote_unknown();
         assert_eq!((forwarded(&floor, Verb::List), forwarded(&floor, Verb::Watch)), (newest(), None));
         tokio::time::advance(Duration::from_secs(301)).await;
         assert_eq!(forwarded(&floor, Verb::List), None);

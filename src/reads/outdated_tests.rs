@@ -6,15 +6,13 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::*;
-use crate::cache::CacheConfig;
 use crate::codec::{Format, Shape};
-use crate::informer::{Factory, FactoryConfig, Rules};
-use crate::lifecycle::{Fatal, drain, spawn};
+use crate::informer::Factory;
+use crate::lifecycle::spawn;
 use crate::meta::{Gvr, ListOptions, Status};
-use crate::reads::{ConsistentReads, Modes, NotSynced, Outcome, ProtobufReads, ReadRequest, ReadsConfig};
+use crate::reads::{ConsistentReads, Outcome, ReadRequest, ReadsConfig};
 use crate::upstream::client::Upstream;
 use crate::upstream::discovery::Discovery;
-use crate::upstream::reflector::ReflectorConfig;
 use crate::upstream::testing::{Body, FakeServer, answer, streamed};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -71,24 +69,8 @@ async fn widgets(script: &Script, gate: &Semaphore, query: &str) -> http::Respon
 }
 
 fn reads(upstream: Upstream, discovery: Discovery) -> Reads {
-    let config = FactoryConfig {
-        snapshots: None,
-        rules: Rules::new(Vec::new()),
-        idle_timeout: HOUR,
-        max_informers: 100,
-        cache: CacheConfig::new(Gvr::new("", "v1", "configmaps")),
-        reflector: ReflectorConfig::default(),
-    };
-    let factory = Factory::new(config, upstream, discovery, Fatal::new(), drain::channel().1);
-    let (cache, protobuf) = (ConsistentReads::Cache, ProtobufReads::Json);
-    let config = ReadsConfig {
-        modes: Modes { get: cache, list: cache, watch: cache, max_age: Duration::ZERO, protobuf, while_away: false },
-        exceptions: Vec::new(),
-        not_synced: NotSynced { wait: HOUR, forward: true },
-        freshness_timeout: HOUR,
-        shared_groups: Vec::new(),
-    };
-    Reads::new(config, factory).for_trusted()
+    let factory = Factory::simple(HOUR, upstream, discovery);
+    Reads::new(ReadsConfig::simple(ConsistentReads::Cache, HOUR), factory).for_trusted()
 }
 
 fn list(field_selector: &str) -> ReadRequest {

@@ -7,20 +7,18 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::*;
-use crate::cache::CacheConfig;
 use crate::codec::{Format, Shape};
-use crate::informer::{Factory, FactoryConfig, Rules};
+use crate::informer::Factory;
 use crate::lifecycle::drain::DrainWatch;
-use crate::lifecycle::{Fatal, spawn};
+use crate::lifecycle::spawn;
 use crate::meta::{Encoding, Gvr, ListOptions, Verb};
 use crate::reads::plan::{At, Freshness};
 use crate::reads::{
-    ConsistentReads, Fate, Filter, Modes, NotSynced, Outcome, ProtobufReads, ReadRequest, ReadsConfig, Refusal,
-    Selection, Wanted, WatchAnswer, WatchFrom, WatchTerms,
+    ConsistentReads, Fate, Filter, Outcome, ReadRequest, ReadsConfig, Refusal, Selection, Wanted, WatchAnswer,
+    WatchFrom, WatchTerms,
 };
 use crate::upstream::client::Upstream;
 use crate::upstream::discovery::Discovery;
-use crate::upstream::reflector::ReflectorConfig;
 
 const SOON: Duration = Duration::from_secs(60);
 const GROUP: &str = "demo.informerd.io";
@@ -47,24 +45,11 @@ fn api_service(service: Option<&str>) -> Value {
 
 async fn world(server: Server, shared: &[&str]) -> World {
     let upstream = Upstream::from_config(kube::Config::new(server.url().parse().unwrap())).await.unwrap();
-    let config = FactoryConfig {
-        snapshots: None,
-        rules: Rules::new(Vec::new()),
-        idle_timeout: SOON,
-        max_informers: 100,
-        cache: CacheConfig::new(Gvr::new("", "v1", "configmaps")),
-        reflector: ReflectorConfig::default(),
-    };
     let discovery = Discovery::new(upstream.clone());
-    let factory = Factory::new(config, upstream, discovery.clone(), Fatal::new(), DrainWatch::never());
-    let (cache, protobuf) = (ConsistentReads::Cache, ProtobufReads::Json);
-    let config = ReadsConfig {
-        modes: Modes { get: cache, list: cache, watch: cache, max_age: Duration::ZERO, protobuf, while_away: true },
-        exceptions: Vec::new(),
-        not_synced: NotSynced { wait: SOON, forward: true },
-        freshness_timeout: SOON,
-        shared_groups: shared.iter().map(ToString::to_string).collect(),
-    };
+    let factory = Factory::simple(SOON, upstream, discovery.clone());
+    let mut config = ReadsConfig::simple(ConsistentReads::Cache, SOON);
+    config.modes.while_away = true;
+    config.shared_groups = shared.iter().map(ToString::to_string).collect();
     spawn("definitions", discovery.watch_definitions(DrainWatch::never()));
     spawn("informers", factory.clone().tend());
     World { server, reads: Reads::new(config, factory.clone()), factory }

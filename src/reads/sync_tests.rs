@@ -3,15 +3,12 @@
 use tokio::time::timeout;
 
 use super::*;
-use crate::cache::CacheConfig;
 use crate::codec::{Format, Shape};
-use crate::informer::{Factory, FactoryConfig, Rules};
-use crate::lifecycle::{Fatal, drain};
-use crate::meta::{Gvr, ListOptions, Status, Verb, Verbs};
-use crate::reads::{ConsistentReads, Fate, Modes, NotSynced, Outcome, ProtobufReads, ReadRequest, ReadsConfig};
+use crate::informer::Factory;
+use crate::meta::{Gvr, ListOptions, Status, Verb};
+use crate::reads::{ConsistentReads, Fate, Outcome, ReadRequest, ReadsConfig};
 use crate::upstream::client::Upstream;
 use crate::upstream::discovery::{ApiResource, Discovery};
-use crate::upstream::reflector::ReflectorConfig;
 use crate::upstream::testing::{FakeServer, answer};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -35,34 +32,9 @@ fn broken() -> (u16, String) {
 async fn world((code, body): (u16, String)) -> World {
     let server = FakeServer::plain(move |_, _| std::future::ready(answer(code, body.clone()))).await;
     let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let gvr = Gvr::new("", "v1", "configmaps");
-    let known = ApiResource {
-        gvr: gvr.clone(),
-        kind: "ConfigMap".into(),
-        namespaced: true,
-        verbs: Verbs { get: true, list: true, watch: true },
-        singular: String::new(),
-        short_names: Vec::new(),
-    };
-    let config = FactoryConfig {
-        snapshots: None,
-        rules: Rules::new(Vec::new()),
-        idle_timeout: HOUR,
-        max_informers: 100,
-        cache: CacheConfig::new(gvr),
-        reflector: ReflectorConfig::default(),
-    };
-    let discovery = Discovery::knowing(upstream.clone(), vec![known]);
-    let factory = Factory::new(config, upstream, discovery, Fatal::new(), drain::channel().1);
-    let (auto, protobuf) = (ConsistentReads::Auto, ProtobufReads::Json);
-    let config = ReadsConfig {
-        modes: Modes { get: auto, list: auto, watch: auto, max_age: Duration::ZERO, protobuf, while_away: false },
-        exceptions: Vec::new(),
-        not_synced: NotSynced { wait: HOUR, forward: true },
-        freshness_timeout: HOUR,
-        shared_groups: Vec::new(),
-    };
-    World { server, reads: Reads::new(config, factory) }
+    let discovery = Discovery::knowing(upstream.clone(), vec![ApiResource::core("configmaps", "ConfigMap")]);
+    let factory = Factory::simple(HOUR, upstream, discovery);
+    World { server, reads: Reads::new(ReadsConfig::simple(ConsistentReads::Auto, HOUR), factory) }
 }
 
 /// A read of `default/a`, or of all objects.

@@ -66,6 +66,11 @@ pub(crate) struct Watch {
     bound: Option<Instant>,
 }
 
+/// Whether the connection has ended before the answer. A server that has read everything says nothing but the end.
+fn is_cut(error: &LegacyError) -> bool {
+    ["ConnectionReset", "UnexpectedEof"].iter().any(|kind| format!("{error:?}").contains(kind))
+}
+
 impl Client {
     /// HTTP/1.1, a connection for each request that is under way.
     pub(crate) fn new(base: &str) -> Self {
@@ -125,7 +130,7 @@ impl Client {
         Self::over(base, connector, false)
     }
 
-    /// The same connections. A request whose connection is reset before the answer is sent again, as client-go does.
+    /// The same connections. A request whose connection is cut before the answer is sent again, as client-go does.
     pub(crate) fn resending(&self) -> Self {
         Self { resends: true, ..self.clone() }
     }
@@ -151,7 +156,7 @@ impl Client {
                 // The apiserver closes a connection that carried an unauthenticated request, and so does informerd. What
                 // meets that was not looked at, and any client sends it again.
                 Err(error) if format!("{error:?}").contains("GoAway(b\"\", NO_ERROR, Remote)") => {}
-                Err(error) if self.resends && format!("{error:?}").contains("ConnectionReset") => {}
+                Err(error) if self.resends && is_cut(&error) => {}
                 Err(error) => panic!("{path}: {error:?}"),
             }
         }

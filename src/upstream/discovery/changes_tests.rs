@@ -22,6 +22,10 @@ struct World {
     services: mpsc::Sender<Value>,
     /// Whether questions of discovery get no answer.
     held: Arc<AtomicBool>,
+    /// Whether the document of all groups lacks that of the Widgets.
+    hides: Arc<AtomicBool>,
+    /// The scopes that definitions and discovery have.
+    scopes: Arc<Mutex<[&'static str; 2]>>,
     changes: watch::Receiver<u64>,
 }
 
@@ -75,12 +79,14 @@ impl World {
     }
 
     async fn not_followed() -> Self {
-        let held = Arc::new(AtomicBool::new(false));
+        let (held, hides) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let ((definitions, first), (services, second)) = (mpsc::channel::<Value>(8), mpsc::channel::<Value>(8));
         let events = Arc::new(Mutex::new([(DEFINITIONS, Some(first)), (SERVICES, Some(second))]));
-        let holds = Arc::clone(&held);
+        let scopes = Arc::new(Mutex::new(["Namespaced"; 2]));
+        let (holds, lacks, scoped) = (Arc::clone(&held), Arc::clone(&hides), Arc::clone(&scopes));
         let server = FakeServer::plain(move |request, _| {
-            let (holds, events) = (Arc::clone(&holds), Arc::clone(&events));
+            let (holds, events, lacks) = (Arc::clone(&holds), Arc::clone(&events), lacks.load(Ordering::Acquire));
+            let [of_definition, of_discovery] = *scoped.lock();
             async move {
                 let path = request.uri().path().to_owned();
                 if request.uri().query().unwrap_or_default().contains("watch=true") {
@@ -100,9 +106,12 @@ impl World {
                 let resource = |name: &str, kind: &str| json!({"resource": name, "responseKind": {"kind": kind}, "scope": "Namespaced", "verbs": ["get", "list", "watch"]});
                 let group = |name: &str, resources: Value| json!({"metadata": {"name": name}, "versions": [{"version": "v1", "resources": resources}]});
                 let document = |groups: Value| json!({"kind": "APIGroupDiscoveryList", "items": groups}).to_string();
-                let own = |name: &str| json!({"name": name, "kind": "Widget", "namespaced": true, "verbs": ["get", "list", "watch"]});
+                let own = |name: &str| json!({"name": name, "kind": "Widget", "namespaced": of_discovery == "Namespaced", "verbs": ["get", "list", "watch"]});
                 answer(200, match &*path {
                     "/api" => document(json!([group("", json!([resource("pods", "Pod")]))])),
+                    "/apis" if lacks => {
+                        document(json!([group("metrics.k8s.io", json!([resource("nodes", "NodeMetrics")]))]))
+                    }
                     "/apis" => document(json!([
                         group("example.com", json!([resource("widgets", "Widget"), resource("gadgets", "Widget")])),
                         group("metrics.k8s.io", json!([resource("nodes", "NodeMetrics")])),
@@ -120,7 +129,11 @@ impl World {
                         service("v1.metrics.k8s.io", 7, &metrics(), "True", ""),
                     ]),
                     _ => match path.strip_prefix(&format!("{DEFINITIONS}/")) {
-                        Some(name) => definition(name, 1, 5, &established()).to_string(),
+                        Some(name) => {
+                            let mut definition = definition(name, 1, 5, &established());
+                            definition["spec"]["scope"] = of_definition.into();
+                            definition.to_string()
+                        }
                         None => return answer(404, ""),
                     },
                 })
@@ -131,7 +144,7 @@ impl World {
         let config = DiscoveryConfig { min_refresh: Duration::ZERO, ..DiscoveryConfig::default() };
         let discovery = Discovery::with_config(upstream, config);
         let changes = discovery.changes();
-        Self { server, discovery, definitions, services, held, changes }
+        Self { server, discovery, definitions, services, held, hides, scopes, changes }
     }
 
     async fn resolve(&self, group: &str, resource: &str) -> Arc<Resource> {
@@ -212,6 +225,25 @@ async fn nobody_waits_for_what_has_not_changed() {
     })
     .await;
     assert_eq!(world.asked().await, [""; 0]);
+}
+
+/// The apiserver's aggregator polls an APIService that was that of another server for minutes after it is local again.
+#[tokio::test]
+async fn a_group_that_the_document_of_all_groups_lacks_is_read_by_itself() {
+    for is_known in [true, false] {
+        let world = World::start().await;
+        if is_known {
+            world.asked().await;
+        }
+        world.hides.store(true, Ordering::Release);
+        for _ in 0..2 {
+            assert_eq!(within(world.discovery.resolve("unknown.org", "v1", "things")).await.unwrap(), None);
+            let found = within(world.discovery.preferred("example.com", "widgets")).await.unwrap();
+            assert_eq!(found.map(|gvr| gvr.version), Some("v1".into()), "{is_known}");
+            assert_eq!(within(world.discovery.resolve("unknown.org", "v1", "things")).await.unwrap(), None);
+            assert_eq!(&*world.resolve("example.com", "widgets").await.kind, "Widget", "{is_known}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -307,4 +339,23 @@ async fn discovery_is_available_whatever_one_server_says() {
         let found = within(discovery.resolve("apps", "v1", "deployments")).await.unwrap().unwrap();
         assert_eq!((&*found.kind, &found.origin), ("Deployment", &Origin::BuiltIn), "{what}");
     }
+}
+
+/// A definition was replaced, and the apiserver that answers discovery does not know yet.
+#[tokio::test]
+async fn discovery_that_contradicts_a_definition_is_read_again() {
+    let mut world = World::start().await;
+    assert!(world.resolve("example.com", "widgets").await.namespaced);
+    world.changes.mark_unchanged();
+    world.scopes.lock()[0] = "Cluster";
+    world.changed(definition("widgets.example.com", 2, 11, &established())).await;
+    within(world.changes.changed()).await.unwrap();
+    for _ in 0..2 {
+        assert!(world.resolve("example.com", "widgets").await.namespaced);
+        assert!(!world.asked().await.is_empty(), "the answer is not final");
+    }
+    world.scopes.lock()[1] = "Cluster";
+    world.asked().await;
+    assert!(!world.resolve("example.com", "widgets").await.namespaced);
+    assert_eq!(world.asked().await, [""; 0]);
 }

@@ -257,6 +257,11 @@ impl Definitions {
         changed
     }
 
+    /// Whether there is a CustomResourceDefinition of this resource.
+    pub(super) fn names(&self, group: &str, resource: &str) -> bool {
+        self.known.contains_key(&format!("{resource}.{group}"))
+    }
+
     /// One was created, changed or deleted. Returns whether that matters.
     fn take(&mut self, kind: Kind, deleted: bool, object: &Metadata) -> bool {
         if deleted {
@@ -336,6 +341,11 @@ impl State {
             is_available: status.conditions.iter().any(is_available),
         }
     }
+}
+
+/// The kind that the apiserver serves a definition's resource with. Empty until it is accepted.
+pub(super) fn accepted_kind(status: Option<&RawValue>) -> String {
+    read::<DefinitionStatus>(status).accepted_names.kind
 }
 
 fn read<'a, T: Default + Deserialize<'a>>(status: Option<&'a RawValue>) -> T {

@@ -151,10 +151,11 @@ impl Discovery {
             return Ok(Some(current));
         }
         self.read_changes_of(&gvr.group).await?;
-        if self.lookup(&gvr).is_none()
-            && let Some(refreshed) = self.refresh_shared(Part::All).await
-        {
-            refreshed?;
+        if self.lookup(&gvr).is_none() {
+            self.read_unknown().await?;
+        }
+        if self.lookup(&gvr).is_none() {
+            self.read_hidden(group, resource).await?;
         }
         if self.lookup(&gvr).is_none() {
             return Ok(None);
@@ -162,6 +163,22 @@ impl Discovery {
         let asked = timeout(PATIENCE, self.ask(&gvr)).await;
         let asked = asked.unwrap_or(Err(UpstreamError::Timeout { what: "a definition", after: PATIENCE }));
         asked.inspect_err(|_| self.inner.resolutions.has_failed(&gvr))
+    }
+
+    /// Reads everything, because something is not known.
+    async fn read_unknown(&self) -> Result<(), UpstreamError> {
+        let late = UpstreamError::Timeout { what: "discovery", after: PATIENCE };
+        self.refresh_shared(Part::All).await.unwrap_or(Err(late))
+    }
+
+    /// The document of all groups may lack a group for minutes after one of its APIServices was that of another server. The
+    /// group's own document has what a definition names.
+    async fn read_hidden(&self, group: &str, resource: &str) -> Result<(), UpstreamError> {
+        if !self.inner.definitions.lock().names(group, resource) {
+            return Ok(());
+        }
+        let late = UpstreamError::Timeout { what: "discovery of a group", after: PATIENCE };
+        self.refresh_shared(Part::Group(group.into())).await.unwrap_or(Err(late))
     }
 
     /// Asks which server serves a resource. Callers that want this at the same time share the answer.
@@ -175,7 +192,7 @@ impl Discovery {
         // An answer to a question from before a change may be outdated.
         let changes = resolutions.changes(gvr);
         let Some(found) = self.lookup(gvr) else { return Ok(None) };
-        let (origin, until) = self.origin(gvr).await?;
+        let (origin, until) = self.origin(&found).await?;
         let resource = Arc::new(Resource {
             gvr: gvr.clone(),
             kind: found.kind.as_str().into(),
@@ -261,6 +278,9 @@ impl Discovery {
         }
         if self.last_preferred(group, resource).is_none() {
             self.refresh().await?;
+        }
+        if self.last_preferred(group, resource).is_none() {
+            self.read_hidden(group, resource).await?;
         }
         Ok(self.last_preferred(group, resource))
     }

@@ -8,8 +8,9 @@ use tokio::time::Instant;
 
 use super::Discovery;
 use super::built_in::is_built_in;
-use super::definitions::{Known, State};
-use crate::meta::{Gvr, Origin, PrinterColumn};
+use super::definitions::{Known, State, accepted_kind};
+use super::parse::ApiResource;
+use crate::meta::{Origin, PrinterColumn};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lenient::{nullable, readable};
 use crate::upstream::metadata::Metadata;
@@ -27,6 +28,8 @@ struct Definition {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct DefinitionSpec {
+    #[serde(deserialize_with = "nullable")]
+    scope: String,
     #[serde(deserialize_with = "readable")]
     versions: Vec<DefinitionVersion>,
 }
@@ -65,8 +68,9 @@ struct Column {
 // === impl Discovery ===
 
 impl Discovery {
-    /// Which server serves a resource, and until when the answer is valid.
-    pub(super) async fn origin(&self, gvr: &Gvr) -> Result<(Origin, Option<Instant>), UpstreamError> {
+    /// Which server serves a resource that discovery has, and until when the answer is valid.
+    pub(super) async fn origin(&self, found: &ApiResource) -> Result<(Origin, Option<Instant>), UpstreamError> {
+        let gvr = &found.gvr;
         // Even if there is a definition as well: the APIService decides.
         if self.inner.servers.is_aggregated(gvr) {
             return Ok((Origin::Unknown, None));
@@ -82,6 +86,10 @@ impl Discovery {
                 let Metadata { uid, generation, resource_version, .. } = &definition.metadata;
                 let state = State::of_definition(definition.status.as_deref());
                 self.learn(&name, Known::new(uid, *generation, resource_version, Some(state)));
+                if !definition.is_as(found) {
+                    // Another apiserver, or this one a moment ago, answered for a definition of the same name before.
+                    self.suspect(gvr);
+                }
                 let mut versions = definition.spec.versions.into_iter();
                 // Another version of the group may be of another server, with the same resources.
                 let version = versions.find(|version| version.served && *version.name == *gvr.version);
@@ -101,6 +109,17 @@ impl Discovery {
 
 fn served() -> bool {
     true
+}
+
+// === impl Definition ===
+
+impl Definition {
+    /// Whether discovery describes a resource as its definition does.
+    fn is_as(&self, found: &ApiResource) -> bool {
+        let scope = if found.namespaced { "Namespaced" } else { "Cluster" };
+        let kind = accepted_kind(self.status.as_deref());
+        (self.spec.scope.is_empty() || self.spec.scope == scope) && (kind.is_empty() || kind == found.kind)
+    }
 }
 
 // === impl DefinitionVersion ===

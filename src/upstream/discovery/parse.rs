@@ -20,6 +20,21 @@ pub struct ApiResource {
     pub short_names: Vec<String>,
 }
 
+#[cfg(test)]
+impl ApiResource {
+    /// A namespaced resource of the core group that can be read and watched.
+    pub(crate) fn core(name: &str, kind: &str) -> Self {
+        Self {
+            gvr: Gvr::new("", "v1", name),
+            kind: kind.into(),
+            namespaced: true,
+            verbs: Verbs { get: true, list: true, watch: true },
+            singular: String::new(),
+            short_names: Vec::new(),
+        }
+    }
+}
+
 /// A group version, and its resources if they were read.
 #[derive(Clone, Debug)]
 pub(super) struct VersionRead {

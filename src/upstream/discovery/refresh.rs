@@ -36,6 +36,12 @@ struct Unread<'a> {
     all: &'a Mutex<Changed>,
 }
 
+/// Lets others share a running read, until it is dropped.
+struct Sharing {
+    discovery: Discovery,
+    part: Part,
+}
+
 const PLAIN: &str = "application/json";
 
 // === impl Discovery ===
@@ -65,22 +71,19 @@ impl Discovery {
 
     fn start_refresh(&self, part: Part) -> Refreshing {
         let (done, result) = watch::channel(None);
-        let discovery = self.clone();
+        let sharing = Sharing { discovery: self.clone(), part };
         lifecycle::spawn("discovery", async move {
-            let refreshed = match &part {
-                Part::All => discovery.refresh().await,
-                Part::Group(group) => discovery.refresh_group(group).await,
+            let refreshed = match &sharing.part {
+                Part::All => sharing.discovery.refresh().await,
+                Part::Group(group) => sharing.discovery.refresh_group(group).await,
             };
-            let failed = refreshed.is_err();
-            if !failed {
-                // Before the result is published: a later caller must not share this read.
-                discovery.inner.shared.lock().remove(&part);
-            }
+            // Before the result is published: a later caller must not share a read that succeeded.
+            let failed = refreshed.is_err().then_some(sharing);
             done.send_replace(Some(refreshed));
-            if failed {
+            if failed.is_some() {
                 sleep(AFTER_FAILURE).await;
-                discovery.inner.shared.lock().remove(&part);
             }
+            drop(failed);
         });
         Refreshing { started: Instant::now(), result }
     }
@@ -193,6 +196,14 @@ impl Discovery {
         let (head, document) = get_json(&self.inner.upstream, path, accept, &options, MAX_DOCUMENT).await?;
         self.inner.upstream.warnings().learn_ours(head.headers());
         Ok(document)
+    }
+}
+
+// === impl Sharing ===
+
+impl Drop for Sharing {
+    fn drop(&mut self) {
+        self.discovery.inner.shared.lock().remove(&self.part);
     }
 }
 

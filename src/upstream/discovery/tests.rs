@@ -144,6 +144,7 @@ async fn what_was_found_last_is_remembered_until_it_is_gone() {
                 "/api" => answer(200, AGGREGATED_API),
                 "/apis" if asked.load(Ordering::Relaxed) < 3 => answer(200, AGGREGATED_APIS),
                 "/apis" => answer(200, r#"{"kind":"APIGroupDiscoveryList","items":[]}"#),
+                "/apis/example.com" => answer(404, ""),
                 _ if asked.fetch_add(1, Ordering::Relaxed) == 0 => answer(200, CRD),
                 _ => answer(500, ""),
             }

@@ -67,6 +67,9 @@ impl Exempt {
             && let (Ok(network), Ok(bits)) = (network.parse::<IpAddr>(), bits.parse::<u32>())
             && bits <= if network.is_ipv4() { 32 } else { 128 }
         {
+            // Of a network of IPv4 addresses, Go counts the last 32 bits.
+            let of_v4 = bits.checked_sub(96).zip(Some(network.to_canonical()).filter(IpAddr::is_ipv4));
+            let (bits, network) = of_v4.unwrap_or((bits, network));
             return Some(Self::Network(network, bits));
         }
         let (name, port) = match entry.rsplit_once(':') {
@@ -138,6 +141,11 @@ mod tests {
             ("https://10.0.0.1", "example.com, 10.0.0.0/8", false),
             ("https://11.0.0.1", "10.0.0.0/8", true),
             ("https://11.0.0.1", "0.0.0.0/0", false),
+            ("https://10.0.0.1", "::ffff:10.0.0.0/104", false),
+            ("https://11.0.0.1", "::ffff:10.0.0.0/104", true),
+            ("https://10.0.0.1", "::ffff:10.0.0.0/95", true),
+            ("https://[::ffff:10.0.0.1]", "10.0.0.0/8", false),
+            ("https://10.0.0.1", "::/0", true),
             ("https://10.0.0.1", "10.0.0.1", false),
             ("https://10.0.0.1", "10.0.0.1:443", false),
             ("https://10.0.0.1:6443", "10.0.0.1:443", true),

@@ -189,7 +189,9 @@ impl Public {
         let zeros = modulus.first()?.leading_zeros();
         let bits = u32::try_from(modulus.len()).ok()?.checked_mul(8)? - zeros;
         let is_odd = exponent.last().is_some_and(|last| last % 2 == 1);
-        if !(LEAST..=2 * MOST).contains(&bits) || exponent.len() > 4 || !is_odd || *exponent == [1] {
+        // Go's is a signed number of 32 bits.
+        let is_large = exponent.len() > 4 || exponent.len() == 4 && exponent[0] > 0x7f;
+        if !(LEAST..=2 * MOST).contains(&bits) || is_large || !is_odd || *exponent == [1] {
             return None;
         }
         let precision = bits.next_multiple_of(64);

@@ -1,6 +1,8 @@
 //! States that are given up: they do not fit into memory, or an object of them cannot be decoded. Their watches end,
 //! and their reads are forwarded until the state is read again.
 
+use std::time::Duration;
+
 use tokio::time::{Instant, sleep_until};
 
 use super::Reflector;
@@ -12,7 +14,8 @@ use crate::upstream::client::UpstreamError;
 #[derive(Debug, Default)]
 pub(super) struct Undecodable {
     at: ResourceVersion,
-    count: u32,
+    pub(super) count: u32,
+    last: Option<Instant>,
 }
 
 /// Why a state is given up.
@@ -25,6 +28,19 @@ pub(super) enum GivenUp {
 /// After this many answers that cannot be decoded, the next one would be no better. Fewer may be the fault of something
 /// between the daemon and the apiserver.
 const FEW: u32 = 3;
+/// An answer that cannot be decoded has nothing to do with one that came this long before. Retries are more frequent.
+const APART: Duration = Duration::from_secs(600);
+
+// === impl Undecodable ===
+
+impl Undecodable {
+    pub(super) fn add(&mut self, at: ResourceVersion) {
+        if self.at != at || self.last.is_some_and(|last| last.elapsed() > APART) {
+            *self = Self { at, ..Self::default() };
+        }
+        (self.count, self.last) = (self.count + 1, Some(Instant::now()));
+    }
+}
 
 // === impl Reflector ===
 
@@ -37,10 +53,7 @@ impl Reflector {
             return None;
         }
         let at = self.at();
-        if self.undecodable.at != at {
-            self.undecodable = Undecodable { at, count: 0 };
-        }
-        self.undecodable.count += 1;
+        self.undecodable.add(at);
         let is_known = self.handle.is_undecodable();
         (is_known || self.undecodable.count >= FEW).then(|| {
             self.undecodable = Undecodable::default();

@@ -111,6 +111,23 @@ async fn a_bookmark_between_answers_that_cannot_be_decoded_shows_that_others_can
     assert_eq!((status.restarts, status.relists), (5, 0), "{status:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn answers_that_are_far_apart_are_not_counted_together() {
+    let (mut counted, at) = (Undecodable::default(), ResourceVersion(10));
+    for _ in 0..5 {
+        counted.add(at);
+        tokio::time::advance(Duration::from_secs(601)).await;
+    }
+    assert_eq!(counted.count, 1);
+    for _ in 0..2 {
+        counted.add(at);
+        tokio::time::advance(Duration::from_secs(60)).await;
+    }
+    assert_eq!(counted.count, 2);
+    counted.add(ResourceVersion(11));
+    assert_eq!(counted.count, 1);
+}
+
 #[tokio::test]
 async fn pages_of_different_revisions_become_one_whole_list() {
     let server = scripted(|query| match &*query {

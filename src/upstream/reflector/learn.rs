@@ -65,10 +65,11 @@ impl Reflector {
         (is_first && objects > self.handle.most()).then_some(Outcome::Failed(Failure::Larger(objects)))
     }
 
-    /// How long a watch-list may stay silent, with so many objects so far. Also returns whether it has all objects that are
+    /// How long a watch-list may stay silent, with so many objects so far. `expected`: how many a list had a moment ago. Also
+    /// returns whether it has all objects that are
     /// expected. If nothing more comes then, the server may not support watch-lists.
-    pub(super) fn silence(&self, objects: usize) -> (Duration, bool) {
-        match self.expected {
+    pub(super) fn silence(&self, expected: Option<usize>, objects: usize) -> (Duration, bool) {
+        match expected {
             // The server may first have to bring its cache up to date, which it does for up to 3 s.
             Some(0) => (2 * self.config.initial_end, true),
             Some(expected) if objects >= expected => (self.config.initial_end, true),

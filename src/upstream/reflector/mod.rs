@@ -217,6 +217,8 @@ impl Reflector {
     }
 
     async fn watch_list(&mut self) -> Outcome {
+        // By the next one, there may be more.
+        let expected = self.expected.take();
         let timeout = self.watch_timeout();
         let path = self.lister.watch_list_path(timeout.as_secs());
         let options = self.lister.options(RequestVerb::WatchList);
@@ -237,7 +239,7 @@ impl Reflector {
         let mut objects: BTreeMap<ObjectKey, Arc<Object>> = BTreeMap::new();
         let mut load = Load::default();
         loop {
-            let (idle, has_all) = self.silence(objects.len());
+            let (idle, has_all) = self.silence(expected, objects.len());
             match stream.next(Instant::now() + idle).await {
                 Ok(Some(WatchFrame::Event { kind, object, type_meta })) => {
                     if objects.is_empty() {
@@ -370,9 +372,10 @@ impl Reflector {
         let timeout = self.watch_timeout();
         let from = self.saved.as_ref().map_or_else(|| self.goes_on_after(), Restoration::rv);
         let path = self.lister.watch_path(from, timeout.as_secs());
-        let options = self.lister.options(RequestVerb::Watch).off(self.avoided.take());
+        let options = self.lister.options(RequestVerb::Watch).off(self.avoided);
         match EventStream::open(&self.upstream, &self.lister, &self.config, &path, timeout, options).await {
             Ok(mut stream) => {
+                self.avoided = None;
                 if let Err(outcome) = self.restore(&mut stream).await {
                     return outcome;
                 }

@@ -1,0 +1,113 @@
+//! How many requests of one HTTP/2 connection are handled at once. Others wait with nothing but their heads, like those
+//! that Go's HTTP/2 server has not started yet: a client that opens all streams of its connections at once would
+//! otherwise make the process hold the state of a handler for each.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use super::body::Body;
+use super::head;
+use super::metrics::HttpMetrics;
+use super::newcomer::HEADER_COST;
+use super::open_head::OpenHead;
+use super::server::{BoxFuture, Connection, Handler};
+use crate::telemetry::gauge::Raised;
+
+/// The most requests of a connection that are handled at once: those whose answer has not begun. As many as the streams
+/// that Go's HTTP/2 server allows by default, and a few more.
+const MOST_RUNNING: usize = 256;
+/// How long a request waits. The others may have no answer soon, or may need the answer to this one. It is then handled
+/// as well if there is memory for it.
+const WAIT: Duration = Duration::from_secs(1);
+/// What a request takes that waits, without its headers.
+const WAITING: usize = 2 << 10;
+/// What a handler takes.
+const RUNNING: usize = 8 << 10;
+
+/// In the extensions of a request that has to be refused, because there is no memory for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NoRoom;
+
+/// The handlers of one connection.
+pub(super) struct Handlers {
+    handler: Arc<dyn Handler>,
+    running: Arc<Semaphore>,
+    head: OpenHead,
+    metrics: Arc<HttpMetrics>,
+}
+
+/// An answer that has not begun. It is small, because hyper keeps room for it until the stream ends: a watch would
+/// otherwise hold the state of a wait.
+pub(super) struct Handled {
+    answer: BoxFuture<Response<Body>>,
+    /// Given back when the answer has begun.
+    place: Option<OwnedSemaphorePermit>,
+}
+
+// === impl Handlers ===
+
+impl Handlers {
+    /// `head`: reserves what waits.
+    pub(super) fn new(handler: Arc<dyn Handler>, head: OpenHead, metrics: Arc<HttpMetrics>) -> Arc<Self> {
+        Arc::new(Self { handler, running: Arc::new(Semaphore::new(MOST_RUNNING)), head, metrics })
+    }
+
+    /// Answers a request once there is a place for it. If no memory is left for it, it is handled as one that has
+    /// [`NoRoom`], and the connection accepts no further requests, so that its client opens another one.
+    pub(super) fn handle(self: &Arc<Self>, request: Request<Incoming>, connection: &Arc<Connection>) -> Handled {
+        // Clients that are not authenticated have fewer requests, and the handler counts them.
+        let is_limited = connection.newcomer.as_ref().is_none_or(|newcomer| newcomer.is_authenticated());
+        let place = Arc::clone(&self.running).try_acquire_owned().ok().filter(|_| is_limited);
+        if is_limited && place.is_none() {
+            let answer = Box::pin(Arc::clone(self).handle_later(request, Arc::clone(connection)));
+            return Handled { answer, place };
+        }
+        Handled { answer: self.handler.handle(request, connection), place }
+    }
+
+    async fn handle_later(self: Arc<Self>, request: Request<Incoming>, connection: Arc<Connection>) -> Response<Body> {
+        let headers = request.headers();
+        // A header takes more memory than its bytes, and may have come as one byte.
+        let takes = WAITING + head::bytes(headers, request.uri()) + headers.len() * HEADER_COST;
+        let Some(mut reserved) = self.head.reserved(takes) else { return self.refuse(request, &connection).await };
+        let waits = Raised::new(&self.metrics.requests_waiting);
+        let place = timeout(WAIT, self.running.acquire()).await;
+        drop(waits);
+        if place.is_err() && !reserved.reserve(takes + RUNNING) {
+            return self.refuse(request, &connection).await;
+        }
+        self.handler.handle(request, &connection).await
+    }
+
+    fn refuse(&self, mut request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
+        connection.close();
+        request.extensions_mut().insert(NoRoom);
+        self.handler.handle(request, connection)
+    }
+}
+
+// === impl Handled ===
+
+impl Future for Handled {
+    type Output = Response<Body>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        this.answer.as_mut().poll(cx).map(|answer| {
+            this.place = None;
+            answer
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "handlers_tests.rs"]
+mod tests;

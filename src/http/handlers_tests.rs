@@ -1,0 +1,201 @@
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::duplex;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::http::body::full;
+use crate::http::open_head::OpenHeads;
+use crate::http::server::BoxFuture;
+use crate::lifecycle::spawn;
+use crate::memory::{Ledger, Pressure};
+
+/// Begins its answers when it is told to.
+struct Held {
+    begun: watch::Sender<usize>,
+    released: watch::Sender<bool>,
+}
+
+impl Handler for Held {
+    fn handle(&self, request: Request<Incoming>, _: &Arc<Connection>) -> BoxFuture<Response<Body>> {
+        if request.extensions().get::<NoRoom>().is_some() {
+            let mut refused = Response::new(full(Bytes::from_static(b"refused")));
+            *refused.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+            return Box::pin(std::future::ready(refused));
+        }
+        self.begun.send_modify(|begun| *begun += 1);
+        let mut released = self.released.subscribe();
+        Box::pin(async move {
+            released.wait_for(|released| *released).await.unwrap();
+            Response::new(full(Bytes::from_static(b"answer")))
+        })
+    }
+}
+
+struct Scene {
+    handler: Arc<Held>,
+    heads: Arc<OpenHeads>,
+    ledger: Ledger,
+    metrics: Arc<HttpMetrics>,
+}
+
+impl Scene {
+    /// Heads that wait may take an eighth of `limit`, and those of one address half of that.
+    fn new(limit: usize) -> Self {
+        let (ledger, metrics) = (Ledger::new(limit, Pressure::default()), Arc::<HttpMetrics>::default());
+        let heads = OpenHeads::new(ledger.clone(), 1 << 20, Arc::clone(&metrics));
+        let handler = Arc::new(Held { begun: watch::Sender::new(0), released: watch::Sender::new(false) });
+        Self { handler, heads, ledger, metrics }
+    }
+
+    /// A client of a new connection from this host.
+    async fn connect(&self, host: u8) -> http2::SendRequest<Empty<Bytes>> {
+        let (ours, theirs) = duplex(64 << 10);
+        let head = self.heads.of(Some([10, 0, 0, host].into()));
+        let handlers = Handlers::new(Arc::clone(&self.handler) as Arc<dyn Handler>, head, Arc::clone(&self.metrics));
+        let connection = Arc::new(Connection::new("http://127.0.0.1:0".parse().unwrap(), None));
+        let service = service_fn(move |request| {
+            let response = handlers.handle(request, &connection);
+            async move { Ok::<_, Infallible>(response.await) }
+        });
+        let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        server.max_concurrent_streams(10_000).max_header_list_size(1 << 20);
+        spawn("server", async move { server.serve_connection(TokioIo::new(ours), service).await.ok() });
+        let (client, connection) =
+            http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(theirs)).await.unwrap();
+        spawn("client", async move { connection.await.ok() });
+        client
+    }
+
+    async fn begun(&self, count: usize) {
+        let mut begun = self.handler.begun.subscribe();
+        let seen = tokio::time::timeout(Duration::from_secs(30), begun.wait_for(|begun| *begun >= count)).await;
+        assert_eq!(*seen.unwrap().unwrap(), count);
+    }
+}
+
+type Answers = Vec<JoinHandle<(StatusCode, Bytes)>>;
+
+fn ask(client: &http2::SendRequest<Empty<Bytes>>, count: usize) -> Answers {
+    (0..count).map(|_| send(client, 0)).collect()
+}
+
+/// A request with this many small headers.
+fn send(client: &http2::SendRequest<Empty<Bytes>>, headers: usize) -> JoinHandle<(StatusCode, Bytes)> {
+    let mut request = Request::get("http://host/").body(Empty::new()).unwrap();
+    for _ in 0..headers {
+        request.headers_mut().append("a", HeaderValue::from_static(""));
+    }
+    let mut client = client.clone();
+    spawn("request", async move {
+        let response = client.send_request(request).await.unwrap();
+        (response.status(), response.into_body().collect().await.unwrap().to_bytes())
+    })
+}
+
+async fn until(what: impl Fn() -> bool) {
+    let waits = async {
+        while !what() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), waits).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_of_one_connection_wait_their_turn_and_those_of_others_do_not() {
+    let scene = Scene::new(64 << 20);
+    let (one, other) = (scene.connect(1).await, scene.connect(2).await);
+    let answers = ask(&one, MOST_RUNNING + 40);
+    scene.begun(MOST_RUNNING).await;
+    until(|| scene.metrics.requests_waiting.get() == 40).await;
+    let one_waits = WAITING + "/".len();
+    assert_eq!(scene.ledger.used(), 40 * one_waits);
+    let others = ask(&other, 1);
+    scene.begun(MOST_RUNNING + 1).await;
+
+    scene.handler.released.send_replace(true);
+    for answer in answers.into_iter().chain(others) {
+        assert_eq!(answer.await.unwrap(), (StatusCode::OK, Bytes::from_static(b"answer")));
+    }
+    assert_eq!((scene.metrics.requests_waiting.get(), scene.ledger.used()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_for_whose_heads_there_is_no_memory_are_refused() {
+    // There is room for eight requests, and for four of one address.
+    let scene = Scene::new(8 * 8 * (WAITING + 1));
+    let client = scene.connect(1).await;
+    let mut answers = ask(&client, MOST_RUNNING + 20);
+    scene.begun(MOST_RUNNING).await;
+    let mut refused = 0;
+    until(|| answers.iter().filter(|answer| answer.is_finished()).count() == 16).await;
+    for answer in answers.extract_if(.., |answer| answer.is_finished()) {
+        let (status, body) = answer.await.unwrap();
+        assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{body:?}");
+        refused += 1;
+    }
+    assert_eq!((refused, scene.metrics.requests_waiting.get()), (16, 4));
+    scene.handler.released.send_replace(true);
+    for answer in answers {
+        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_given_up_while_it_waits_leaves_nothing() {
+    let scene = Scene::new(64 << 20);
+    let client = scene.connect(1).await;
+    let running = ask(&client, MOST_RUNNING);
+    scene.begun(MOST_RUNNING).await;
+    let waiting = ask(&client, 3);
+    until(|| scene.metrics.requests_waiting.get() == 3).await;
+    for answer in waiting {
+        answer.abort();
+    }
+    until(|| scene.metrics.requests_waiting.get() == 0 && scene.ledger.used() == 0).await;
+    scene.handler.released.send_replace(true);
+    for answer in running {
+        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_with_many_headers_take_more() {
+    let scene = Scene::new(64 << 20);
+    let client = scene.connect(1).await;
+    let mut answers = ask(&client, MOST_RUNNING);
+    scene.begun(MOST_RUNNING).await;
+    answers.push(send(&client, 500));
+    until(|| scene.metrics.requests_waiting.get() == 1).await;
+    assert!(scene.ledger.used() >= 500 * HEADER_COST, "{}", scene.ledger.used());
+    scene.handler.released.send_replace(true);
+    for answer in answers {
+        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
+    }
+    assert_eq!(scene.ledger.used(), 0);
+}
+
+/// The running ones may need the answer of one that waits.
+#[tokio::test(start_paused = true)]
+async fn no_request_waits_for_ever() {
+    let scene = Scene::new(64 << 20);
+    let client = scene.connect(1).await;
+    let answers = ask(&client, MOST_RUNNING + 2);
+    scene.begun(MOST_RUNNING).await;
+    scene.begun(MOST_RUNNING + 2).await;
+    assert!(scene.ledger.used() >= 2 * RUNNING);
+    scene.handler.released.send_replace(true);
+    for answer in answers {
+        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
+    }
+    assert_eq!((scene.metrics.requests_waiting.get(), scene.ledger.used()), (0, 0));
+}
