@@ -27,8 +27,9 @@ pub(crate) struct World {
     server: String,
     /// The CA of the server, in base64.
     ca: String,
-    /// `host:port` of proxies by HTTP and by SOCKS.
+    /// `host:port` of proxies by HTTP, by HTTP over TLS, and by SOCKS.
     http: String,
+    https: String,
     socks: String,
 }
 
@@ -63,8 +64,9 @@ impl World {
         let ca = STANDARD.encode(std::fs::read(&cluster.info.ca).expect("a CA"));
         let address = server.trim_start_matches("https://").parse().expect("an address");
         let http = proxies::before(address).await;
+        let https = proxies::over_tls(address).await;
         let socks = proxies::before(address).await;
-        Self { cluster, directory, server, ca, http, socks }
+        Self { cluster, directory, server, ca, http, https, socks }
     }
 
     /// A file in the directory, for relative paths.

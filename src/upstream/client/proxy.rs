@@ -13,6 +13,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::rt::TokioIo;
 use percent_encoding::percent_decode_str;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 use tower::{ServiceExt as _, service_fn};
@@ -149,6 +150,10 @@ async fn reach(url: Uri, tcp: HttpConnector, tls: Option<Option<TlsConnector>>) 
         Some(None) => Err(io::Error::other("a proxy over https needs a server over https")),
         Some(Some(tls)) => {
             let name = ServerName::try_from(host).map_err(io::Error::other)?;
+            // CONNECT is written in HTTP/1.1, so the proxy must not choose HTTP/2.
+            let mut config = ClientConfig::clone(tls.config());
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+            let tls = TlsConnector::from(Arc::new(config));
             Ok(TokioIo::new(Box::new(tls.connect(name, tcp).await?)))
         }
     }

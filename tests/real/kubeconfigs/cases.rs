@@ -249,6 +249,18 @@ fn clusters(world: &World, add: &mut dyn FnMut(&'static str, &str, Option<&'stat
         &format!("{{server: '{server}', {ca}, proxy-url: 'http://u:x@{}'}}", world.http),
         None,
     );
+    let https = &world.https;
+    add(
+        "a proxy over TLS",
+        &format!("{{server: '{server}', insecure-skip-tls-verify: true, proxy-url: 'https://{https}'}}"),
+        is_admin,
+    );
+    add(
+        "a proxy over TLS with a user",
+        &format!("{{server: '{server}', insecure-skip-tls-verify: true, proxy-url: 'https://u:p%3Aw@{https}'}}"),
+        is_admin,
+    );
+    add("a proxy over TLS of another CA", &format!("{{server: '{server}', {ca}, proxy-url: 'https://{https}'}}"), None);
     add("a proxy by SOCKS", &format!("{{server: '{server}', {ca}, proxy-url: 'socks5://{}'}}", world.socks), is_admin);
     add(
         "a proxy by SOCKS with a user",

@@ -2,22 +2,45 @@
 //! user `u` with the password `p:w` if a client names any.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use informerd::lifecycle;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use super::data;
+
+/// The same over TLS. It speaks no HTTP/2, and has the certificate of another name.
+pub(crate) async fn over_tls(server: SocketAddr) -> String {
+    let certificate = CertificateDer::from_pem_file(data("server-leaf.crt")).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_file(data("server-leaf.key")).expect("a key");
+    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key);
+    serve(server, Some(TlsAcceptor::from(Arc::new(config.expect("a configuration"))))).await
+}
 
 /// Returns its `host:port`.
 pub(crate) async fn before(server: SocketAddr) -> String {
+    serve(server, None).await
+}
+
+async fn serve(server: SocketAddr, tls: Option<TlsAcceptor>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     lifecycle::spawn("proxy", async move {
-        while let Ok((mut client, _)) = listener.accept().await {
+        while let Ok((client, _)) = listener.accept().await {
+            let tls = tls.clone();
             lifecycle::spawn("proxied", async move {
-                if greet(&mut client).await.is_some()
-                    && let Ok(mut server) = TcpStream::connect(server).await
-                {
-                    copy_bidirectional(&mut client, &mut server).await.ok();
+                match tls {
+                    None => lead(client, server).await,
+                    Some(tls) => {
+                        if let Ok(client) = tls.accept(client).await {
+                            lead(client, server).await;
+                        }
+                    }
                 }
             });
         }
@@ -25,13 +48,21 @@ pub(crate) async fn before(server: SocketAddr) -> String {
     address.to_string()
 }
 
+async fn lead(mut client: impl AsyncRead + AsyncWrite + Unpin, server: SocketAddr) {
+    if greet(&mut client).await.is_some()
+        && let Ok(mut server) = TcpStream::connect(server).await
+    {
+        copy_bidirectional(&mut client, &mut server).await.ok();
+    }
+}
+
 /// `None` if the client is not to be served.
-async fn greet(client: &mut TcpStream) -> Option<()> {
+async fn greet(client: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Option<()> {
     let first = client.read_u8().await.ok()?;
     if first == 5 { socks(client).await } else { connect(client).await }
 }
 
-async fn connect(client: &mut TcpStream) -> Option<()> {
+async fn connect(client: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Option<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(client.read_u8().await.ok()?);
@@ -45,7 +76,7 @@ async fn connect(client: &mut TcpStream) -> Option<()> {
     (is_wanted && is_user).then_some(())
 }
 
-async fn socks(client: &mut TcpStream) -> Option<()> {
+async fn socks(client: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Option<()> {
     let mut methods = vec![0; client.read_u8().await.ok()?.into()];
     client.read_exact(&mut methods).await.ok()?;
     let method = if methods.contains(&2) { 2 } else { 0 };
