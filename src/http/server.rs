@@ -79,6 +79,8 @@ pub struct Connection {
     pub(super) newcomer: Option<Arc<Newcomer>>,
     /// Notified when the connection must accept no further requests.
     closing: Notify,
+    /// Notified when the connection must end at once.
+    cut: Notify,
     /// The place of this connection. It counts also while the connection is a pipe after an upgrade.
     #[expect(dead_code, reason = "kept, and never looked at")]
     place: Option<Place>,
@@ -105,8 +107,9 @@ struct Shared {
     newcomers: Arc<Newcomers>,
     waiting: Arc<Slots>,
     heads: Arc<OpenHeads>,
-    /// Requests that wait. They take no room from heads.
+    /// Requests over HTTP/2 that are under way, and those that are refused. They take no room from heads.
     requests: Arc<OpenHeads>,
+    refusals: Arc<OpenHeads>,
     handshake_timeout: Duration,
     limits: Option<ConnectionLimits>,
     write_stall_timeout: Duration,
@@ -117,7 +120,7 @@ struct Shared {
 
 /// Why a connection takes no more requests.
 enum Stop {
-    /// The client was not authenticated in time: the connection ends at once.
+    /// The client was not authenticated in time, or takes too much memory: the connection ends at once.
     Away,
     Closing,
 }
@@ -176,6 +179,7 @@ impl Server {
                 self.metrics.connections_refused.clone(),
             ),
             requests: heads(),
+            refusals: heads(),
             heads: heads(),
             handshake_timeout: self.config.handshake_timeout,
             limits: self.config.limits,
@@ -335,8 +339,9 @@ impl Shared {
             }
             Ok(Some(Protocol::Http2)) => {
                 let of = &connection;
-                let handlers =
-                    Handlers::new(Arc::clone(&self.handler), self.requests.of(address), Arc::clone(&self.metrics));
+                let (running, refused) = (self.requests.of(address), self.refusals.of(address));
+                let handlers = Handlers::new(Arc::clone(&self.handler), running, refused, Arc::clone(&self.metrics));
+                let handlers = &handlers;
                 let service = |socket: WatchSocket| {
                     service_fn(move |mut request| {
                         let stream = socket.stream(&mut request);
@@ -403,11 +408,17 @@ impl Shared {
     }
 }
 
-/// Waits until a newcomer has to leave. Never returns for any other connection.
-async fn sent_away(connection: &Connection) {
-    match &connection.newcomer {
-        Some(newcomer) => newcomer.sent_away().await,
-        None => std::future::pending().await,
+/// Waits until a newcomer has to leave, or until a connection is cut.
+pub(super) async fn sent_away(connection: &Connection) {
+    let newcomer = async {
+        match &connection.newcomer {
+            Some(newcomer) => newcomer.sent_away().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = newcomer => {}
+        () = connection.cut.notified() => {}
     }
 }
 
@@ -426,6 +437,7 @@ impl Connection {
             last: Last::default(),
             newcomer: None,
             closing: Notify::new(),
+            cut: Notify::new(),
             place: None,
         }
     }
@@ -472,6 +484,11 @@ impl Connection {
     /// Makes the connection accept no further requests. It ends when the running ones have ended.
     pub fn close(&self) {
         self.closing.notify_one();
+    }
+
+    /// Ends the connection at once.
+    pub(super) fn cut(&self) {
+        self.cut.notify_one();
     }
 
     /// Removes the write timeout of the connection: it becomes a pipe, and both ends may be idle.
