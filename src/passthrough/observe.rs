@@ -120,10 +120,11 @@ impl Observation {
         self
     }
 
-    /// A watch whose revision the apiserver has waited for in vain is answered with 200 and one event.
+    /// A watch whose revision the apiserver has waited for in vain is answered with 200 and one event. Its words are the
+    /// same in JSON and in protobuf.
     fn began(&mut self, first: &[u8]) {
         let has = |text: &str| memchr::memmem::find(first, text.as_bytes()).is_some();
-        if std::mem::take(&mut self.is_raised) && has(r#""type":"ERROR""#) && has(r#""code":504"#) {
+        if std::mem::take(&mut self.is_raised) && has("ERROR") && has("ResourceVersionTooLarge") {
             self.observer.unreached(&self.info);
         }
     }

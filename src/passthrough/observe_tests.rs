@@ -238,7 +238,7 @@ async fn a_watch_in_which_nothing_comes_has_shown_nothing() {
 
 #[tokio::test]
 async fn a_revision_that_a_watch_waited_for_in_vain_is_told() {
-    let late = r#"{"type":"ERROR","object":{"kind":"Status","reason":"Timeout","code":504}}"#;
+    let late = r#"{"type":"ERROR","object":{"kind":"Status","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}]},"code":504}}"#;
     let gone = r#"{"type":"ERROR","object":{"kind":"Status","reason":"Expired","code":410}}"#;
     let added = r#"{"type":"ADDED","object":{"metadata":{"resourceVersion":"7"}}}"#;
     for (raised, events, told) in [

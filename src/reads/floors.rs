@@ -34,12 +34,14 @@ struct Known {
 #[derive(Debug, Default)]
 pub struct Floor {
     rv: AtomicU64,
-    /// When it was last raised, or something was shown or written at an unknown revision, in milliseconds of [`now`].
+    /// When it was last raised, or something was written at an unknown revision, in milliseconds of [`now`].
     raised: AtomicU64,
     /// The first revision that a forwarded read has shown since this daemon started; zero before that.
     first_shown: AtomicU64,
     /// Until when a write counts of which only the store knows the revision, in milliseconds of [`now`].
     written_until: AtomicU64,
+    /// The value of `unknown` after the last such write.
+    written: AtomicU64,
     /// Counts forwarded answers whose revision could not be read, and writes with an unknown outcome.
     unknown: AtomicU64,
     /// The value of `unknown` after the last answer that is certain to be a success.
@@ -147,8 +149,8 @@ impl Floor {
     /// A new floor with the same values.
     fn copy(&self) -> Self {
         let of = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Acquire));
-        let Self { rv, raised, first_shown, unknown, certain, doubt_until, covered, unreached_until, written_until } =
-            self;
+        let Self { rv, raised, first_shown, unknown, certain, .. } = self;
+        let Self { doubt_until, covered, unreached_until, written_until, written, .. } = self;
         Self {
             rv: of(rv),
             raised: of(raised),
@@ -159,6 +161,7 @@ impl Floor {
             covered: of(covered),
             unreached_until: of(unreached_until),
             written_until: of(written_until),
+            written: of(written),
         }
     }
 
@@ -202,34 +205,35 @@ impl Floor {
 
     /// Records that something was written at a revision that the answer does not contain.
     pub fn wrote_unknown(&self) {
-        self.written();
-        self.showed_unknown();
+        self.wrote(RECENT);
+        self.certain.fetch_max(self.unknown.load(Ordering::Acquire), Ordering::AcqRel);
     }
 
     /// Records that something was shown at a revision that could not be read.
     pub fn showed_unknown(&self) {
-        self.raised.store(now(), Ordering::Release);
         let answers = self.unknown.fetch_add(1, Ordering::AcqRel) + 1;
         self.certain.fetch_max(answers, Ordering::AcqRel);
     }
 
     /// Records that something may have been written, because the outcome is unknown. It counts for [`DOUBT`].
     pub fn doubt(&self) {
-        self.written();
-        self.raised.store(now(), Ordering::Release);
         self.doubt_until.fetch_max(now().saturating_add(millis(DOUBT)), Ordering::AcqRel);
-        self.unknown.fetch_add(1, Ordering::AcqRel);
+        self.wrote(DOUBT);
     }
 
-    fn written(&self) {
-        self.written_until.fetch_max(now().saturating_add(millis(RECENT)), Ordering::AcqRel);
+    fn wrote(&self, counts: Duration) {
+        self.raised.store(now(), Ordering::Release);
+        self.written_until.fetch_max(now().saturating_add(millis(counts)), Ordering::AcqRel);
+        let answers = self.unknown.fetch_add(1, Ordering::AcqRel) + 1;
+        self.written.fetch_max(answers, Ordering::AcqRel);
     }
 
     /// Whether an apiserver that lags may lack a write of which only the store knows the revision. What was only shown does
     /// not count: reads that the apiserver answers from its cache would have to be answered by the store for as long as a
     /// client watches in an encoding that is not read here.
     pub fn has_unknown_write(&self) -> bool {
-        now() < self.written_until.load(Ordering::Acquire) && self.uncovered().is_some()
+        let (written, covered) = (self.written.load(Ordering::Acquire), self.covered.load(Ordering::Acquire));
+        written > covered && now() < self.written_until.load(Ordering::Acquire)
     }
 
     /// The number of unknown answers, if some of them still count and are not yet covered by a read of the store's

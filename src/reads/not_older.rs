@@ -259,6 +259,22 @@ mod tests {
         assert_eq!(forwarded(&floor, Verb::List), None);
         floor.doubt();
         assert_eq!(forwarded(&floor, Verb::List), newest());
+        tokio::time::advance(Duration::from_secs(11)).await;
+        floor.showed_unknown();
+        assert_eq!(forwarded(&floor, Verb::List), None, "a write that may have happened counts for ten seconds");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_only_shown_keeps_no_write() {
+        let floor = Floor::default();
+        floor.wrote_unknown();
+        floor.cover(1, ResourceVersion(1000));
+        assert!(forwarded(&floor, Verb::List).is_some_and(|asked| asked.query.contains("resourceVersion=1000")));
+        for _ in 0..6 {
+            floor.showed_unknown();
+            tokio::time::advance(Duration::from_secs(60)).await;
+        }
+        assert_eq!(forwarded(&floor, Verb::List), None, "the store may have been restored meanwhile");
     }
 
     #[tokio::test(start_paused = true)]

@@ -65,7 +65,11 @@ fn listed(items: &[Value]) -> String {
 
 impl World {
     async fn start() -> Self {
-        let world = Self::not_followed().await;
+        Self::start_with(Duration::ZERO).await
+    }
+
+    async fn start_with(min_refresh: Duration) -> Self {
+        let world = Self::not_followed(min_refresh).await;
         lifecycle::spawn("definitions", world.discovery.clone().watch_definitions(DrainWatch::never()));
         let mut servers = world.discovery.servers().changes();
         within(servers.wait_for(|changes| *changes > 0)).await.unwrap();
@@ -78,7 +82,7 @@ impl World {
         world
     }
 
-    async fn not_followed() -> Self {
+    async fn not_followed(min_refresh: Duration) -> Self {
         let (held, hides) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let ((definitions, first), (services, second)) = (mpsc::channel::<Value>(8), mpsc::channel::<Value>(8));
         let events = Arc::new(Mutex::new([(DEFINITIONS, Some(first)), (SERVICES, Some(second))]));
@@ -141,7 +145,7 @@ impl World {
         })
         .await;
         let upstream = Upstream::from_config(server.config()).await.unwrap();
-        let config = DiscoveryConfig { min_refresh: Duration::ZERO, ..DiscoveryConfig::default() };
+        let config = DiscoveryConfig { min_refresh, ..DiscoveryConfig::default() };
         let discovery = Discovery::with_config(upstream, config);
         let changes = discovery.changes();
         Self { server, discovery, definitions, services, held, hides, scopes, changes }
@@ -304,7 +308,7 @@ async fn a_group_whose_server_is_away_stays_as_it_was() {
 
 #[tokio::test]
 async fn what_changed_before_the_first_list_is_noticed() {
-    let mut world = World::not_followed().await;
+    let mut world = World::not_followed(Duration::ZERO).await;
     world.asked().await;
     let known = definitions::Known::new("widgets.example.com", 0, "4", None);
     world.discovery.inner.definitions.lock().forget("widgets.example.com", known);
@@ -343,19 +347,39 @@ async fn discovery_is_available_whatever_one_server_says() {
 
 /// A definition was replaced, and the apiserver that answers discovery does not know yet.
 #[tokio::test]
-async fn discovery_that_contradicts_a_definition_is_read_again() {
+async fn a_definition_decides_what_its_resource_is() {
     let mut world = World::start().await;
     assert!(world.resolve("example.com", "widgets").await.namespaced);
     world.changes.mark_unchanged();
     world.scopes.lock()[0] = "Cluster";
     world.changed(definition("widgets.example.com", 2, 11, &established())).await;
     within(world.changes.changed()).await.unwrap();
-    for _ in 0..2 {
-        assert!(world.resolve("example.com", "widgets").await.namespaced);
-        assert!(!world.asked().await.is_empty(), "the answer is not final");
-    }
+    assert!(!world.resolve("example.com", "widgets").await.namespaced);
+    assert_eq!(world.asked().await, [""; 0], "nothing is asked again and again");
     world.scopes.lock()[1] = "Cluster";
+    world.changed(definition("widgets.example.com", 3, 12, &established())).await;
+    within(world.changes.changed()).await.unwrap();
     world.asked().await;
     assert!(!world.resolve("example.com", "widgets").await.namespaced);
     assert_eq!(world.asked().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_group_is_not_read_again_and_again_for_what_it_never_has() {
+    let mut world = World::start_with(Duration::from_secs(600)).await;
+    world.asked().await;
+    world.changes.mark_unchanged();
+    // Names of two definitions conflict.
+    world.changed(definition("others.example.com", 1, 11, &json!([]))).await;
+    within(world.changes.changed()).await.unwrap();
+    let asked = async || {
+        let before = world.server.uris().len();
+        let found = within(world.discovery.resolve("example.com", "v1", "others")).await.unwrap();
+        assert!(found.is_none());
+        world.server.uris().split_off(before).into_iter().filter(|uri| uri.starts_with("/apis/example.com")).count()
+    };
+    assert!(asked().await > 0);
+    for _ in 0..5 {
+        assert_eq!(asked().await, 0);
+    }
 }

@@ -262,6 +262,11 @@ impl Definitions {
         self.known.contains_key(&format!("{resource}.{group}"))
     }
 
+    /// There is none of this name, although that was not reported.
+    pub(super) fn is_gone(&mut self, name: &str) {
+        self.known.remove(name);
+    }
+
     /// One was created, changed or deleted. Returns whether that matters.
     fn take(&mut self, kind: Kind, deleted: bool, object: &Metadata) -> bool {
         if deleted {

@@ -52,6 +52,8 @@ struct Inner {
     storing: Mutex<()>,
     /// Held while everything is read. Contains the end of the last such read.
     refresh: tokio::sync::Mutex<Option<Instant>>,
+    /// When groups were last read for names that only a definition has.
+    hidden: Mutex<HashMap<Arc<str>, Instant>>,
     /// The running reads, which readers share.
     shared: Mutex<HashMap<Part, Refreshing>>,
     /// What has changed since the index was read.
@@ -110,6 +112,7 @@ impl Discovery {
                 index: ArcSwapOption::empty(),
                 storing: Mutex::default(),
                 refresh: tokio::sync::Mutex::new(None),
+                hidden: Mutex::default(),
                 shared: Mutex::default(),
                 changed: Mutex::default(),
                 resolutions: Resolutions::default(),
@@ -174,11 +177,21 @@ impl Discovery {
     /// The document of all groups may lack a group for minutes after one of its APIServices was that of another server. The
     /// group's own document has what a definition names.
     async fn read_hidden(&self, group: &str, resource: &str) -> Result<(), UpstreamError> {
-        if !self.inner.definitions.lock().names(group, resource) {
+        let group = Arc::from(group);
+        if !self.inner.definitions.lock().names(&group, resource) || self.has_read_hidden(&group) {
             return Ok(());
         }
         let late = UpstreamError::Timeout { what: "discovery of a group", after: PATIENCE };
-        self.refresh_shared(Part::Group(group.into())).await.unwrap_or(Err(late))
+        let refreshed = self.refresh_shared(Part::Group(Arc::clone(&group))).await.unwrap_or(Err(late));
+        self.inner.hidden.lock().insert(group, Instant::now());
+        refreshed
+    }
+
+    /// Whether a group was read a moment ago, and has not changed since. A definition may name what is never served.
+    fn has_read_hidden(&self, group: &str) -> bool {
+        let mut hidden = self.inner.hidden.lock();
+        hidden.retain(|_, at| at.elapsed() < self.inner.config.min_refresh);
+        hidden.contains_key(group) && !self.inner.changed.lock().includes_group(group)
     }
 
     /// Asks which server serves a resource. Callers that want this at the same time share the answer.
@@ -191,8 +204,8 @@ impl Discovery {
         }
         // An answer to a question from before a change may be outdated.
         let changes = resolutions.changes(gvr);
-        let Some(found) = self.lookup(gvr) else { return Ok(None) };
-        let (origin, until) = self.origin(&found).await?;
+        let Some(mut found) = self.lookup(gvr) else { return Ok(None) };
+        let (origin, until) = self.origin(&mut found).await?;
         let resource = Arc::new(Resource {
             gvr: gvr.clone(),
             kind: found.kind.as_str().into(),

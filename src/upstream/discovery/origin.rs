@@ -68,8 +68,9 @@ struct Column {
 // === impl Discovery ===
 
 impl Discovery {
-    /// Which server serves a resource that discovery has, and until when the answer is valid.
-    pub(super) async fn origin(&self, found: &ApiResource) -> Result<(Origin, Option<Instant>), UpstreamError> {
+    /// Which server serves a resource that discovery has, and until when the answer is valid. The definition decides what its
+    /// scope and its kind are.
+    pub(super) async fn origin(&self, found: &mut ApiResource) -> Result<(Origin, Option<Instant>), UpstreamError> {
         let gvr = &found.gvr;
         // Even if there is a definition as well: the APIService decides.
         if self.inner.servers.is_aggregated(gvr) {
@@ -86,16 +87,24 @@ impl Discovery {
                 let Metadata { uid, generation, resource_version, .. } = &definition.metadata;
                 let state = State::of_definition(definition.status.as_deref());
                 self.learn(&name, Known::new(uid, *generation, resource_version, Some(state)));
-                if !definition.is_as(found) {
-                    // Another apiserver, or this one a moment ago, answered for a definition of the same name before.
-                    self.suspect(gvr);
-                }
                 let mut versions = definition.spec.versions.into_iter();
                 // Another version of the group may be of another server, with the same resources.
                 let version = versions.find(|version| version.served && *version.name == *gvr.version);
-                Ok((version.map_or(Origin::Unknown, |version| version.into_origin(&definition.metadata)), None))
+                let Some(version) = version else { return Ok((Origin::Unknown, None)) };
+                // An apiserver that lags may still describe another definition of this name in discovery.
+                if !definition.spec.scope.is_empty() {
+                    found.namespaced = definition.spec.scope == "Namespaced";
+                }
+                let kind = accepted_kind(definition.status.as_deref());
+                if !kind.is_empty() {
+                    found.kind = kind;
+                }
+                Ok((version.into_origin(&definition.metadata), None))
             }
-            Err(error) if error.code() == Some(404) => Ok((Origin::Unknown, None)),
+            Err(error) if error.code() == Some(404) => {
+                self.inner.definitions.lock().is_gone(&name);
+                Ok((Origin::Unknown, None))
+            }
             Err(error) if error.code() == Some(403) => Ok((Origin::Unknown, retry())),
             // What cannot be understood is forwarded, or cached without its fields.
             Err(UpstreamError::Decode(cause)) => {
@@ -109,17 +118,6 @@ impl Discovery {
 
 fn served() -> bool {
     true
-}
-
-// === impl Definition ===
-
-impl Definition {
-    /// Whether discovery describes a resource as its definition does.
-    fn is_as(&self, found: &ApiResource) -> bool {
-        let scope = if found.namespaced { "Namespaced" } else { "Cluster" };
-        let kind = accepted_kind(self.status.as_deref());
-        (self.spec.scope.is_empty() || self.spec.scope == scope) && (kind.is_empty() || kind == found.kind)
-    }
 }
 
 // === impl DefinitionVersion ===

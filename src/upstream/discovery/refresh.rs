@@ -1,5 +1,6 @@
 //! Reads discovery: all of it, or the documents of one group.
 
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use futures_util::stream::{StreamExt as _, iter};
@@ -61,16 +62,23 @@ impl Discovery {
     /// Reads together with all callers that want it now, and waits until that is done. Returns `None` if it takes too
     /// long; the read then continues in the background.
     pub(super) async fn refresh_shared(&self, part: Part) -> Option<Result<(), UpstreamError>> {
-        let Refreshing { started, mut result } = {
-            let mut shared = self.inner.shared.lock();
-            shared.entry(part.clone()).or_insert_with(|| self.start_refresh(part)).clone()
+        let (running, done) = match self.inner.shared.lock().entry(part.clone()) {
+            Entry::Occupied(running) => (running.get().clone(), None),
+            Entry::Vacant(entry) => {
+                let (done, result) = watch::channel(None);
+                (entry.insert(Refreshing { started: Instant::now(), result }).clone(), Some(done))
+            }
         };
+        // A runtime that ends drops the task at once, and the task takes the lock then.
+        if let Some(done) = done {
+            self.start_refresh(part, done);
+        }
+        let Refreshing { started, mut result } = running;
         let waited = timeout_at(started + PATIENCE, result.wait_for(Option::is_some)).await;
         waited.ok()?.ok()?.clone()
     }
 
-    fn start_refresh(&self, part: Part) -> Refreshing {
-        let (done, result) = watch::channel(None);
+    fn start_refresh(&self, part: Part, done: watch::Sender<Option<Result<(), UpstreamError>>>) {
         let sharing = Sharing { discovery: self.clone(), part };
         lifecycle::spawn("discovery", async move {
             let refreshed = match &sharing.part {
@@ -85,7 +93,6 @@ impl Discovery {
             }
             drop(failed);
         });
-        Refreshing { started: Instant::now(), result }
     }
 
     /// Reads all of discovery again, unless another caller did so while this one waited, or nothing has changed since a
