@@ -7,8 +7,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use super::cipher_suites::TlsServer;
+use super::connection::Connection;
 use super::newcomer::Stage;
-use super::server::Connection;
 use super::socket::Tcp;
 
 const HTTP_WITHOUT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";

@@ -14,8 +14,8 @@ use serde::Serialize;
 
 use super::body::{Body, BoxError};
 use super::clients::program;
+use super::connection::Connection;
 use super::request_record::RequestRecord;
-use super::server::Connection;
 use crate::codec::Slices;
 use crate::lifecycle::Fatal;
 use crate::meta::RequestInfo;

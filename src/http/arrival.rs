@@ -3,7 +3,7 @@
 use http::{HeaderMap, Response, StatusCode};
 
 use super::body::Body;
-use super::server::Connection;
+use super::connection::Connection;
 use super::service::Inner;
 use crate::meta::Status;
 

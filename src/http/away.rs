@@ -6,9 +6,9 @@ use http::request::Parts;
 use http::{HeaderValue, Response};
 
 use super::body::Body;
+use super::connection::Connection;
 use super::explain::Plan;
 use super::read::{self, Parsed};
-use super::server::Connection;
 use super::service::Inner;
 use super::written::Taken;
 use crate::meta::RequestInfo;

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
 use super::body::Body;
-use super::server::Connection;
+use super::connection::Connection;
 use crate::reads::ForwardReason;
 use crate::telemetry::stripes::StripedCounter;
 

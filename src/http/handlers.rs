@@ -14,11 +14,12 @@ use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::body::{self, Body};
+use super::connection::Connection;
 use super::head;
 use super::metrics::HttpMetrics;
 use super::newcomer::HEADER_COST;
 use super::open_head::{OpenHead, Reserved};
-use super::server::{BoxFuture, Connection, Handler};
+use super::server::{BoxFuture, Handler};
 
 /// The requests of a connection that are handled without a reservation. What they take is part of what a connection
 /// takes.

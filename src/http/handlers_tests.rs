@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::http::body::full;
 use crate::http::open_head::OpenHeads;
-use crate::http::server::{BoxFuture, sent_away};
+use crate::http::server::BoxFuture;
 use crate::lifecycle::spawn;
 use crate::memory::{Ledger, Pressure};
 
@@ -75,7 +75,7 @@ impl Scene {
         spawn("server", async move {
             tokio::select! {
                 _ = server.serve_connection(TokioIo::new(ours), service) => {}
-                () = sent_away(&connection) => {}
+                () = connection.sent_away() => {}
             }
         });
         // Bodies do not arrive before they are read.

@@ -4,9 +4,9 @@ use http::Uri;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 
+use super::connection::Connection;
 use super::explain::Plan;
 use super::read::{self, Parsed};
-use super::server::Connection;
 use super::service::Inner;
 use crate::meta::RequestInfo;
 use crate::passthrough::Otherwise;

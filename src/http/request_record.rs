@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use super::access_log::{AccessLog, Line, logged};
 use super::body::Body;
 use super::clients::ClientStats;
+use super::connection::Connection;
 use super::explain::Plan;
 use super::metrics::HttpMetrics;
-use super::server::Connection;
 
 /// One request, from its beginning to the end of its answer.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use crate::auth::{Mode, Payer};
 use crate::lifecycle::slots::group;
 use crate::passthrough::{Client, Sender};
 
-use super::server::Connection;
+use super::connection::Connection;
 
 // === impl Connection ===
 

@@ -3,27 +3,24 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
 use tokio_rustls::server::TlsStream;
 
 use super::accept_tls::accept_tls;
-use super::age::{Age, AgeLimits};
+use super::age::AgeLimits;
 use super::body::Body;
 use super::cipher_suites::TlsServer;
-use super::clients::Last;
 use super::config::{ConnectionLimits, HttpConfig, ListenAddr};
+use super::connection::Connection;
 use super::direct_watch::WatchSocket;
 use super::handlers::Handlers;
 use super::http1::Handover;
@@ -31,13 +28,13 @@ use super::http2::cuttable;
 use super::io::{Bounded, Protocol};
 use super::listener::{Accepted, BindError, Listener, is_of_one_connection};
 use super::metrics::HttpMetrics;
-use super::newcomer::{Heard, Lasting, Newcomer, Newcomers, Stage, TooMuch};
+use super::newcomer::{Newcomers, Stage};
 use super::open_head::OpenHeads;
-use super::places::{Place, Places};
+use super::places::Places;
 use super::protocol::{Protocols, Serving, largest_head};
 use super::socket::{Socket, Tcp};
 use super::tls::Certificates;
-use crate::auth::{Caller, Mode};
+use crate::auth::Mode;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::quiet::Quiet;
 use crate::lifecycle::slots::Slots;
@@ -50,40 +47,12 @@ const WAITING: usize = 1024;
 /// How long they may wait.
 const WAIT: Duration = Duration::from_secs(32);
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
-static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Answers requests. Errors are answers too.
 pub trait Handler: Send + Sync + 'static {
     fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>>;
-}
-
-/// What is known about the connection of a request.
-#[derive(Debug)]
-pub struct Connection {
-    pub listener: ListenAddr,
-    /// `None` on a Unix socket.
-    pub peer: Option<SocketAddr>,
-    /// Tells it from all others.
-    pub(super) id: u64,
-    /// The certificates that the client presented in the handshake of a delegated listener. Only possession of the key
-    /// is proven.
-    certificates: Option<Arc<[CertificateDer<'static>]>>,
-    /// Determines when long calls have to end.
-    pub age: Age,
-    upgraded: Arc<AtomicBool>,
-    /// The client of the last request.
-    pub(super) last: Last,
-    /// On a delegated listener: whether the client is authenticated yet.
-    pub(super) newcomer: Option<Arc<Newcomer>>,
-    /// Notified when the connection must accept no further requests.
-    closing: Notify,
-    /// Notified when the connection must end at once.
-    cut: Notify,
-    /// The place of this connection. It counts also while the connection is a pipe after an upgrade.
-    #[expect(dead_code, reason = "kept, and never looked at")]
-    place: Option<Place>,
 }
 
 /// Bound sockets that do not accept connections yet.
@@ -294,7 +263,7 @@ impl Shared {
     ) -> Option<(Box<TlsStream<Tcp>>, Connection)> {
         let accepted = tokio::select! {
             accepted = tokio::time::timeout(self.handshake_timeout, accept_tls(acceptor, stream, &connection)) => accepted,
-            () = sent_away(&connection) => return None,
+            () = connection.sent_away() => return None,
         };
         match accepted {
             Ok(Ok(stream)) => {
@@ -322,7 +291,7 @@ impl Shared {
         let opened = tokio::select! {
             opened = stream.open(self.handshake_timeout) => opened,
             () = self.drain.draining() => return,
-            () = sent_away(&connection) => return,
+            () = connection.sent_away() => return,
         };
         let address = connection.peer.map(|peer| peer.ip());
         let head = self.heads.of(address);
@@ -373,11 +342,17 @@ impl Shared {
             Ok(Stop::Closing) => {
                 // HTTP/2 sends GOAWAY; HTTP/1.1 closes after the running request.
                 http.as_mut().graceful_shutdown();
+                // Boxed: thousands of connections that are open would otherwise have room for their end.
+                let cut = Box::pin(async {
+                    tokio::select! {
+                        () = connection.sent_away() => {}
+                        () = self.drain.forced() => {}
+                        never = self.retire(connection) => match never {},
+                    }
+                });
                 tokio::select! {
                     result = http => result,
-                    () = sent_away(connection) => return,
-                    () = self.drain.forced() => return,
-                    never = self.retire(connection) => match never {},
+                    () = cut => return,
                 }
             }
         };
@@ -395,7 +370,7 @@ impl Shared {
     /// Waits until the connection has to take no more requests.
     async fn stop(&self, connection: &Connection) -> Stop {
         tokio::select! {
-            () = sent_away(connection) => Stop::Away,
+            () = connection.sent_away() => Stop::Away,
             () = self.drain.draining() => Stop::Closing,
             () = connection.closing.notified() => Stop::Closing,
             () = connection.age.reached(self.age) => Stop::Closing,
@@ -405,95 +380,6 @@ impl Shared {
     fn failed(&self, connection: &Connection, error: &dyn std::fmt::Display) {
         self.metrics.connection_errors.inc();
         tracing::debug!(peer = ?connection.peer, listener = %connection.listener, %error, "connection failed");
-    }
-}
-
-/// Waits until a newcomer has to leave, or until a connection is cut.
-pub(super) async fn sent_away(connection: &Connection) {
-    let newcomer = async {
-        match &connection.newcomer {
-            Some(newcomer) => newcomer.sent_away().await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = newcomer => {}
-        () = connection.cut.notified() => {}
-    }
-}
-
-// === impl Connection ===
-
-impl Connection {
-    /// Creates a connection that is not counted.
-    pub fn new(listener: ListenAddr, peer: Option<SocketAddr>) -> Self {
-        Self {
-            listener,
-            peer,
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            certificates: None,
-            age: Age::default(),
-            upgraded: Arc::default(),
-            last: Last::default(),
-            newcomer: None,
-            closing: Notify::new(),
-            cut: Notify::new(),
-            place: None,
-        }
-    }
-
-    /// The caller that sends a request with these headers, as far as the connection identifies it.
-    pub fn caller<'a>(&'a self, headers: &'a HeaderMap) -> Caller<'a> {
-        Caller { mode: self.listener.mode(), certificates: self.certificates.as_ref(), headers, may_impersonate: true }
-    }
-
-    /// Registers a request before anything else is checked. The guard is kept until the request is answered.
-    ///
-    /// # Errors
-    /// The request exceeds a limit for clients that are not authenticated.
-    pub(super) fn hear<B>(&self, request: &Request<B>) -> Result<Option<Heard>, TooMuch> {
-        self.newcomer.as_ref().map_or(Ok(None), |newcomer| newcomer.hear(request))
-    }
-
-    /// Registers a gRPC call. The guard is kept until its answer ends. Health and reflection need no authentication and
-    /// last as long as the client wants; all other services authenticate the client.
-    ///
-    /// # Errors
-    /// There is one call too many for a client that is not authenticated. The connection then accepts no further
-    /// requests.
-    pub(super) fn lasting(&self, path: &str) -> Result<Option<Lasting>, TooMuch> {
-        let newcomer = self.newcomer.as_ref().filter(|_| !path.starts_with("/informerd."));
-        newcomer.map_or(Ok(None), Newcomer::lasting).inspect_err(|_| self.close())
-    }
-
-    pub(super) fn reached(&self, stage: Stage) {
-        if let Some(newcomer) = &self.newcomer {
-            newcomer.reached(stage);
-        }
-    }
-
-    /// The apiserver has accepted a token of the client that could not be judged here: there were no reviews, or the
-    /// token is for the apiserver alone. The request must be one that is refused to whoever has no valid token. The
-    /// apiserver answers others, such as for its version, to everybody.
-    pub fn confirmed(&self) {
-        if let Some(newcomer) = &self.newcomer {
-            newcomer.authenticated();
-        }
-    }
-
-    /// Makes the connection accept no further requests. It ends when the running ones have ended.
-    pub fn close(&self) {
-        self.closing.notify_one();
-    }
-
-    /// Ends the connection at once.
-    pub(super) fn cut(&self) {
-        self.cut.notify_one();
-    }
-
-    /// Removes the write timeout of the connection: it becomes a pipe, and both ends may be idle.
-    pub fn set_upgraded(&self) {
-        self.upgraded.store(true, Ordering::Relaxed);
     }
 }
 

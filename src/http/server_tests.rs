@@ -1,5 +1,7 @@
 //! These tests use real sockets and therefore the real clock: they wait for events, and the time limits are generous.
 
+use std::net::SocketAddr;
+
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::client::conn::{http1, http2};

@@ -7,10 +7,10 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use super::config::ListenAddr;
+use super::connection::Connection;
 use super::error::AUDIT_ID;
 use super::explain::Plan;
 use super::framing::is_grpc;
-use super::server::Connection;
 use crate::meta::RequestInfo;
 use crate::telemetry::trace::{self, SPANS};
 

@@ -9,6 +9,7 @@ use http::{HeaderValue, Response, Version};
 use hyper::upgrade::OnUpgrade;
 
 use super::body::{self, Body};
+use super::connection::Connection;
 use super::copies::Copies;
 use super::error::{another_server, short};
 use super::framing;
@@ -16,7 +17,6 @@ use super::gzip::{self, Compressed, Gzip, GzipConfig, Key};
 use super::handshake::Handshake;
 use super::list_body::{ListBody, ListWriter, Rest, Sent, Step};
 use super::metrics::HttpMetrics;
-use super::server::Connection;
 use super::wanted::Wanted;
 use super::watch_body::WatchBody;
 use super::writer::Writer;
