@@ -24,6 +24,8 @@ use super::server::{BoxFuture, Handler};
 /// The requests of a connection that are handled without a reservation. What they take is part of what a connection
 /// takes.
 const FREE: usize = 4;
+/// All further requests together may take this part of the memory for answers.
+pub(super) const OF_REQUESTS: usize = 4;
 /// What a handler takes, with its stream and without the headers of its request.
 const RUNNING: usize = 12 << 10;
 /// What a refusal takes that the client does not read, with its stream.

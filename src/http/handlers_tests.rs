@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::http::body::full;
-use crate::http::open_head::OpenHeads;
+use crate::http::open_head::{OF_HEADS, OpenHeads};
 use crate::http::server::BoxFuture;
 use crate::lifecycle::spawn;
 use crate::memory::{Ledger, Pressure};
@@ -52,7 +52,7 @@ impl Scene {
     /// Requests may take an eighth of `limit`, refusals as much, and those of one address half of that.
     fn new(limit: usize) -> Self {
         let (ledger, metrics) = (Ledger::new(limit, Pressure::default()), Arc::<HttpMetrics>::default());
-        let heads = || OpenHeads::new(ledger.clone(), 1 << 20, Arc::clone(&metrics));
+        let heads = || OpenHeads::new(ledger.clone(), OF_HEADS, 1 << 20, Arc::clone(&metrics));
         let (running, refused) = (heads(), heads());
         let handler = Arc::new(Held { begun: watch::Sender::new(0), released: watch::Sender::new(false) });
         Self { handler, running, refused, ledger, metrics }

@@ -22,14 +22,14 @@ use super::cipher_suites::TlsServer;
 use super::config::{ConnectionLimits, HttpConfig, ListenAddr};
 use super::connection::Connection;
 use super::direct_watch::WatchSocket;
-use super::handlers::Handlers;
+use super::handlers::{Handlers, OF_REQUESTS};
 use super::http1::Handover;
 use super::http2::cuttable;
 use super::io::{Bounded, Protocol};
 use super::listener::{Accepted, BindError, Listener, is_of_one_connection};
 use super::metrics::HttpMetrics;
 use super::newcomer::{Newcomers, Stage};
-use super::open_head::OpenHeads;
+use super::open_head::{OF_HEADS, OpenHeads};
 use super::places::Places;
 use super::protocol::{Protocols, Serving, largest_head};
 use super::socket::{Socket, Tcp};
@@ -135,7 +135,8 @@ impl Server {
         if let Some(certificates) = self.certificates {
             spawn_supervised("certificates", certificates.keep_fresh(), fatal);
         }
-        let heads = || OpenHeads::new(self.ledger.clone(), largest_head(self.config.limits), Arc::clone(&self.metrics));
+        let largest = largest_head(self.config.limits);
+        let heads = |share| OpenHeads::new(self.ledger.clone(), share, largest, Arc::clone(&self.metrics));
         let shared = Arc::new(Shared {
             handler,
             protocols: Protocols::new(&self.config),
@@ -147,9 +148,9 @@ impl Server {
                 WAITING.min(self.config.max_connections / 4).max(1),
                 self.metrics.connections_refused.clone(),
             ),
-            requests: heads(),
-            refusals: heads(),
-            heads: heads(),
+            requests: heads(OF_REQUESTS),
+            refusals: heads(OF_HEADS),
+            heads: heads(OF_HEADS),
             handshake_timeout: self.config.handshake_timeout,
             limits: self.config.limits,
             write_stall_timeout: self.config.write_stall_timeout,

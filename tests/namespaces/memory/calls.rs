@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use informerd::grpc::pb::v1;
 use informerd::lifecycle::spawn;
 use prost::Message as _;
@@ -73,6 +73,10 @@ impl Connection {
             match answer.map(|answer| answer.map(Response::into_parts)) {
                 None => heard.silent += 1,
                 Some(Ok((head, body))) => match head.headers.get("grpc-status") {
+                    // Refused before it is known to be a call.
+                    None if head.status == StatusCode::TOO_MANY_REQUESTS => {
+                        heard.refused.push(tonic::Code::ResourceExhausted);
+                    }
                     None => heard.begun.push(body),
                     Some(code) => heard.refused.push(tonic::Code::from_bytes(code.as_bytes())),
                 },
