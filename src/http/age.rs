@@ -26,6 +26,8 @@ pub struct AgeLimits {
 #[derive(Debug)]
 pub struct Age {
     since: Instant,
+    /// By how much it lives longer than others, or less long.
+    spread: f64,
     /// Whether the connection has carried a long call.
     long_calls: watch::Sender<bool>,
     retire: Drain,
@@ -35,7 +37,8 @@ pub struct Age {
 
 impl Default for Age {
     fn default() -> Self {
-        Self { since: Instant::now(), long_calls: watch::Sender::new(false), retire: drain::channel().0 }
+        let spread = rand::rng().random_range(0.9..1.1);
+        Self { since: Instant::now(), spread, long_calls: watch::Sender::new(false), retire: drain::channel().0 }
     }
 }
 
@@ -53,8 +56,7 @@ impl Age {
         }
         // The sender lives in `self`, so the wait cannot fail.
         self.long_calls.subscribe().wait_for(|long| *long).await.ok();
-        let spread = rand::rng().random_range(0.9..1.1);
-        sleep_until(self.since + limits.age.mul_f64(spread)).await;
+        sleep_until(self.since + limits.age.mul_f64(self.spread)).await;
     }
 
     /// Waits for the grace period, then tells the remaining streams to end.
@@ -82,6 +84,7 @@ mod tests {
         let began = Instant::now();
         age.reached(limits).await;
         let reached = began.elapsed().as_secs_f64();
+        assert!(timeout(Duration::ZERO, age.reached(limits)).await.is_ok(), "once and for all");
         assert!((89.9..110.1).contains(&reached), "{reached}");
         assert!(timeout(Duration::from_secs(49), age.retire(limits)).await.is_err());
         assert!(!told.is_draining());

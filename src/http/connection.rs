@@ -37,8 +37,6 @@ pub struct Connection {
     pub(super) newcomer: Option<Arc<Newcomer>>,
     /// Notified when the connection must accept no further requests.
     pub(super) closing: Notify,
-    /// Notified when the connection must end at once.
-    pub(super) cut: Notify,
     /// The place of this connection. It counts also while the connection is a pipe after an upgrade.
     #[expect(dead_code, reason = "kept, and never looked at")]
     pub(super) place: Option<Place>,
@@ -59,7 +57,6 @@ impl Connection {
             last: Last::default(),
             newcomer: None,
             closing: Notify::new(),
-            cut: Notify::new(),
             place: None,
         }
     }
@@ -108,22 +105,11 @@ impl Connection {
         self.closing.notify_one();
     }
 
-    /// Ends the connection at once.
-    pub(super) fn cut(&self) {
-        self.cut.notify_one();
-    }
-
-    /// Waits until a newcomer has to leave, or until the connection is cut.
+    /// Waits until a newcomer has to leave. Never returns for any other connection.
     pub(super) async fn sent_away(&self) {
-        let newcomer = async {
-            match &self.newcomer {
-                Some(newcomer) => newcomer.sent_away().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = newcomer => {}
-            () = self.cut.notified() => {}
+        match &self.newcomer {
+            Some(newcomer) => newcomer.sent_away().await,
+            None => std::future::pending().await,
         }
     }
 

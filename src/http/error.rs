@@ -67,9 +67,9 @@ pub fn short() -> Status {
     errors::too_many_requests("informerd is short of memory, please try again later", 1)
 }
 
-/// The answer to requests over HTTP/2 while those under way take all the memory for requests.
-pub fn no_room() -> Status {
-    errors::too_many_requests("informerd has too many requests under way, please try again later", 1)
+/// The answer to requests over HTTP/2 while too many others wait until they are handled.
+pub fn too_many_waiting() -> Status {
+    errors::too_many_requests("informerd has too many requests that wait, please try again later", 1)
 }
 
 /// The answer to a request of informerd itself that is routed back to informerd.

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
-use http_body_util::Empty;
+use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::http::body::full;
-use crate::http::open_head::{OF_HEADS, OpenHeads};
+use crate::http::open_head::OpenHeads;
 use crate::http::server::BoxFuture;
 use crate::lifecycle::spawn;
 use crate::memory::{Ledger, Pressure};
@@ -42,46 +42,35 @@ impl Handler for Held {
 
 struct Scene {
     handler: Arc<Held>,
-    running: Arc<OpenHeads>,
-    refused: Arc<OpenHeads>,
+    heads: Arc<OpenHeads>,
     ledger: Ledger,
     metrics: Arc<HttpMetrics>,
 }
 
 impl Scene {
-    /// Requests may take an eighth of `limit`, refusals as much, and those of one address half of that.
+    /// Heads that wait may take an eighth of `limit`, and those of one address half of that.
     fn new(limit: usize) -> Self {
         let (ledger, metrics) = (Ledger::new(limit, Pressure::default()), Arc::<HttpMetrics>::default());
-        let heads = || OpenHeads::new(ledger.clone(), OF_HEADS, 1 << 20, Arc::clone(&metrics));
-        let (running, refused) = (heads(), heads());
+        let heads = OpenHeads::new(ledger.clone(), 1 << 20, Arc::clone(&metrics));
         let handler = Arc::new(Held { begun: watch::Sender::new(0), released: watch::Sender::new(false) });
-        Self { handler, running, refused, ledger, metrics }
+        Self { handler, heads, ledger, metrics }
     }
 
-    /// A client of a new connection from this host. It ends as the server's do.
+    /// A client of a new connection from this host.
     async fn connect(&self, host: u8) -> http2::SendRequest<Empty<Bytes>> {
         let (ours, theirs) = duplex(64 << 10);
-        let [running, refused] = [&self.running, &self.refused].map(|heads| heads.of(Some([10, 0, 0, host].into())));
-        let handler = Arc::clone(&self.handler) as Arc<dyn Handler>;
-        let handlers = Arc::new(Handlers::new(handler, running, refused, Arc::clone(&self.metrics)));
+        let head = self.heads.of(Some([10, 0, 0, host].into()));
+        let handlers = Handlers::new(Arc::clone(&self.handler) as Arc<dyn Handler>, head, Arc::clone(&self.metrics));
         let connection = Arc::new(Connection::new("http://127.0.0.1:0".parse().unwrap(), None));
-        let of = Arc::clone(&connection);
         let service = service_fn(move |request| {
-            let response = handlers.handle(request, &of);
+            let response = handlers.handle(request, &connection);
             async move { Ok::<_, Infallible>(response.await) }
         });
         let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         server.max_concurrent_streams(10_000).max_header_list_size(1 << 20);
-        spawn("server", async move {
-            tokio::select! {
-                _ = server.serve_connection(TokioIo::new(ours), service) => {}
-                () = connection.sent_away() => {}
-            }
-        });
-        // Bodies do not arrive before they are read.
-        let mut client = http2::Builder::new(TokioExecutor::new());
-        client.initial_stream_window_size(0);
-        let (client, connection) = client.handshake(TokioIo::new(theirs)).await.unwrap();
+        spawn("server", async move { server.serve_connection(TokioIo::new(ours), service).await.ok() });
+        let (client, connection) =
+            http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(theirs)).await.unwrap();
         spawn("client", async move { connection.await.ok() });
         client
     }
@@ -93,30 +82,22 @@ impl Scene {
     }
 }
 
-type Answers = Vec<JoinHandle<Option<StatusCode>>>;
+type Answers = Vec<JoinHandle<(StatusCode, Bytes)>>;
 
 fn ask(client: &http2::SendRequest<Empty<Bytes>>, count: usize) -> Answers {
     (0..count).map(|_| send(client, 0)).collect()
 }
 
-/// A request with this many small headers. Its answer is not read. `None` if there is no answer.
-fn send(client: &http2::SendRequest<Empty<Bytes>>, headers: usize) -> JoinHandle<Option<StatusCode>> {
+/// A request with this many small headers.
+fn send(client: &http2::SendRequest<Empty<Bytes>>, headers: usize) -> JoinHandle<(StatusCode, Bytes)> {
     let mut request = Request::get("http://host/").body(Empty::new()).unwrap();
     for _ in 0..headers {
         request.headers_mut().append("a", HeaderValue::from_static(""));
     }
     let mut client = client.clone();
     spawn("request", async move {
-        let response = client.send_request(request).await.ok()?;
-        let status = response.status();
-        // The refusals of a client that reads nothing stay.
-        if status == StatusCode::TOO_MANY_REQUESTS {
-            spawn("unread", async move {
-                let _unread = response;
-                std::future::pending::<()>().await;
-            });
-        }
-        Some(status)
+        let response = client.send_request(request).await.unwrap();
+        (response.status(), response.into_body().collect().await.unwrap().to_bytes())
     })
 }
 
@@ -129,97 +110,92 @@ async fn until(what: impl Fn() -> bool) {
     tokio::time::timeout(Duration::from_secs(30), waits).await.unwrap();
 }
 
-/// What one request takes.
-const ONE: usize = RUNNING + "/".len();
-
-async fn answered(answers: Answers, status: StatusCode) {
-    for answer in answers {
-        assert_eq!(answer.await.unwrap(), Some(status));
-    }
-}
-
 #[tokio::test(start_paused = true)]
-async fn memory_is_reserved_until_an_answer_begins() {
+async fn requests_of_one_connection_wait_their_turn_and_those_of_others_do_not() {
     let scene = Scene::new(64 << 20);
     let (one, other) = (scene.connect(1).await, scene.connect(2).await);
-    let free = ask(&one, FREE);
-    scene.begun(FREE).await;
-    assert_eq!(scene.ledger.used(), 0);
-    let further = ask(&one, 40);
-    scene.begun(FREE + 40).await;
-    assert_eq!(scene.ledger.used(), 40 * ONE);
-    let others = ask(&other, FREE + 1);
-    scene.begun(2 * FREE + 41).await;
-    assert_eq!(scene.ledger.used(), 41 * ONE);
-    scene.handler.released.send_replace(true);
-    answered([free, further, others].into_iter().flatten().collect(), StatusCode::OK).await;
-    assert_eq!(scene.ledger.used(), 0, "although nobody has read the answers");
-}
+    let answers = ask(&one, MOST_RUNNING + 40);
+    scene.begun(MOST_RUNNING).await;
+    until(|| scene.metrics.requests_waiting.get() == 40).await;
+    let one_waits = WAITING + "/".len();
+    assert_eq!(scene.ledger.used(), 40 * one_waits);
+    let others = ask(&other, 1);
+    scene.begun(MOST_RUNNING + 1).await;
 
-#[tokio::test(start_paused = true)]
-async fn requests_for_which_there_is_no_memory_are_refused() {
-    // There is room for eight requests, and for four of one address.
-    let scene = Scene::new(8 * 8 * ONE);
-    let (one, other) = (scene.connect(1).await, scene.connect(2).await);
-    let running = ask(&one, FREE + 4);
-    scene.begun(FREE + 4).await;
-    answered(ask(&one, 3), StatusCode::TOO_MANY_REQUESTS).await;
-    assert_eq!(scene.ledger.used(), 4 * ONE + 3 * REFUSED);
-    let others = ask(&other, FREE + 4);
-    scene.begun(2 * FREE + 8).await;
     scene.handler.released.send_replace(true);
-    answered(running.into_iter().chain(others).collect(), StatusCode::OK).await;
-    assert_eq!(scene.ledger.used(), 3 * REFUSED, "until they are read");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_connection_that_reads_no_refusals_is_cut() {
-    let scene = Scene::new(8 * 8 * ONE);
-    let (one, other) = (scene.connect(1).await, scene.connect(2).await);
-    let running = ask(&one, FREE + 4);
-    scene.begun(FREE + 4).await;
-    let most = 4 * ONE / REFUSED;
-    answered(ask(&one, most), StatusCode::TOO_MANY_REQUESTS).await;
-    assert_eq!(scene.metrics.heads_cut.get(), 0);
-    for answer in running.into_iter().chain(ask(&one, 1)) {
-        assert_eq!(answer.await.unwrap(), None);
+    for answer in answers.into_iter().chain(others) {
+        assert_eq!(answer.await.unwrap(), (StatusCode::OK, Bytes::from_static(b"answer")));
     }
-    assert_eq!(scene.metrics.heads_cut.get(), 1);
-    until(|| scene.ledger.used() == 0).await;
-    scene.handler.released.send_replace(true);
-    answered(ask(&other, 1), StatusCode::OK).await;
+    assert_eq!((scene.metrics.requests_waiting.get(), scene.ledger.used()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_given_up_leaves_nothing() {
+async fn requests_for_whose_heads_there_is_no_memory_are_refused() {
+    // There is room for eight requests, and for four of one address.
+    let scene = Scene::new(8 * 8 * (WAITING + 1));
+    let client = scene.connect(1).await;
+    let mut answers = ask(&client, MOST_RUNNING + 20);
+    scene.begun(MOST_RUNNING).await;
+    let mut refused = 0;
+    until(|| answers.iter().filter(|answer| answer.is_finished()).count() == 16).await;
+    for answer in answers.extract_if(.., |answer| answer.is_finished()) {
+        let (status, body) = answer.await.unwrap();
+        assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{body:?}");
+        refused += 1;
+    }
+    assert_eq!((refused, scene.metrics.requests_waiting.get()), (16, 4));
+    scene.handler.released.send_replace(true);
+    for answer in answers {
+        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_given_up_while_it_waits_leaves_nothing() {
     let scene = Scene::new(64 << 20);
     let client = scene.connect(1).await;
-    let running = ask(&client, FREE + 3);
-    scene.begun(FREE + 3).await;
-    running.iter().for_each(JoinHandle::abort);
-    until(|| scene.ledger.used() == 0).await;
-    let again = ask(&client, FREE);
-    scene.begun(2 * FREE + 3).await;
-    assert_eq!(scene.ledger.used(), 0);
+    let running = ask(&client, MOST_RUNNING);
+    scene.begun(MOST_RUNNING).await;
+    let waiting = ask(&client, 3);
+    until(|| scene.metrics.requests_waiting.get() == 3).await;
+    for answer in waiting {
+        answer.abort();
+    }
+    until(|| scene.metrics.requests_waiting.get() == 0 && scene.ledger.used() == 0).await;
     scene.handler.released.send_replace(true);
-    answered(again, StatusCode::OK).await;
+    for answer in running {
+        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn requests_with_many_headers_take_more() {
     let scene = Scene::new(64 << 20);
     let client = scene.connect(1).await;
-    let mut answers = ask(&client, FREE);
-    scene.begun(FREE).await;
+    let mut answers = ask(&client, MOST_RUNNING);
+    scene.begun(MOST_RUNNING).await;
     answers.push(send(&client, 500));
-    scene.begun(FREE + 1).await;
+    until(|| scene.metrics.requests_waiting.get() == 1).await;
     assert!(scene.ledger.used() >= 500 * HEADER_COST, "{}", scene.ledger.used());
     scene.handler.released.send_replace(true);
-    answered(answers, StatusCode::OK).await;
+    for answer in answers {
+        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
+    }
     assert_eq!(scene.ledger.used(), 0);
 }
 
-#[test]
-fn an_answer_that_has_not_begun_is_small() {
-    assert!(size_of::<Handled>() <= 5 * size_of::<usize>());
+/// The running ones may need the answer of one that waits.
+#[tokio::test(start_paused = true)]
+async fn no_request_waits_for_ever() {
+    let scene = Scene::new(64 << 20);
+    let client = scene.connect(1).await;
+    let answers = ask(&client, MOST_RUNNING + 2);
+    scene.begun(MOST_RUNNING).await;
+    scene.begun(MOST_RUNNING + 2).await;
+    assert!(scene.ledger.used() >= 2 * RUNNING);
+    scene.handler.released.send_replace(true);
+    for answer in answers {
+        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
+    }
+    assert_eq!((scene.metrics.requests_waiting.get(), scene.ledger.used()), (0, 0));
 }

@@ -25,9 +25,10 @@ pub struct HttpMetrics {
     pub newcomers_evicted: Counter,
     /// Requests on such connections that were refused because they exceeded a limit.
     pub newcomers_refused: Counter,
-    /// Connections that were closed because a request's head was not complete in time, or there was no memory for it or for
-    /// the refusals that the client did not read.
+    /// Connections that were closed because a request's head was not complete in time, or there was no memory for it.
     pub heads_cut: Counter,
+    /// Requests over HTTP/2 that wait until fewer of their connection are handled.
+    pub requests_waiting: Gauge,
     /// Failed accepts (for example because no file descriptors are left).
     pub accept_errors: Counter,
     pub tls_handshake_errors: Counter,
@@ -98,6 +99,11 @@ impl HttpMetrics {
             ),
             ("http_watches", "Open watches that are served from a cache", &self.watches_open),
             ("http_gzip_memory_bytes", "Compressed answers in memory, kept or being sent", &self.gzip_memory),
+            (
+                "http_requests_waiting",
+                "Requests over HTTP/2 that wait until fewer of their connection are handled",
+                &self.requests_waiting,
+            ),
             ("http_upgrades", "Open upgraded connections", &self.upgrades_open),
         ] {
             registry.register(name, help, gauge.clone());
@@ -123,7 +129,7 @@ impl HttpMetrics {
             ),
             (
                 "http_heads_cut",
-                "Connections closed because the head of a request took too long, or requests took too much memory",
+                "Connections closed because the head of a request took too long or too much memory",
                 &self.heads_cut,
             ),
             ("http_connection_errors", "Connections that ended with an error", &self.connection_errors),

@@ -28,7 +28,7 @@ const PART: usize = 8 << 10;
 /// What each connection may hold of a head without a reservation.
 pub(super) const FREE: usize = 16 << 10;
 /// All heads together may take this part of the memory for answers.
-pub(super) const OF_HEADS: usize = 8;
+const SHARE: usize = 8;
 /// Who has no room looks again after this time.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -36,8 +36,6 @@ const AGAIN: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct OpenHeads {
     ledger: Ledger,
-    /// The part of the ledger that they may take.
-    share: usize,
     /// The largest head that is accepted.
     largest: usize,
     taken: Mutex<Taken>,
@@ -89,9 +87,8 @@ struct Open {
 // === impl OpenHeads ===
 
 impl OpenHeads {
-    /// Those of one address may take half of what all may.
-    pub(super) fn new(ledger: Ledger, share: usize, largest: usize, metrics: Arc<HttpMetrics>) -> Arc<Self> {
-        Arc::new(Self { ledger, share, largest, taken: Mutex::default(), metrics })
+    pub(super) fn new(ledger: Ledger, largest: usize, metrics: Arc<HttpMetrics>) -> Arc<Self> {
+        Arc::new(Self { ledger, largest, taken: Mutex::default(), metrics })
     }
 
     /// For a connection. `address`: `None` on a Unix socket.
@@ -100,7 +97,7 @@ impl OpenHeads {
     }
 
     fn take(&self, address: Option<IpAddr>, bytes: usize) -> bool {
-        let most = self.ledger.limit() / self.share;
+        let most = self.ledger.limit() / SHARE;
         let Taken { all, by_address } = &mut *self.taken.lock();
         if all.bytes + bytes > most {
             all.refused = Some(Instant::now());
@@ -198,7 +195,7 @@ impl OpenHead {
 
     /// Returns the head of a connection that shares its limits with no other.
     pub(super) fn unlimited() -> Self {
-        OpenHeads::new(Ledger::default(), OF_HEADS, 1 << 20, Arc::default()).of(None)
+        OpenHeads::new(Ledger::default(), 1 << 20, Arc::default()).of(None)
     }
 }
 

@@ -47,7 +47,7 @@ async fn count(request: Request<Incoming>) -> Response<crate::http::body::Body> 
 impl Scene {
     fn new() -> Self {
         let (ledger, metrics) = (Ledger::new(LIMIT, Pressure::default()), Arc::<HttpMetrics>::default());
-        let heads = OpenHeads::new(ledger.clone(), OF_HEADS, 1 << 20, Arc::clone(&metrics));
+        let heads = OpenHeads::new(ledger.clone(), 1 << 20, Arc::clone(&metrics));
         Self { ledger, heads, metrics }
     }
 

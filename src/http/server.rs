@@ -22,14 +22,14 @@ use super::cipher_suites::TlsServer;
 use super::config::{ConnectionLimits, HttpConfig, ListenAddr};
 use super::connection::Connection;
 use super::direct_watch::WatchSocket;
-use super::handlers::{Handlers, OF_REQUESTS};
+use super::handlers::Handlers;
 use super::http1::Handover;
 use super::http2::cuttable;
 use super::io::{Bounded, Protocol};
 use super::listener::{Accepted, BindError, Listener, is_of_one_connection};
 use super::metrics::HttpMetrics;
 use super::newcomer::{Newcomers, Stage};
-use super::open_head::{OF_HEADS, OpenHeads};
+use super::open_head::OpenHeads;
 use super::places::Places;
 use super::protocol::{Protocols, Serving, largest_head};
 use super::socket::{Socket, Tcp};
@@ -76,9 +76,8 @@ struct Shared {
     newcomers: Arc<Newcomers>,
     waiting: Arc<Slots>,
     heads: Arc<OpenHeads>,
-    /// Requests over HTTP/2 that are under way, and those that are refused. They take no room from heads.
+    /// Requests that wait. They take no room from heads.
     requests: Arc<OpenHeads>,
-    refusals: Arc<OpenHeads>,
     handshake_timeout: Duration,
     limits: Option<ConnectionLimits>,
     write_stall_timeout: Duration,
@@ -89,7 +88,7 @@ struct Shared {
 
 /// Why a connection takes no more requests.
 enum Stop {
-    /// The client was not authenticated in time, or takes too much memory: the connection ends at once.
+    /// The client was not authenticated in time: the connection ends at once.
     Away,
     Closing,
 }
@@ -136,7 +135,7 @@ impl Server {
             spawn_supervised("certificates", certificates.keep_fresh(), fatal);
         }
         let largest = largest_head(self.config.limits);
-        let heads = |share| OpenHeads::new(self.ledger.clone(), share, largest, Arc::clone(&self.metrics));
+        let heads = || OpenHeads::new(self.ledger.clone(), largest, Arc::clone(&self.metrics));
         let shared = Arc::new(Shared {
             handler,
             protocols: Protocols::new(&self.config),
@@ -148,9 +147,8 @@ impl Server {
                 WAITING.min(self.config.max_connections / 4).max(1),
                 self.metrics.connections_refused.clone(),
             ),
-            requests: heads(OF_REQUESTS),
-            refusals: heads(OF_HEADS),
-            heads: heads(OF_HEADS),
+            requests: heads(),
+            heads: heads(),
             handshake_timeout: self.config.handshake_timeout,
             limits: self.config.limits,
             write_stall_timeout: self.config.write_stall_timeout,
@@ -309,9 +307,8 @@ impl Shared {
             }
             Ok(Some(Protocol::Http2)) => {
                 let of = &connection;
-                let (running, refused) = (self.requests.of(address), self.refusals.of(address));
-                let handlers = Handlers::new(Arc::clone(&self.handler), running, refused, Arc::clone(&self.metrics));
-                let handlers = &handlers;
+                let waiting = self.requests.of(address);
+                let handlers = &Handlers::new(Arc::clone(&self.handler), waiting, Arc::clone(&self.metrics));
                 let service = |socket: WatchSocket| {
                     service_fn(move |mut request| {
                         let stream = socket.stream(&mut request);

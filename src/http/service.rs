@@ -17,7 +17,7 @@ use super::body::{self, Body};
 use super::clients::IsWatch;
 use super::config::ListenAddr;
 use super::connection::Connection;
-use super::error::{AUDIT_ID, NO_CACHE, audit_id, draining, no_room, of_ourselves, respond};
+use super::error::{AUDIT_ID, NO_CACHE, audit_id, draining, of_ourselves, respond, too_many_waiting};
 use super::explain::{NOT_FORWARDED, Plan};
 use super::framing;
 use super::guard::Guard;
@@ -179,7 +179,7 @@ impl Inner {
         let audit_id = audit_id(&head.headers);
         let form = || wanted::status(&head.headers, &head.uri).unwrap_or_default();
         if head.extensions.get::<NoRoom>().is_some() {
-            return self.refuse(&no_room(), form(), audit_id);
+            return self.refuse(&too_many_waiting(), form(), audit_id);
         }
         if let Err(error) = self.guard.check(&head, &connection.listener) {
             return self.refuse(&Status::from(&error), StatusForm::default(), audit_id);

@@ -120,11 +120,13 @@ impl Observation {
         self
     }
 
-    /// A watch whose revision the apiserver has waited for in vain is answered with 200 and one event. Its words are the
-    /// same in JSON and in protobuf.
+    /// A watch whose revision the apiserver has waited for in vain is answered with 200 and one event: of this type, and with
+    /// this cause. In protobuf, the type stands behind the length of the event, its tag and its own length.
     fn began(&mut self, first: &[u8]) {
-        let has = |text: &str| memchr::memmem::find(first, text.as_bytes()).is_some();
-        if std::mem::take(&mut self.is_raised) && has("ERROR") && has("ResourceVersionTooLarge") {
+        let is_error = first.starts_with(br#"{"type":"ERROR","#)
+            || first.get(4..).is_some_and(|event| event.starts_with(b"\n\x05ERROR"));
+        let is_late = || memchr::memmem::find(first, b"ResourceVersionTooLarge").is_some();
+        if std::mem::take(&mut self.is_raised) && is_error && is_late() {
             self.observer.unreached(&self.info);
         }
     }

@@ -241,7 +241,11 @@ async fn a_revision_that_a_watch_waited_for_in_vain_is_told() {
     let late = r#"{"type":"ERROR","object":{"kind":"Status","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}]},"code":504}}"#;
     let gone = r#"{"type":"ERROR","object":{"kind":"Status","reason":"Expired","code":410}}"#;
     let added = r#"{"type":"ADDED","object":{"metadata":{"resourceVersion":"7"}}}"#;
+    let fake = r#"{"type":"ADDED","object":{"metadata":{"resourceVersion":"7"},"spec":{"type":"ERROR","a":"ResourceVersionTooLarge"}}}"#;
+    let binary = "\0\0\0\x40\n\x05ERROR\x12\x39k8s\0 Timeout ResourceVersionTooLarge";
     for (raised, events, told) in [
+        (true, vec![fake], vec!["showed pods 7"]),
+        (true, vec![binary], vec!["pods did not get there"]),
         (true, vec![late], vec!["pods did not get there"]),
         (true, vec![gone], vec![]),
         (true, vec![added, late], vec!["showed pods 7"]),
