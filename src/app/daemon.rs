@@ -184,7 +184,7 @@ impl Daemon {
                 drain: drain.clone(),
                 drain_spread: config.http.drain_spread,
                 stall_timeout: config.http.write_stall_timeout,
-                stall_guards,
+                stall_guards: stall_guards.clone(),
                 ledger: memory.ledger().clone(),
                 explain: config.http.explain,
                 lend_sessions: config.http.lend_sessions,
@@ -195,7 +195,7 @@ impl Daemon {
             },
             fatal,
         );
-        server.reserving(memory.ledger().clone()).serve(Arc::new(service), drain, fatal);
+        server.reserving(memory.ledger().clone(), stall_guards).serve(Arc::new(service), drain, fatal);
 
         let (following, forced) = (discovery.clone(), drain.clone());
         let definitions = async move { following.watch_definitions(forced).await };

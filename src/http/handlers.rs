@@ -25,6 +25,8 @@ use crate::telemetry::gauge::Raised;
 /// The most requests of a connection that are handled at once: those whose answer has not begun. As many as the streams
 /// that Go's HTTP/2 server allows by default, and a few more.
 const MOST_RUNNING: usize = 256;
+/// The least number of those where memory is small.
+const LEAST_RUNNING: usize = 32;
 /// How long a request waits. The others may have no answer soon, or may need the answer to this one. It is then handled
 /// as well if there is memory for it.
 const WAIT: Duration = Duration::from_secs(1);
@@ -53,12 +55,18 @@ pub(super) struct Handled {
     place: Option<OwnedSemaphorePermit>,
 }
 
+/// How many requests of a connection are handled at once, and how many of its small answers may be unread for nothing: one
+/// for each MiB that all answers may take.
+pub(super) fn at_once(memory: usize) -> usize {
+    (memory >> 20).clamp(LEAST_RUNNING, MOST_RUNNING)
+}
+
 // === impl Handlers ===
 
 impl Handlers {
-    /// `head`: reserves what waits.
-    pub(super) fn new(handler: Arc<dyn Handler>, head: OpenHead, metrics: Arc<HttpMetrics>) -> Arc<Self> {
-        Arc::new(Self { handler, running: Arc::new(Semaphore::new(MOST_RUNNING)), head, metrics })
+    /// `most`: the requests that are handled at once. `head`: reserves what waits.
+    pub(super) fn new(handler: Arc<dyn Handler>, most: usize, head: OpenHead, metrics: Arc<HttpMetrics>) -> Arc<Self> {
+        Arc::new(Self { handler, running: Arc::new(Semaphore::new(most)), head, metrics })
     }
 
     /// Answers a request once there is a place for it. If no memory is left for it, it is handled as one that has

@@ -60,7 +60,8 @@ impl Scene {
     async fn connect(&self, host: u8) -> http2::SendRequest<Empty<Bytes>> {
         let (ours, theirs) = duplex(64 << 10);
         let head = self.heads.of(Some([10, 0, 0, host].into()));
-        let handlers = Handlers::new(Arc::clone(&self.handler) as Arc<dyn Handler>, head, Arc::clone(&self.metrics));
+        let handlers =
+            Handlers::new(Arc::clone(&self.handler) as Arc<dyn Handler>, MOST_RUNNING, head, Arc::clone(&self.metrics));
         let connection = Arc::new(Connection::new("http://127.0.0.1:0".parse().unwrap(), None));
         let service = service_fn(move |request| {
             let response = handlers.handle(request, &connection);

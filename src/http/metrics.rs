@@ -27,6 +27,8 @@ pub struct HttpMetrics {
     pub newcomers_refused: Counter,
     /// Connections that were closed because a request's head was not complete in time, or there was no memory for it.
     pub heads_cut: Counter,
+    /// Streams of small answers that were reset, because too many of them were not read.
+    pub answers_reset: Counter,
     /// Requests over HTTP/2 that wait until fewer of their connection are handled.
     pub requests_waiting: Gauge,
     /// Failed accepts (for example because no file descriptors are left).
@@ -131,6 +133,11 @@ impl HttpMetrics {
                 "http_heads_cut",
                 "Connections closed because the head of a request took too long or too much memory",
                 &self.heads_cut,
+            ),
+            (
+                "http_answers_reset",
+                "Small answers over HTTP/2 that were reset because their client did not read too many of them",
+                &self.answers_reset,
             ),
             ("http_connection_errors", "Connections that ended with an error", &self.connection_errors),
             ("http2_writes", "Writes to the sockets of HTTP/2 connections", &self.http2_writes),

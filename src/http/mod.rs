@@ -50,6 +50,7 @@ mod send_windows;
 mod sender;
 pub mod server;
 pub mod service;
+mod small_answers;
 mod socket;
 mod spans;
 #[cfg(test)]

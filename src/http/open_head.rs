@@ -45,8 +45,8 @@ pub(super) struct OpenHeads {
 #[derive(Debug, Default)]
 struct Taken {
     all: Part,
-    /// There is an entry for each address that has reserved something. Unix sockets count as one address.
-    by_address: HashMap<Option<IpAddr>, Part>,
+    /// There is an entry for each that has reserved something.
+    by_holder: HashMap<Holder, Part>,
 }
 
 #[derive(Debug, Default)]
@@ -56,11 +56,20 @@ struct Part {
     refused: Option<Instant>,
 }
 
+/// Who has a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Holder {
+    Address(IpAddr),
+    /// All Unix sockets together.
+    Unix,
+    Connection(u64),
+}
+
 /// The head that one connection receives.
 #[derive(Debug)]
 pub(super) struct OpenHead {
     heads: Arc<OpenHeads>,
-    address: Option<IpAddr>,
+    holder: Holder,
     /// Present while a part of a head is in memory.
     open: Option<Box<Open>>,
     /// What the earlier heads of the connection may still hold. As few as the large header blocks of a connection.
@@ -71,7 +80,7 @@ pub(super) struct OpenHead {
 #[derive(Debug)]
 pub(super) struct Reserved {
     heads: Arc<OpenHeads>,
-    address: Option<IpAddr>,
+    holder: Holder,
     reservation: Reservation,
 }
 
@@ -93,42 +102,51 @@ impl OpenHeads {
 
     /// For a connection. `address`: `None` on a Unix socket.
     pub(super) fn of(self: &Arc<Self>, address: Option<IpAddr>) -> OpenHead {
-        OpenHead { heads: Arc::clone(self), address: address.map(group), open: None, kept: Vec::new() }
+        self.held_by(address.map_or(Holder::Unix, |address| Holder::Address(group(address))))
     }
 
-    fn take(&self, address: Option<IpAddr>, bytes: usize) -> bool {
+    /// For a connection that has a share of its own.
+    pub(super) fn of_connection(self: &Arc<Self>, id: u64) -> OpenHead {
+        self.held_by(Holder::Connection(id))
+    }
+
+    fn held_by(self: &Arc<Self>, holder: Holder) -> OpenHead {
+        OpenHead { heads: Arc::clone(self), holder, open: None, kept: Vec::new() }
+    }
+
+    fn take(&self, holder: Holder, bytes: usize) -> bool {
         let most = self.ledger.limit() / SHARE;
-        let Taken { all, by_address } = &mut *self.taken.lock();
+        let Taken { all, by_holder } = &mut *self.taken.lock();
         if all.bytes + bytes > most {
             all.refused = Some(Instant::now());
             return false;
         }
-        if by_address.get(&address).map_or(0, |part| part.bytes) + bytes > most / 2 {
-            if let Some(part) = by_address.get_mut(&address) {
+        if by_holder.get(&holder).map_or(0, |part| part.bytes) + bytes > most / 2 {
+            if let Some(part) = by_holder.get_mut(&holder) {
                 part.refused = Some(Instant::now());
             }
             return false;
         }
         all.bytes += bytes;
-        by_address.entry(address).or_default().bytes += bytes;
+        by_holder.entry(holder).or_default().bytes += bytes;
         true
     }
 
-    fn give_back(&self, address: Option<IpAddr>, bytes: usize) {
-        let Taken { all, by_address } = &mut *self.taken.lock();
+    fn give_back(&self, holder: Holder, bytes: usize) {
+        let Taken { all, by_holder } = &mut *self.taken.lock();
         all.bytes -= bytes;
-        if let Some(part) = by_address.get_mut(&address) {
+        if let Some(part) = by_holder.get_mut(&holder) {
             part.bytes -= bytes;
             if part.bytes == 0 {
-                by_address.remove(&address);
+                by_holder.remove(&holder);
             }
         }
     }
 
-    /// Whether others wait for what a head of this address has reserved.
-    fn is_wanted(&self, address: Option<IpAddr>) -> bool {
+    /// Whether others wait for what a head of this holder has reserved.
+    fn is_wanted(&self, holder: Holder) -> bool {
         let taken = self.taken.lock();
-        let mut parts = [Some(&taken.all), taken.by_address.get(&address)].into_iter().flatten();
+        let mut parts = [Some(&taken.all), taken.by_holder.get(&holder)].into_iter().flatten();
         parts.any(|part| part.refused.is_some_and(|refused| refused.elapsed() < HURRY))
     }
 }
@@ -152,12 +170,12 @@ impl OpenHead {
             self.open = None;
             return Poll::Ready(Ok(READ));
         }
-        let (heads, address, now) = (&self.heads, self.address, Instant::now());
-        let open = self.open.get_or_insert_with(|| Box::new(Open::new(heads, address, now)));
+        let (heads, holder, now) = (&self.heads, self.holder, Instant::now());
+        let open = self.open.get_or_insert_with(|| Box::new(Open::new(heads, holder, now)));
         let has_room = held + PART <= FREE || open.reserved.reserve(held + PART);
         open.waits = if has_room { None } else { open.waits.or(Some(now)) };
         let is_short = heads.ledger.pressure().level() == Level::Short;
-        let is_late = is_short || open.reserved.bytes() > 0 && heads.is_wanted(address);
+        let is_late = is_short || open.reserved.bytes() > 0 && heads.is_wanted(holder);
         let patience = if is_late { HURRY } else { HEAD_TIMEOUT };
         let until = (open.begun + patience).min(open.waits.map_or(now + patience, |since| since + HURRY));
         if now >= until {
@@ -184,7 +202,7 @@ impl OpenHead {
 
     /// Reserves these bytes for a request whose head is complete. `None` if there is no room.
     pub(super) fn reserved(&self, bytes: usize) -> Option<Reserved> {
-        let mut reserved = Reserved::nothing(&self.heads, self.address);
+        let mut reserved = Reserved::nothing(&self.heads, self.holder);
         reserved.reserve(bytes).then_some(reserved)
     }
 
@@ -202,8 +220,8 @@ impl OpenHead {
 // === impl Open ===
 
 impl Open {
-    fn new(heads: &Arc<OpenHeads>, address: Option<IpAddr>, begun: Instant) -> Self {
-        let (reserved, next_look) = (Reserved::nothing(heads, address), Box::pin(sleep_until(begun + HURRY)));
+    fn new(heads: &Arc<OpenHeads>, holder: Holder, begun: Instant) -> Self {
+        let (reserved, next_look) = (Reserved::nothing(heads, holder), Box::pin(sleep_until(begun + HURRY)));
         Self { reserved, begun, waits: None, next_look }
     }
 }
@@ -211,8 +229,8 @@ impl Open {
 // === impl Reserved ===
 
 impl Reserved {
-    fn nothing(heads: &Arc<OpenHeads>, address: Option<IpAddr>) -> Self {
-        Self { heads: Arc::clone(heads), address, reservation: heads.ledger.nothing() }
+    fn nothing(heads: &Arc<OpenHeads>, holder: Holder) -> Self {
+        Self { heads: Arc::clone(heads), holder, reservation: heads.ledger.nothing() }
     }
 
     fn bytes(&self) -> usize {
@@ -225,9 +243,9 @@ impl Reserved {
         if more == 0 {
             return true;
         }
-        let has_room = self.heads.take(self.address, more);
+        let has_room = self.heads.take(self.holder, more);
         if has_room && self.reservation.try_grow(more).is_err() {
-            self.heads.give_back(self.address, more);
+            self.heads.give_back(self.holder, more);
             return false;
         }
         has_room
@@ -237,7 +255,7 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         if self.bytes() > 0 {
-            self.heads.give_back(self.address, self.bytes());
+            self.heads.give_back(self.holder, self.bytes());
         }
     }
 }

@@ -162,7 +162,7 @@ async fn open_heads_of_one_client_take_a_small_share_and_others_go_on() {
         // Those that hold something give way to those that wait, which do not wait long.
         sleep(2 * HURRY).await;
         assert_eq!((scene.used().await, scene.metrics.heads_cut.get()), (0, 8), "{over:?}");
-        assert!(scene.heads.taken.lock().by_address.is_empty());
+        assert!(scene.heads.taken.lock().by_holder.is_empty());
     }
 }
 

@@ -22,7 +22,7 @@ use super::cipher_suites::TlsServer;
 use super::config::{ConnectionLimits, HttpConfig, ListenAddr};
 use super::connection::Connection;
 use super::direct_watch::WatchSocket;
-use super::handlers::Handlers;
+use super::handlers::{Handlers, at_once};
 use super::http1::Handover;
 use super::http2::cuttable;
 use super::io::{Bounded, Protocol};
@@ -32,6 +32,7 @@ use super::newcomer::{Newcomers, Stage};
 use super::open_head::OpenHeads;
 use super::places::Places;
 use super::protocol::{Protocols, Serving, largest_head};
+use super::small_answers::SmallAnswers;
 use super::socket::{Socket, Tcp};
 use super::tls::Certificates;
 use crate::auth::Mode;
@@ -39,7 +40,7 @@ use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::quiet::Quiet;
 use crate::lifecycle::slots::Slots;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
-use crate::memory::Ledger;
+use crate::memory::{Ledger, Pressure, StallGuards};
 
 /// The most connections that wait for a place among the newcomers, but at most a quarter of all connections. For a
 /// further one, one of the address that has the most is closed.
@@ -62,6 +63,7 @@ pub struct Server {
     listeners: Vec<Listener>,
     certificates: Option<Arc<Certificates>>,
     ledger: Ledger,
+    stall_guards: StallGuards,
     metrics: Arc<HttpMetrics>,
 }
 
@@ -78,6 +80,11 @@ struct Shared {
     heads: Arc<OpenHeads>,
     /// Requests that wait. They take no room from heads.
     requests: Arc<OpenHeads>,
+    /// Small answers that are not read. An account of their own: the ledger may be full of others.
+    answers: Arc<OpenHeads>,
+    stall_guards: StallGuards,
+    /// See [`handlers::at_once`].
+    at_once: usize,
     handshake_timeout: Duration,
     limits: Option<ConnectionLimits>,
     write_stall_timeout: Duration,
@@ -104,12 +111,14 @@ impl Server {
         let listeners = config.listen.iter().map(|at| Listener::bind(at, &config)).collect::<Result<Vec<_>, _>>()?;
         let tls: Vec<IpAddr> = listeners.iter().filter_map(|listener| listener.address().tls_ip()).collect();
         let certificates = if tls.is_empty() { None } else { Some(Arc::new(Certificates::load(&config.tls, &tls)?)) };
-        Ok(Self { config, listeners, certificates, ledger: Ledger::default(), metrics })
+        let (ledger, stall_guards) = Default::default();
+        Ok(Self { config, listeners, certificates, ledger, stall_guards, metrics })
     }
 
-    /// Has the heads of requests reserved in this ledger while they arrive. Otherwise they have no limit together.
-    pub(crate) fn reserving(self, ledger: Ledger) -> Self {
-        Self { ledger, ..self }
+    /// Has the heads of requests reserved in this ledger while they arrive. Otherwise they have no limit together. Has
+    /// answers that are not read given up by these guards.
+    pub(crate) fn reserving(self, ledger: Ledger, stall_guards: StallGuards) -> Self {
+        Self { ledger, stall_guards, ..self }
     }
 
     /// The addresses of the listeners, with the ports that were assigned, in the order of the configuration.
@@ -135,7 +144,8 @@ impl Server {
             spawn_supervised("certificates", certificates.keep_fresh(), fatal);
         }
         let largest = largest_head(self.config.limits);
-        let heads = || OpenHeads::new(self.ledger.clone(), largest, Arc::clone(&self.metrics));
+        let heads = |ledger| OpenHeads::new(ledger, largest, Arc::clone(&self.metrics));
+        let memory = self.ledger.limit();
         let shared = Arc::new(Shared {
             handler,
             protocols: Protocols::new(&self.config),
@@ -147,8 +157,11 @@ impl Server {
                 WAITING.min(self.config.max_connections / 4).max(1),
                 self.metrics.connections_refused.clone(),
             ),
-            requests: heads(),
-            heads: heads(),
+            requests: heads(self.ledger.clone()),
+            answers: heads(Ledger::new(memory, Pressure::default())),
+            stall_guards: self.stall_guards,
+            at_once: at_once(memory),
+            heads: heads(self.ledger),
             handshake_timeout: self.config.handshake_timeout,
             limits: self.config.limits,
             write_stall_timeout: self.config.write_stall_timeout,
@@ -307,16 +320,21 @@ impl Shared {
             }
             Ok(Some(Protocol::Http2)) => {
                 let of = &connection;
-                let waiting = self.requests.of(address);
-                let handlers = &Handlers::new(Arc::clone(&self.handler), waiting, Arc::clone(&self.metrics));
+                let (metrics, waiting) = (&self.metrics, self.requests.of(address));
+                let handlers = &Handlers::new(Arc::clone(&self.handler), self.at_once, waiting, Arc::clone(metrics));
+                let answers = match connection.listener.mode() {
+                    Mode::Trust => self.answers.of_connection(connection.id),
+                    Mode::Delegated => self.answers.of(address),
+                };
+                let unread = &SmallAnswers::new(self.at_once, answers, self.stall_guards.clone(), Arc::clone(metrics));
                 let service = |socket: WatchSocket| {
                     service_fn(move |mut request| {
                         let stream = socket.stream(&mut request);
                         if socket.is_worn() {
                             of.close();
                         }
-                        let response = handlers.handle(request, of);
-                        async move { Ok::<_, Infallible>(cuttable(stream.answer(response.await))) }
+                        let (response, unread) = (handlers.handle(request, of), Arc::clone(unread));
+                        async move { Ok::<_, h2::Error>(cuttable(stream.answer(unread.looked_after(response.await)?))) }
                     })
                 };
                 // Boxed, because HTTP/1.1 has a connection for each watch, while hundreds of HTTP/2 streams share one.

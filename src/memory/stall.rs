@@ -14,7 +14,7 @@ use super::pressure::{Level, Pressure};
 
 /// All responses that are dropped when their clients stop reading. An unfinished response holds memory, such as a
 /// snapshot of its cache. Cloning shares the guards.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct StallGuards {
     open: Arc<Mutex<Open>>,
 }

@@ -1,0 +1,138 @@
+//! Small answers over HTTP/2 that their clients do not take. A client may give its streams no window, or one of a single
+//! byte, and such an answer then stays, with its stream, for as long as the client wants. Large answers, forwarded ones and
+//! watches have a [`Cut`] of their own.
+//!
+//! A few such answers of a connection are free. Memory is reserved for any further one, and it is given up as a large
+//! answer would be. Without memory, its stream is reset.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use h2::Reason;
+use http::Response;
+use http_body::{Body as _, Frame, SizeHint};
+
+use super::body::{Body, BoxError};
+use super::clients::IsWatch;
+use super::metrics::HttpMetrics;
+use super::open_head::{OpenHead, Reserved};
+use crate::codec::Slices;
+use crate::memory::{Cut, StallGuard, StallGuards};
+
+/// What an answer takes that is not taken, with its stream.
+const ANSWER: usize = 4 << 10;
+
+/// The small answers of one connection.
+pub(super) struct SmallAnswers {
+    count: Arc<AtomicUsize>,
+    /// How many of them are free.
+    free: usize,
+    account: OpenHead,
+    stall_guards: StallGuards,
+    metrics: Arc<HttpMetrics>,
+}
+
+/// One answer, until the library has written its bytes, or has dropped them.
+struct One(Arc<AtomicUsize>);
+
+/// What is kept for an answer that is not free.
+struct Further {
+    reserved: Reserved,
+    guard: Arc<StallGuard<()>>,
+}
+
+/// The body of a small answer.
+struct Small {
+    inner: Body,
+    /// `None` once it has gone with the bytes.
+    kept: Option<(One, Option<Further>)>,
+}
+
+// === impl SmallAnswers ===
+
+impl SmallAnswers {
+    /// `account`: reserves what is not free.
+    pub(super) fn new(
+        free: usize,
+        account: OpenHead,
+        stall_guards: StallGuards,
+        metrics: Arc<HttpMetrics>,
+    ) -> Arc<Self> {
+        Arc::new(Self { count: Arc::default(), free, account, stall_guards, metrics })
+    }
+
+    /// Looks after an answer that has begun, if nobody else does.
+    ///
+    /// # Errors
+    /// There is no memory for it. The stream has to be reset.
+    pub(super) fn looked_after(&self, mut response: Response<Body>) -> Result<Response<Body>, h2::Error> {
+        let (extensions, body) = (response.extensions(), response.body());
+        let has_cut = extensions.get::<Cut>().is_some() || extensions.get::<IsWatch>().is_some();
+        if has_cut || body.is_end_stream() || body.size_hint().exact().is_none() {
+            return Ok(response);
+        }
+        let before = self.count.fetch_add(1, Ordering::Relaxed);
+        let one = One(Arc::clone(&self.count));
+        let mut further = None;
+        if before >= self.free {
+            let Some(reserved) = self.account.reserved(ANSWER) else {
+                self.metrics.answers_reset.inc();
+                return Err(Reason::ENHANCE_YOUR_CALM.into());
+            };
+            let guard = self.stall_guards.hold(());
+            response.extensions_mut().insert(guard.cut());
+            further = Some(Further { reserved, guard });
+        }
+        Ok(response.map(|inner| Body::new(Small { inner, kept: Some((one, further)) })))
+    }
+}
+
+// === impl One ===
+
+impl Drop for One {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// === impl Small ===
+
+impl http_body::Body for Small {
+    type Data = Slices;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx)).transpose()?;
+        let frame = frame.map(|frame| {
+            frame.map_data(|mut bytes| {
+                let Some((one, further)) = self.kept.take() else { return bytes };
+                bytes.hold(one);
+                if let Some(Further { reserved, guard }) = further {
+                    let length = bytes.len();
+                    // Who was given up meanwhile is cut.
+                    let given = guard.take(|held| {
+                        *held = None;
+                        guard.give(length)
+                    });
+                    bytes.hold((reserved, given.ok()));
+                }
+                bytes
+            })
+        });
+        Poll::Ready(frame.map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+#[path = "small_answers_tests.rs"]
+mod tests;

@@ -1,0 +1,157 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http_body_util::BodyExt as _;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::duplex;
+
+use super::*;
+use crate::http::body::{chunked, full};
+use crate::http::open_head::OpenHeads;
+use crate::lifecycle::spawn;
+use crate::memory::{Ledger, Pressure};
+
+const FREE: usize = 4;
+/// More than a window of one byte.
+const TEXT: &[u8] = b"forbidden";
+const TIMEOUT: Duration = Duration::from_secs(8);
+
+struct Scene {
+    heads: Arc<OpenHeads>,
+    ledger: Ledger,
+    stall_guards: StallGuards,
+    metrics: Arc<HttpMetrics>,
+}
+
+type Asked = tokio::task::JoinHandle<Option<(h2::RecvStream, StatusCode)>>;
+
+impl Scene {
+    /// There is room for so many answers that are not free, and for half of them of one connection.
+    fn new(room: usize) -> Self {
+        let (ledger, metrics) = (Ledger::new(8 * room * ANSWER, Pressure::default()), Arc::<HttpMetrics>::default());
+        let heads = OpenHeads::new(ledger.clone(), 1 << 20, Arc::clone(&metrics));
+        Self { heads, ledger, stall_guards: StallGuards::default(), metrics }
+    }
+
+    /// A connection whose streams have this window, and what counts its answers.
+    async fn connect(&self, id: u64, window: u32) -> (h2::client::SendRequest<Bytes>, Arc<SmallAnswers>) {
+        let (ours, theirs) = duplex(64 << 10);
+        let (account, metrics) = (self.heads.of_connection(id), Arc::clone(&self.metrics));
+        let unread = SmallAnswers::new(FREE, account, self.stall_guards.clone(), metrics);
+        let of = Arc::clone(&unread);
+        let service = service_fn(move |_| {
+            let unread = Arc::clone(&of);
+            async move {
+                unread.looked_after(Response::new(full(Bytes::from_static(TEXT)))).map(crate::http::http2::cuttable)
+            }
+        });
+        let streams = crate::http::http2::Streams::default();
+        let mut server = hyper::server::conn::http2::Builder::new(streams.clone());
+        server.max_concurrent_streams(10_000);
+        let server = crate::http::http2::Http2::new(&server, streams, TokioIo::new(ours), service);
+        spawn("server", async move { server.await.ok() });
+        let (client, connection) =
+            h2::client::Builder::new().initial_window_size(window).handshake(theirs).await.unwrap();
+        spawn("client", async move { connection.await.ok() });
+        (client, unread)
+    }
+}
+
+/// Sends a request and reads nothing of the body.
+fn ask(client: &h2::client::SendRequest<Bytes>) -> Asked {
+    let client = client.clone();
+    spawn("request", async move {
+        let request = http::Request::get("http://host/").body(()).unwrap();
+        let (answer, _) = client.ready().await.unwrap().send_request(request, true).unwrap();
+        let (head, body) = answer.await.ok()?.into_parts();
+        Some((body, head.status))
+    })
+}
+
+async fn asked(client: &h2::client::SendRequest<Bytes>, count: usize) -> Vec<Option<h2::RecvStream>> {
+    let mut all = Vec::new();
+    for asked in (0..count).map(|_| ask(client)).collect::<Vec<_>>() {
+        all.push(asked.await.unwrap().map(|(body, _)| body));
+    }
+    all
+}
+
+async fn until(what: impl Fn() -> bool) {
+    let waits = async {
+        while !what() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), waits).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_are_read_cost_nothing() {
+    let scene = Scene::new(20);
+    let (client, unread) = scene.connect(1, 65_535).await;
+    for _ in 0..3 {
+        for body in asked(&client, 30).await {
+            let (mut body, mut read) = (body.unwrap(), Vec::new());
+            while let Some(part) = body.data().await {
+                read.extend_from_slice(&part.unwrap());
+            }
+            assert_eq!(read, TEXT);
+        }
+    }
+    until(|| unread.count.load(Ordering::Relaxed) == 0 && scene.ledger.used() == 0).await;
+    assert_eq!((scene.stall_guards.held(), scene.metrics.answers_reset.get()), (0, 0));
+}
+
+/// With a window of one byte, the library takes all of a body.
+#[tokio::test(start_paused = true)]
+async fn memory_for_answers_that_are_not_read_is_bounded_and_only_their_streams_end() {
+    for window in [0, 1] {
+        let scene = Scene::new(20);
+        let ((client, unread), (other, _)) = (scene.connect(1, window).await, scene.connect(2, 65_535).await);
+        let first = asked(&client, FREE + 10).await;
+        assert!(first.iter().all(Option::is_some));
+        assert_eq!((unread.count.load(Ordering::Relaxed), scene.ledger.used()), (FREE + 10, 10 * ANSWER), "{window}");
+        assert!(asked(&client, 5).await.iter().all(Option::is_none), "there is no room for its share");
+        assert_eq!(scene.metrics.answers_reset.get(), 5);
+        assert!(asked(&other, 2 * FREE).await.iter().all(Option::is_some), "others have theirs");
+        drop(first);
+        until(|| unread.count.load(Ordering::Relaxed) == 0 && scene.ledger.used() == 0).await;
+        assert!(asked(&client, 1).await[0].is_some(), "the connection goes on");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_are_not_read_are_given_up_after_a_while() {
+    for window in [0, 1] {
+        let scene = Scene::new(20);
+        spawn("stalled", scene.stall_guards.clone().watch(TIMEOUT, Pressure::default(), |_| ()));
+        let (client, unread) = scene.connect(1, window).await;
+        let held = asked(&client, FREE + 10).await;
+        assert_eq!(scene.ledger.used(), 10 * ANSWER);
+        tokio::time::sleep(4 * TIMEOUT).await;
+        assert_eq!((unread.count.load(Ordering::Relaxed), scene.ledger.used()), (FREE, 0), "{window}");
+        drop(held);
+    }
+}
+
+#[tokio::test]
+async fn what_others_look_after_is_left_alone() {
+    let scene = Scene::new(20);
+    let unread =
+        SmallAnswers::new(0, scene.heads.of_connection(1), scene.stall_guards.clone(), Arc::clone(&scene.metrics));
+    let text = || full(Bytes::from_static(TEXT));
+    let (mut cut, mut watch) = (Response::new(text()), Response::new(text()));
+    cut.extensions_mut().insert(Cut::default());
+    watch.extensions_mut().insert(IsWatch);
+    let other = [cut, watch, Response::new(full(Bytes::new())), Response::new(chunked(Bytes::from_static(TEXT)))];
+    for answer in other {
+        let kept = unread.looked_after(answer).unwrap();
+        assert_eq!(scene.ledger.used(), 0);
+        drop(kept.into_body().collect().await.unwrap());
+    }
+    let answer = unread.looked_after(Response::new(text())).unwrap();
+    assert_eq!((answer.body().size_hint().exact(), scene.ledger.used()), (Some(TEXT.len() as u64), ANSWER));
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), TEXT);
+}
