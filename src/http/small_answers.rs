@@ -23,6 +23,8 @@ use crate::memory::{Cut, StallGuard, StallGuards};
 
 /// What an answer takes that is not taken, with its stream.
 const ANSWER: usize = 4 << 10;
+/// Larger ones are looked after by who makes them.
+const LARGEST: u64 = 4 << 10;
 
 /// The small answers of one connection.
 pub(super) struct SmallAnswers {
@@ -70,7 +72,7 @@ impl SmallAnswers {
     pub(super) fn looked_after(&self, mut response: Response<Body>) -> Result<Response<Body>, h2::Error> {
         let (extensions, body) = (response.extensions(), response.body());
         let has_cut = extensions.get::<Cut>().is_some() || extensions.get::<IsWatch>().is_some();
-        if has_cut || body.is_end_stream() || body.size_hint().exact().is_none() {
+        if has_cut || body.is_end_stream() || body.size_hint().exact().is_none_or(|size| size > LARGEST) {
             return Ok(response);
         }
         let before = self.count.fetch_add(1, Ordering::Relaxed);
@@ -79,7 +81,8 @@ impl SmallAnswers {
         if before >= self.free {
             let Some(reserved) = self.account.reserved(ANSWER) else {
                 self.metrics.answers_reset.inc();
-                return Err(Reason::ENHANCE_YOUR_CALM.into());
+                // Clients may send such a request again: it was answered from here, and has changed nothing.
+                return Err(Reason::REFUSED_STREAM.into());
             };
             let guard = self.stall_guards.hold(());
             response.extensions_mut().insert(guard.cut());

@@ -89,9 +89,9 @@ async fn until(what: impl Fn() -> bool) {
 
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_read_cost_nothing() {
-    let scene = Scene::new(20);
+    let scene = Scene::new(200);
     let (client, unread) = scene.connect(1, 65_535).await;
-    for _ in 0..3 {
+    for _ in 0..10 {
         for body in asked(&client, 30).await {
             let (mut body, mut read) = (body.unwrap(), Vec::new());
             while let Some(part) = body.data().await {
