@@ -82,6 +82,7 @@ struct Shared {
     requests: Arc<OpenHeads>,
     /// Small answers that are not read. An account of their own: the ledger may be full of others.
     answers: Arc<OpenHeads>,
+    ledger: Ledger,
     stall_guards: StallGuards,
     /// See [`handlers::at_once`].
     at_once: usize,
@@ -159,6 +160,7 @@ impl Server {
             ),
             requests: heads(self.ledger.clone()),
             answers: heads(Ledger::new(memory, Pressure::default())),
+            ledger: self.ledger.clone(),
             stall_guards: self.stall_guards,
             at_once: at_once(memory),
             heads: heads(self.ledger),
@@ -326,7 +328,8 @@ impl Shared {
                     Mode::Trust => self.answers.of_connection(connection.id),
                     Mode::Delegated => self.answers.of(address),
                 };
-                let unread = &SmallAnswers::new(self.at_once, answers, self.stall_guards.clone(), Arc::clone(metrics));
+                let (ledger, guards) = (self.ledger.clone(), self.stall_guards.clone());
+                let unread = &SmallAnswers::new(self.at_once, answers, ledger, guards, Arc::clone(metrics));
                 let service = |socket: WatchSocket| {
                     service_fn(move |mut request| {
                         let stream = socket.stream(&mut request);

@@ -2,8 +2,8 @@
 //! byte, and such an answer then stays, with its stream, for as long as the client wants. Large answers, forwarded ones and
 //! watches have a [`Cut`] of their own.
 //!
-//! A few such answers of a connection are free. Memory is reserved for any further one, and it is given up as a large
-//! answer would be. Without memory, its stream is reset.
+//! A few such answers of a connection are free, if they are small. Memory is reserved for any further one, and it is given
+//! up as a large answer would be. Without memory, its stream is reset.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,12 +19,10 @@ use super::clients::IsWatch;
 use super::metrics::HttpMetrics;
 use super::open_head::{OpenHead, Reserved};
 use crate::codec::Slices;
-use crate::memory::{Cut, StallGuard, StallGuards};
+use crate::memory::{Cut, Ledger, StallGuard, StallGuards};
 
-/// What an answer takes that is not taken, with its stream.
-const ANSWER: usize = 4 << 10;
-/// Larger ones are looked after by who makes them.
-const LARGEST: u64 = 4 << 10;
+/// What the stream of an answer takes that is not taken. An answer of no more bytes than this may be free.
+const STREAM: usize = 4 << 10;
 
 /// The small answers of one connection.
 pub(super) struct SmallAnswers {
@@ -32,6 +30,8 @@ pub(super) struct SmallAnswers {
     /// How many of them are free.
     free: usize,
     account: OpenHead,
+    /// Of all answers: those who take nothing make room.
+    ledger: Ledger,
     stall_guards: StallGuards,
     metrics: Arc<HttpMetrics>,
 }
@@ -59,10 +59,11 @@ impl SmallAnswers {
     pub(super) fn new(
         free: usize,
         account: OpenHead,
+        ledger: Ledger,
         stall_guards: StallGuards,
         metrics: Arc<HttpMetrics>,
     ) -> Arc<Self> {
-        Arc::new(Self { count: Arc::default(), free, account, stall_guards, metrics })
+        Arc::new(Self { count: Arc::default(), free, account, ledger, stall_guards, metrics })
     }
 
     /// Looks after an answer that has begun, if nobody else does.
@@ -72,14 +73,14 @@ impl SmallAnswers {
     pub(super) fn looked_after(&self, mut response: Response<Body>) -> Result<Response<Body>, h2::Error> {
         let (extensions, body) = (response.extensions(), response.body());
         let has_cut = extensions.get::<Cut>().is_some() || extensions.get::<IsWatch>().is_some();
-        if has_cut || body.is_end_stream() || body.size_hint().exact().is_none_or(|size| size > LARGEST) {
-            return Ok(response);
-        }
+        let size = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
+        let Some(size) = size.filter(|_| !has_cut && !body.is_end_stream()) else { return Ok(response) };
         let before = self.count.fetch_add(1, Ordering::Relaxed);
         let one = One(Arc::clone(&self.count));
         let mut further = None;
-        if before >= self.free {
-            let Some(reserved) = self.account.reserved(ANSWER) else {
+        if before >= self.free || size > STREAM {
+            let Some(reserved) = self.account.reserved(STREAM + size) else {
+                self.ledger.ask_for_room();
                 self.metrics.answers_reset.inc();
                 // Clients may send such a request again: it was answered from here, and has changed nothing.
                 return Err(Reason::REFUSED_STREAM.into());
@@ -114,11 +115,14 @@ impl http_body::Body for Small {
                 bytes.hold(one);
                 if let Some(Further { reserved, guard }) = further {
                     let length = bytes.len();
-                    // Who was given up meanwhile is cut.
                     let given = guard.take(|held| {
                         *held = None;
                         guard.give(length)
                     });
+                    // It was given up before it began.
+                    if given.is_err() {
+                        guard.cut().cut();
+                    }
                     bytes.hold((reserved, given.ok()));
                 }
                 bytes

@@ -11,11 +11,13 @@ use super::*;
 use crate::http::body::{chunked, full};
 use crate::http::open_head::OpenHeads;
 use crate::lifecycle::spawn;
-use crate::memory::{Ledger, Pressure};
+use crate::memory::Pressure;
 
 const FREE: usize = 4;
 /// More than a window of one byte.
 const TEXT: &[u8] = b"forbidden";
+/// What one answer takes.
+const ONE: usize = STREAM + TEXT.len();
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 struct Scene {
@@ -30,7 +32,7 @@ type Asked = tokio::task::JoinHandle<Option<(h2::RecvStream, StatusCode)>>;
 impl Scene {
     /// There is room for so many answers that are not free, and for half of them of one connection.
     fn new(room: usize) -> Self {
-        let (ledger, metrics) = (Ledger::new(8 * room * ANSWER, Pressure::default()), Arc::<HttpMetrics>::default());
+        let (ledger, metrics) = (Ledger::new(8 * room * ONE, Pressure::default()), Arc::<HttpMetrics>::default());
         let heads = OpenHeads::new(ledger.clone(), 1 << 20, Arc::clone(&metrics));
         Self { heads, ledger, stall_guards: StallGuards::default(), metrics }
     }
@@ -39,7 +41,7 @@ impl Scene {
     async fn connect(&self, id: u64, window: u32) -> (h2::client::SendRequest<Bytes>, Arc<SmallAnswers>) {
         let (ours, theirs) = duplex(64 << 10);
         let (account, metrics) = (self.heads.of_connection(id), Arc::clone(&self.metrics));
-        let unread = SmallAnswers::new(FREE, account, self.stall_guards.clone(), metrics);
+        let unread = SmallAnswers::new(FREE, account, self.ledger.clone(), self.stall_guards.clone(), metrics);
         let of = Arc::clone(&unread);
         let service = service_fn(move |_| {
             let unread = Arc::clone(&of);
@@ -112,7 +114,7 @@ async fn memory_for_answers_that_are_not_read_is_bounded_and_only_their_streams_
         let ((client, unread), (other, _)) = (scene.connect(1, window).await, scene.connect(2, 65_535).await);
         let first = asked(&client, FREE + 10).await;
         assert!(first.iter().all(Option::is_some));
-        assert_eq!((unread.count.load(Ordering::Relaxed), scene.ledger.used()), (FREE + 10, 10 * ANSWER), "{window}");
+        assert_eq!((unread.count.load(Ordering::Relaxed), scene.ledger.used()), (FREE + 10, 10 * ONE), "{window}");
         assert!(asked(&client, 5).await.iter().all(Option::is_none), "there is no room for its share");
         assert_eq!(scene.metrics.answers_reset.get(), 5);
         assert!(asked(&other, 2 * FREE).await.iter().all(Option::is_some), "others have theirs");
@@ -129,7 +131,7 @@ async fn answers_that_are_not_read_are_given_up_after_a_while() {
         spawn("stalled", scene.stall_guards.clone().watch(TIMEOUT, Pressure::default(), |_| ()));
         let (client, unread) = scene.connect(1, window).await;
         let held = asked(&client, FREE + 10).await;
-        assert_eq!(scene.ledger.used(), 10 * ANSWER);
+        assert_eq!(scene.ledger.used(), 10 * ONE);
         tokio::time::sleep(4 * TIMEOUT).await;
         assert_eq!((unread.count.load(Ordering::Relaxed), scene.ledger.used()), (FREE, 0), "{window}");
         drop(held);
@@ -139,8 +141,13 @@ async fn answers_that_are_not_read_are_given_up_after_a_while() {
 #[tokio::test]
 async fn what_others_look_after_is_left_alone() {
     let scene = Scene::new(20);
-    let unread =
-        SmallAnswers::new(0, scene.heads.of_connection(1), scene.stall_guards.clone(), Arc::clone(&scene.metrics));
+    let unread = SmallAnswers::new(
+        1,
+        scene.heads.of_connection(1),
+        scene.ledger.clone(),
+        scene.stall_guards.clone(),
+        Arc::clone(&scene.metrics),
+    );
     let text = || full(Bytes::from_static(TEXT));
     let (mut cut, mut watch) = (Response::new(text()), Response::new(text()));
     cut.extensions_mut().insert(Cut::default());
@@ -151,7 +158,9 @@ async fn what_others_look_after_is_left_alone() {
         assert_eq!(scene.ledger.used(), 0);
         drop(kept.into_body().collect().await.unwrap());
     }
-    let answer = unread.looked_after(Response::new(text())).unwrap();
-    assert_eq!((answer.body().size_hint().exact(), scene.ledger.used()), (Some(TEXT.len() as u64), ANSWER));
-    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), TEXT);
+    // An answer that quotes a long path is not small.
+    let answer = unread.looked_after(Response::new(full(Bytes::from(vec![b'x'; 10_000])))).unwrap();
+    assert_eq!((answer.body().size_hint().exact(), scene.ledger.used()), (Some(10_000), STREAM + 10_000));
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes().len(), 10_000);
+    until(|| scene.ledger.used() == 0).await;
 }
