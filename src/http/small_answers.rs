@@ -30,7 +30,7 @@ pub(super) struct SmallAnswers {
     /// How many of them are free.
     free: usize,
     account: OpenHead,
-    /// Of all answers: those who take nothing make room.
+    /// The account of all answers. It is asked to make room when an answer is refused.
     ledger: Ledger,
     stall_guards: StallGuards,
     metrics: Arc<HttpMetrics>,
