@@ -20,7 +20,7 @@ use crate::http::frames::{
 use crate::http::io::{Bounded, HTTP2_PREFACE};
 use crate::http::metrics::HttpMetrics;
 use crate::http::open_head::OpenHead;
-use crate::http::protocol::Protocols;
+use crate::http::protocol::{Protocols, default_limits};
 use crate::lifecycle::spawn;
 
 /// A body that sends frames as they come.
@@ -67,10 +67,9 @@ impl Scene {
             })
         };
         let of_server = Arc::clone(&metrics);
-        spawn(
-            "server",
-            async move { Protocols::http2(io, OpenHead::unlimited(), &of_server, None, served).await.ok() },
-        );
+        spawn("server", async move {
+            Protocols::http2(io, OpenHead::unlimited(), &of_server, default_limits(256), served).await.ok()
+        });
         let (client, mut connection) = builder.handshake::<_, Bytes>(theirs).await.unwrap();
         let (initial, mut settings) = mpsc::channel(1);
         spawn("client", async move {
@@ -296,7 +295,8 @@ async fn endless(watches: u32, pauses: bool, until: usize) -> (Vec<usize>, usize
         })
     };
     let metrics = Arc::default();
-    let mut connection = std::pin::pin!(Protocols::http2(io, OpenHead::unlimited(), &metrics, None, served));
+    let mut connection =
+        std::pin::pin!(Protocols::http2(io, OpenHead::unlimited(), &metrics, default_limits(256), served));
     let all = || got.lock().iter().sum::<usize>();
     let mut largest = 0;
     while all() < until {

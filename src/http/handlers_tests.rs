@@ -15,6 +15,7 @@ use super::*;
 use crate::http::body::full;
 use crate::http::open_head::OpenHeads;
 use crate::http::server::BoxFuture;
+use crate::http::testing::until;
 use crate::lifecycle::spawn;
 use crate::memory::{Ledger, Pressure};
 
@@ -100,15 +101,6 @@ fn send(client: &http2::SendRequest<Empty<Bytes>>, headers: usize) -> JoinHandle
         let response = client.send_request(request).await.unwrap();
         (response.status(), response.into_body().collect().await.unwrap().to_bytes())
     })
-}
-
-async fn until(what: impl Fn() -> bool) {
-    let waits = async {
-        while !what() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), waits).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

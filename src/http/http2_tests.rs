@@ -20,7 +20,7 @@ use crate::http::direct_watch::{SharedSocket, WatchSocket};
 use crate::http::http2_socket::Http2Socket;
 use crate::http::io::Bounded;
 use crate::http::open_head::OpenHead;
-use crate::http::protocol::Protocols;
+use crate::http::protocol::{Protocols, default_limits};
 use crate::http::stream_tag;
 
 /// Sends a line for each value, and ends with zero.
@@ -129,7 +129,13 @@ async fn serve() -> Served {
     let of_server = Arc::clone(&seen);
     let server = crate::lifecycle::spawn("connection", async move {
         let metrics = Arc::default();
-        let mut http = std::pin::pin!(Protocols::http2(bounded(ours), OpenHead::unlimited(), &metrics, None, service));
+        let mut http = std::pin::pin!(Protocols::http2(
+            bounded(ours),
+            OpenHead::unlimited(),
+            &metrics,
+            default_limits(256),
+            service
+        ));
         let result = tokio::select! {
             result = std::future::poll_fn(|cx| {
                 of_server.turns.fetch_add(1, Ordering::SeqCst);

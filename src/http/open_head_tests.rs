@@ -14,7 +14,7 @@ use crate::http::config::HttpConfig;
 use crate::http::frames::{CONTINUATION, END_HEADERS, END_STREAM, FrameHead, HEADERS, LARGEST, PUSH_PROMISE};
 use crate::http::http1::Handover;
 use crate::http::io::{Bounded, HTTP2_PREFACE};
-use crate::http::protocol::Protocols;
+use crate::http::protocol::{Protocols, default_limits};
 use crate::lifecycle::spawn;
 use crate::memory::Pressure;
 
@@ -70,7 +70,7 @@ impl Scene {
                 }
                 Over::Http2 => {
                     let service = service_fn(async |request| Ok::<_, Infallible>(count(request).await));
-                    Protocols::http2(io, head, &metrics, None, |_| service).await.ok();
+                    Protocols::http2(io, head, &metrics, default_limits(256), |_| service).await.ok();
                 }
             }
         });

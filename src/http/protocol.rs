@@ -24,8 +24,11 @@ use super::open_head::OpenHead;
 use super::stream_tag;
 use super::watch_shards::WatchShards;
 
-/// Clients hold hundreds of watches on one connection, so the library's 200 streams are too few.
-const MAX_CONCURRENT_STREAMS: u32 = 2000;
+/// Clients hold hundreds of watches on one connection, so the library's 200 streams are too few. The HTTP library makes
+/// the state of each stream before any limit of ours sees it, so there are fewer where memory is small.
+const MAX_CONCURRENT_STREAMS: usize = 2000;
+/// The streams for each request that is handled at once.
+const STREAMS_FOR_EACH: usize = 8;
 /// The bytes of a request's body that may come before they are read.
 const STREAM_WINDOW: u32 = 256 << 10;
 /// The same for all bodies of a connection, which bounds what it may hold. The bodies of thirty requests that nobody
@@ -47,6 +50,13 @@ const MAX_PENDING_RESETS: usize = 256;
 /// The most bytes of a head that are read. `limits`: `None` for those above.
 pub(super) fn largest_head(limits: Option<ConnectionLimits>) -> usize {
     limits.map_or(MAX_HEAD, |limits| limits.head as usize)
+}
+
+/// The limits of a connection where the settings have none. `at_once`: its requests that are handled at once.
+pub(super) fn default_limits(at_once: usize) -> ConnectionLimits {
+    let streams = (STREAMS_FOR_EACH * at_once).min(MAX_CONCURRENT_STREAMS) as u32;
+    let (stream_window, connection_window) = (STREAM_WINDOW, CONNECTION_WINDOW);
+    ConnectionLimits { streams, stream_window, connection_window, head: MAX_HEADER_LIST }
 }
 
 /// How connections are served.
@@ -86,12 +96,12 @@ impl Protocols {
         Http1::new(&self.http1, &self.shards, stream, handover, service)
     }
 
-    /// The service must pass its requests and answers through what `service` gets. `limits`: `None` for those above.
+    /// The service must pass its requests and answers through what `service` gets.
     pub(super) fn http2<I, S>(
         stream: Bounded<I>,
         head: OpenHead,
         metrics: &Arc<HttpMetrics>,
-        limits: Option<ConnectionLimits>,
+        limits: ConnectionLimits,
         service: impl FnOnce(WatchSocket) -> S,
     ) -> impl Serving
     where
@@ -104,14 +114,14 @@ impl Protocols {
         let mut http2 = http2::Builder::new(streams.clone());
         http2
             .timer(TokioTimer::new())
-            .max_concurrent_streams(limits.map_or(MAX_CONCURRENT_STREAMS, |limits| limits.streams))
-            .initial_stream_window_size(limits.map_or(STREAM_WINDOW, |limits| limits.stream_window))
-            .initial_connection_window_size(limits.map_or(CONNECTION_WINDOW, |limits| limits.connection_window))
+            .max_concurrent_streams(limits.streams)
+            .initial_stream_window_size(limits.stream_window)
+            .initial_connection_window_size(limits.connection_window)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .max_send_buf_size(MAX_SEND_BUFFER)
             .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
-            .max_header_list_size(limits.map_or(MAX_HEADER_LIST, |limits| limits.head) + stream_tag::SIZE);
+            .max_header_list_size(limits.head + stream_tag::SIZE);
         let socket = Http2Socket::new(stream, streams.waker(), Arc::clone(metrics)).reserving(head);
         let socket = SharedSocket::new(socket);
         let service = service(socket.for_watches(streams.clone()));

@@ -31,7 +31,7 @@ use super::metrics::HttpMetrics;
 use super::newcomer::{Newcomers, Stage};
 use super::open_head::OpenHeads;
 use super::places::Places;
-use super::protocol::{Protocols, Serving, largest_head};
+use super::protocol::{Protocols, Serving, default_limits, largest_head};
 use super::small_answers::SmallAnswers;
 use super::socket::{Socket, Tcp};
 use super::tls::Certificates;
@@ -87,7 +87,7 @@ struct Shared {
     /// See [`handlers::at_once`].
     at_once: usize,
     handshake_timeout: Duration,
-    limits: Option<ConnectionLimits>,
+    limits: ConnectionLimits,
     write_stall_timeout: Duration,
     age: AgeLimits,
     metrics: Arc<HttpMetrics>,
@@ -147,6 +147,7 @@ impl Server {
         let largest = largest_head(self.config.limits);
         let heads = |ledger| OpenHeads::new(ledger, largest, Arc::clone(&self.metrics));
         let memory = self.ledger.limit();
+        let at_once = at_once(memory);
         let shared = Arc::new(Shared {
             handler,
             protocols: Protocols::new(&self.config),
@@ -162,10 +163,10 @@ impl Server {
             answers: heads(Ledger::new(memory, Pressure::default())),
             ledger: self.ledger.clone(),
             stall_guards: self.stall_guards,
-            at_once: at_once(memory),
+            at_once,
             heads: heads(self.ledger),
             handshake_timeout: self.config.handshake_timeout,
-            limits: self.config.limits,
+            limits: self.config.limits.unwrap_or_else(|| default_limits(at_once)),
             write_stall_timeout: self.config.write_stall_timeout,
             age: self.config.age,
             metrics: self.metrics,

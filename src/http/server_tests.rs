@@ -48,12 +48,17 @@ impl Running {
 }
 
 fn start(listen: &str, change: impl FnOnce(&mut HttpConfig), respond: Box<Respond>) -> Running {
+    start_with(listen, Ledger::default(), change, respond)
+}
+
+fn start_with(listen: &str, ledger: Ledger, change: impl FnOnce(&mut HttpConfig), respond: Box<Respond>) -> Running {
     let directory = tempfile::tempdir().unwrap();
     let listen = listen.replace("DIR", directory.path().to_str().unwrap());
     let mut config = HttpConfig::new(vec![listen.parse().unwrap()], directory.path().join("state"));
     change(&mut config);
     let metrics = Arc::new(HttpMetrics::default());
-    let server = Server::bind(config, Arc::clone(&metrics)).unwrap();
+    let mut server = Server::bind(config, Arc::clone(&metrics)).unwrap();
+    server.ledger = ledger;
     let (address, ca_file) = (server.addresses().remove(0), server.ca_file());
     let (drain, watch) = drain::channel();
     server.serve(Arc::new(Scripted(respond)), &watch, &Fatal::new());
@@ -462,4 +467,17 @@ async fn a_certificate_is_replaced_without_a_restart() {
     assert!(ends_clean(&mut body).await, "the open answer is not cut");
     sender.ready().await.unwrap();
     assert_eq!(sender.send_request(get("/")).await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_connection_has_fewer_streams_where_memory_is_small() {
+    for (memory, streams) in [(16 << 20, 256), (100 << 20, 800), (usize::MAX, 2000)] {
+        let ledger = Ledger::new(memory, Pressure::default());
+        let running = start_with("http://127.0.0.1:0", ledger, |_| {}, hello());
+        let (mut client, connection) = h2::client::handshake(running.connect().await).await.unwrap();
+        spawn("connection", async move { connection.await.ok() });
+        let request = Request::get("http://localhost/").body(()).unwrap();
+        client.send_request(request, true).unwrap().0.await.unwrap();
+        assert_eq!(client.current_max_send_streams(), streams);
+    }
 }

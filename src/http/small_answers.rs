@@ -2,8 +2,8 @@
 //! byte, and such an answer then stays, with its stream, for as long as the client wants. Large answers, forwarded ones and
 //! watches have a [`Cut`] of their own.
 //!
-//! A few such answers of a connection are free, if they are small. Memory is reserved for any further one, and it is given
-//! up as a large answer would be. Without memory, its stream is reset.
+//! Each is given up as a large answer would be. Memory is reserved for it if it is not small, or if the connection has a
+//! few of them already. Without memory, its stream is reset.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,13 +21,14 @@ use super::open_head::{OpenHead, Reserved};
 use crate::codec::Slices;
 use crate::memory::{Cut, Ledger, StallGuard, StallGuards};
 
-/// What the stream of an answer takes that is not taken. An answer of no more bytes than this may be free.
+/// What the stream of an answer takes that is not taken. Nothing is reserved for an answer of no more bytes than this if
+/// the connection has few.
 const STREAM: usize = 4 << 10;
 
 /// The small answers of one connection.
 pub(super) struct SmallAnswers {
     count: Arc<AtomicUsize>,
-    /// How many of them are free.
+    /// For how many of them nothing is reserved.
     free: usize,
     account: OpenHead,
     /// The account of all answers. It is asked to make room when an answer is refused.
@@ -39,17 +40,12 @@ pub(super) struct SmallAnswers {
 /// One answer, until the library has written its bytes, or has dropped them.
 struct One(Arc<AtomicUsize>);
 
-/// What is kept for an answer that is not free.
-struct Further {
-    reserved: Reserved,
-    guard: Arc<StallGuard<()>>,
-}
-
 /// The body of a small answer.
 struct Small {
     inner: Body,
+    guard: Arc<StallGuard<()>>,
     /// `None` once it has gone with the bytes.
-    kept: Option<(One, Option<Further>)>,
+    kept: Option<(One, Option<Reserved>)>,
 }
 
 // === impl SmallAnswers ===
@@ -77,19 +73,19 @@ impl SmallAnswers {
         let Some(size) = size.filter(|_| !has_cut && !body.is_end_stream()) else { return Ok(response) };
         let before = self.count.fetch_add(1, Ordering::Relaxed);
         let one = One(Arc::clone(&self.count));
-        let mut further = None;
+        let mut reserved = None;
         if before >= self.free || size > STREAM {
-            let Some(reserved) = self.account.reserved(STREAM + size) else {
+            reserved = self.account.reserved(STREAM + size);
+            if reserved.is_none() {
                 self.ledger.ask_for_room();
                 self.metrics.answers_reset.inc();
                 // Clients may send such a request again: it was answered from here, and has changed nothing.
                 return Err(Reason::REFUSED_STREAM.into());
-            };
-            let guard = self.stall_guards.hold(());
-            response.extensions_mut().insert(guard.cut());
-            further = Some(Further { reserved, guard });
+            }
         }
-        Ok(response.map(|inner| Body::new(Small { inner, kept: Some((one, further)) })))
+        let guard = self.stall_guards.hold(());
+        response.extensions_mut().insert(guard.cut());
+        Ok(response.map(|inner| Body::new(Small { inner, guard, kept: Some((one, reserved)) })))
     }
 }
 
@@ -111,20 +107,16 @@ impl http_body::Body for Small {
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx)).transpose()?;
         let frame = frame.map(|frame| {
             frame.map_data(|mut bytes| {
-                let Some((one, further)) = self.kept.take() else { return bytes };
-                bytes.hold(one);
-                if let Some(Further { reserved, guard }) = further {
-                    let length = bytes.len();
-                    let given = guard.take(|held| {
-                        *held = None;
-                        guard.give(length)
-                    });
-                    // It was given up before it began.
-                    if given.is_err() {
-                        guard.cut().cut();
-                    }
-                    bytes.hold((reserved, given.ok()));
+                let Some(kept) = self.kept.take() else { return bytes };
+                let given = self.guard.take(|held| {
+                    *held = None;
+                    self.guard.give(bytes.len())
+                });
+                // It was given up before it began.
+                if given.is_err() {
+                    self.guard.cut().cut();
                 }
+                bytes.hold((kept, given.ok()));
                 bytes
             })
         });

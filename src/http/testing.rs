@@ -228,3 +228,13 @@ pub(super) fn bookmark(number: usize) -> String {
         "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{rv}\""
     )
 }
+
+/// Waits for something, for 30 s at most.
+pub(super) async fn until(what: impl Fn() -> bool) {
+    let waits = async {
+        while !what() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), waits).await.unwrap();
+}
