@@ -55,8 +55,7 @@ pub(super) struct Handled {
     place: Option<OwnedSemaphorePermit>,
 }
 
-/// How many requests of a connection are handled at once, and how many of its small answers may be unread for nothing: one
-/// for each MiB that all answers may take.
+/// How many requests of a connection are handled at once: one for each MiB that all answers may take.
 pub(super) fn at_once(memory: usize) -> usize {
     (memory >> 20).clamp(LEAST_RUNNING, MOST_RUNNING)
 }

@@ -32,7 +32,7 @@ use super::newcomer::{Newcomers, Stage};
 use super::open_head::OpenHeads;
 use super::places::Places;
 use super::protocol::{Protocols, Serving, default_limits, largest_head};
-use super::small_answers::SmallAnswers;
+use super::small_answers::{FreeAnswers, SmallAnswers};
 use super::socket::{Socket, Tcp};
 use super::tls::Certificates;
 use crate::auth::Mode;
@@ -82,6 +82,7 @@ struct Shared {
     requests: Arc<OpenHeads>,
     /// Small answers that are not read. An account of their own: the ledger may be full of others.
     answers: Arc<OpenHeads>,
+    free_answers: Arc<FreeAnswers>,
     ledger: Ledger,
     stall_guards: StallGuards,
     /// See [`handlers::at_once`].
@@ -161,6 +162,7 @@ impl Server {
             ),
             requests: heads(self.ledger.clone()),
             answers: heads(Ledger::new(memory, Pressure::default())),
+            free_answers: FreeAnswers::new(memory),
             ledger: self.ledger.clone(),
             stall_guards: self.stall_guards,
             at_once,
@@ -330,7 +332,8 @@ impl Shared {
                     Mode::Delegated => self.answers.of(address),
                 };
                 let (ledger, guards) = (self.ledger.clone(), self.stall_guards.clone());
-                let unread = &SmallAnswers::new(self.at_once, answers, ledger, guards, Arc::clone(metrics));
+                let free = Arc::clone(&self.free_answers);
+                let unread = &SmallAnswers::new(free, answers, ledger, guards, Arc::clone(metrics));
                 let service = |socket: WatchSocket| {
                     service_fn(move |mut request| {
                         let stream = socket.stream(&mut request);

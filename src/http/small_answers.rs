@@ -2,8 +2,9 @@
 //! byte, and such an answer then stays, with its stream, for as long as the client wants. Large answers, forwarded ones and
 //! watches have a [`Cut`] of their own.
 //!
-//! Each is given up as a large answer would be. Memory is reserved for it if it is not small, or if the connection has a
-//! few of them already. Without memory, its stream is reset.
+//! A few of a connection cost nothing, and some more of all connections, if they are small: to look after an answer takes
+//! half as much work again as to give it. Memory is reserved for any further one, and it is given up as a large answer
+//! would be. Without memory, its stream is reset.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,15 +22,23 @@ use super::open_head::{OpenHead, Reserved};
 use crate::codec::Slices;
 use crate::memory::{Cut, Ledger, StallGuard, StallGuards};
 
-/// What the stream of an answer takes that is not taken. Nothing is reserved for an answer of no more bytes than this if
-/// the connection has few.
+/// What the stream of an answer takes that is not taken. An answer of no more bytes than this may be free.
 const STREAM: usize = 4 << 10;
+/// So many answers of each connection are free.
+const FEW: usize = 4;
+/// So large a part of the memory for answers is for free answers of all connections.
+const SHARE: usize = 8;
+
+/// The free answers of all connections.
+#[derive(Debug)]
+pub(super) struct FreeAnswers {
+    count: AtomicUsize,
+    most: usize,
+}
 
 /// The small answers of one connection.
 pub(super) struct SmallAnswers {
-    count: Arc<AtomicUsize>,
-    /// For how many of them nothing is reserved.
-    free: usize,
+    counts: Arc<Counts>,
     account: OpenHead,
     /// The account of all answers. It is asked to make room when an answer is refused.
     ledger: Ledger,
@@ -37,15 +46,39 @@ pub(super) struct SmallAnswers {
     metrics: Arc<HttpMetrics>,
 }
 
-/// One answer, until the library has written its bytes, or has dropped them.
-struct One(Arc<AtomicUsize>);
+struct Counts {
+    own: AtomicUsize,
+    all: Arc<FreeAnswers>,
+}
+
+/// One free answer, until the library has written its bytes, or has dropped them.
+struct Free(Arc<Counts>);
+
+/// What is kept for an answer that is not free.
+struct Further {
+    reserved: Reserved,
+    guard: Arc<StallGuard<()>>,
+}
+
+enum Kept {
+    Free(Free),
+    Further(Further),
+}
 
 /// The body of a small answer.
 struct Small {
     inner: Body,
-    guard: Arc<StallGuard<()>>,
     /// `None` once it has gone with the bytes.
-    kept: Option<(One, Option<Reserved>)>,
+    kept: Option<Kept>,
+}
+
+// === impl FreeAnswers ===
+
+impl FreeAnswers {
+    /// `memory`: what all answers may take.
+    pub(super) fn new(memory: usize) -> Arc<Self> {
+        Arc::new(Self { count: AtomicUsize::new(0), most: memory / SHARE / STREAM })
+    }
 }
 
 // === impl SmallAnswers ===
@@ -53,13 +86,14 @@ struct Small {
 impl SmallAnswers {
     /// `account`: reserves what is not free.
     pub(super) fn new(
-        free: usize,
+        all: Arc<FreeAnswers>,
         account: OpenHead,
         ledger: Ledger,
         stall_guards: StallGuards,
         metrics: Arc<HttpMetrics>,
     ) -> Arc<Self> {
-        Arc::new(Self { count: Arc::default(), free, account, ledger, stall_guards, metrics })
+        let counts = Arc::new(Counts { own: AtomicUsize::new(0), all });
+        Arc::new(Self { counts, account, ledger, stall_guards, metrics })
     }
 
     /// Looks after an answer that has begun, if nobody else does.
@@ -71,29 +105,42 @@ impl SmallAnswers {
         let has_cut = extensions.get::<Cut>().is_some() || extensions.get::<IsWatch>().is_some();
         let size = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
         let Some(size) = size.filter(|_| !has_cut && !body.is_end_stream()) else { return Ok(response) };
-        let before = self.count.fetch_add(1, Ordering::Relaxed);
-        let one = One(Arc::clone(&self.count));
-        let mut reserved = None;
-        if before >= self.free || size > STREAM {
-            reserved = self.account.reserved(STREAM + size);
-            if reserved.is_none() {
-                self.ledger.ask_for_room();
-                self.metrics.answers_reset.inc();
-                // Clients may send such a request again: it was answered from here, and has changed nothing.
-                return Err(Reason::REFUSED_STREAM.into());
+        let free = if size <= STREAM { self.counts.free() } else { None };
+        let kept = match free {
+            Some(free) => Kept::Free(free),
+            None => {
+                let Some(reserved) = self.account.reserved(STREAM + size) else {
+                    self.ledger.ask_for_room();
+                    self.metrics.answers_reset.inc();
+                    // Clients may send such a request again: it was answered from here, and has changed nothing.
+                    return Err(Reason::REFUSED_STREAM.into());
+                };
+                let guard = self.stall_guards.hold(());
+                response.extensions_mut().insert(guard.cut());
+                Kept::Further(Further { reserved, guard })
             }
-        }
-        let guard = self.stall_guards.hold(());
-        response.extensions_mut().insert(guard.cut());
-        Ok(response.map(|inner| Body::new(Small { inner, guard, kept: Some((one, reserved)) })))
+        };
+        Ok(response.map(|inner| Body::new(Small { inner, kept: Some(kept) })))
     }
 }
 
-// === impl One ===
+// === impl Counts ===
 
-impl Drop for One {
+impl Counts {
+    /// `None` if there are too many already.
+    fn free(self: &Arc<Self>) -> Option<Free> {
+        let (own, all) = (self.own.fetch_add(1, Ordering::Relaxed), self.all.count.fetch_add(1, Ordering::Relaxed));
+        let free = Free(Arc::clone(self));
+        (own < FEW || all < self.all.most).then_some(free)
+    }
+}
+
+// === impl Free ===
+
+impl Drop for Free {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.own.fetch_sub(1, Ordering::Relaxed);
+        self.0.all.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -107,16 +154,22 @@ impl http_body::Body for Small {
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx)).transpose()?;
         let frame = frame.map(|frame| {
             frame.map_data(|mut bytes| {
-                let Some(kept) = self.kept.take() else { return bytes };
-                let given = self.guard.take(|held| {
-                    *held = None;
-                    self.guard.give(bytes.len())
-                });
-                // It was given up before it began.
-                if given.is_err() {
-                    self.guard.cut().cut();
+                match self.kept.take() {
+                    None => {}
+                    Some(Kept::Free(free)) => bytes.hold(free),
+                    Some(Kept::Further(Further { reserved, guard })) => {
+                        let length = bytes.len();
+                        let given = guard.take(|held| {
+                            *held = None;
+                            guard.give(length)
+                        });
+                        // It was given up before it began.
+                        if given.is_err() {
+                            guard.cut().cut();
+                        }
+                        bytes.hold((reserved, given.ok()));
+                    }
                 }
-                bytes.hold((kept, given.ok()));
                 bytes
             })
         });

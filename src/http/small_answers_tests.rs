@@ -14,7 +14,6 @@ use crate::http::testing::until;
 use crate::lifecycle::spawn;
 use crate::memory::Pressure;
 
-const FREE: usize = 4;
 /// More than a window of one byte.
 const TEXT: &[u8] = b"forbidden";
 /// What one answer takes.
@@ -22,10 +21,17 @@ const ONE: usize = STREAM + TEXT.len();
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 struct Scene {
+    free: Arc<FreeAnswers>,
     heads: Arc<OpenHeads>,
     ledger: Ledger,
     stall_guards: StallGuards,
     metrics: Arc<HttpMetrics>,
+}
+
+impl SmallAnswers {
+    fn free(&self) -> usize {
+        self.counts.own.load(Ordering::Relaxed)
+    }
 }
 
 type Asked = tokio::task::JoinHandle<Option<(h2::RecvStream, StatusCode)>>;
@@ -35,14 +41,16 @@ impl Scene {
     fn new(room: usize) -> Self {
         let (ledger, metrics) = (Ledger::new(8 * room * ONE, Pressure::default()), Arc::<HttpMetrics>::default());
         let heads = OpenHeads::new(ledger.clone(), 1 << 20, Arc::clone(&metrics));
-        Self { heads, ledger, stall_guards: StallGuards::default(), metrics }
+        let free = FreeAnswers::new(0);
+        Self { free, heads, ledger, stall_guards: StallGuards::default(), metrics }
     }
 
     /// A connection whose streams have this window, and what counts its answers.
     async fn connect(&self, id: u64, window: u32) -> (h2::client::SendRequest<Bytes>, Arc<SmallAnswers>) {
         let (ours, theirs) = duplex(64 << 10);
         let (account, metrics) = (self.heads.of_connection(id), Arc::clone(&self.metrics));
-        let unread = SmallAnswers::new(FREE, account, self.ledger.clone(), self.stall_guards.clone(), metrics);
+        let (free, ledger) = (Arc::clone(&self.free), self.ledger.clone());
+        let unread = SmallAnswers::new(free, account, ledger, self.stall_guards.clone(), metrics);
         let of = Arc::clone(&unread);
         let service = service_fn(move |_| {
             let unread = Arc::clone(&of);
@@ -94,7 +102,7 @@ async fn answers_that_are_read_cost_nothing() {
             assert_eq!(read, TEXT);
         }
     }
-    until(|| unread.count.load(Ordering::Relaxed) == 0 && scene.ledger.used() == 0).await;
+    until(|| unread.free() == 0 && scene.ledger.used() == 0).await;
     assert_eq!((scene.stall_guards.held(), scene.metrics.answers_reset.get()), (0, 0));
 }
 
@@ -104,16 +112,29 @@ async fn memory_for_answers_that_are_not_read_is_bounded_and_only_their_streams_
     for window in [0, 1] {
         let scene = Scene::new(20);
         let ((client, unread), (other, _)) = (scene.connect(1, window).await, scene.connect(2, 65_535).await);
-        let first = asked(&client, FREE + 10).await;
+        let first = asked(&client, FEW + 10).await;
         assert!(first.iter().all(Option::is_some));
-        assert_eq!((unread.count.load(Ordering::Relaxed), scene.ledger.used()), (FREE + 10, 10 * ONE), "{window}");
+        assert_eq!((unread.free(), scene.ledger.used()), (FEW, 10 * ONE), "{window}");
         assert!(asked(&client, 5).await.iter().all(Option::is_none), "there is no room for its share");
         assert_eq!(scene.metrics.answers_reset.get(), 5);
-        assert!(asked(&other, 2 * FREE).await.iter().all(Option::is_some), "others have theirs");
+        assert!(asked(&other, 2 * FEW).await.iter().all(Option::is_some), "others have theirs");
         drop(first);
-        until(|| unread.count.load(Ordering::Relaxed) == 0 && scene.ledger.used() == 0).await;
+        until(|| unread.free() == 0 && scene.ledger.used() == 0).await;
         assert!(asked(&client, 1).await[0].is_some(), "the connection goes on");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn some_answers_of_all_connections_are_free() {
+    let mut scene = Scene::new(20);
+    scene.free = FreeAnswers::new(SHARE * STREAM * (FEW + 2));
+    let ((client, unread), (other, of_other)) = (scene.connect(1, 0).await, scene.connect(2, 0).await);
+    let first = asked(&client, FEW + 5).await;
+    assert_eq!((unread.free(), scene.ledger.used()), (FEW + 2, 3 * ONE));
+    let second = asked(&other, FEW + 1).await;
+    assert_eq!((of_other.free(), scene.ledger.used()), (FEW, 4 * ONE), "few are free whatever others do");
+    drop((first, second));
+    until(|| scene.free.count.load(Ordering::Relaxed) == 0 && scene.ledger.used() == 0).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,10 +143,10 @@ async fn answers_that_are_not_read_are_given_up_after_a_while() {
         let scene = Scene::new(20);
         spawn("stalled", scene.stall_guards.clone().watch(TIMEOUT, Pressure::default(), |_| ()));
         let (client, unread) = scene.connect(1, window).await;
-        let held = asked(&client, FREE + 10).await;
+        let held = asked(&client, FEW + 10).await;
         assert_eq!(scene.ledger.used(), 10 * ONE);
         tokio::time::sleep(4 * TIMEOUT).await;
-        assert_eq!((unread.count.load(Ordering::Relaxed), scene.ledger.used()), (0, 0), "{window}");
+        assert_eq!((unread.free(), scene.ledger.used()), (FEW, 0), "{window}");
         drop(held);
     }
 }
@@ -134,7 +155,7 @@ async fn answers_that_are_not_read_are_given_up_after_a_while() {
 async fn what_others_look_after_is_left_alone() {
     let scene = Scene::new(20);
     let unread = SmallAnswers::new(
-        1,
+        Arc::clone(&scene.free),
         scene.heads.of_connection(1),
         scene.ledger.clone(),
         scene.stall_guards.clone(),
