@@ -195,7 +195,7 @@ impl Daemon {
             },
             fatal,
         );
-        server.reserving(memory.ledger().clone(), stall_guards).serve(Arc::new(service), drain, fatal);
+        server.reserving(memory.ledger().clone()).serve(Arc::new(service), drain, fatal);
 
         let (following, forced) = (discovery.clone(), drain.clone());
         let definitions = async move { following.watch_definitions(forced).await };

@@ -3,7 +3,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::client::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -18,6 +19,12 @@ use crate::http::server::BoxFuture;
 use crate::http::testing::until;
 use crate::lifecycle::spawn;
 use crate::memory::{Ledger, Pressure};
+
+type Sent = UnsyncBoxBody<Bytes, Infallible>;
+
+const WINDOW: usize = 256 << 10;
+/// The requests of a connection that are handled only if there is memory for them.
+const FURTHER: usize = MOST_RUNNING - FEW;
 
 /// Begins its answers when it is told to.
 struct Held {
@@ -58,11 +65,11 @@ impl Scene {
     }
 
     /// A client of a new connection from this host.
-    async fn connect(&self, host: u8) -> http2::SendRequest<Empty<Bytes>> {
+    async fn connect(&self, host: u8) -> http2::SendRequest<Sent> {
         let (ours, theirs) = duplex(64 << 10);
         let head = self.heads.of(Some([10, 0, 0, host].into()));
         let handlers =
-            Handlers::new(Arc::clone(&self.handler) as Arc<dyn Handler>, MOST_RUNNING, head, Arc::clone(&self.metrics));
+            Handlers::new(Arc::clone(&self.handler) as _, MOST_RUNNING, WINDOW, head, Arc::clone(&self.metrics));
         let connection = Arc::new(Connection::new("http://127.0.0.1:0".parse().unwrap(), None));
         let service = service_fn(move |request| {
             let response = handlers.handle(request, &connection);
@@ -86,16 +93,20 @@ impl Scene {
 
 type Answers = Vec<JoinHandle<(StatusCode, Bytes)>>;
 
-fn ask(client: &http2::SendRequest<Empty<Bytes>>, count: usize) -> Answers {
+fn ask(client: &http2::SendRequest<Sent>, count: usize) -> Answers {
     (0..count).map(|_| send(client, 0)).collect()
 }
 
 /// A request with this many small headers.
-fn send(client: &http2::SendRequest<Empty<Bytes>>, headers: usize) -> JoinHandle<(StatusCode, Bytes)> {
-    let mut request = Request::get("http://host/").body(Empty::new()).unwrap();
+fn send(client: &http2::SendRequest<Sent>, headers: usize) -> JoinHandle<(StatusCode, Bytes)> {
+    let mut request = Request::get("http://host/").body(Full::default().boxed_unsync()).unwrap();
     for _ in 0..headers {
         request.headers_mut().append("a", HeaderValue::from_static(""));
     }
+    send_request(client, request)
+}
+
+fn send_request(client: &http2::SendRequest<Sent>, request: Request<Sent>) -> JoinHandle<(StatusCode, Bytes)> {
     let mut client = client.clone();
     spawn("request", async move {
         let response = client.send_request(request).await.unwrap();
@@ -111,7 +122,7 @@ async fn requests_of_one_connection_wait_their_turn_and_those_of_others_do_not()
     scene.begun(MOST_RUNNING).await;
     until(|| scene.metrics.requests_waiting.get() == 40).await;
     let one_waits = WAITING + "/".len();
-    assert_eq!(scene.ledger.used(), 40 * one_waits);
+    assert_eq!(scene.ledger.used(), FURTHER * RUNNING + 40 * one_waits);
     let others = ask(&other, 1);
     scene.begun(MOST_RUNNING + 1).await;
 
@@ -124,8 +135,8 @@ async fn requests_of_one_connection_wait_their_turn_and_those_of_others_do_not()
 
 #[tokio::test(start_paused = true)]
 async fn requests_for_whose_heads_there_is_no_memory_are_refused() {
-    // There is room for eight requests, and for four of one address.
-    let scene = Scene::new(8 * 8 * (WAITING + 1));
+    // There is room for four requests that wait.
+    let scene = Scene::new(8 * 2 * (FURTHER * RUNNING + 4 * (WAITING + 1)));
     let client = scene.connect(1).await;
     let mut answers = ask(&client, MOST_RUNNING + 20);
     scene.begun(MOST_RUNNING).await;
@@ -154,7 +165,7 @@ async fn a_request_that_is_given_up_while_it_waits_leaves_nothing() {
     for answer in waiting {
         answer.abort();
     }
-    until(|| scene.metrics.requests_waiting.get() == 0 && scene.ledger.used() == 0).await;
+    until(|| scene.metrics.requests_waiting.get() == 0 && scene.ledger.used() == FURTHER * RUNNING).await;
     scene.handler.released.send_replace(true);
     for answer in running {
         assert_eq!(answer.await.unwrap().0, StatusCode::OK);
@@ -169,7 +180,7 @@ async fn requests_with_many_headers_take_more() {
     scene.begun(MOST_RUNNING).await;
     answers.push(send(&client, 500));
     until(|| scene.metrics.requests_waiting.get() == 1).await;
-    assert!(scene.ledger.used() >= 500 * HEADER_COST, "{}", scene.ledger.used());
+    assert!(scene.ledger.used() >= FURTHER * RUNNING + 500 * HEADER_COST, "{}", scene.ledger.used());
     scene.handler.released.send_replace(true);
     for answer in answers {
         assert_eq!(answer.await.unwrap().0, StatusCode::OK);
@@ -185,10 +196,68 @@ async fn no_request_waits_for_ever() {
     let answers = ask(&client, MOST_RUNNING + 2);
     scene.begun(MOST_RUNNING).await;
     scene.begun(MOST_RUNNING + 2).await;
-    assert!(scene.ledger.used() >= 2 * RUNNING);
+    assert!(scene.ledger.used() >= (FURTHER + 2) * RUNNING);
     scene.handler.released.send_replace(true);
     for answer in answers {
         assert_eq!(answer.await.unwrap().0, StatusCode::OK);
     }
     assert_eq!((scene.metrics.requests_waiting.get(), scene.ledger.used()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn few_are_handled_whatever_memory_there_is() {
+    let scene = Scene::new(8 * 2 * 10 * RUNNING);
+    let (one, other) = (scene.connect(1).await, scene.connect(1).await);
+    let answers = ask(&one, FEW + 10);
+    scene.begun(FEW + 10).await;
+    let more = ask(&other, FEW);
+    scene.begun(FEW + 10 + FEW).await;
+    assert_eq!(send(&other, 0).await.unwrap().0, StatusCode::TOO_MANY_REQUESTS);
+    scene.handler.released.send_replace(true);
+    for answer in answers.into_iter().chain(more) {
+        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
+    }
+    assert_eq!(scene.ledger.used(), 0);
+}
+
+/// A body that no handler has read yet may fill its window.
+#[tokio::test(start_paused = true)]
+async fn bodies_are_reserved_before_they_are_read() {
+    let scene = Scene::new(64 << 20);
+    let client = scene.connect(1).await;
+    let known = |size| Full::from(Bytes::from(vec![b'x'; size])).boxed_unsync();
+    let unknown = || StreamBody::new(tokio_stream::pending()).boxed_unsync();
+    let mut answers = Vec::new();
+    let mut reserved = 0;
+    for (body, grpc, takes) in [
+        (known(SMALL_BODY), false, 0),
+        (known(SMALL_BODY + 1), false, RUNNING + SMALL_BODY + 1),
+        (known(2 * WINDOW), false, RUNNING + WINDOW),
+        (unknown(), false, RUNNING + WINDOW),
+        (unknown(), true, 0),
+    ] {
+        let mut request = Request::post("http://host/").body(body).unwrap();
+        if grpc {
+            request.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+        }
+        answers.push(send_request(&client, request));
+        scene.begun(answers.len()).await;
+        reserved += takes;
+        assert_eq!(scene.ledger.used(), reserved, "{grpc}");
+    }
+    scene.handler.released.send_replace(true);
+    until(|| scene.ledger.used() == 0).await;
+    for answer in answers {
+        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
+    }
+    // There is room for one upload of each address.
+    let scene = Scene::new(8 * 2 * (RUNNING + WINDOW));
+    let (client, other) = (scene.connect(1).await, scene.connect(2).await);
+    let upload = || Request::post("http://host/").body(known(WINDOW)).unwrap();
+    let first = send_request(&client, upload());
+    scene.begun(1).await;
+    assert_eq!(send_request(&client, upload()).await.unwrap().0, StatusCode::TOO_MANY_REQUESTS);
+    let others = send_request(&other, upload());
+    scene.begun(2).await;
+    drop((first, others));
 }

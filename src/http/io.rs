@@ -14,6 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::gate::Gate;
 use super::newcomer::Newcomer;
+use crate::memory::{HURRY, Level, Pressure};
 
 /// The bytes that start every HTTP/2 connection with prior knowledge. They identify the protocol, so the wait for the
 /// first bytes ends with the first byte that differs, or with the last of these.
@@ -35,10 +36,17 @@ pub struct Bounded<S> {
     opening: Vec<u8>,
     stall_timeout: Duration,
     upgraded: Arc<AtomicBool>,
-    /// Runs while the socket accepts no bytes.
-    stalled: Option<Pin<Box<Sleep>>>,
+    /// Since when the socket accepts no bytes, and when to look again.
+    stalled: Option<Box<Stalled>>,
+    pressure: Pressure,
     /// Present until the client is authenticated.
     gate: Option<Box<Gate>>,
+}
+
+#[derive(Debug)]
+struct Stalled {
+    since: Instant,
+    next_look: Pin<Box<Sleep>>,
 }
 
 /// A task that writes much lets others run. The budget that tokio gives a task each time it runs counts writes, and a
@@ -59,7 +67,12 @@ fn spend(cx: &mut Context<'_>, units: usize) {
 impl<S> Bounded<S> {
     pub fn new(inner: S, stall_timeout: Duration, upgraded: Arc<AtomicBool>, newcomer: Option<&Arc<Newcomer>>) -> Self {
         let gate = newcomer.map(|newcomer| Box::new(Gate::new(Arc::clone(newcomer))));
-        Self { inner, opening: Vec::new(), stall_timeout, upgraded, stalled: None, gate }
+        Self { inner, opening: Vec::new(), stall_timeout, upgraded, stalled: None, pressure: Pressure::default(), gate }
+    }
+
+    /// While memory is short, a client that takes nothing has less time.
+    pub(super) fn hurries(&mut self, pressure: Pressure) {
+        self.pressure = pressure;
     }
 
     /// `bytes` are read again, before everything else.
@@ -76,12 +89,24 @@ impl<S> Bounded<S> {
             self.stalled = None;
             return result;
         }
-        let timeout = self.stall_timeout;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + timeout)));
-        match stalled.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "client takes no bytes"))),
-            Poll::Pending => Poll::Pending,
+        let stalled = self.stalled.get_or_insert_with(|| Box::new(Stalled::new(Instant::now())));
+        while stalled.next_look.as_mut().poll(cx).is_ready() {
+            let (now, is_short) = (Instant::now(), self.pressure.level() == Level::Short);
+            let until = stalled.since + if is_short { self.stall_timeout.min(2 * HURRY) } else { self.stall_timeout };
+            if now >= until {
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "client takes no bytes")));
+            }
+            stalled.next_look.as_mut().reset(until.min(now + HURRY));
         }
+        Poll::Pending
+    }
+}
+
+// === impl Stalled ===
+
+impl Stalled {
+    fn new(since: Instant) -> Self {
+        Self { since, next_look: Box::pin(sleep_until(since)) }
     }
 }
 
@@ -202,6 +227,21 @@ mod tests {
         let error = ours.write_all(b"0123456789").await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(started.elapsed(), 5 * SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_memory_is_short_it_is_given_up_soon() {
+        let (ours, _theirs) = duplex(4);
+        let mut ours = Bounded::new(ours, 300 * SECOND, Arc::default(), None);
+        let pressure = Pressure::default();
+        ours.hurries(pressure.clone());
+        let started = Instant::now();
+        let (error, ()) = tokio::join!(ours.write_all(b"0123456789"), async {
+            tokio::time::sleep(100 * SECOND).await;
+            pressure.set(Level::Short);
+        });
+        assert_eq!(error.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(started.elapsed() <= 100 * SECOND + HURRY, "{:?}", started.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

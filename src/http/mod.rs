@@ -2,6 +2,7 @@
 
 mod accept_tls;
 mod access_log;
+mod accounts;
 pub mod age;
 #[cfg(test)]
 mod allocations_tests;

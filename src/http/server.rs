@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use super::accept_tls::accept_tls;
+use super::accounts::Accounts;
 use super::age::AgeLimits;
 use super::body::Body;
 use super::cipher_suites::TlsServer;
@@ -32,7 +33,7 @@ use super::newcomer::{Newcomers, Stage};
 use super::open_head::OpenHeads;
 use super::places::Places;
 use super::protocol::{Protocols, Serving, default_limits, largest_head};
-use super::small_answers::{FreeAnswers, SmallAnswers};
+use super::small_answers::SmallAnswers;
 use super::socket::{Socket, Tcp};
 use super::tls::Certificates;
 use crate::auth::Mode;
@@ -40,7 +41,7 @@ use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::quiet::Quiet;
 use crate::lifecycle::slots::Slots;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
-use crate::memory::{Ledger, Pressure, StallGuards};
+use crate::memory::{Ledger, Pressure};
 
 /// The most connections that wait for a place among the newcomers, but at most a quarter of all connections. For a
 /// further one, one of the address that has the most is closed.
@@ -63,7 +64,6 @@ pub struct Server {
     listeners: Vec<Listener>,
     certificates: Option<Arc<Certificates>>,
     ledger: Ledger,
-    stall_guards: StallGuards,
     metrics: Arc<HttpMetrics>,
 }
 
@@ -78,13 +78,9 @@ struct Shared {
     newcomers: Arc<Newcomers>,
     waiting: Arc<Slots>,
     heads: Arc<OpenHeads>,
-    /// Requests that wait. They take no room from heads.
-    requests: Arc<OpenHeads>,
-    /// Small answers that are not read. An account of their own: the ledger may be full of others.
-    answers: Arc<OpenHeads>,
-    free_answers: Arc<FreeAnswers>,
-    ledger: Ledger,
-    stall_guards: StallGuards,
+    accounts: Accounts,
+    small_answers: Arc<SmallAnswers>,
+    pressure: Pressure,
     /// See [`handlers::at_once`].
     at_once: usize,
     handshake_timeout: Duration,
@@ -113,14 +109,12 @@ impl Server {
         let listeners = config.listen.iter().map(|at| Listener::bind(at, &config)).collect::<Result<Vec<_>, _>>()?;
         let tls: Vec<IpAddr> = listeners.iter().filter_map(|listener| listener.address().tls_ip()).collect();
         let certificates = if tls.is_empty() { None } else { Some(Arc::new(Certificates::load(&config.tls, &tls)?)) };
-        let (ledger, stall_guards) = Default::default();
-        Ok(Self { config, listeners, certificates, ledger, stall_guards, metrics })
+        Ok(Self { config, listeners, certificates, ledger: Ledger::default(), metrics })
     }
 
-    /// Has the heads of requests reserved in this ledger while they arrive. Otherwise they have no limit together. Has
-    /// answers that are not read given up by these guards.
-    pub(crate) fn reserving(self, ledger: Ledger, stall_guards: StallGuards) -> Self {
-        Self { ledger, stall_guards, ..self }
+    /// Has the heads of requests reserved in this ledger while they arrive. Otherwise they have no limit together.
+    pub(crate) fn reserving(self, ledger: Ledger) -> Self {
+        Self { ledger, ..self }
     }
 
     /// The addresses of the listeners, with the ports that were assigned, in the order of the configuration.
@@ -146,7 +140,6 @@ impl Server {
             spawn_supervised("certificates", certificates.keep_fresh(), fatal);
         }
         let largest = largest_head(self.config.limits);
-        let heads = |ledger| OpenHeads::new(ledger, largest, Arc::clone(&self.metrics));
         let memory = self.ledger.limit();
         let at_once = at_once(memory);
         let shared = Arc::new(Shared {
@@ -160,13 +153,11 @@ impl Server {
                 WAITING.min(self.config.max_connections / 4).max(1),
                 self.metrics.connections_refused.clone(),
             ),
-            requests: heads(self.ledger.clone()),
-            answers: heads(Ledger::new(memory, Pressure::default())),
-            free_answers: FreeAnswers::new(memory),
-            ledger: self.ledger.clone(),
-            stall_guards: self.stall_guards,
+            accounts: Accounts::new(memory, largest, &self.metrics),
+            small_answers: SmallAnswers::new(memory, Arc::clone(&self.metrics)),
+            pressure: self.ledger.pressure().clone(),
             at_once,
-            heads: heads(self.ledger),
+            heads: OpenHeads::new(self.ledger, largest, Arc::clone(&self.metrics)),
             handshake_timeout: self.config.handshake_timeout,
             limits: self.config.limits.unwrap_or_else(|| default_limits(at_once)),
             write_stall_timeout: self.config.write_stall_timeout,
@@ -174,6 +165,8 @@ impl Server {
             metrics: self.metrics,
             drain: drain.clone(),
         });
+        let watch = Arc::clone(&shared.small_answers).watch(shared.write_stall_timeout, shared.pressure.clone());
+        spawn_supervised("small-answers", watch, fatal);
         for listener in self.listeners {
             spawn_supervised("accept", Arc::clone(&shared).accept(listener), fatal);
         }
@@ -305,13 +298,13 @@ impl Shared {
         let connection = Arc::new(connection);
         let upgraded = Arc::clone(&connection.upgraded);
         let mut stream = Bounded::new(stream, self.write_stall_timeout, upgraded, connection.newcomer.as_ref());
+        stream.hurries(self.pressure.clone());
         let opened = tokio::select! {
             opened = stream.open(self.handshake_timeout) => opened,
             () = self.drain.draining() => return,
             () = connection.sent_away() => return,
         };
-        let address = connection.peer.map(|peer| peer.ip());
-        let head = self.heads.of(address);
+        let head = self.heads.of(connection.peer.map(|peer| peer.ip()));
         match opened {
             Ok(None) => {}
             Ok(Some(Protocol::Http1)) => {
@@ -325,23 +318,22 @@ impl Shared {
             }
             Ok(Some(Protocol::Http2)) => {
                 let of = &connection;
-                let (metrics, waiting) = (&self.metrics, self.requests.of(address));
-                let handlers = &Handlers::new(Arc::clone(&self.handler), self.at_once, waiting, Arc::clone(metrics));
-                let answers = match connection.listener.mode() {
-                    Mode::Trust => self.answers.of_connection(connection.id),
-                    Mode::Delegated => self.answers.of(address),
-                };
-                let (ledger, guards) = (self.ledger.clone(), self.stall_guards.clone());
-                let free = Arc::clone(&self.free_answers);
-                let unread = &SmallAnswers::new(free, answers, ledger, guards, Arc::clone(metrics));
+                let (handler, requests) = (Arc::clone(&self.handler), self.accounts.requests(of));
+                let window = self.limits.stream_window as usize;
+                let handlers = &Handlers::new(handler, self.at_once, window, requests, Arc::clone(&self.metrics));
+                let unread = &self.small_answers.of_connection(self.accounts.answers(of));
                 let service = |socket: WatchSocket| {
                     service_fn(move |mut request| {
                         let stream = socket.stream(&mut request);
                         if socket.is_worn() {
                             of.close();
                         }
-                        let (response, unread) = (handlers.handle(request, of), Arc::clone(unread));
-                        async move { Ok::<_, h2::Error>(cuttable(stream.answer(unread.looked_after(response.await)?))) }
+                        let (is_read, unread) = (request.method().is_safe(), Arc::clone(unread));
+                        let response = handlers.handle(request, of);
+                        async move {
+                            let response = unread.looked_after(response.await, is_read)?;
+                            Ok::<_, h2::Error>(cuttable(stream.answer(response)))
+                        }
                     })
                 };
                 // Boxed, because HTTP/1.1 has a connection for each watch, while hundreds of HTTP/2 streams share one.

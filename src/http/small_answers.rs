@@ -4,23 +4,26 @@
 //!
 //! A few of a connection cost nothing, and some more of all connections, if they are small: to look after an answer takes
 //! half as much work again as to give it. Memory is reserved for any further one, and it is given up as a large answer
-//! would be. Without memory, its stream is reset.
+//! would be. Without memory, its stream is reset, and those are given up soon of which nothing is taken.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use h2::Reason;
 use http::Response;
 use http_body::{Body as _, Frame, SizeHint};
+use tokio::sync::Notify;
+use tokio::time::sleep;
 
 use super::body::{Body, BoxError};
 use super::clients::IsWatch;
 use super::metrics::HttpMetrics;
 use super::open_head::{OpenHead, Reserved};
 use crate::codec::Slices;
-use crate::memory::{Cut, Ledger, StallGuard, StallGuards};
+use crate::memory::{Cut, Pressure, StallGuard, StallGuards};
 
 /// What the stream of an answer takes that is not taken. An answer of no more bytes than this may be free.
 const STREAM: usize = 4 << 10;
@@ -28,31 +31,29 @@ const STREAM: usize = 4 << 10;
 const FEW: usize = 4;
 /// So large a part of the memory for answers is for free answers of all connections.
 const SHARE: usize = 8;
+/// The least pause between two looks for answers of which nothing is taken.
+const PAUSE: Duration = Duration::from_millis(100);
 
-/// The free answers of all connections.
-#[derive(Debug)]
-pub(super) struct FreeAnswers {
-    count: AtomicUsize,
-    most: usize,
-}
-
-/// The small answers of one connection.
+/// The small answers of all connections.
 pub(super) struct SmallAnswers {
-    counts: Arc<Counts>,
-    account: OpenHead,
-    /// The account of all answers. It is asked to make room when an answer is refused.
-    ledger: Ledger,
-    stall_guards: StallGuards,
+    /// The free ones.
+    free: AtomicUsize,
+    most_free: usize,
+    /// Those that are not free. Others are not hurried because of them.
+    guards: StallGuards,
+    refused: Notify,
     metrics: Arc<HttpMetrics>,
 }
 
-struct Counts {
-    own: AtomicUsize,
-    all: Arc<FreeAnswers>,
+/// The small answers of one connection.
+pub(super) struct OfConnection {
+    free: AtomicUsize,
+    all: Arc<SmallAnswers>,
+    account: OpenHead,
 }
 
 /// One free answer, until the library has written its bytes, or has dropped them.
-struct Free(Arc<Counts>);
+struct Free(Arc<OfConnection>);
 
 /// What is kept for an answer that is not free.
 struct Further {
@@ -72,66 +73,74 @@ struct Small {
     kept: Option<Kept>,
 }
 
-// === impl FreeAnswers ===
-
-impl FreeAnswers {
-    /// `memory`: what all answers may take.
-    pub(super) fn new(memory: usize) -> Arc<Self> {
-        Arc::new(Self { count: AtomicUsize::new(0), most: memory / SHARE / STREAM })
-    }
-}
-
 // === impl SmallAnswers ===
 
 impl SmallAnswers {
-    /// `account`: reserves what is not free.
-    pub(super) fn new(
-        all: Arc<FreeAnswers>,
-        account: OpenHead,
-        ledger: Ledger,
-        stall_guards: StallGuards,
-        metrics: Arc<HttpMetrics>,
-    ) -> Arc<Self> {
-        let counts = Arc::new(Counts { own: AtomicUsize::new(0), all });
-        Arc::new(Self { counts, account, ledger, stall_guards, metrics })
+    /// `memory`: what all answers may take.
+    pub(super) fn new(memory: usize, metrics: Arc<HttpMetrics>) -> Arc<Self> {
+        let (guards, refused) = (StallGuards::default(), Notify::new());
+        Arc::new(Self { free: AtomicUsize::new(0), most_free: memory / SHARE / STREAM, guards, refused, metrics })
     }
 
-    /// Looks after an answer that has begun, if nobody else does.
+    /// `account`: reserves what is not free.
+    pub(super) fn of_connection(self: &Arc<Self>, account: OpenHead) -> Arc<OfConnection> {
+        Arc::new(OfConnection { free: AtomicUsize::new(0), all: Arc::clone(self), account })
+    }
+
+    /// Gives up the answers of which nothing is taken for `timeout`, or for a shorter time while memory is short or one was
+    /// refused. Runs forever.
+    pub(super) async fn watch(self: Arc<Self>, timeout: Duration, pressure: Pressure) {
+        let count = |given_up| _ = self.metrics.lists_stalled.inc_by(given_up);
+        let hurries = async {
+            loop {
+                self.refused.notified().await;
+                count(self.guards.hurry());
+                sleep(PAUSE).await;
+            }
+        };
+        tokio::join!(self.guards.clone().watch(timeout, pressure, count), hurries);
+    }
+}
+
+// === impl OfConnection ===
+
+impl OfConnection {
+    /// Looks after an answer that has begun, if nobody else does. `is_read`: its request cannot have changed anything.
     ///
     /// # Errors
     /// There is no memory for it. The stream has to be reset.
-    pub(super) fn looked_after(&self, mut response: Response<Body>) -> Result<Response<Body>, h2::Error> {
+    pub(super) fn looked_after(
+        self: &Arc<Self>,
+        mut response: Response<Body>,
+        is_read: bool,
+    ) -> Result<Response<Body>, h2::Error> {
         let (extensions, body) = (response.extensions(), response.body());
         let has_cut = extensions.get::<Cut>().is_some() || extensions.get::<IsWatch>().is_some();
         let size = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
         let Some(size) = size.filter(|_| !has_cut && !body.is_end_stream()) else { return Ok(response) };
-        let free = if size <= STREAM { self.counts.free() } else { None };
+        let free = if size <= STREAM { self.free() } else { None };
         let kept = match free {
             Some(free) => Kept::Free(free),
             None => {
                 let Some(reserved) = self.account.reserved(STREAM + size) else {
-                    self.ledger.ask_for_room();
-                    self.metrics.answers_reset.inc();
-                    // Clients may send such a request again: it was answered from here, and has changed nothing.
-                    return Err(Reason::REFUSED_STREAM.into());
+                    self.all.refused.notify_one();
+                    self.all.metrics.answers_reset.inc();
+                    // Clients send a refused request again.
+                    return Err(if is_read { Reason::REFUSED_STREAM } else { Reason::ENHANCE_YOUR_CALM }.into());
                 };
-                let guard = self.stall_guards.hold(());
+                let guard = self.all.guards.hold(());
                 response.extensions_mut().insert(guard.cut());
                 Kept::Further(Further { reserved, guard })
             }
         };
         Ok(response.map(|inner| Body::new(Small { inner, kept: Some(kept) })))
     }
-}
 
-// === impl Counts ===
-
-impl Counts {
     /// `None` if there are too many already.
     fn free(self: &Arc<Self>) -> Option<Free> {
-        let (own, all) = (self.own.fetch_add(1, Ordering::Relaxed), self.all.count.fetch_add(1, Ordering::Relaxed));
+        let (own, all) = (self.free.fetch_add(1, Ordering::Relaxed), self.all.free.fetch_add(1, Ordering::Relaxed));
         let free = Free(Arc::clone(self));
-        (own < FEW || all < self.all.most).then_some(free)
+        (own < FEW || all < self.all.most_free).then_some(free)
     }
 }
 
@@ -139,8 +148,8 @@ impl Counts {
 
 impl Drop for Free {
     fn drop(&mut self) {
-        self.0.own.fetch_sub(1, Ordering::Relaxed);
-        self.0.all.count.fetch_sub(1, Ordering::Relaxed);
+        self.0.free.fetch_sub(1, Ordering::Relaxed);
+        self.0.all.free.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

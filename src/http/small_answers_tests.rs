@@ -12,6 +12,7 @@ use crate::http::body::{chunked, full};
 use crate::http::open_head::OpenHeads;
 use crate::http::testing::until;
 use crate::lifecycle::spawn;
+use crate::memory::Ledger;
 use crate::memory::Pressure;
 
 /// More than a window of one byte.
@@ -21,16 +22,14 @@ const ONE: usize = STREAM + TEXT.len();
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 struct Scene {
-    free: Arc<FreeAnswers>,
     heads: Arc<OpenHeads>,
     ledger: Ledger,
-    stall_guards: StallGuards,
-    metrics: Arc<HttpMetrics>,
+    all: Arc<SmallAnswers>,
 }
 
-impl SmallAnswers {
-    fn free(&self) -> usize {
-        self.counts.own.load(Ordering::Relaxed)
+impl OfConnection {
+    fn count(&self) -> usize {
+        self.free.load(Ordering::Relaxed)
     }
 }
 
@@ -41,21 +40,20 @@ impl Scene {
     fn new(room: usize) -> Self {
         let (ledger, metrics) = (Ledger::new(8 * room * ONE, Pressure::default()), Arc::<HttpMetrics>::default());
         let heads = OpenHeads::new(ledger.clone(), 1 << 20, Arc::clone(&metrics));
-        let free = FreeAnswers::new(0);
-        Self { free, heads, ledger, stall_guards: StallGuards::default(), metrics }
+        Self { heads, ledger, all: SmallAnswers::new(0, metrics) }
     }
 
-    /// A connection whose streams have this window, and what counts its answers.
-    async fn connect(&self, id: u64, window: u32) -> (h2::client::SendRequest<Bytes>, Arc<SmallAnswers>) {
+    /// A connection whose streams have this window, and its answers.
+    async fn connect(&self, id: u64, window: u32) -> (h2::client::SendRequest<Bytes>, Arc<OfConnection>) {
         let (ours, theirs) = duplex(64 << 10);
-        let (account, metrics) = (self.heads.of_connection(id), Arc::clone(&self.metrics));
-        let (free, ledger) = (Arc::clone(&self.free), self.ledger.clone());
-        let unread = SmallAnswers::new(free, account, ledger, self.stall_guards.clone(), metrics);
+        let unread = self.all.of_connection(self.heads.of_connection(id));
         let of = Arc::clone(&unread);
         let service = service_fn(move |_| {
             let unread = Arc::clone(&of);
             async move {
-                unread.looked_after(Response::new(full(Bytes::from_static(TEXT)))).map(crate::http::http2::cuttable)
+                unread
+                    .looked_after(Response::new(full(Bytes::from_static(TEXT))), true)
+                    .map(crate::http::http2::cuttable)
             }
         });
         let streams = crate::http::http2::Streams::default();
@@ -102,8 +100,8 @@ async fn answers_that_are_read_cost_nothing() {
             assert_eq!(read, TEXT);
         }
     }
-    until(|| unread.free() == 0 && scene.ledger.used() == 0).await;
-    assert_eq!((scene.stall_guards.held(), scene.metrics.answers_reset.get()), (0, 0));
+    until(|| unread.count() == 0 && scene.ledger.used() == 0).await;
+    assert_eq!((scene.all.guards.held(), scene.all.metrics.answers_reset.get()), (0, 0));
 }
 
 /// With a window of one byte, the library takes all of a body.
@@ -114,12 +112,12 @@ async fn memory_for_answers_that_are_not_read_is_bounded_and_only_their_streams_
         let ((client, unread), (other, _)) = (scene.connect(1, window).await, scene.connect(2, 65_535).await);
         let first = asked(&client, FEW + 10).await;
         assert!(first.iter().all(Option::is_some));
-        assert_eq!((unread.free(), scene.ledger.used()), (FEW, 10 * ONE), "{window}");
+        assert_eq!((unread.count(), scene.ledger.used()), (FEW, 10 * ONE), "{window}");
         assert!(asked(&client, 5).await.iter().all(Option::is_none), "there is no room for its share");
-        assert_eq!(scene.metrics.answers_reset.get(), 5);
+        assert_eq!(scene.all.metrics.answers_reset.get(), 5);
         assert!(asked(&other, 2 * FEW).await.iter().all(Option::is_some), "others have theirs");
         drop(first);
-        until(|| unread.free() == 0 && scene.ledger.used() == 0).await;
+        until(|| unread.count() == 0 && scene.ledger.used() == 0).await;
         assert!(asked(&client, 1).await[0].is_some(), "the connection goes on");
     }
 }
@@ -127,26 +125,26 @@ async fn memory_for_answers_that_are_not_read_is_bounded_and_only_their_streams_
 #[tokio::test(start_paused = true)]
 async fn some_answers_of_all_connections_are_free() {
     let mut scene = Scene::new(20);
-    scene.free = FreeAnswers::new(SHARE * STREAM * (FEW + 2));
+    scene.all = SmallAnswers::new(SHARE * STREAM * (FEW + 2), Arc::default());
     let ((client, unread), (other, of_other)) = (scene.connect(1, 0).await, scene.connect(2, 0).await);
     let first = asked(&client, FEW + 5).await;
-    assert_eq!((unread.free(), scene.ledger.used()), (FEW + 2, 3 * ONE));
+    assert_eq!((unread.count(), scene.ledger.used()), (FEW + 2, 3 * ONE));
     let second = asked(&other, FEW + 1).await;
-    assert_eq!((of_other.free(), scene.ledger.used()), (FEW, 4 * ONE), "few are free whatever others do");
+    assert_eq!((of_other.count(), scene.ledger.used()), (FEW, 4 * ONE), "few are free whatever others do");
     drop((first, second));
-    until(|| scene.free.count.load(Ordering::Relaxed) == 0 && scene.ledger.used() == 0).await;
+    until(|| scene.all.free.load(Ordering::Relaxed) == 0 && scene.ledger.used() == 0).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_not_read_are_given_up_after_a_while() {
     for window in [0, 1] {
         let scene = Scene::new(20);
-        spawn("stalled", scene.stall_guards.clone().watch(TIMEOUT, Pressure::default(), |_| ()));
+        spawn("stalled", Arc::clone(&scene.all).watch(TIMEOUT, Pressure::default()));
         let (client, unread) = scene.connect(1, window).await;
         let held = asked(&client, FEW + 10).await;
         assert_eq!(scene.ledger.used(), 10 * ONE);
         tokio::time::sleep(4 * TIMEOUT).await;
-        assert_eq!((unread.free(), scene.ledger.used()), (FEW, 0), "{window}");
+        assert_eq!((unread.count(), scene.ledger.used()), (FEW, 0), "{window}");
         drop(held);
     }
 }
@@ -154,26 +152,47 @@ async fn answers_that_are_not_read_are_given_up_after_a_while() {
 #[tokio::test]
 async fn what_others_look_after_is_left_alone() {
     let scene = Scene::new(20);
-    let unread = SmallAnswers::new(
-        Arc::clone(&scene.free),
-        scene.heads.of_connection(1),
-        scene.ledger.clone(),
-        scene.stall_guards.clone(),
-        Arc::clone(&scene.metrics),
-    );
+    let unread = scene.all.of_connection(scene.heads.of_connection(1));
+    (0..FEW).for_each(|_| std::mem::forget(unread.free()));
     let text = || full(Bytes::from_static(TEXT));
     let (mut cut, mut watch) = (Response::new(text()), Response::new(text()));
     cut.extensions_mut().insert(Cut::default());
     watch.extensions_mut().insert(IsWatch);
     let other = [cut, watch, Response::new(full(Bytes::new())), Response::new(chunked(Bytes::from_static(TEXT)))];
     for answer in other {
-        let kept = unread.looked_after(answer).unwrap();
+        let kept = unread.looked_after(answer, true).unwrap();
         assert_eq!(scene.ledger.used(), 0);
         drop(kept.into_body().collect().await.unwrap());
     }
     // An answer that quotes a long path is not small.
-    let answer = unread.looked_after(Response::new(full(Bytes::from(vec![b'x'; 10_000])))).unwrap();
+    let answer = unread.looked_after(Response::new(full(Bytes::from(vec![b'x'; 10_000]))), true).unwrap();
     assert_eq!((answer.body().size_hint().exact(), scene.ledger.used()), (Some(10_000), STREAM + 10_000));
     assert_eq!(answer.into_body().collect().await.unwrap().to_bytes().len(), 10_000);
     until(|| scene.ledger.used() == 0).await;
+}
+
+/// They are hurried, and others are not: the answers of which nothing is taken make room for those that are refused.
+#[tokio::test(start_paused = true)]
+async fn those_of_which_nothing_is_taken_make_room() {
+    let scene = Scene::new(20);
+    spawn("stalled", Arc::clone(&scene.all).watch(Duration::from_secs(3600), Pressure::default()));
+    let (client, unread) = scene.connect(1, 0).await;
+    let held = asked(&client, FEW + 10).await;
+    until(|| unread.count() == FEW && scene.ledger.used() == 10 * ONE).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(scene.ledger.used(), 10 * ONE, "nobody needs the room");
+    assert!(asked(&client, 1).await[0].is_none());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!((unread.count(), scene.ledger.used()), (FEW, 0));
+    drop(held);
+}
+
+#[tokio::test]
+async fn clients_do_not_repeat_what_may_have_changed_something() {
+    let scene = Scene::new(1);
+    let unread = scene.all.of_connection(scene.heads.of_connection(1));
+    for (is_read, reason) in [(true, Reason::REFUSED_STREAM), (false, Reason::ENHANCE_YOUR_CALM)] {
+        let large = Response::new(full(Bytes::from(vec![b'x'; 10_000])));
+        assert_eq!(unread.looked_after(large, is_read).map(|_| ()).unwrap_err().reason(), Some(reason));
+    }
 }
