@@ -5,7 +5,7 @@
 //! Learn ─► WatchList ─► Follow ─► Check ─► Watch ─► Follow …
 //!            │ refused              │ below ours
 //!            ▼                      ▼
-//!          List ─► Watch          Confirm ─► Reset ─► WatchList
+//!          List ─► Watch          Confirm ─► Reset ─► Learn
 //! ```
 //!
 //! Every step that fails waits and is tried again. A Gone (410) from the apiserver leads to Learn, and a resource that
@@ -382,11 +382,11 @@ impl Machine {
 
             // Two consistent reads are below our revision: the store was restored from a backup.
             (State::Confirm, Outcome::Current(current)) if current < self.rv => State::Reset,
-            // That apiserver was only behind. Reading the whole state settles whatever contradicted the store.
-            (State::Confirm, Outcome::Current(_)) => self.wait(self.relist_later(), None, now),
+            // That apiserver was only behind. The whole state settles what contradicted the store. It may know no watch-lists.
+            (State::Confirm, Outcome::Current(_)) => self.wait(Then::Learn, None, now),
             (State::Reset, Outcome::WasReset) => {
                 self.rewinds += 1;
-                self.relist()
+                State::Learn
             }
 
             (State::Wait { then, .. }, Outcome::Elapsed) => match then {

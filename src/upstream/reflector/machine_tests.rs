@@ -129,14 +129,16 @@ async fn only_two_answers_below_ours_are_a_rewind() {
     bench.after(9, Outcome::Ended { heard: true });
     assert_eq!(bench.after(0, Outcome::Current(ResourceVersion(99))), State::Confirm);
     assert_eq!(bench.after(0, Outcome::Current(ResourceVersion(99))), State::Reset);
-    assert_eq!(bench.after(0, Outcome::WasReset), State::WatchList);
+    assert_eq!(bench.after(0, Outcome::WasReset), State::Learn);
+    assert_eq!(bench.after(0, Outcome::Learned), State::WatchList);
     assert_eq!(bench.machine.rewinds, 1);
 
     // An apiserver that was behind: the store is kept, and the whole state is read.
     let mut bench = Bench::following();
     assert_eq!(bench.after(9, Outcome::WentBack), State::Confirm);
     bench.after(0, Outcome::Current(ResourceVersion(100)));
-    assert_eq!(bench.elapse(), State::WatchList);
+    assert_eq!(bench.elapse(), State::Learn);
+    assert_eq!(bench.after(0, Outcome::Learned), State::WatchList);
     assert_eq!(bench.machine.rewinds, 0);
 }
 

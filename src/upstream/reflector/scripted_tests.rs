@@ -464,3 +464,37 @@ async fn a_server_that_ignores_watch_lists_is_known_after_its_first_answer() {
         assert_eq!(upstream.metrics().total(RequestVerb::WatchList, None), 2);
     }
 }
+
+/// The control plane is set back, together with its version.
+#[tokio::test]
+async fn a_server_that_ignores_watch_lists_after_a_rewind_is_known_soon() {
+    let patient = ReflectorConfig { initial_idle: Duration::from_secs(3600), ..config() };
+    let (open, is_old) = (Arc::new(parking_lot::Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+    let (streams, old) = (Arc::clone(&open), Arc::clone(&is_old));
+    let server = FakeServer::plain(move |request, _| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let is_old = old.load(Ordering::Relaxed);
+        std::future::ready(if query.contains("watch=true") {
+            let (sender, response) = streamed();
+            if query.contains("sendInitialEvents") {
+                let event = [
+                    r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"100","annotations":{"k8s.io/initial-events-end":"true"}}}}"#,
+                    r#"{"type":"ADDED","object":{"metadata":{"name":"a","namespace":"default","uid":"a","resourceVersion":"1"}}}"#,
+                ][is_old];
+                sender.try_send(format!("{event}\n").into()).unwrap();
+            }
+            streams.lock().push(sender);
+            response
+        } else {
+            answer(200, if is_old == 1 { list(10, "", &["a"]) } else { list(100, "", &[]) })
+        })
+    })
+    .await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), patient);
+    world.follows().await;
+    is_old.store(1, Ordering::Relaxed);
+    open.lock().clear();
+    world.until(|status| status.rewinds == 1 && status.state == "follow").await;
+    assert_eq!(names(&world.cache), ["a"]);
+}
