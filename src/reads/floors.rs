@@ -223,7 +223,12 @@ impl Floor {
 
     fn wrote(&self, counts: Duration) {
         self.raised.store(now(), Ordering::Release);
-        self.written_until.fetch_max(now().saturating_add(millis(counts)), Ordering::AcqRel);
+        let until = now().saturating_add(millis(counts));
+        match self.has_unknown_write() {
+            true => self.written_until.fetch_max(until, Ordering::AcqRel),
+            // How long an earlier write counted, which is covered, says nothing of this one.
+            false => self.written_until.swap(until, Ordering::AcqRel),
+        };
         let answers = self.unknown.fetch_add(1, Ordering::AcqRel) + 1;
         self.written.fetch_max(answers, Ordering::AcqRel);
     }
@@ -340,6 +345,21 @@ mod tests {
         assert_eq!(floor.uncovered(), Some(4));
         floor.cover(4, ResourceVersion(10));
         assert_eq!(floor.uncovered(), None, "covered before its time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_is_covered_makes_no_later_one_count_longer() {
+        let floor = Floor::default();
+        floor.wrote_unknown();
+        floor.cover(1, ResourceVersion(9));
+        floor.doubt();
+        assert!(floor.has_unknown_write());
+        tokio::time::sleep(2 * DOUBT).await;
+        assert!(!floor.has_unknown_write());
+        floor.wrote_unknown();
+        floor.doubt();
+        tokio::time::sleep(2 * DOUBT).await;
+        assert!(floor.has_unknown_write(), "the first of the two is not covered");
     }
 
     #[test]

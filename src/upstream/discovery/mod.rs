@@ -182,9 +182,9 @@ impl Discovery {
             return Ok(());
         }
         let late = UpstreamError::Timeout { what: "discovery of a group", after: PATIENCE };
-        let refreshed = self.refresh_shared(Part::Group(Arc::clone(&group))).await.unwrap_or(Err(late));
+        self.refresh_shared(Part::Group(Arc::clone(&group))).await.unwrap_or(Err(late))?;
         self.inner.hidden.lock().insert(group, Instant::now());
-        refreshed
+        Ok(())
     }
 
     /// Whether a group was read a moment ago, and has not changed since. A definition may name what is never served.
