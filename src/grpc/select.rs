@@ -48,7 +48,7 @@ pub(super) async fn select(
     let before = reads.last_preferred(group, resource);
     selection.gvr = before.unwrap_or_else(|| Gvr::new(group, ANY_VERSION, resource));
     let mut grants = access::authorize(caller, verb, &mut selection).await?;
-    let now = match reads.preferred(group, resource).await {
+    let now = match reads.preferred(group, resource, selection.identified).await {
         Ok(gvr) => gvr,
         Err(refusal) => return Err(refused(grants, Error::refusal(&named, refusal))),
     };

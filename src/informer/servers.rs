@@ -15,6 +15,12 @@ impl Factory {
         self.discovery().servers().shareable(resource).await
     }
 
+    /// Whether an aggregated API server is known to serve a group version, or any version of a group.
+    pub fn is_aggregated(&self, group: &str, version: Option<&str>) -> bool {
+        let versions = self.discovery().servers().aggregated(group);
+        versions.iter().any(|known| version.is_none_or(|version| **known == *version))
+    }
+
     /// Does not wait for any answer: what such an informer receives next may be from the other server.
     pub(super) async fn stop_moved(&self) {
         let servers = self.discovery().servers();

@@ -63,7 +63,7 @@ impl Reads {
         }
         let resource = match self.factory.resource(gvr).await {
             Ok(Some(resource)) => resource,
-            Ok(None) => return Err(Refusal::UnknownResource),
+            Ok(None) => return Err(self.unknown(&gvr.group, Some(&gvr.version), selection.identified)),
             Err(error) => return Err(Refusal::Unreachable(error.to_string())),
         };
         if !(resource.verbs.list && resource.verbs.watch) {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::service::Resolved;
-use super::{ForwardReason, Reads};
+use super::{ForwardReason, Reads, Refusal};
 use crate::informer::{Informer, Shareable, Unshareable};
 use crate::meta::Resource;
 
@@ -19,10 +19,27 @@ impl Reads {
         resource: &Arc<Resource>,
         identified: bool,
     ) -> Result<Option<Shareable>, ForwardReason> {
-        if !identified || self.config.shared_groups.iter().any(|group| **group == *resource.gvr.group) {
+        if !identified || self.shares(&resource.gvr.group) {
             return Ok(None);
         }
         Ok(Some(self.factory.shareable(resource).await?))
+    }
+
+    /// Whether the configuration says that the answers of a group do not depend on who asks.
+    fn shares(&self, group: &str) -> bool {
+        self.config.shared_groups.iter().any(|shared| **shared == *group)
+    }
+
+    /// Why a typed read is not served of a resource that discovery does not have. If a server of the group has not said what
+    /// there is, the resource may exist: the REST side forwards the request then. Without a version, any version is meant.
+    pub(super) fn unknown(&self, group: &str, version: Option<&str>, identified: bool) -> Refusal {
+        if !self.factory.may_lack(group, version) {
+            return Refusal::UnknownResource;
+        }
+        if identified && !self.shares(group) && self.factory.is_aggregated(group, version) {
+            return ForwardReason::Aggregated.into();
+        }
+        Refusal::Unreachable(format!("the server of {group} does not say what it has"))
     }
 }
 

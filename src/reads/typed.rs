@@ -30,9 +30,9 @@ pub enum WatchFrom {
 pub enum Refusal {
     /// The selection is invalid. Selector errors use the apiserver's own messages.
     Invalid(String),
-    /// Discovery does not know the resource.
+    /// Discovery is complete, and does not have the resource.
     UnknownResource,
-    /// Discovery is not available.
+    /// Discovery is not available, or the part of it that could have the resource.
     Unreachable(String),
     /// The REST side would forward this read.
     NotServed(ForwardReason),
@@ -97,10 +97,11 @@ impl Reads {
         self.counted(result)
     }
 
-    /// The version of a resource that the apiserver prefers.
-    pub async fn preferred(&self, group: &str, resource: &str) -> Result<Gvr, Refusal> {
+    /// The version of a resource that the apiserver prefers. `identified`: see [`Selection::identified`].
+    pub async fn preferred(&self, group: &str, resource: &str, identified: bool) -> Result<Gvr, Refusal> {
         let found = self.factory.preferred(group, resource).await;
-        found.map_err(|error| Refusal::Unreachable(error.to_string()))?.ok_or(Refusal::UnknownResource)
+        let found = found.map_err(|error| Refusal::Unreachable(error.to_string()))?;
+        found.ok_or_else(|| self.unknown(group, None, identified))
     }
 
     /// The version of a resource that the apiserver is known to have preferred. Nothing is asked for it.

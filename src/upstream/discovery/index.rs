@@ -27,6 +27,8 @@ pub(super) struct Group {
 struct Version {
     name: Arc<str>,
     resources: HashMap<Arc<str>, ApiResource>,
+    /// Whether these are all that there are, as its server said when it was asked last.
+    is_current: bool,
 }
 
 // === impl Index ===
@@ -77,6 +79,16 @@ impl Index {
         versions.find_map(|version| version.resources.get(resource)).map(|found| &found.gvr)
     }
 
+    /// Whether the server of a group version has said what there is. `None` if there is no such group version.
+    pub(super) fn is_current(&self, group: &str, version: &str) -> Option<bool> {
+        self.group(group)?.version(version).map(|version| version.is_current)
+    }
+
+    /// In the order of preference.
+    pub(super) fn versions(&self, group: &str) -> impl Iterator<Item = &Arc<str>> {
+        self.group(group).into_iter().flat_map(|group| &group.versions).map(|version| &version.name)
+    }
+
     /// In no order.
     pub(super) fn resources(&self) -> impl Iterator<Item = &ApiResource> {
         let versions = self.groups.values().flat_map(|group| &group.versions);
@@ -89,7 +101,7 @@ impl Index {
 impl Group {
     fn read(versions: Vec<VersionRead>, asked: Instant, last: Option<&Self>) -> Self {
         let mut all: Vec<Version> = Vec::new();
-        for VersionRead { version, resources, .. } in versions {
+        for VersionRead { version, resources, is_current, .. } in versions {
             let known = || last.and_then(|last| last.version(&version)).map(|known| known.resources.clone());
             let resources = match resources {
                 Some(read) => read.into_iter().map(|found| (Arc::clone(&found.gvr.resource), found)).collect(),
@@ -97,8 +109,11 @@ impl Group {
             };
             // A document may name a version twice.
             match all.iter_mut().find(|named| named.name == version) {
-                Some(named) => named.resources.extend(resources),
-                None => all.push(Version { name: version, resources }),
+                Some(named) => {
+                    named.resources.extend(resources);
+                    named.is_current &= is_current;
+                }
+                None => all.push(Version { name: version, resources, is_current }),
             }
         }
         Self { asked, versions: all }

@@ -132,6 +132,7 @@ impl Discovery {
             group: Arc::clone(&found.gvr.group),
             version: Arc::clone(&found.gvr.version),
             resources: Some(vec![found]),
+            is_current: true,
         };
         let index = Index::read(resources.into_iter().map(read).collect(), Instant::now(), None);
         discovery.inner.index.store(Some(Arc::new(index)));
@@ -307,6 +308,16 @@ impl Discovery {
     /// not asked now.
     pub fn may_exist(&self, group: &str, resource: &str) -> bool {
         self.inner.index.load().as_ref().is_none_or(|index| index.preferred(group, resource).is_some())
+    }
+
+    /// Whether discovery may lack resources of a group version, or of a group: a server of it did not answer, or discovery does
+    /// not name yet what an APIService has. The apiserver is not asked now.
+    pub fn may_lack(&self, group: &str, version: Option<&str>) -> bool {
+        let index = self.inner.index.load();
+        let Some(index) = index.as_deref() else { return true };
+        let is_asked = |name: &Arc<str>| version.is_none_or(|version| **name == *version);
+        let mut named = index.versions(group).cloned().chain(self.inner.servers.aggregated(group));
+        named.any(|version| is_asked(&version) && index.is_current(group, &version) != Some(true))
     }
 
     /// Changes when a definition was created, deleted, or changed in what matters: its spec, its names, its stored versions or

@@ -42,6 +42,8 @@ pub(super) struct VersionRead {
     pub(super) version: Arc<str>,
     /// `None` if its server could not be asked.
     pub(super) resources: Option<Vec<ApiResource>>,
+    /// Whether these are all that there are now, as its server said.
+    pub(super) is_current: bool,
 }
 
 /// `APIGroupDiscoveryList` of apidiscovery.k8s.io/v2 or v2beta1 (KEP-3352), or one of the older `APIVersions` and
@@ -210,8 +212,9 @@ impl Version {
             })
         });
         let resources: Vec<_> = resources.collect();
-        let is_unread = resources.is_empty() && self.freshness == "Stale";
-        VersionRead { group: Arc::clone(group), version, resources: (!is_unread).then_some(resources) }
+        let is_current = self.freshness != "Stale";
+        let is_unread = resources.is_empty() && !is_current;
+        VersionRead { group: Arc::clone(group), version, resources: (!is_unread).then_some(resources), is_current }
     }
 }
 

@@ -189,7 +189,8 @@ impl Discovery {
                     None
                 }
             };
-            VersionRead { group, version, resources }
+            let is_current = resources.is_some();
+            VersionRead { group, version, resources, is_current }
         };
         iter(versions).map(read).buffered(PARALLEL).collect().await
     }

@@ -113,6 +113,13 @@ impl Servers {
         self.inner.state.read().has_service(gvr)
     }
 
+    /// The versions of a group that aggregated API servers are known to serve.
+    pub fn aggregated(&self, group: &str) -> Vec<Arc<str>> {
+        let state = self.inner.state.read();
+        let of_group = state.services.iter().filter(|((of, _), service)| **of == *group && service.has_service);
+        of_group.map(|((_, version), _)| Arc::clone(version)).collect()
+    }
+
     /// Since when data of a resource is from its present server.
     pub fn since(&self, gvr: &Gvr) -> Since {
         self.inner.state.read().since(gvr)

@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::*;
 use crate::lifecycle::drain::DrainWatch;
 use crate::meta::{Origin, PrinterColumn};
+use crate::upstream::metadata::Metadata;
 use crate::upstream::testing::{FakeServer, answer};
 
 const AGGREGATED_API: &str = r#"{"kind":"APIGroupDiscoveryList","items":[{"versions":[{"version":"v1","resources":[{"resource":"pods","responseKind":{"kind":"Pod"},"scope":"Namespaced","verbs":["get","list","watch"]}]}]}]}"#;
@@ -372,4 +373,42 @@ async fn a_definition_says_nothing_of_versions_that_it_does_not_serve() {
     let discovery = discovery(&server, DiscoveryConfig::default()).await;
     let widgets = discovery.resolve("example.com", "v1", "widgets").await.unwrap().unwrap();
     assert_eq!(widgets.origin, Origin::Unknown);
+}
+
+#[tokio::test]
+async fn what_a_server_has_not_said_may_exist() {
+    const APIS: &str = r#"{"kind":"APIGroupDiscoveryList","items":[
+        {"metadata":{"name":"down.io"},"versions":[{"version":"v1","freshness":"Stale"},{"version":"v2","freshness":"Current"}]},
+        {"metadata":{"name":"old.io"},"versions":[{"version":"v1","freshness":"Stale","resources":[{"resource":"things","responseKind":{"kind":"Thing"}}]}]},
+        {"metadata":{"name":"up.io"},"versions":[{"version":"v1","freshness":"Current"}]}]}"#;
+    let server = FakeServer::plain(|request, _| async move {
+        match request.uri().path() {
+            "/api" => answer(200, AGGREGATED_API),
+            "/apis" => answer(200, APIS),
+            _ => answer(404, ""),
+        }
+    })
+    .await;
+    let discovery = discovery(&server, DiscoveryConfig::default()).await;
+    assert!(discovery.may_lack("up.io", None), "nothing is known yet");
+    discovery.resources().await.unwrap();
+    let new = Metadata { name: "v1.new.io".into(), has_service: Some(true), ..Metadata::default() };
+    discovery.servers().listed([&new]);
+    for (group, version, may_lack) in [
+        ("down.io", Some("v1"), true),
+        ("down.io", Some("v2"), false),
+        ("down.io", Some("v3"), false),
+        ("down.io", None, true),
+        ("old.io", Some("v1"), true),
+        ("up.io", Some("v1"), false),
+        ("up.io", None, false),
+        // Discovery does not name it yet.
+        ("new.io", Some("v1"), true),
+        ("new.io", Some("v2"), false),
+        ("new.io", None, true),
+        ("none.io", Some("v1"), false),
+        ("", Some("v1"), false),
+    ] {
+        assert_eq!(discovery.may_lack(group, version), may_lack, "{group} {version:?}");
+    }
 }

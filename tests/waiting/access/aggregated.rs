@@ -125,15 +125,17 @@ async fn start() -> u16 {
 
 /// Has the cluster pass requests on to the server.
 async fn serve(cluster: &Cluster) {
-    let port = start().await;
-    cluster
-        .apply(&format!(
-            "apiVersion: v1\nkind: Service\nmetadata: {{name: things, namespace: default}}\nspec: {{type: ExternalName, externalName: localhost}}\n---\n\
-             apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata: {{name: v1.{GROUP}}}\n\
-             spec: {{group: {GROUP}, version: v1, groupPriorityMinimum: 1000, versionPriority: 10, insecureSkipTLSVerify: true, service: {{name: things, namespace: default, port: {port}}}}}\n"
-        ))
-        .await;
+    cluster.apply(&service(start().await)).await;
     cluster.apply(RIGHTS).await;
+}
+
+/// The server has this port.
+fn service(port: u16) -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: things, namespace: default}}\nspec: {{type: ExternalName, externalName: localhost}}\n---\n\
+         apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata: {{name: v1.{GROUP}}}\n\
+         spec: {{group: {GROUP}, version: v1, groupPriorityMinimum: 1000, versionPriority: 10, insecureSkipTLSVerify: true, service: {{name: things, namespace: default, port: {port}}}}}\n"
+    )
 }
 
 fn names(list: &Value) -> Vec<&str> {
@@ -314,4 +316,32 @@ async fn what_was_open_ends_when_a_service_takes_the_group_over() {
         assert_eq!(names(&answer.json()), ["of-space"], "{query}");
     }
     until_listed(&world.trusting(), "of-admin").await;
+}
+
+/// What the apiserver has of a group is not known while its server does not answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_about_a_group_whose_server_is_down_may_be_tried_again() {
+    const UNAVAILABLE: &str = "14";
+    const NOT_FOUND: &str = "5";
+    let cluster = Cluster::start_with(&[]).await;
+    // Nobody listens on the port of `discard`.
+    cluster.apply(&service(9)).await;
+    cluster.apply(RIGHTS).await;
+    let source = ConfigSource::kubeconfig(cluster.admin());
+    let world = World::between(cluster, source, "").await;
+    world.settled().await;
+    let trusted = Client::http2(&world.trusting_url());
+    let known = world.through(Some(&world.token("space", &[]).await));
+    let nothing = world.through(Some(&world.token("nothing", &[]).await));
+    for version in ["v1", ""] {
+        let asked = |group: &str| {
+            let resource =
+                Some(v1::Resource { group: group.into(), version: version.into(), resource: "things".into() });
+            v1::ListRequest { selection: Some(v1::Selection { resource, ..Default::default() }), ..Default::default() }
+        };
+        assert_eq!(status(&trusted, "List", &asked(GROUP)).await.0, UNAVAILABLE, "{version}");
+        assert_eq!(status(&trusted, "List", &asked("apps")).await.0, NOT_FOUND, "{version}");
+        assert_eq!(status(&known, "List", &asked(GROUP)).await.0, FAILED_PRECONDITION, "{version}");
+        assert_eq!(status(&nothing, "List", &asked(GROUP)).await.0, PERMISSION_DENIED, "{version}");
+    }
 }
