@@ -81,8 +81,14 @@ impl Handler for Calls {
             // Each part of a selection has an entry with it.
             audit_id: audit::cut(audit_id.as_bytes()),
             uri: request.uri().path().to_owned(),
+            connection: connection.id(),
             source: connection.peer.map(|peer| peer.ip()),
             known: request.extensions().get().map(|of| Arc::new(Shown(Arc::clone(of))) as Arc<dyn Known>),
+        };
+        // Over HTTP, the apiserver echoes an id of any length. A long one is cut here as in the audit log.
+        let audit_id = match audit_id.len() > told.audit_id.len() {
+            true => HeaderValue::from_bytes(told.audit_id.as_bytes()).unwrap_or(audit_id),
+            false => audit_id,
         };
         let caller = Caller::new(self.access.clone(), told, &connection.caller(request.headers()), &self.ledger);
         // A client's stream may be idle. A single message must arrive in time.

@@ -12,9 +12,11 @@ use rustls::pki_types::CertificateDer;
 use tokio::task::coop::{consume_budget, unconstrained};
 use tonic::{Request, Status};
 
+use super::lasting::Client;
 use super::status::Error;
 use crate::auth::audit::{self, Audit, Entry};
 use crate::auth::{self, Access, Attributes, Grant, Lease, Mode, Selectors, UserInfo, Verdict};
+use crate::lifecycle::slots::group;
 use crate::memory::{Ledger, Reservation};
 use crate::meta::{self, Gvr};
 use crate::reads::{ForwardReason, Selection, Shareable};
@@ -52,6 +54,8 @@ pub struct CallInfo {
     pub audit_id: String,
     /// The path of the method.
     pub uri: String,
+    /// Tells the connection from all others.
+    pub connection: u64,
     pub source: Option<IpAddr>,
     pub known: Option<Arc<dyn Known>>,
 }
@@ -184,6 +188,14 @@ impl Caller {
             entry.refuse(&status);
         }
         Err(Error::status(*status).into())
+    }
+
+    /// Whose streams count together as those of this caller, as far as nobody has authenticated it.
+    pub(super) fn client(&self) -> Client {
+        match (self.0.mode, self.0.call.source) {
+            (Mode::Delegated, Some(address)) => Client::Address(group(address)),
+            _ => Client::Connection(self.0.call.connection),
+        }
     }
 
     fn asking(&self) -> auth::Caller<'_> {

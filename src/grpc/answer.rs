@@ -1,23 +1,23 @@
-//! Response bodies of gets and lists. Their memory is accounted for until the client reads them; stalled ones are
-//! dropped.
+//! Response bodies of all calls but those of watches. What is accounted for is so until the client reads it; stalled ones
+//! are dropped. A stream that has nothing to say for any time is not stalled.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use tonic::Status;
 
-use super::body::{Body, BoxError};
-use super::status::Error;
+use super::body::{Body, BoxError, of_bytes};
+use super::lasting::Place;
+use super::status::{Error, shorten};
 use crate::codec::Slices;
-use crate::memory::{Cut, Reservation, StallGuard, StallGuards};
+use crate::memory::{Reservation, StallGuard, StallGuards};
 
-/// Marks a response that the client must read, and holds its memory until then. Stored in the extensions of a
-/// response.
+/// Holds the memory of a response until the client has read it. Stored in the extensions of a response.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Taken {
     pub(super) held: Option<Arc<Reservation>>,
@@ -37,6 +37,7 @@ struct Rest {
     /// A message that is not yet completely passed to the transport.
     made: Bytes,
     _held: Option<Arc<Reservation>>,
+    _place: Option<Place>,
 }
 
 type Next = Poll<Option<Result<Frame<Bytes>, Status>>>;
@@ -44,11 +45,22 @@ type Next = Poll<Option<Result<Frame<Bytes>, Status>>>;
 /// The size of one part in bytes. An HTTP/2 frame holds no more by default.
 const PART: usize = 16 << 10;
 
-/// Drops the body when its client stops reading it.
-pub(super) fn leashed(body: tonic::body::Body, taken: Taken, stall_guards: &StallGuards) -> (Body, Cut) {
-    let stall_guard = stall_guards.hold(Rest { body, made: Bytes::new(), _held: taken.held });
-    let cut = stall_guard.cut();
-    (Leashed { stall_guard, within: false, over: false }.boxed_unsync(), cut)
+/// The same response. Its body is dropped when its client stops reading it. `place`: given back when the body ends.
+pub(super) fn leashed(
+    mut response: Response<tonic::body::Body>,
+    place: Option<Place>,
+    stall_guards: &StallGuards,
+) -> Response<Body> {
+    shorten(response.headers_mut());
+    let taken = response.extensions_mut().remove::<Taken>().unwrap_or_default();
+    let (mut head, body) = response.into_parts();
+    // Nothing follows the head.
+    if body.is_end_stream() {
+        return Response::from_parts(head, of_bytes(body));
+    }
+    let stall_guard = stall_guards.hold(Rest { body, made: Bytes::new(), _held: taken.held, _place: place });
+    head.extensions.insert(stall_guard.cut());
+    Response::from_parts(head, Leashed { stall_guard, within: false, over: false }.boxed_unsync())
 }
 
 // === impl Rest ===
@@ -60,7 +72,10 @@ impl Rest {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(made) if made.len() <= PART => return Poll::Ready(Some(Ok(Frame::data(made)))),
                     Ok(made) => self.made = made,
-                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                    Err(mut trailers) => {
+                        trailers.trailers_mut().into_iter().for_each(shorten);
+                        return Poll::Ready(Some(Ok(trailers)));
+                    }
                 },
                 other => return Poll::Ready(other),
             }
@@ -82,7 +97,7 @@ impl http_body::Body for Leashed {
         if *over {
             return Poll::Ready(None);
         }
-        let next = stall_guard.take(|held| {
+        let next = stall_guard.poll_take(|held| {
             let Some(rest) = held else { return Poll::Ready(None) };
             let next = rest.poll_part(cx).map_ok(|frame| {
                 frame.map_data(|part| {
@@ -105,6 +120,11 @@ impl http_body::Body for Leashed {
             next
         });
         match next {
+            Ok(Poll::Pending) => {
+                // It may be given up until the client has taken what is out. Nothing else wakes it then.
+                _ = stall_guard.cut().poll_room(cx, 1);
+                Poll::Pending
+            }
             Ok(next) => next.map_err(Into::into),
             // No status can follow half a message. Every client treats this reset code the same way.
             Err(_) if *within => {
@@ -145,7 +165,9 @@ mod tests {
         let ledger = Ledger::new(1 << 20, Pressure::default());
         let held = Some(Arc::new(ledger.reserve(1000).unwrap()));
         let messages = iter(lengths).map(|&length| Ok::<_, Status>(Frame::data(Bytes::from(vec![b'x'; length]))));
-        (leashed(tonic::body::Body::new(StreamBody::new(messages)), Taken { held }, stall_guards).0, ledger)
+        let mut response = Response::new(tonic::body::Body::new(StreamBody::new(messages)));
+        response.extensions_mut().insert(Taken { held });
+        (leashed(response, None, stall_guards).into_body(), ledger)
     }
 
     #[tokio::test]

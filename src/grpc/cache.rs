@@ -192,8 +192,14 @@ mod tests {
             headers: &HeaderMap::new(),
             may_impersonate: false,
         };
-        let told =
-            CallInfo { audit: Audit::off(), audit_id: String::new(), uri: String::new(), source: None, known: None };
+        let told = CallInfo {
+            audit: Audit::off(),
+            audit_id: String::new(),
+            connection: 0,
+            uri: String::new(),
+            source: None,
+            known: None,
+        };
         Caller::new(auth::Access::trusting(), told, &caller, &Ledger::default()).unwrap()
     }
 

@@ -19,7 +19,7 @@ use crate::informer::Factory;
 use crate::lifecycle::Fatal;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::readiness::Registry;
-use crate::memory::{Ledger, Pressure, StallGuards};
+use crate::memory::{Cut, HURRY, Ledger, Pressure, StallGuards};
 use crate::reads::{ConsistentReads, NotSynced, Reads, ReadsConfig};
 use crate::upstream::client::Upstream;
 use crate::upstream::discovery::{ApiResource, Discovery};
@@ -41,11 +41,15 @@ const METHODS: [&str; 8] = [
     "Cache/WatchInformers",
 ];
 
+const CORE: &str = r#"{"kind":"APIGroupDiscoveryList","items":[{"versions":[{"version":"v1","resources":[{"resource":"configmaps","responseKind":{"kind":"ConfigMap"},"scope":"Namespaced","verbs":["get","list","watch"]}]}]}]}"#;
+const GROUPS: &str = r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"down.io"},"versions":[{"version":"v1","freshness":"Stale"}]},{"metadata":{"name":"up.io"},"versions":[{"version":"v1","freshness":"Current"}]}]}"#;
+
 struct World {
     server: FakeServer,
     grpc: Grpc,
     access: Access,
     ledger: Ledger,
+    stall_guards: StallGuards,
     is_allowed: Arc<AtomicBool>,
 }
 
@@ -74,6 +78,8 @@ impl World {
                 "/apis/authentication.k8s.io/v1/tokenreviews" => {
                     answer(201, r#"{"status":{"authenticated":true,"user":{"username":"jane"}}}"#)
                 }
+                "/api" => answer(200, CORE),
+                "/apis" => answer(200, GROUPS),
                 SAR => answer(201, format!(r#"{{"status":{{"allowed":{allowed}}}}}"#)),
                 _ => answer(404, r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":404}"#),
             })
@@ -86,6 +92,7 @@ impl World {
         let config = ReadsConfig { not_synced, ..ReadsConfig::simple(ConsistentReads::Auto, HOUR) };
         let reads = Reads::new(config, factory);
         let queues = QueueConfig { linger: HOUR, max_groups: 10, max_deletions: 10 };
+        let stall_guards = StallGuards::default();
         let access = Access::delegated(&AuthConfig::default(), &upstream, &Fatal::new()).unwrap();
         let grpc = Grpc::new(GrpcParts {
             reads: reads.clone(),
@@ -96,17 +103,38 @@ impl World {
             drain: DrainWatch::never(),
             drain_spread: Duration::ZERO,
             ledger: ledger.clone(),
-            stall_guards: StallGuards::default(),
+            stall_guards: stall_guards.clone(),
             metrics: Arc::default(),
         });
-        Self { server, grpc, access, ledger, is_allowed }
+        Self { server, grpc, access, ledger, stall_guards, is_allowed }
+    }
+
+    /// The answer to a call on a trusted connection.
+    async fn answer(&self, connection: u64, path: &str, message: &[u8]) -> http::Response<super::body::Body> {
+        let (audit_id, uri) = (String::new(), path.to_owned());
+        let call = CallInfo { audit: Audit::off(), audit_id, connection, uri, source: None, known: None };
+        let headers = HeaderMap::new();
+        let caller = auth::Caller { mode: Mode::Trust, certificates: None, headers: &headers, may_impersonate: true };
+        let body = [&[0][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), message].concat();
+        let mut request = http::Request::new(tonic::body::Body::new(Full::new(bytes::Bytes::from(body))));
+        *request.uri_mut() = path.parse().unwrap();
+        *request.method_mut() = http::Method::POST;
+        request.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+        request.extensions_mut().insert(Caller::new(self.access.clone(), call, &caller, &self.ledger).unwrap());
+        self.grpc.call(request).await
     }
 
     /// The code of a call, or of the only watch of a stream of watches, and its message.
     async fn call(&self, mode: Mode, headers: &HeaderMap, method: &str, message: Vec<u8>) -> (Code, String) {
         let path = format!("/informerd.v1.{method}");
-        let call =
-            CallInfo { audit: Audit::off(), audit_id: String::new(), uri: path.clone(), source: None, known: None };
+        let call = CallInfo {
+            audit: Audit::off(),
+            audit_id: String::new(),
+            connection: 0,
+            uri: path.clone(),
+            source: None,
+            known: None,
+        };
         let caller = auth::Caller { mode, certificates: None, headers, may_impersonate: true };
         let caller = match Caller::new(self.access.clone(), call, &caller, &self.ledger) {
             Ok(caller) => caller,
@@ -311,6 +339,7 @@ async fn a_stream_keeps_little_of_its_head() {
     let call = CallInfo {
         audit: Audit::off(),
         audit_id: "1".into(),
+        connection: 0,
         uri: "/informerd.v1.Objects/Sync".into(),
         source: None,
         known: None,
@@ -330,4 +359,121 @@ async fn a_stream_keeps_little_of_its_head() {
     assert!((100..2000).contains(&each), "{each}");
     drop(callers);
     assert_eq!(world.ledger.used(), 0);
+}
+
+const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+const HEALTH: &str = "/grpc.health.v1.Health/Watch";
+
+/// `file_containing_symbol`: an answer with all descriptors.
+fn symbol(name: &str) -> Vec<u8> {
+    [&[0x22, u8::try_from(name.len()).unwrap()][..], name.as_bytes()].concat()
+}
+
+#[tokio::test]
+async fn a_resource_of_a_server_that_does_not_answer_may_be_asked_for_again() {
+    let world = World::new(Ledger::default()).await;
+    let headers = HeaderMap::new();
+    for method in ["Objects/Get", "Objects/List", "Objects/Watch", "Objects/Sync", "Queue/Work"] {
+        for version in ["", "v1"] {
+            for (resource, wanted) in [
+                ("things.down.io", Code::Unavailable),
+                ("things.up.io", Code::NotFound),
+                ("things.none.io", Code::NotFound),
+            ] {
+                let message = message(method, selection(resource, version));
+                let (code, text) = world.call(Mode::Trust, &headers, method, message).await;
+                assert_eq!(code, wanted, "{method} {resource} {version}: {text}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_answer_that_its_client_does_not_take_is_given_up() {
+    let world = World::new(Ledger::default()).await;
+    let symbol = symbol("informerd.v1.Objects");
+    for (path, message) in [
+        (REFLECTION, &symbol[..]),
+        (HEALTH, &[]),
+        ("/grpc.health.v1.Health/Check", &[]),
+        ("/informerd.v1.Cache/ListInformers", &[]),
+        ("/informerd.v1.Cache/WatchInformers", &[]),
+    ] {
+        let response = world.answer(1, path, message).await;
+        assert!(!response.headers().contains_key("grpc-status"), "{path}: {:?}", response.headers());
+        let cut = response.extensions().get::<Cut>().cloned().unwrap_or_else(|| panic!("{path} is not looked after"));
+        tokio::time::sleep(HURRY).await;
+        assert_eq!(world.stall_guards.hurry(), 1, "{path}");
+        tokio::time::sleep(2 * HURRY).await;
+        world.stall_guards.hurry();
+        assert!(cut.is_cut(), "{path}");
+        let trailers = response.into_body().collect().await.unwrap().trailers().cloned().unwrap();
+        assert_eq!(trailers["grpc-status"], "8", "{path}");
+    }
+    assert_eq!(world.stall_guards.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_whose_client_takes_all_lives_while_there_is_nothing_to_say() {
+    let world = World::new(Ledger::default()).await;
+    for path in [HEALTH, "/informerd.v1.Cache/WatchInformers"] {
+        let mut body = world.answer(1, path, &[]).await.into_body();
+        drop(body.frame().await.unwrap().unwrap());
+        let silent = tokio::time::timeout(HOUR, body.frame()).await;
+        assert!(silent.is_err(), "{path}: {silent:?}");
+        tokio::time::sleep(HOUR).await;
+        assert_eq!(world.stall_guards.hurry(), 0, "{path}");
+        // It wakes often, but what it has said is not taken.
+        let mut body = world.answer(1, path, &[]).await.into_body();
+        let first = body.frame().await.unwrap().unwrap();
+        assert!(tokio::time::timeout(2 * HURRY, body.frame()).await.is_err(), "{path}");
+        assert_eq!(world.stall_guards.hurry(), 1, "{path}");
+        drop(first);
+        let trailers = body.frame().await.unwrap().unwrap().into_trailers().unwrap();
+        assert_eq!(trailers["grpc-status"], "8", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_has_few_streams_that_last() {
+    let world = World::new(Ledger::new(16 << 20, Pressure::default())).await;
+    let mut open = Vec::new();
+    let refused = loop {
+        let response = world.answer(1, HEALTH, &[]).await;
+        if response.headers().contains_key("grpc-status") {
+            break response;
+        }
+        open.push(response);
+    };
+    assert_eq!((open.len(), &refused.headers()["grpc-status"]), (128, &HeaderValue::from_static("8")));
+    let is_open = async |connection, path| {
+        let response = world.answer(connection, path, &[]).await;
+        !response.headers().contains_key("grpc-status")
+    };
+    assert!(!is_open(1, REFLECTION).await && is_open(1, "/grpc.health.v1.Health/Check").await);
+    assert!(is_open(2, HEALTH).await && is_open(2, REFLECTION).await, "another client");
+    open.pop();
+    assert!(is_open(1, HEALTH).await);
+}
+
+#[tokio::test]
+async fn what_a_client_sends_is_quoted_in_part() {
+    let world = World::new(Ledger::default()).await;
+    let long = "x".repeat(3000);
+    let request = tonic_health::pb::HealthCheckRequest { service: long.clone() }.encode_to_vec();
+    let resource = selection("configmaps", "v1").and_then(|selection| selection.resource);
+    let bound = Some(v1::consistency::Bound::NotOlderThan(long.clone()));
+    let consistency = Some(v1::Consistency { bound, max_staleness: None });
+    let get = v1::GetRequest { resource, name: "x".into(), consistency, ..Default::default() }.encode_to_vec();
+    for (path, message) in [
+        (&*format!("/no.Service/{long}"), &[][..]),
+        ("/grpc.health.v1.Health/Check", &request),
+        ("/informerd.v1.Objects/Get", &get),
+    ] {
+        let response = world.answer(1, path, message).await;
+        let status = tonic::Status::from_header_map(response.headers()).unwrap();
+        let method = &path[..20];
+        assert!(status.message().contains(&long[..200]) && status.message().len() < 400, "{method}: {status:?}");
+        assert!(status.details().len() < 1000, "{method}");
+    }
 }

@@ -7,7 +7,7 @@ use prost::Message;
 use super::access;
 use super::pb::v1;
 use super::render::Rendering;
-use super::status::Error;
+use super::status::{Error, quotable};
 use crate::memory::{Ledger, Reservation};
 use crate::meta::{Encoding, Gvr, ResourceVersion, TOO_LARGE, fields_fit, labels_fit, selectors_cost};
 use crate::reads::plan::Freshness;
@@ -239,7 +239,7 @@ pub(super) fn consistency(consistency: Option<&v1::Consistency>) -> Result<(At, 
 }
 
 pub(super) fn resource_version(text: &str) -> Result<ResourceVersion, Error> {
-    ResourceVersion::parse(text).ok_or_else(|| Error::invalid(format!("{text:?} is no resource version")))
+    ResourceVersion::parse(text).ok_or_else(|| Error::invalid(format!("{:?} is no resource version", quotable(text))))
 }
 
 /// A duration that must not be negative; `None` if absent.

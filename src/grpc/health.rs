@@ -11,6 +11,7 @@ use tonic_health::pb::health_server::Health as HealthService;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::retiring::Retiring;
+use super::status::quotable;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::readiness::Registry;
 use crate::reads::Reads;
@@ -52,7 +53,7 @@ impl HealthService for Health {
     async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
         let service = &request.get_ref().service;
         let status = self.status(service);
-        let status = status.ok_or_else(|| Status::not_found(format!("no service {service:?}")))?;
+        let status = status.ok_or_else(|| Status::not_found(format!("no service {:?}", quotable(service))))?;
         Ok(Response::new(said(status)))
     }
 

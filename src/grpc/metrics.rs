@@ -15,6 +15,8 @@ pub struct GrpcMetrics {
     pub calls_failed: Counter,
     /// Calls whose first message, or the rest of a message, did not come in time.
     pub calls_silent: Counter,
+    /// Health watches and reflection streams that were refused because their client, or all together, had too many open.
+    pub overflows: Counter,
     pub list_objects: Counter,
     pub list_bytes: Counter,
     pub watches_open: Gauge,
@@ -65,6 +67,11 @@ impl GrpcMetrics {
             ("grpc_calls", "gRPC calls", &self.calls),
             ("grpc_calls_failed", "gRPC calls whose answer began with an error", &self.calls_failed),
             ("grpc_calls_silent", "gRPC calls that ended because nothing of their request came", &self.calls_silent),
+            (
+                "grpc_overflows",
+                "Health watches and reflection streams refused because their client, or all together, had too many open",
+                &self.overflows,
+            ),
             ("grpc_list_objects", "Objects sent in gRPC lists", &self.list_objects),
             ("grpc_list_bytes", "Bytes of objects sent in gRPC lists", &self.list_bytes),
             ("grpc_watches_opened", "gRPC watches opened", &self.watches),

@@ -15,6 +15,7 @@ mod deadline;
 mod feed;
 mod health;
 mod intake;
+mod lasting;
 mod list;
 mod message;
 mod message_body;

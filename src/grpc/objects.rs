@@ -145,9 +145,7 @@ impl ObjectsService for Objects {
         let form = state.source.form.clone();
         let metrics = Arc::clone(&self.metrics);
         let list = ListStream::new(header, grants.send(), state.into_items(), form, rendering, room, metrics);
-        let mut response = Response::new(list);
-        response.extensions_mut().insert(Taken::default());
-        Ok(response)
+        Ok(Response::new(list))
     }
 
     type WatchStream = Empty<Result<WatchResponse, Status>>;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::pb::v1;
-use super::status::Error;
+use super::status::{Error, quotable};
 use crate::codec::json::Prune;
 use crate::codec::protobuf::Without;
 use crate::codec::{Form, Shape};
@@ -62,7 +62,8 @@ impl Rendering {
                 if path.len() > MAX_PATH {
                     return Err(Error::invalid(format!("a path of a mask has at most {MAX_PATH} bytes")));
                 }
-                let names = split(path).ok_or_else(|| Error::invalid(format!("{path:?} is no path of a mask")))?;
+                let names =
+                    split(path).ok_or_else(|| Error::invalid(format!("{:?} is no path of a mask", quotable(path))))?;
                 prune.keep(names.iter().map(String::as_str));
             }
         }

@@ -12,12 +12,13 @@ use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 
 use super::access;
-use super::answer::{self, Taken};
-use super::body::{self, Body};
+use super::answer;
+use super::body::Body;
 use super::cache::{Cache, Introspect};
 use super::deadline;
 use super::health::Health;
 use super::intake::{self, Intake, Opening};
+use super::lasting::Lasting;
 use super::message_body::Elsewhere;
 use super::metrics::GrpcMetrics;
 use super::objects::{Cluster, Objects, Parts};
@@ -28,7 +29,7 @@ use super::pb::v1::queue_server::QueueServer;
 use super::queue::{Groups, Queue};
 use super::retiring::Retiring;
 use super::shared_events::SharedEvents;
-use super::status::Error;
+use super::status::{Error, quotable};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::readiness::Registry;
 use crate::memory::{Ledger, StallGuards};
@@ -60,6 +61,7 @@ pub struct Grpc {
     drain: DrainWatch,
     ledger: Ledger,
     stall_guards: StallGuards,
+    lasting: Arc<Lasting>,
     metrics: Arc<GrpcMetrics>,
 }
 
@@ -108,7 +110,8 @@ impl Grpc {
         let health = health.max_decoding_message_size(intake::SMALL_REQUEST);
         routes.push((name(&health), BoxCloneSyncService::new(health)));
         routes.extend(reflection());
-        Self { routes: routes.into(), drain, ledger, stall_guards, metrics }
+        let lasting = Lasting::new(&ledger, Arc::clone(&metrics));
+        Self { routes: routes.into(), drain, ledger, stall_guards, lasting, metrics }
     }
 
     /// Serves one call. A failure is returned as a response, too.
@@ -139,7 +142,7 @@ impl Grpc {
         let path = request.uri().path();
         let service = path.strip_prefix('/').and_then(|path| path.split_once('/')).map(|(service, _)| service);
         let Some((_, routed)) = self.routes.iter().find(|(name, _)| Some(*name) == service) else {
-            return tonic::Status::from(Error::unimplemented(format!("no method {path}"))).into_http();
+            return tonic::Status::from(Error::unimplemented(format!("no method {}", quotable(path)))).into_http();
         };
         if access::needs_authentication(path) {
             if self.drain.is_draining() {
@@ -156,8 +159,14 @@ impl Grpc {
             }
             return self.accounted(routed.clone(), request).await;
         }
+        let place = access::caller(request.extensions().get())
+            .and_then(|caller| Ok(self.lasting.take(caller.client(), request.uri().path())?));
+        let place = match place {
+            Ok(place) => place,
+            Err(status) => return status.into_http(),
+        };
         match tokio::time::timeout(intake::PATIENCE, answered(routed.clone(), request)).await {
-            Ok(response) => response.map(body::of_bytes),
+            Ok(response) => answer::leashed(response, place, &self.stall_guards),
             // Only the request can be missing: these services wait for nothing else.
             Err(_) => deadline::exceeded().into_http(),
         }
@@ -178,16 +187,7 @@ impl Grpc {
         if let Some(body) = response.extensions_mut().remove::<Elsewhere>().and_then(|it| it.into_body(gzip)) {
             return response.map(|_| body);
         }
-        match response.extensions_mut().remove::<Taken>() {
-            Some(taken) => {
-                let (head, body) = response.into_parts();
-                let (body, cut) = answer::leashed(body, taken, &self.stall_guards);
-                let mut response = Response::from_parts(head, body);
-                response.extensions_mut().insert(cut);
-                response
-            }
-            None => response.map(body::of_bytes),
-        }
+        answer::leashed(response, None, &self.stall_guards)
     }
 }
 

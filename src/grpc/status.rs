@@ -1,9 +1,11 @@
 //! The only place that converts failures to gRPC: every error gets a code, a message, and details that a client can
 //! act on.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use prost::Message;
 use prost_types::Any;
 use tonic::{Code, Status};
@@ -258,21 +260,54 @@ impl From<Damaged> for Error {
 }
 
 /// The longest message in bytes. It is sent in a header, once readable and twice in the details, and may quote what the
-/// client sent.
-const MAX_MESSAGE: usize = 4 << 10;
+/// client sent. Some libraries accept no more than 8 KiB of headers.
+const MAX_MESSAGE: usize = 1 << 10;
 
-fn cut(message: &mut String) {
-    if message.len() > MAX_MESSAGE {
-        let end = (0..=MAX_MESSAGE).rev().find(|end| message.is_char_boundary(*end)).unwrap_or_default();
-        message.truncate(end);
-        message.push('…');
+/// The most bytes of what a client has sent that a message quotes. No name of Kubernetes is longer.
+const MAX_QUOTE: usize = 256;
+
+/// What a client has sent, for a message that quotes it.
+pub(super) fn quotable(sent: &str) -> Cow<'_, str> {
+    let mut sent = Cow::from(sent);
+    if sent.len() > MAX_QUOTE {
+        cut(sent.to_mut(), MAX_QUOTE);
+    }
+    sent
+}
+
+/// Cuts the message of a call that another library has written, in a head or in trailers.
+pub(super) fn shorten(headers: &mut HeaderMap) {
+    let is_long = headers.get(Status::GRPC_MESSAGE).is_some_and(|message| message.len() > MAX_MESSAGE);
+    let Some(status) = Status::from_header_map(headers).filter(|_| is_long) else { return };
+    let mut message = status.message().to_owned();
+    cut(&mut message, MAX_MESSAGE);
+    // The header is as readable as the one before.
+    Status::new(status.code(), message).add_header(headers).ok();
+}
+
+fn cut(text: &mut String, most: usize) {
+    if text.len() > most {
+        let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+        text.truncate(end);
+        text.push('…');
+    }
+}
+
+/// Cuts what a status of the apiserver's form quotes.
+fn cut_status(status: &mut meta::Status) {
+    cut(&mut status.message, MAX_MESSAGE);
+    let Some(details) = &mut status.details else { return };
+    cut(&mut details.name, MAX_QUOTE);
+    for cause in &mut details.causes {
+        cut(&mut cause.message, MAX_QUOTE);
+        cut(&mut cause.field, MAX_QUOTE);
     }
 }
 
 impl From<Error> for Status {
     fn from(mut error: Error) -> Self {
-        cut(&mut error.message);
-        error.status.iter_mut().for_each(|status| cut(&mut status.message));
+        cut(&mut error.message, MAX_MESSAGE);
+        error.status.as_deref_mut().into_iter().for_each(cut_status);
         let (code, _) = error.reason.says();
         let details = RpcStatus { code: code as i32, message: error.message.clone(), details: error.details() };
         Self::with_details(code, error.message, details.encode_to_vec().into())
@@ -332,12 +367,29 @@ mod tests {
         for error in [
             Error::invalid(long.clone()),
             Error::refusal(&Gvr::new("", "v1", "pods"), Refusal::Invalid(long.clone())),
-            Error::status(errors::bad_request(long)),
+            Error::status(errors::bad_request(long.clone())),
+            Error::status(errors::not_found(&Gvr::new("", "v1", "pods"), &long)),
         ] {
             let status = Status::from(error);
             assert!(status.message().ends_with("é…") && status.message().len() <= MAX_MESSAGE + 3);
             assert!(status.details().len() < 4 * MAX_MESSAGE);
+            assert_eq!(quotable(&long).len(), MAX_QUOTE + 3);
+            assert_eq!(quotable("short"), "short");
         }
+    }
+
+    #[test]
+    fn the_message_of_another_library_is_cut_and_all_else_stays() {
+        let mut headers = HeaderMap::new();
+        Status::unimplemented("\u{e9}".repeat(5000)).add_header(&mut headers).unwrap();
+        headers.insert("grpc-accept-encoding", "gzip".parse().unwrap());
+        shorten(&mut headers);
+        let status = Status::from_header_map(&headers).unwrap();
+        assert_eq!((status.code(), status.message().len()), (Code::Unimplemented, MAX_MESSAGE + 3));
+        assert_eq!(headers["grpc-accept-encoding"], "gzip");
+        let before = headers.clone();
+        shorten(&mut headers);
+        assert_eq!(headers, before);
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub(in crate::grpc) async fn objects_of(list: Vec<Arc<crate::meta::Object>>) -> 
 
 pub(in crate::grpc) fn caller() -> Caller {
     let (audit, uri) = (Audit::off(), "/informerd.v1.Objects/Watch".into());
-    let call = CallInfo { audit, audit_id: String::new(), uri, source: None, known: None };
+    let call = CallInfo { audit, audit_id: String::new(), connection: 0, uri, source: None, known: None };
     let headers = HeaderMap::new();
     let of = auth::Caller { mode: Mode::Trust, certificates: None, headers: &headers, may_impersonate: false };
     Caller::new(Access::trusting(), call, &of, &Ledger::default()).unwrap()

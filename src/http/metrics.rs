@@ -169,7 +169,7 @@ impl HttpMetrics {
             ),
             (
                 "http_lists_stalled",
-                "Lists, and gets over gRPC, aborted because the client read nothing",
+                "Lists, and answers over gRPC, aborted because the client read nothing",
                 &self.lists_stalled,
             ),
         ] {

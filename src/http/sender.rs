@@ -9,6 +9,11 @@ use super::connection::Connection;
 // === impl Connection ===
 
 impl Connection {
+    /// Tells the connection from all others.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
     /// `payer`: the user of a request, if that is known.
     pub(super) fn sender(&self, payer: Option<Payer>, known: bool, sessions: bool) -> Sender {
         let address = self.peer.map(|peer| peer.ip());

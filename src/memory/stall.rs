@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -57,6 +58,8 @@ struct State<T> {
     held: Option<T>,
     /// When the client last requested more.
     taken: Instant,
+    /// There was nothing to hand out then, so that the client waits for the response, and not the response for the client.
+    waits: bool,
     /// With the patience of that moment. What was given up in a hurry is cut soon, even if memory is plentiful again by then.
     given_up: Option<Duration>,
 }
@@ -93,7 +96,7 @@ impl StallGuards {
 
     /// The same for an answer that has its cut already.
     pub(crate) fn hold_with<T: Send + 'static>(&self, held: T, cut: Cut) -> Arc<StallGuard<T>> {
-        let state = Mutex::new(State { held: Some(held), taken: Instant::now(), given_up: None });
+        let state = Mutex::new(State { held: Some(held), taken: Instant::now(), waits: false, given_up: None });
         let mut open = self.open.lock();
         let number = open.begun;
         open.begun += 1;
@@ -183,7 +186,28 @@ impl<T> StallGuard<T> {
     pub fn take<R>(&self, next: impl FnOnce(&mut Option<T>) -> R) -> Result<R, GivenUp> {
         let mut state = self.state.lock();
         state.taken = Instant::now();
+        state.waits = false;
         if state.given_up.is_some() { Err(GivenUp) } else { Ok(next(&mut state.held)) }
+    }
+
+    /// The same for a response that may have nothing to hand out for any time, while its client takes all that there is. While
+    /// it is pending, it is given up only if something that was handed out is not taken.
+    ///
+    /// # Errors
+    /// The response was given up.
+    pub fn poll_take<R>(&self, next: impl FnOnce(&mut Option<T>) -> Poll<R>) -> Result<Poll<R>, GivenUp> {
+        let mut state = self.state.lock();
+        if state.given_up.is_some() {
+            state.taken = Instant::now();
+            return Err(GivenUp);
+        }
+        let next = next(&mut state.held);
+        state.waits = next.is_pending();
+        // A response that wakes by itself says nothing about its client.
+        if !state.waits || self.cut.out() == 0 {
+            state.taken = Instant::now();
+        }
+        Ok(next)
     }
 
     /// Is cut once the response is given up with bytes that its client does not take.
@@ -223,7 +247,8 @@ impl<T: Send + 'static> Leashed for StallGuard<T> {
         let mut state = self.state.lock();
         let idle = now.saturating_duration_since(state.taken);
         let timeout = state.given_up.map_or(timeout, |patience| patience.min(timeout));
-        if idle < timeout || self.cut.is_cut() {
+        let has_all = state.waits && state.given_up.is_none() && self.cut.out() == 0;
+        if idle < timeout || self.cut.is_cut() || has_all {
             return None;
         }
         if let Some(held) = state.held.take() {
@@ -269,6 +294,30 @@ mod tests {
         assert_eq!(stall_guards.sweep(TIMEOUT), 0);
         assert_eq!(stall_guards.held(), 0);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_response_with_nothing_to_say_is_given_up_only_with_what_is_not_taken() {
+        const TIMEOUT: Duration = Duration::from_secs(8);
+        let stall_guards = StallGuards::default();
+        let quiet = stall_guards.hold(());
+        assert_eq!(quiet.poll_take(|_| Poll::<()>::Pending), Ok(Poll::Pending));
+        tokio::time::sleep(TIMEOUT * 100).await;
+        assert_eq!((stall_guards.sweep(TIMEOUT), stall_guards.hurry()), (0, 0));
+        // It says something, and its client does not take it.
+        let given = quiet.poll_take(|_| Poll::Ready(quiet.give(1))).unwrap();
+        tokio::time::sleep(TIMEOUT).await;
+        assert_eq!(quiet.poll_take(|_| Poll::<()>::Pending), Ok(Poll::Pending));
+        assert_eq!((stall_guards.sweep(TIMEOUT), quiet.cut().is_cut()), (1, false));
+        tokio::time::sleep(TIMEOUT).await;
+        stall_guards.sweep(TIMEOUT);
+        assert!(quiet.cut().is_cut());
+        drop(given);
+        // It has something to say for which nobody asks.
+        let unread = stall_guards.hold(());
+        tokio::time::sleep(TIMEOUT).await;
+        assert_eq!((stall_guards.sweep(TIMEOUT), unread.poll_take(|_| Poll::Ready(()))), (1, Err(GivenUp)));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn only_what_is_open_takes_memory() {
         let stall_guards = StallGuards::default();

@@ -1,0 +1,131 @@
+//! Streams that anybody may open and that last as long as their client wants: health watches and reflection. They take
+//! nothing of the memory for answers, so that they go on while there is none. Instead they are few.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::metrics::GrpcMetrics;
+use super::status::Error;
+use crate::memory::Ledger;
+
+/// The open streams of all clients. They may take as many bytes as an eighth of the memory for answers, and those of one
+/// client half of that.
+#[derive(Debug)]
+pub(super) struct Lasting {
+    most: usize,
+    taken: Mutex<Taken>,
+    metrics: Arc<GrpcMetrics>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    bytes: usize,
+    /// There is an entry for each that has a stream.
+    by_client: HashMap<Client, usize>,
+}
+
+/// Whose streams count together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Client {
+    /// It may be anybody.
+    Address(IpAddr),
+    /// It is trusted. Its address says little: the containers of a pod have the same, and a Unix socket has none.
+    Connection(u64),
+}
+
+/// The place of a stream, until its answer ends.
+#[derive(Debug)]
+pub(super) struct Place {
+    lasting: Arc<Lasting>,
+    client: Client,
+    bytes: usize,
+}
+
+/// All such streams together may take this part of the memory for answers.
+const SHARE: usize = 8;
+/// What a health watch takes, with its stream, in bytes.
+const WATCH: usize = 8 << 10;
+/// The same for reflection: an answer has up to 70 KB of descriptors, and is in memory twice.
+const REFLECTION: usize = 160 << 10;
+
+/// What a stream of this method takes. `None` if it ends by itself.
+fn cost(method: &str) -> Option<usize> {
+    match method {
+        "/grpc.health.v1.Health/Watch" => Some(WATCH),
+        _ if method.starts_with("/grpc.reflection.") => Some(REFLECTION),
+        _ => None,
+    }
+}
+
+// === impl Lasting ===
+
+impl Lasting {
+    pub(super) fn new(ledger: &Ledger, metrics: Arc<GrpcMetrics>) -> Arc<Self> {
+        Arc::new(Self { most: ledger.limit() / SHARE, taken: Mutex::default(), metrics })
+    }
+
+    /// Takes a place for a call of this method. `None` if it needs none.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED: the client has as many streams open as it may, or all clients together have.
+    pub(super) fn take(self: &Arc<Self>, client: Client, method: &str) -> Result<Option<Place>, Error> {
+        let Some(bytes) = cost(method) else { return Ok(None) };
+        let mut taken = self.taken.lock();
+        let own = taken.by_client.get(&client).map_or(0, |bytes| *bytes);
+        if own + bytes > self.most / 2 || taken.bytes + bytes > self.most {
+            self.metrics.overflows.inc();
+            return Err(Error::too_many("the client, or all clients together, have too many such streams open"));
+        }
+        taken.bytes += bytes;
+        taken.by_client.insert(client, own + bytes);
+        Ok(Some(Place { lasting: Arc::clone(self), client, bytes }))
+    }
+}
+
+// === impl Place ===
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.lasting.taken.lock();
+        taken.bytes -= self.bytes;
+        if let Some(own) = taken.by_client.get_mut(&self.client) {
+            *own -= self.bytes;
+            if *own == 0 {
+                taken.by_client.remove(&self.client);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Pressure;
+
+    #[test]
+    fn streams_of_one_client_and_of_all_are_bounded() {
+        let ledger = Ledger::new(16 << 20, Pressure::default());
+        let lasting = Lasting::new(&ledger, Arc::default());
+        let take = |client, method: &str| -> Vec<_> {
+            std::iter::from_fn(|| lasting.take(client, method).ok()).take(1000).collect()
+        };
+        let (reflection, watch) =
+            ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "/grpc.health.v1.Health/Watch");
+        let address = |n: u8| Client::Address([10, 0, 0, n].into());
+        let mut first = take(address(1), reflection);
+        assert_eq!(first.len(), 6, "half of an eighth");
+        assert_eq!(take(address(1), "/grpc.health.v1.Health/Check").len(), 1000, "a probe ends by itself");
+        let second = take(Client::Connection(1), watch);
+        assert_eq!(second.len(), 128, "the other half");
+        assert_eq!(take(address(2), watch).len(), 8, "what the first has left");
+        assert_eq!(lasting.metrics.overflows.get(), 3);
+        first.pop();
+        assert_eq!(take(address(1), reflection).len(), 1, "a stream has ended");
+        drop((first, second));
+        assert!(lasting.taken.lock().by_client.is_empty());
+        assert_eq!(lasting.taken.lock().bytes, 0);
+    }
+}
