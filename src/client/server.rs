@@ -73,7 +73,11 @@ impl Server {
         // Proxies of the environment are meant for the connection to the apiserver.
         config.proxy_url = None;
         let user = &config.auth_info;
-        let says = user.token.is_some() || user.token_file.is_some() || user.username.is_some() || user.exec.is_some();
+        let says = user.token.is_some()
+            || user.token_file.is_some()
+            || user.username.is_some()
+            || user.exec.is_some()
+            || user.auth_provider.is_some();
         let shows = user.client_certificate.is_some() || user.client_certificate_data.is_some();
         let Address::Https(authority) = &address else {
             let clear = matches!(address, Address::Http(_));

@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of a test")]
 
 mod cases;
+mod provider;
 mod proxies;
 
 use std::path::{Path, PathBuf};
@@ -14,7 +15,9 @@ use http::Request;
 use http_body_util::BodyExt as _;
 use informerd::upstream::client::{ConfigSource, Identity, Upstream, UpstreamConfig, full};
 use serde_json::Value;
+use tokio::process::Command;
 
+use self::provider::Provider;
 use crate::cluster::Cluster;
 use crate::process::{judge, run};
 use crate::support::tied;
@@ -31,6 +34,7 @@ pub(crate) struct World {
     http: String,
     https: String,
     socks: String,
+    provider: Provider,
 }
 
 /// One or several kubeconfigs, and who they are of.
@@ -66,7 +70,8 @@ impl World {
         let http = proxies::before(address).await;
         let https = proxies::over_tls(address).await;
         let socks = proxies::before(address).await;
-        Self { cluster, directory, server, ca, http, https, socks }
+        let provider = Provider::start(&cluster).await;
+        Self { cluster, directory, server, ca, http, https, socks, provider }
     }
 
     /// A file in the directory, for relative paths.
@@ -103,14 +108,31 @@ impl World {
         serde_json::from_slice(&body).map_err(|error| error.to_string())
     }
 
+    /// Whether a command succeeds with this kubeconfig and these variables; its standard error if not.
+    async fn succeeds(&self, mut command: Command, path: &Path, variables: &[(&str, String)]) -> Result<(), String> {
+        for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"] {
+            command.env_remove(name);
+        }
+        command.env("HOME", self.directory.path()).env("KUBECONFIG", path).env("KUBERC", "off");
+        command.env_remove("INFORMERD_KUBECONFIG").envs(variables.iter().map(|(name, value)| (name, value)));
+        let output = run(command, "").await;
+        output.status.success().then_some(()).ok_or_else(|| String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
     /// What is wrong with one case.
     async fn judge(&self, number: usize, case: Case) -> Vec<String> {
         let paths: Vec<_> =
             (0..case.files.len()).map(|file| self.directory.path().join(format!("{number}-{file}"))).collect();
-        for (path, text) in paths.iter().zip(&case.files) {
-            std::fs::write(path, text).expect("written");
-        }
-        let (theirs, ours) = (self.kubectl(&paths, &["auth", "whoami"]).await, self.informerd(&paths).await);
+        let write = || {
+            for (path, text) in paths.iter().zip(&case.files) {
+                std::fs::write(path, text).expect("written");
+            }
+        };
+        write();
+        let theirs = self.kubectl(&paths, &["auth", "whoami"]).await;
+        // kubectl writes renewed tokens to its file.
+        write();
+        let ours = self.informerd(&paths).await;
         let user = |said: &Result<Value, String>| said.as_ref().ok().map(|said| said["status"]["userInfo"].clone());
         let mut wrong = Vec::new();
         let name = user(&theirs).map(|user| user["username"].as_str().unwrap_or_default().to_owned());
@@ -201,15 +223,34 @@ async fn the_proxy_of_the_environment_is_used() {
         kubectl.arg("kubectl").args(["get", "--raw", "/version", "--request-timeout=20s"]);
         let mut informerd = tied::command(env!("CARGO_BIN_EXE_informerd"));
         informerd.arg("check");
-        for mut command in [kubectl, informerd] {
-            for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"] {
-                command.env_remove(name);
-            }
-            command.env("HOME", world.directory.path()).env("KUBECONFIG", &path).env("KUBERC", "off");
-            command.env_remove("INFORMERD_KUBECONFIG").envs(variables.iter().map(|(name, value)| (name, value)));
-            let output = run(command, "").await;
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.success(), works, "{variables:?}: {said}");
+        for command in [kubectl, informerd] {
+            let succeeded = world.succeeds(command, &path, &variables).await;
+            assert_eq!(succeeded.is_ok(), works, "{variables:?}: {succeeded:?}");
+        }
+    }
+}
+
+/// As above, for the URLs of the provider.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_provider_is_reached_through_the_proxy_of_the_environment() {
+    let world = World::start().await;
+    let cluster = format!("{{server: '{}', {}}}", world.server, world.ca_field());
+    let path = world.directory.path().join("config");
+    let user = provider::user("http://provider.invalid/good", ", refresh-token: 'r/0'");
+    for (variables, works) in [
+        (vec![], false),
+        (vec![("HTTP_PROXY", world.provider.http.clone())], true),
+        (vec![("HTTP_PROXY", world.provider.http.clone()), ("NO_PROXY", "provider.invalid".into())], false),
+        (vec![("HTTPS_PROXY", world.provider.http.clone())], false),
+    ] {
+        let mut kubectl = tied::command(judge().await);
+        kubectl.args(["kubectl", "auth", "whoami"]);
+        let mut informerd = tied::command(env!("CARGO_BIN_EXE_informerd"));
+        informerd.arg("check");
+        for command in [kubectl, informerd] {
+            std::fs::write(&path, cases::file(&cluster, &user)).expect("written");
+            let succeeded = world.succeeds(command, &path, &variables).await;
+            assert_eq!(succeeded.is_ok(), works, "{variables:?}: {succeeded:?}");
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Uri;
+use http::header::HOST;
+use http::{HeaderValue, Request, Uri};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -13,8 +14,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tower::ServiceExt as _;
 
-use super::UpstreamConfig;
 use super::proxy::Proxy;
+use super::{ReqBody, UpstreamConfig};
 use crate::upstream::error::{Cause, UpstreamError};
 use crate::upstream::metrics::UpstreamMetrics;
 
@@ -126,9 +127,18 @@ impl Connector {
         self.tls.is_some()
     }
 
-    /// The proxy that requests themselves are for: one over HTTP before a server without TLS.
-    pub(super) fn forwards(&self) -> Option<&Proxy> {
-        self.proxy.as_ref().filter(|proxy| self.tls.is_none() && proxy.forwards())
+    /// Gives a request over HTTP/1.1 its target and its host. A proxy over HTTP before a server without TLS takes the
+    /// requests themselves, so their target is the whole URL.
+    pub(super) fn address(&self, request: &mut Request<ReqBody>) {
+        if let Some(proxy) = self.proxy.as_ref().filter(|proxy| self.tls.is_none() && proxy.forwards()) {
+            proxy.authorize(request.headers_mut());
+        } else if let Some(path) = request.uri().path_and_query() {
+            let path = path.clone();
+            *request.uri_mut() = Uri::from(path);
+        }
+        if let Ok(host) = HeaderValue::from_str(&self.authority) {
+            request.headers_mut().insert(HOST, host);
+        }
     }
 
     /// Connects within the connect timeout.

@@ -4,6 +4,7 @@
 mod body;
 mod call;
 mod connect;
+mod exchange;
 mod generation;
 mod handshake;
 mod health;
@@ -36,6 +37,7 @@ use tracing::Instrument as _;
 
 pub use body::{ReqBody, UpstreamBody, empty, full, is_whole};
 pub use call::CallOptions;
+pub(super) use exchange::exchange;
 pub use health::Health;
 pub use pool::ConnectionId;
 pub use settings::UpstreamConfig;

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use http::header::HOST;
-use http::{HeaderValue, Request, Response, StatusCode, Uri};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use parking_lot::Mutex;
@@ -157,7 +156,7 @@ impl Pool {
                 }
                 None => {
                     let (id, sender) = self.http1().await?;
-                    self.to_origin_form(&mut request);
+                    self.connector.address(&mut request);
                     let mut lease = self.lease(Held::Own, permit.take());
                     let result = sender.send(request).await;
                     lease.held = Held::Http1(Some(Box::new((id, sender))));
@@ -189,7 +188,7 @@ impl Pool {
             http1::Builder::new().max_buf_size(self.config.http1_buffer).handshake(io).await.map_err(request_error)?;
         let (sender, knot) = Sender::new(sender);
         self.run("upstream-upgrade", async move { connection.with_upgrades().await }, knot);
-        self.to_origin_form(&mut request);
+        self.connector.address(&mut request);
         let mut lease = self.lease(Held::Own, Some(permit));
         let response = sender.send(request).await.map_err(|unanswered| UpstreamError::Request(unanswered.error))?;
         // A session may last for days, and takes no place of other requests: it has a connection of its own.
@@ -333,18 +332,6 @@ impl Pool {
         // its last body.
         let ready = state.idle.iter().rposition(|idle| idle.sender.is_ready())?;
         Some(state.idle.remove(ready))
-    }
-
-    fn to_origin_form(&self, request: &mut Request<ReqBody>) {
-        if let Some(proxy) = self.connector.forwards() {
-            proxy.authorize(request.headers_mut());
-        } else if let Some(path) = request.uri().path_and_query() {
-            let path = path.clone();
-            *request.uri_mut() = Uri::from(path);
-        }
-        if let Ok(host) = HeaderValue::from_str(&self.connector.authority) {
-            request.headers_mut().insert(HOST, host);
-        }
     }
 
     fn lease(self: &Arc<Self>, held: Held, permit: Option<OwnedSemaphorePermit>) -> Lease {

@@ -215,7 +215,7 @@ fn client_certificate(tls: &ClientConfig) -> Option<Vec<u8>> {
 // === impl Endpoint ===
 
 impl Endpoint {
-    fn of(config: &kube::Config) -> Result<Self, UpstreamError> {
+    pub(super) fn of(config: &kube::Config) -> Result<Self, UpstreamError> {
         let config_error = |message: String| UpstreamError::Config(Cause::new(message));
         let proxy = config.proxy_url.as_ref().map(Proxy::of).transpose().map_err(config_error)?;
         let url = &config.cluster_url;

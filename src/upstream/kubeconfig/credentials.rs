@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use kube::config::{AuthInfo, AuthProviderConfig};
+use kube::config::AuthInfo;
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::ExposeSecret;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::exec::Plugin;
 use super::keys::{self, Shown};
-use super::pem;
+use super::{oidc, pem};
 
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 const IMPERSONATE_UID: HeaderName = HeaderName::from_static("impersonate-uid");
@@ -62,6 +62,7 @@ enum Authorization {
     Fixed(HeaderValue),
     File(Arc<TokenFile>),
     Exec(Arc<Plugin>),
+    Oidc(Arc<oidc::Provider>),
 }
 
 struct TokenFile {
@@ -76,7 +77,7 @@ type Pair = (Vec<u8>, Vec<u8>);
 // === impl Credentials ===
 
 impl Credentials {
-    /// Reads the files, and runs the exec plugin. Blocks for as long.
+    /// Reads the files, and runs the exec plugin. Blocks for as long. An OIDC provider is asked when a request needs it.
     ///
     /// # Errors
     /// A file cannot be read, a key cannot be used, or the plugin failed.
@@ -95,13 +96,14 @@ impl Credentials {
     /// Adds the headers to those of a request. Who impersonates somebody already keeps doing that.
     ///
     /// # Errors
-    /// The exec plugin failed.
+    /// The exec plugin or the OIDC provider failed.
     pub async fn apply(&self, headers: &mut HeaderMap) -> Result<(), CredentialError> {
         let authorization = match &self.authorization {
             Authorization::None => None,
             Authorization::Fixed(value) => Some(value.clone()),
             Authorization::File(file) => Some(file.header().await),
             Authorization::Exec(plugin) => plugin.header().await.map_err(CredentialError)?,
+            Authorization::Oidc(provider) => Some(provider.header().await.map_err(CredentialError)?),
         };
         if let Some(authorization) = authorization {
             headers.insert(AUTHORIZATION, authorization);
@@ -157,6 +159,10 @@ pub(super) fn bearer(token: &str) -> Result<HeaderValue, String> {
     secret(format!("Bearer {token}"))
 }
 
+pub(super) fn basic(name: &str, password: &str) -> Result<HeaderValue, String> {
+    secret(format!("Basic {}", pem::encode(format!("{name}:{password}").as_bytes())))
+}
+
 fn secret(text: String) -> Result<HeaderValue, String> {
     let value =
         HeaderValue::try_from(text).map_err(|_| "the token or password has bytes that cannot be sent".to_owned());
@@ -179,10 +185,13 @@ impl Authorization {
         }
         if let Some(name) = user.username.as_ref().filter(|name| !name.is_empty()) {
             let password = user.password.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
-            return secret(format!("Basic {}", pem::encode(format!("{name}:{password}").as_bytes()))).map(Self::Fixed);
+            return basic(name, password).map(Self::Fixed);
         }
         match (&user.auth_provider, &user.exec) {
-            (Some(provider), _) => of_provider(provider).map(Self::Fixed),
+            (Some(provider), _) => {
+                known_provider(&provider.name)?;
+                oidc::Provider::of(&provider.config).map(Self::Oidc)
+            }
             (None, Some(exec)) => {
                 Plugin::start(exec.clone(), Arc::clone(shown)).map(|plugin| Self::Exec(Arc::new(plugin)))
             }
@@ -202,13 +211,6 @@ pub(super) fn known_provider(name: &str) -> Result<(), String> {
         "azure" => Err("auth-provider azure is no longer supported: use the exec plugin kubelogin".to_owned()),
         name => Err(format!("auth-provider {name:?} is unknown")),
     }
-}
-
-/// The token of an `auth-provider`, which informerd does not renew.
-fn of_provider(provider: &AuthProviderConfig) -> Result<HeaderValue, String> {
-    known_provider(&provider.name)?;
-    let token = provider.config.get("id-token").filter(|token| !token.is_empty());
-    bearer(token.ok_or("auth-provider oidc: there is no id-token")?)
 }
 
 // === impl TokenFile ===

@@ -6,6 +6,7 @@ mod der;
 mod exec;
 mod file;
 mod keys;
+mod oidc;
 mod pem;
 mod proxy;
 mod rsa;

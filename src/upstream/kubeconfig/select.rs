@@ -9,6 +9,7 @@ use percent_encoding::percent_decode_str;
 
 use super::credentials::known_provider;
 use super::file::{Cluster, Exec, Merged, User};
+use super::oidc::Trust;
 use super::{KubeconfigError, Wanted, pem, proxy};
 
 /// The extension of a cluster that is for its exec plugins.
@@ -76,6 +77,7 @@ impl Selected {
         if url.scheme() != Some(&http::uri::Scheme::HTTPS) {
             return Ok(config);
         }
+        self.user.check_provider().map_err(KubeconfigError)?;
         let authorities = self.cluster.authorities()?;
         let roots = authorities.as_deref().map(pem::certificates);
         if roots.as_ref().is_some_and(Vec::is_empty) {
@@ -206,8 +208,6 @@ impl User {
             readable("client-certificate", &self.client_certificate, &mut wrong);
             readable("client-key", &self.client_key, &mut wrong);
         }
-        // As kubectl, even if another credential sets it aside.
-        wrong.extend(self.auth_provider.as_ref().and_then(|provider| known_provider(&provider.name).err()));
         if let Some(exec) = &self.exec {
             if self.auth_provider.is_some() {
                 wrong.push("exec and auth-provider are both set".to_owned());
@@ -221,6 +221,21 @@ impl User {
             wrong.push("as-uid, as-groups or as-user-extra is set without as".to_owned());
         }
         wrong
+    }
+
+    /// As kubectl, even if another credential sets the provider aside. Reads the file of its CA.
+    fn check_provider(&self) -> Result<(), String> {
+        let Some(provider) = self.provider() else { return Ok(()) };
+        known_provider(&provider.name)?;
+        Trust::of(&provider.config).map(drop)
+    }
+
+    fn provider(&self) -> Option<AuthProviderConfig> {
+        self.auth_provider.as_ref().map(|provider| AuthProviderConfig {
+            name: provider.name.clone(),
+            config: provider.config.clone().into_iter().collect(),
+            ..AuthProviderConfig::default()
+        })
     }
 
     fn impersonation(&self) -> AuthInfo {
@@ -252,11 +267,7 @@ impl User {
         if of.token.is_some() || of.token_file.is_some() || of.username.is_some() {
             return;
         }
-        of.auth_provider = self.auth_provider.as_ref().map(|provider| AuthProviderConfig {
-            name: provider.name.clone(),
-            config: provider.config.clone().into_iter().collect(),
-            ..AuthProviderConfig::default()
-        });
+        of.auth_provider = self.provider();
         of.exec = self.exec.as_ref().filter(|_| !has_certificate).map(|exec| exec.config(info));
     }
 }

@@ -1,5 +1,6 @@
 //! The kubeconfigs.
 
+use super::provider::{USER, unsigned};
 use super::{Case, World, base64, data};
 
 /// A kubeconfig of one context, in YAML's flow style.
@@ -56,6 +57,7 @@ pub(super) fn all(world: &World) -> Vec<Case> {
     certificates(&mut of_user);
     tokens(world, &mut of_user);
     plugins(world, &mut of_user);
+    oidc(world, &mut of_user);
     let admin = "{token: admin-token}";
     let mut of_cluster =
         |name: &'static str, cluster: &str, is: Option<&'static str>| add(name, &[file(cluster, admin)], is);
@@ -199,6 +201,78 @@ printf '%s\n' 'apiVersion: client.authentication.k8s.io/v1' 'kind: ExecCredentia
     add("a token and a plugin", &and_token, Some("admin"));
     let and_provider = plugin("v1", never, READER, "").replacen('{', "{auth-provider: {name: oidc}, ", 1);
     add("a provider and a plugin", &and_provider, None);
+}
+
+fn oidc(world: &World, add: &mut dyn FnMut(&'static str, &str, Option<&'static str>)) {
+    const REFRESH: &str = ", refresh-token: 'r/0'";
+    let (provider, user) = (&world.provider, Some(USER));
+    let expired = |more: &str| format!(", id-token: {}{more}", unsigned(r#"{"exp":1700000000}"#));
+    let valid = format!(", id-token: {}", provider.token);
+    // Nobody is there who could be asked.
+    let nowhere = |more: &str| super::provider::user("http://127.0.0.1:1", more);
+    add("an ID token", &nowhere(&valid), user);
+    add("an ID token, and a refresh token", &nowhere(&format!("{valid}{REFRESH}")), user);
+    add("an ID token that has expired", &nowhere(&expired("")), None);
+    add("an ID token that has expired, without a provider", &nowhere(&expired(REFRESH)), None);
+    add("no token of OIDC", &nowhere(""), None);
+    add("an ID token that is none", &provider.user("good", &format!(", id-token: x{REFRESH}")), None);
+    let odd = unsigned("[]");
+    add("an ID token with odd claims", &provider.user("good", &format!(", id-token: {odd}{REFRESH}")), None);
+    add("an ID token that is renewed", &provider.user("good", &expired(REFRESH)), user);
+    add("an issuer that ends in a slash", &provider.user("good/", &expired(REFRESH)), user);
+    let timeless = format!(", id-token: {}{REFRESH}", unsigned("{}"));
+    add("an ID token without an expiry", &provider.user("good", &timeless), user);
+    let quoted = format!(", id-token: {}{REFRESH}", unsigned(r#"{"exp":"1700000000"}"#));
+    add("an expiry in quotes", &provider.user("good", &quoted), user);
+    let empty = ", id-token: '', refresh-token: r/0, extra-scopes: 'a,b'";
+    add("a refresh token, and empty fields", &provider.user("good", empty), user);
+    add("a refresh token that is wrong", &provider.user("good", ", refresh-token: x"), None);
+    for (path, is) in [
+        ("body", user),
+        ("form", user),
+        ("again", user),
+        ("moved", user),
+        ("gone", None),
+        ("empty", None),
+        ("without", None),
+        ("refused", None),
+        ("refused-with-200", None),
+        ("no-access-token", None),
+        ("garbage", None),
+    ] {
+        add(path, &provider.user(path, REFRESH), is);
+    }
+    world.file("provider.crt", provider.ca.as_bytes());
+    world.file("nothing.pem", b"nothing\n");
+    let file = |name: &str| format!(", idp-certificate-authority: '{}'", world.directory.path().join(name).display());
+    let data = format!(", idp-certificate-authority-data: {}", provider.ca_data());
+    let over_tls = |more: &str| provider.user_over_tls(&format!("{REFRESH}{more}"));
+    add("a provider of a CA", &over_tls(&data), user);
+    add("a provider of a CA in a file", &over_tls(&file("provider.crt")), user);
+    add("a provider of a CA, and another one in a file", &over_tls(&format!("{data}{}", file("nothing.pem"))), user);
+    add("a provider of another CA", &over_tls(&format!(", idp-certificate-authority-data: {}", world.ca)), None);
+    add("a provider of no CA of the system", &over_tls(""), None);
+    add("a provider's CA that is not there", &nowhere(&format!("{valid}{}", file("no-such"))), None);
+    add("a provider's CA without a CA", &nowhere(&format!("{valid}{}", file("nothing.pem"))), None);
+    add("a provider's CA that is no base64", &nowhere(&format!("{valid}, idp-certificate-authority-data: '!'")), None);
+    let beside = format!("{valid}, idp-certificate-authority: provider.crt");
+    add("a provider's CA beside the kubeconfig", &nowhere(&beside), None);
+    let without = |field: &str, text: String| text.replace(field, &format!("x-{field}"));
+    add("a provider without an issuer", &without("idp-issuer-url", nowhere(&valid)), None);
+    add("a provider without a client", &without("client-id", nowhere(&valid)), None);
+    add("a provider without a secret", &without("client-secret", provider.user("good", REFRESH)), None);
+    let with_token = |text: String| text.replacen('{', "{token: admin-token, ", 1);
+    add("a token and a provider", &with_token(nowhere("")), Some("admin"));
+    add("a token, and an ID token that is none", &with_token(nowhere(", id-token: x")), Some("admin"));
+    add("a token, and a provider without a client", &with_token(without("client-id", nowhere(""))), None);
+    add("a number as a field of a provider", &nowhere(", refresh-token: 5"), None);
+    let certificate = format!("client-certificate-data: {}, client-key-data: {}", base64("ec.crt"), base64("ec.key"));
+    add("a certificate and a provider", &nowhere(&valid).replacen('{', &format!("{{{certificate}, "), 1), Some("ec"));
+    add(
+        "a certificate and a token that has expired",
+        &nowhere("").replacen('{', &format!("{{{certificate}, "), 1),
+        None,
+    );
 }
 
 fn clusters(world: &World, add: &mut dyn FnMut(&'static str, &str, Option<&'static str>)) {
