@@ -22,7 +22,8 @@ impl RevisionObserver for Revisions {
 
     fn may_have_written(&self, info: &RequestInfo) {
         // A client may name any resource, and have the request fail. Nothing is written where none exists.
-        if self.factory.may_exist(&info.group, &info.resource) {
+        let is_read = self.floors.known(&info.group, &info.resource).is_some();
+        if is_read || self.factory.may_exist(&info.group, &info.resource) {
             self.floors.tell(&info.group, &info.resource, Floor::doubt);
         }
     }

@@ -34,7 +34,7 @@ struct Known {
 #[derive(Debug, Default)]
 pub struct Floor {
     rv: AtomicU64,
-    /// When it was last raised, or something was written at an unknown revision, in milliseconds of [`now`].
+    /// When it was last raised, in milliseconds of [`now`].
     raised: AtomicU64,
     /// The first revision that a forwarded read has shown since this daemon started; zero before that.
     first_shown: AtomicU64,
@@ -222,7 +222,6 @@ impl Floor {
     }
 
     fn wrote(&self, counts: Duration) {
-        self.raised.store(now(), Ordering::Release);
         let until = now().saturating_add(millis(counts));
         match self.has_unknown_write() {
             true => self.written_until.fetch_max(until, Ordering::AcqRel),

@@ -101,11 +101,10 @@ impl Accepted {
             Freshness::NotOlderThan(rv) => rv,
             Freshness::Consistent => return None,
         };
-        if !(floor.is_recent() || reason == ForwardReason::NotFresh) {
-            return None;
-        }
-        let is_unknown = floor.has_unknown_write();
-        let (rv, is_unreached) = (floor.get(), floor.is_unreached());
+        let (is_unknown, is_unreached) = (floor.has_unknown_write(), floor.is_unreached());
+        // The store may have been restored at an older revision since.
+        let counts = floor.is_recent() || reason == ForwardReason::NotFresh;
+        let rv = if counts { floor.get() } else { ResourceVersion::ZERO };
         if rv <= least && !is_unknown {
             return None;
         }
@@ -262,6 +261,16 @@ mod tests {
         tokio::time::advance(Duration::from_secs(11)).await;
         floor.showed_unknown();
         assert_eq!(forwarded(&floor, Verb::List), None, "a write that may have happened counts for ten seconds");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_keeps_no_old_revision() {
+        let floor = Floor::default();
+        floor.raise(ResourceVersion(1000));
+        tokio::time::sleep(Duration::from_secs(301)).await;
+        floor.wrote_unknown();
+        assert_eq!(forwarded(&floor, Verb::List), newest());
+        assert_eq!(forwarded(&floor, Verb::Watch), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -24,6 +24,8 @@ struct World {
     held: Arc<AtomicBool>,
     /// Whether the document of all groups lacks that of the Widgets.
     hides: Arc<AtomicBool>,
+    /// Whether the document of that group cannot be read.
+    breaks: Arc<AtomicBool>,
     /// The scopes that definitions and discovery have.
     scopes: Arc<Mutex<[&'static str; 2]>>,
     changes: watch::Receiver<u64>,
@@ -83,7 +85,8 @@ impl World {
     }
 
     async fn not_followed(min_refresh: Duration) -> Self {
-        let (held, hides) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let [held, hides, breaks] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
+        let broken = Arc::clone(&breaks);
         let ((definitions, first), (services, second)) = (mpsc::channel::<Value>(8), mpsc::channel::<Value>(8));
         let events = Arc::new(Mutex::new([(DEFINITIONS, Some(first)), (SERVICES, Some(second))]));
         let scopes = Arc::new(Mutex::new(["Namespaced"; 2]));
@@ -91,6 +94,7 @@ impl World {
         let server = FakeServer::plain(move |request, _| {
             let (holds, events, lacks) = (Arc::clone(&holds), Arc::clone(&events), lacks.load(Ordering::Acquire));
             let [of_definition, of_discovery] = *scoped.lock();
+            let is_broken = broken.load(Ordering::Acquire);
             async move {
                 let path = request.uri().path().to_owned();
                 if request.uri().query().unwrap_or_default().contains("watch=true") {
@@ -120,6 +124,7 @@ impl World {
                         group("example.com", json!([resource("widgets", "Widget"), resource("gadgets", "Widget")])),
                         group("metrics.k8s.io", json!([resource("nodes", "NodeMetrics")])),
                     ])),
+                    "/apis/example.com" if is_broken => return answer(503, ""),
                     "/apis/example.com" => json!({"kind": "APIGroup", "versions": [{"groupVersion": "example.com/v1"}]}).to_string(),
                     "/apis/example.com/v1" => json!({"kind": "APIResourceList", "resources": [own("widgets"), own("gadgets")]}).to_string(),
                     "/apis/metrics.k8s.io" => json!({"kind": "APIGroup", "versions": [{"groupVersion": "metrics.k8s.io/v1"}]}).to_string(),
@@ -148,7 +153,7 @@ impl World {
         let config = DiscoveryConfig { min_refresh, ..DiscoveryConfig::default() };
         let discovery = Discovery::with_config(upstream, config);
         let changes = discovery.changes();
-        Self { server, discovery, definitions, services, held, hides, scopes, changes }
+        Self { server, discovery, definitions, services, held, hides, breaks, scopes, changes }
     }
 
     async fn resolve(&self, group: &str, resource: &str) -> Arc<Resource> {
@@ -247,6 +252,31 @@ async fn a_group_that_the_document_of_all_groups_lacks_is_read_by_itself() {
             assert_eq!(within(world.discovery.resolve("unknown.org", "v1", "things")).await.unwrap(), None);
             assert_eq!(&*world.resolve("example.com", "widgets").await.kind, "Widget", "{is_known}");
         }
+    }
+}
+
+/// A full read drops it. What was read before does not count then.
+#[tokio::test]
+async fn a_hidden_group_is_read_again_after_a_full_read() {
+    let world = World::start_with(Duration::from_millis(600)).await;
+    world.hides.store(true, Ordering::Release);
+    assert_eq!(within(world.discovery.resolve("unknown.org", "v1", "things")).await.unwrap(), None);
+    world.discovery.inner.hidden.lock().insert("example.com".into(), Instant::now() + Duration::from_secs(3600));
+    assert!(world.discovery.inner.index.load().is_some());
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(within(world.discovery.resolve("unknown.org", "v1", "things")).await.unwrap(), None);
+    assert_eq!(&*world.resolve("example.com", "widgets").await.kind, "Widget");
+}
+
+/// That a group could not be read says nothing about its resources.
+#[tokio::test]
+async fn a_hidden_group_that_cannot_be_read_is_not_missing() {
+    let world = World::start_with(Duration::from_secs(600)).await;
+    world.hides.store(true, Ordering::Release);
+    world.breaks.store(true, Ordering::Release);
+    for _ in 0..2 {
+        assert!(within(world.discovery.resolve("example.com", "v1", "widgets")).await.is_err());
+        assert!(within(world.discovery.preferred("example.com", "widgets")).await.is_err());
     }
 }
 
@@ -355,6 +385,8 @@ async fn a_definition_decides_what_its_resource_is() {
     world.changed(definition("widgets.example.com", 2, 11, &established())).await;
     within(world.changes.changed()).await.unwrap();
     assert!(!world.resolve("example.com", "widgets").await.namespaced);
+    let is_widgets = |known: &&Resource| &*known.gvr.resource == "widgets";
+    assert!(!world.discovery.known().iter().find(is_widgets).unwrap().namespaced, "what is kept is the same");
     assert_eq!(world.asked().await, [""; 0], "nothing is asked again and again");
     world.scopes.lock()[1] = "Cluster";
     world.changed(definition("widgets.example.com", 3, 12, &established())).await;

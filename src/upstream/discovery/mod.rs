@@ -159,10 +159,10 @@ impl Discovery {
             self.read_unknown().await?;
         }
         if self.lookup(&gvr).is_none() {
-            self.read_hidden(group, resource).await?;
-        }
-        if self.lookup(&gvr).is_none() {
-            return Ok(None);
+            let read = self.read_hidden(group, resource).await;
+            if self.lookup(&gvr).is_none() {
+                return read.map(|()| None);
+            }
         }
         let asked = timeout(PATIENCE, self.ask(&gvr)).await;
         let asked = asked.unwrap_or(Err(UpstreamError::Timeout { what: "a definition", after: PATIENCE }));
@@ -293,10 +293,11 @@ impl Discovery {
         if self.last_preferred(group, resource).is_none() {
             self.refresh().await?;
         }
-        if self.last_preferred(group, resource).is_none() {
-            self.read_hidden(group, resource).await?;
+        if let Some(known) = self.last_preferred(group, resource) {
+            return Ok(Some(known));
         }
-        Ok(self.last_preferred(group, resource))
+        let read = self.read_hidden(group, resource).await;
+        self.last_preferred(group, resource).map_or(read.map(|()| None), |known| Ok(Some(known)))
     }
 
     /// The version that the apiserver preferred when it was last asked. It is not asked now.

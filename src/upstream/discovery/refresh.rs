@@ -117,6 +117,8 @@ impl Discovery {
         let all = self.read().await?;
         unread.changes = None;
         self.store(None, |last| Index::read(all, asked, last));
+        // It has dropped the groups that it lacks.
+        inner.hidden.lock().clear();
         *last = Some(Instant::now());
         Ok(())
     }
