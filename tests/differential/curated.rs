@@ -8,6 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use informerd::lifecycle;
 use tokio::sync::Semaphore;
 
+use super::axes;
 use super::compare::{Difference, compare};
 use super::report::{self, Report};
 use super::rows::{self, Row};
@@ -21,11 +22,24 @@ const BOUND: Duration = Duration::from_secs(15);
 const LABEL_VECTORS: &str = include_str!("../data/selectors.txt");
 const OPTION_VECTORS: &[u8] = include_bytes!("../data/list-options.txt");
 
+/// What is accepted, beside what is generated.
+const FORMS: &[&str] = &[
+    "",
+    "application/yaml;q=0.1,*/*",
+    "text/html,application/xhtml+xml,*/*;q=0.8",
+    "application/json;pretty=0",
+    "application/json; stream=watch",
+    "application/json;v=v1;g=meta.k8s.io;as=PartialObjectMetadataList;q=0.9,application/json;q=0.8",
+    "application/json;v=v1;g=meta.k8s.io;as=PartialObjectMetadata;q=0.7,application/json;q=0.8",
+    "application/json,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+];
+
 /// A row with its own strings: the table's, or one of the vectors.
 struct Line {
     id: String,
     request: String,
-    status: u16,
+    /// Where it is known without asking.
+    status: Option<u16>,
     holds: Vec<String>,
 }
 
@@ -34,6 +48,7 @@ pub(crate) async fn run(world: &Arc<World>, filter: Option<&str>, report: &Arc<R
     let mut lines: Vec<Line> = rows::all().map(Line::from).collect();
     lines.extend(selector_vectors());
     lines.extend(option_vectors());
+    lines.extend(form_vectors());
     let gate = Arc::new(Semaphore::new(AT_ONCE));
     let mut tasks = Vec::new();
     for line in lines.into_iter().filter(|line| filter.is_none_or(|filter| line.id == filter)) {
@@ -94,7 +109,7 @@ async fn first_token(side: &Endpoint) -> String {
 impl From<&Row> for Line {
     fn from((id, request, status, holds): &Row) -> Self {
         let holds = holds.iter().map(|text| (*text).to_owned()).collect();
-        Self { id: (*id).to_owned(), request: (*request).to_owned(), status: *status, holds }
+        Self { id: (*id).to_owned(), request: (*request).to_owned(), status: Some(*status), holds }
     }
 }
 
@@ -124,8 +139,8 @@ impl Line {
 
     /// What is wrong with an answer that both sides give.
     fn unexpected(&self, world: &World, said: &Answer) -> Option<Difference> {
-        if said.status != self.status {
-            return Some(Difference::Unexpected(format!("{} and not {}", said.status, self.status)));
+        if let Some(status) = self.status.filter(|status| said.status != *status) {
+            return Some(Difference::Unexpected(format!("{} and not {status}", said.status)));
         }
         let text = said.text();
         let missing = self.holds.iter().find(|holds| {
@@ -174,8 +189,8 @@ fn selector_vectors() -> Vec<Line> {
         };
         let request = format!("/api/v1/configmaps?{{exact}}&{parameter}={}", escaped(&selector));
         let (status, holds) = match refused {
-            Some(message) => (400, vec![in_json(message)]),
-            None => (200, Vec::new()),
+            Some(message) => (Some(400), vec![in_json(message)]),
+            None => (Some(200), Vec::new()),
         };
         lines.push(Line { id: "H1-H60".to_owned(), request, status, holds });
     }
@@ -209,7 +224,37 @@ fn option_vectors() -> Vec<Line> {
         // What is valid by itself may still be refused for its token or its revision.
         let Some(message) = message else { continue };
         let request = format!("/api/v1/configmaps?{}", query.join("&"));
-        lines.push(Line { id: "B".to_owned(), request, status: 422, holds: vec![in_json(message)] });
+        lines.push(Line { id: "B".to_owned(), request, status: Some(422), holds: vec![in_json(message)] });
+    }
+    lines
+}
+
+/// I: every way to ask for a form, by each kind of read.
+fn form_vectors() -> Vec<Line> {
+    let line = |request: String| Line { id: "I".to_owned(), request, status: None, holds: Vec::new() };
+    let one = "/api/v1/namespaces/diff-a/pods/one?resourceVersion=0";
+    let none = "/api/v1/namespaces/diff-a/pods/none?resourceVersion=0";
+    let mut lines = vec![line(format!("{one} | Accept: application/yaml | Accept: application/json"))];
+    let json =
+        axes::ACCEPTS.iter().map(|(_, accept)| *accept).filter(|accept| *accept != "-" && !accept.contains("/vnd"));
+    for accept in json.chain(FORMS.iter().copied()) {
+        for path in [
+            "/api/v1/pods?{exact}",
+            "/api/v1/namespaces/none/pods?{exact}",
+            one,
+            none,
+            "/api/v1/pods?watch=1&resourceVersion=0&{second}",
+            "{w}/widgets?{exact}",
+            "{w}/namespaces/diff-a/widgets/one?resourceVersion=0",
+            "{w}/namespaces/diff-a/widgets/none?resourceVersion=0",
+        ] {
+            lines.push(line(format!("{path} | Accept: {accept}")));
+        }
+    }
+    for agent in ["curl/8", "Wget/1", "Mozilla/5.0 x", "Mozilla/4.0", "kubectl/v1"] {
+        for query in ["", "&pretty=0", "&pretty=true", "&pretty=", "&pretty=x"] {
+            lines.extend([one, none].map(|path| line(format!("{path}{query} | User-Agent: {agent}"))));
+        }
     }
     lines
 }

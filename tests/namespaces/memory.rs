@@ -312,7 +312,7 @@ async fn a_process_with_a_memory_limit_forwards_what_does_not_fit_and_is_never_k
     let resources = "[{resource: pods, pin: true}, {resource: configmaps, pin: true}]";
     let limited = Limited::start(&server, 160 * MIB, &["--resources", resources]).await;
     limited.ready().await;
-    assert!(limited.log.lock().contains("pinned, but not cached, its reads are forwarded"));
+    assert!(limited.log().contains("pinned, but not cached, its reads are forwarded"));
     let client = Client::new(&limited.url);
     let pods = async || {
         let list = client.json(&format!("{PODS}?resourceVersion=0")).await;

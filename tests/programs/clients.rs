@@ -37,7 +37,7 @@ async fn informers_see_everything_directly_and_the_check_notices_what_is_spoiled
 #[tokio::test(flavor = "multi_thread")]
 async fn informers_of_every_language_see_everything_through_informerd() {
     let cluster = Cluster::start().await;
-    let daemon = Daemon::start(cluster.admin(), &[]).await;
+    let daemon = Daemon::start(cluster.admin()).await;
     let http = Endpoint::new("http", &daemon.http);
     let https = Endpoint::new("https", &daemon.https);
     run(&cluster, &[http, https], Some(&daemon)).await;
@@ -46,14 +46,14 @@ async fn informers_of_every_language_see_everything_through_informerd() {
 #[tokio::test(flavor = "multi_thread")]
 async fn informers_end_with_what_is_there_when_the_apiserver_went_away() {
     let cluster = Cluster::start().await;
-    let daemon = Daemon::start(cluster.admin(), &[]).await;
+    let daemon = Daemon::start(cluster.admin()).await;
     run_interrupted(&cluster, &Endpoint::new("http", &daemon.http)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_prints_the_same_through_informerd() {
     let cluster = Cluster::start().await;
-    let daemon = Daemon::start(cluster.admin(), &[]).await;
+    let daemon = Daemon::start(cluster.admin()).await;
     let direct = Kubectl::new("direct", cluster.admin(), cluster.dir());
     let http = Kubectl::new("http", &daemon.http, cluster.dir());
     let https = Kubectl::new("https", &daemon.https, cluster.dir());
@@ -65,7 +65,7 @@ async fn kubectl_prints_the_same_through_informerd() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_comes_with_a_token_of_their_own_sees_what_they_may() {
     let cluster = Cluster::start().await;
-    let daemon = Daemon::start(cluster.admin(), &[]).await;
+    let daemon = Daemon::start(cluster.admin()).await;
     let direct = Kubectl::new("nobody", &cluster.info.kubeconfigs.nobody, cluster.dir());
     let https = Kubectl::new("https", &daemon.https, cluster.dir());
     // Starts the informer, so that there is something to be kept from others.

@@ -2,21 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::time::Duration;
-
 use crate::cluster::Cluster;
-use crate::crontabs::{crontab, definition};
-use crate::support::Through;
-use crate::support::client::{Answer, Client, rv};
+use crate::support::client::Client;
+use crate::world::{World, assert_alike};
 use http::Method;
-use informerd::upstream::client::ConfigSource;
-use tokio::time::{Instant, timeout};
-
-const FIXTURES: &str = r#"
-apiVersion: v1
-kind: Namespace
-metadata: {name: a}
-"#;
+use tokio::time::Instant;
 
 const OBJECTS: &str = r#"
 apiVersion: v1
@@ -33,141 +23,15 @@ metadata: {name: one, namespace: a}
 spec: {containers: [{name: main, image: image}]}
 "#;
 
-const CRON_TABS: &str = "/apis/stable.example.com/v1";
-
-const ACCEPTS: &[&str] = &[
-    "",
-    "*/*",
-    "application/*",
-    "application/json",
-    "APPLICATION/JSON",
-    "application/json, */*",
-    "application/xml",
-    "application/json;q=0.5,application/yaml;q=0.4",
-    "application/json;q=0.4,application/yaml;q=0.5",
-    "application/json;q=0",
-    "application/yaml;q=0.1,*/*",
-    "text/html,application/xhtml+xml,*/*;q=0.8",
-    "application/json;charset=utf-8",
-    "application/json;pretty=1",
-    "application/json;pretty=0",
-    "application/json; stream=watch",
-    "application/json;stream=watch",
-    "application/json;stream=foo",
-    "application/json;as=Foo;g=meta.k8s.io;v=v1,application/json",
-    "application/json;as=Table;v=v9;g=meta.k8s.io,application/json",
-    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1",
-    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1",
-    "application/json;v=v1;g=meta.k8s.io;as=PartialObjectMetadataList;q=0.9,application/json;q=0.8",
-    "application/json;v=v1;g=meta.k8s.io;as=PartialObjectMetadata;q=0.7,application/json;q=0.8",
-    "application/json;as=PartialObjectMetadataList",
-    "application/json;g=meta.k8s.io",
-    "application/json;;",
-    ",",
-    ";",
-    "application/json,",
-    "json",
-    "application/json;as=;g=;v=",
-    "application/json;profile=x",
-    "application/json;sv=x",
-    "application/json;export=1",
-    "application/json;foo=bar",
-    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1;foo=bar",
-    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
-    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
-    "application/json,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-];
-
-struct World {
-    cluster: Cluster,
-    direct: Client,
-    through: Client,
-    _daemon: Through,
-}
-
 async fn world() -> World {
     let cluster = Cluster::start().await;
-    cluster.apply(FIXTURES).await;
-    cluster.apply(&definition("{color: {type: string}}")).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    cluster.namespace("a").await;
     cluster.apply(OBJECTS).await;
-    cluster.apply(&crontab("a", "one", "{color: red}")).await;
-    let daemon = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
-    daemon.ready().await;
-    let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
-    let through = Client::new(&daemon.url);
-    let world = World { cluster, direct, through, _daemon: daemon };
-    for collection in
-        ["/api/v1/pods", "/api/v1/configmaps", "/api/v1/namespaces", "/apis/stable.example.com/v1/crontabs"]
-    {
+    let world = World::before(cluster, "").await;
+    for collection in ["/api/v1/pods", "/api/v1/configmaps"] {
         world.settle(collection).await;
     }
     world
-}
-
-impl World {
-    /// Has the informer of a collection synced at the server's revision; what is read at it is the same on both sides.
-    async fn settle(&self, collection: &str) -> u64 {
-        let now = rv(&self.direct.json(collection).await);
-        let list = self.through.json(&format!("{collection}?resourceVersion={now}")).await;
-        assert!(rv(&list) >= now);
-        now
-    }
-
-    async fn difference(&self, path: &str, headers: &[(&str, &str)]) -> Option<String> {
-        let ask = |client: &Client| {
-            let (client, path) = (client.clone(), path.to_owned());
-            let headers: Vec<(String, String)> =
-                headers.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
-            async move {
-                let headers: Vec<(&str, &str)> = headers.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
-                let answer = timeout(Duration::from_secs(9), client.request(Method::GET, &path, &headers, "")).await;
-                answer.map_or_else(|_| "still open after 9 s".to_owned(), |answer| said(&answer))
-            }
-        };
-        let (direct, through) = tokio::join!(ask(&self.direct), ask(&self.through));
-        (direct != through).then(|| format!("{path} {headers:?}\n  direct:  {direct}\n  through: {through}\n"))
-    }
-}
-
-fn said(answer: &Answer) -> String {
-    let kind = answer.headers.get("content-type").map_or("", |value| value.to_str().unwrap());
-    format!("{} {kind} {}", answer.status.as_u16(), answer.text())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_way_to_ask_for_a_form_is_understood_alike() {
-    let world = world().await;
-    let pods = world.settle("/api/v1/pods").await;
-    let tabs = world.settle("/apis/stable.example.com/v1/crontabs").await;
-    let mut differences = Vec::new();
-    for accept in ACCEPTS {
-        for path in [
-            format!("/api/v1/pods?resourceVersion={pods}&resourceVersionMatch=Exact"),
-            format!("/api/v1/namespaces/none/pods?resourceVersion={pods}&resourceVersionMatch=Exact"),
-            "/api/v1/namespaces/a/pods/one?resourceVersion=0".to_owned(),
-            "/api/v1/namespaces/a/pods/missing?resourceVersion=0".to_owned(),
-            "/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=1".to_owned(),
-            format!("{CRON_TABS}/crontabs?resourceVersion={tabs}&resourceVersionMatch=Exact"),
-            format!("{CRON_TABS}/namespaces/a/crontabs/one?resourceVersion=0"),
-            format!("{CRON_TABS}/namespaces/a/crontabs/missing?resourceVersion=0"),
-        ] {
-            differences.extend(world.difference(&path, &[("accept", accept)]).await);
-        }
-    }
-    let two = [("accept", "application/yaml"), ("accept", "application/json")];
-    differences.extend(world.difference("/api/v1/namespaces/a/pods/one?resourceVersion=0", &two).await);
-    for agent in ["curl/8", "Wget/1", "Mozilla/5.0 x", "Mozilla/4.0", "kubectl/v1"] {
-        for query in ["", "&pretty=0", "&pretty=true", "&pretty=", "&pretty=x"] {
-            for path in ["/api/v1/namespaces/a/pods/one", "/api/v1/namespaces/a/pods/missing"] {
-                let path = format!("{path}?resourceVersion=0{query}");
-                differences.extend(world.difference(&path, &[("user-agent", agent)]).await);
-            }
-        }
-    }
-    assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.concat());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -228,7 +92,7 @@ async fn large_heads_are_taken_and_too_large_ones_refused() {
         let direct = direct.request(Method::GET, path, &known, "").await;
         assert_eq!(direct.status, status, "{}", direct.text());
         let through = world.through.request(Method::GET, path, &headers, "").await;
-        assert_eq!(said(&through), said(&direct));
+        assert_alike("a large head", &direct, &through);
     }
     let long = "x".repeat(3 << 20);
     let headers = [("x-long", long.as_str()), ("authorization", "Bearer admin-token")];

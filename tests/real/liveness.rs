@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use crate::cluster::Cluster;
 use crate::support::Through;
-use crate::support::client::{Client, rv};
+use crate::support::client::rv;
 use crate::support::relay::{Loss, Relay};
 use crate::support::within;
+use crate::world::World;
 use http::{Method, Request};
 use http_body_util::BodyExt;
 use informerd::upstream::client::{ConfigSource, Identity, Upstream, UpstreamConfig, empty};
@@ -67,9 +68,7 @@ async fn a_half_open_connection_is_noticed_by_its_unanswered_pings() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_apiserver_that_sends_its_clients_away_is_not_noticed() {
     let cluster = Cluster::start_with(&["--apiserver-flag=goaway-chance=0.02"]).await;
-    let daemon = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
-    daemon.ready().await;
-    let client = Client::new(&daemon.url);
+    let World { cluster: _cluster, daemon, through: client, .. } = World::before(cluster, "").await;
     let maps = "/api/v1/namespaces/default/configmaps";
     let now = rv(&client.json(maps).await);
     let mut watch = client.watch(&format!("{maps}?watch=1&resourceVersion={now}&timeoutSeconds=300")).await;

@@ -8,6 +8,8 @@ mod injector_process;
 mod process;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../judge/world.rs"]
+mod world;
 
 mod ahead;
 mod backup;
@@ -25,5 +27,4 @@ mod otel;
 mod recovery;
 mod responses;
 mod restore;
-mod semantics;
 mod snapshots;

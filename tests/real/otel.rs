@@ -4,7 +4,6 @@
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 mod collector;
-mod daemon;
 mod lines;
 mod metrics;
 mod real;
@@ -22,11 +21,10 @@ use prost::Message;
 use serde_json::json;
 
 use crate::daemon::fixtures::syncs_late;
+use crate::support::binary::{Binary, informerd};
 use crate::support::client::Client;
 use crate::support::eventually;
-use crate::support::tied;
 use collector::{Attributes, Collector, attributes};
-use daemon::Daemon;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
@@ -49,6 +47,17 @@ async fn some() -> Server {
     Server::builder().object(object("one")).object(object("two")).start().await.unwrap()
 }
 
+/// The binary before an apiserver, told of its collector by its environment.
+async fn daemon(server: &Server, env: &[(&str, &str)]) -> Binary {
+    daemon_before(&informerd_sim::kubeconfig("sim", &server.url()), &[], env).await
+}
+
+async fn daemon_before(kubeconfig: &str, flags: &[&str], env: &[(&str, &str)]) -> Binary {
+    let mut command = informerd("run --listen http://127.0.0.1:0 --lend-identity all --log-level debug");
+    command.envs(env.iter().copied());
+    Binary::run(command, kubeconfig, flags).await
+}
+
 /// Sends a request as a part of the trace, and returns the answer's status.
 async fn traced(client: &Client, method: Method, path: &str) -> u16 {
     let parent = format!("00-{TRACE}-{PARENT}-01");
@@ -66,7 +75,7 @@ async fn a_trace_goes_from_the_client_to_the_apiserver() {
         ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test"),
         SOON,
     ];
-    let daemon = Daemon::start(&server, &env).await;
+    let daemon = daemon(&server, &env).await;
     let client = daemon.client();
     // A list from the cache, a read that is forwarded, and a write.
     assert_eq!(traced(&client, Method::GET, &format!("{CONFIG_MAPS}?resourceVersion=0")).await, 200);
@@ -167,7 +176,7 @@ async fn grpc_calls_are_a_part_of_their_clients_trace() {
         ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"),
         SOON,
     ];
-    let daemon = Daemon::start(&server, &env).await;
+    let daemon = daemon(&server, &env).await;
     let parent = format!("00-{TRACE}-{PARENT}-01");
     // An empty message: which resource is not said, so the call is refused.
     let client = Client::http2(&daemon.url);
@@ -196,7 +205,7 @@ async fn no_secret_leaves_with_a_span() {
         ("OTEL_EXPORTER_OTLP_HEADERS", "x-hush=hush-header"),
         SOON,
     ];
-    let daemon = Daemon::start(&server, &env).await;
+    let daemon = daemon(&server, &env).await;
     let client = daemon.client();
     let headers = [("authorization", "Bearer hush-token"), ("cookie", "hush=cookie"), ("x-hush", "hush")];
     for path in [
@@ -246,7 +255,7 @@ async fn goes_by_http_over_tls_compressed_and_is_repeated() {
             ("OTEL_METRICS_EXPORTER", "none"),
             SOON,
         ];
-        let daemon = Daemon::start(&server, &env).await;
+        let daemon = daemon(&server, &env).await;
         let path = format!("{CONFIG_MAPS}?resourceVersion=0");
         assert_eq!(traced(&daemon.client(), Method::GET, &path).await, 200);
         let ours = || collector.spans().iter().filter(|span| hex(&span.parent_span_id) == PARENT).count();
@@ -269,7 +278,7 @@ async fn nobody_is_sampled_against_the_parents_will() {
         ("OTEL_TRACES_SAMPLER", "parentbased_always_off"),
         SOON,
     ];
-    let daemon = Daemon::start(&server, &env).await;
+    let daemon = daemon(&server, &env).await;
     let client = daemon.client();
     let path = "/api/v1/namespaces/a/configmaps/one?export=1";
     let unsampled = format!("00-{TRACE}-{PARENT}-00");
@@ -293,7 +302,7 @@ async fn nobody_is_sampled_against_the_parents_will() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_an_export_headers_are_left_as_they_are() {
     let server = some().await;
-    let daemon = Daemon::start(&server, &[]).await;
+    let daemon = daemon(&server, &[]).await;
     let path = "/api/v1/namespaces/a/configmaps/one?export=1";
     assert_eq!(traced(&daemon.client(), Method::GET, path).await, 200);
     let requests = server.requests();
@@ -336,7 +345,7 @@ async fn a_collector_that_does_not_answer_costs_nothing() {
             ("OTEL_METRIC_EXPORT_INTERVAL", "50"),
             SOON,
         ];
-        let daemon = Daemon::start(&server, &env).await;
+        let daemon = daemon(&server, &env).await;
         let client = daemon.client();
         let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
         assert!(watch.next().await.unwrap().is_some());
@@ -366,7 +375,7 @@ async fn spans_whose_time_is_over_count_as_failed() {
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "3600000"),
         SOON,
     ];
-    let daemon = Daemon::start(&server, &env).await;
+    let daemon = daemon(&server, &env).await;
     assert_eq!(daemon.client().get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.status, 200);
     let mut failed = 0.0;
     for _ in 0..300 {
@@ -383,8 +392,7 @@ async fn spans_whose_time_is_over_count_as_failed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_variables_are_told_all_at_once() {
-    let output = tied::command(env!("CARGO_BIN_EXE_informerd"))
-        .args(["check", "--idle-timeout=5", "--kubeconfig=/no/such/file"])
+    let output = informerd("check --idle-timeout=5 --kubeconfig=/no/such/file")
         .env("OTEL_TRACES_EXPORTER", "zipkin")
         .env("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "nowhere")
         .env("OTEL_BSP_MAX_QUEUE_SIZE", "none, as nothing is exported")

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 
+use crate::support::binary::{BINARY, informerd};
 use crate::support::client::Client;
 use crate::support::tied;
 use crate::support::within;
@@ -21,9 +22,7 @@ struct Demo {
 
 impl Demo {
     fn start(line: &str) -> Self {
-        let mut command = tied::command(env!("CARGO_BIN_EXE_informerd"));
-        command.args(line.split_whitespace()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn().unwrap();
+        let mut child = informerd(line).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, lines, text: String::new() }
     }
@@ -110,11 +109,7 @@ async fn shows_what_is_saved_and_survives_its_outage() {
     let plan = node.headers["x-informerd-plan"].to_str().unwrap();
     assert!(plan.starts_with("serve"), "{plan}");
     assert!(served(&admin).await > before);
-    let status = format!(
-        "{} status -o json --admin {}",
-        env!("CARGO_BIN_EXE_informerd"),
-        admin_address.trim_start_matches("http://")
-    );
+    let status = format!("{BINARY} status -o json --admin {}", admin_address.trim_start_matches("http://"));
     let status: Value = serde_json::from_str(&first_line(&status).await).unwrap();
     let mut programs = status["clients"].as_array().unwrap().iter().map(|client| client["program"].as_str().unwrap());
     assert!(programs.any(|program| program == concat!("informerd/", env!("CARGO_PKG_VERSION"))), "{status}");

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 
+use crate::support::binary::BINARY;
 use crate::support::client::Client;
 use crate::support::eventually;
 use crate::support::ports::Port;
@@ -51,7 +52,7 @@ impl Daemon {
              --kubeconfig {kubeconfig} --listen http://{http} --listen https://{https} --admin {admin} \
              --state-dir {disk}/state --access-log {access_log} {log}",
             disk = disk.display(),
-            binary = env!("CARGO_BIN_EXE_informerd"),
+            binary = BINARY,
             kubeconfig = kubeconfig.display(),
             mount = mount.replace("DISK", &disk.display().to_string()),
             access_log = access_log.replace("DISK", &disk.display().to_string()),

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{ChildStdout, Command};
 
 use crate::support::Through;
-use crate::support::tied;
+use crate::support::binary;
 use crate::support::within;
 
 fn config_map(namespace: &str, name: &str, color: &str) -> Value {
@@ -20,8 +20,8 @@ fn config_map(namespace: &str, name: &str, color: &str) -> Value {
 }
 
 fn informerd(address: &str, line: &str) -> Command {
-    let mut command = tied::command(env!("CARGO_BIN_EXE_informerd"));
-    command.args(line.split_whitespace()).env("INFORMERD_ADDRESS", address).kill_on_drop(true);
+    let mut command = binary::informerd(line);
+    command.env("INFORMERD_ADDRESS", address);
     command
 }
 

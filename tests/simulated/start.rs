@@ -10,12 +10,13 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 
 use crate::support::Through;
+use crate::support::binary;
 use crate::support::tied;
 use crate::support::within;
 
 fn informerd(line: &str) -> Command {
-    let mut command = tied::command(env!("CARGO_BIN_EXE_informerd"));
-    command.args(line.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut command = binary::informerd(line);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
     command
 }
 

@@ -1,29 +1,17 @@
 //! The program as a process of its own, which must not use more memory than it is told.
 
-use std::net::SocketAddr;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use informerd_sim::{self as sim, Server};
-use parking_lot::Mutex;
-use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Child;
 
-use super::client::Client;
-use super::patience::{until, within};
-use super::tied;
+use super::binary::{BINARY, Binary, bare};
 
 /// A process under a limit. The kernel kills it if it goes beyond.
 pub(crate) struct Limited {
-    child: Mutex<Child>,
-    pub url: String,
-    pub admin: SocketAddr,
-    pub log: Arc<Mutex<String>>,
+    daemon: Binary,
     group: Option<Group>,
-    _directory: tempfile::TempDir,
 }
 
 /// A cgroup of its own.
@@ -38,69 +26,30 @@ impl Limited {
     /// In a cgroup with this limit in bytes, where this machine lets us make one. Otherwise the kernel limits the process's
     /// data, of which the program uses half: beyond it allocating fails, which is as deadly.
     pub(crate) async fn start(server: &Server, limit: usize, arguments: &[&str]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
         let group = Group::make(limit);
-        let binary = env!("CARGO_BIN_EXE_informerd");
         let mut command = match &group {
             Some(Group(group)) => {
-                let mut command = tied::command("sh");
-                let join = format!("echo $$ >{}/cgroup.procs && exec {binary} \"$@\"", group.display());
+                let mut command = bare("sh");
+                let join = format!("echo $$ >{}/cgroup.procs && exec {BINARY} \"$@\"", group.display());
                 command.args(["-c", &join, "sh"]);
                 command
             }
             None => {
-                let mut command = tied::command("prlimit");
-                command.args([&format!("--data={}", 2 * limit), binary]);
+                let mut command = bare("prlimit");
+                command.args([&format!("--data={}", 2 * limit), BINARY]);
                 command
             }
         };
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("INFORMERD_") {
-                command.env_remove(name);
-            }
-        }
-        // A debug assertion of a library that fails with a broken connection ends its task alone. To print where it was, a
-        // debug build would read its symbols, more than the memory there is.
-        command.env("RUST_BACKTRACE", "0");
-        let kubeconfig = directory.path().join("kubeconfig");
-        let text = sim::kubeconfig("sim", &server.url()).replace("user: {}", "user: {token: t}");
-        std::fs::write(&kubeconfig, text).unwrap();
-        command.arg("--kubeconfig").arg(kubeconfig);
-        command.args(["--listen", "http://127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-format", "json"]);
-        command.args(arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("sh or prlimit");
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let log = Arc::new(Mutex::new(String::new()));
-        let (mut url, mut admin) = (None, None);
-        while url.is_none() || admin.is_none() {
-            let line =
-                within("it serves", lines.next_line()).await.unwrap().unwrap_or_else(|| panic!("{}", log.lock()));
-            log.lock().push_str(&format!("{line}\n"));
-            let line: Value = serde_json::from_str(&line).unwrap_or_default();
-            // The fields stand beside the message or in an object of their own.
-            let fields = if line["fields"].is_object() { &line["fields"] } else { &line };
-            match fields["message"].as_str() {
-                Some("serving") => url = fields["address"].as_str().map(str::to_owned),
-                Some("admin") => admin = fields["address"].as_str().and_then(|address| address.parse().ok()),
-                _ => {}
-            }
-        }
-        let kept = log.clone();
-        informerd::lifecycle::spawn("log", async move {
-            while let Ok(Some(line)) = lines.next_line().await {
-                kept.lock().push_str(&format!("{line}\n"));
-            }
-        });
-        Self { child: Mutex::new(child), url: url.unwrap(), admin: admin.unwrap(), log, group, _directory: directory }
+        command.args(["run", "--listen", "http://127.0.0.1:0"]);
+        let kubeconfig = sim::kubeconfig("sim", &server.url()).replace("user: {}", "user: {token: t}");
+        Self { daemon: Binary::run(command, &kubeconfig, arguments).await, group }
     }
 
     /// Panics if it has ended, or if the kernel has killed anything in its cgroup. Says what it uses.
     pub(crate) async fn lives(&self, when: &str) {
-        let ended = self.child.lock().try_wait().unwrap();
-        assert!(ended.is_none(), "{when}: it has ended: {ended:?}\n{}", self.log.lock());
+        self.assert_alive(when);
         let killed = self.group.as_ref().map(Group::killed).unwrap_or_default();
-        assert_eq!(killed, 0, "{when}: killed by the kernel\n{}", self.log.lock());
+        assert_eq!(killed, 0, "{when}: killed by the kernel\n{}", self.log());
         let metrics = self.metrics().await;
         let resident = metrics.lines().find(|line| line.starts_with("process_resident_memory_bytes ")).unwrap();
         let peak = self.group.as_ref().and_then(Group::peak);
@@ -115,25 +64,13 @@ impl Limited {
             metrics.lines().filter(|line| of.iter().any(|name| line.starts_with(name)) && !line.ends_with(" 0"));
         lines.collect::<Vec<_>>().join("\n")
     }
+}
 
-    pub(crate) async fn metrics(&self) -> String {
-        Client::new(&format!("http://{}", self.admin)).metrics().await
-    }
+impl Deref for Limited {
+    type Target = Binary;
 
-    /// A series without labels.
-    pub(crate) async fn metric(&self, name: &str) -> f64 {
-        let metrics = self.metrics().await;
-        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        value.unwrap_or_else(|| panic!("no {name}: {metrics}")).parse().unwrap()
-    }
-
-    pub(crate) async fn ready(&self) {
-        let admin = Client::new(&format!("http://{}", self.admin));
-        until("it is ready", async || {
-            self.lives("becoming ready").await;
-            admin.get("/readyz").await.status == 200
-        })
-        .await;
+    fn deref(&self) -> &Binary {
+        &self.daemon
     }
 }
 
@@ -183,16 +120,8 @@ impl Group {
 
 impl Drop for Limited {
     fn drop(&mut self) {
-        let child = self.child.get_mut();
-        child.start_kill().ok();
-        for _ in 0..500 {
-            // The group cannot go before the process has.
-            if !matches!(child.try_wait(), Ok(None)) {
-                break;
-            }
-            #[allow(clippy::disallowed_methods, reason = "drop cannot await, and the runtime may be gone")]
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
+        // The group cannot go before the process has.
+        self.daemon.kill();
         if let Some(Group(group)) = &self.group {
             std::fs::remove_dir(group).ok();
         }

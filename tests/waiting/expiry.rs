@@ -6,14 +6,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
-use crate::support::Through;
-use crate::support::client::{Client, Watch, rv};
+use crate::support::client::{Watch, rv};
+use crate::world::World;
 use http::Method;
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
 use informerd::grpc::pb::v1::watch_request::Start;
 use informerd::grpc::pb::v1::watch_response::Frame;
-use informerd::upstream::client::ConfigSource;
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 
@@ -72,10 +71,7 @@ async fn typed_gone(watch: &mut tonic::Streaming<v1::WatchResponse>, count: usiz
 async fn watches_go_on_when_events_expire_together() {
     // A lease is used for another twentieth of the time to live, in whole seconds.
     let cluster = Cluster::start_with(&["--apiserver-flag=event-ttl=25s"]).await;
-    let daemon = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
-    daemon.ready().await;
-    let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
-    let through = Client::new(&daemon.url);
+    let World { cluster: _cluster, daemon, direct, through } = World::before(cluster, "").await;
     through.json("/api/v1/events?resourceVersion=0").await;
     let now = rv(&through.json("/api/v1/events?resourceVersion=0").await);
     let path = format!("{EVENTS}?watch=1&resourceVersion={now}&timeoutSeconds=200&allowWatchBookmarks=true");

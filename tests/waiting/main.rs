@@ -8,6 +8,8 @@ mod injector_process;
 mod process;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../judge/world.rs"]
+mod world;
 
 mod access;
 mod expiry;

@@ -10,27 +10,19 @@ mod policy;
 use std::collections::BTreeMap;
 
 use crate::cluster::Cluster;
-use crate::support::Through;
-use crate::support::client::{Answer, Client, rv};
+use crate::support::client::{Answer, rv};
+use crate::world::{PROTOBUF, World};
 use base64::Engine as _;
 use http::Method;
 use informerd::codec::json::{ListMeta, WatchFrame};
 use informerd::codec::{ListDecoder, WatchDecoder};
 use informerd::meta::{Encoding, FieldTable};
-use informerd::upstream::client::ConfigSource;
+use serde_json::{Value, json};
 
-const FULL: &str = "application/vnd.kubernetes.protobuf";
 const GO: &str = "application/vnd.kubernetes.protobuf,application/json";
 
 /// One object, or some, of many types, with fields that selectors can name set and unset.
 const FIXTURES: &str = include_str!("../data/fixtures.yaml");
-
-struct World {
-    _cluster: Cluster,
-    direct: Client,
-    through: Client,
-    daemon: Through,
-}
 
 /// A type of the server that can be listed and watched.
 #[derive(Debug)]
@@ -45,25 +37,18 @@ async fn world(yaml: &str) -> World {
     let cluster = Cluster::start().await;
     let (definitions, objects) = FIXTURES.split_once("# objects\n").unwrap();
     cluster.apply(definitions).await;
-    let daemon = Through::start(ConfigSource::kubeconfig(cluster.admin()), yaml).await;
-    daemon.ready().await;
-    let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
-    // Not before the definition is served.
-    let crontabs = "/apis/stable.example.com/v1/crontabs";
-    crate::support::until("the definition is served", async || direct.get(crontabs).await.status == 200).await;
-    cluster.apply(&objects.replace("CSR_REQUEST", &certificate_request())).await;
+    let world = World::before(cluster, yaml).await;
+    world.until_status("/apis/stable.example.com/v1/crontabs", 200).await;
+    world.cluster.apply(&objects.replace("CSR_REQUEST", &certificate_request())).await;
     for (object, status) in [
         ("/api/v1/namespaces/a/pods/two", r#"{"phase":"Running","podIP":"10.1.2.3","podIPs":[{"ip":"10.1.2.3"}]}"#),
         ("/api/v1/namespaces/a/replicationcontrollers/one", r#"{"replicas":2}"#),
         ("/apis/batch/v1/namespaces/a/jobs/one", r#"{"succeeded":1}"#),
     ] {
-        let headers = [("content-type", "application/merge-patch+json")];
-        let patch = format!(r#"{{"status":{status}}}"#);
-        let answer = direct.request(Method::PATCH, &format!("{object}/status"), &headers, &patch).await;
-        assert!(answer.status.is_success(), "{object}: {}", answer.text());
+        let status = serde_json::from_str::<Value>(status).unwrap();
+        world.write(Method::PATCH, &format!("{object}/status"), &json!({"status": status})).await;
     }
-    let through = Client::new(&daemon.url);
-    World { _cluster: cluster, direct, through, daemon }
+    world
 }
 
 /// As a CertificateSigningRequest holds one.
@@ -74,7 +59,7 @@ fn certificate_request() -> String {
 }
 
 fn partial(kind: &str, version: &str) -> String {
-    format!("{FULL};as=PartialObjectMetadata{kind};g=meta.k8s.io;v={version}")
+    format!("{PROTOBUF};as=PartialObjectMetadata{kind};g=meta.k8s.io;v={version}")
 }
 
 fn list_meta(answer: &Answer) -> ListMeta {
@@ -84,21 +69,9 @@ fn list_meta(answer: &Answer) -> ListMeta {
     decoder.finish().unwrap()
 }
 
-fn assert_equal(what: &str, direct: &Answer, through: &Answer) {
-    assert_eq!(direct.status, through.status, "{what}\n{}\n{}", direct.text(), through.text());
-    assert!(direct.body == through.body, "{what}\n{:?}\n{:?}", direct.body, through.body);
-    for header in ["content-type", "cache-control", "retry-after", "warning"] {
-        assert_eq!(direct.headers.get(header), through.headers.get(header), "{what}: {header}");
-    }
-}
-
 impl World {
     async fn compare(&self, path: &str, accept: &str) -> Answer {
-        let headers = [("accept", accept)];
-        let direct = self.direct.request(Method::GET, path, &headers, "").await;
-        let through = self.through.request(Method::GET, path, &headers, "").await;
-        assert_equal(&format!("{path} {accept}"), &direct, &through);
-        through
+        self.same(path, &[("accept", accept)]).await
     }
 
     async fn get(&self, path: &str, accept: &str) -> Answer {
@@ -128,15 +101,11 @@ impl World {
     }
 
     /// Has the protobuf informer of a collection synced at or past the server's state; gives a revision both know.
-    async fn settle(&self, collection: &str) -> u64 {
+    async fn settled(&self, collection: &str) -> u64 {
         let now = rv(&self.direct.json(collection).await);
-        let answer = self.get(&format!("{collection}?resourceVersion={now}"), FULL).await;
-        assert_eq!((answer.status.as_u16(), &answer.headers["content-type"]), (200, &FULL.parse().unwrap()));
+        let answer = self.get(&format!("{collection}?resourceVersion={now}"), PROTOBUF).await;
+        assert_eq!((answer.status.as_u16(), &answer.headers["content-type"]), (200, &PROTOBUF.parse().unwrap()));
         list_meta(&answer).rv.get()
-    }
-
-    fn served(&self) -> u64 {
-        self.daemon.daemon.reads.metrics().local()
     }
 
     /// What the daemon holds, by resource: of JSON and of protobuf.
@@ -162,12 +131,12 @@ async fn lists_and_gets_of_every_built_in_type_are_equal() {
         if *custom {
             continue;
         }
-        let now = world.settle(path).await;
+        let now = world.settled(path).await;
         let before = world.served();
         let exact = format!("{path}?resourceVersion={now}&resourceVersionMatch=Exact");
         let list = world.direct.json(&exact).await;
         let items = list["items"].as_array().unwrap();
-        for accept in [FULL, GO, &partial("List", "v1"), &partial("List", "v1beta1")] {
+        for accept in [PROTOBUF, GO, &partial("List", "v1"), &partial("List", "v1beta1")] {
             world.compare(&exact, accept).await;
             world.compare(&format!("{exact}&labelSelector=app%3Dx"), accept).await;
             world.compare(&format!("{exact}&fieldSelector=metadata.name!%3Done"), accept).await;
@@ -193,7 +162,7 @@ async fn lists_and_gets_of_every_built_in_type_are_equal() {
                 None => format!("{path}/{name}"),
             };
             let before = world.served();
-            for accept in [FULL, GO, &partial("", "v1"), &partial("", "v1beta1")] {
+            for accept in [PROTOBUF, GO, &partial("", "v1"), &partial("", "v1beta1")] {
                 world.compare(&format!("{object}?resourceVersion=0"), accept).await;
             }
             assert_eq!(world.served() - before, 4, "{object}: served from the cache");
@@ -241,12 +210,12 @@ async fn selectable_fields_are_found_in_messages() {
         ("/apis/certificates.k8s.io/v1/certificatesigningrequests", &["spec.signerName=example.com/signer"]),
         ("/apis/resource.k8s.io/v1/resourceslices", &["spec.nodeName=node-x", "spec.driver=driver.example.com"]),
     ] {
-        let now = world.settle(collection).await;
+        let now = world.settled(collection).await;
         let served = world.served();
         for selector in selectors {
             let escaped = selector.replace('=', "%3D").replace('!', "%21");
             let exact = format!("resourceVersion={now}&resourceVersionMatch=Exact");
-            world.compare(&format!("{collection}?{exact}&fieldSelector={escaped}"), FULL).await;
+            world.compare(&format!("{collection}?{exact}&fieldSelector={escaped}"), PROTOBUF).await;
         }
         // Exact lists of one object or namespace are forwarded: the apiserver reads them from etcd.
         let narrowed = |selector: &&&str| selector.starts_with("metadata.");
@@ -254,7 +223,7 @@ async fn selectable_fields_are_found_in_messages() {
         assert_eq!(world.served() - served, expected as u64, "{collection}");
     }
     for (collection, of) in [("/api/v1/events", "involvedObject"), ("/apis/events.k8s.io/v1/events", "regarding")] {
-        world.settle(collection).await;
+        world.settled(collection).await;
         for selector in [
             format!("{of}.kind=Pod"),
             format!("{of}.name=one,{of}.namespace=a"),
@@ -265,7 +234,7 @@ async fn selectable_fields_are_found_in_messages() {
         ] {
             let escaped = selector.replace('=', "%3D").replace('!', "%21");
             let path = format!("{collection}?resourceVersion=0&fieldSelector={escaped}");
-            let headers = [("accept", FULL)];
+            let headers = [("accept", PROTOBUF)];
             let direct = world.direct.request(Method::GET, &path, &headers, "").await;
             let through = world.through.request(Method::GET, &path, &headers, "").await;
             // Without their heads: the revision of etcd is not that of the cache.
@@ -292,12 +261,12 @@ async fn watches_are_equal_frame_for_frame() {
         ("/apis/stable.example.com/v1/namespaces/a/crontabs", "CronTab", "spec"),
     ] {
         let custom = !kind.is_empty();
-        let now = if custom { rv(&world.through.json(collection).await) } else { world.settle(collection).await };
+        let now = if custom { rv(&world.through.json(collection).await) } else { world.settled(collection).await };
         let mut pairs = Vec::new();
         for selection in
             ["", "&labelSelector=app%3Dx", "&fieldSelector=metadata.name%3Done", "&labelSelector=app%3Dx,never"]
         {
-            let full = [FULL, GO].into_iter().filter(|_| !custom).map(str::to_owned);
+            let full = [PROTOBUF, GO].into_iter().filter(|_| !custom).map(str::to_owned);
             for accept in full.chain([partial("", "v1"), partial("", "v1beta1")]) {
                 let path = format!("{collection}?watch=1&resourceVersion={now}&timeoutSeconds=8{selection}");
                 let headers = [("accept", accept.as_str())];
@@ -309,27 +278,21 @@ async fn watches_are_equal_frame_for_frame() {
         }
         // Every edge: into the selection, within it, out of it, deletion, and creation anew.
         for label in ["z", "x", "x", "y"] {
-            let patch = format!(r#"{{"metadata":{{"labels":{{"app":"{label}","n":"{label}"}}}}}}"#);
-            let headers = [("content-type", "application/merge-patch+json")];
-            let answer = world.direct.request(Method::PATCH, &format!("{collection}/one"), &headers, &patch).await;
-            assert!(answer.status.is_success(), "{}", answer.text());
+            let patch = json!({"metadata": {"labels": {"app": label, "n": label}}});
+            world.write(Method::PATCH, &format!("{collection}/one"), &patch).await;
         }
         let object = world.direct.json(&format!("{collection}/two")).await;
         // What keeps it from being deleted.
-        let patch = r#"{"metadata":{"finalizers":null}}"#;
-        let headers = [("content-type", "application/merge-patch+json")];
-        world.direct.request(Method::PATCH, &format!("{collection}/one"), &headers, patch).await;
+        let patch = json!({"metadata": {"finalizers": null}});
+        world.write(Method::PATCH, &format!("{collection}/one"), &patch).await;
         for name in ["one", "two"] {
-            let answer = world.direct.request(Method::DELETE, &format!("{collection}/{name}"), &[], "").await;
-            assert!(answer.status.is_success(), "{}", answer.text());
+            world.write(Method::DELETE, &format!("{collection}/{name}"), &Value::Null).await;
         }
-        let mut again = serde_json::json!({"metadata": {"name": "two", "labels": {"app": "x"}}, value: object[value]});
+        let mut again = json!({"metadata": {"name": "two", "labels": {"app": "x"}}, value: object[value]});
         if custom {
             (again["apiVersion"], again["kind"]) = ("stable.example.com/v1".into(), kind.into());
         }
-        let headers = [("content-type", "application/json")];
-        let answer = world.direct.request(Method::POST, collection, &headers, &again.to_string()).await;
-        assert!(answer.status.is_success(), "{}", answer.text());
+        world.write(Method::POST, collection, &again).await;
 
         for (what, mut direct, mut through) in pairs {
             let (mut want, mut have) = (Vec::new(), Vec::new());
@@ -360,7 +323,7 @@ async fn initial_events_and_bookmarks_are_equal() {
     for Type { path: collection, custom, .. } in &world.types().await {
         let now = rv(&world.direct.json(collection).await);
         let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-        let full = (!custom).then(|| FULL.to_owned());
+        let full = (!custom).then(|| PROTOBUF.to_owned());
         for accept in full.into_iter().chain([partial("", "v1"), partial("", "v1beta1")]) {
             let path = format!("{collection}?{query}&resourceVersion={now}&timeoutSeconds=20");
             let mut streams = Vec::new();
@@ -391,7 +354,7 @@ async fn errors_are_equal() {
     let world = world("").await;
     let crontabs = "/apis/stable.example.com/v1/namespaces/a/crontabs";
     for collection in ["/api/v1/pods", "/api/v1/services", "/apis/apps/v1/deployments"] {
-        world.settle(collection).await;
+        world.settled(collection).await;
     }
     world.get(&format!("{crontabs}?resourceVersion=0"), GO).await;
     for path in [
@@ -407,14 +370,14 @@ async fn errors_are_equal() {
         "/api/v1/nopes",
         crontabs,
     ] {
-        for accept in [FULL, GO, &partial("", "v1"), &partial("List", "v1")] {
+        for accept in [PROTOBUF, GO, &partial("", "v1"), &partial("List", "v1")] {
             world.compare(path, accept).await;
         }
     }
     // In the stream: a revision that does not come.
     let future = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999999";
     for path in [format!("/api/v1/pods?{future}"), format!("/api/v1/services?{future}")] {
-        for accept in [FULL.to_owned(), partial("", "v1")] {
+        for accept in [PROTOBUF.to_owned(), partial("", "v1")] {
             let headers = [("accept", accept.as_str())];
             let mut through = world.through.watch_as(&path, &headers).await;
             assert_eq!(through.headers["content-type"], "application/vnd.kubernetes.protobuf;stream=watch");

@@ -162,6 +162,8 @@ pub(super) const ROWS: &[Row] = &[
         &["\"continue\""],
     ),
     ("E2-8", r#"/api/v1/configmaps?continue=b64:{"v":"meta.k8s.io/v1","rv":0,"start":"/one\u0000"}"#, 400, &[]),
+    ("E2-8", "/api/v1/configmaps?continue=!!!", 400, &[]),
+    ("E2-8", "/api/v1/configmaps?continue=e30", 400, &[]),
     ("E2-9", "/api/v1/configmaps?resourceVersion=-1", 400, &[]),
     ("E2-13", "/api/v1/namespaces/diff-fo/configmaps?{exact}", 200, &["\"items\":[]"]),
     ("E2-14", "/api/v1/namespaces/diff-a/configmaps?fieldSelector=metadata.name%3Done", 200, &["\"name\":\"one\""]),

@@ -75,7 +75,7 @@ pub(crate) async fn measure(cluster: &Cluster, log: &Path) {
     }
     // kube-apiserver watches some of these for itself.
     let baseline = open_watches(&direct).await;
-    let daemon = Daemon::start(cluster.admin(), &[]).await;
+    let daemon = Daemon::start(cluster.admin()).await;
     let client = raw::client(&daemon.http).await;
 
     let mut informers = Vec::new();
@@ -125,7 +125,7 @@ pub(crate) async fn measure(cluster: &Cluster, log: &Path) {
     let mine = |path: &str, uri: &str| uri.split('?').next() == Some(path);
     let log = entries(log);
     let mut upstream = 0;
-    let metrics = daemon.admin("/metrics").await;
+    let metrics = daemon.metrics().await;
     for (resource, path, _) in RESOURCES {
         let name = resource.rsplit('/').next().unwrap_or_default();
         let at = |counts: &BTreeMap<String, i64>| counts.get(name).copied().unwrap_or_default();

@@ -29,7 +29,7 @@ pub(crate) async fn served(direct: &Kubectl, through: &Kubectl, daemon: &Daemon)
         if forwarded == 0 && local >= LISTS.len() as u64 {
             break after;
         }
-        let metrics = daemon.admin("/metrics").await;
+        let metrics = daemon.metrics().await;
         let why: Vec<_> =
             metrics.lines().filter(|line| line.contains("plan=\"forward\"") && !line.ends_with(" 0")).collect();
         assert!(Instant::now() < deadline, "{forwarded} forwarded, {local} from caches: {why:#?}");
@@ -39,7 +39,7 @@ pub(crate) async fn served(direct: &Kubectl, through: &Kubectl, daemon: &Daemon)
     let mut watch = through.start("get pods -A -w").await;
     let deadline = Instant::now() + Duration::from_secs(30);
     while watchers(daemon).await < 1.0 {
-        assert!(Instant::now() < deadline, "no watch of the cache:\n{}", daemon.admin("/metrics").await);
+        assert!(Instant::now() < deadline, "no watch of the cache:\n{}", daemon.metrics().await);
         sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(reads(daemon).await.forwarded, after.forwarded, "neither the list nor the watch is forwarded");
@@ -53,7 +53,7 @@ struct Reads {
 }
 
 async fn reads(daemon: &Daemon) -> Reads {
-    let metrics = daemon.admin("/metrics").await;
+    let metrics = daemon.metrics().await;
     let count = |is: &dyn Fn(&str) -> bool| {
         let series = metrics.lines().filter_map(|line| line.strip_prefix("informerd_reads_total{")?.split_once("} "));
         series.filter(|(labels, _)| is(labels)).filter_map(|(_, count)| count.parse::<u64>().ok()).sum()
@@ -65,7 +65,7 @@ async fn reads(daemon: &Daemon) -> Reads {
 }
 
 async fn watchers(daemon: &Daemon) -> f64 {
-    let metrics = daemon.admin("/metrics").await;
+    let metrics = daemon.metrics().await;
     let series = metrics.lines().filter_map(|line| line.strip_prefix("informerd_cache_watchers{")?.split_once("} "));
     let of_tables = series.filter(|(labels, _)| labels.contains("encoding=\"table\""));
     of_tables.filter_map(|(_, count)| count.parse::<f64>().ok()).sum()

@@ -7,8 +7,8 @@ use informerd_sim::Server;
 use serde_json::Value;
 
 use super::fixtures::{CONFIG_MAPS, config_map, next_event, syncs_late};
+use crate::support::binary::informerd;
 use crate::support::client::Client;
-use crate::support::tied;
 use crate::support::{Through, eventually};
 
 /// The lines so far, without what differs from run to run.
@@ -34,9 +34,8 @@ async fn every_request_has_a_line_in_the_access_log() {
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
     next_event(&mut watch).await;
     drop(watch);
-    let mut get = tied::command(env!("CARGO_BIN_EXE_informerd"));
-    get.args(["get", "configmaps.v1.", "-n", "a"]).env("INFORMERD_ADDRESS", &through.url);
-    assert!(get.output().await.unwrap().status.success());
+    let mut get = informerd("get configmaps.v1. -n a");
+    assert!(get.env("INFORMERD_ADDRESS", &through.url).output().await.unwrap().status.success());
 
     let of_get = |line: &Value| line["path"] == "/informerd.v1.Objects/List";
     eventually("all are written", || lines(&log).len() >= 7 && lines(&log).iter().any(of_get)).await;

@@ -1,6 +1,5 @@
 //! Objects and requests that several tests use.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use informerd_sim::{Effect, Fault, Server};
@@ -43,11 +42,7 @@ pub(super) fn names(list: &Value) -> Vec<String> {
 
 /// A page of the admin listener.
 pub(super) async fn admin(through: &Through, path: &str) -> (u16, String) {
-    admin_at(through.daemon.admin, path).await
-}
-
-pub(super) async fn admin_at(address: SocketAddr, path: &str) -> (u16, String) {
-    let answer = Client::new(&format!("http://{address}")).get(path).await;
+    let answer = Client::new(&format!("http://{}", through.daemon.admin)).get(path).await;
     (answer.status.as_u16(), answer.text())
 }
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 use http::Method;
 use informerd::upstream::client::ConfigSource;
 
-use super::fixtures::{JSON, informers, names, next_event, reads};
+use super::fixtures::{informers, names, next_event, reads};
 use crate::cluster::Cluster;
-use crate::support::Through;
-use crate::support::client::{Answer, Client, rv};
+use crate::support::client::{Client, rv};
+use crate::support::{Through, until};
+use crate::world::{JSON, World};
 
 const FIXTURES: &str = r"
 apiVersion: v1
@@ -39,26 +40,18 @@ fn grant(namespace: &str) -> String {
     )
 }
 
-struct World {
-    cluster: Cluster,
-    /// As the same user.
-    direct: Client,
-    through: Through,
-    client: Client,
-}
-
+/// As a user that may read one namespace.
 async fn world() -> World {
     let cluster = Cluster::start().await;
     cluster.apply(FIXTURES).await;
     cluster.apply(&grant("a")).await;
-    let source = ConfigSource::kubeconfig(&cluster.info.kubeconfigs.reader);
-    let through = Through::start(source, "").await;
-    through.ready().await;
+    let daemon = Through::start(ConfigSource::kubeconfig(&cluster.info.kubeconfigs.reader), "").await;
+    daemon.ready().await;
     let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "reader-token");
-    let client = Client::new(&through.url);
-    let world = World { cluster, direct, through, client };
+    let through = Client::new(&daemon.url);
+    let world = World { cluster, daemon, direct, through };
     // The authorizer follows role bindings by an informer of its own.
-    world.until_allowed("a").await;
+    world.until_status(&of("a"), 200).await;
     world
 }
 
@@ -67,44 +60,29 @@ fn of(namespace: &str) -> String {
 }
 
 impl World {
-    async fn until_allowed(&self, namespace: &str) {
-        for _ in 0..100 {
-            if self.direct.get(&of(namespace)).await.status == 200 {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        panic!("{namespace} stays forbidden");
-    }
-
     /// The refusal the apiserver itself has for this.
-    async fn refused(&self, method: Method, path: &str, body: &str) -> Answer {
-        let direct = self.direct.request(method.clone(), path, &[JSON], body).await;
-        let through = self.client.request(method, path, &[JSON], body).await;
-        assert_eq!(direct.status, 403, "{path}: {}", direct.text());
-        assert_eq!((through.status, through.text()), (direct.status, direct.text()), "{path}");
-        assert_eq!(through.headers["content-type"], direct.headers["content-type"], "{path}");
-        through
+    async fn refused(&self, method: Method, path: &str, body: &str) {
+        assert_eq!(self.same_of(method, path, &[JSON], body).await.status, 403, "{path}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_namespace_is_served_and_the_rest_refused_by_the_apiserver() {
     let world = world().await;
-    let served = || world.through.daemon.reads.metrics().local();
+    let served = || world.served();
     for selection in ["&labelSelector=!x", "", "&fieldSelector=metadata.name%3Done"] {
         let before = served();
-        let list = world.client.json(&format!("{}?resourceVersion=0{selection}", of("a"))).await;
+        let list = world.through.json(&format!("{}?resourceVersion=0{selection}", of("a"))).await;
         assert_eq!((names(&list), served()), (vec!["one".to_owned()], before + 1), "{selection}");
     }
-    let object = world.client.json(&format!("{}/one?resourceVersion=0", of("a"))).await;
+    let object = world.through.json(&format!("{}/one?resourceVersion=0", of("a"))).await;
     assert_eq!(object["metadata"]["namespace"], "a");
-    let running = informers(&world.through);
+    let running = informers(&world.daemon);
     assert!(running.contains(&"v1/configmaps in a".to_owned()), "{running:?}");
 
-    let list = world.client.json(&format!("{}?resourceVersion=0", of("a"))).await;
+    let list = world.through.json(&format!("{}?resourceVersion=0", of("a"))).await;
     let path = format!("{}?watch=1&resourceVersion={}", of("a"), rv(&list));
-    let mut watch = world.client.watch(&path).await;
+    let mut watch = world.through.watch(&path).await;
     assert_eq!(watch.status, 200);
     world.cluster.kubectl_ok(["create", "configmap", "two", "-n", "a"]).await;
     assert_eq!(next_event(&mut watch).await["object"]["metadata"]["name"], "two");
@@ -123,7 +101,7 @@ async fn the_namespace_is_served_and_the_rest_refused_by_the_apiserver() {
         world.refused(Method::GET, &path, "").await;
     }
     world.refused(Method::POST, &of("a"), r#"{"metadata":{"name":"x"}}"#).await;
-    assert!(reads(&world.through, "forward", "forbidden") >= 5);
+    assert!(reads(&world.daemon, "forward", "forbidden") >= 5);
 }
 
 /// What was granted later is served without a restart, and what is served outlives the apiserver.
@@ -131,44 +109,31 @@ async fn the_namespace_is_served_and_the_rest_refused_by_the_apiserver() {
 async fn grants_come_and_the_apiserver_goes() {
     let world = world().await;
     let path = format!("{}?resourceVersion=0", of("b"));
-    assert_eq!(names(&world.client.json(&format!("{}?resourceVersion=0", of("a"))).await), ["one"]);
+    assert_eq!(names(&world.through.json(&format!("{}?resourceVersion=0", of("a"))).await), ["one"]);
     world.refused(Method::GET, &path, "").await;
     world.cluster.apply(&grant("b")).await;
-    world.until_allowed("b").await;
-    assert_eq!(names(&world.client.json(&path).await), ["one"], "forwarded at once");
+    world.until_status(&of("b"), 200).await;
+    assert_eq!(names(&world.through.json(&path).await), ["one"], "forwarded at once");
     // What was shown there is not gone behind here: this read has it proved while there is somebody to ask.
-    assert_eq!(names(&world.client.json(&format!("{}?resourceVersion=0", of("a"))).await), ["one"]);
+    assert_eq!(names(&world.through.json(&format!("{}?resourceVersion=0", of("a"))).await), ["one"]);
 
     world.cluster.stop_apiserver().await;
     // Long enough for every informer to try again and to fail in another way than before.
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(500)).await;
-        let answer = world.client.get(&format!("{}?resourceVersion=0", of("a"))).await;
+        let answer = world.through.get(&format!("{}?resourceVersion=0", of("a"))).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
     world.cluster.start_apiserver().await;
-    world.until_allowed("a").await;
+    world.until_status(&of("a"), 200).await;
     world.cluster.kubectl_ok(["create", "configmap", "late", "-n", "a"]).await;
-    let mut found = Vec::new();
-    for _ in 0..100 {
-        found = names(&world.client.json(&format!("{}?resourceVersion=0", of("a"))).await);
-        if found.len() == 2 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    assert_eq!(found, ["late", "one"], "the informer goes on");
+    let path = format!("{}?resourceVersion=0", of("a"));
+    until("the informer goes on", async || names(&world.through.json(&path).await) == ["late", "one"]).await;
 
     // A right that goes is noticed when the watch begins anew, and what is held is not served any longer.
     world.cluster.kubectl_ok(["delete", "rolebinding", "readers", "-n", "a"]).await;
     world.cluster.stop_apiserver().await;
     world.cluster.start_apiserver().await;
-    let path = format!("{}?resourceVersion=0", of("a"));
-    for _ in 0..150 {
-        if world.client.get(&path).await.status == 403 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    until("it is refused", async || world.through.get(&path).await.status == 403).await;
     world.refused(Method::GET, &path, "").await;
 }

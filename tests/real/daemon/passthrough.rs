@@ -2,40 +2,24 @@
 
 use bytes::Bytes;
 use http::Method;
-use informerd::upstream::client::ConfigSource;
 use serde_json::{Value, json};
 
-use super::fixtures::JSON;
-use crate::cluster::Cluster;
-use crate::support::Through;
 use crate::support::client::{Answer, Client};
-
-pub(super) struct World {
-    pub cluster: Cluster,
-    pub direct: Client,
-    pub through: Through,
-    pub client: Client,
-}
+use crate::world::{JSON, PROTOBUF, World, assert_alike};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 pub(super) const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 pub(super) async fn world() -> World {
-    let cluster = Cluster::start().await;
-    let through = Through::start(ConfigSource::kubeconfig(cluster.admin()), "lendSessions: true\n").await;
-    through.ready().await;
-    let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
-    let client = Client::new(&through.url);
-    World { cluster, direct, through, client }
+    World::start("lendSessions: true\n").await
 }
 
 impl World {
     /// A read that both have to answer alike, whatever it is; by both versions of HTTP.
-    pub(super) async fn same(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+    pub(super) async fn same_over_both(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
         let mut direct = self.direct.request(Method::GET, path, headers, "").await;
-        for client in [&self.client, &Client::http2(&self.through.url)] {
+        for client in [&self.through, &Client::http2(&self.daemon.url)] {
             let mut through = client.request(Method::GET, path, headers, "").await;
             // The revision of a list moves with any write to the cluster, its own leases included.
             for _ in 0..10 {
@@ -46,7 +30,7 @@ impl World {
                 direct = after;
                 through = client.request(Method::GET, path, headers, "").await;
             }
-            alike(&format!("{path} {headers:?}"), &direct, &through);
+            assert_alike(&format!("{path} {headers:?}"), &direct, &through);
         }
         direct
     }
@@ -60,20 +44,12 @@ impl World {
         body: &Value,
     ) -> Value {
         let direct = self.direct.request(method.clone(), &path("dir"), headers, &named(body, "dir")).await;
-        let through = self.client.request(method.clone(), &path("thr"), headers, &named(body, "thr")).await;
+        let through = self.through.request(method.clone(), &path("thr"), headers, &named(body, "thr")).await;
         let what = format!("{method} {} {headers:?}", path("*"));
         assert_eq!(without_identity(&through.json(), "thr"), without_identity(&direct.json(), "dir"), "{what}");
         assert_eq!(through.status, direct.status, "{what}");
         assert_eq!(through.headers["content-type"], direct.headers["content-type"], "{what}");
         through.json()
-    }
-}
-
-fn alike(what: &str, direct: &Answer, through: &Answer) {
-    assert_eq!(through.status, direct.status, "{what}: {}", through.text());
-    assert!(through.body == direct.body, "{what}\n{}\n{}", direct.text(), through.text());
-    for header in ["content-type", "etag", "cache-control", "warning", "retry-after"] {
-        assert_eq!(through.headers.get(header), direct.headers.get(header), "{what}: {header}");
     }
 }
 
@@ -105,9 +81,7 @@ fn strip(value: &mut Value) {
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_of_every_kind() {
     let world = world().await;
-    let all = |name: &str| {
-        format!("{CONFIG_MAPS}?fieldManager=test&dryRun={name}").split("&dryRun").next().unwrap().to_owned()
-    };
+    let all = |_: &str| format!("{CONFIG_MAPS}?fieldManager=test");
     let one = |name: &str| format!("{CONFIG_MAPS}/{name}?fieldManager=test");
     let body = json!({"metadata": {"name": "NAME", "labels": {"set": "NAME"}}, "data": {"a": "1"}});
     world.twins(Method::POST, all, &[JSON], &body).await;
@@ -140,13 +114,13 @@ async fn writes_of_every_kind() {
     world.twins(Method::DELETE, |name| format!("{CONFIG_MAPS}/{name}"), &[], &Value::Null).await;
     for name in ["x1", "x2", "x3"] {
         let body = json!({"metadata": {"name": name, "labels": {"gone": "soon"}}});
-        world.client.request(Method::POST, CONFIG_MAPS, &[JSON], &body.to_string()).await;
+        world.through.request(Method::POST, CONFIG_MAPS, &[JSON], &body.to_string()).await;
     }
-    let answer = world.client.request(Method::DELETE, &format!("{CONFIG_MAPS}?labelSelector=gone"), &[], "").await;
+    let answer = world.through.request(Method::DELETE, &format!("{CONFIG_MAPS}?labelSelector=gone"), &[], "").await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(answer.json()["items"].as_array().unwrap().len(), 3);
     for selection in ["labelSelector=gone", "labelSelector=gone&resourceVersion=0"] {
-        let left = world.client.json(&format!("{CONFIG_MAPS}?{selection}")).await;
+        let left = world.through.json(&format!("{CONFIG_MAPS}?{selection}")).await;
         assert_eq!(left["items"], json!([]), "{selection}: read after the write");
     }
 }
@@ -158,10 +132,10 @@ async fn protobuf_goes_both_ways() {
     let create = |name: &str| json!({"metadata": {"name": name}, "data": {"k": "v"}}).to_string();
     world.direct.request(Method::POST, CONFIG_MAPS, &[JSON], &create("one")).await;
     let accept = [("accept", PROTOBUF)];
-    let got = world.same(&format!("{CONFIG_MAPS}/one"), &accept).await;
+    let got = world.same_over_both(&format!("{CONFIG_MAPS}/one"), &accept).await;
     assert!(got.body.starts_with(b"k8s\0"));
-    world.same("/api/v1/configmaps", &accept).await;
-    world.same(&format!("{CONFIG_MAPS}/missing"), &accept).await;
+    world.same_over_both("/api/v1/configmaps", &accept).await;
+    world.same_over_both(&format!("{CONFIG_MAPS}/missing"), &accept).await;
     // The same object under another name of the same length, sent as protobuf.
     let mut body = got.body.to_vec();
     let at = body.windows(3).position(|window| window == b"one").unwrap();
@@ -170,13 +144,13 @@ async fn protobuf_goes_both_ways() {
     // It carries a resourceVersion, which the apiserver reads out of the protobuf and refuses.
     let bytes = Bytes::from(body);
     let direct = world.direct.request_bytes(Method::POST, CONFIG_MAPS, &headers, bytes.clone()).await;
-    let through = world.client.request_bytes(Method::POST, CONFIG_MAPS, &headers, bytes).await;
+    let through = world.through.request_bytes(Method::POST, CONFIG_MAPS, &headers, bytes).await;
     assert!(direct.text().contains("resourceVersion should not be set"), "{}", direct.text());
-    alike("create", &direct, &through);
-    let put = world.client.request_bytes(Method::PUT, &format!("{CONFIG_MAPS}/one"), &headers, got.body.clone()).await;
+    assert_alike("create", &direct, &through);
+    let put = world.through.request_bytes(Method::PUT, &format!("{CONFIG_MAPS}/one"), &headers, got.body.clone()).await;
     assert_eq!(put.status, 200, "{}", put.text());
     assert!(put.body.starts_with(b"k8s\0"));
-    assert_eq!(world.client.json(&format!("{CONFIG_MAPS}/one")).await["data"]["k"], "v");
+    assert_eq!(world.through.json(&format!("{CONFIG_MAPS}/one")).await["data"]["k"], "v");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,13 +166,13 @@ async fn subresources_and_reviews() {
     let scale = |name: &str| format!("{DEPLOYMENTS}/{name}/scale?fieldManager=test");
     let scaled = world.twins(Method::PATCH, scale, &merge, &json!({"spec": {"replicas": 3}})).await;
     assert_eq!((scaled["kind"].as_str(), scaled["spec"]["replicas"].as_i64()), (Some("Scale"), Some(3)));
-    world.same(&format!("{DEPLOYMENTS}/dir/scale"), &[]).await;
+    world.same_over_both(&format!("{DEPLOYMENTS}/dir/scale"), &[]).await;
     let status = |name: &str| format!("{DEPLOYMENTS}/{name}/status?fieldManager=test");
     world.twins(Method::PATCH, status, &merge, &json!({"status": {"replicas": 2}})).await;
-    world.same(&format!("{DEPLOYMENTS}/dir/status"), &[]).await;
+    world.same_over_both(&format!("{DEPLOYMENTS}/dir/status"), &[]).await;
     // Read after the write, from the cache, too.
     for version in ["", "?resourceVersion=0"] {
-        let object = world.client.json(&format!("{DEPLOYMENTS}/thr{version}")).await;
+        let object = world.through.json(&format!("{DEPLOYMENTS}/thr{version}")).await;
         assert_eq!((&object["spec"]["replicas"], &object["status"]["replicas"]), (&json!(3), &json!(2)), "{version}");
     }
     let review = json!({
@@ -212,7 +186,7 @@ async fn subresources_and_reviews() {
     let pod = json!({"metadata": {"name": "NAME"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     world.twins(Method::POST, |_| "/api/v1/namespaces/default/pods?fieldManager=test".to_owned(), &[JSON], &pod).await;
     for path in ["log", "log?follow=true", "ephemeralcontainers", "status", "proxy/", "nothing"] {
-        world.same(&format!("/api/v1/namespaces/default/pods/dir/{path}"), &[]).await;
+        world.same_over_both(&format!("/api/v1/namespaces/default/pods/dir/{path}"), &[]).await;
     }
     let eviction =
         json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "NAME", "namespace": "default"}});
@@ -241,14 +215,14 @@ async fn other_forms_of_reads() {
         (&list, vec![("accept", "text/plain")]),
         ("/apis/apps/v1/namespaces/default/deployments?resourceVersion=0", vec![wide]),
     ] {
-        world.same(path, &headers).await;
+        world.same_over_both(path, &headers).await;
     }
     // A table is compared within one second of the objects' age.
     for path in [list.clone(), format!("{CONFIG_MAPS}/one"), "/api/v1/namespaces/kube-system".to_owned()] {
         let mut equal = false;
         for _ in 0..5 {
             let direct = world.direct.request(Method::GET, &path, &[TABLE], "").await;
-            let through = world.client.request(Method::GET, &path, &[TABLE], "").await;
+            let through = world.through.request(Method::GET, &path, &[TABLE], "").await;
             assert_eq!(through.json()["kind"], "Table");
             assert_eq!(through.headers["content-type"], direct.headers["content-type"]);
             equal |= through.body == direct.body;
@@ -258,11 +232,11 @@ async fn other_forms_of_reads() {
     // A watch of tables, as kubectl get -w has it.
     let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={exact}&timeoutSeconds=4");
     let mut direct = world.direct.watch_as(&path, &[TABLE]).await;
-    let mut through = world.client.watch_as(&path, &[TABLE]).await;
+    let mut through = world.through.watch_as(&path, &[TABLE]).await;
     let patch = [("content-type", "application/merge-patch+json")];
     for n in ["1", "2"] {
         let body = json!({"data": {"k": n}}).to_string();
-        world.client.request(Method::PATCH, &format!("{CONFIG_MAPS}/one"), &patch, &body).await;
+        world.through.request(Method::PATCH, &format!("{CONFIG_MAPS}/one"), &patch, &body).await;
     }
     for n in 0..2 {
         let (direct, through) = (direct.next().await.unwrap().unwrap(), through.next().await.unwrap().unwrap());
@@ -284,34 +258,34 @@ async fn discovery_and_openapi() {
         ["/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1", "/version", "/openapi/v3", "/apis/nope", "/"]
     {
         for _ in 0..2 {
-            world.same(path, &[]).await;
-            world.same(path, &[("accept", aggregated)]).await;
+            world.same_over_both(path, &[]).await;
+            world.same_over_both(path, &[("accept", aggregated)]).await;
         }
     }
-    let legacy = world.client.get("/apis").await;
-    let grouped = world.client.request(Method::GET, "/apis", &[("accept", aggregated)], "").await;
+    let legacy = world.through.get("/apis").await;
+    let grouped = world.through.request(Method::GET, "/apis", &[("accept", aggregated)], "").await;
     assert_eq!(
         (legacy.json()["kind"].as_str(), grouped.json()["kind"].as_str()),
         (Some("APIGroupList"), Some("APIGroupDiscoveryList"))
     );
 
     // A document that is known costs no body, and one that is asked for by hash is the apiserver's.
-    let index = world.client.json("/openapi/v3").await;
+    let index = world.through.json("/openapi/v3").await;
     let document = index["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
     for path in ["/openapi/v2", &document, "/apis"] {
         let headers: &[(&str, &str)] = if path == "/apis" { &[("accept", aggregated)] } else { &[] };
-        let whole = world.same(path, headers).await;
+        let whole = world.same_over_both(path, headers).await;
         assert_eq!(whole.status, 200, "{path}");
         let etag = whole.headers["etag"].to_str().unwrap().to_owned();
         let mut asked = headers.to_vec();
         asked.push(("if-none-match", &etag));
-        let unchanged = world.same(path, &asked).await;
+        let unchanged = world.same_over_both(path, &asked).await;
         assert_eq!((unchanged.status.as_u16(), unchanged.body.len()), (304, 0), "{path}");
         asked.pop();
         asked.push(("if-none-match", "\"other\""));
-        assert_eq!(world.same(path, &asked).await.status, 200, "{path}");
+        assert_eq!(world.same_over_both(path, &asked).await.status, 200, "{path}");
     }
-    let (status, metrics) = super::fixtures::admin(&world.through, "/metrics").await;
+    let (status, metrics) = super::fixtures::admin(&world.daemon, "/metrics").await;
     let confirmed = metrics.lines().find_map(|line| line.strip_prefix("informerd_forward_documents_confirmed_total "));
     assert_eq!(status, 200);
     assert!(confirmed.is_some_and(|count| count.parse::<u64>().unwrap() > 10), "{confirmed:?}");

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
 use super::fixtures::{JSON, RawConnection};
-use super::passthrough::{World, world};
+use super::passthrough::world;
 use crate::support::eventually;
+use crate::world::World;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -33,8 +34,8 @@ async fn text_frame(raw: &mut RawConnection) -> String {
 impl World {
     /// Asks for a WebSocket and returns the connection right behind the head of the answer.
     async fn websocket(&self, path: &str, more: &str) -> (RawConnection, String) {
-        let mut raw = RawConnection::open(&self.through.url).await;
-        let host = self.through.url.strip_prefix("http://").unwrap();
+        let mut raw = RawConnection::open(&self.daemon.url).await;
+        let host = self.daemon.url.strip_prefix("http://").unwrap();
         raw.say(&format!(
             "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n"
@@ -57,10 +58,10 @@ async fn a_watch_by_websocket() {
     let body = json!({"metadata": {"name": "one"}}).to_string();
     world.direct.request(Method::POST, CONFIG_MAPS, &[JSON], &body).await;
     // The informer runs, and would have the answer.
-    world.client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
+    world.through.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
     let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion=0&fieldSelector=metadata.name%21%3Dkube-root-ca.crt");
     // As fabric8 does, with the origin of the server it speaks to.
-    let origin = format!("Origin: {}\r\n", world.through.url);
+    let origin = format!("Origin: {}\r\n", world.daemon.url);
     let (mut raw, head) = world.websocket(&path, &origin).await;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     // RFC 6455: the answer to this key.
@@ -69,11 +70,11 @@ async fn a_watch_by_websocket() {
     assert_eq!((event["type"].as_str(), event["object"]["metadata"]["name"].as_str()), (Some("ADDED"), Some("one")));
     for name in ["two", "three"] {
         let body = json!({"metadata": {"name": name}}).to_string();
-        world.client.request(Method::POST, CONFIG_MAPS, &[JSON], &body).await;
+        world.through.request(Method::POST, CONFIG_MAPS, &[JSON], &body).await;
         let event: Value = serde_json::from_str(&text_frame(&mut raw).await).unwrap();
         assert_eq!(event["object"]["metadata"]["name"], name);
     }
-    let http = &world.through.daemon.http;
+    let http = &world.daemon.daemon.http;
     assert_eq!((http.upgrades_open.get(), http.watches_open.get()), (1, 1), "served from the cache");
     drop(raw);
     eventually("the session ends with its client", || (http.upgrades_open.get(), http.watches_open.get()) == (0, 0))
@@ -85,10 +86,10 @@ async fn sessions_in_pods_that_run_nowhere() {
     let world = world().await;
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}).to_string();
     let pods = "/api/v1/namespaces/default/pods";
-    assert_eq!(world.client.request(Method::POST, pods, &[JSON], &pod).await.status, 201);
+    assert_eq!(world.through.request(Method::POST, pods, &[JSON], &pod).await.status, 201);
     // The refusals of kubectl exec, attach, port-forward and cp, through kubectl itself.
     let local = world.cluster.dir().join("through.kubeconfig");
-    std::fs::write(&local, informerd_sim::kubeconfig("through", &world.through.url)).unwrap();
+    std::fs::write(&local, informerd_sim::kubeconfig("through", &world.daemon.url)).unwrap();
     for args in [
         vec!["exec", "p", "--", "true"],
         vec!["attach", "p"],
@@ -111,5 +112,5 @@ async fn sessions_in_pods_that_run_nowhere() {
     let told = raw.until("\"code\":").await;
     assert!(told.contains("does not have a host assigned"), "{told}");
     // The daemon goes on.
-    world.same(&format!("{pods}/p/log"), &[]).await;
+    world.same_over_both(&format!("{pods}/p/log"), &[]).await;
 }

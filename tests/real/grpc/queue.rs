@@ -445,8 +445,7 @@ async fn a_worker_that_never_joins_holds_up_no_drain() {
     let call = async move { client.work(tokio_stream::pending::<v1::WorkRequest>()).await.map(drop) };
     let silent = lifecycle::spawn("silent worker", call);
     eventually("the call is there", || through.daemon.grpc.calls.get() == 1).await;
-    let began = tokio::time::Instant::now();
-    through.stop(Duration::from_secs(30)).await;
+    // Long before the deadline: nobody waits for that here.
+    through.stop(Duration::from_secs(3600)).await;
     assert_eq!(silent.await.unwrap().unwrap_err().code(), Code::Unavailable);
-    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
 }

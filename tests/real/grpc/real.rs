@@ -20,28 +20,18 @@ use crate::crontabs::{crontab, definition};
 use crate::support::Through;
 use crate::support::client::Client as Http;
 use crate::support::tied;
+use crate::world::World;
 
 const OBJECTS: usize = 12;
 pub(super) const STEPS: u64 = 400;
 const ENCODINGS: [v1::Encoding; 2] = [v1::Encoding::Json, v1::Encoding::KubeProtobuf];
 
-pub(super) struct World {
-    pub cluster: Cluster,
-    pub daemon: Through,
-    pub direct: Http,
-}
-
-impl World {
-    pub(super) async fn start() -> Self {
-        let cluster = Cluster::start().await;
-        for namespace in ["a", "b"] {
-            cluster.namespace(namespace).await;
-        }
-        let daemon = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
-        daemon.ready().await;
-        let direct = Http::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
-        Self { cluster, daemon, direct }
+pub(super) async fn world() -> World {
+    let cluster = Cluster::start().await;
+    for namespace in ["a", "b"] {
+        cluster.namespace(namespace).await;
     }
+    World::before(cluster, "").await
 }
 
 /// One client in another language, which watches up to the last write and then lists.
@@ -115,8 +105,7 @@ pub(crate) async fn churn_while(direct: &Http, wanted: impl Fn(u64) -> bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tells_what_http_tells_under_churn() {
-    let World { cluster, daemon, direct } = World::start().await;
-    let through = Http::new(&daemon.url);
+    let World { cluster, daemon, direct, through } = world().await;
     let mut grpc = client(&daemon).await;
     let mut from = 0;
     for encoding in ENCODINGS {
@@ -226,7 +215,7 @@ async fn tells_what_http_tells_under_churn() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn encodings_and_shapes_are_the_apiservers() {
-    let World { cluster, daemon, direct } = World::start().await;
+    let World { cluster, daemon, direct, .. } = world().await;
     // A type of which the apiserver has no messages.
     cluster.apply(&definition("{x: {type: integer}}")).await;
     let crontabs = "/apis/stable.example.com/v1/namespaces/a/crontabs";
@@ -317,7 +306,7 @@ async fn encodings_and_shapes_are_the_apiservers() {
 /// Owners, which no attribute of an object tells, by a union of a label and an owner.
 #[tokio::test(flavor = "multi_thread")]
 async fn owners_are_found_in_both_encodings() {
-    let World { cluster: _cluster, daemon, direct } = World::start().await;
+    let World { cluster: _cluster, daemon, direct, .. } = world().await;
     let headers = [("content-type", "application/json")];
     let path = "/api/v1/namespaces/a/configmaps";
     let owner = |uid: &str| json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid}]);
@@ -342,7 +331,7 @@ async fn owners_are_found_in_both_encodings() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_are_the_apiservers() {
-    let World { cluster: _cluster, daemon, direct } = World::start().await;
+    let World { cluster: _cluster, daemon, direct, .. } = world().await;
     let mut grpc = client(&daemon).await;
     let missing = v1::GetRequest {
         resource: Some(resource("configmaps")),

@@ -12,10 +12,11 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::fixtures::{Frame, Frames, client, consistent, filtered, labels, list, started, watch_of};
-use super::real::{World, churn, object};
+use super::real::{churn, object, world};
 use super::told::{accept, by_http, identity, is_last, line, object_of};
 use crate::support::client::Client as Http;
 use crate::support::eventually;
+use crate::world::World;
 
 const PLENTY: v1::Credit = v1::Credit { frames: 1 << 40, bytes: 1 << 40 };
 const ENCODINGS: [v1::Encoding; 2] = [v1::Encoding::Json, v1::Encoding::KubeProtobuf];
@@ -71,7 +72,7 @@ impl Replica {
 /// Half of the watches are granted nothing until all is over, and merge what they may not send.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_watches_on_one_stream_and_what_is_merged() {
-    let World { cluster, daemon, direct } = World::start().await;
+    let World { cluster, daemon, direct, .. } = world().await;
     let mut grpc = client(&daemon).await;
     let mut from = 0_u64;
     for encoding in ENCODINGS {
@@ -151,7 +152,7 @@ async fn many_watches_on_one_stream_and_what_is_merged() {
 /// What a client holds from an answer in one encoding serves for a difference in either.
 #[tokio::test(flavor = "multi_thread")]
 async fn differences_to_what_is_known() {
-    let World { cluster: _cluster, daemon, direct } = World::start().await;
+    let World { cluster: _cluster, daemon, direct, .. } = world().await;
     let headers = [("content-type", "application/json")];
     let collection = "/api/v1/namespaces/a/configmaps";
     let of = |encoding: v1::Encoding| v1::Selection {

@@ -15,9 +15,10 @@ use serde_json::json;
 
 use super::fixtures::{all, channel, client, consistent, filtered, labels, list, resource};
 use super::queue::{Worker, name_of, rv};
-use super::real::{STEPS, World, churn_while, object};
+use super::real::{STEPS, churn_while, object, world};
 use crate::support::client::{self as seen, Client as Http};
 use crate::support::within;
+use crate::world::World;
 
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 const MERGE: [(&str, &str); 1] = [("content-type", "application/merge-patch+json")];
@@ -38,7 +39,7 @@ async fn change(direct: &Http, n: u64, step: usize) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_comes_once_however_often_it_changes_and_again_when_it_fails() {
-    let World { cluster: _cluster, daemon, direct } = World::start().await;
+    let World { cluster: _cluster, daemon, direct, .. } = world().await;
     create(&direct, 0).await;
     let channel = channel(&daemon).await;
     let selection = filtered("configmaps", vec![labels("app=x")]);
@@ -149,7 +150,7 @@ async fn until(flag: &AtomicBool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_that_vanish_lose_nothing_and_share_no_key() {
-    let World { cluster: _cluster, daemon, direct } = World::start().await;
+    let World { cluster: _cluster, daemon, direct, .. } = world().await;
     let work = Arc::<Work>::default();
     let workers: Vec<_> =
         (0..4).map(|me| lifecycle::spawn("worker", vanishing(Arc::clone(&work), daemon.url.clone(), me))).collect();
@@ -180,7 +181,7 @@ async fn workers_that_vanish_lose_nothing_and_share_no_key() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_of_messages_gets_messages() {
-    let World { cluster: _cluster, daemon, direct } = World::start().await;
+    let World { cluster: _cluster, daemon, direct, .. } = world().await;
     let first = create(&direct, 0).await;
     let channel = channel(&daemon).await;
     let of = |encoding: v1::Encoding| v1::Selection {
@@ -200,7 +201,7 @@ async fn a_worker_of_messages_gets_messages() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn informers_are_what_the_apiserver_has() {
-    let World { cluster: _cluster, daemon, direct } = World::start().await;
+    let World { cluster: _cluster, daemon, direct, .. } = world().await;
     create(&direct, 0).await;
     let mut grpc = client(&daemon).await;
     let mut cache = CacheClient::new(channel(&daemon).await);

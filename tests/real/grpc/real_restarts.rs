@@ -15,10 +15,11 @@ use tonic::transport::Endpoint;
 use super::fixtures::{
     Frame, Frames, client, consistent, filtered, labels, list, namespace, resume, started, watch_of,
 };
-use super::real::{World, churn_while};
+use super::real::{churn_while, world};
 use super::told::{accept, by_http, is_last, line};
 use crate::support::Through;
 use crate::support::client::Client as Http;
+use crate::world::World;
 
 const RESTARTS: usize = 4;
 
@@ -63,7 +64,7 @@ async fn over_restarts(mut urls: watch::Receiver<String>, selection: v1::Selecti
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_event_comes_once_over_restarts_under_churn() {
-    let World { cluster, mut daemon, direct } = World::start().await;
+    let World { cluster, mut daemon, direct, .. } = world().await;
     let request = v1::ListRequest { selection: Some(filtered("configmaps", vec![])), consistency: Some(consistent()) };
     let from = list(&mut client(&daemon).await, request).await.0.resource_version.parse().unwrap();
     let (at, urls) = watch::channel(daemon.url.clone());

@@ -4,8 +4,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::otel::collector::Collector;
 use crate::otel::{CYCLE, SOON, hex, some};
+use crate::support::binary::informerd;
 use crate::support::eventually;
-use crate::support::tied;
 use crate::support::within;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -14,13 +14,8 @@ async fn lines_of_text_name_their_trace() {
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = directory.path().join("kubeconfig");
     std::fs::write(&kubeconfig, informerd_sim::kubeconfig("sim", &server.url())).unwrap();
-    let mut child = tied::command(env!("CARGO_BIN_EXE_informerd"))
-        .args([
-            "run",
-            "--listen=http://127.0.0.1:0",
-            "--admin=127.0.0.1:0",
-            "--resources=[{resource: configmaps, pin: true}]",
-        ])
+    let mut child = informerd("run --listen http://127.0.0.1:0 --admin 127.0.0.1:0 --log-level debug")
+        .arg("--resources=[{resource: configmaps, pin: true}]")
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
         .arg(format!("--state-dir={}", directory.path().display()))
         .envs([
@@ -28,9 +23,7 @@ async fn lines_of_text_name_their_trace() {
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
             SOON,
         ])
-        .env("INFORMERD_LOG_LEVEL", "debug")
         .stderr(std::process::Stdio::piped())
-        .kill_on_drop(true)
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();

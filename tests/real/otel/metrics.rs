@@ -58,7 +58,7 @@ async fn metrics_are_the_same_by_otlp_and_by_prometheus() {
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
         ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
     ];
-    let daemon = Daemon::start(&server, &env).await;
+    let daemon = daemon(&server, &env).await;
     for _ in 0..7 {
         assert_eq!(daemon.client().get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.status, 200);
     }

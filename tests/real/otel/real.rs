@@ -6,9 +6,8 @@ use http::Method;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::otel::daemon::Daemon;
 use crate::otel::receiver::{Receiver, Seen};
-use crate::otel::{CONFIG_MAPS, PARENT, SOON, TRACE, some, traced};
+use crate::otel::{CONFIG_MAPS, PARENT, SOON, TRACE, daemon, daemon_before, some, traced};
 use crate::support::client::Client;
 use crate::support::eventually;
 
@@ -44,7 +43,7 @@ async fn the_collectors_own_receiver_takes_all_of_it() {
             ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
             SOON,
         ];
-        let daemon = Daemon::start(&server, &env).await;
+        let daemon = daemon(&server, &env).await;
         for _ in 0..3 {
             let path = format!("{CONFIG_MAPS}?resourceVersion=0");
             assert_eq!(traced(&daemon.client(), Method::GET, &path).await, 200);
@@ -102,7 +101,7 @@ async fn a_kube_apiservers_own_spans_join() {
     ];
     let kubeconfig = std::fs::read_to_string(cluster.admin()).unwrap();
     let flags = ["--listen=delegated+https://127.0.0.1:0", "--consistent-reads-list=probe"];
-    let daemon = Daemon::before(&kubeconfig, &flags, &env).await;
+    let daemon = daemon_before(&kubeconfig, &flags, &env).await;
     let by = |service: &'static str, name: &'static str, parent: String| {
         move |span: &Seen| span.service == service && span.name == name && span.parent == parent
     };

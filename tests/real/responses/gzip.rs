@@ -3,9 +3,10 @@
 use std::io::Read;
 
 use http::Method;
+use serde_json::Value;
 
-use super::World;
 use crate::support::client::{Answer, rv};
+use crate::world::World;
 
 const PARTIAL: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -38,17 +39,15 @@ impl World {
 
     async fn create_with(&self, name: &str, data: &str) {
         let object = format!(r#"{{"metadata":{{"name":"{name}"}},"data":{{{data}}}}}"#);
-        let headers = [("content-type", "application/json")];
-        let created = self.direct.request(Method::POST, MAPS, &headers, &object).await;
-        assert_eq!(created.status, 201, "{}", created.text());
+        self.write(Method::POST, MAPS, &serde_json::from_str(&object).unwrap()).await;
     }
 
     /// Both answer the same, from the cache here; returns whether it was compressed, and the length of what was said.
     async fn equal(&self, path: &str, headers: &[(&str, &str)]) -> (bool, usize) {
-        let served = self.served();
+        let served = self.answered();
         let direct = self.direct.request(Method::GET, path, headers, "").await;
         let through = self.through.request(Method::GET, path, headers, "").await;
-        assert_eq!(self.served() - served, 1, "{path} {headers:?} is answered from the cache");
+        assert_eq!(self.answered() - served, 1, "{path} {headers:?} is answered from the cache");
         for header in ["content-encoding", "vary", "content-type"] {
             assert_eq!(direct.headers.get(header), through.headers.get(header), "{path} {headers:?}: {header}");
         }
@@ -63,8 +62,7 @@ async fn list_of(world: &World, length: usize, n: usize) -> String {
     let label = |list: &str| format!("{MAPS}?{list}&fieldSelector=metadata.name%3Dexact-{n}");
     world.create(&format!("exact-{n}"), 1000).await;
     let now = world.direct.get(&label("")).await.body.len();
-    let deleted = world.direct.request(Method::DELETE, &format!("{MAPS}/exact-{n}"), &[], "").await;
-    assert!(deleted.status.is_success());
+    world.write(Method::DELETE, &format!("{MAPS}/exact-{n}"), &Value::Null).await;
     world.create(&format!("exact-{n}"), 1000 + length - now).await;
     let list = world.direct.get(&label("")).await;
     assert_eq!(list.body.len(), length, "the revision may have got a digit more");
@@ -73,15 +71,14 @@ async fn list_of(world: &World, length: usize, n: usize) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_answers_are_compressed_to_the_same_bytes() {
-    let world = World::new("").await;
+    let world = World::start("").await;
     for n in 0..6 {
         world.create(&format!("some-{n}"), 40_000).await;
     }
     world.create("z-large", 200_000).await;
     let short: Vec<_> = (1000..6500).map(|n| format!(r#""{n}":"""#)).collect();
     world.create_with("zz-airy", &short.join(",")).await;
-    let now = rv(&world.direct.json(MAPS).await);
-    world.through.json(&format!("{MAPS}?resourceVersion={now}")).await;
+    let now = world.settle(MAPS).await;
     let exact = format!("resourceVersion={now}&resourceVersionMatch=Exact");
     for accepted in ["gzip", "deflate,  gzip , br", "gzip;q=1.0", "GZIP", "*", "", "identity", "x-gzip"] {
         let headers = [("accept-encoding", accepted)];
@@ -133,7 +130,7 @@ async fn the_same_answers_are_compressed_to_the_same_bytes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_clients_share_one_compression() {
-    let world = World::new("").await;
+    let world = World::start("").await;
     for n in 0..20 {
         world.create(&format!("some-{n}"), 100_000).await;
     }
@@ -152,7 +149,7 @@ async fn many_clients_share_one_compression() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_can_be_switched_off() {
-    let world = World::new("compression: \"off\"\n").await;
+    let world = World::start("compression: \"off\"\n").await;
     world.create("large", 200_000).await;
     let path = format!("{MAPS}/large");
     let written = rv(&world.direct.json(&path).await);

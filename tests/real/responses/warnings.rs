@@ -2,8 +2,9 @@
 
 use http::{HeaderMap, Method};
 
-use super::World;
 use crate::support::client::rv;
+use crate::support::until;
+use crate::world::World;
 
 const PARTIAL: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const ENDPOINTS: &str = r#"299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice""#;
@@ -17,11 +18,11 @@ fn warnings(headers: &HeaderMap) -> Vec<String> {
 impl World {
     /// The warnings of one read, which the cache must answer, and which must be the apiserver's.
     async fn warned(&self, path: &str, headers: &[(&str, &str)]) -> Vec<String> {
-        let served = self.served();
+        let served = self.answered();
         let direct = self.direct.send(Method::GET, path, headers, "").await;
         let through = self.through.send(Method::GET, path, headers, "").await;
         assert_eq!(direct.status(), through.status(), "{path}");
-        assert_eq!(self.served() - served, 1, "{path} is answered from the cache");
+        assert_eq!(self.answered() - served, 1, "{path} is answered from the cache");
         let (direct, through) = (warnings(direct.headers()), warnings(through.headers()));
         assert_eq!(direct, through, "{path} {headers:?}");
         through
@@ -29,24 +30,19 @@ impl World {
 
     /// Waits until a list from the cache is answered with just these warnings, as by the apiserver.
     async fn comes_to_warn(&self, path: &str, want: &[&str]) {
-        let bound = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
-        loop {
-            let served = self.served();
+        until(&format!("{path} has the warnings {want:?}"), async || {
+            let served = self.answered();
             let through = self.through.get(path).await;
-            let from_cache = through.status == 200 && self.served() > served;
-            if from_cache && warnings(&through.headers) == want {
-                assert_eq!(warnings(&self.direct.get(path).await.headers), want, "the apiserver");
-                return;
-            }
-            assert!(tokio::time::Instant::now() < bound, "never: {want:?}, but {:?}", through.headers);
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
+            through.status == 200 && self.answered() > served && warnings(&through.headers) == want
+        })
+        .await;
+        assert_eq!(warnings(&self.direct.get(path).await.headers), want, "the apiserver");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn built_in_types() {
-    let world = World::new("").await;
+    let world = World::start("").await;
     let endpoints = "/api/v1/endpoints";
     world.comes_to_warn(&format!("{endpoints}?resourceVersion=0"), &[ENDPOINTS]).await;
     let now = rv(&world.through.json(&format!("{endpoints}?resourceVersion=0")).await);
@@ -71,11 +67,7 @@ async fn built_in_types() {
 
     // People see it once, as they do without informerd.
     let kubeconfig = world.cluster.dir().join("through.kubeconfig");
-    let text = format!(
-        "apiVersion: v1\nkind: Config\nclusters: [{{name: c, cluster: {{server: \"{}\"}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {{}}}}]\ncurrent-context: c\n",
-        world.daemon.url
-    );
-    std::fs::write(&kubeconfig, text).unwrap();
+    std::fs::write(&kubeconfig, informerd_sim::kubeconfig("through", &world.daemon.url)).unwrap();
     let shown = world.cluster.kubectl(&kubeconfig, ["get", "endpoints", "-A", "-o", "name"]).await;
     let direct = world.cluster.kubectl(world.cluster.admin(), ["get", "endpoints", "-A", "-o", "name"]).await;
     let errors = String::from_utf8(shown.stderr).unwrap();
@@ -106,7 +98,7 @@ spec:
 /// A definition's warning is changed, taken away and put there again while its resource is served.
 #[tokio::test(flavor = "multi_thread")]
 async fn definitions() {
-    let world = World::new("").await;
+    let world = World::start("").await;
     let list = format!("{WIDGETS}?resourceVersion=0");
     for (deprecation, want) in [
         ("deprecated: true", &[r#"299 - "dep.example.com/v1 Widget is deprecated""#][..]),

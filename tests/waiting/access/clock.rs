@@ -55,12 +55,6 @@ fn processor(pid: u32) -> f64 {
     ticks / 100.0
 }
 
-async fn metric(daemon: &Daemon, name: &str) -> f64 {
-    let metrics = Client::new(&daemon.admin).metrics().await;
-    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("no {name}: {metrics}")).parse().unwrap()
-}
-
 /// The watch tells that this object was made, and of nothing before it.
 async fn tells(watch: &mut Watch, name: &str) {
     loop {
@@ -89,7 +83,7 @@ async fn the_clock_is_set_and_service_goes_on() {
     .await;
     let token = cluster.token("a", "wide").await;
     let (certificate, key) = authority.issue(directory.path(), "admin", &["system:masters"]);
-    let ca = daemon.state.path().join("ca.crt");
+    let ca = daemon.binary.ca();
     // Each is a connection of its own, whose handshake both sides judge by their clocks.
     let clients = || {
         [
@@ -111,7 +105,7 @@ async fn the_clock_is_set_and_service_goes_on() {
             );
         }
     }
-    let relists = metric(&daemon, "informerd_upstream_credential_reloads_total").await;
+    let relists = daemon.binary.metric("informerd_upstream_credential_reloads_total").await;
 
     let mut was = 0;
     for (turn, (moved, said)) in
@@ -119,10 +113,10 @@ async fn the_clock_is_set_and_service_goes_on() {
             .into_iter()
             .enumerate()
     {
-        let heard = daemon.log.lock().len();
+        let heard = daemon.binary.log().len();
         clock.set(moved);
-        let (begun, used) = (Instant::now(), processor(daemon.pid()));
-        let reviews = metric(&daemon, "informerd_auth_token_reviews_total").await;
+        let (begun, used) = (Instant::now(), processor(daemon.binary.pid()));
+        let reviews = daemon.binary.metric("informerd_auth_token_reviews_total").await;
         let name = format!("turn-{turn}");
         cluster.kubectl_ok(["create", "configmap", &name, "--namespace", "a"]).await;
         for watch in &mut watches {
@@ -135,9 +129,9 @@ async fn the_clock_is_set_and_service_goes_on() {
                 assert!(answer.text().contains(&name), "{moved}: nothing is lost");
             }
         }
-        let line = || daemon.log.lock()[heard..].lines().find(|line| line.contains(said)).map(str::to_owned);
+        let line = || daemon.binary.log()[heard..].lines().find(|line| line.contains(said)).map(str::to_owned);
         while line().is_none() {
-            assert!(begun.elapsed() < PATIENCE, "{moved}: no line: {}", &daemon.log.lock()[heard..]);
+            assert!(begun.elapsed() < PATIENCE, "{moved}: no line: {}", &daemon.binary.log()[heard..]);
             sleep(Duration::from_millis(100)).await;
         }
         let seconds = format!("\"seconds\":{}", i64::abs(moved - was));
@@ -145,15 +139,17 @@ async fn the_clock_is_set_and_service_goes_on() {
         // Nothing is asked or done in a circle.
         sleep(Duration::from_secs(3)).await;
         let passed = begun.elapsed().as_secs_f64();
-        let (used, reviews) =
-            (processor(daemon.pid()) - used, metric(&daemon, "informerd_auth_token_reviews_total").await - reviews);
+        let (used, reviews) = (
+            processor(daemon.binary.pid()) - used,
+            daemon.binary.metric("informerd_auth_token_reviews_total").await - reviews,
+        );
         eprintln!("{moved}: {used:.2} s of processor, {reviews} reviews in {passed:.1} s");
         assert!(used < passed / 2.0 + 1.0, "{moved}: {used} s of processor in {passed} s");
         assert!(reviews <= 2.0 * passed + 4.0, "{moved}: {reviews} reviews in {passed} s");
         was = moved;
     }
-    assert_eq!(metric(&daemon, "informerd_auth_streams_revoked_total").await, 0.0);
-    assert_eq!(metric(&daemon, "informerd_upstream_credential_reloads_total").await, relists);
-    let log = daemon.log.lock().clone();
+    assert_eq!(daemon.binary.metric("informerd_auth_streams_revoked_total").await, 0.0);
+    assert_eq!(daemon.binary.metric("informerd_upstream_credential_reloads_total").await, relists);
+    let log = daemon.binary.log();
     assert!(!log.contains("\"ERROR\"") && !log.contains("panicked"), "{log}");
 }

@@ -1,23 +1,19 @@
 //! What clients that nobody knows can do to the daemon's memory and to others: little. The daemon is a process of its own,
 //! whose resident memory is looked at while every attack of the list runs against its delegated listener.
 
-use std::process::Stdio;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use parking_lot::Mutex;
-use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio_rustls::client::TlsStream;
 
 use crate::access::wire::connect;
 use crate::access::world::FIXTURES;
 use crate::cluster::Cluster;
+use crate::support::binary::{Binary, informerd};
 use crate::support::client::Client;
-use crate::support::tied;
 use crate::support::within;
 
 /// What all of them together may cost.
@@ -25,77 +21,39 @@ const BOUND: u64 = 32 << 20;
 
 /// The program as a process of its own, with a delegated and a trusted listener.
 pub(super) struct Daemon {
-    child: Child,
+    pub binary: Binary,
     pub delegated: String,
     pub trusted: String,
-    pub admin: String,
-    pub log: Arc<Mutex<String>>,
-    pub state: tempfile::TempDir,
 }
 
 impl Daemon {
     pub(super) async fn start(cluster: &Cluster, configure: impl FnOnce(&mut Command)) -> Self {
-        let state = tempfile::tempdir().unwrap();
-        let mut command = tied::command(env!("CARGO_BIN_EXE_informerd"));
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("INFORMERD_")) {
-            command.env_remove(name);
-        }
-        command.arg("--kubeconfig").arg(cluster.admin()).arg("--state-dir").arg(state.path());
-        command.args(["--listen", "delegated+https://127.0.0.1:0,http://127.0.0.1:0", "--admin", "127.0.0.1:0"]);
-        command.args(["--log-format", "json"]);
+        let mut command = informerd("run --listen delegated+https://127.0.0.1:0,http://127.0.0.1:0");
         configure(&mut command);
-        // A debug assertion of h2 fails where a call outlives its connection. To tell where would take 90 MiB.
-        command.env("RUST_BACKTRACE", "0");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let (mut addresses, mut admin, mut seen) = (Vec::new(), None, String::new());
-        while addresses.len() < 2 || admin.is_none() {
-            let line = within("it serves", lines.next_line()).await.unwrap().unwrap_or_else(|| panic!("{seen}"));
-            seen.push_str(&format!("{line}\n"));
-            let line: Value = serde_json::from_str(&line).unwrap_or_default();
-            let fields = if line["fields"].is_object() { &line["fields"] } else { &line };
-            match (fields["message"].as_str(), fields["address"].as_str()) {
-                (Some("serving"), Some(address)) => addresses.push(address.to_owned()),
-                (Some("admin"), Some(address)) => admin = Some(format!("http://{address}")),
-                _ => {}
-            }
-        }
-        let log = Arc::new(Mutex::new(seen));
-        let kept = Arc::clone(&log);
-        informerd::lifecycle::spawn("log", async move {
-            while let Ok(Some(line)) = lines.next_line().await {
-                kept.lock().push_str(&format!("{line}\n"));
-            }
-        });
-        let of = |kind: &str| addresses.iter().find_map(|at| at.strip_prefix(kind)).unwrap().to_owned();
-        let (delegated, trusted) = (of("delegated+https://"), of("http://"));
-        let (delegated, trusted) = (format!("https://{delegated}"), format!("http://{trusted}"));
-        Self { child, delegated, trusted, admin: admin.unwrap(), log, state }
+        let binary = Binary::run(command, &std::fs::read_to_string(cluster.admin()).unwrap(), &[]).await;
+        let addresses = binary.addresses();
+        let of = |kind: &str| addresses.iter().find(|at| at.starts_with(kind)).unwrap().replace("delegated+", "");
+        Self { delegated: of("delegated+https://"), trusted: of("http://"), binary }
     }
 
     async fn connect(&self) -> TlsStream<TcpStream> {
-        connect(&self.delegated, &self.state.path().join("ca.crt")).await
+        connect(&self.delegated, &self.binary.ca()).await
     }
 
     pub(super) fn client(&self, token: &str) -> Client {
-        Client::tls(&self.delegated, &self.state.path().join("ca.crt"), token)
-    }
-
-    pub(super) fn pid(&self) -> u32 {
-        self.child.id().unwrap()
+        Client::tls(&self.delegated, &self.binary.ca(), token)
     }
 
     /// A line of the process's status, in bytes.
     fn memory(&self, name: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.binary.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.trim_matches([':', ' ', '\t', 'k', 'B']).parse::<u64>().unwrap() << 10
     }
 
     /// The peak counts from now on.
     fn forget_peak(&self) {
-        std::fs::write(format!("/proc/{}/clear_refs", self.pid()), "5").unwrap();
+        std::fs::write(format!("/proc/{}/clear_refs", self.binary.pid()), "5").unwrap();
     }
 }
 

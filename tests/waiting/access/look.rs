@@ -4,21 +4,14 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Command;
 
 use crate::access::certificates::Authority;
 use crate::access::world::World;
-use crate::support::tied;
+use crate::support::binary::informerd;
 use crate::support::within;
 
-fn informerd(arguments: &[&str]) -> Command {
-    let mut command = tied::command(env!("CARGO_BIN_EXE_informerd"));
-    command.args(arguments).kill_on_drop(true);
-    command
-}
-
 async fn run(arguments: &[&str]) -> (i32, String, String) {
-    let Output { status, stdout, stderr } = informerd(arguments).output().await.unwrap();
+    let Output { status, stdout, stderr } = informerd("").args(arguments).output().await.unwrap();
     (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
@@ -92,8 +85,7 @@ async fn who_may_read_reads() {
         assert!(err.contains(words) && !err.contains(&token), "{arguments:?}: {err}");
     }
 
-    let mut watch =
-        informerd(&["watch", "configmaps", "-n", "a", "-l", "app=y", "--kubeconfig", text(&file("kubeconfig"))]);
+    let mut watch = informerd(&format!("watch configmaps -n a -l app=y --kubeconfig {}", file("kubeconfig").display()));
     let mut child = watch.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(

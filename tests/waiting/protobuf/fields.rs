@@ -9,7 +9,7 @@ use informerd::selector::{field_table, types_with_fields};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use super::{Answer, FULL, World, certificate_request, world};
+use super::{Answer, PROTOBUF, World, certificate_request, world};
 use crate::support::client::rv;
 
 const JSON: &str = "application/json";
@@ -86,7 +86,7 @@ fn keys(answer: &Answer, encoding: Encoding) -> BTreeSet<String> {
 
 impl World {
     async fn selected(&self, path: &str, encoding: Encoding) -> BTreeSet<String> {
-        let headers = [("accept", if encoding == Encoding::Json { JSON } else { FULL })];
+        let headers = [("accept", if encoding == Encoding::Json { JSON } else { PROTOBUF })];
         let direct = self.direct.request(Method::GET, path, &headers, "").await;
         let through = self.through.request(Method::GET, path, &headers, "").await;
         assert_eq!((direct.status.as_u16(), through.status.as_u16()), (200, 200), "{path}: {}", direct.text());
@@ -97,17 +97,12 @@ impl World {
 
     async fn add(&self) {
         for (collection, object) in more() {
-            let headers = [("content-type", JSON)];
-            let answer = self.direct.request(Method::POST, collection, &headers, &object.to_string()).await;
-            assert!(answer.status.is_success(), "{collection}: {}", answer.text());
+            self.write(Method::POST, collection, &object).await;
         }
         // Nobody finalizes it.
-        let answer = self.direct.request(Method::DELETE, "/api/v1/namespaces/leaving", &[], "").await;
-        assert!(answer.status.is_success(), "{}", answer.text());
-        let headers = [("content-type", "application/merge-patch+json")];
-        let status = r#"{"status":{"nominatedNodeName":"node-z"}}"#;
-        let answer = self.direct.request(Method::PATCH, "/api/v1/namespaces/a/pods/two/status", &headers, status).await;
-        assert!(answer.status.is_success(), "{}", answer.text());
+        self.write(Method::DELETE, "/api/v1/namespaces/leaving", &Value::Null).await;
+        let status = json!({"status": {"nominatedNodeName": "node-z"}});
+        self.write(Method::PATCH, "/api/v1/namespaces/a/pods/two/status", &status).await;
     }
 }
 
@@ -131,7 +126,7 @@ async fn every_selectable_field_selects_by_each_of_its_values() {
                 continue;
             }
             missing.remove(&(group, name));
-            let now = world.settle(&collection).await;
+            let now = world.settled(&collection).await;
             let whole = format!("{collection}?resourceVersion={now}");
             let list = world.through.json(&whole).await;
             let objects = list["items"].as_array().unwrap().clone();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{FULL, Type, World, partial, world};
+use super::{PROTOBUF, Type, World, partial, world};
 use crate::support::client::rv;
 
 /// Secrets are not cached unless somebody says so.
@@ -161,13 +161,13 @@ impl World {
     /// Creates the object with the bytes; whether the apiserver has taken it.
     async fn poison(&self, collection: &str, object: &Value) -> bool {
         // The apiserver itself encodes it in protobuf, without the bytes and without keeping it.
-        let headers = [("content-type", JSON), ("accept", FULL)];
+        let headers = [("content-type", JSON), ("accept", PROTOBUF)];
         let path = format!("{collection}?dryRun=All");
         let encoded = self.direct.request(Method::POST, &path, &headers, &object.to_string()).await;
         if !encoded.status.is_success() {
             return false;
         }
-        let headers = [("content-type", FULL), ("accept", JSON)];
+        let headers = [("content-type", PROTOBUF), ("accept", JSON)];
         let body = replaced(&encoded.body);
         self.direct.request_bytes(Method::POST, collection, &headers, body).await.status.is_success()
     }
@@ -273,7 +273,7 @@ async fn compare(world: &World, collection: &str, objects: Vec<Value>) -> usize 
     // Watches that are open before the objects come.
     let now = revision(world, collection).await;
     let mut watches = Vec::new();
-    for accept in [JSON, FULL, &partial("", "v1")] {
+    for accept in [JSON, PROTOBUF, &partial("", "v1")] {
         let path = format!("{collection}?watch=1&resourceVersion={now}&timeoutSeconds=600");
         let headers = [("accept", accept)];
         let direct = world.direct.watch_as(&path, &headers).await;
@@ -295,14 +295,14 @@ async fn compare(world: &World, collection: &str, objects: Vec<Value>) -> usize 
     // A cache may be at a later revision than the one that is asked for: of a write to another resource.
     let newest = async || format!("{collection}?resourceVersion={}", revision(world, collection).await);
     let at = newest().await;
-    for accept in [JSON, FULL, PARTIAL, TABLE, &partial("List", "v1")] {
+    for accept in [JSON, PROTOBUF, PARTIAL, TABLE, &partial("List", "v1")] {
         world.equal(&format!("{at}&resourceVersionMatch=Exact"), accept).await;
         if !is_of_etcd(collection) {
             world.equal_at(newest, accept).await;
         }
     }
     for name in names.iter().take(8) {
-        for accept in [JSON, FULL, &partial("", "v1")] {
+        for accept in [JSON, PROTOBUF, &partial("", "v1")] {
             world.equal(&format!("{collection}/{name}?resourceVersion=0"), accept).await;
         }
     }
@@ -341,7 +341,7 @@ async fn strings_that_are_not_utf8_are_sent_as_the_apiserver_sends_them() {
     // The bytes can be selected by, and are told from those of others.
     for selector in ["p%FF%E2%82%C3n", "p%EF%BF%BD%EF%BF%BD%EF%BF%BD%EF%BF%BDn", "other"] {
         for operator in ["%3D", "!%3D"] {
-            for accept in [JSON, FULL] {
+            for accept in [JSON, PROTOBUF] {
                 let fields = format!("fieldSelector=spec.schedulerName{operator}{selector}");
                 world.equal(&format!("/api/v1/namespaces/a/pods?resourceVersion=0&{fields}"), accept).await;
             }
@@ -372,18 +372,15 @@ async fn there_may_be_any_number_of_labels() {
     let mut watch = world.through.watch(&format!("{collection}?watch=1&resourceVersion={now}&timeoutSeconds=60")).await;
     let labels: serde_json::Map<_, _> = (0..66_000).map(|n| (format!("l{n}"), "".into())).collect();
     let many = json!({"metadata": {"name": "many", "labels": labels}});
-    let headers = [("content-type", JSON)];
-    let answer = world.direct.request(Method::POST, collection, &headers, &many.to_string()).await;
-    assert!(answer.status.is_success(), "{}", answer.text());
-    let plain = json!({"metadata": {"name": "plain"}}).to_string();
-    assert!(world.direct.request(Method::POST, collection, &headers, &plain).await.status.is_success());
+    world.write(Method::POST, collection, &many).await;
+    world.write(Method::POST, collection, &json!({"metadata": {"name": "plain"}})).await;
     for name in ["many", "plain"] {
         let event = watch.next().await.unwrap().expect("an event");
         assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&"ADDED".into(), &name.into()));
     }
     let newest = rv(&world.direct.json(collection).await);
     let exact = format!("{collection}?resourceVersion={newest}&resourceVersionMatch=Exact");
-    for accept in [JSON, FULL, PARTIAL, TABLE] {
+    for accept in [JSON, PROTOBUF, PARTIAL, TABLE] {
         world.equal(&exact, accept).await;
         world.equal(&format!("{exact}&labelSelector=l65999"), accept).await;
     }
@@ -396,18 +393,13 @@ async fn a_name_that_no_cache_can_hold_does_not_silence_its_resource() {
     let collection = "/apis/rbac.authorization.k8s.io/v1/namespaces/a/roles";
     let plain =
         |name: &str| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": name}});
-    let headers = [("content-type", JSON)];
-    let create = async |name: &str| {
-        let answer = world.direct.request(Method::POST, collection, &headers, &plain(name).to_string()).await;
-        assert!(answer.status.is_success(), "{}", answer.text());
-    };
-    create("before").await;
+    world.write(Method::POST, collection, &plain("before")).await;
     let now = rv(&world.through.json(&format!("{collection}?resourceVersion=0")).await);
-    world.settle(collection).await;
+    world.settled(collection).await;
     let path = format!("{collection}?watch=1&resourceVersion={now}&timeoutSeconds=120");
     let mut watch = world.through.watch(&path).await;
     assert!(world.poison(collection, &plain("a-POISON")).await, "the apiserver takes the name");
-    create("after").await;
+    world.write(Method::POST, collection, &plain("after")).await;
     // It ends without an error, as the apiserver ends a watch. Whoever reads on goes to the apiserver, and hears the rest.
     let mut seen = Vec::new();
     while let Some(event) = watch.next().await.unwrap() {
@@ -418,13 +410,13 @@ async fn a_name_that_no_cache_can_hold_does_not_silence_its_resource() {
     for name in ["a-p\u{fffd}\u{fffd}\u{fffd}\u{fffd}n", "after"] {
         assert_eq!(watch.next().await.unwrap().expect("an event")["object"]["metadata"]["name"], name);
     }
-    for accept in [JSON, FULL, PARTIAL, TABLE, &partial("List", "v1")] {
+    for accept in [JSON, PROTOBUF, PARTIAL, TABLE, &partial("List", "v1")] {
         world.equal(&format!("{collection}?resourceVersion=0"), accept).await;
         world.equal(collection, accept).await;
     }
     for name in ["a-p%FF%E2%82%C3n", "a-p%EF%BF%BD%EF%BF%BD%EF%BF%BD%EF%BF%BDn", "after", "missing"] {
         world.equal(&format!("{collection}/{name}?resourceVersion=0"), JSON).await;
-        world.equal(&format!("{collection}/{name}"), FULL).await;
+        world.equal(&format!("{collection}/{name}"), PROTOBUF).await;
     }
     let informers = world.daemon.daemon.factory.informers();
     let given_up = || informers.iter().filter(|informer| informer.has_given_up());
@@ -439,7 +431,7 @@ async fn a_name_that_no_cache_can_hold_does_not_silence_its_resource() {
 
     // Once it is gone, the resource is cached again.
     let path = format!("{collection}/a-p%FF%E2%82%C3n");
-    assert!(world.direct.request(Method::DELETE, &path, &[], "").await.status.is_success());
+    world.write(Method::DELETE, &path, &Value::Null).await;
     // It is tried again after 30 to 45 seconds, and then after a minute and a half at most.
     let again = async {
         while given_up().next().is_some() {
@@ -447,5 +439,5 @@ async fn a_name_that_no_cache_can_hold_does_not_silence_its_resource() {
         }
     };
     crate::support::within("the roles are cached again", again).await;
-    world.settle(collection).await;
+    world.settled(collection).await;
 }

@@ -12,23 +12,20 @@ async fn custom_resources_are_answered_as_the_apiserver_does() {
     let now = rv(&answer.json());
     let exact = format!("resourceVersion={now}&resourceVersionMatch=Exact");
     for accept in
-        [GO, FULL, "application/vnd.kubernetes.protobuf, */*", &partial("List", "v1"), &partial("List", "v1beta1")]
+        [GO, PROTOBUF, "application/vnd.kubernetes.protobuf, */*", &partial("List", "v1"), &partial("List", "v1beta1")]
     {
         world.compare(&format!("{crontabs}?{exact}"), accept).await;
     }
-    for accept in [GO, FULL, &partial("", "v1"), &partial("", "v1beta1")] {
+    for accept in [GO, PROTOBUF, &partial("", "v1"), &partial("", "v1beta1")] {
         world.compare(&format!("{crontabs}/one?resourceVersion=0"), accept).await;
     }
     // Whatever ObjectMeta can hold.
-    let owner =
-        r#"{"apiVersion":"v1","kind":"ConfigMap","name":"one","uid":"u","controller":true,"blockOwnerDeletion":false}"#;
-    let patch = format!(r#"{{"metadata":{{"ownerReferences":[{owner}],"labels":{{"b":"","a":"1"}}}}}}"#);
-    let headers = [("content-type", "application/merge-patch+json")];
-    let answer = world.direct.request(Method::PATCH, &format!("{crontabs}/one"), &headers, &patch).await;
-    assert!(answer.status.is_success(), "{}", answer.text());
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "one", "uid": "u", "controller": true,
+        "blockOwnerDeletion": false});
+    let patch = json!({"metadata": {"ownerReferences": [owner], "labels": {"b": "", "a": "1"}}});
+    world.write(Method::PATCH, &format!("{crontabs}/one"), &patch).await;
     // It has a finalizer, so it stays, with a time of its deletion.
-    let answer = world.direct.request(Method::DELETE, &format!("{crontabs}/one"), &[], "").await;
-    assert!(answer.status.is_success(), "{}", answer.text());
+    world.write(Method::DELETE, &format!("{crontabs}/one"), &Value::Null).await;
     let deleted = rv(&world.direct.json(&format!("{crontabs}/one")).await);
     let before = world.served();
     world.get(&format!("{crontabs}?resourceVersion={deleted}"), &partial("List", "v1")).await;
@@ -45,10 +42,10 @@ async fn the_setting_decides() {
     let world = world(yaml).await;
     for (collection, accept, media, served) in [
         ("/api/v1/configmaps", GO, "application/json", 1),
-        ("/api/v1/configmaps", FULL, FULL, 0),
-        ("/api/v1/pods", GO, FULL, 0),
+        ("/api/v1/configmaps", PROTOBUF, PROTOBUF, 0),
+        ("/api/v1/pods", GO, PROTOBUF, 0),
         ("/api/v1/pods", "application/json", "application/json", 1),
-        ("/api/v1/services", GO, FULL, 1),
+        ("/api/v1/services", GO, PROTOBUF, 1),
     ] {
         let before = world.served();
         let answer = world.get(&format!("{collection}?resourceVersion=0"), accept).await;
@@ -64,12 +61,12 @@ async fn the_setting_decides() {
 async fn revisions_never_go_back_from_one_encoding_to_the_other() {
     let world = world("consistentReads: { get: cache, list: cache, watch: cache }\n").await;
     let collection = "/api/v1/namespaces/a/configmaps";
-    world.settle(collection).await;
+    world.settled(collection).await;
     world.through.json(&format!("{collection}?resourceVersion=0")).await;
     assert_eq!(world.informers()["configmaps"], (1, 1));
     let path = format!("{collection}?watch=1&resourceVersion=0");
     let mut json = world.through.watch(&path).await;
-    let mut protobuf = world.through.watch_as(&path, &[("accept", FULL)]).await;
+    let mut protobuf = world.through.watch_as(&path, &[("accept", PROTOBUF)]).await;
     let initial = rv(&json.next().await.unwrap().unwrap()["object"]);
     assert!(initial > 0);
     let rv_of = |frame: &[u8]| {
@@ -81,17 +78,15 @@ async fn revisions_never_go_back_from_one_encoding_to_the_other() {
         }
     };
     for n in 0..40 {
-        let body = format!(r#"{{"metadata":{{"name":"w-{n}"}}}}"#);
-        let headers = [("content-type", "application/json")];
         // Written past informerd: it knows of it only what its watches tell.
-        let created = world.direct.request(Method::POST, collection, &headers, &body).await;
-        let written = rv(&created.json());
+        let name = json!({"metadata": {"name": format!("w-{n}")}});
+        let written = rv(&world.write(Method::POST, collection, &name).await);
         let object = format!("{collection}/w-{n}?resourceVersion=0");
         if n % 2 == 0 {
             while rv(&json.next().await.unwrap().unwrap()["object"]) < written {}
-            let list = world.get(&format!("{collection}?resourceVersion=0"), FULL).await;
+            let list = world.get(&format!("{collection}?resourceVersion=0"), PROTOBUF).await;
             assert!(list_meta(&list).rv.get() >= written, "{n}");
-            assert_eq!(world.get(&object, FULL).await.status, 200, "{n}");
+            assert_eq!(world.get(&object, PROTOBUF).await.status, 200, "{n}");
         } else {
             while rv_of(&protobuf.next_frame().await.unwrap().unwrap()) < written {}
             let list = world.through.json(&format!("{collection}?resourceVersion=0")).await;
@@ -105,7 +100,7 @@ async fn revisions_never_go_back_from_one_encoding_to_the_other() {
         let headers = [("content-type", "application/json")];
         let created = world.through.request(Method::POST, collection, &headers, &body).await;
         assert_eq!(created.status, 201, "{}", created.text());
-        for accept in [FULL, "application/json"] {
+        for accept in [PROTOBUF, "application/json"] {
             assert_eq!(world.get(&format!("{collection}/own-{n}"), accept).await.status, 200, "{n} {accept}");
         }
     }
