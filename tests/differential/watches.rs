@@ -33,6 +33,8 @@ const ACCEPTS: &[&str] = &[
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
     "application/vnd.kubernetes.protobuf",
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1",
+    "application/vnd.kubernetes.protobuf,application/json",
 ];
 
 /// What is watched and changed.

@@ -66,11 +66,7 @@ impl World {
 
     /// A write past the daemon that has to succeed.
     pub(crate) async fn write(&self, method: Method, path: &str, body: &Value) -> Value {
-        let header = if method == Method::PATCH { MERGE } else { JSON };
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let answer = self.direct.request(method, path, &[header], &body).await;
-        assert!(answer.status.is_success(), "{path}: {}", answer.text());
-        answer.json()
+        self.direct.write(method, path, body).await
     }
 
     /// Has the informer of a collection synced at or past the server's state; returns that.

@@ -13,30 +13,18 @@ mod quiet;
 mod silent;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use crate::cluster::Cluster;
 use crate::crontabs::definition;
-use crate::support::Through;
 use crate::support::client::Client;
+use crate::support::{Through, until};
+use crate::world::{JSON, MERGE, admin};
 use informerd::upstream::client::ConfigSource;
 use proxy::Proxy;
 
-const JSON: (&str, &str) = ("content-type", "application/json");
-const MERGE: (&str, &str) = ("content-type", "application/merge-patch+json");
 const STRATEGIC: (&str, &str) = ("content-type", "application/strategic-merge-patch+json");
 const JSON_PATCH: (&str, &str) = ("content-type", "application/json-patch+json");
 const APPLY: (&str, &str) = ("content-type", "application/apply-patch+yaml");
-
-const FIXTURES: &str = r#"
-apiVersion: v1
-kind: Namespace
-metadata: {name: a}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: a-b}
-"#;
 
 /// A cluster, the network in front of it, and the daemon behind that.
 struct Scene {
@@ -62,22 +50,18 @@ impl Scene {
     }
 
     async fn before(cluster: Cluster, others: &[&str], yaml: &str) -> Self {
-        cluster.apply(FIXTURES).await;
+        for namespace in ["a", "a-b"] {
+            cluster.namespace(namespace).await;
+        }
         cluster.apply(&definition("{}")).await;
         let backends = [&[cluster.info.server.as_str()], others].concat();
         let proxy = Proxy::start(&cluster.info.ca, &backends).await;
         let source = ConfigSource::Fixed(Box::new(kube::Config::new(proxy.url.parse().unwrap())));
         let daemon = Through::start(source, yaml).await;
         daemon.ready().await;
-        let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
-        let through = Client::new(&daemon.url);
-        // A definition is served a moment after it is established.
-        for _ in 0..100 {
-            if through.get("/apis/stable.example.com/v1/crontabs?resourceVersion=0").await.status.is_success() {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        let (direct, through) = (admin(&cluster), Client::new(&daemon.url));
+        let path = "/apis/stable.example.com/v1/crontabs?resourceVersion=0";
+        until("the definition is served", async || through.get(path).await.status == 200).await;
         Self { cluster, proxy, daemon, direct, through }
     }
 

@@ -16,6 +16,7 @@ use informerd::upstream::client::{ConfigSource, Identity, Upstream, UpstreamConf
 use informerd_sim::Server;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_half_open_connection_is_noticed_by_its_unanswered_pings() {
@@ -81,15 +82,12 @@ async fn an_apiserver_that_sends_its_clients_away_is_not_noticed() {
         assert!(round < 500, "{} connections in {round} rounds", connects.get());
         let names: Vec<_> = (0..8).map(|n| format!("m-{round}-{n}")).collect();
         let writes = names.iter().map(|name| {
-            let body = format!(r#"{{"metadata":{{"name":"{name}"}}}}"#);
             let client = &client;
             async move {
-                let headers = [("content-type", "application/json")];
-                let created = client.request(Method::POST, maps, &headers, &body).await;
-                assert_eq!(created.status, 201, "{}", created.text());
+                let created = client.write(Method::POST, maps, &json!({"metadata": {"name": name}})).await;
                 let read = client.get(&format!("{maps}/{name}")).await;
                 assert_eq!(read.status, 200, "{}", read.text());
-                rv(&created.json())
+                rv(&created)
             }
         });
         written.extend(futures_util::future::join_all(writes).await);

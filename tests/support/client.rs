@@ -236,6 +236,15 @@ impl Client {
         panic!("/metrics: {last}");
     }
 
+    /// A write that has to succeed; what it answers.
+    pub(crate) async fn write(&self, method: Method, path: &str, body: &Value) -> Value {
+        let patch = if method == Method::PATCH { "merge-patch+" } else { "" };
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let answer = self.request(method, path, &[("content-type", &format!("application/{patch}json"))], &body).await;
+        assert!(answer.status.is_success(), "{path}: {} {}", answer.status, answer.text());
+        answer.json()
+    }
+
     /// A successful JSON answer.
     pub(crate) async fn json(&self, path: &str) -> Value {
         let answer = self.get(path).await;

@@ -9,6 +9,7 @@ pub(crate) mod informer;
 pub(crate) mod limited;
 pub(crate) mod patience;
 pub(crate) mod ports;
+pub(crate) mod proto;
 pub(crate) mod relay;
 pub(crate) mod threads;
 pub(crate) mod tied;

@@ -13,6 +13,7 @@ use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
 use informerd::grpc::pb::v1::watch_request::Start;
 use informerd::grpc::pb::v1::watch_response::Frame;
+use serde_json::json;
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 
@@ -80,12 +81,10 @@ async fn watches_go_on_when_events_expire_together() {
     let mut client = ObjectsClient::new(channel);
     let mut typed_watch = typed(&mut client, Start::FromResourceVersion(now.to_string())).await;
     for n in 0..COUNT {
-        let event = format!(
-            r#"{{"metadata":{{"name":"e-{n}"}},"involvedObject":{{"kind":"Pod","name":"x","namespace":"default"}},"type":"Normal","reason":"r"}}"#
-        );
-        let headers = [("content-type", "application/json")];
-        let created = direct.request(Method::POST, EVENTS, &headers, &event).await;
-        assert_eq!(created.status, 201, "{}", created.text());
+        let pod = json!({"kind": "Pod", "name": "x", "namespace": "default"});
+        let metadata = json!({"name": format!("e-{n}")});
+        let event = json!({"metadata": metadata, "involvedObject": pod, "type": "Normal", "reason": "r"});
+        direct.write(Method::POST, EVENTS, &event).await;
     }
     let (direct_told, through_told, gone) =
         tokio::join!(told(watches.0), told(watches.1), typed_gone(&mut typed_watch, COUNT));

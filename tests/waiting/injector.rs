@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::injector_process::{Injector, create, install, lead, mode, pod};
+use crate::support::until;
 
 /// A CA signs for 12 s, and the next is known for 4 s before.
 const LIFETIMES: &[&str] = &["--tls-ca-lifetime", "12s", "--tls-ca-overlap", "4s", "--tls-cert-lifetime", "8s"];
@@ -29,12 +30,8 @@ async fn replicas_are_trusted_while_the_ca_is_rotated() {
     }
     let by_label = pod("b", &serde_json::json!({"informerd.io/inject": "sidecar"}), &Value::Null);
     let plain = pod("a", &Value::Null, &Value::Null);
-    let bound = Instant::now() + Duration::from_secs(60);
     for (namespace, pod) in [("one", &plain), ("two", &by_label)] {
-        while mode(&create(&cluster, namespace, pod, true).await.0).is_none() {
-            assert!(Instant::now() < bound, "no pod is changed");
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+        until("pods are changed", async || mode(&create(&cluster, namespace, pod, true).await.0).is_some()).await;
     }
     let mut bundles = Vec::new();
     let bound = Instant::now() + Duration::from_secs(120);

@@ -1,8 +1,9 @@
 //! Watches from a revision before the informer's own beginning, which the apiserver still has.
 
 use http::Method;
+use serde_json::json;
 
-use super::{JSON, Scene};
+use super::Scene;
 use crate::support::client::{Client, rv};
 
 const LIMITS: &str = "/api/v1/namespaces/a/limitranges";
@@ -21,8 +22,8 @@ async fn some_are_forwarded_and_a_storm_of_them_is_not() {
     let scene = Scene::start("").await;
     let start = rv(&scene.direct.json(LIMITS).await);
     for n in 0..3 {
-        let body = format!(r#"{{"apiVersion":"v1","kind":"LimitRange","metadata":{{"name":"old-{n}"}}}}"#);
-        assert_eq!(scene.direct.request(Method::POST, LIMITS, &[JSON], &body).await.status, 201);
+        let object = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": format!("old-{n}")}});
+        scene.direct.write(Method::POST, LIMITS, &object).await;
     }
     // The informer begins here. Nothing is forwarded that would show an older revision.
     scene.through.json("/api/v1/limitranges?resourceVersion=0").await;

@@ -4,23 +4,26 @@ use std::time::Duration;
 
 use http::Method;
 use informerd::upstream::RequestVerb;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{JSON, MERGE, Scene};
+use super::Scene;
 use crate::support::client::rv;
 
 const PROBE: &str = "consistentReads: { get: probe, list: probe, watch: probe }\n";
 const CRON_TABS: &str = "/apis/stable.example.com/v1/crontabs";
 const IN_A: &str = "/apis/stable.example.com/v1/namespaces/a/crontabs";
 
+fn crontab(name: &str) -> Value {
+    json!({"apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": name}})
+}
+
 impl Scene {
     /// Objects that stay as they are, and an informer that has them.
     async fn quiet(objects: usize) -> Self {
         let scene = Self::start(PROBE).await;
         for n in 0..objects {
-            let body =
-                format!(r#"{{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{{"name":"q{n}"}}}}"#);
-            assert_eq!(scene.direct.request(Method::POST, IN_A, &[JSON], &body).await.status, 201);
+            scene.direct.write(Method::POST, IN_A, &crontab(&format!("q{n}"))).await;
         }
         scene.through.json(&format!("{CRON_TABS}?resourceVersion=0")).await;
         scene.noise().await;
@@ -30,8 +33,8 @@ impl Scene {
 
     /// The store goes on without the resource.
     async fn noise(&self) {
-        let body = format!(r#"{{"metadata":{{"annotations":{{"noise":"{:?}"}}}}}}"#, Instant::now());
-        assert!(self.direct.request(Method::PATCH, "/api/v1/namespaces/a", &[MERGE], &body).await.status.is_success());
+        let noise = json!({"metadata": {"annotations": {"noise": format!("{:?}", Instant::now())}}});
+        self.direct.write(Method::PATCH, "/api/v1/namespaces/a", &noise).await;
     }
 
     fn probes(&self) -> u64 {
@@ -102,15 +105,13 @@ async fn watches_from_a_compared_state_see_every_later_event_and_no_earlier_one(
         |from: u64| format!("{CRON_TABS}?watch=1&resourceVersion={from}&allowWatchBookmarks=true&timeoutSeconds=8");
     let mut before = scene.through.watch(&watch(start)).await;
     let mut direct = scene.direct.watch(&watch(start)).await;
-    let body = r#"{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"name":"passing"}}"#;
-    assert_eq!(scene.direct.request(Method::POST, IN_A, &[JSON], body).await.status, 201);
-    assert!(scene.direct.request(Method::DELETE, &format!("{IN_A}/passing"), &[], "").await.status.is_success());
+    scene.direct.write(Method::POST, IN_A, &crontab("passing")).await;
+    scene.direct.write(Method::DELETE, &format!("{IN_A}/passing"), &Value::Null).await;
     let list = scene.through.json(CRON_TABS).await;
     assert_eq!(list["items"].as_array().unwrap().len(), 3);
     let mut after = scene.through.watch(&watch(rv(&list))).await;
     let mut direct_after = scene.direct.watch(&watch(rv(&list))).await;
-    let body = r#"{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"name":"staying"}}"#;
-    assert_eq!(scene.direct.request(Method::POST, IN_A, &[JSON], body).await.status, 201);
+    scene.direct.write(Method::POST, IN_A, &crontab("staying")).await;
     for (what, through, direct, count) in
         [("before", &mut before, &mut direct, 3), ("after", &mut after, &mut direct_after, 1)]
     {

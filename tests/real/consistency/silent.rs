@@ -6,8 +6,8 @@ use http::Method;
 use serde_json::json;
 use tokio::time::timeout;
 
+use super::Scene;
 use super::proxy::Mute;
-use super::{JSON, Scene};
 use crate::support::client::{Client, Watch};
 use crate::support::{eventually, until};
 
@@ -18,8 +18,7 @@ const BOUND: Duration = Duration::from_secs(30);
 
 impl Scene {
     async fn make(&self, name: &str) {
-        let body = json!({"metadata": {"name": name}}).to_string();
-        assert_eq!(self.direct.request(Method::POST, IN_A, &[JSON], &body).await.status, 201);
+        self.direct.write(Method::POST, IN_A, &json!({"metadata": {"name": name}})).await;
     }
 
     fn silences(&self) -> u64 {
@@ -116,8 +115,7 @@ async fn an_old_state_is_not_older_than_ones_own_write() {
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
     scene.proxy.mute("/configmaps", Mute::All);
-    let body = json!({"metadata": {"name": "own"}}).to_string();
-    assert_eq!(scene.through.request(Method::POST, IN_A, &[JSON], &body).await.status, 201);
+    scene.through.write(Method::POST, IN_A, &json!({"metadata": {"name": "own"}})).await;
     for form in [plain, table, metadata] {
         let through = scene.through.request(Method::GET, &list, &[form], "").await;
         let direct = scene.direct.request(Method::GET, &list, &[form], "").await;

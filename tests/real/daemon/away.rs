@@ -1,15 +1,14 @@
 //! What is answered while the apiserver does not answer: nothing that needs it, or the last state, which says that it is.
 
-use std::path::Path;
-
 use http::Method;
 use informerd::http::ListenAddr;
 use informerd::upstream::client::ConfigSource;
 
 use super::fixtures::JSON;
 use crate::cluster::Cluster;
-use crate::support::Through;
 use crate::support::client::{Answer, Client, rv};
+use crate::support::{Through, until};
+use crate::world::admin;
 
 const SERVE: &str = r#"
 listen: ["http://127.0.0.1:0", "delegated+https://127.0.0.1:0"]
@@ -44,16 +43,6 @@ fn is_unanswered(what: &str, answer: &Answer) {
     assert_eq!(warnings(answer), [""; 0], "{what}");
 }
 
-fn kubeconfig(directory: &Path, url: &str) -> std::path::PathBuf {
-    let path = directory.join("kubeconfig");
-    let text = format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{{name: x, cluster: {{server: '{url}'}}}}]\n\
-         contexts: [{{name: x, context: {{cluster: x, user: x}}}}]\nusers: [{{name: x, user: {{}}}}]\n"
-    );
-    std::fs::write(&path, text).unwrap();
-    path
-}
-
 async fn create(client: &Client, path: &str, body: &str) -> Answer {
     client.request(Method::POST, path, &[JSON], body).await
 }
@@ -68,7 +57,7 @@ async fn the_last_state_is_told_with_its_age_where_that_was_chosen() {
     let (client, plain) = (Client::new(&through.url), Client::new(&strict.url));
     let ListenAddr::Delegated(address) = &through.daemon.listen[1] else { panic!("delegated") };
     let delegated = Client::tls(&format!("https://{address}"), &through.daemon.ca_file.clone().unwrap(), "admin-token");
-    let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
+    let direct = admin(&cluster);
     let named = |name: &str| format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}"}}}}"#);
     assert_eq!(create(&client, CONFIG_MAPS, &named("one")).await.status, 201);
     // Deleted at a revision that nobody is told.
@@ -76,7 +65,8 @@ async fn the_last_state_is_told_with_its_age_where_that_was_chosen() {
     assert_eq!(client.request(Method::DELETE, &format!("{CONFIG_MAPS}/two"), &[], "").await.status, 200);
     let now = rv(&direct.json("/api/v1/configmaps").await);
     let directory = tempfile::tempdir().unwrap();
-    let kubeconfig = kubeconfig(directory.path(), &through.url);
+    let kubeconfig = directory.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, informerd_sim::kubeconfig("x", &through.url)).unwrap();
     let cache = directory.path().join("cache");
     let kubectl = async |args: &[&str]| {
         let cache = format!("--cache-dir={}", cache.display());
@@ -156,13 +146,9 @@ async fn the_last_state_is_told_with_its_age_where_that_was_chosen() {
     is_unanswered("a document", &delegated.get("/version").await);
 
     cluster.start_apiserver().await;
-    let mut answer = client.get("/api/v1/configmaps").await;
-    for _ in 0..600 {
-        if warnings(&answer).is_empty() && answer.status == 200 {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        answer = client.get("/api/v1/configmaps").await;
-    }
-    assert_eq!((answer.status.as_u16(), warnings(&answer).len()), (200, 0));
+    until("the apiserver answers again", async || {
+        let answer = client.get("/api/v1/configmaps").await;
+        warnings(&answer).is_empty() && answer.status == 200
+    })
+    .await;
 }

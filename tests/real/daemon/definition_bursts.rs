@@ -9,11 +9,12 @@ use informerd::upstream::discovery::read_aggregated;
 use informerd_sim::{Effect, Fault, Server, Verb};
 use serde_json::{Value, json};
 
-use super::fixtures::{CONFIG_MAPS, JSON, config_map, informers, names, next_event};
+use super::fixtures::{CONFIG_MAPS, config_map, informers, names, next_event};
 use crate::cluster::Cluster;
 use crate::support::client::{Client, rv};
 use crate::support::patience::{until, within};
 use crate::support::{Through, eventually};
+use crate::world::admin;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -147,11 +148,9 @@ async fn reads_of_what_has_not_changed_do_not_wait_for_discovery() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_of_definitions_costs_the_apiserver_nothing() {
     let cluster = Cluster::start().await;
-    let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
+    let direct = admin(&cluster);
     let create = async |group: &str, plural: &str| {
-        let answer =
-            direct.request(Method::POST, DEFINITIONS, &[JSON], &definition(group, plural, &[]).to_string()).await;
-        assert!(answer.status.is_success(), "{}", answer.text());
+        direct.write(Method::POST, DEFINITIONS, &definition(group, plural, &[])).await;
     };
     const USED: usize = 10;
     for n in 0..USED {
@@ -174,12 +173,11 @@ async fn a_burst_of_definitions_costs_the_apiserver_nothing() {
     let asked = || through.daemon.upstream.metrics().total(RequestVerb::Discovery, None);
     let before = asked();
     // New definitions of new groups and of the group in use, and annotations of those in use.
-    let merge = ("content-type", "application/merge-patch+json");
     for n in 0..60 {
         create(["used.example.com", "burst.example.com"][n % 2], &format!("b{n}")).await;
         let annotation = json!({"metadata": {"annotations": {"a": n.to_string()}, "labels": {"a": n.to_string()}}});
         let name = format!("{DEFINITIONS}/u{}.used.example.com", n % USED);
-        assert!(direct.request(Method::PATCH, &name, &[merge], &annotation.to_string()).await.status.is_success());
+        direct.write(Method::PATCH, &name, &annotation).await;
         client.json(&used[n % USED]).await;
         client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
     }
@@ -187,9 +185,8 @@ async fn a_burst_of_definitions_costs_the_apiserver_nothing() {
     assert!(asked() <= before + 2, "{} questions", asked() - before);
     // The watch sees that a definition has changed, so all that was before it was seen, too.
     let changed = definition("used.example.com", "u0", &[".spec.color"]);
-    let patch = json!({"spec": changed["spec"]}).to_string();
-    let name = format!("{DEFINITIONS}/u0.used.example.com");
-    assert!(direct.request(Method::PATCH, &name, &[merge], &patch).await.status.is_success());
+    let patch = json!({"spec": changed["spec"]});
+    direct.write(Method::PATCH, &format!("{DEFINITIONS}/u0.used.example.com"), &patch).await;
     while within("the watch ends", watch.next()).await.unwrap().is_some() {}
     for path in &used {
         client.json(path).await;
@@ -204,8 +201,7 @@ async fn a_burst_of_definitions_costs_the_apiserver_nothing() {
     let list = client.json(&new).await;
     let mut watch =
         client.watch(&format!("/apis/burst.example.com/v1/b59?watch=1&resourceVersion={}", rv(&list))).await;
-    let collection = "/apis/burst.example.com/v1/namespaces/default/b59";
-    assert!(direct.request(Method::POST, collection, &[JSON], &object.to_string()).await.status.is_success());
+    direct.write(Method::POST, "/apis/burst.example.com/v1/namespaces/default/b59", &object).await;
     assert_eq!(next_event(&mut watch).await["object"]["metadata"]["name"], "one");
 }
 
@@ -213,7 +209,7 @@ async fn a_burst_of_definitions_costs_the_apiserver_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_in_one_group_of_a_real_document_costs_that_group() {
     let cluster = Cluster::start().await;
-    let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
+    let direct = admin(&cluster);
     let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let whole = direct.request(Method::GET, "/apis", &[("accept", accept)], "").await.json();
     let of_others = |document: &Value, group: &str| {

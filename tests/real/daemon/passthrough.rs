@@ -9,7 +9,6 @@ use crate::world::{JSON, PROTOBUF, World, assert_alike};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
-pub(super) const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
 
 pub(super) async fn world() -> World {
     World::start("lendSessions: true\n").await
@@ -129,8 +128,7 @@ async fn writes_of_every_kind() {
 #[tokio::test(flavor = "multi_thread")]
 async fn protobuf_goes_both_ways() {
     let world = world().await;
-    let create = |name: &str| json!({"metadata": {"name": name}, "data": {"k": "v"}}).to_string();
-    world.direct.request(Method::POST, CONFIG_MAPS, &[JSON], &create("one")).await;
+    world.write(Method::POST, CONFIG_MAPS, &json!({"metadata": {"name": "one"}, "data": {"k": "v"}})).await;
     let accept = [("accept", PROTOBUF)];
     let got = world.same_over_both(&format!("{CONFIG_MAPS}/one"), &accept).await;
     assert!(got.body.starts_with(b"k8s\0"));
@@ -192,62 +190,6 @@ async fn subresources_and_reviews() {
         json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "NAME", "namespace": "default"}});
     let evict = |name: &str| format!("/api/v1/namespaces/default/pods/{name}/eviction");
     world.twins(Method::POST, evict, &[JSON], &eviction).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn other_forms_of_reads() {
-    let world = world().await;
-    for name in ["one", "two"] {
-        let body = json!({"metadata": {"name": name}, "data": {"k": "v"}});
-        world.direct.request(Method::POST, CONFIG_MAPS, &[JSON], &body.to_string()).await;
-    }
-    let exact = world.direct.json(CONFIG_MAPS).await["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-    let list =
-        format!("{CONFIG_MAPS}?resourceVersion={exact}&resourceVersionMatch=Exact&fieldSelector=metadata.name%3Done");
-    // The age in a table is of the moment; a second of difference is another answer.
-    let wide = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
-    for (path, headers) in [
-        (list.as_str(), vec![("accept", "application/yaml")]),
-        (&format!("{CONFIG_MAPS}/one"), vec![("accept", "application/yaml")]),
-        (&format!("{CONFIG_MAPS}/one?pretty=true"), vec![]),
-        (&format!("{CONFIG_MAPS}/one"), vec![("user-agent", "curl/8.0")]),
-        (&format!("{CONFIG_MAPS}/one"), vec![("accept", "application/cbor")]),
-        (&list, vec![("accept", "text/plain")]),
-        ("/apis/apps/v1/namespaces/default/deployments?resourceVersion=0", vec![wide]),
-    ] {
-        world.same_over_both(path, &headers).await;
-    }
-    // A table is compared within one second of the objects' age.
-    for path in [list.clone(), format!("{CONFIG_MAPS}/one"), "/api/v1/namespaces/kube-system".to_owned()] {
-        let mut equal = false;
-        for _ in 0..5 {
-            let direct = world.direct.request(Method::GET, &path, &[TABLE], "").await;
-            let through = world.through.request(Method::GET, &path, &[TABLE], "").await;
-            assert_eq!(through.json()["kind"], "Table");
-            assert_eq!(through.headers["content-type"], direct.headers["content-type"]);
-            equal |= through.body == direct.body;
-        }
-        assert!(equal, "{path}");
-    }
-    // A watch of tables, as kubectl get -w has it.
-    let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={exact}&timeoutSeconds=4");
-    let mut direct = world.direct.watch_as(&path, &[TABLE]).await;
-    let mut through = world.through.watch_as(&path, &[TABLE]).await;
-    let patch = [("content-type", "application/merge-patch+json")];
-    for n in ["1", "2"] {
-        let body = json!({"data": {"k": n}}).to_string();
-        world.through.request(Method::PATCH, &format!("{CONFIG_MAPS}/one"), &patch, &body).await;
-    }
-    for n in 0..2 {
-        let (direct, through) = (direct.next().await.unwrap().unwrap(), through.next().await.unwrap().unwrap());
-        assert_eq!(through["object"]["kind"], "Table");
-        assert_eq!(through["object"]["rows"][0]["object"], direct["object"]["rows"][0]["object"]);
-        // Whether a later event says them again differs from watch to watch of the apiserver itself.
-        if n == 0 {
-            assert_eq!(through["object"]["columnDefinitions"], direct["object"]["columnDefinitions"]);
-        }
-    }
-    assert!(direct.next().await.unwrap().is_none() && through.next().await.unwrap().is_none(), "both end");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 use tonic::transport::{Channel, Endpoint};
+use tonic_types::pb::{ErrorInfo, RetryInfo, Status as RpcStatus};
 pub(super) use v1::watch_response::Frame;
 
 use crate::support::Through;
@@ -181,31 +182,6 @@ pub(super) fn started(frame: &Frame) -> bool {
         Frame::Started(started) => started.resumed,
         other => panic!("instead of a start: {other:?}"),
     }
-}
-
-/// `google.rpc.Status`, and of its details those that every error may have.
-#[derive(Clone, PartialEq, prost::Message)]
-struct RpcStatus {
-    #[prost(int32, tag = "1")]
-    code: i32,
-    #[prost(string, tag = "2")]
-    message: String,
-    #[prost(message, repeated, tag = "3")]
-    details: Vec<prost_types::Any>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct ErrorInfo {
-    #[prost(string, tag = "1")]
-    reason: String,
-    #[prost(string, tag = "2")]
-    domain: String,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct RetryInfo {
-    #[prost(message, optional, tag = "1")]
-    retry_delay: Option<prost_types::Duration>,
 }
 
 /// An error's reason, when to try again, and the apiserver's own Status.

@@ -20,21 +20,15 @@ use crate::support::client::{self as seen, Client as Http};
 use crate::support::within;
 use crate::world::World;
 
-const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
-const MERGE: [(&str, &str); 1] = [("content-type", "application/merge-patch+json")];
 const PATH: &str = "/api/v1/namespaces/a/configmaps";
 
 async fn create(direct: &Http, n: u64) -> u64 {
-    let answer = direct.request(Method::POST, PATH, &JSON, &object(n, 0).to_string()).await;
-    assert_eq!(answer.status, 201, "{}", answer.text());
-    seen::rv(&answer.json())
+    seen::rv(&direct.write(Method::POST, PATH, &object(n, 0)).await)
 }
 
 async fn change(direct: &Http, n: u64, step: usize) -> u64 {
-    let patch = json!({"data": {"step": step.to_string()}}).to_string();
-    let answer = direct.request(Method::PATCH, &format!("{PATH}/n{n}"), &MERGE, &patch).await;
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    seen::rv(&answer.json())
+    let patch = json!({"data": {"step": step.to_string()}});
+    seen::rv(&direct.write(Method::PATCH, &format!("{PATH}/n{n}"), &patch).await)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,8 +64,7 @@ async fn a_key_comes_once_however_often_it_changes_and_again_when_it_fails() {
     let item = worker.item().await;
     assert_eq!((rv(&item), item.attempt), (last, 1), "its failures are forgotten");
     worker.done(&item).await;
-    let gone = direct.request(Method::DELETE, &format!("{PATH}/n0"), &[], "").await;
-    assert_eq!(gone.status, 200);
+    direct.write(Method::DELETE, &format!("{PATH}/n0"), &json!(null)).await;
     let item = worker.item().await;
     assert!(item.object.is_none() && item.deleted.is_some(), "{item:?}");
 }
@@ -158,21 +151,15 @@ async fn workers_that_vanish_lose_nothing_and_share_no_key() {
     churn_while(&direct, |step| step < STEPS || *work.killed.lock() <= 10).await;
     work.calm.store(true, Ordering::Release);
     // Each back-off is its key's own, so what is left takes no longer than the unluckiest one.
-    let bound = tokio::time::Instant::now() + std::time::Duration::from_secs(120);
-    loop {
+    crate::support::until("all is handled", async || {
         let items = direct.json("/api/v1/configmaps").await["items"].as_array().unwrap().clone();
         let wanted: BTreeMap<_, _> = items.iter().map(|item| (seen::key(item), seen::rv(item))).collect();
         let mut handled = work.handled.lock().clone();
         handled.retain(|_, rv| *rv != 0);
-        if handled == wanted {
-            break;
-        }
-        assert!(tokio::time::Instant::now() < bound, "{handled:?} instead of {wanted:?}");
-        for worker in &workers {
-            assert!(!worker.is_finished(), "a worker has failed");
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
+        assert!(!workers.iter().any(|worker| worker.is_finished()), "a worker has failed");
+        handled == wanted
+    })
+    .await;
     work.over.store(true, Ordering::Release);
     for worker in workers {
         worker.await.unwrap();

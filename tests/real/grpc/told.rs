@@ -9,56 +9,10 @@ use serde_json::Value;
 
 use super::fixtures::{Client, Frames, consistent, list, resume, started, watch_of};
 use crate::support::client::{Client as Http, Watch, key, rv};
+use crate::support::proto::{Envelope, WatchEvent};
 
 /// The last write, which every selection sees.
 pub(crate) const LAST: &str = "last";
-
-#[derive(Clone, PartialEq, Message)]
-struct WatchEvent {
-    #[prost(string, tag = "1")]
-    kind: String,
-    #[prost(message, optional, tag = "2")]
-    object: Option<RawExtension>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct RawExtension {
-    #[prost(bytes = "vec", tag = "1")]
-    raw: Vec<u8>,
-}
-
-/// `runtime.Unknown`, behind `k8s\0`.
-#[derive(Clone, PartialEq, Message)]
-struct Unknown {
-    #[prost(bytes = "vec", tag = "2")]
-    raw: Vec<u8>,
-}
-
-/// Any object.
-#[derive(Clone, PartialEq, Message)]
-struct Whole {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<Metadata>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Metadata {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(string, tag = "3")]
-    namespace: String,
-    #[prost(string, tag = "5")]
-    uid: String,
-    #[prost(string, tag = "6")]
-    resource_version: String,
-}
-
-/// Any list.
-#[derive(Clone, PartialEq, Message)]
-struct Items {
-    #[prost(bytes = "vec", repeated, tag = "2")]
-    items: Vec<Vec<u8>>,
-}
 
 /// `namespace/name@revision` and the uid, read out of an object's bytes.
 pub(super) fn identity(encoding: v1::Encoding, object: &[u8]) -> (String, String) {
@@ -69,14 +23,13 @@ pub(super) fn identity(encoding: v1::Encoding, object: &[u8]) -> (String, String
             value["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
         );
     }
-    let Metadata { name, namespace, uid, resource_version } =
-        Whole::decode(&*message(object)).unwrap().metadata.unwrap();
-    (format!("{namespace}/{name}@{resource_version}"), uid)
+    let metadata = Envelope::open(object).unwrap().metadata().unwrap();
+    (format!("{}@{}", metadata.key(), metadata.resource_version), metadata.uid)
 }
 
 /// The message in an envelope.
 pub(super) fn message(envelope: &[u8]) -> Vec<u8> {
-    Unknown::decode(envelope.strip_prefix(b"k8s\0").unwrap()).unwrap().raw
+    Envelope::open(envelope).unwrap().message
 }
 
 pub(crate) fn line(kind: &str, encoding: v1::Encoding, object: &[u8]) -> String {
@@ -110,7 +63,7 @@ pub(crate) async fn by_http(mut watch: Watch, encoding: v1::Encoding) -> Vec<Str
             _ => {
                 let frame = bounded(watch.next_frame()).await.unwrap().unwrap();
                 let event = WatchEvent::decode(&frame[4..]).unwrap();
-                (event.kind, event.object.unwrap().raw)
+                (event.kind.clone(), event.object())
             }
         };
         if kind != "BOOKMARK" {
@@ -166,7 +119,7 @@ pub(super) async fn state_by_http(http: &Http, path: &str, encoding: v1::Encodin
         let items = answer.json()["items"].as_array().unwrap().clone();
         return items.iter().map(|item| format!("STATE {}@{} {item}", key(item), rv(item))).collect();
     }
-    let items = Items::decode(&*message(&answer.body)).unwrap().items;
+    let items = Envelope::open(&answer.body).unwrap().items().unwrap();
     items.iter().map(|item| format!("STATE {item:?}")).collect()
 }
 

@@ -205,6 +205,5 @@ pub(super) fn sent(list: &Answer) -> String {
 
 /// Writes to the apiserver.
 pub(super) async fn write(direct: &Client, method: Method, path: &str, body: &Value) {
-    let answer = direct.request(method, path, &[("content-type", JSON)], &body.to_string()).await;
-    assert!(answer.status.is_success(), "{path}: {}", answer.text());
+    direct.write(method, path, body).await;
 }

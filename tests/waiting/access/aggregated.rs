@@ -18,11 +18,12 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::access::certificates::Authority;
-use crate::access::streams::work;
+use crate::access::streams::{error, work};
 use crate::access::typed::{PERMISSION_DENIED, send, status, trailers};
 use crate::access::world::World;
 use crate::cluster::Cluster;
 use crate::support::client::{Client, Watch};
+use crate::support::{until, within};
 
 const GROUP: &str = "own.example.com";
 const THINGS: &str = "/apis/own.example.com/v1/things";
@@ -154,14 +155,11 @@ fn list() -> v1::ListRequest {
 }
 
 async fn until_listed(client: &Client, name: &str) {
-    for _ in 0..1200 {
+    until(&format!("{name} is listed"), async || {
         let answer = client.get(THINGS).await;
-        if answer.status == 200 && names(&answer.json()) == [name] {
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
-    panic!("{name} is never listed: {}", client.get(THINGS).await.text());
+        answer.status == 200 && names(&answer.json()) == [name]
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -282,21 +280,10 @@ async fn what_was_open_ends_when_a_service_takes_the_group_over() {
     service["metadata"]["labels"] = Value::Null;
     service["spec"]["insecureSkipTLSVerify"] = true.into();
     service["spec"]["service"] = json!({"name": "things", "namespace": "default", "port": start().await});
-    let json = [("content-type", "application/json")];
-    let put = world.admin().request(Method::PUT, &path, &json, &service.to_string()).await;
-    assert_eq!(put.status, 200, "{}", put.text());
+    world.admin().write(Method::PUT, &path, &service).await;
 
-    let bound = std::time::Duration::from_secs(60);
-    let ended = async {
-        loop {
-            let event = watch.next().await.unwrap().expect("an error comes before the end");
-            if event["type"] == "ERROR" {
-                return event["object"]["code"].clone();
-            }
-        }
-    };
-    assert_eq!(tokio::time::timeout(bound, ended).await.expect("the watch ends"), 410);
-    let trailers = tokio::time::timeout(bound, trailers(&mut stream)).await.expect("the stream ends");
+    assert_eq!(error(&mut watch).await["code"], 410);
+    let trailers = within("the stream ends", trailers(&mut stream)).await;
     assert_eq!(trailers["grpc-status"], FAILED_PRECONDITION);
     let refused = async {
         loop {
@@ -307,8 +294,7 @@ async fn what_was_open_ends_when_a_service_takes_the_group_over() {
             }
         }
     };
-    let code = tokio::time::timeout(bound, refused).await.expect("the worker ends");
-    assert_eq!(code, tonic::Code::FailedPrecondition);
+    assert_eq!(within("the worker ends", refused).await, tonic::Code::FailedPrecondition);
     until_listed(&client, "of-space").await;
     for query in ["", "?resourceVersion=0", "?limit=1"] {
         let answer = client.get(&format!("{THINGS}{query}")).await;

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use http::Method;
-use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::access::certificates::Authority;
+use crate::access::streams::error;
 use crate::access::world::World;
 use crate::support::client::Client;
 
@@ -44,10 +43,7 @@ pub(super) async fn a_nodes_rights_come_and_go_with_its_pods() {
     assert_eq!(node.get(COMING).await.status, 403);
 
     world.cluster.apply(&pod("coming", "two")).await;
-    let now = r#"{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0}"#;
-    let json = [("content-type", "application/json")];
-    let gone = world.admin().request(Method::DELETE, "/api/v1/namespaces/a/pods/going", &json, now).await;
-    assert_eq!(gone.status, 200, "{}", gone.text());
+    world.delete("/api/v1/namespaces/a/pods/going?gracePeriodSeconds=0").await;
     let started = Instant::now();
     let until = async |target, status: u16| {
         while node.get(target).await.status != status {
@@ -57,13 +53,8 @@ pub(super) async fn a_nodes_rights_come_and_go_with_its_pods() {
         started.elapsed()
     };
     let ended = async {
-        loop {
-            let event = watch.next().await.unwrap().expect("an error comes before the end");
-            if event["type"] == "ERROR" {
-                assert_eq!(event["object"]["code"], json!(403));
-                return started.elapsed();
-            }
-        }
+        assert_eq!(error(&mut watch).await["code"], 403);
+        started.elapsed()
     };
     let (refused, allowed, ended) = tokio::join!(until(GOING, 403), until(COMING, 200), ended);
     eprintln!(

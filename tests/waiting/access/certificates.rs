@@ -9,7 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa
 use crate::access::world::World;
 use crate::cluster::Cluster;
 use crate::support::client::Client;
-use crate::support::eventually;
+use crate::support::{eventually, until};
 
 pub(super) struct Authority {
     key: KeyPair,
@@ -169,15 +169,11 @@ async fn of_the_clusters_ca() {
     let target = "/api/v1/configmaps?resourceVersion=0";
     let before = world.served();
     // The bundle is read when the apiserver is there.
-    let mut status = 0;
-    for _ in 0..600 {
-        status = through.get(target).await.status.as_u16();
-        if status != 503 {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
-    assert_eq!((status, direct.get(target).await.status.as_u16()), (200, 200));
+    until("the bundle is read", async || through.get(target).await.status != 503).await;
+    assert_eq!(
+        (through.get(target).await.status, direct.get(target).await.status.as_u16()),
+        (http::StatusCode::OK, 200)
+    );
     eventually("it is served from the cache", || world.served() > before).await;
 
     // Nobody else can show its certificate. So what must be the newest is proved here, where others are forwarded.
@@ -193,12 +189,8 @@ async fn of_the_clusters_ca() {
         assert_eq!(ours.json()["items"], theirs.json()["items"], "{target}");
         assert!(world.served() > before, "{target}");
     }
-    let body = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"new"}}"#;
     for n in 0..10 {
-        let body = body.replace("new", &format!("new-{n}"));
-        let json = [("content-type", "application/json")];
-        let made = direct.request(Method::POST, "/api/v1/namespaces/a/configmaps", &json, &body).await;
-        assert_eq!(made.status, 201, "{}", made.text());
+        world.create("a", &format!("new-{n}")).await;
         assert_eq!(
             through.get(&format!("/api/v1/namespaces/a/configmaps/new-{n}")).await.status,
             200,

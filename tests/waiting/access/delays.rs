@@ -6,6 +6,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::access::authorizers::a_nodes_rights_come_and_go_with_its_pods;
 use crate::access::faulty::{Fault, Faulty, Watches};
+use crate::access::streams::error;
 use crate::access::world::World;
 use crate::cluster::Cluster;
 use crate::support::client::Watch;
@@ -29,13 +30,7 @@ async fn world() -> (World, Faulty, Watch) {
 /// How long it takes until the watch ends with this code.
 async fn ended(mut watch: Watch, what: &str, code: u16) {
     let started = Instant::now();
-    loop {
-        let event = watch.next().await.unwrap().expect("an error comes before the end");
-        if event["type"] == "ERROR" {
-            assert_eq!(event["object"]["code"], code, "{what}");
-            break;
-        }
-    }
+    assert_eq!(error(&mut watch).await["code"], code, "{what}");
     let took = started.elapsed();
     eprintln!("{what}: the stream ended after {took:.1?}");
     assert!(took < SOON, "{what}: {took:?}");

@@ -6,10 +6,11 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::access::smuggling::direct as direct_raw;
+use crate::access::streams::error;
 use crate::access::wire::{codes, raw};
 use crate::access::world::World;
-use crate::support::client::{Answer, Watch};
-use crate::support::eventually;
+use crate::support::client::Answer;
+use crate::support::{eventually, until};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
@@ -76,13 +77,8 @@ async fn prepared(world: &World) {
     let wide = world.token("wide", &[]).await;
     let crew = [("impersonate-user", "nobody"), ("impersonate-group", "crew")];
     let target = "/api/v1/namespaces/b/configmaps?resourceVersion=0";
-    for _ in 0..1200 {
-        if world.direct(Some(&wide)).request(Method::GET, target, &crew, "").await.status == 200 {
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
-    panic!("never allowed");
+    let direct = world.direct(Some(&wide));
+    until("it is allowed", async || direct.request(Method::GET, target, &crew, "").await.status == 200).await;
 }
 
 /// The body, without the revision of a list.
@@ -252,16 +248,6 @@ async fn headers_of_every_kind(world: &World) {
             let shown = |answer: &str| answer.contains("ConfigMapList");
             assert_eq!(codes(&ours), codes(&theirs), "{lines}{namespace}\n{ours}\n{theirs}");
             assert_eq!(shown(&ours), shown(&theirs), "{lines}{namespace}\n{ours}\n{theirs}");
-        }
-    }
-}
-
-/// The ERROR that ends a watch.
-async fn error(watch: &mut Watch) -> Value {
-    loop {
-        let event = watch.next().await.unwrap().expect("an error comes before the end");
-        if event["type"] == "ERROR" {
-            return event["object"].clone();
         }
     }
 }

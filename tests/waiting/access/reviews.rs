@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::access::faulty::{Fault, Faulty};
+use crate::access::streams::error;
 use crate::access::world::World;
 use crate::cluster::Cluster;
 
@@ -55,25 +56,16 @@ async fn without_reviews_nothing_new_is_allowed() {
         assert_eq!(world.served(), before + 1, "{fault:?}: nothing else was served");
     }
     // The open watch lives on, and goes on.
-    let tick = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"tick"}}"#;
-    let json = [("content-type", "application/json")];
-    let path = "/api/v1/namespaces/a/configmaps";
-    assert_eq!(world.admin().request(http::Method::POST, path, &json, tick).await.status, 201);
+    world.create("a", "tick").await;
     while watch.next().await.unwrap().unwrap()["object"]["metadata"]["name"] != "tick" {}
     // Until rights change and nobody can say to what.
     world.delete("/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindings/space").await;
     let before = world.served();
-    let status = loop {
-        let event = watch.next().await.unwrap().expect("an error before the end");
-        if event["type"] == "ERROR" {
-            break event["object"].clone();
-        }
-    };
+    let status = error(&mut watch).await;
     assert_eq!(status["code"], 503, "{status}");
     assert_eq!(through.get(known).await.text(), direct.get(known).await.text(), "the apiserver refuses it");
     assert_eq!(world.served(), before);
     faulty.set(Fault::None);
-    crate::support::eventually("reviews are to be had", || true).await;
     assert_eq!(through.get(known).await.status, 403);
 }
 

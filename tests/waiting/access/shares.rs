@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use informerd::grpc::pb::v1;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::access::faulty::Faulty;
 use crate::access::typed::{PERMISSION_DENIED, begun, message, named, selection, send, trailers, watch};
 use crate::access::world::World;
 use crate::cluster::Cluster;
-use crate::support::client::Client;
 use crate::support::eventually;
-use crate::support::within;
+use crate::support::{until, within};
 
 const RESOURCE_EXHAUSTED: &str = "8";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -74,11 +73,7 @@ async fn few_questions_for_many_names(world: &World, faulty: &Faulty) {
 
     // Whoever may watch only the names would have to be asked about for each of them.
     let named_one = v1::WatchRequest { selection: named(&["n1", "n2"], &["x1", "x2"]), ..Default::default() };
-    let started = Instant::now();
-    while begun(&nothing, "Watch", &named_one).await != "0" {
-        assert!(started.elapsed() < Duration::from_secs(60));
-        sleep(Duration::from_millis(100)).await;
-    }
+    until("the names are allowed", async || begun(&nothing, "Watch", &named_one).await == "0").await;
     let before = faulty.seen().1;
     assert_eq!(begun(&nothing, "Watch", &large()).await, RESOURCE_EXHAUSTED);
     let asked = faulty.seen().1 - before;
@@ -101,11 +96,9 @@ async fn a_wider_right_that_goes(world: &World) {
     let mut stream = send(&through, "Watch", &watch(&["a", "b"])).await.into_body();
     assert!(within("the call begins", stream.frame()).await.unwrap().unwrap().is_data(), "it began");
     world.delete(&format!("{RBAC}/clusterrolebindings/wide")).await;
-    refused(&through, "/api/v1/configmaps?resourceVersion=0").await;
-    let tick = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"tick"}}"#;
-    let json = [("content-type", "application/json")];
-    let path = "/api/v1/namespaces/b/configmaps";
-    assert_eq!(world.admin().request(http::Method::POST, path, &json, tick).await.status, 201);
+    let wide = "/api/v1/configmaps?resourceVersion=0";
+    until("the wide right is gone", async || through.get(wide).await.status == 403).await;
+    world.create("b", "tick").await;
     let mut pending = Vec::new();
     loop {
         let response: v1::WatchResponse = message(&mut stream, &mut pending).await;
@@ -118,14 +111,6 @@ async fn a_wider_right_that_goes(world: &World) {
     assert_eq!(trailers["grpc-status"], PERMISSION_DENIED);
     let told = trailers["grpc-message"].to_str().unwrap();
     assert!(told.contains("%22b%22"), "the part that is gone: {told}");
-}
-
-async fn refused(client: &Client, target: &str) {
-    let started = Instant::now();
-    while client.get(target).await.status != 403 {
-        assert!(started.elapsed() < Duration::from_secs(60), "{target}");
-        sleep(Duration::from_millis(50)).await;
-    }
 }
 
 async fn open_streams_of_one_user(world: &World) {
@@ -156,9 +141,5 @@ async fn open_streams_of_one_user(world: &World) {
     assert_eq!(other.watch(&target("e")).await.status, 200);
     // A stream that ends makes room.
     open.remove(1);
-    let started = Instant::now();
-    while wide.watch(&target("e")).await.status != 200 {
-        assert!(started.elapsed() < Duration::from_secs(60));
-        sleep(Duration::from_millis(50)).await;
-    }
+    until("there is room", async || wide.watch(&target("e")).await.status == 200).await;
 }

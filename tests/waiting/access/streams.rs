@@ -25,11 +25,10 @@ use crate::support::client::{Client, Watch, typed};
 use crate::support::eventually;
 use crate::support::within;
 
-const WATCH: &str = "watch=1&allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan";
+pub(super) const WATCH: &str = "watch=1&allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan";
 /// Said in a way that only the apiserver reads.
 const TWICE: [(&str, &str); 2] = [("accept", "application/json"); 2];
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 
 /// A worker's two streams.
 #[derive(Debug)]
@@ -96,11 +95,17 @@ impl Streams {
         Self { served, forwarded, socket, forwarded_socket, typed, sync, worker }
     }
 
-    /// Waits for the end of all of them, and tells how long each took.
-    async fn end(mut self, what: &str, code: u16, grpc: &str) {
+    /// Waits for the end of all of them, and tells how long each took. Returns what the first one was told.
+    async fn end(mut self, what: &str, code: u16, grpc: &str) -> Value {
+        let mut told = Value::Null;
         let started = Instant::now();
-        let http = async |watch: &mut Watch| {
-            let status = error(watch).await;
+        let served = async {
+            told = error(&mut self.served).await;
+            assert_eq!(told["code"], code, "{what}: {told}");
+            started.elapsed()
+        };
+        let forwarded = async {
+            let status = error(&mut self.forwarded).await;
             assert_eq!(status["code"], code, "{what}: {status}");
             started.elapsed()
         };
@@ -138,8 +143,8 @@ impl Streams {
             }
         };
         let (served, forwarded, of_socket, of_forwarded, typed, sync, worker) = tokio::join!(
-            http(&mut self.served),
-            http(&mut self.forwarded),
+            served,
+            forwarded,
             socket(&mut self.socket),
             socket(&mut self.forwarded_socket),
             typed,
@@ -149,6 +154,7 @@ impl Streams {
         eprintln!(
             "gone by {what}: HTTP {served:.1?}, forwarded {forwarded:.1?}, WebSocket {of_socket:.1?}, forwarded {of_forwarded:.1?}, gRPC watch {typed:.1?}, sync {sync:.1?}, worker {worker:.1?}"
         );
+        told
     }
 }
 
@@ -171,7 +177,7 @@ async fn sync(client: &Client, requests: &[v1::SyncRequest]) -> Incoming {
 }
 
 /// The ERROR that ends a watch; nothing may follow it.
-async fn error(watch: &mut Watch) -> Value {
+pub(super) async fn error(watch: &mut Watch) -> Value {
     loop {
         let event = watch.next().await.unwrap().expect("an error comes before the end");
         if event["type"] == "ERROR" {
@@ -184,8 +190,7 @@ async fn error(watch: &mut Watch) -> Value {
 async fn replace(admin: &Client, path: &str, change: impl Fn(&mut Value)) {
     let mut object = admin.json(path).await;
     change(&mut object);
-    let answer = admin.request(Method::PUT, path, &JSON, &object.to_string()).await;
-    assert!(answer.status.is_success(), "{}", answer.text());
+    admin.write(Method::PUT, path, &object).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -219,27 +224,36 @@ async fn every_stream_ends_with_its_right() {
             "a cluster role's rules" => replace(&admin, &format!("{RBAC}/clusterroles/wide"), none("rules")).await,
             _ => replace(&admin, &format!("{RBAC}/clusterrolebindings/wide"), none("subjects")).await,
         }
-        streams.end(what, 403, "7").await;
+        let told = streams.end(what, 403, "7").await;
+        // A new request hears the same words from both, and in the stream.
+        let target = match namespace {
+            Some(namespace) => format!("/api/v1/namespaces/{namespace}/configmaps?{WATCH}"),
+            None => format!("/api/v1/configmaps?{WATCH}"),
+        };
+        let through = world.through(Some(&token));
+        let (ours, theirs) = (through.get(&target).await, world.direct(Some(&token)).get(&target).await);
+        assert_eq!((ours.status.as_u16(), &ours.text()), (403, &theirs.text()), "{what}");
+        assert_eq!((&told, &told["reason"]), (&ours.json(), &json!("Forbidden")), "{what}");
         world.cluster.apply(FIXTURES).await;
+        world.cluster.apply(crowd).await;
+        // What was denied a moment ago is allowed again at once, too.
+        assert_eq!(through.watch(&target).await.status, 200, "{what}");
     }
     // What a token is bound to.
-    let streams = Streams::open(&world, &world.token("space", &[]).await, Some("a")).await;
+    let space = world.token("space", &[]).await;
+    let streams = Streams::open(&world, &space, Some("a")).await;
     world.delete("/api/v1/namespaces/a/serviceaccounts/space").await;
     streams.end("a deleted service account", 401, "16").await;
+    let gone = world.through(Some(&space));
+    assert_eq!(gone.get("/api/v1/namespaces/a/configmaps?resourceVersion=0").await.status, 401);
     let pod = "{apiVersion: v1, kind: Pod, metadata: {name: here, namespace: a}, spec: {serviceAccountName: wide, nodeName: somewhere, containers: [{name: main, image: image}]}}\n";
     world.cluster.apply(pod).await;
     let bound = ["--bound-object-kind", "Pod", "--bound-object-name", "here"];
     let streams = Streams::open(&world, &world.token("wide", &bound).await, None).await;
-    let now = r#"{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0}"#;
-    assert_eq!(admin.request(Method::DELETE, "/api/v1/namespaces/a/pods/here", &JSON, now).await.status, 200);
-    let started = Instant::now();
+    world.delete("/api/v1/namespaces/a/pods/here?gracePeriodSeconds=0").await;
     streams.end("a deleted pod", 401, "16").await;
-    // What the apiserver remembers, and what is remembered of its word, would come to twice that.
-    let took = started.elapsed();
-    assert!(took < Duration::from_secs(15), "{took:?}");
     // Whoever may still, never noticed.
-    let tick = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"tick"}}"#;
-    assert_eq!(admin.request(Method::POST, "/api/v1/namespaces/b/configmaps", &JSON, tick).await.status, 201);
+    world.create("b", "tick").await;
     for watch in [&mut unrelated.served, &mut unrelated.forwarded] {
         while !watch.next().await.unwrap().expect("it goes on").to_string().contains("tick") {}
     }
@@ -281,9 +295,7 @@ async fn a_list_on_its_way_is_cut() {
     let filling = "x".repeat(900 << 10);
     for n in 0..24 {
         let body = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": format!("big-{n}")}, "data": {"x": filling}});
-        let answer =
-            world.admin().request(Method::POST, "/api/v1/namespaces/a/configmaps", &JSON, &body.to_string()).await;
-        assert_eq!(answer.status, 201, "{}", answer.text());
+        world.admin().write(Method::POST, "/api/v1/namespaces/a/configmaps", &body).await;
     }
     world.warm(&["/api/v1/configmaps"]).await;
     let token = world.token("space", &[]).await;

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use crate::access::typed::{PERMISSION_DENIED, begun, config_maps, message, send, status, trailers};
 use crate::access::world::World;
 use crate::support::client::Client;
-use crate::support::eventually;
+use crate::support::{eventually, until};
 
 /// Namespace (empty: all) and name (empty: all) of each right to list and watch ConfigMaps.
 const RIGHTS: [(&str, &str); 6] = [("", ""), ("a", ""), ("b", ""), ("a", "one"), ("b", "one"), ("", "one")];
@@ -270,12 +270,7 @@ async fn settled(users: &[User], gone: usize) {
     let kept =
         |user: &User| (gone + 1..RIGHTS.len()).any(|at| user.rights.contains(&at) && at != gone && covers(at, gone));
     for user in users.iter().filter(|user| user.rights.contains(&gone) && !kept(user)) {
-        for _ in 0..1200 {
-            if user.direct.get(&target).await.status == 403 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        until("the right is gone", async || user.direct.get(&target).await.status == 403).await;
     }
 }
 

@@ -1,44 +1,31 @@
 //! A cluster with roles of every kind, and a daemon in front of it with a delegated listener.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use http::Method;
 use informerd::http::ListenAddr;
 use informerd::upstream::client::ConfigSource;
+use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::support::Through;
 use crate::support::client::Client;
+use crate::support::{Through, until};
 
 /// Accounts in the namespace `a`, by name, and what they may.
 pub(super) const FIXTURES: &str = r#"
-apiVersion: v1
-kind: Namespace
-metadata: {name: a}
+{apiVersion: v1, kind: Namespace, metadata: {name: a}}
 ---
-apiVersion: v1
-kind: Namespace
-metadata: {name: b}
+{apiVersion: v1, kind: Namespace, metadata: {name: b}}
 ---
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: space, namespace: a}
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: space, namespace: a}}
 ---
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: names, namespace: a}
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: names, namespace: a}}
 ---
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: wide, namespace: a}
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: wide, namespace: a}}
 ---
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: lister, namespace: a}
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: lister, namespace: a}}
 ---
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: nothing, namespace: a}
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: nothing, namespace: a}}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -56,8 +43,7 @@ subjects: [{kind: ServiceAccount, name: space, namespace: a}]
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: names, namespace: a}
-rules:
-- {apiGroups: [""], resources: [configmaps], resourceNames: [one], verbs: [get, list, watch]}
+rules: [{apiGroups: [""], resources: [configmaps], resourceNames: [one], verbs: [get, list, watch]}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -81,8 +67,7 @@ subjects: [{kind: ServiceAccount, name: wide, namespace: a}, {kind: User, name: 
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: lister}
-rules:
-- {apiGroups: [""], resources: [configmaps], verbs: [list]}
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [list]}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -102,13 +87,14 @@ pub(super) struct World {
     pub ca: PathBuf,
 }
 
+fn client(url: &str, ca: &Path, token: Option<&str>) -> Client {
+    let anonymous = Client::tls_anonymous(url, ca);
+    token.map_or(anonymous.clone(), |token| anonymous.with_token(token))
+}
+
 impl World {
     pub(super) async fn start(yaml: &str) -> Self {
         let cluster = Cluster::start().await;
-        Self::on(cluster, yaml).await
-    }
-
-    async fn on(cluster: Cluster, yaml: &str) -> Self {
         let source = ConfigSource::kubeconfig(cluster.admin());
         Self::between(cluster, source, yaml).await
     }
@@ -148,17 +134,11 @@ impl World {
 
     pub(super) fn direct(&self, token: Option<&str>) -> Client {
         let Cluster { info, .. } = &self.cluster;
-        match token {
-            Some(token) => Client::tls(&info.server, &info.ca, token),
-            None => Client::tls_anonymous(&info.server, &info.ca),
-        }
+        client(&info.server, &info.ca, token)
     }
 
     pub(super) fn through(&self, token: Option<&str>) -> Client {
-        match token {
-            Some(token) => Client::tls(&self.daemon.url, &self.ca, token),
-            None => Client::tls_anonymous(&self.daemon.url, &self.ca),
-        }
+        client(&self.daemon.url, &self.ca, token)
     }
 
     /// The listener that trusts.
@@ -173,13 +153,7 @@ impl World {
 
     /// Until a right that was given a moment ago has come to where it is asked for.
     pub(super) async fn allowed(&self, client: &Client, target: &str) {
-        for _ in 0..1200 {
-            if client.get(target).await.status == 200 {
-                return;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-        panic!("never allowed: {target}");
+        until(&format!("{target} is allowed"), async || client.get(target).await.status == 200).await;
     }
 
     pub(super) fn admin(&self) -> Client {
@@ -187,8 +161,13 @@ impl World {
     }
 
     pub(super) async fn delete(&self, path: &str) {
-        let answer = self.admin().request(Method::DELETE, path, &[], "").await;
-        assert!(answer.status.is_success(), "{path}: {}", answer.text());
+        self.admin().write(Method::DELETE, path, &Value::Null).await;
+    }
+
+    /// A ConfigMap with nothing but a name.
+    pub(super) async fn create(&self, namespace: &str, name: &str) {
+        let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}});
+        self.admin().write(Method::POST, &format!("/api/v1/namespaces/{namespace}/configmaps"), &object).await;
     }
 
     /// Has the informers of these collections synced to what the apiserver has now.
