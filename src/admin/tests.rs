@@ -164,13 +164,6 @@ fn the_network_sees_health_and_metrics_only() {
     assert!(TcpStream::connect(probes).is_err(), "nothing listens any more");
 }
 
-/// Connections that were closed for newer ones.
-fn closed(admin: &Admin) -> u64 {
-    let metrics = get(admin, "/metrics").1;
-    let closed = metrics.lines().find_map(|line| line.strip_prefix("informerd_admin_connections_closed_total "));
-    closed.unwrap().parse().unwrap()
-}
-
 #[test]
 fn whoever_keeps_connections_keeps_no_others_out() {
     let admin = start(&Registry::new(), &Fatal::new());
@@ -182,13 +175,14 @@ fn whoever_keeps_connections_keeps_no_others_out() {
                 stream.write_all(said.as_bytes()).ok();
                 stream
             };
-            let before = closed(&admin);
             let _held: Vec<_> = (0..200).map(|_| open()).collect();
             assert!(ask_at(address, "GET", "/livez", "localhost").starts_with("HTTP/1.1 200 "), "{said}");
-            // It had a place because others lost theirs. It did not wait until they had timed out.
-            assert!(closed(&admin) >= before + 200 - 64, "{said}: {before} before, {} after", closed(&admin));
         }
     }
+    // They lost their places to newer ones, none of which waited until they had timed out.
+    let metrics = get(&admin, "/metrics").1;
+    let closed = metrics.lines().find_map(|line| line.strip_prefix("informerd_admin_connections_closed_total "));
+    assert!(closed.unwrap().parse::<u64>().unwrap() > 400, "{closed:?}");
 }
 
 #[test]

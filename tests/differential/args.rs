@@ -3,25 +3,14 @@
 
 use std::path::PathBuf;
 
-pub(crate) const USAGE: &str = "\
-cargo test --test differential -- [flags]
-  --phase NAME       curated, generated, scripts, watches, pages, shards, tables or proof; may be repeated; all without it
-  --seed N           the first seed (1)
-  --seeds N          so many seeds, consecutive (1)
-  --requests N       generated requests for each seed (2000)
-  --request N        of the generated requests only this one
-  --filter TEXT      only curated rows whose id is this, and generated requests whose row has it in it
-  --long             10 seeds
-  --mode MODE        how the daemon answers consistent reads: defaults, probe or both (both)
-  --direct URL       compare these two endpoints instead of starting a kube-apiserver and a daemon; fixtures are made
-  --through URL        at the first one and removed at the end
-  --ca FILE          the first one's certificate authority, PEM
-  --token TOKEN      the bearer token for the first one; --token-file FILE likewise
-  --cert FILE --key FILE  the client certificate for the first one
-  --through-ca FILE, --through-token TOKEN  of the second one";
+use clap::{Parser, ValueEnum};
+
+/// What cargo's harness has, and this one has no use for.
+const HARNESS: [&str; 8] =
+    ["no-capture", "show-output", "ignored", "include-ignored", "test", "bench", "report-time", "shuffle"];
 
 /// Phases in the order in which they run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Phase {
     Curated,
     Generated,
@@ -34,7 +23,7 @@ pub(crate) enum Phase {
 }
 
 /// Which consistent reads the daemon serves itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
     /// As it comes. So few objects stay plain.
     Defaults,
@@ -42,63 +31,96 @@ pub(crate) enum Mode {
     Probe,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Parser)]
+#[command(name = "cargo test --test differential --", no_binary_name = true)]
 pub(crate) struct Args {
+    /// Only these phases; may be repeated.
+    #[arg(long = "phase")]
     pub phases: Vec<Phase>,
+    /// The first seed.
+    #[arg(long, default_value = "1")]
     pub seed: u64,
+    /// So many seeds, consecutive.
+    #[arg(long, default_value = "1")]
     pub seeds: u64,
+    /// Ten seeds.
+    #[arg(long, conflicts_with = "seeds")]
+    long: bool,
+    /// Generated requests for each seed.
+    #[arg(long, default_value = "2000")]
     pub requests: u64,
+    /// Of the generated requests only this one.
+    #[arg(long)]
     pub request: Option<u64>,
+    /// Only curated rows whose id is this, and generated requests whose row has it in it.
+    #[arg(long)]
     pub filter: Option<String>,
+    /// How the daemon answers consistent reads; both without it.
+    #[arg(long = "mode")]
     pub modes: Vec<Mode>,
+    /// Compares this endpoint with the one of --through, instead of starting a kube-apiserver and a daemon. Fixtures are made
+    /// at this one and removed at the end.
+    #[arg(long, requires = "through")]
     pub direct: Option<String>,
+    #[arg(long, requires = "direct")]
     pub through: Option<String>,
+    /// Of the first one, PEM.
+    #[arg(long)]
     pub ca: Option<PathBuf>,
+    /// For the first one.
+    #[arg(long)]
     pub token: Option<String>,
+    /// For the first one.
+    #[arg(long)]
+    token_file: Option<PathBuf>,
+    /// For the first one.
+    #[arg(long = "cert", requires = "key")]
     pub certificate: Option<PathBuf>,
+    #[arg(long)]
     pub key: Option<PathBuf>,
+    /// Of the second one, PEM.
+    #[arg(long)]
     pub through_ca: Option<PathBuf>,
+    /// For the second one.
+    #[arg(long)]
     pub through_token: Option<String>,
-    /// Only say which phases there are.
+    /// Only says which phases there are.
+    #[arg(long)]
     pub list: bool,
+    /// Words select phases by a part of their name, or all of it.
+    words: Vec<String>,
+    #[arg(long, hide = true)]
+    exact: bool,
+    #[arg(long, hide = true)]
+    skip: Vec<String>,
+    /// Of cargo's harness, and without effect.
+    #[arg(long, hide = true, overrides_with = "nocapture", aliases = HARNESS)]
+    nocapture: bool,
+    #[arg(long, short, hide = true)]
+    quiet: bool,
+    #[arg(long, hide = true)]
+    test_threads: Option<String>,
+    #[arg(long, hide = true)]
+    format: Option<String>,
+    #[arg(long, hide = true)]
+    color: Option<String>,
+    #[arg(short = 'Z', hide = true)]
+    unstable: Option<String>,
 }
 
 // === impl Phase ===
 
 impl Phase {
-    pub(crate) const ALL: [Self; 8] = [
-        Self::Curated,
-        Self::Generated,
-        Self::Scripts,
-        Self::Watches,
-        Self::Pages,
-        Self::Shards,
-        Self::Tables,
-        Self::Proof,
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Curated => "curated",
-            Self::Generated => "generated",
-            Self::Scripts => "scripts",
-            Self::Watches => "watches",
-            Self::Pages => "pages",
-            Self::Shards => "shards",
-            Self::Tables => "tables",
-            Self::Proof => "proof",
-        }
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
 // === impl Mode ===
 
 impl Mode {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Defaults => "defaults",
-            Self::Probe => "probe",
-        }
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     /// What the daemon's configuration says for it.
@@ -117,87 +139,27 @@ impl Mode {
 
 impl Args {
     /// Fails with a message on a flag that nobody knows, or a value that is none.
-    pub(crate) fn parse(mut given: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut args = Self {
-            phases: Vec::new(),
-            seed: 1,
-            seeds: 1,
-            requests: 2000,
-            request: None,
-            filter: None,
-            modes: vec![Mode::Defaults, Mode::Probe],
-            direct: None,
-            through: None,
-            ca: None,
-            token: None,
-            certificate: None,
-            key: None,
-            through_ca: None,
-            through_token: None,
-            list: false,
-        };
-        let (mut words, mut skips, mut exact) = (Vec::new(), Vec::new(), false);
-        while let Some(arg) = given.next() {
-            let (flag, inline) = match arg.split_once('=') {
-                Some((flag, value)) if flag.starts_with("--") => (flag.to_owned(), Some(value.to_owned())),
-                _ => (arg, None),
-            };
-            let mut value = || inline.clone().or_else(|| given.next()).ok_or(format!("{flag} wants a value"));
-            let number = |text: String| text.parse::<u64>().map_err(|_| format!("{flag}: {text} is no number"));
-            match flag.as_str() {
-                "--phase" => {
-                    let name = value()?;
-                    let known = Phase::ALL.into_iter().find(|phase| phase.name() == name);
-                    args.phases.push(known.ok_or(format!("there is no phase {name}"))?);
-                }
-                "--seed" => args.seed = number(value()?)?,
-                "--seeds" => args.seeds = number(value()?)?,
-                "--requests" => args.requests = number(value()?)?,
-                "--request" => args.request = Some(number(value()?)?),
-                "--filter" => args.filter = Some(value()?),
-                "--long" => args.seeds = 10,
-                "--mode" => {
-                    args.modes = match value()?.as_str() {
-                        "defaults" => vec![Mode::Defaults],
-                        "probe" => vec![Mode::Probe],
-                        "both" => vec![Mode::Defaults, Mode::Probe],
-                        other => return Err(format!("there is no mode {other}")),
-                    }
-                }
-                "--direct" => args.direct = Some(value()?),
-                "--through" => args.through = Some(value()?),
-                "--ca" => args.ca = Some(value()?.into()),
-                "--token" => args.token = Some(value()?),
-                "--token-file" => {
-                    let path = value()?;
-                    let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-                    args.token = Some(text.trim().to_owned());
-                }
-                "--cert" => args.certificate = Some(value()?.into()),
-                "--key" => args.key = Some(value()?.into()),
-                "--through-ca" => args.through_ca = Some(value()?.into()),
-                "--through-token" => args.through_token = Some(value()?),
-                // Of cargo's harness.
-                "--list" => args.list = true,
-                "--exact" => exact = true,
-                "--skip" => skips.push(value()?),
-                "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" => drop(value()?),
-                "--nocapture" | "--no-capture" | "--show-output" | "--quiet" | "-q" | "--ignored"
-                | "--include-ignored" | "--test" | "--bench" | "--report-time" | "--shuffle" => {}
-                flag if flag.starts_with('-') => return Err(format!("there is no flag {flag}")),
-                word => words.push(word.to_owned()),
-            }
+    pub(crate) fn parse(given: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut args = Self::try_parse_from(given).map_err(|error| error.to_string())?;
+        if let Some(path) = &args.token_file {
+            let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            args.token = Some(text.trim().to_owned());
         }
-        if args.direct.is_some() != args.through.is_some() {
-            return Err("--direct and --through go together".to_owned());
+        if args.long {
+            args.seeds = 10;
+        }
+        if args.modes.is_empty() {
+            args.modes = vec![Mode::Defaults, Mode::Probe];
         }
         // In their own order: the first ones want a world in which nothing has happened yet.
-        let chosen = std::mem::replace(&mut args.phases, Phase::ALL.to_vec());
-        args.phases.retain(|phase| chosen.is_empty() || chosen.contains(phase));
+        let chosen = std::mem::replace(&mut args.phases, Phase::value_variants().to_vec());
+        let Self { words, skip, exact, .. } = args.clone();
         args.phases.retain(|phase| {
             let name = format!("differential::{}", phase.name());
             let named = |word: &String| if exact { name == *word } else { name.contains(word.as_str()) };
-            (words.is_empty() || words.iter().any(named)) && !skips.iter().any(named)
+            (chosen.is_empty() || chosen.contains(phase))
+                && (words.is_empty() || words.iter().any(named))
+                && !skip.iter().any(named)
         });
         Ok(args)
     }

@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     let args = match Args::parse(std::env::args().skip(1)) {
         Ok(args) => args,
         Err(error) => {
-            eprintln!("{error}\n\n{}", args::USAGE);
+            eprintln!("{error}");
             return ExitCode::from(64);
         }
     };
@@ -135,7 +135,7 @@ async fn own(args: &Args, mode: Mode, report: &Arc<Report>) {
     let direct = Endpoint::new(&cluster.info.server, Some(&cluster.info.ca), Some("admin-token"), None);
     let pair = [direct.expect("the cluster's URL"), Endpoint::new(&daemon.url, None, None, None).expect("its URL")];
     let served = Served::new(daemon.daemon.reads.metrics(), mode);
-    let world = phases(args, mode.name(), pair, Some(served), report).await;
+    let world = phases(args, &mode.name(), pair, Some(served), report).await;
     let PackingStats { objects, unpacked_total, .. } = daemon.daemon.packing.stats();
     println!("{}: {objects} objects are packed, unpacked {unpacked_total} times", mode.name());
     let whole = args.filter.is_none() && args.request.is_none() && args.phases.contains(&Phase::Generated);

@@ -182,6 +182,20 @@ impl Cluster {
         &self.info.kubeconfigs.admin
     }
 
+    /// Writes a kubeconfig for the bearer of this token, and returns where it is.
+    pub(crate) fn kubeconfig(&self, name: &str, token: &str) -> PathBuf {
+        let Info { server, ca, .. } = &self.info;
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+             clusters: [{{name: k, cluster: {{server: '{server}', certificate-authority: '{}'}}}}]\n\
+             users: [{{name: u, user: {{token: '{token}'}}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n",
+            ca.display()
+        );
+        let path = self.dir().join(format!("{name}.kubeconfig"));
+        std::fs::write(&path, text).expect("written");
+        path
+    }
+
     /// Sends one command and reads its answer; `None` if the judge has died.
     async fn exchange(&self, command: &str) -> Option<String> {
         let mut pipes = self.pipes.lock().await;

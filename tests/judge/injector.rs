@@ -29,15 +29,7 @@ pub(crate) async fn install(cluster: &Cluster) -> PathBuf {
     let overlay = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/overlays/injector");
     cluster.kubectl_ok(["apply", "--server-side", "--kustomize", overlay]).await;
     let token = cluster.kubectl_ok(["create", "token", "informerd", "--namespace", NAMESPACE]).await;
-    let (server, ca, token) = (&cluster.info.server, cluster.info.ca.display(), token.trim());
-    let text = format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
-         clusters: [{{name: k, cluster: {{server: '{server}', certificate-authority: '{ca}'}}}}]\n\
-         users: [{{name: u, user: {{token: '{token}'}}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n"
-    );
-    let path = cluster.dir().join("injector.kubeconfig");
-    std::fs::write(&path, text).expect("written");
-    path
+    cluster.kubeconfig("injector", token.trim())
 }
 
 /// Leads the webhooks of these names to this process: there is no network of Services here.

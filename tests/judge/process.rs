@@ -52,6 +52,14 @@ pub(crate) async fn judge() -> &'static Path {
         .await
 }
 
+/// What `tests/clients/prepare` says of a client in another language, once it can be run.
+pub(crate) async fn prepared(what: &str) -> Vec<String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
+    let output = tied::command(script).arg(what).stderr(Stdio::inherit()).output().await.expect("it runs");
+    assert!(output.status.success(), "there is no {what}: tests/clients/prepare failed");
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}
+
 /// The minor version of Kubernetes that the judge is of: 36 for 1.36.3.
 pub(crate) async fn minor_version() -> u32 {
     let mut command = tied::command(judge().await);

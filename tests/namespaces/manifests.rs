@@ -23,7 +23,7 @@ use isolated::isolated;
 /// What is built or fetched, for inside of the namespaces, where there is no network; programs in all languages included.
 async fn all_built() -> Vec<(&'static str, String)> {
     for language in programs::LANGUAGES {
-        programs::prepared(language).await;
+        crate::process::prepared(language).await;
     }
     built().await
 }

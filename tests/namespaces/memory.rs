@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::support::client::Client;
 use crate::support::limited::Limited;
-use crate::support::within;
+use crate::support::{until, within};
 use calls::{Connection, Heard};
 use informerd::grpc::pb::v1;
 use informerd::lifecycle::spawn;
@@ -183,16 +183,13 @@ async fn calls(
 
 /// Waits until nothing is left in the account, but for the selections of groups that linger.
 async fn accounted_for(limited: &Limited) {
-    for _ in 0..600 {
+    until("all is given back", async || {
         let (metrics, left) = (limited.metrics().await, limited.metric("informerd_bodies_bytes").await);
         let groups = metrics.lines().filter(|line| line.starts_with("informerd_queue_workers{")).count();
         // A group has a selection, a name and a user.
-        if left < 32_768.0_f64.max(1_536.0 * groups as f64) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("{}", limited.said_of_memory().await);
+        left < 32_768.0_f64.max(1_536.0 * groups as f64)
+    })
+    .await;
 }
 
 /// What clients that are known, or trusted, can make a small process take in: messages that do not end, that say what the

@@ -1,10 +1,8 @@
 //! The programs of `examples/`, in four languages, against a real kube-apiserver.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-#![allow(dead_code, reason = "the helpers of the client tests are used in part")]
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +19,7 @@ use tokio::process::{Child, Command};
 use super::clients::ledger::{Line, State};
 use super::clients::raw::RawWatch;
 use crate::cluster::Cluster;
+use crate::process::prepared;
 use crate::support::Through;
 use crate::support::tied;
 use crate::support::within;
@@ -134,20 +133,6 @@ fn collected(from: impl AsyncRead + Send + Unpin + 'static, show: bool) -> Arc<M
     lines
 }
 
-/// What `tests/clients/prepare` says.
-pub(super) async fn prepared(what: &str) -> Vec<String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
-    let output = tied::command(script).arg(what).stderr(Stdio::inherit()).output().await.unwrap();
-    assert!(output.status.success(), "{what} cannot be prepared");
-    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
-}
-
-pub(super) async fn before(cluster: &Cluster) -> Through {
-    let source =
-        ConfigSource::Kubeconfig { paths: vec![cluster.admin().to_owned()], context: None, cluster: None, user: None };
-    Through::start(source, "").await
-}
-
 /// Creates, changes, relabels, deletes.
 pub(super) async fn churn(api: &Api<ConfigMap>, steps: usize) {
     for step in 0..steps {
@@ -194,7 +179,7 @@ async fn consumers_see_what_a_watch_by_http_sees() {
     let (initial, start) = super::clients::raw::listed(&body);
     let truth = RawWatch::start(&direct, &format!("{path}&watch=1&resourceVersion={start}")).await;
 
-    let through = before(&cluster).await;
+    let through = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
     let arguments = ["--namespace", "one", "--selector", "color in (red,green)", "v1/configmaps"];
     let mut programs = vec![];
     for language in LANGUAGES {
@@ -228,7 +213,7 @@ async fn controllers_of_all_languages_share_the_work_and_lose_nothing() {
     let direct = super::clients::raw::client(cluster.admin()).await;
     let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
     churn(&api, 20).await;
-    let through = before(&cluster).await;
+    let through = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
     let arguments = ["--namespace", "one", "--workers", "2"];
     let mut programs = vec![];
     for language in LANGUAGES {
@@ -340,7 +325,7 @@ async fn the_consumer_of_the_documentation_holds_what_is_there() {
     cluster.namespace("one").await;
     let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
     churn(&api, 20).await;
-    let through = before(&cluster).await;
+    let through = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
 
     let documentation = include_str!("../../docs/grpc.md");
     let (_, section) = documentation.split_once("\n## A correct consumer\n").unwrap();

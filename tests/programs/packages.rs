@@ -14,8 +14,9 @@ use kube::api::Api;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::examples::{LANGUAGES, Program, before, churn, counted, prepared, until};
+use super::examples::{LANGUAGES, Program, churn, counted, until};
 use crate::cluster::Cluster;
+use crate::process::prepared;
 use crate::support::Through;
 use crate::support::ports::Port;
 use crate::support::tied;
@@ -109,7 +110,7 @@ async fn a_restart_of_the_daemon_loses_and_doubles_nothing() {
     let direct = super::clients::raw::client(cluster.admin()).await;
     let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
     churn(&api, 20).await;
-    let through = before(&cluster).await;
+    let through = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
     let url = through.url.clone();
     let mut consumers = vec![];
     let mut controllers = vec![];

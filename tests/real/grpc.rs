@@ -13,7 +13,7 @@ mod reads;
 pub(crate) mod real;
 mod real_protobuf;
 mod real_queue;
-mod real_restarts;
+pub(crate) mod real_restarts;
 mod restarts;
 mod services;
 mod syncs;

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
@@ -12,6 +11,7 @@ use crate::cluster::Cluster;
 use crate::injector_process::{Injector, create, install, lead, mode, pod};
 use crate::process;
 use crate::support::client::Client;
+use crate::support::until;
 
 const ALL: &[&str] = &["sidecar", "node-agent", "tier", "pod", "unknown"];
 
@@ -109,14 +109,10 @@ async fn namespaced(cluster: &Cluster, name: &str, labels: Value) {
     cluster.apply(&namespace.to_string()).await;
 }
 
-/// Until the apiserver has taken up the configuration, and the injector is ready; the bound only keeps a failing test from
-/// hanging.
+/// Until the apiserver has taken up the configuration, and the injector is ready.
 async fn asked(cluster: &Cluster) {
-    let bound = tokio::time::Instant::now() + Duration::from_secs(60);
-    while mode(&create(cluster, "sidecars", &pod("asked", &Value::Null, &Value::Null), true).await.0).is_none() {
-        assert!(tokio::time::Instant::now() < bound, "no pod is changed");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    let plain = pod("asked", &Value::Null, &Value::Null);
+    until("pods are changed", async || mode(&create(cluster, "sidecars", &plain, true).await.0).is_some()).await;
 }
 
 /// Only what the apiserver asks is answered, and the code refuses what the configuration would let through.

@@ -23,7 +23,7 @@ use serde_json::json;
 use crate::daemon::fixtures::syncs_late;
 use crate::support::binary::{Binary, informerd};
 use crate::support::client::Client;
-use crate::support::eventually;
+use crate::support::{eventually, until};
 use collector::{Attributes, Collector, attributes};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -377,15 +377,7 @@ async fn spans_whose_time_is_over_count_as_failed() {
     ];
     let daemon = daemon(&server, &env).await;
     assert_eq!(daemon.client().get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.status, 200);
-    let mut failed = 0.0;
-    for _ in 0..300 {
-        failed = daemon.metric("informerd_otel_spans_failed_total").await;
-        if failed > 0.0 {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
-    assert!(failed > 0.0, "no span counts as failed");
+    until("a span counts as failed", async || daemon.metric("informerd_otel_spans_failed_total").await > 0.0).await;
     assert_eq!(daemon.metric("informerd_otel_spans_dropped_total").await, 0.0);
     assert!(daemon.stop().await.success());
 }

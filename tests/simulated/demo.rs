@@ -10,6 +10,7 @@ use tokio::process::{Child, ChildStdout};
 
 use crate::support::binary::{BINARY, informerd};
 use crate::support::client::Client;
+use crate::support::metrics::sum;
 use crate::support::tied;
 use crate::support::within;
 
@@ -56,10 +57,8 @@ async fn first_line(command: &str) -> String {
     within("its first line", lines.next_line()).await.unwrap().unwrap_or_default()
 }
 
-async fn served(admin: &Client) -> u64 {
-    let text = admin.metrics().await;
-    let line = text.lines().find_map(|line| line.strip_prefix("informerd_reads_total{plan=\"serve\",reason=\"\"} "));
-    line.expect("the metric").parse().unwrap()
+async fn served(admin: &Client) -> f64 {
+    sum(&admin.metrics().await, "informerd_reads_total", &["plan=\"serve\",reason=\"\""])
 }
 
 /// `events 3,569 -> 390` as both numbers.

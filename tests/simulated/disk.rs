@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use crate::support::binary::BINARY;
 use crate::support::client::Client;
-use crate::support::eventually;
 use crate::support::ports::Port;
 use crate::support::tied;
+use crate::support::{eventually, until};
 use informerd_sim::{self as sim, Server};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -68,16 +68,11 @@ impl Daemon {
     }
 
     async fn serves(&mut self) {
-        for _ in 0..600 {
-            if let Ok(answer) = self.client.try_get(CONFIG_MAPS).await
-                && answer.status == 200
-            {
-                return;
-            }
+        until("it serves", async || {
             assert_eq!(self.child.try_wait().unwrap(), None, "it has ended: {:#?}", self.said.lock());
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        }
-        panic!("it does not serve: {:#?}", self.said.lock());
+            self.client.try_get(CONFIG_MAPS).await.is_ok_and(|answer| answer.status == 200)
+        })
+        .await;
     }
 
     async fn says(&self, words: &str) {

@@ -292,28 +292,3 @@ async fn an_unsynced_cache_never_answers() {
         }
     }
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rewound_store_starts_anew() {
-    let world = world(Server::builder().revision(1000)).await;
-    let World { server, through, informers, churn } = world;
-    churn.stop().await;
-    informers[0].reaches("before", || server.state("configmaps")).await;
-    let client = Client::new(&through.url);
-    let before = rv(&client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await);
-    drop(informers);
-    server.faults().rewind(before - 20);
-    server.restart(Duration::from_millis(100), true).await.unwrap();
-    server.create(config_map("b", "after-the-restore", "x", 1)).unwrap();
-    eventually("the cache follows the restored store", || {
-        through.daemon.factory.informers().iter().any(|informer| {
-            informer.key().gvr.resource.as_ref() == "configmaps" && {
-                let stats = informer.cache().stats();
-                stats.state.is_ready() && stats.objects == server.state("configmaps").len()
-            }
-        })
-    })
-    .await;
-    let informer = Informer::start(client, CONFIG_MAPS, "");
-    informer.reaches("after", || server.state("configmaps")).await;
-}

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use crate::support::client::{Client, rv};
+use crate::support::informer::Informer;
 use crate::support::{Through, eventually, until};
 use informerd_sim::{Builder, Effect, Fault, Server, Verb};
 use serde_json::{Value, json};
@@ -36,6 +37,8 @@ async fn reads_are_served_again_after_the_store_was_restored() {
         served
     })
     .await;
+    let informer = Informer::start(client, CONFIG_MAPS, "");
+    informer.reaches("after", || server.state("configmaps")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

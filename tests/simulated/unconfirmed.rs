@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support::client::{Answer, Client};
+use crate::support::metrics::series;
 use crate::support::threads::Threads;
 use crate::support::{Through, eventually, until};
 use http::Method;
@@ -144,8 +145,7 @@ impl Life {
 
     async fn count(&self, name: &str) -> u64 {
         let text = Client::new(&format!("http://{}", self.through.daemon.admin)).metrics().await;
-        let value = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
-        value.unwrap().parse().unwrap()
+        series(&text, name, &[])[0] as u64
     }
 }
 

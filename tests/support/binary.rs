@@ -11,6 +11,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use super::client::Client;
+use super::metrics::series;
 use super::patience::{eventually, until, within};
 use super::tied;
 
@@ -143,8 +144,7 @@ impl Binary {
     /// A series without labels.
     pub(crate) async fn metric(&self, name: &str) -> f64 {
         let metrics = self.metrics().await;
-        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        value.unwrap_or_else(|| panic!("no {name}: {metrics}")).parse().unwrap()
+        series(&metrics, name, &[]).first().copied().unwrap_or_else(|| panic!("no {name}: {metrics}"))
     }
 
     pub(crate) async fn signal(&self, name: &str) {

@@ -7,6 +7,7 @@ pub(crate) mod binary;
 pub(crate) mod client;
 pub(crate) mod informer;
 pub(crate) mod limited;
+pub(crate) mod metrics;
 pub(crate) mod patience;
 pub(crate) mod ports;
 pub(crate) mod proto;
@@ -84,6 +85,17 @@ impl Through {
     pub(crate) async fn before(server: &sim::Server, yaml: &str) -> Self {
         let upstream = server.url().parse().unwrap();
         Self::start(ConfigSource::Fixed(Box::new(kube::Config::new(upstream))), yaml).await
+    }
+
+    /// Before a simulated apiserver that has these objects; with a client.
+    pub(crate) async fn simulated<const N: usize>(
+        objects: [serde_json::Value; N],
+        yaml: &str,
+    ) -> (sim::Server, Self, client::Client) {
+        let server = objects.into_iter().fold(sim::Server::builder(), sim::Builder::object).start().await.unwrap();
+        let through = Self::before(&server, yaml).await;
+        let client = client::Client::new(&through.url);
+        (server, through, client)
     }
 
     pub(crate) async fn ready(&self) {

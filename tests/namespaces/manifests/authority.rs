@@ -39,7 +39,7 @@ pub(super) async fn replicas_share_and_rotate() {
     assert!(certificates(&first).is_superset(&certificates(&cluster_ca(&cluster))));
 
     // A program that reads the bundle anew only now and then, as the kubelet brings it: always late, never locked out.
-    let token = token(&cluster, CLIENTS, "client").await;
+    let token = cluster.token(CLIENTS, "client").await;
     let file = cluster.dir().join("trusted.crt");
     let mut bundles = vec![first.clone()];
     let mut read = first.clone();
@@ -99,7 +99,7 @@ pub(super) async fn is_replaced_at_once() {
     for replica in &replicas {
         replica.ready().await;
     }
-    let token = token(&cluster, CLIENTS, "client").await;
+    let token = cluster.token(CLIENTS, "client").await;
     let (old, new) = (cluster.dir().join("old.crt"), cluster.dir().join("new.crt"));
     let path = format!("/api/v1/namespaces/{CLIENTS}/pods?resourceVersion=0");
     let before = published(&cluster, CLIENTS).await;
@@ -144,22 +144,9 @@ async fn replica_with(kubeconfig: &Path, lifetimes: &str) -> Through {
     Through::start(ConfigSource::kubeconfig(kubeconfig), &yaml).await
 }
 
-async fn token(cluster: &Cluster, namespace: &str, account: &str) -> String {
-    cluster.token(namespace, account).await
-}
-
 /// As the ServiceAccount of the manifest.
 async fn kubeconfig(cluster: &Cluster) -> PathBuf {
-    let token = token(cluster, NAMESPACE, "informerd").await;
-    let (server, ca) = (&cluster.info.server, cluster.info.ca.display());
-    let text = format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
-         clusters: [{{name: k, cluster: {{server: '{server}', certificate-authority: '{ca}'}}}}]\n\
-         users: [{{name: u, user: {{token: '{token}'}}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n"
-    );
-    let path = cluster.dir().join("informerd.kubeconfig");
-    std::fs::write(&path, text).unwrap();
-    path
+    cluster.kubeconfig("informerd", &cluster.token(NAMESPACE, "informerd").await)
 }
 
 fn cluster_ca(cluster: &Cluster) -> String {

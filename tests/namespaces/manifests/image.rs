@@ -42,7 +42,7 @@ pub(super) async fn names_no_path_of_its_build() {
 /// The Dockerfile by hadolint, the scripts by bash itself.
 pub(super) async fn recipe_is_clean() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let hadolint = super::programs::prepared("hadolint").await;
+    let hadolint = crate::process::prepared("hadolint").await;
     let output =
         tied::command(&hadolint[0]).arg("--no-color").arg(root.join("Dockerfile")).output().await.expect("it runs");
     let findings = String::from_utf8_lossy(&output.stdout);

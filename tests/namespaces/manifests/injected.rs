@@ -1,8 +1,6 @@
 //! A pod that the apiserver has changed because the injector said so, which it has found by its Service: what came out is run, and
 //! programs in three languages read through it.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::pod::{Pod, Process};
@@ -21,7 +19,7 @@ const POD_IP: &str = "10.0.2.9";
 pub(super) async fn serves_unmodified_programs() {
     let cluster = Cluster::start().await;
     objects::apply(&cluster, "injector").await;
-    let injector = injector(&cluster).await;
+    let _injector = injector(&cluster).await;
     // The example without its workload: what a namespace has before it gets the label.
     objects::apply(&cluster, "sidecar").await;
     cluster.kubectl_ok(["delete", "deployment", "app", "--namespace", NAMESPACE]).await;
@@ -29,11 +27,8 @@ pub(super) async fn serves_unmodified_programs() {
     cluster.kubectl_ok(["create", "configmap", "kube-root-ca.crt", "--namespace", NAMESPACE, &ca]).await;
     cluster.kubectl_ok(["label", "namespace", NAMESPACE, "informerd.io/inject=sidecar"]).await;
     let plain = pod("app-0", &json!({"app": "app"}), &Value::Null);
-    let bound = tokio::time::Instant::now() + Duration::from_secs(60);
-    while mode(&create(&cluster, NAMESPACE, &plain, true).await.0).is_none() {
-        assert!(tokio::time::Instant::now() < bound, "no pod is changed\n{}", injector.1.log());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    let is_changed = async || mode(&create(&cluster, NAMESPACE, &plain, true).await.0).is_some();
+    crate::support::until("pods are changed", is_changed).await;
     create(&cluster, NAMESPACE, &plain, false).await;
 
     let pod = Pod::created(&cluster, NAMESPACE, "app-0").await;

@@ -14,6 +14,7 @@ use super::sidecar::{create_pod, stands_alone, until};
 use super::{image, objects, pod, programs};
 use crate::cluster::Cluster;
 use crate::support::client::Client;
+use crate::support::metrics::sum;
 
 const NAMESPACE: &str = "informerd-example";
 const PROBES: &str = "http://127.0.0.1:8003";
@@ -102,14 +103,14 @@ pub(super) async fn lives_with_its_memory() {
     let spec = objects::get(&cluster, &["deployment", "app", "--namespace", NAMESPACE]).await;
     let limit = &spec["spec"]["template"]["spec"]["initContainers"][0]["resources"]["limits"]["memory"];
     let limit = pod::bytes(limit.as_str().unwrap());
-    assert_eq!(metric(&probes, "informerd_memory_limit_bytes").await, limit as f64, "it knows what it may use");
-    assert_eq!(metric(&probes, "informerd_cache_refused{").await, 0.0);
+    assert_eq!(metric(&probes, "informerd_memory_limit_bytes", &[]).await, limit as f64, "it knows what it may use");
+    assert_eq!(metric(&probes, "informerd_cache_refused", &[]).await, 0.0);
 
     let client = Client::new(SERVED);
     fill(&cluster, usize::try_from(limit).unwrap()).await;
     crate::support::until("what does not fit is refused by the cache", async || {
         lives(&mut daemon);
-        metric(&probes, "informerd_cache_refused{").await > 0.0
+        metric(&probes, "informerd_cache_refused", &[]).await > 0.0
     })
     .await;
     is_forwarded(&cluster, &client, &probes).await;
@@ -156,8 +157,8 @@ async fn fill(cluster: &Cluster, bytes: usize) {
 }
 
 async fn is_forwarded(cluster: &Cluster, client: &Client, probes: &Client) {
-    let forwarded = "informerd_reads_total{plan=\"forward\",reason=\"memory\"}";
-    let before = metric(probes, forwarded).await;
+    let forwarded = async || metric(probes, "informerd_reads_total", &["plan=\"forward\"", "reason=\"memory\""]).await;
+    let before = forwarded().await;
     let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token").get(PODS).await;
     // What the apiserver's own cache has at a moment may lack the last pod: it is to wait for it.
     let newest = direct.json()["metadata"]["resourceVersion"].as_str().expect("a revision").to_owned();
@@ -168,12 +169,9 @@ async fn is_forwarded(cluster: &Cluster, client: &Client, probes: &Client) {
         answer.body.len(),
         direct.body.len()
     );
-    assert!(metric(probes, forwarded).await > before);
+    assert!(forwarded().await > before);
 }
 
-/// The sum of all with this beginning.
-async fn metric(probes: &Client, beginning: &str) -> f64 {
-    let text = probes.get("/metrics").await.text();
-    let values = text.lines().filter(|line| line.starts_with(beginning)).filter_map(|line| line.rsplit(' ').next());
-    values.map(|value| value.parse::<f64>().unwrap()).sum()
+async fn metric(probes: &Client, name: &str, labels: &[&str]) -> f64 {
+    sum(&probes.metrics().await, name, labels)
 }

@@ -1,7 +1,5 @@
 //! The certificates of node agents: one for each node, by a CA that no node has.
 
-use std::time::Duration;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Method;
@@ -13,6 +11,7 @@ use super::isolated::HOST_IP;
 use super::objects;
 use super::sidecar::create_pod_as;
 use crate::support::client::{Answer, Client};
+use crate::support::until;
 
 const NAMESPACE: &str = "informerd-node-agent";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -86,15 +85,14 @@ async fn large_ones_stop_nobody(world: &World, thief: &Client) {
 /// A client does not notice that certificates come and go.
 async fn is_renewed(world: &World) {
     let ca = world.clients.volume("account").join("ca.crt");
-    let bound = tokio::time::Instant::now() + Duration::from_secs(180);
     let first = received(world);
-    while received(world) == first {
+    until("another certificate is received", async || {
         // A connection of its own, so a handshake of its own.
         let client = Client::tls(world.served(), &ca, &world.token());
         assert_eq!(client.get("/api/v1/namespaces/informerd-client/pods?resourceVersion=0").await.status, 200);
-        assert!(tokio::time::Instant::now() < bound, "{}", world.daemon.log());
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+        received(world) > first
+    })
+    .await;
     let port = world.served().rsplit_once(':').unwrap().1;
     let wrong = Client::tls(&format!("https://localhost:{port}"), &ca, &world.token());
     assert!(wrong.try_get("/version").await.is_err(), "it is for the node's address alone");
@@ -174,15 +172,13 @@ async fn make(who: &Client, prefix: &str, pem: &str, usage: &str) -> Answer {
 
 /// The request, once it is signed or never will be.
 async fn settled(who: &Client, name: &str) -> Value {
-    let bound = tokio::time::Instant::now() + Duration::from_secs(60);
-    loop {
-        let request = who.json(&format!("{REQUESTS}/{name}")).await;
+    let mut request = Value::Null;
+    until(&format!("somebody decides {name}"), async || {
+        request = who.json(&format!("{REQUESTS}/{name}")).await;
         let conditions = request["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let refused = conditions.iter().any(|condition| condition["type"] == "Denied" || condition["type"] == "Failed");
-        if refused || request["status"]["certificate"].is_string() {
-            return request;
-        }
-        assert!(tokio::time::Instant::now() < bound, "nobody decides {request}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        refused || request["status"]["certificate"].is_string()
+    })
+    .await;
+    request
 }

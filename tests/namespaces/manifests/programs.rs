@@ -1,23 +1,22 @@
 //! Programs in three languages that only know their in-cluster configuration, in the place of a manifest's container.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
+use std::path::Path;
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::ChildStdout;
-use tokio::time::{Instant, sleep};
 
 use super::isolated;
 use super::pod::{Container, Pod, Process};
 use super::sidecar::create_pod;
 use crate::cluster::Cluster;
+use crate::process::prepared;
 use crate::support::client::Client;
+use crate::support::metrics::sum;
 use crate::support::tied;
-use crate::support::within;
+use crate::support::{until, within};
 
 /// The languages in which they are written.
 pub(super) const LANGUAGES: &[&str] = &["go", "python", "node"];
@@ -62,27 +61,13 @@ pub(super) async fn see_pods_come(
         }
         // The list that shows the pod may be forwarded: that is cheaper than to prove a cache whose events are late.
         // The watch that follows the list is served.
-        let bound = Instant::now() + Duration::from_secs(60);
-        while served(probes).await == before {
-            assert!(Instant::now() < bound, "{language}: nothing is served from the cache");
-            sleep(Duration::from_millis(50)).await;
-        }
+        until(&format!("{language} is served from the cache"), async || served(probes).await > before).await;
     }
 }
 
 /// Answers of a daemon that the apiserver had no part in.
-pub(super) async fn served(probes: &str) -> u64 {
-    let metrics = Client::new(probes).get("/metrics").await.text();
-    let line = metrics.lines().find(|line| line.starts_with("informerd_http_requests_served_total "));
-    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).expect("the counter")
-}
-
-/// The command line of a client in another language; they are made before, where there is a network.
-pub(super) async fn prepared(client: &str) -> Vec<String> {
-    let script: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
-    let output = tied::command(script).arg(client).stderr(Stdio::inherit()).output().await.expect("prepare runs");
-    assert!(output.status.success(), "there is no {client}: tests/clients/prepare failed");
-    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+pub(super) async fn served(probes: &str) -> f64 {
+    sum(&Client::new(probes).metrics().await, "informerd_http_requests_served_total", &[])
 }
 
 // === impl Program ===

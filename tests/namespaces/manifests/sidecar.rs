@@ -1,13 +1,11 @@
 //! The overlay `sidecar`.
 
-use std::time::Duration;
-
 use http::Method;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::pod::{ACCOUNT, Pod, Process};
-use super::{image, objects};
+use super::{image, objects, programs};
 use crate::cluster::Cluster;
 use crate::process;
 use crate::support::client::Client;
@@ -67,19 +65,14 @@ pub(super) async fn gates_serves_and_ends() {
     assert!(daemon.signal("TERM").await.success(), "{}", daemon.log());
 }
 
-/// Waits for a probe's answer; the bound only keeps a failing test from hanging.
+/// Waits for a probe's answer.
 pub(super) async fn until(daemon: &mut Process, probes: &Client, path: &str, status: u16) {
-    let bound = tokio::time::Instant::now() + Duration::from_secs(60);
-    loop {
-        let answer = probes.try_get(path).await;
-        if answer.as_ref().is_ok_and(|answer| answer.status == status) {
-            return;
-        }
+    crate::support::until(&format!("{path} is {status}"), async || {
         let ended = daemon.child.try_wait().unwrap();
         assert!(ended.is_none(), "informerd has ended: {ended:?}\n{}", daemon.log());
-        assert!(tokio::time::Instant::now() < bound, "{path} is not {status}: {answer:?}\n{}", daemon.log());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        probes.try_get(path).await.is_ok_and(|answer| answer.status == status)
+    })
+    .await;
 }
 
 /// One file is all it runs from, and it is the user that the manifest names.
@@ -109,11 +102,7 @@ fn runs_as(daemon: &Process, user: u32) {
 
 async fn serves(cluster: &Cluster, client: &Client, probes: &Client) {
     create_pod(cluster, NAMESPACE, "one").await;
-    let local = |metrics: &str| {
-        let line = metrics.lines().find(|line| line.starts_with("informerd_http_requests_served_total "));
-        line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).expect("the counter")
-    };
-    let before = local(&probes.get("/metrics").await.text());
+    let before = programs::served(PROBES).await;
     let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods");
     let mut watch = client.watch(&format!("{pods}?watch=1&resourceVersion=0")).await;
     let line = watch.next_line().await.unwrap().expect("the pod");
@@ -121,7 +110,7 @@ async fn serves(cluster: &Cluster, client: &Client, probes: &Client) {
     let list = client.json(&format!("{pods}?resourceVersion=0")).await;
     assert_eq!(list["items"].as_array().unwrap().len(), 1);
     assert_eq!(client.get(&format!("{pods}/one")).await.status, 200);
-    assert!(local(&probes.get("/metrics").await.text()) >= before + 2, "served, not forwarded");
+    assert!(programs::served(PROBES).await >= before + 2.0, "served, not forwarded");
     assert_eq!(client.get("/version").await.status, 200);
     assert_eq!(probes.get("/debug/caches").await.status, 404);
 }
@@ -169,18 +158,13 @@ async fn has_seats_of_its_own(cluster: &Cluster, pod: &Pod) {
     let schema = objects::get(cluster, &["flowschema", "informerd-example"]).await;
     let token = std::fs::read_to_string(pod.volume(ACCOUNT).join("token")).unwrap();
     let direct = Client::tls(&cluster.info.server, &cluster.info.ca, &token);
-    let bound = tokio::time::Instant::now() + Duration::from_secs(60);
-    loop {
+    // The apiserver takes a moment to take up a new one.
+    crate::support::until("the flow schema is the manifest's", async || {
         let answer = direct.get(&format!("/api/v1/namespaces/{NAMESPACE}/pods?limit=1")).await;
         assert_eq!(answer.status, 200);
-        let found = answer.headers["x-kubernetes-pf-flowschema-uid"].to_str().unwrap();
-        if found == schema["metadata"]["uid"] {
-            return;
-        }
-        // The apiserver takes a moment to take up a new one.
-        assert!(tokio::time::Instant::now() < bound, "{found} is not the manifest's");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        answer.headers["x-kubernetes-pf-flowschema-uid"] == schema["metadata"]["uid"].as_str().unwrap()
+    })
+    .await;
 }
 
 /// The workload's own container, kubectl, with the arguments of the manifest.

@@ -2,7 +2,6 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot have its client is over")]
 
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,6 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::ledger::{Line, State};
-use crate::support::tied;
 
 /// A running client with one or several informers.
 pub(crate) struct Client {
@@ -32,14 +30,6 @@ struct Shared {
     lines: Mutex<(Vec<Line>, bool)>,
     more: Notify,
     errors: Mutex<String>,
-}
-
-/// The command line of a client in another language, made runnable first; see `prepare`.
-pub(crate) async fn prepared(client: &str) -> Vec<String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
-    let output = tied::command(script).arg(client).stderr(Stdio::inherit()).output().await.expect("prepare runs");
-    assert!(output.status.success(), "there is no {client} client: tests/clients/prepare failed");
-    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }
 
 // === impl Client ===

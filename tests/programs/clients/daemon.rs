@@ -1,11 +1,11 @@
 //! informerd itself, the binary, in front of a cluster.
 
-#![allow(dead_code, reason = "not every test needs all of it")]
 #![allow(clippy::expect_used, clippy::panic, reason = "a test without its daemon is over")]
 
 use std::path::{Path, PathBuf};
 
 use crate::support::binary::{Binary, informerd};
+use crate::support::metrics::sum;
 
 /// A running informerd with an http and an https listener.
 pub(crate) struct Daemon {
@@ -47,12 +47,8 @@ impl Daemon {
     pub(crate) async fn is_cached(&self, resource: &str, encoding: &str) -> bool {
         let name = resource.rsplit('/').next().unwrap_or_default();
         let labels = [format!("resource=\"{name}\""), format!("encoding=\"{encoding}\"")];
-        let metrics = self.metrics().await;
-        let mut ready =
-            metrics.lines().filter_map(|line| line.strip_prefix("informerd_cache_ready{")?.split_once("} "));
-        ready.any(|(series, ready)| {
-            labels.iter().all(|label| series.contains(label)) && ready.parse::<f64>().is_ok_and(|ready| ready > 0.0)
-        })
+        let labels = labels.each_ref().map(String::as_str);
+        sum(&self.metrics().await, "informerd_cache_ready", &labels) > 0.0
     }
 }
 

@@ -9,14 +9,14 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::time::{Instant, sleep};
 
-use super::client::{Client, prepared};
+use super::client::Client;
 use super::daemon::Daemon;
 use super::ledger::{Ledger, Line, State};
 use super::raw::{self, RawWatch};
 use super::scene::{self, PODS, RED, TARGETS, Target, WIDGETS};
 use super::sharing::open_watches;
 use crate::cluster::Cluster;
-use crate::process;
+use crate::process::{self, prepared};
 use crate::support::tied;
 
 /// Where clients go, and how they find it.

@@ -1,6 +1,5 @@
 //! Requests as they are written here, answered byte for byte.
 
-#![allow(dead_code, reason = "not every test needs all of it")]
 #![allow(clippy::expect_used, clippy::panic, reason = "a test without its server is over")]
 
 use std::path::Path;
@@ -11,49 +10,16 @@ use http_body_util::{BodyExt, Collected};
 use informerd::lifecycle;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use parking_lot::Mutex;
-use serde::Deserialize;
+use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use super::ledger::{Change, Kind, Ledger, State};
+use crate::support::client::{key, rv};
 
 /// An open watch.
 pub(crate) struct RawWatch {
     lines: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
-}
-
-#[derive(Deserialize)]
-struct Frame {
-    #[serde(rename = "type")]
-    kind: String,
-    object: Item,
-}
-
-#[derive(Deserialize)]
-struct List {
-    metadata: ListMeta,
-    #[serde(default)]
-    items: Vec<Item>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMeta {
-    resource_version: String,
-}
-
-#[derive(Deserialize)]
-struct Item {
-    metadata: Meta,
-}
-
-/// Of an object; the Status of an error has all of it empty.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Meta {
-    name: String,
-    namespace: Option<String>,
-    resource_version: String,
 }
 
 pub(crate) async fn client(kubeconfig: &Path) -> kube::Client {
@@ -82,28 +48,13 @@ pub(crate) async fn get_as(client: &kube::Client, path: &str, accept: &str) -> (
 
 /// What a list says is there, and its resourceVersion.
 pub(crate) fn listed(body: &str) -> (State, u64) {
-    let list: List = serde_json::from_str(body).unwrap_or_else(|error| panic!("no list: {error}: {body}"));
-    let state = list.items.iter().map(|item| (item.key(), item.version())).collect();
-    (state, list.metadata.resource_version.parse().expect("a resourceVersion"))
+    let list: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("no list: {error}: {body}"));
+    let items = list["items"].as_array().into_iter().flatten();
+    (items.map(|item| (key(item), rv(item))).collect(), rv(&list))
 }
 
 fn is_bookmark(line: &str) -> bool {
     line.starts_with(r#"{"type":"BOOKMARK""#)
-}
-
-// === impl Item ===
-
-impl Item {
-    fn key(&self) -> String {
-        match &self.metadata.namespace {
-            Some(namespace) => format!("{namespace}/{}", self.metadata.name),
-            None => self.metadata.name.clone(),
-        }
-    }
-
-    fn version(&self) -> u64 {
-        self.metadata.resource_version.parse().expect("a resourceVersion")
-    }
 }
 
 // === impl RawWatch ===
@@ -154,15 +105,15 @@ impl RawWatch {
     pub(crate) fn ledger(&self, initial: State) -> Ledger {
         let mut changes = Vec::new();
         for line in self.events() {
-            let frame: Frame = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-            let kind = match frame.kind.as_str() {
-                "ADDED" => Kind::Added,
-                "MODIFIED" => Kind::Modified,
-                "DELETED" => Kind::Deleted,
-                "ERROR" => break,
+            let event: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            let kind = match event["type"].as_str() {
+                Some("ADDED") => Kind::Added,
+                Some("MODIFIED") => Kind::Modified,
+                Some("DELETED") => Kind::Deleted,
+                Some("ERROR") => break,
                 _ => panic!("no event of a watch: {line}"),
             };
-            changes.push(Change { rv: frame.object.version(), key: frame.object.key(), kind });
+            changes.push(Change { rv: rv(&event["object"]), key: key(&event["object"]), kind });
         }
         Ledger { initial, changes }
     }

@@ -1,6 +1,5 @@
 //! What the clients look at, and what happens there: the same changes to the same kinds of objects in every test.
 
-#![allow(dead_code, reason = "not every test needs all of it")]
 #![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot write is over")]
 
 use std::time::Duration;

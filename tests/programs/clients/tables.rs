@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::daemon::Daemon;
 use super::kubectl::Kubectl;
+use crate::support::metrics::sum;
 
 /// Lists, each three times before it counts.
 const LISTS: [&str; 4] = ["get pods -A", "get pods -A -o wide", "get widgets -A", "get nodes --show-labels"];
@@ -26,7 +27,7 @@ pub(crate) async fn served(direct: &Kubectl, through: &Kubectl, daemon: &Daemon)
         }
         let after = reads(daemon).await;
         let (forwarded, local) = (after.forwarded - before.forwarded, after.local - before.local);
-        if forwarded == 0 && local >= LISTS.len() as u64 {
+        if forwarded == 0.0 && local >= LISTS.len() as f64 {
             break after;
         }
         let metrics = daemon.metrics().await;
@@ -47,26 +48,17 @@ pub(crate) async fn served(direct: &Kubectl, through: &Kubectl, daemon: &Daemon)
 }
 
 struct Reads {
-    local: u64,
+    local: f64,
     /// For what is said of tables, or of anything that no cache holds.
-    forwarded: u64,
+    forwarded: f64,
 }
 
 async fn reads(daemon: &Daemon) -> Reads {
     let metrics = daemon.metrics().await;
-    let count = |is: &dyn Fn(&str) -> bool| {
-        let series = metrics.lines().filter_map(|line| line.strip_prefix("informerd_reads_total{")?.split_once("} "));
-        series.filter(|(labels, _)| is(labels)).filter_map(|(_, count)| count.parse::<u64>().ok()).sum()
-    };
-    Reads {
-        local: count(&|labels| labels.contains("plan=\"serve\"") || labels.contains("plan=\"wait\"")),
-        forwarded: count(&|labels| labels.contains("plan=\"forward\"")),
-    }
+    let of = |plan: &str| sum(&metrics, "informerd_reads_total", &[&format!("plan=\"{plan}\"")]);
+    Reads { local: of("serve") + of("wait"), forwarded: of("forward") }
 }
 
 async fn watchers(daemon: &Daemon) -> f64 {
-    let metrics = daemon.metrics().await;
-    let series = metrics.lines().filter_map(|line| line.strip_prefix("informerd_cache_watchers{")?.split_once("} "));
-    let of_tables = series.filter(|(labels, _)| labels.contains("encoding=\"table\""));
-    of_tables.filter_map(|(_, count)| count.parse::<f64>().ok()).sum()
+    sum(&daemon.metrics().await, "informerd_cache_watchers", &["encoding=\"table\""])
 }

@@ -25,14 +25,11 @@ async fn watches_answered_with_nothing_teach_nothing_of_encodings() {
     let informers = || scene.daemon.daemon.factory.informers();
     let is_of_maps = |informer: &Informer| &*informer.key().gvr.resource == "configmaps" && informer.cache().is_ready();
     let held = || informers().iter().filter(|informer| is_of_maps(informer)).count();
-    for _ in 0..50 {
+    crate::support::until("there is one in each encoding", async || {
         assert_eq!(encoding().await, PROTOBUF);
-        if held() == 2 {
-            break;
-        }
-        sleep(Duration::from_millis(100)).await;
-    }
-    assert_eq!(held(), 2, "one in each encoding");
+        held() == 2
+    })
+    .await;
     scene.proxy.answer_nothing(20);
     scene.proxy.cut();
     let (until, mut others) = (Instant::now() + Duration::from_secs(5), 0);

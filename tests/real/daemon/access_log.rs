@@ -70,9 +70,7 @@ async fn every_request_has_a_line_in_the_access_log() {
 /// A log that nobody can write holds nobody up.
 #[tokio::test(flavor = "multi_thread")]
 async fn lines_that_cannot_be_written_are_counted() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "access: {log: /dev/full}\n").await;
-    let client = Client::new(&through.url);
+    let (_server, through, client) = Through::simulated([config_map("a", "one")], "access: {log: /dev/full}\n").await;
     for _ in 0..20 {
         assert_eq!(client.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.status, 200);
     }

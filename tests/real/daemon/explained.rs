@@ -2,13 +2,12 @@
 
 use http::Method;
 use informerd::grpc::pb::v1;
-use informerd::grpc::pb::v1::objects_client::ObjectsClient;
 use informerd_sim::Server;
 use serde_json::Value;
 
-use super::fixtures::{pod, syncs_late};
+use super::fixtures::{config_map, pod, syncs_late};
+use crate::grpc::fixtures::{all, client as client_of, list};
 use crate::support::client::Client;
-use crate::support::within;
 use crate::support::{Through, eventually};
 
 const CONFIG: &str = "explainHeader: true\nconsistentReads: {get: upstream, list: probe, watch: probe}\n";
@@ -81,10 +80,9 @@ async fn what_is_foretold_happens() {
 /// What the apiserver was spared is what clients asked for, less every request that it saw.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_spared_is_the_difference_to_what_the_apiserver_saw() {
-    let server = Server::builder().object(pod("a", "p", "n")).start().await.unwrap();
-    let through = Through::before(&server, "resources:\n- {resource: pods, pin: true}\n").await;
+    let (server, through, client) =
+        Through::simulated([pod("a", "p", "n")], "resources:\n- {resource: pods, pin: true}\n").await;
     through.ready().await;
-    let client = Client::new(&through.url);
     let spared = async || -> Value {
         let admin = Client::new(&format!("http://{}", through.daemon.admin));
         admin.get("/status.json").await.json()["spared"].clone()
@@ -114,15 +112,8 @@ async fn what_is_spared_is_the_difference_to_what_the_apiserver_saw() {
     // One that is not there, one that is forwarded, a write, and one by gRPC.
     assert_eq!(client.get("/api/v1/namespaces/a/pods/q?resourceVersion=0").await.status, 404);
     assert_eq!(client.get("/api/v1/secrets").await.status, 200);
-    let body = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"new"}}"#;
-    let json = [("content-type", "application/json")];
-    assert_eq!(client.request(Method::POST, "/api/v1/namespaces/a/configmaps", &json, body).await.status, 201);
-    let channel = tonic::transport::Endpoint::from_shared(through.url.clone()).unwrap().connect().await.unwrap();
-    let resource = v1::Resource { group: String::new(), version: "v1".into(), resource: "pods".into() };
-    let selection = v1::Selection { resource: Some(resource), ..Default::default() };
-    let request = v1::ListRequest { selection: Some(selection), ..Default::default() };
-    let mut typed = ObjectsClient::new(channel).list(request).await.unwrap().into_inner();
-    while within("the next part of the list", typed.message()).await.unwrap().is_some() {}
+    client.write(Method::POST, "/api/v1/namespaces/a/configmaps", &config_map("a", "new")).await;
+    list(&mut client_of(&through).await, v1::ListRequest { selection: Some(all("pods")), ..Default::default() }).await;
     // A request of informerd's own may be under way.
     let asked = || 50 + 4 - i64::try_from(server.requests().len()).unwrap();
     eventually("requests are those of clients less those that the apiserver saw", || {

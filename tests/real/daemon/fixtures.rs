@@ -13,7 +13,7 @@ use crate::support::client::{Client, Watch};
 pub(super) const CONFIG_MAPS: &str = "/api/v1/configmaps";
 pub(super) const JSON: (&str, &str) = ("content-type", "application/json");
 
-pub(super) fn config_map(namespace: &str, name: &str) -> Value {
+pub(crate) fn config_map(namespace: &str, name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": {}})
 }
 

@@ -53,9 +53,7 @@ async fn what_does_not_fit_is_forwarded_with_the_reason_and_readiness_does_not_w
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_outgrows_the_memory_ends_its_watches_as_the_apiserver_does_and_is_forwarded() {
-    let server = Server::builder().object(large("m00", 200 << 10)).start().await.unwrap();
-    let through = Through::before(&server, "limits: {memory: 2Mi}\n").await;
-    let client = Client::new(&through.url);
+    let (server, through, client) = Through::simulated([large("m00", 200 << 10)], "limits: {memory: 2Mi}\n").await;
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
     next_event(&mut watch).await;
     assert_eq!(server.counts().open_watches("configmaps"), 1);

@@ -57,10 +57,9 @@ async fn metric_names_are_pinned() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_caches_are_shown() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "resources: [{resource: nodes, pin: true}]\n").await;
+    let (server, through, client) =
+        Through::simulated([config_map("a", "one")], "resources: [{resource: nodes, pin: true}]\n").await;
     through.ready().await;
-    let client = Client::new(&through.url);
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
     next_event(&mut watch).await;
     let written = server.create(config_map("a", "two")).unwrap();
@@ -121,9 +120,7 @@ async fn readiness_names_what_is_pending() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_in_other_encodings_are_counted() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
-    let client = Client::new(&through.url);
+    let (_server, through, client) = Through::simulated([config_map("a", "one")], "").await;
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
     for header in [("accept", table), ("accept", "application/yaml")] {
         let answer = client.request(http::Method::GET, CONFIG_MAPS, &[header], "").await;

@@ -36,10 +36,8 @@ async fn the_first_list_starts_an_informer_and_idleness_stops_it() {
 /// The default mode forwards consistent lists; they start the informer all the same, for the watch that follows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forwarded_list_starts_the_informer_for_its_watch() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
+    let (server, through, client) = Through::simulated([config_map("a", "one")], "").await;
     through.ready().await;
-    let client = Client::new(&through.url);
     let list = client.json(CONFIG_MAPS).await;
     assert_eq!(informers(&through), ["v1/configmaps"]);
     let rv = list["metadata"]["resourceVersion"].as_str().unwrap();
@@ -51,10 +49,8 @@ async fn a_forwarded_list_starts_the_informer_for_its_watch() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_watch_keeps_its_informer() {
-    let server = Server::builder().start().await.unwrap();
-    let through = Through::before(&server, "idleTimeout: 300ms\n").await;
+    let (server, through, client) = Through::simulated([], "idleTimeout: 300ms\n").await;
     through.ready().await;
-    let client = Client::new(&through.url);
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     server.create(config_map("a", "one")).unwrap();
@@ -66,10 +62,8 @@ async fn an_open_watch_keeps_its_informer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_informers_than_the_bound_are_not_started() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "limits: { maxInformers: 2 }\n").await;
+    let (server, through, client) = Through::simulated([config_map("a", "one")], "limits: { maxInformers: 2 }\n").await;
     through.ready().await;
-    let client = Client::new(&through.url);
     for path in ["/api/v1/nodes", "/api/v1/services", CONFIG_MAPS] {
         client.json(&format!("{path}?resourceVersion=0")).await;
     }
@@ -112,10 +106,8 @@ async fn secrets_are_cached_only_where_a_rule_names_them() {
 async fn custom_resources_are_served_while_discovery_is_away() {
     let widget =
         json!({"apiVersion": "demo.informerd.io/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "a"}});
-    let server = Server::builder().object(widget).start().await.unwrap();
-    let through = Through::before(&server, "").await;
+    let (server, through, client) = Through::simulated([widget], "").await;
     through.ready().await;
-    let client = Client::new(&through.url);
     let path = "/apis/demo.informerd.io/v1/widgets?resourceVersion=0";
     assert_eq!(names(&client.json(path).await), ["w"]);
     let away = Effect::Answer { code: 503, retry_after: None };

@@ -97,10 +97,9 @@ async fn fifty_clients_of_five_resources_are_five_watches() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn equal_consistent_reads_share_one_upstream_read() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "consistentReads: {list: upstream}\n").await;
+    let (server, through, client) =
+        Through::simulated([config_map("a", "one")], "consistentReads: {list: upstream}\n").await;
     through.ready().await;
-    let client = Client::new(&through.url);
     client.json(CONFIG_MAPS).await;
     let before = server.counts().requests(Verb::List, "configmaps");
     let slow = Fault::always(Effect::Delay(Duration::from_millis(300)));

@@ -12,7 +12,7 @@ use informerd_sim::Server;
 use tonic::Status;
 use tonic::transport::Endpoint;
 
-use super::fixtures::{Client, Frame, Frames, all, channel, client, config_map, resume, started, watch_of};
+use super::fixtures::{Client, Frame, Frames, all, channel, client, config_map, resume, simulated, started, watch_of};
 use super::queue::{Worker, name_of};
 use crate::support::Through;
 use crate::support::within;
@@ -135,9 +135,7 @@ async fn a_watch_is_told_goodbye_and_goes_on_over_the_next_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_watch_of_a_stream_is_told_goodbye() {
-    let server = Server::builder().object(config_map("a", "first")).start().await.unwrap();
-    let through = Through::before(&server, SHORT).await;
-    let mut client = client(&through).await;
+    let (_server, _through, mut client) = simulated([config_map("a", "first")], SHORT).await;
     let (requests, receiver) = tokio::sync::mpsc::channel(8);
     for watch_id in [1, 2] {
         // The second gets nothing but its goodbye.

@@ -2,6 +2,7 @@
 
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
+use informerd_sim::Server;
 use prost::Message as _;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -10,17 +11,25 @@ use tonic::transport::{Channel, Endpoint};
 use tonic_types::pb::{ErrorInfo, RetryInfo, Status as RpcStatus};
 pub(super) use v1::watch_response::Frame;
 
+pub(super) use crate::daemon::fixtures::config_map;
 use crate::support::Through;
 use crate::support::within;
 
-pub(super) type Client = ObjectsClient<Channel>;
+pub(crate) type Client = ObjectsClient<Channel>;
 
 pub(super) async fn channel(through: &Through) -> Channel {
     Endpoint::from_shared(through.url.clone()).unwrap().connect().await.unwrap()
 }
 
-pub(super) async fn client(through: &Through) -> Client {
+pub(crate) async fn client(through: &Through) -> Client {
     ObjectsClient::new(channel(through).await)
+}
+
+/// A daemon before a simulated apiserver that has these objects, and a client of it.
+pub(super) async fn simulated<const N: usize>(objects: [Value; N], yaml: &str) -> (Server, Through, Client) {
+    let (server, through, _) = Through::simulated(objects, yaml).await;
+    let client = client(&through).await;
+    (server, through, client)
 }
 
 pub(super) fn resource(resource: &str) -> v1::Resource {
@@ -28,7 +37,7 @@ pub(super) fn resource(resource: &str) -> v1::Resource {
 }
 
 /// Everything of a core resource.
-pub(super) fn all(of: &str) -> v1::Selection {
+pub(crate) fn all(of: &str) -> v1::Selection {
     v1::Selection { resource: Some(resource(of)), ..Default::default() }
 }
 
@@ -54,10 +63,6 @@ pub(super) fn consistent() -> v1::Consistency {
     v1::Consistency { bound: Some(v1::consistency::Bound::Consistent(true)), max_staleness: None }
 }
 
-pub(super) fn config_map(namespace: &str, name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": {}})
-}
-
 pub(super) fn labelled(namespace: &str, name: &str, labels: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -66,7 +71,7 @@ pub(super) fn labelled(namespace: &str, name: &str, labels: &Value) -> Value {
 }
 
 /// A list, whole: its header and its objects.
-pub(super) async fn list(client: &mut Client, request: v1::ListRequest) -> (v1::ListHeader, Vec<v1::Object>) {
+pub(crate) async fn list(client: &mut Client, request: v1::ListRequest) -> (v1::ListHeader, Vec<v1::Object>) {
     let mut stream = client.list(request).await.unwrap().into_inner();
     let first = within("the next part of the list", stream.message()).await.unwrap().unwrap();
     let Some(v1::list_response::Part::Header(header)) = first.part else { panic!("no header: {first:?}") };

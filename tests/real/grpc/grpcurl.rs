@@ -6,7 +6,7 @@ use informerd_sim::Server;
 use serde_json::Value;
 
 use super::fixtures::config_map;
-use super::real::prepared;
+use crate::process::prepared;
 use crate::support::Through;
 use crate::support::tied;
 

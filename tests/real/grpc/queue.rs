@@ -88,17 +88,6 @@ impl Worker {
     pub(super) async fn retry(&self, item: &v1::Item) {
         self.say(Action::Retry(item.r#ref.clone().unwrap())).await;
     }
-
-    /// Handles everything until the keys were seen in the state that is wanted.
-    async fn sees(&mut self, wanted: &[(&str, u64)]) {
-        let mut wanted: BTreeMap<_, _> = wanted.iter().map(|(name, rv)| ((*name).to_owned(), *rv)).collect();
-        while !wanted.is_empty() {
-            let item = self.item().await;
-            let rv = rv(&item);
-            wanted.retain(|name, of| (name, *of) != (&name_of(&item), rv));
-            self.done(&item).await;
-        }
-    }
 }
 
 pub(super) fn name_of(item: &v1::Item) -> String {
@@ -375,66 +364,6 @@ async fn a_drain_lets_workers_finish_what_they_hold() {
     let (end, goodbye) = tokio::join!(stop, work);
     assert_eq!(goodbye.reason, v1::goodbye::Reason::Draining as i32);
     assert_eq!(end, DrainEnd::Clean);
-}
-
-/// Workers come, go and fail while objects change: in the end every object has been handled in its last state, and no key
-/// was ever in two hands.
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_lost_under_churn_and_vanishing_workers() {
-    let server = Server::builder().start().await.unwrap();
-    let through = Through::before(&server, "").await;
-    let channel = channel(&through).await;
-    let churn = async {
-        for round in 0..400_u32 {
-            let name = format!("o{}", round * 7 % 20);
-            let exists = server.state("configmaps").contains_key(&format!("n/{name}"));
-            match (exists, round % 5) {
-                (true, 3) => drop(server.delete("configmaps", "n", &name).unwrap()),
-                (true, _) => drop(server.update(labelled("n", &name, &json!({"r": round.to_string()}))).unwrap()),
-                (false, _) => drop(server.create(config_map("n", &name)).unwrap()),
-            }
-            if round % 10 == 0 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        }
-    };
-    let work = async {
-        let mut workers: Vec<(Worker, BTreeMap<String, v1::Item>)> = vec![];
-        let mut steps = 0_usize;
-        for turn in 0..40_usize {
-            let worker =
-                Worker::join(&channel, "g", all("configmaps"), 1 + u32::try_from(turn % 3).unwrap()).await.unwrap();
-            workers.push((worker, BTreeMap::new()));
-            if workers.len() > 4 {
-                // It vanishes with what it holds.
-                drop(workers.remove(turn % 4));
-            }
-            for _ in 0..20 {
-                steps += 1;
-                let at = steps % workers.len();
-                let next = tokio::time::timeout(Duration::from_millis(5), workers[at].0.item()).await;
-                if let Ok(item) = next {
-                    let name = name_of(&item);
-                    let held = workers.iter().any(|(_, held)| held.contains_key(&name));
-                    assert!(!held, "{name} is in two hands");
-                    workers[at].1.insert(name, item);
-                }
-                if let Some((_, item)) = workers[at].1.pop_first() {
-                    match steps % 4 {
-                        0 => workers[at].0.retry(&item).await,
-                        _ => workers[at].0.done(&item).await,
-                    }
-                }
-            }
-        }
-    };
-    tokio::join!(churn, work);
-    let mut worker = Worker::join(&channel, "g", all("configmaps"), 100).await.unwrap();
-    worker.say(Action::Resync(v1::Resync {})).await;
-    let state = server.state("configmaps");
-    let wanted: Vec<(&str, u64)> = state.iter().map(|(key, rv)| (key.strip_prefix("n/").unwrap_or(key), *rv)).collect();
-    assert!(!wanted.is_empty());
-    worker.sees(&wanted).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

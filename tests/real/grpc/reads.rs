@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::fixtures::{
-    all, client, config_map, consistent, filtered, index, keys, labelled, labels, list, namespace, resource,
+    all, client, config_map, consistent, filtered, index, keys, labelled, labels, list, namespace, resource, simulated,
 };
 use crate::support::Through;
 use crate::support::client::Client as Http;
@@ -24,9 +24,7 @@ fn get(namespace: &str, name: &str) -> v1::GetRequest {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_get_has_the_bytes_of_the_rest_side() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
-    let mut client = client(&through).await;
+    let (server, through, mut client) = simulated([config_map("a", "one")], "").await;
     let answer = client.get(get("a", "one")).await.unwrap().into_inner();
     let object = answer.object.unwrap();
     assert_eq!(answer.encoding, v1::Encoding::Json as i32);
@@ -46,9 +44,7 @@ async fn a_get_has_the_bytes_of_the_rest_side() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_say_why() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
-    let mut client = client(&through).await;
+    let (_server, _through, mut client) = simulated([config_map("a", "one")], "").await;
     let missing = client.get(get("a", "none")).await.unwrap_err();
     assert_eq!((missing.code(), missing.message()), (Code::NotFound, r#"configmaps "none" not found"#));
     assert!(!missing.details().is_empty());
@@ -101,16 +97,16 @@ async fn lists_come_in_chunks_of_one_state() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unions_indexes_and_shapes() {
-    let server = Server::builder()
-        .object(labelled("a", "one", &json!({"app": "x", "tier": "front"})))
-        .object(labelled("a", "two", &json!({"app": "y"})))
-        .object(labelled("b", "three", &json!({"app": "x"})))
-        .object(labelled("c", "four", &json!({})))
-        .start()
-        .await
-        .unwrap();
-    let through = Through::before(&server, "").await;
-    let mut client = client(&through).await;
+    let (_server, _through, mut client) = simulated(
+        [
+            labelled("a", "one", &json!({"app": "x", "tier": "front"})),
+            labelled("a", "two", &json!({"app": "y"})),
+            labelled("b", "three", &json!({"app": "x"})),
+            labelled("c", "four", &json!({})),
+        ],
+        "",
+    )
+    .await;
     let one_label = v1::Filter {
         index: vec![v1::IndexTerm {
             key: Some(v1::index_term::Key::Label("app".into())),

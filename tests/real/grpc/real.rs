@@ -17,6 +17,7 @@ use super::fixtures::{Frames, client, consistent, details, filtered, labels, lis
 use super::told::{LAST, accept, by_grpc, by_http, message, resumes, state_by_grpc, state_by_http};
 use crate::cluster::Cluster;
 use crate::crontabs::{crontab, definition};
+use crate::process::prepared;
 use crate::support::Through;
 use crate::support::client::Client as Http;
 use crate::support::tied;
@@ -55,14 +56,6 @@ async fn command(language: &str) -> Command {
     let mut command = tied::command(python);
     command.arg(directory.join("grpc/main.py")).env("PYTHONPATH", stubs);
     command
-}
-
-/// What `tests/clients/prepare` says.
-pub(super) async fn prepared(what: &str) -> Vec<String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
-    let output = tied::command(script).arg(what).stderr(Stdio::inherit()).output().await.unwrap();
-    assert!(output.status.success(), "{what} cannot be prepared");
-    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
 pub(super) fn object(n: u64, step: u64) -> Value {

@@ -2,7 +2,7 @@
 //! as from a watch at the apiserver itself.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use informerd::grpc::pb::v1;
@@ -12,19 +12,21 @@ use informerd::upstream::client::ConfigSource;
 use tokio::sync::watch;
 use tonic::transport::Endpoint;
 
-use super::fixtures::{
-    Frame, Frames, client, consistent, filtered, labels, list, namespace, resume, started, watch_of,
-};
+use super::fixtures::{Frame, client, consistent, filtered, labels, list, namespace, resume, watch_of};
 use super::real::{churn_while, world};
 use super::told::{accept, by_http, is_last, line};
 use crate::support::Through;
-use crate::support::client::Client as Http;
 use crate::world::World;
 
 const RESTARTS: usize = 4;
 
-/// What a watch tells over all daemons, up to the last write, and how often it came back.
-async fn over_restarts(mut urls: watch::Receiver<String>, selection: v1::Selection, from: u64) -> (Vec<String>, usize) {
+/// What a watch tells over all daemons, up to the last write, and how often it came back. Each event is counted as it comes.
+pub(crate) async fn over_restarts(
+    mut urls: watch::Receiver<String>,
+    selection: v1::Selection,
+    from: u64,
+    heard: Arc<AtomicU64>,
+) -> (Vec<String>, usize) {
     let start = Some(v1::watch_request::Start::FromResourceVersion(from.to_string()));
     let mut request = v1::WatchRequest { start, ..watch_of(selection.clone()) };
     let (mut told, mut opened) = (Vec::new(), 0);
@@ -39,26 +41,28 @@ async fn over_restarts(mut urls: watch::Receiver<String>, selection: v1::Selecti
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
-        let mut frames = Frames::new(response);
+        let mut stream = response.into_inner();
         let mut first = true;
         opened += 1;
-        while let Some(frame) = frames.next().await {
-            match frame {
+        // An error is the end of a daemon that was killed.
+        while let Ok(Some(message)) = stream.message().await {
+            request = resume(selection.clone(), &message.resume_token);
+            match message.frame.unwrap() {
                 Frame::Events(batch) => {
                     for event in batch.events {
                         let kind = event.r#type().as_str_name().trim_start_matches("TYPE_");
                         told.push(line(kind, selection.encoding(), &event.object));
+                        heard.fetch_add(1, Ordering::Relaxed);
                     }
-                    if is_last(told.last().unwrap()) {
+                    if told.last().is_some_and(|line| is_last(line)) {
                         return (told, opened);
                     }
                 }
-                Frame::Started(_) => assert!(std::mem::take(&mut first) && started(&frame), "resumed"),
+                Frame::Started(started) => assert!(std::mem::take(&mut first) && started.resumed, "{selection:?}"),
                 Frame::Goodbye(_) | Frame::Bookmark(_) => {}
                 other => panic!("{other:?}"),
             }
         }
-        request = resume(selection.clone(), &frames.token);
     }
 }
 
@@ -80,12 +84,12 @@ async fn each_event_comes_once_over_restarts_under_churn() {
             let theirs = direct.watch_as(&target, &[("accept", accept(encoding))]).await;
             let theirs = lifecycle::spawn("by-http", by_http(theirs, encoding));
             let selection = v1::Selection { encoding: encoding.into(), ..filtered("configmaps", filters) };
-            let ours = lifecycle::spawn("by-grpc", over_restarts(urls.clone(), selection, from));
+            let ours = lifecycle::spawn("by-grpc", over_restarts(urls.clone(), selection, from, Arc::default()));
             watches.push((path, encoding, theirs, ours));
         }
     }
     let over = Arc::new(AtomicBool::new(false));
-    let writer = Http::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
+    let writer = direct.clone();
     let writes = lifecycle::spawn("writes", {
         let over = over.clone();
         async move { churn_while(&writer, |_| !over.load(Ordering::Relaxed)).await }

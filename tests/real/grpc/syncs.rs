@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
-use super::fixtures::{Client, Frame, all, client, config_map, filtered, said, say, watch_of};
+use super::fixtures::{Client, Frame, all, client, config_map, filtered, said, say, simulated, watch_of};
 use crate::support::client::Client as Http;
 use crate::support::within;
 use crate::support::{Through, eventually, until};
@@ -178,9 +178,7 @@ async fn a_small_watch_is_not_held_up_by_a_large_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_come_go_and_fail_alone() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
-    let mut client = client(&through).await;
+    let (_server, through, mut client) = simulated([config_map("a", "one")], "").await;
     let mut sync = Sync::open(&mut client).await;
     sync.add(1, watch_of(all("secrets")), None).await;
     let (id, Frame::Goodbye(goodbye)) = sync.next().await.unwrap() else { panic!() };

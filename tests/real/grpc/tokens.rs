@@ -9,7 +9,9 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::fixtures::{Client, Frame, Frames, client, filtered, labelled, labels, resume, say, started, watch_of};
+use super::fixtures::{
+    Client, Frame, Frames, client, filtered, labelled, labels, resume, say, simulated, started, watch_of,
+};
 use crate::support::within;
 use crate::support::{Through, eventually};
 
@@ -113,9 +115,7 @@ async fn granted(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_covers_what_was_sent_and_nothing_more() {
-    let server = Server::builder().start().await.unwrap();
-    let through = Through::before(&server, "").await;
-    let mut client = client(&through).await;
+    let (server, through, mut client) = simulated([], "").await;
     let selection = filtered("configmaps", vec![labels("app=x")]);
     let mut frames = Frames::open(&mut client, watch_of(selection.clone())).await;
     started(&frames.tell().await);

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::fixtures::{
-    Frame, Frames, all, client, config_map, filtered, labelled, labels, namespace, resume, said, started, watch_of,
+    Frame, Frames, all, client, config_map, filtered, labelled, labels, namespace, resume, said, simulated, started,
+    watch_of,
 };
 use crate::support::Through;
 use crate::support::client::Client as Http;
@@ -22,9 +23,7 @@ fn changed(name: &str, text: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_and_then_the_changes() {
-    let server = Server::builder().object(config_map("a", "one")).object(config_map("b", "two")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
-    let mut client = client(&through).await;
+    let (server, through, mut client) = simulated([config_map("a", "one"), config_map("b", "two")], "").await;
     let mut frames = Frames::open(&mut client, watch_of(all("configmaps"))).await;
     assert!(!started(&frames.tell().await));
     let (events, end) = frames.snapshot().await;
@@ -46,9 +45,7 @@ async fn a_snapshot_and_then_the_changes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn edges_of_a_union_are_exact() {
-    let server = Server::builder().start().await.unwrap();
-    let through = Through::before(&server, "").await;
-    let mut client = client(&through).await;
+    let (server, _through, mut client) = simulated([], "").await;
     let union = filtered("configmaps", vec![labels("app=x"), labels("tier=front"), namespace("b")]);
     let mut frames = Frames::open(&mut client, watch_of(union)).await;
     started(&frames.tell().await);
@@ -118,9 +115,8 @@ async fn resumes_where_it_was_here_and_on_another_replica() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn begins_anew_where_the_window_has_passed() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "window: {minAge: 1s, maxEvents: 100}\n").await;
-    let mut client = client(&through).await;
+    let (server, _through, mut client) =
+        simulated([config_map("a", "one")], "window: {minAge: 1s, maxEvents: 100}\n").await;
     let mut frames = Frames::open(&mut client, watch_of(all("configmaps"))).await;
     started(&frames.tell().await);
     frames.snapshot().await;
@@ -169,47 +165,8 @@ async fn a_restarted_daemon_resumes_or_begins_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tells_only_the_difference_to_what_is_known() {
-    let server = Server::builder()
-        .object(config_map("a", "gone"))
-        .object(config_map("a", "same"))
-        .object(config_map("a", "other"))
-        .start()
-        .await
-        .unwrap();
-    let through = Through::before(&server, "").await;
-    let mut client = client(&through).await;
-    let mut frames = Frames::open(&mut client, watch_of(all("configmaps"))).await;
-    started(&frames.tell().await);
-    let (events, _) = frames.snapshot().await;
-    let held = |event: &v1::Event| {
-        let key = event.key.clone().unwrap();
-        (key.uid, key.resource_version)
-    };
-    let known: HashMap<_, _> = events.iter().map(held).collect();
-    let gone = events.iter().find(|event| event.key.as_ref().unwrap().name == "gone").map(held).unwrap().0;
-    drop(frames);
-    server.delete("configmaps", "a", "gone").unwrap();
-    let changed_at = server.update(changed("other", "x")).unwrap();
-    let created_at = server.create(config_map("a", "young")).unwrap();
-    let consistency = v1::Consistency { bound: Some(v1::consistency::Bound::Consistent(true)), max_staleness: None };
-    let start = Some(v1::watch_request::Start::Snapshot(consistency));
-    let request = v1::WatchRequest { known, start, ..watch_of(all("configmaps")) };
-    let mut frames = Frames::open(&mut client, request).await;
-    started(&frames.tell().await);
-    let (events, end) = frames.snapshot().await;
-    assert_eq!(said(&events), [format!("MODIFIED a/other@{changed_at}"), format!("ADDED a/young@{created_at}")]);
-    assert_eq!((end.count, end.gone_uids), (3, vec![gone]));
-    // What comes later is told as it happens.
-    let modified = server.update(changed("same", "y")).unwrap();
-    assert_eq!(said(&frames.events(1).await), [format!("MODIFIED a/same@{modified}")]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_relist_with_a_loss_resets_and_goes_on() {
-    let server = Server::builder().object(config_map("a", "one")).object(config_map("a", "two")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
-    let mut client = client(&through).await;
+    let (server, _through, mut client) = simulated([config_map("a", "one"), config_map("a", "two")], "").await;
     let mut frames = Frames::open(&mut client, watch_of(all("configmaps"))).await;
     started(&frames.tell().await);
     frames.snapshot().await;
@@ -231,9 +188,7 @@ async fn a_relist_with_a_loss_resets_and_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn says_goodbye_in_a_drain_and_at_its_age() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
-    let mut client = client(&through).await;
+    let (_server, through, mut client) = simulated([config_map("a", "one")], "").await;
     let short = v1::WatchRequest {
         max_age: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
         ..watch_of(all("configmaps"))
@@ -280,9 +235,7 @@ async fn bookmarks_say_how_long_the_apiserver_was_silent() {
 /// A bookmark every second, on watches that opened when there was nothing new to be heard.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_that_opens_in_an_outage_is_told_of_the_silence() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
-    let mut client = client(&through).await;
+    let (server, _through, mut client) = simulated([config_map("a", "one")], "").await;
     let mut frames = Frames::open(&mut client, watch_of(all("configmaps"))).await;
     started(&frames.tell().await);
     frames.snapshot().await;

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::cluster::Cluster;
 use crate::support::client::{Answer, Client, rv};
+use crate::support::metrics::sum;
 use crate::support::threads::Threads;
 use crate::support::{Through, eventually};
 use http::{HeaderMap, Method};
@@ -57,10 +58,7 @@ impl Life {
     /// The sum of the series of a metric that have this in their labels.
     pub(super) async fn count(&self, name: &str, labels: &[&str]) -> u64 {
         let text = Client::new(&format!("http://{}", self.through.daemon.admin)).metrics().await;
-        let is = |line: &&str| {
-            line.split(['{', ' ']).next() == Some(name) && labels.iter().all(|label| line.contains(label))
-        };
-        text.lines().filter(is).map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64).sum()
+        sum(&text, name, labels) as u64
     }
 
     /// How many snapshots were used, and how many could not be.

@@ -262,15 +262,14 @@ async fn a_watch_ends_with_either_right() {
     let crew = [("impersonate-user", "nobody"), ("impersonate-group", "crew")];
     let table = [("accept", "application/json;as=Table;g=meta.k8s.io;v=v1")];
     let open = async |more: &[(&'static str, &'static str)]| {
-        for _ in 0..1200 {
-            let mut watch = through.watch_as(target, &[&crew[..], more].concat()).await;
-            if watch.status == 200 {
-                assert_eq!(watch.next().await.unwrap().unwrap()["type"], "ADDED");
-                return watch;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-        panic!("never allowed");
+        let mut watch = through.watch_as(target, &[&crew[..], more].concat()).await;
+        until("it is allowed", async || {
+            watch = through.watch_as(target, &[&crew[..], more].concat()).await;
+            watch.status == 200
+        })
+        .await;
+        assert_eq!(watch.next().await.unwrap().unwrap()["type"], "ADDED");
+        watch
     };
     for path in [
         format!("{RBAC}/namespaces/b/rolebindings/crew"),
