@@ -3,13 +3,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
+
 use http::Method;
 use informerd::upstream::client::ConfigSource;
 use serde_json::json;
 
 use crate::cluster::Cluster;
-use crate::support::client::{Client, rv};
-use crate::support::relay::{Loss, Relay};
+use crate::recovery::Real;
+use crate::support::client::{Client, names, rv};
+use crate::support::relay::Loss;
 use crate::support::{Through, until, within};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -30,11 +33,7 @@ async fn apply(direct: &Client, name: &str, app: &str) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_that_began_in_the_gap_of_a_relist_ends() {
     let cluster = Cluster::start_with(&["--apiserver-flag=watch-cache=false"]).await;
-    let relay = Relay::before(cluster.info.server.trim_start_matches("https://").parse().unwrap()).await;
-    let kubeconfig = cluster.dir().join("relayed.kubeconfig");
-    let text = std::fs::read_to_string(cluster.admin()).unwrap();
-    std::fs::write(&kubeconfig, text.replace(&cluster.info.server, &format!("https://{}", relay.address))).unwrap();
-    let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
+    let Real { cluster, relay, direct, kubeconfig } = Real::before(Arc::new(cluster)).await;
     let daemon = Through::start(ConfigSource::kubeconfig(&kubeconfig), "").await;
     daemon.ready().await;
     let through = Client::new(&daemon.url);
@@ -55,8 +54,7 @@ async fn a_watch_that_began_in_the_gap_of_a_relist_ends() {
     for selection in selections {
         watches.push(through.watch(&watch(selection, start)).await);
     }
-    let deleted = direct.request(Method::DELETE, &format!("{CONFIG_MAPS}/gone"), &[], "").await;
-    assert_eq!(deleted.status, 200, "{}", deleted.text());
+    direct.write(Method::DELETE, &format!("{CONFIG_MAPS}/gone"), &json!(null)).await;
     apply(&direct, "kept", "z").await;
     cluster.compact().await;
     relay.lose(Loss::None);
@@ -71,9 +69,7 @@ async fn a_watch_that_began_in_the_gap_of_a_relist_ends() {
         assert_eq!((error["type"].as_str(), error["object"]["code"].as_u64()), (Some("ERROR"), Some(410)), "{error}");
     }
     let list = through.json(&cached).await;
-    let names: Vec<_> =
-        list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str()).collect();
-    assert!(names.contains(&Some("kept")) && !names.contains(&Some("gone")), "{list}");
+    assert!(names(&list).contains(&"kept") && !names(&list).contains(&"gone"), "{list}");
     // One that begins where the list is gets all that follows.
     let mut watch = through.watch(&watch("", rv(&list))).await;
     let changed = apply(&direct, "kept", "y").await;

@@ -9,18 +9,9 @@ use http::Method;
 use tokio::time::Instant;
 
 const OBJECTS: &str = r#"
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: one, namespace: a}
+{apiVersion: v1, kind: ConfigMap, metadata: {name: one, namespace: a}}
 ---
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: two, namespace: a}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: one, namespace: a}
-spec: {containers: [{name: main, image: image}]}
+{apiVersion: v1, kind: Pod, metadata: {name: one, namespace: a}, spec: {containers: [{name: main, image: image}]}}
 "#;
 
 async fn world() -> World {

@@ -14,6 +14,7 @@ use crate::support::Through;
 use crate::support::client::Client;
 use crate::support::informer::Informer;
 use crate::support::relay::{Loss, Relay};
+use crate::world::admin;
 use http::Method;
 use informerd::upstream::client::ConfigSource;
 use informerd_sim::{Effect, Fault, Server, Verb};
@@ -86,9 +87,9 @@ impl Real {
         Self::before(Arc::new(Cluster::start().await)).await
     }
 
-    async fn before(cluster: Arc<Cluster>) -> Self {
+    pub(crate) async fn before(cluster: Arc<Cluster>) -> Self {
         let relay = Relay::before(cluster.info.server.trim_start_matches("https://").parse().unwrap()).await;
-        let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
+        let direct = admin(&cluster);
         let kubeconfig = cluster.dir().join(format!("relayed-{}.kubeconfig", relay.address.port()));
         let real = Self { cluster, relay, direct, kubeconfig };
         real.write(real.cluster.admin());

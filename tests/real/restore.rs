@@ -7,28 +7,24 @@ use std::time::Duration;
 
 use crate::backup::Backup;
 use crate::cluster::Cluster;
-use crate::support::client::Client;
+use crate::support::client::{Client, names};
 use crate::support::{Through, until};
+use crate::world::{JSON, admin};
 use http::Method;
 use informerd::upstream::client::ConfigSource;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::sleep;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-fn names(list: &Value) -> Vec<&str> {
-    list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_is_set_back_under_its_apiserver() {
     let cluster = Cluster::start().await;
-    let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
+    let direct = admin(&cluster);
     let create = async |name: &str| {
         let object =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}});
-        let json = [("content-type", "application/json")];
-        direct.request(Method::POST, CONFIG_MAPS, &json, &object.to_string()).await.status
+        direct.request(Method::POST, CONFIG_MAPS, &[JSON], &object.to_string()).await.status
     };
     assert_eq!(create("kept").await, 201);
     let backup = Backup::of(&cluster);
@@ -55,7 +51,7 @@ async fn a_store_that_is_set_back_under_its_apiserver() {
         until("the apiserver writes", async || matches!(create(&format!("new-{n}")).await.as_u16(), 201 | 409)).await;
     }
     cluster.restart_apiserver().await;
-    let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
+    let direct = admin(&cluster);
     until("lists are the store's", async || {
         let theirs = direct.get(CONFIG_MAPS).await;
         let ours = through.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;

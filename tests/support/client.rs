@@ -17,8 +17,9 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client as HyperClient, Error as LegacyError};
 use hyper_util::rt::TokioExecutor;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::Value;
+use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::patience::{LONG, STREAM, within};
@@ -47,6 +48,9 @@ struct Counted(Arc<Counts>);
 
 /// How often a client looks whether a request that is not answered has disappeared.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// For an event that has happened.
+const EVENT: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -262,6 +266,13 @@ impl Client {
     }
 }
 
+/// A connection on which every byte is chosen.
+pub(crate) async fn raw_tls(url: &str, ca: &Path) -> tokio_rustls::client::TlsStream<TcpStream> {
+    let socket = TcpStream::connect(url.strip_prefix("https://").unwrap()).await.unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(trust(Some(ca)).with_no_client_auth()));
+    connector.connect(ServerName::try_from("localhost").unwrap(), socket).await.unwrap()
+}
+
 /// For typed calls over TLS.
 pub(crate) fn typed(ca: &Path) -> HyperClient<HttpsConnector<HttpConnector>, tonic::body::Body> {
     let connector = connector(Some(ca)).https_only().enable_http2().build();
@@ -319,6 +330,10 @@ impl Answer {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
+    pub(crate) fn warnings(&self) -> Vec<&str> {
+        self.headers.get_all("warning").iter().map(|value| std::str::from_utf8(value.as_bytes()).unwrap()).collect()
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
@@ -367,6 +382,17 @@ impl Watch {
         }
     }
 
+    /// The next event that is no bookmark. It comes by itself: a bookmark that brings it would come later.
+    pub(crate) async fn next_event(&mut self) -> Value {
+        loop {
+            let next = timeout(EVENT, self.next()).await.unwrap_or_else(|_| panic!("nothing in {EVENT:?}"));
+            let event = next.unwrap().expect("the watch goes on");
+            if event["type"] != "BOOKMARK" {
+                return event;
+            }
+        }
+    }
+
     /// The next frame of protobuf as it was sent, with the length in front; `None` at a clean end.
     pub(crate) async fn next_frame(&mut self) -> Result<Option<Vec<u8>>, hyper::Error> {
         loop {
@@ -393,6 +419,11 @@ impl Watch {
     pub(crate) async fn next(&mut self) -> Result<Option<Value>, hyper::Error> {
         Ok(self.next_line().await?.map(|line| serde_json::from_str(&line).unwrap()))
     }
+}
+
+/// Names of a list's items.
+pub(crate) fn names(list: &Value) -> Vec<&str> {
+    list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
 }
 
 /// `namespace/name` of an object.

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::ChildStdout;
@@ -107,18 +106,14 @@ impl Reader {
                     "{command}: nothing listens"
                 );
                 // One line, which shows a newcomer that the cache has answered; a program first lists, and then watches.
-                let bound = tokio::time::Instant::now() + Duration::from_secs(60);
-                loop {
+                crate::support::until(command, async || {
                     let answer = Client::new(base).get(path).await.text();
                     let found: Vec<_> =
                         answer.lines().filter(|line| line.contains(what) && !line.starts_with('#')).collect();
                     assert!(found.len() == 1, "{command}: {found:#?}");
-                    if !found[0].ends_with(" 0") {
-                        break;
-                    }
-                    assert!(tokio::time::Instant::now() < bound, "{command} shows nothing: {found:?}");
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                }
+                    !found[0].ends_with(" 0")
+                })
+                .await;
             }
             _ => panic!("nobody here knows how to do this: {command}"),
         }
@@ -150,15 +145,14 @@ impl Reader {
         self.pods.push(pod);
     }
 
-    /// A pod with its volumes. The kubelet waits for a ConfigMap's keys; the bound only keeps a failing test from hanging.
+    /// A pod with its volumes. The kubelet waits for a ConfigMap's keys.
     async fn mounted(&self, kind: &str, namespace: &str, name: &str) -> Pod {
-        let bound = tokio::time::Instant::now() + Duration::from_secs(90);
-        loop {
-            match Pod::try_of(&self.cluster, kind, namespace, name).await {
-                Ok(pod) => return pod,
-                Err(missing) => assert!(tokio::time::Instant::now() < bound, "{namespace}/{name} waits for {missing}"),
-            }
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
+        let mut pod = None;
+        crate::support::until(&format!("{namespace}/{name} has its volumes"), async || {
+            pod = Pod::try_of(&self.cluster, kind, namespace, name).await.ok();
+            pod.is_some()
+        })
+        .await;
+        pod.unwrap()
     }
 }

@@ -17,7 +17,7 @@ use super::scene::{self, PODS, RED, TARGETS, Target, WIDGETS};
 use super::sharing::open_watches;
 use crate::cluster::Cluster;
 use crate::process::{self, prepared};
-use crate::support::tied;
+use crate::support::{tied, until};
 
 /// Where clients go, and how they find it.
 pub(crate) struct Endpoint {
@@ -162,7 +162,6 @@ pub(crate) async fn run(
 /// On a busy machine an informer may take longer than a request waits for it. The request is then forwarded, and a
 /// forwarded watch would be counted at the server below.
 async fn warm(daemon: &Daemon, client: &kube::Client) {
-    let deadline = Instant::now() + Duration::from_secs(60);
     for target in TARGETS {
         let encodings: &[_] = if target.resource == WIDGETS.resource { &["json"] } else { &["json", "protobuf"] };
         for encoding in encodings {
@@ -170,15 +169,12 @@ async fn warm(daemon: &Daemon, client: &kube::Client) {
                 "json" => "application/json",
                 _ => "application/vnd.kubernetes.protobuf",
             };
-            loop {
+            until(&format!("{} is cached in {encoding}", target.name), async || {
                 let (status, _) = raw::get_as(client, &format!("{}resourceVersion=0", target.path), accept).await;
                 assert_eq!(status, StatusCode::OK, "{}", target.name);
-                if daemon.is_cached(target.resource, encoding).await {
-                    break;
-                }
-                assert!(Instant::now() < deadline, "{} is not cached in {encoding}", target.name);
-                sleep(Duration::from_millis(100)).await;
-            }
+                daemon.is_cached(target.resource, encoding).await
+            })
+            .await;
         }
     }
 }

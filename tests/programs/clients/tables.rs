@@ -4,11 +4,12 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::daemon::Daemon;
 use super::kubectl::Kubectl;
 use crate::support::metrics::sum;
+use crate::support::until;
 
 /// Lists, each three times before it counts.
 const LISTS: [&str; 4] = ["get pods -A", "get pods -A -o wide", "get widgets -A", "get nodes --show-labels"];
@@ -38,11 +39,7 @@ pub(crate) async fn served(direct: &Kubectl, through: &Kubectl, daemon: &Daemon)
 
     // A watch of tables goes on from the list that comes before it.
     let mut watch = through.start("get pods -A -w").await;
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while watchers(daemon).await < 1.0 {
-        assert!(Instant::now() < deadline, "no watch of the cache:\n{}", daemon.metrics().await);
-        sleep(Duration::from_millis(50)).await;
-    }
+    until("the cache is watched", async || watchers(daemon).await >= 1.0).await;
     assert_eq!(reads(daemon).await.forwarded, after.forwarded, "neither the list nor the watch is forwarded");
     watch.kill().await.expect("kubectl ends");
 }

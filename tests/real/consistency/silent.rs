@@ -1,10 +1,7 @@
 //! Watches that stay open and say nothing more: they are given up, and what they missed is delivered.
 
-use std::time::Duration;
-
 use http::Method;
 use serde_json::json;
-use tokio::time::timeout;
 
 use super::Scene;
 use super::proxy::Mute;
@@ -13,8 +10,6 @@ use crate::support::{eventually, until};
 
 const MAPS: &str = "/api/v1/configmaps";
 const IN_A: &str = "/api/v1/namespaces/a/configmaps";
-/// A client that hears nothing for this long has lost its watch.
-const BOUND: Duration = Duration::from_secs(30);
 
 impl Scene {
     async fn make(&self, name: &str) {
@@ -26,20 +21,11 @@ impl Scene {
     }
 }
 
-async fn name_of_next(watch: &mut Watch) -> String {
-    loop {
-        let event = timeout(BOUND, watch.next()).await.expect("the watch says something").unwrap().expect("it goes on");
-        if event["type"] != "BOOKMARK" {
-            return event["object"]["metadata"]["name"].as_str().unwrap().to_owned();
-        }
-    }
-}
-
 /// A watch of everything from now on, through an informer that follows.
 async fn begin(scene: &Scene) -> Watch {
     scene.make("first").await;
     let mut watch = scene.through.watch(&format!("{IN_A}?watch=1&resourceVersion=0")).await;
-    while name_of_next(&mut watch).await != "first" {}
+    while watch.next_event().await["object"]["metadata"]["name"] != "first" {}
     watch
 }
 
@@ -51,12 +37,12 @@ async fn a_watch_that_says_nothing_is_opened_anew() {
     scene.make("missed").await;
     // It is somebody's read that shows it.
     until("lists are complete", async || scene.through.json(MAPS).await.to_string().contains("missed")).await;
-    assert_eq!(name_of_next(&mut watch).await, "missed");
+    assert_eq!(watch.next_event().await["object"]["metadata"]["name"], "missed");
     assert!(scene.silences() >= 1);
     let relists: u64 = scene.daemon.daemon.factory.informers().iter().map(|informer| informer.status().relists).sum();
     assert_eq!(relists, 0, "it is gone on from where it stood");
     scene.make("after").await;
-    assert_eq!(name_of_next(&mut watch).await, "after");
+    assert_eq!(watch.next_event().await["object"]["metadata"]["name"], "after");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,12 +52,12 @@ async fn where_no_watch_says_anything_lists_do() {
     scene.proxy.mute("/configmaps", Mute::All);
     scene.make("missed").await;
     until("lists are complete", async || scene.through.json(MAPS).await.to_string().contains("missed")).await;
-    assert_eq!(name_of_next(&mut watch).await, "missed");
+    assert_eq!(watch.next_event().await["object"]["metadata"]["name"], "missed");
     assert!(scene.silences() >= 2);
     scene.proxy.mute("/configmaps", Mute::None);
     scene.make("after").await;
     until("lists are complete", async || scene.through.json(MAPS).await.to_string().contains("after")).await;
-    assert_eq!(name_of_next(&mut watch).await, "after");
+    assert_eq!(watch.next_event().await["object"]["metadata"]["name"], "after");
 }
 
 /// A quiet resource is no silent one: nothing of it is given up, however often it is read.
@@ -89,7 +75,7 @@ async fn a_quiet_watch_is_kept() {
     }
     assert_eq!(scene.silences(), 0);
     scene.make("after").await;
-    assert_eq!(name_of_next(&mut watch).await, "after");
+    assert_eq!(watch.next_event().await["object"]["metadata"]["name"], "after");
     eventually("it follows", || {
         scene.daemon.daemon.factory.informers().iter().all(|informer| informer.status().state == "follow")
     })

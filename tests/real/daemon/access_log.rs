@@ -6,7 +6,7 @@ use std::time::Duration;
 use informerd_sim::Server;
 use serde_json::Value;
 
-use super::fixtures::{CONFIG_MAPS, config_map, next_event, syncs_late};
+use super::fixtures::{CONFIG_MAPS, config_map, syncs_late};
 use crate::support::binary::informerd;
 use crate::support::client::Client;
 use crate::support::{Through, eventually};
@@ -32,7 +32,7 @@ async fn every_request_has_a_line_in_the_access_log() {
     client.get("/version").await;
     client.get("/api/v1/namespaces/a/configmaps/none?resourceVersion=0").await;
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
-    next_event(&mut watch).await;
+    watch.next_event().await;
     drop(watch);
     let mut get = informerd("get configmaps.v1. -n a");
     assert!(get.env("INFORMERD_ADDRESS", &through.url).output().await.unwrap().status.success());

@@ -24,13 +24,9 @@ const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8
 const GROUPS: (&str, &str) =
     ("accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json");
 
-fn warnings(answer: &Answer) -> Vec<&str> {
-    answer.headers.get_all("warning").iter().map(|value| value.to_str().unwrap()).collect()
-}
-
 fn is_old(what: &str, answer: &Answer) {
     assert_eq!(answer.status, 200, "{what}: {}", answer.text());
-    let warnings = warnings(answer);
+    let warnings = answer.warnings();
     assert_eq!(warnings.len(), 2, "{what}: {warnings:?}");
     for (warning, code) in warnings.iter().zip(["110", "299"]) {
         let text = warning.strip_prefix(&format!("{code} - \"informerd: the kube-apiserver does not answer, this is"));
@@ -40,7 +36,7 @@ fn is_old(what: &str, answer: &Answer) {
 
 fn is_unanswered(what: &str, answer: &Answer) {
     assert!([503, 504].contains(&answer.status.as_u16()), "{what}: {} {}", answer.status, answer.text());
-    assert_eq!(warnings(answer), [""; 0], "{what}");
+    assert_eq!(answer.warnings(), [""; 0], "{what}");
 }
 
 async fn create(client: &Client, path: &str, body: &str) -> Answer {
@@ -115,7 +111,7 @@ async fn the_last_state_is_told_with_its_age_where_that_was_chosen() {
     assert!(plan.starts_with(&format!("served; reason=away; revision={now}; age=")), "{plan}");
     // What the cache answers anyway is not old.
     let any = client.get("/api/v1/configmaps?resourceVersion=0").await;
-    assert_eq!((any.status.as_u16(), warnings(&any).len()), (200, 0));
+    assert_eq!((any.status.as_u16(), any.warnings().len()), (200, 0));
 
     let future = now + 1000;
     for (path, headers) in [
@@ -148,7 +144,7 @@ async fn the_last_state_is_told_with_its_age_where_that_was_chosen() {
     cluster.start_apiserver().await;
     until("the apiserver answers again", async || {
         let answer = client.get("/api/v1/configmaps").await;
-        warnings(&answer).is_empty() && answer.status == 200
+        answer.warnings().is_empty() && answer.status == 200
     })
     .await;
 }

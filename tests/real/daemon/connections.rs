@@ -9,8 +9,8 @@ use informerd_sim::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::fixtures::{CONFIG_MAPS, config_map, names, next_event};
-use crate::support::client::{Client, Watch};
+use super::fixtures::{CONFIG_MAPS, config_map};
+use crate::support::client::{Client, Watch, names};
 use crate::support::{Through, eventually};
 
 /// Opens this many watches, each with a client of its own making.
@@ -37,7 +37,7 @@ async fn each_gets_an_event(server: &Server, through: &Through, watches: Vec<Wat
         let name = name.clone();
         async move {
             // Earlier rounds' objects come first.
-            while next_event(&mut watch).await["object"]["metadata"]["name"] != *name {}
+            while watch.next_event().await["object"]["metadata"]["name"] != *name {}
             watch
         }
     }));
@@ -48,8 +48,8 @@ async fn each_gets_an_event(server: &Server, through: &Through, watches: Vec<Wat
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_watches_on_one_connection() {
-    let server = Server::builder().start().await.unwrap();
-    let through = Through::before(&server, "listen: [\"http://127.0.0.1:0\", \"https://127.0.0.1:0\"]\n").await;
+    let (server, through, _) =
+        Through::simulated([], "listen: [\"http://127.0.0.1:0\", \"https://127.0.0.1:0\"]\n").await;
     let client = Client::http2(&through.url);
     // The first request makes the connection; without it a thousand would race for one.
     client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
@@ -68,8 +68,8 @@ async fn a_thousand_watches_on_one_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn five_hundred_connections_with_a_watch_each() {
-    let server = Server::builder().start().await.unwrap();
-    let through = Through::before(&server, "listen: [\"http://127.0.0.1:0\", \"https://127.0.0.1:0\"]\n").await;
+    let (server, through, _) =
+        Through::simulated([], "listen: [\"http://127.0.0.1:0\", \"https://127.0.0.1:0\"]\n").await;
     let url = through.url.clone();
     let watches = open(500, || Client::new(&url)).await;
     each_gets_an_event(&server, &through, watches, 500, 1).await;
@@ -83,8 +83,8 @@ async fn five_hundred_connections_with_a_watch_each() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unix_socket() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "listen: [\"unix://STATE_DIR/informerd.sock\"]\n").await;
+    let (_server, through, _) =
+        Through::simulated([config_map("a", "one")], "listen: [\"unix://STATE_DIR/informerd.sock\"]\n").await;
     let path = through.url.strip_prefix("unix://").unwrap().to_owned();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let mut socket = UnixStream::connect(&path).await.unwrap();
@@ -103,8 +103,7 @@ async fn a_unix_socket() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_beyond_the_bound_are_closed() {
-    let server = Server::builder().start().await.unwrap();
-    let through = Through::before(&server, "limits: { maxConnections: 5 }\n").await;
+    let (server, through, _) = Through::simulated([], "limits: { maxConnections: 5 }\n").await;
     let url = through.url.clone();
     let watches = open(5, || Client::new(&url)).await;
     let address = url.strip_prefix("http://").unwrap();

@@ -6,7 +6,7 @@ use http::Method;
 use informerd::grpc::pb::v1;
 use informerd_sim::Server;
 
-use super::fixtures::{CONFIG_MAPS, admin, config_map, next_event, pod};
+use super::fixtures::{CONFIG_MAPS, admin, config_map, pod};
 use crate::grpc::fixtures::{all, client as client_of, list};
 use crate::support::client::Client;
 use crate::support::metrics::{series, sum};
@@ -75,9 +75,9 @@ async fn lag_window_and_watchers_are_told_by_informer() {
     let client = Client::new(&through.url);
     let begun = tokio::time::Instant::now();
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
-    next_event(&mut watch).await;
+    watch.next_event().await;
     let mut pods = client.watch("/api/v1/pods?watch=1&resourceVersion=0").await;
-    next_event(&mut pods).await;
+    pods.next_event().await;
     let (of_maps, of_pods) = (&["resource=\"configmaps\""], &["resource=\"pods\""]);
     for name in ["informerd_cache_watchers", "informerd_cache_watch_groups", "informerd_cache_ready"] {
         assert_eq!(number(&through, name, of_maps).await, 1.0, "{name}");
@@ -89,7 +89,7 @@ async fn lag_window_and_watchers_are_told_by_informer() {
     let before = number(&through, "informerd_cache_revisions_behind", of_maps).await;
     for round in 0..4 {
         server.create(pod("a", &format!("p{round}"), "n")).unwrap();
-        next_event(&mut pods).await;
+        pods.next_event().await;
     }
     assert_eq!(number(&through, "informerd_cache_revisions_behind", of_pods).await, 0.0);
     assert_eq!(number(&through, "informerd_cache_revisions_behind", of_maps).await, before + 4.0);
@@ -110,7 +110,7 @@ async fn lag_window_and_watchers_are_told_by_informer() {
     let mut large = config_map("a", "one");
     large["data"]["k"] = "small".into();
     server.update(large.clone()).unwrap();
-    next_event(&mut watch).await;
+    watch.next_event().await;
     assert!(number(&through, silent, of_maps).await < 2.0);
     assert_eq!(number(&through, "informerd_cache_revisions_behind", of_maps).await, 0.0);
     assert_eq!(number(&through, "informerd_cache_revisions_behind", of_pods).await, 1.0);
@@ -127,7 +127,7 @@ async fn lag_window_and_watchers_are_told_by_informer() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     for _ in 0..written {
-        next_event(&mut watch).await;
+        watch.next_event().await;
     }
     let behind = async || number(&through, "informerd_cache_watchers_behind", of_maps).await;
     until("nobody is behind", async || behind().await == 0.0).await;

@@ -9,9 +9,9 @@ use informerd::upstream::discovery::read_aggregated;
 use informerd_sim::{Effect, Fault, Server, Verb};
 use serde_json::{Value, json};
 
-use super::fixtures::{CONFIG_MAPS, config_map, informers, names, next_event};
+use super::fixtures::{CONFIG_MAPS, config_map, informers};
 use crate::cluster::Cluster;
-use crate::support::client::{Client, rv};
+use crate::support::client::{Client, names, rv};
 use crate::support::patience::{until, within};
 use crate::support::{Through, eventually};
 use crate::world::admin;
@@ -202,7 +202,7 @@ async fn a_burst_of_definitions_costs_the_apiserver_nothing() {
     let mut watch =
         client.watch(&format!("/apis/burst.example.com/v1/b59?watch=1&resourceVersion={}", rv(&list))).await;
     direct.write(Method::POST, "/apis/burst.example.com/v1/namespaces/default/b59", &object).await;
-    assert_eq!(next_event(&mut watch).await["object"]["metadata"]["name"], "one");
+    assert_eq!(watch.next_event().await["object"]["metadata"]["name"], "one");
 }
 
 /// The documents of a real apiserver, damaged in what one group says.

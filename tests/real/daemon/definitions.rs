@@ -3,8 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::fixtures::{names, next_event};
-use crate::support::client::{Watch, rv};
+use crate::support::client::{Watch, names, rv};
 use crate::support::until;
 use crate::world::World;
 
@@ -87,7 +86,7 @@ async fn a_definition_comes_goes_and_comes_again() {
         let list = world.comes_from_a_cache(&format!("{GADGETS}?resourceVersion={created}"), &["one", "two"]).await;
         let mut watch = world.through.watch(&format!("{GADGETS}?watch=1&resourceVersion={}", rv(&list))).await;
         let three = world.create_gadget("three", "red").await;
-        let event = next_event(&mut watch).await;
+        let event = watch.next_event().await;
         assert_eq!((event["type"].as_str(), rv(&event["object"])), (Some("ADDED"), three));
 
         // The apiserver deletes the objects first, which the watch tells, then it ends.
@@ -137,8 +136,8 @@ async fn a_definition_changes_under_open_watches() {
     let mut watch = world.through.watch(&selected).await;
     let path = "/apis/test.example.com/v1/namespaces/default/gadgets/two";
     world.write(Method::PATCH, path, &json!({"spec": {"color": "red"}})).await;
-    let event = next_event(&mut watch).await;
+    let event = watch.next_event().await;
     assert_eq!((event["type"].as_str(), event["object"]["metadata"]["name"].as_str()), (Some("ADDED"), Some("two")));
     world.write(Method::PATCH, path, &json!({"spec": {"color": "green"}})).await;
-    assert_eq!(next_event(&mut watch).await["type"], "DELETED");
+    assert_eq!(watch.next_event().await["type"], "DELETED");
 }

@@ -8,7 +8,7 @@ use informerd_sim::{self as sim, Server};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::fixtures::{CONFIG_MAPS, RawConnection, config_map, next_event};
+use super::fixtures::{CONFIG_MAPS, RawConnection, config_map};
 use crate::support::Through;
 use crate::support::binary::Binary;
 use crate::support::client::{Client, Watch, rv};
@@ -56,12 +56,12 @@ async fn watches_end_cleanly_with_a_bookmark() {
         let bookmarks = n % 4 < 2;
         let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion=0&allowWatchBookmarks={bookmarks}");
         let mut watch = client.watch(&path).await;
-        assert_eq!(next_event(&mut watch).await["object"]["metadata"]["name"], "one");
+        assert_eq!(watch.next_event().await["object"]["metadata"]["name"], "one");
         watches.push((bookmarks, watch));
     }
     let written = server.create(config_map("a", "two")).unwrap();
     for (_, watch) in &mut watches {
-        assert_eq!(rv(&next_event(watch).await["object"]), written);
+        assert_eq!(rv(&watch.next_event().await["object"]), written);
     }
     // A request whose end has not come when the signal does.
     let mut late = RawConnection::open(&binary.url).await;
@@ -110,7 +110,7 @@ async fn a_second_signal_ends_it_at_once() {
     let mut watches = Vec::new();
     for _ in 0..20 {
         let mut watch = client.watch(&path).await;
-        next_event(&mut watch).await;
+        watch.next_event().await;
         watches.push(watch);
     }
     binary.signal("TERM").await;
@@ -157,7 +157,7 @@ async fn forwarded_watches_end_cleanly() {
     let mut watches = Vec::new();
     for client in [Client::new(&through.url), Client::http2(&through.url)] {
         let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
-        assert_eq!(next_event(&mut watch).await["object"]["metadata"]["name"], "one");
+        assert_eq!(watch.next_event().await["object"]["metadata"]["name"], "one");
         watches.push(watch);
     }
     assert_eq!(through.daemon.http.requests_served.get(), 0, "they are forwarded");

@@ -2,7 +2,6 @@
 
 use http::Method;
 use informerd::grpc::pb::v1;
-use informerd_sim::Server;
 use serde_json::Value;
 
 use super::fixtures::{config_map, pod, syncs_late};
@@ -35,8 +34,7 @@ async fn told(through: &Through, target: &str, headers: &[(&str, &str)]) -> Stri
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_foretold_happens() {
-    let server = Server::builder().object(pod("a", "p", "n")).start().await.unwrap();
-    let through = Through::before(&server, CONFIG).await;
+    let (server, through, _) = Through::simulated([pod("a", "p", "n")], CONFIG).await;
     through.ready().await;
     let json: [(&str, &str); 1] = [("accept", "application/json")];
     let yaml = [("accept", "application/yaml")];

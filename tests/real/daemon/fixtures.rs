@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::Through;
-use crate::support::client::{Client, Watch};
+use crate::support::client::Client;
 
 pub(super) const CONFIG_MAPS: &str = "/api/v1/configmaps";
 pub(super) const JSON: (&str, &str) = ("content-type", "application/json");
@@ -22,22 +22,6 @@ pub(super) fn pod(namespace: &str, name: &str, node: &str) -> Value {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
         "spec": {"nodeName": node, "containers": [{"name": "main", "image": "image"}]}, "status": {"phase": "Running"},
     })
-}
-
-/// The next event that is no bookmark, within half a minute.
-pub(super) async fn next_event(watch: &mut Watch) -> Value {
-    loop {
-        let next = tokio::time::timeout(Duration::from_secs(30), watch.next()).await;
-        let event = next.expect("no event in 30 s").unwrap().expect("the watch has ended");
-        if event["type"] != "BOOKMARK" {
-            return event;
-        }
-    }
-}
-
-/// Names of a list's items.
-pub(super) fn names(list: &Value) -> Vec<String> {
-    list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
 }
 
 /// A page of the admin listener.

@@ -10,8 +10,7 @@ use crate::support::client::{Answer, Client};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn web_pages_are_refused() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "allowedHosts: [cache.internal]\n").await;
+    let (server, through, _) = Through::simulated([config_map("a", "one")], "allowedHosts: [cache.internal]\n").await;
     let address = through.url.strip_prefix("http://").unwrap().to_owned();
     let port = address.rsplit_once(':').unwrap().1;
     let path = format!("{CONFIG_MAPS}?resourceVersion=0");

@@ -3,8 +3,8 @@
 use informerd_sim::Server;
 use serde_json::{Value, json};
 
-use super::fixtures::{CONFIG_MAPS, admin, config_map, names, next_event, pod, reads};
-use crate::support::client::Client;
+use super::fixtures::{CONFIG_MAPS, admin, config_map, pod, reads};
+use crate::support::client::{Client, names};
 use crate::support::{Through, eventually};
 
 const PODS: &str = "/api/v1/pods";
@@ -33,7 +33,7 @@ async fn what_does_not_fit_is_forwarded_with_the_reason_and_readiness_does_not_w
     let direct = Client::new(&server.url()).get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
     assert_eq!(answer.text(), direct.text(), "untouched");
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
-    assert_eq!(next_event(&mut watch).await["type"], "ADDED");
+    assert_eq!(watch.next_event().await["type"], "ADDED");
     assert_eq!(reads(&through, "forward", "memory"), 2);
     let pods = client.get(&format!("{PODS}?resourceVersion=0")).await;
     assert_eq!(names(&pods.json()), ["one"]);
@@ -55,7 +55,7 @@ async fn what_does_not_fit_is_forwarded_with_the_reason_and_readiness_does_not_w
 async fn what_outgrows_the_memory_ends_its_watches_as_the_apiserver_does_and_is_forwarded() {
     let (server, through, client) = Through::simulated([large("m00", 200 << 10)], "limits: {memory: 2Mi}\n").await;
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
-    next_event(&mut watch).await;
+    watch.next_event().await;
     assert_eq!(server.counts().open_watches("configmaps"), 1);
     for i in 1..15 {
         server.create(large(&format!("m{i:02}"), 200 << 10)).unwrap();
@@ -69,7 +69,7 @@ async fn what_outgrows_the_memory_ends_its_watches_as_the_apiserver_does_and_is_
     let mut seen = server.state("configmaps").values().filter(|rv| **rv <= last).count();
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={last}")).await;
     while seen < 15 {
-        assert_eq!(next_event(&mut watch).await["type"], "ADDED");
+        assert_eq!(watch.next_event().await["type"], "ADDED");
         seen += 1;
     }
     assert!(reads(&through, "forward", "memory") >= 1);

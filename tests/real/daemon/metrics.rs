@@ -6,7 +6,7 @@ use informerd::http::ListenAddr;
 use informerd_sim::{Effect, Fault, Server};
 use serde_json::Value;
 
-use super::fixtures::{CONFIG_MAPS, admin, config_map, next_event, reads, syncs_late};
+use super::fixtures::{CONFIG_MAPS, admin, config_map, reads, syncs_late};
 use crate::support::client::Client;
 use crate::support::{Through, eventually};
 
@@ -20,10 +20,10 @@ async fn metric_names_are_pinned() {
     let through = Through::before(&server, "").await;
     let client = Client::new(&through.url);
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
-    next_event(&mut watch).await;
+    watch.next_event().await;
     // What a watch begins with has no lag; an event that it was there for has.
     server.create(config_map("a", "two")).unwrap();
-    next_event(&mut watch).await;
+    watch.next_event().await;
     assert_eq!(client.get("/version").await.status, 200);
     assert_eq!(client.get("/api/v1/namespaces/a/configmaps/none?resourceVersion=0").await.status, 404);
     let (status, text) = admin(&through, "/metrics").await;
@@ -61,9 +61,9 @@ async fn the_caches_are_shown() {
         Through::simulated([config_map("a", "one")], "resources: [{resource: nodes, pin: true}]\n").await;
     through.ready().await;
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
-    next_event(&mut watch).await;
+    watch.next_event().await;
     let written = server.create(config_map("a", "two")).unwrap();
-    next_event(&mut watch).await;
+    watch.next_event().await;
     let (status, text) = admin(&through, "/debug/caches").await;
     assert_eq!(status, 200);
     let shown: Value = serde_json::from_str(&text).unwrap();

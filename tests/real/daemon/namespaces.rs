@@ -5,28 +5,20 @@ use std::time::Duration;
 use http::Method;
 use informerd::upstream::client::ConfigSource;
 
-use super::fixtures::{informers, names, next_event, reads};
+use super::fixtures::{informers, reads};
 use crate::cluster::Cluster;
-use crate::support::client::{Client, rv};
+use crate::support::client::{Client, names, rv};
 use crate::support::{Through, until};
 use crate::world::{JSON, World};
 
 const FIXTURES: &str = r"
-apiVersion: v1
-kind: Namespace
-metadata: {name: a}
+{apiVersion: v1, kind: Namespace, metadata: {name: a}}
 ---
-apiVersion: v1
-kind: Namespace
-metadata: {name: b}
+{apiVersion: v1, kind: Namespace, metadata: {name: b}}
 ---
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: one, namespace: a}
+{apiVersion: v1, kind: ConfigMap, metadata: {name: one, namespace: a}}
 ---
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: one, namespace: b}
+{apiVersion: v1, kind: ConfigMap, metadata: {name: one, namespace: b}}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -73,7 +65,7 @@ async fn the_namespace_is_served_and_the_rest_refused_by_the_apiserver() {
     for selection in ["&labelSelector=!x", "", "&fieldSelector=metadata.name%3Done"] {
         let before = served();
         let list = world.through.json(&format!("{}?resourceVersion=0{selection}", of("a"))).await;
-        assert_eq!((names(&list), served()), (vec!["one".to_owned()], before + 1), "{selection}");
+        assert_eq!((names(&list), served()), (vec!["one"], before + 1), "{selection}");
     }
     let object = world.through.json(&format!("{}/one?resourceVersion=0", of("a"))).await;
     assert_eq!(object["metadata"]["namespace"], "a");
@@ -85,7 +77,7 @@ async fn the_namespace_is_served_and_the_rest_refused_by_the_apiserver() {
     let mut watch = world.through.watch(&path).await;
     assert_eq!(watch.status, 200);
     world.cluster.kubectl_ok(["create", "configmap", "two", "-n", "a"]).await;
-    assert_eq!(next_event(&mut watch).await["object"]["metadata"]["name"], "two");
+    assert_eq!(watch.next_event().await["object"]["metadata"]["name"], "two");
 
     for path in [
         format!("{}?resourceVersion=0", of("b")),

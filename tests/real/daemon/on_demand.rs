@@ -10,14 +10,13 @@ use informerd::selector::Predicate;
 use informerd_sim::{Effect, Fault, Server, Verb};
 use serde_json::json;
 
-use super::fixtures::{CONFIG_MAPS, admin, config_map, informers, names, next_event, reads, syncs_late};
-use crate::support::client::Client;
+use super::fixtures::{CONFIG_MAPS, admin, config_map, informers, reads, syncs_late};
+use crate::support::client::{Client, names};
 use crate::support::{Through, eventually, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_list_starts_an_informer_and_idleness_stops_it() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "idleTimeout: 400ms\n").await;
+    let (server, through, _) = Through::simulated([config_map("a", "one")], "idleTimeout: 400ms\n").await;
     through.ready().await;
     assert!(informers(&through).is_empty() && server.counts().open_watches("configmaps") == 0);
     let client = Client::new(&through.url);
@@ -43,7 +42,7 @@ async fn a_forwarded_list_starts_the_informer_for_its_watch() {
     let rv = list["metadata"]["resourceVersion"].as_str().unwrap();
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={rv}")).await;
     server.create(config_map("a", "two")).unwrap();
-    assert_eq!(next_event(&mut watch).await["object"]["metadata"]["name"], "two");
+    assert_eq!(watch.next_event().await["object"]["metadata"]["name"], "two");
     assert_eq!(server.counts().most_watches("configmaps"), 1, "served from the cache");
 }
 
@@ -54,7 +53,7 @@ async fn an_open_watch_keeps_its_informer() {
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     server.create(config_map("a", "one")).unwrap();
-    assert_eq!(next_event(&mut watch).await["type"], "ADDED");
+    assert_eq!(watch.next_event().await["type"], "ADDED");
     assert_eq!(informers(&through), ["v1/configmaps"]);
     drop((watch, client));
     eventually("stopped once the watch is gone", || informers(&through).is_empty()).await;
@@ -72,7 +71,7 @@ async fn more_informers_than_the_bound_are_not_started() {
     let list = client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
     assert_eq!(names(&list), ["one"]);
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
-    assert_eq!(next_event(&mut watch).await["object"]["metadata"]["name"], "one");
+    assert_eq!(watch.next_event().await["object"]["metadata"]["name"], "one");
     assert_eq!(server.counts().requests(Verb::List, "configmaps"), 2);
     assert_eq!(reads(&through, "forward", "too_many_informers"), 3);
     let metrics = admin(&through, "/metrics").await.1;
@@ -180,7 +179,7 @@ async fn who_reads_one_namespace_of_many_objects_does_not_have_all_of_them_liste
         remain_after(&through, &client, &path, &["v1/configmaps in a"]).await;
     }
     let mut watch = client.watch("/api/v1/namespaces/b/configmaps?watch=1&resourceVersion=0").await;
-    assert_eq!(next_event(&mut watch).await["type"], "ADDED");
+    assert_eq!(watch.next_event().await["type"], "ADDED");
     remain(&through, &["v1/configmaps in a", "v1/configmaps in b"]).await;
     assert_eq!(server.counts().open_watches("configmaps"), 2);
     // These hold more than half of all; so whoever comes next has the rest read as well.
@@ -188,7 +187,7 @@ async fn who_reads_one_namespace_of_many_objects_does_not_have_all_of_them_liste
     assert!(informers(&through).contains(&"v1/configmaps".to_owned()), "{:?}", informers(&through));
     server.create(config_map("b", "new")).unwrap();
     loop {
-        if next_event(&mut watch).await["object"]["metadata"]["name"] == "new" {
+        if watch.next_event().await["object"]["metadata"]["name"] == "new" {
             break;
         }
     }
@@ -234,7 +233,7 @@ async fn readers_of_a_namespace_stay_with_its_informer() {
     const A: &str = "/api/v1/namespaces/a/configmaps";
     client.json(&format!("{A}?resourceVersion=0")).await;
     let mut everything = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
-    next_event(&mut everything).await;
+    everything.next_event().await;
     assert_eq!(informers(&through), ["v1/configmaps", "v1/configmaps in a"]);
     let (factory, gvr) = (&through.daemon.factory, Gvr::new("", "v1", "configmaps"));
     let resource = factory.resource(&gvr).await.unwrap().unwrap();

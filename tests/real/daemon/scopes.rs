@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use informerd_sim::{Effect, Fault, Server, Verb};
 
-use super::fixtures::{CONFIG_MAPS, config_map, informers, names, next_event, pod, reads};
-use crate::support::client::Client;
+use super::fixtures::{CONFIG_MAPS, config_map, informers, pod, reads};
+use crate::support::client::{Client, names};
 use crate::support::{NODE_NAME, Through, eventually};
 
 const PODS: &str = "/api/v1/pods";
@@ -77,13 +77,13 @@ async fn a_node_agent_holds_the_pods_of_its_node() {
     let mut ours = client.watch(&format!("{}&watch=1", select("spec.nodeName=node-1"))).await;
     let mut all = client.watch(&format!("{PODS}?watch=1&resourceVersion={}", server.revision())).await;
     for _ in 0..2 {
-        next_event(&mut ours).await;
+        ours.next_event().await;
     }
     server.create(pod("a", "theirs-2", "node-2")).unwrap();
     server.create(pod("a", "ours-3", NODE_NAME)).unwrap();
-    assert_eq!(next_event(&mut ours).await["object"]["metadata"]["name"], "ours-3");
+    assert_eq!(ours.next_event().await["object"]["metadata"]["name"], "ours-3");
     for name in ["theirs-2", "ours-3"] {
-        assert_eq!(next_event(&mut all).await["object"]["metadata"]["name"], name, "the wide watch is forwarded");
+        assert_eq!(all.next_event().await["object"]["metadata"]["name"], name, "the wide watch is forwarded");
     }
     assert_eq!(informers(&through), [scoped]);
 }
@@ -139,6 +139,6 @@ async fn rules_of_namespaces_and_labels() {
     let path = format!("{CONFIG_MAPS}?watch=1&labelSelector=app%3Dx&resourceVersion={}", server.revision());
     let mut watch = client.watch(&path).await;
     server.update(config_map("a", "x-a")).unwrap();
-    assert_eq!(next_event(&mut watch).await["type"], "DELETED");
+    assert_eq!(watch.next_event().await["type"], "DELETED");
     eventually("one informer", || informers(&through) == ["v1/configmaps with labels app=x"]).await;
 }

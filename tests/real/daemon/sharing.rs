@@ -7,7 +7,7 @@ use http::Method;
 use informerd_sim::{Effect, Fault, Server, Verb};
 use serde_json::json;
 
-use super::fixtures::{CONFIG_MAPS, config_map, next_event, pod};
+use super::fixtures::{CONFIG_MAPS, config_map, pod};
 use crate::support::client::{Client, rv};
 use crate::support::informer::Informer;
 use crate::support::{Through, eventually};
@@ -71,7 +71,7 @@ async fn fifty_clients_of_five_resources_are_five_watches() {
     }
     for watch in &mut watches {
         for n in 20..40 {
-            assert_eq!(next_event(watch).await["object"]["metadata"]["name"], format!("o-{n}"));
+            assert_eq!(watch.next_event().await["object"]["metadata"]["name"], format!("o-{n}"));
         }
     }
     for (path, informer) in &informers {

@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use informerd_sim::Server;
 use serde_json::{Value, json};
 
-use super::fixtures::{CONFIG_MAPS, RawConnection, config_map, next_event};
+use super::fixtures::{CONFIG_MAPS, RawConnection, config_map};
 use crate::support::client::{Client, Watch};
 use crate::support::{Through, eventually};
 
@@ -23,19 +23,18 @@ fn big(name: &str, n: usize) -> Value {
 async fn changes(server: &Server, good: &mut Watch) {
     server.create(big("big", 0)).unwrap();
     for n in 0..EVENTS {
-        let event = tokio::time::timeout(Duration::from_secs(30), next_event(good)).await.expect("held up");
+        let event = tokio::time::timeout(Duration::from_secs(30), good.next_event()).await.expect("held up");
         assert_eq!(event["object"]["data"]["n"], n.to_string());
         server.update(big("big", n + 1)).unwrap();
     }
-    next_event(good).await;
+    good.next_event().await;
 }
 
 const SMALL: &str = "window: { minAge: 1s, maxEvents: 100, maxBytes: 4Mi }\nlimits: { writeStallTimeout: 2s }\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_takes_nothing_is_cut() {
-    let server = Server::builder().start().await.unwrap();
-    let through = Through::before(&server, SMALL).await;
+    let (server, through, _) = Through::simulated([], SMALL).await;
     let mut good = Client::new(&through.url).watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
     let mut raw = RawConnection::open(&through.url).await;
     let host = through.url.strip_prefix("http://").unwrap();
@@ -50,14 +49,13 @@ async fn a_connection_that_takes_nothing_is_cut() {
     eventually("the silent one is cut", || http.watches_open.get() == 1 && http.connections_open.get() == 1).await;
     assert_eq!(cache.stats().watchers, 1);
     server.create(config_map("a", "after")).unwrap();
-    assert_eq!(next_event(&mut good).await["object"]["metadata"]["name"], "after");
+    assert_eq!(good.next_event().await["object"]["metadata"]["name"], "after");
 }
 
 /// On HTTP/2 one stream of a connection may be left lying while others are read.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_takes_nothing_holds_up_no_other() {
-    let server = Server::builder().start().await.unwrap();
-    let through = Through::before(&server, SMALL).await;
+    let (server, through, _) = Through::simulated([], SMALL).await;
     let client = Client::http2(&through.url);
     let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion=0");
     let mut good = client.watch(&path).await;

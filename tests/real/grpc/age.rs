@@ -8,7 +8,6 @@ use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
 use informerd::grpc::pb::v1::sync_request::Action;
 use informerd::grpc::pb::v1::work_response::Frame as WorkFrame;
-use informerd_sim::Server;
 use tonic::Status;
 use tonic::transport::Endpoint;
 
@@ -94,8 +93,7 @@ async fn reads(mut client: Client, mut over: tokio::sync::oneshot::Receiver<()>)
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_is_told_goodbye_and_goes_on_over_the_next_connection() {
-    let server = Server::builder().object(config_map("a", "first")).start().await.unwrap();
-    let through = Through::before(&server, SHORT).await;
+    let (server, through, _) = Through::simulated([config_map("a", "first")], SHORT).await;
     through.ready().await;
     let mut watcher = client(&through).await;
     let (stop, over) = tokio::sync::oneshot::channel();
@@ -157,8 +155,7 @@ async fn every_watch_of_a_stream_is_told_goodbye() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_answers_for_what_it_holds_and_then_hears_goodbye() {
-    let server = Server::builder().object(config_map("a", "n0")).start().await.unwrap();
-    let through = Through::before(&server, SHORT).await;
+    let (server, through, _) = Through::simulated([config_map("a", "n0")], SHORT).await;
     let mut worker = Worker::join(&channel(&through).await, "g", all("configmaps"), 1).await.unwrap();
     let (mut created, mut handled) = (1, BTreeSet::new());
     let goodbye = loop {
@@ -193,8 +190,7 @@ async fn a_worker_answers_for_what_it_holds_and_then_hears_goodbye() {
 /// Whoever pings a lot, with streams or without, is no enemy.
 #[tokio::test(flavor = "multi_thread")]
 async fn pings_are_not_punished() {
-    let server = Server::builder().object(config_map("a", "first")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
+    let (server, through, _) = Through::simulated([config_map("a", "first")], "").await;
     through.ready().await;
     let channel = Endpoint::from_shared(through.url.clone())
         .unwrap()

@@ -3,7 +3,6 @@
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::cache_client::CacheClient;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
-use informerd_sim::Server;
 use tonic::Code;
 
 use super::fixtures::{all, channel, config_map, list, resource};
@@ -12,8 +11,7 @@ use crate::support::within;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn informers_are_listed_followed_and_asked_for_their_freshness() {
-    let server = Server::builder().object(config_map("n", "a")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
+    let (server, through, _) = Through::simulated([config_map("n", "a")], "").await;
     let channel = channel(&through).await;
     let mut cache = CacheClient::new(channel.clone());
     let ask = || v1::FreshnessRequest { resource: Some(resource("configmaps")) };

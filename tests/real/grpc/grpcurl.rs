@@ -2,7 +2,6 @@
 
 use std::process::Output;
 
-use informerd_sim::Server;
 use serde_json::Value;
 
 use super::fixtures::config_map;
@@ -13,8 +12,7 @@ use crate::support::tied;
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_describes_and_calls() {
     let grpcurl = prepared("grpcurl").await.remove(0);
-    let server = Server::builder().object(config_map("a", "one")).object(config_map("b", "two")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
+    let (server, through, _) = Through::simulated([config_map("a", "one"), config_map("b", "two")], "").await;
     through.ready().await;
     let authority = through.url.strip_prefix("http://").unwrap();
     let ask = async |request: Option<&str>, what: &[&str]| {

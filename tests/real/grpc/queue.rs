@@ -109,10 +109,7 @@ fn why(item: &v1::Item) -> BTreeSet<v1::Why> {
 }
 
 async fn three() -> (Server, Through, Channel) {
-    let builder =
-        ["a", "b", "c"].into_iter().fold(Server::builder(), |builder, name| builder.object(config_map("n", name)));
-    let server = builder.start().await.unwrap();
-    let through = Through::before(&server, "").await;
+    let (server, through, _) = Through::simulated(["a", "b", "c"].map(|name| config_map("n", name)), "").await;
     let channel = channel(&through).await;
     (server, through, channel)
 }
@@ -368,8 +365,7 @@ async fn a_drain_lets_workers_finish_what_they_hold() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_never_joins_holds_up_no_drain() {
-    let server = Server::builder().start().await.unwrap();
-    let through = Through::before(&server, "").await;
+    let (_server, through, _) = Through::simulated([], "").await;
     let mut client = QueueClient::new(channel(&through).await);
     let call = async move { client.work(tokio_stream::pending::<v1::WorkRequest>()).await.map(drop) };
     let silent = lifecycle::spawn("silent worker", call);

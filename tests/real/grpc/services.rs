@@ -2,7 +2,6 @@
 
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
-use informerd_sim::Server;
 use tonic::Code;
 use tonic::codec::CompressionEncoding;
 use tonic_health::pb::HealthCheckRequest;
@@ -20,8 +19,7 @@ use crate::support::within;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health_of_the_daemon_and_of_one_resource() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
+    let (_server, through, _) = Through::simulated([config_map("a", "one")], "").await;
     through.ready().await;
     let channel = channel(&through).await;
     let mut health = HealthClient::new(channel.clone());
@@ -50,8 +48,7 @@ async fn health_of_the_daemon_and_of_one_resource() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reflection_names_the_services() {
-    let server = Server::builder().start().await.unwrap();
-    let through = Through::before(&server, "").await;
+    let (_server, through, _) = Through::simulated([], "").await;
     let mut client = ServerReflectionClient::new(channel(&through).await);
     let ask = |message| ServerReflectionRequest { host: String::new(), message_request: Some(message) };
     let asked = tokio_stream::iter([
@@ -71,8 +68,7 @@ async fn reflection_names_the_services() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rest_and_grpc_share_a_port() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
+    let (_server, through, _) = Through::simulated([config_map("a", "one")], "").await;
     let channel = channel(&through).await;
     // Compressed because the client compresses.
     let mut gzip = ObjectsClient::new(channel.clone())

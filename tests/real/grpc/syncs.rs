@@ -120,8 +120,7 @@ async fn a_starved_watch_holds_up_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn credit_is_what_may_be_sent() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
+    let (server, through, _) = Through::simulated([config_map("a", "one")], "").await;
     let mut sync = Sync::open(&mut client(&through).await).await;
     sync.add(1, named("one"), Some(v1::Credit { frames: 2, bytes: 1 << 20 })).await;
     // Its presence shows that the first is out of credit and not just late.
@@ -272,8 +271,7 @@ async fn a_conflated_watch_gets_the_latest_of_each_key() {
 /// The apiserver says nothing, so the watches stay as they were asked for.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_to_open_is_accounted_for() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
+    let (server, through, _) = Through::simulated([config_map("a", "one")], "").await;
     let mut sync = Sync::open(&mut client(&through).await).await;
     sync.add(1, named("one"), None).await;
     while !matches!(sync.next().await.unwrap(), (1, Frame::SnapshotEnd(_))) {}

@@ -157,8 +157,7 @@ async fn a_token_covers_what_was_sent_and_nothing_more() {
 /// A connection that is dropped with frames on their way.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_connection_loses_only_what_was_not_received() {
-    let server = Server::builder().start().await.unwrap();
-    let through = Through::before(&server, "").await;
+    let (server, through, _) = Through::simulated([], "").await;
     let selection = filtered("configmaps", vec![labels("app=x")]);
     let mut steady = client(&through).await;
     let mut frames = Frames::open(&mut steady, watch_of(selection.clone())).await;

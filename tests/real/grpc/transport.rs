@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
-use informerd_sim::{Effect, Fault, Server};
+use informerd_sim::{Effect, Fault};
 use prost::Message;
 use tonic::transport::{Endpoint, Uri};
 
@@ -39,8 +39,8 @@ fn messages<M: Message + Default>(mut body: Bytes) -> Vec<M> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn over_tls_by_alpn() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "listen: [\"https://127.0.0.1:0\"]\n").await;
+    let (_server, through, _) =
+        Through::simulated([config_map("a", "one")], "listen: [\"https://127.0.0.1:0\"]\n").await;
     let http = Http::tls_anonymous(&through.url, through.daemon.ca_file.as_ref().unwrap());
     let answer = call(&http, &[]).await;
     assert_eq!((answer.status.as_u16(), &answer.headers["content-type"]), (200, &"application/grpc".parse().unwrap()));
@@ -51,8 +51,8 @@ async fn over_tls_by_alpn() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn over_a_unix_socket() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "listen: [\"unix://STATE_DIR/grpc.sock\"]\n").await;
+    let (_server, through, _) =
+        Through::simulated([config_map("a", "one")], "listen: [\"unix://STATE_DIR/grpc.sock\"]\n").await;
     let path = through.url.strip_prefix("unix://").unwrap().to_owned();
     let connect = tower::service_fn(move |_: Uri| {
         let path = path.clone();
@@ -64,8 +64,7 @@ async fn over_a_unix_socket() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_ends_at_its_deadline() {
-    let server = Server::builder().start().await.unwrap();
-    let through = Through::before(&server, "notSynced: {wait: 20s}\n").await;
+    let (server, through, _) = Through::simulated([], "notSynced: {wait: 20s}\n").await;
     through.ready().await;
     server.faults().add(Fault::always(Effect::Delay(Duration::from_secs(60))).on("configmaps"));
     // A client of tonic would end the call by itself.
@@ -76,8 +75,7 @@ async fn a_call_ends_at_its_deadline() {
 /// What came before the deadline came whole, and what ends the stream is its status.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_ends_at_its_deadline() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
+    let (_server, through, _) = Through::simulated([config_map("a", "one")], "").await;
     through.ready().await;
     let http = Http::http2(&through.url);
     let request = v1::WatchRequest { selection: Some(all("configmaps")), ..Default::default() }.encode_to_vec();

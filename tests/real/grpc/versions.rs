@@ -3,7 +3,6 @@
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::cache_client::CacheClient;
 use informerd::grpc::pb::v1::work_request::Action;
-use informerd_sim::Server;
 use tonic::Code;
 
 use super::fixtures::{Client, Frame, all, channel, config_map, list, resource};
@@ -17,8 +16,7 @@ fn without_version(of: &str) -> v1::Selection {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn are_those_that_the_apiserver_prefers() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(&server, "").await;
+    let (_server, through, _) = Through::simulated([config_map("a", "one")], "").await;
     let channel = channel(&through).await;
     let mut client = Client::new(channel.clone());
     let selection = || Some(without_version("configmaps"));

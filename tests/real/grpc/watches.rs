@@ -73,13 +73,11 @@ async fn edges_of_a_union_are_exact() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn resumes_where_it_was_here_and_on_another_replica() {
-    let server = Server::builder()
-        .object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}}))
-        .object(config_map("a", "one"))
-        .start()
-        .await
-        .unwrap();
-    let through = Through::before(&server, "").await;
+    let (server, through, _) = Through::simulated(
+        [json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}}), config_map("a", "one")],
+        "",
+    )
+    .await;
     let other = Through::before(&server, "").await;
     let (mut here, mut there) = (client(&through).await, client(&other).await);
     let mut frames = Frames::open(&mut here, watch_of(all("configmaps"))).await;

@@ -22,7 +22,7 @@ use crate::access::streams::{error, work};
 use crate::access::typed::{PERMISSION_DENIED, send, status, trailers};
 use crate::access::world::World;
 use crate::cluster::Cluster;
-use crate::support::client::{Client, Watch};
+use crate::support::client::{Client, Watch, names};
 use crate::support::{until, within};
 
 const GROUP: &str = "own.example.com";
@@ -137,10 +137,6 @@ fn service(port: u16) -> String {
          apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata: {{name: v1.{GROUP}}}\n\
          spec: {{group: {GROUP}, version: v1, groupPriorityMinimum: 1000, versionPriority: 10, insecureSkipTLSVerify: true, service: {{name: things, namespace: default, port: {port}}}}}\n"
     )
-}
-
-fn names(list: &Value) -> Vec<&str> {
-    list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
 }
 
 /// The name in the first event.

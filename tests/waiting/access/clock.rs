@@ -57,14 +57,8 @@ fn processor(pid: u32) -> f64 {
 
 /// The watch tells that this object was made, and of nothing before it.
 async fn tells(watch: &mut Watch, name: &str) {
-    loop {
-        let event = timeout(PATIENCE, watch.next()).await.unwrap_or_else(|_| panic!("{name} is not told of"));
-        let event = event.unwrap().unwrap_or_else(|| panic!("the watch has ended before {name}"));
-        if event["type"] != "BOOKMARK" {
-            assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&"ADDED".into(), &name.into()));
-            return;
-        }
-    }
+    let event = timeout(PATIENCE, watch.next_event()).await.unwrap_or_else(|_| panic!("{name} is not told of"));
+    assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&"ADDED".into(), &name.into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,13 +26,7 @@ async fn every_form_of_a_read() {
     let world = World::start("authentication: {anonymous: forward}\n").await;
     world.settled().await;
     world.warm(&["/api/v1/configmaps"]).await;
-    let mut users = vec![("anonymous".to_owned(), None)];
-    for token in ["admin-token", "reader-token", "nobody-token", "wrong-token"] {
-        users.push((token.to_owned(), Some(token.to_owned())));
-    }
-    for account in ["space", "names", "wide", "lister", "nothing"] {
-        users.push((account.to_owned(), Some(world.token(account, &[]).await)));
-    }
+    let users = world.users().await;
     let mut seen = std::collections::BTreeMap::<(&str, String), usize>::new();
     for (user, token) in &users {
         let token = token.as_deref();

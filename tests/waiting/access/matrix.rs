@@ -122,13 +122,7 @@ async fn every_user_reads_what_it_may_and_nothing_else() {
     let world = World::start("authentication: {anonymous: forward}\n").await;
     world.settled().await;
     world.warm(&["/api/v1/pods", "/api/v1/configmaps", "/api/v1/namespaces", "/apis/apps/v1/deployments"]).await;
-    let mut users = vec![("anonymous".to_owned(), None)];
-    for token in ["admin-token", "reader-token", "nobody-token", "wrong-token"] {
-        users.push((token.to_owned(), Some(token.to_owned())));
-    }
-    for account in ["space", "names", "wide", "lister", "nothing"] {
-        users.push((account.to_owned(), Some(world.token(account, &[]).await)));
-    }
+    let users = world.users().await;
     let before = world.served();
     let mut answers = std::collections::BTreeMap::<u16, usize>::new();
     for (user, token) in &users {

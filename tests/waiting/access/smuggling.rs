@@ -110,6 +110,14 @@ async fn bodies_stay_bodies() {
     );
     let length = hidden.len();
     for (what, head) in [
+        ("both lengths", format!("Content-Length: {length}\r\nTransfer-Encoding: chunked\r\n")),
+        ("both lengths, the other way", format!("Transfer-Encoding: chunked\r\nContent-Length: {length}\r\n")),
+        ("two lengths", format!("Content-Length: 0\r\nContent-Length: {length}\r\n")),
+        ("a list of lengths", format!("Content-Length: 0, {length}\r\n")),
+        ("a signed length", format!("Content-Length: +{length}\r\n")),
+        ("an unknown coding", "Transfer-Encoding: chunked, identity\r\n".to_owned()),
+        ("a coding with a blank", "Transfer-Encoding : chunked\r\n".to_owned()),
+        ("a tab for a coding", "Transfer-Encoding:\x0bchunked\r\n".to_owned()),
         ("leading zeros", format!("Content-Length: {}{length}\r\n", "0".repeat(80))),
         ("leading blanks", format!("Content-Length: {}{length}\r\n", " ".repeat(60))),
         ("a long number", format!("Content-Length: {}\r\n", "9".repeat(80))),

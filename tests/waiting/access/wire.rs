@@ -1,33 +1,15 @@
 //! Connections on which every byte is chosen: requests no client library would send, and WebSockets.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use crate::access::world::World;
+pub(super) use crate::support::client::raw_tls as connect;
 use crate::support::within;
-
-pub(super) async fn connect(url: &str, ca: &Path) -> TlsStream<TcpStream> {
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(ca).unwrap() {
-        roots.add(certificate.unwrap()).unwrap();
-    }
-    let config = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let socket = TcpStream::connect(url.strip_prefix("https://").unwrap()).await.unwrap();
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    connector.connect(ServerName::try_from("localhost").unwrap(), socket).await.unwrap()
-}
 
 /// What the delegated listener answers to these bytes until it ends the connection.
 pub(super) async fn raw(world: &World, text: impl AsRef<[u8]>) -> String {
