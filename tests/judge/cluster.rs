@@ -184,15 +184,8 @@ impl Cluster {
 
     /// Writes a kubeconfig for the bearer of this token, and returns where it is.
     pub(crate) fn kubeconfig(&self, name: &str, token: &str) -> PathBuf {
-        let Info { server, ca, .. } = &self.info;
-        let text = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
-             clusters: [{{name: k, cluster: {{server: '{server}', certificate-authority: '{}'}}}}]\n\
-             users: [{{name: u, user: {{token: '{token}'}}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n",
-            ca.display()
-        );
         let path = self.dir().join(format!("{name}.kubeconfig"));
-        std::fs::write(&path, text).expect("written");
+        std::fs::write(&path, kubeconfig(&self.info.server, &self.info.ca, token)).expect("written");
         path
     }
 
@@ -295,6 +288,16 @@ impl Cluster {
         command.args(args);
         parse(&stdout("judge churn", process::run(command, "").await))
     }
+}
+
+/// A kubeconfig for the bearer of this token.
+pub(crate) fn kubeconfig(server: &str, ca: &Path, token: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+         clusters: [{{name: k, cluster: {{server: '{server}', certificate-authority: '{}'}}}}]\n\
+         users: [{{name: u, user: {{token: '{token}'}}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n",
+        ca.display()
+    )
 }
 
 impl Pipes {

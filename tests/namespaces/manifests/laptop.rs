@@ -13,7 +13,7 @@ use tokio::process::Child;
 use super::sidecar::create_pod;
 use crate::cluster::Cluster;
 use crate::process;
-use crate::support::tied;
+use crate::support::{eventually, tied};
 
 /// What a command prints, and whether it then goes on until Ctrl-C.
 enum Shows {
@@ -202,20 +202,15 @@ fn collect(from: impl AsyncRead + Send + Unpin + 'static, into: Arc<Mutex<String
 // === impl Typed ===
 
 impl Typed {
-    /// Waits for these words. The bound only keeps a failing test from hanging.
+    /// Waits for these words.
     async fn until(&mut self, words: &str) {
-        let bound = tokio::time::Instant::now() + Duration::from_secs(60);
-        while !self.written.lock().contains(words) {
-            let late = tokio::time::Instant::now() > bound;
+        let (line, written) = (self.line.clone(), self.written.clone());
+        eventually(&format!("{line} shows {words}"), || {
             let ended = self.child.try_wait().unwrap().filter(|status| !status.success());
-            assert!(
-                ended.is_none() && !late,
-                "{} ({ended:?}) never shows {words}:\n{}",
-                self.line,
-                self.written.lock()
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+            assert!(ended.is_none(), "{line} ({ended:?}) never shows {words}:\n{}", written.lock());
+            written.lock().contains(words)
+        })
+        .await;
     }
 
     async fn ends(mut self, words: &str) {

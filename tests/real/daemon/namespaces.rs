@@ -61,11 +61,10 @@ impl World {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_namespace_is_served_and_the_rest_refused_by_the_apiserver() {
     let world = world().await;
-    let served = || world.served();
     for selection in ["&labelSelector=!x", "", "&fieldSelector=metadata.name%3Done"] {
-        let before = served();
+        let before = world.served();
         let list = world.through.json(&format!("{}?resourceVersion=0{selection}", of("a"))).await;
-        assert_eq!((names(&list), served()), (vec!["one"], before + 1), "{selection}");
+        assert_eq!((names(&list), world.served()), (vec!["one"], before + 1), "{selection}");
     }
     let object = world.through.json(&format!("{}/one?resourceVersion=0", of("a"))).await;
     assert_eq!(object["metadata"]["namespace"], "a");

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::life::{JSON, Kept, Life, PROTOBUF, assert_own, direct, sent, write};
+use super::life::{JSON, Kept, Life, PROTOBUF, assert_own, direct, sent};
 use crate::cluster::Cluster;
 use crate::grpc::fixtures::filtered;
 use crate::grpc::real::churn_while;
@@ -81,7 +81,7 @@ async fn the_state_of_the_last_daemon_is_served_while_the_apiserver_is_away() {
         cluster.namespace(namespace).await;
     }
     let anything = json!({"metadata": {"name": "always", "labels": {"app": "x"}}, "data": {"text": "kept"}});
-    write(&direct(&cluster), Method::POST, IN_A, &anything).await;
+    direct(&cluster).write(Method::POST, IN_A, &anything).await;
     let kept = Kept::new();
     let strict = kept.yaml(RESOURCES);
     let yaml = format!("{SERVE}{strict}");
@@ -149,7 +149,7 @@ async fn the_state_of_the_last_daemon_is_served_while_the_apiserver_is_away() {
         assert!(!ours.headers.contains_key("warning"), "{path}");
         assert_eq!(sent(&ours), sent(&direct.get(path).await), "{path}");
     }
-    write(&direct, Method::DELETE, &format!("{IN_A}/always"), &json!({})).await;
+    direct.write(Method::DELETE, &format!("{IN_A}/always"), &json!({})).await;
     assert_eq!(life.sent(IN_A).await, sent(&direct.get(IN_A).await));
     life.kill().await;
 }

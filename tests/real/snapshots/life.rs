@@ -13,7 +13,6 @@ use crate::support::threads::Threads;
 use crate::support::{Through, eventually};
 use http::{HeaderMap, Method};
 use informerd::upstream::client::ConfigSource;
-use serde_json::Value;
 use tempfile::TempDir;
 
 /// A daemon from its start to its end.
@@ -199,9 +198,4 @@ pub(super) fn sent(list: &Answer) -> String {
     let is_custom = text.starts_with("{\"apiVersion\"");
     let (before, after) = if is_custom { text.rsplit_once(&revision) } else { text.split_once(&revision) }.unwrap();
     format!("{before}{after}")
-}
-
-/// Writes to the apiserver.
-pub(super) async fn write(direct: &Client, method: Method, path: &str, body: &Value) {
-    direct.write(method, path, body).await;
 }

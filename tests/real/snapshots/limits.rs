@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::life::{Kept, Life, contains, direct, sent, write};
+use super::life::{Kept, Life, contains, direct, sent};
 use crate::cluster::Cluster;
 use crate::support::client::Client;
 use crate::support::until;
@@ -97,9 +97,9 @@ pub(super) async fn secrets_are_kept_only_with_a_key(cluster: &Cluster) {
     let direct = direct(cluster);
     let value = base64::engine::general_purpose::STANDARD.encode("of this, nothing may be read on the disk");
     let secret = json!({"metadata": {"name": SECRET}, "data": {"password": value}});
-    write(&direct, Method::POST, secrets, &secret).await;
+    direct.write(Method::POST, secrets, &secret).await;
     let shown = json!({"metadata": {"name": CONFIG_MAP}, "data": {"text": SHOWN}});
-    write(&direct, Method::POST, config_maps, &shown).await;
+    direct.write(Method::POST, config_maps, &shown).await;
     let keys = tempfile::tempdir().unwrap();
     let key = |name: &str, digits: &str| {
         let path = keys.path().join(name);
@@ -118,7 +118,7 @@ pub(super) async fn secrets_are_kept_only_with_a_key(cluster: &Cluster) {
     sealed.written(2).await;
     // An event is written later than the states of what was synced before.
     let another = json!({"metadata": {"name": "another"}, "data": {"text": SHOWN}});
-    write(&direct, Method::POST, config_maps, &another).await;
+    direct.write(Method::POST, config_maps, &another).await;
     plain.appended(&before).await;
     assert_only_for_this_user(&plain);
     assert_only_for_this_user(&sealed);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::life::{JSON, Kept, Life, direct, sent, write};
+use super::life::{JSON, Kept, Life, direct, sent};
 use crate::backup::{Backup, copy};
 use crate::cluster::Cluster;
 use crate::support::client::{Client, rv};
@@ -15,7 +15,7 @@ const RESOURCES: &str = "[{resource: configmaps, pin: true}]";
 
 async fn create(direct: &Client, name: &str) {
     let object = json!({"metadata": {"name": name, "namespace": "default"}, "data": {"text": "new"}});
-    write(direct, Method::POST, COLLECTION, &object).await;
+    direct.write(Method::POST, COLLECTION, &object).await;
 }
 
 async fn create_many(direct: &Client, name: &str, count: usize) {
@@ -38,7 +38,7 @@ async fn assert_equal(life: &Life, direct: &Client) {
 async fn compacted(cluster: &Cluster, kept: &Kept, old: u64) -> Life {
     let before = direct(cluster);
     create(&before, "late").await;
-    write(&before, Method::DELETE, &format!("{COLLECTION}/early"), &json!({})).await;
+    before.write(Method::DELETE, &format!("{COLLECTION}/early"), &json!({})).await;
     cluster.compact().await;
     cluster.restart_apiserver().await;
     let direct = direct(cluster);
@@ -65,7 +65,7 @@ async fn set_back(cluster: &Cluster, kept: &Kept, life: Life) {
     // More writes than a kube-apiserver does when it starts.
     create_many(&before, "undone", 60).await;
     let files = kept.files();
-    write(&before, Method::DELETE, &format!("{COLLECTION}/late"), &json!({})).await;
+    before.write(Method::DELETE, &format!("{COLLECTION}/late"), &json!({})).await;
     let list = life.own(COLLECTION, JSON).await;
     assert!(sent(&list).contains("undone-1") && !sent(&list).contains("\"late\""));
     let seen = rv(&list.json());

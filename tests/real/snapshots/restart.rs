@@ -1,6 +1,6 @@
 //! A restart without a list: what is served afterwards, and what the new daemon asks the apiserver for.
 
-use super::life::{JSON, Kept, Life, PROTOBUF, assert_own, direct, sent, write};
+use super::life::{JSON, Kept, Life, PROTOBUF, assert_own, direct, sent};
 use crate::cluster::Cluster;
 use crate::grpc::told::{LAST, accept, by_http};
 use crate::support::client::{Client, rv};
@@ -20,15 +20,15 @@ fn object(name: &str, app: &str, text: &str) -> Value {
 }
 
 async fn create(direct: &Client, name: &str, app: &str) {
-    write(direct, Method::POST, COLLECTION, &object(name, app, "new")).await;
+    direct.write(Method::POST, COLLECTION, &object(name, app, "new")).await;
 }
 
 async fn update(direct: &Client, name: &str, app: &str, text: &str) {
-    write(direct, Method::PUT, &format!("{COLLECTION}/{name}"), &object(name, app, text)).await;
+    direct.write(Method::PUT, &format!("{COLLECTION}/{name}"), &object(name, app, text)).await;
 }
 
 async fn delete(direct: &Client, name: &str) {
-    write(direct, Method::DELETE, &format!("{COLLECTION}/{name}"), &json!({})).await;
+    direct.write(Method::DELETE, &format!("{COLLECTION}/{name}"), &json!({})).await;
 }
 
 /// Whole answers at one revision are the same, byte for byte.

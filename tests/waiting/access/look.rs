@@ -7,6 +7,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::access::certificates::Authority;
 use crate::access::world::World;
+use crate::cluster::kubeconfig;
 use crate::support::binary::informerd;
 use crate::support::within;
 
@@ -34,13 +35,7 @@ async fn who_may_read_reads() {
     let token = world.token("space", &[]).await;
     std::fs::write(file("token"), &token).unwrap();
     let (certificate, key) = authority.issue(directory.path(), "root", &["system:masters"]);
-    let kubeconfig = format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
-         clusters: [{{name: c, cluster: {{server: '{}', certificate-authority: '{}'}}}}]\n\
-         users: [{{name: u, user: {{token: {token}}}}}]\n",
-        world.daemon.url,
-        world.ca.display()
-    );
+    let kubeconfig = kubeconfig(&world.daemon.url, &world.ca, &token);
     std::fs::write(file("kubeconfig"), kubeconfig).unwrap();
 
     let here = ["--address", &world.daemon.url, "--ca-file", text(&world.ca)];
