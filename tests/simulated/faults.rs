@@ -61,7 +61,7 @@ impl Churn {
 
     async fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.task.await.unwrap()
+        self.task.await.unwrap();
     }
 }
 

@@ -269,7 +269,7 @@ impl Client {
 /// A connection on which every byte is chosen.
 pub(crate) async fn raw_tls(url: &str, ca: &Path) -> tokio_rustls::client::TlsStream<TcpStream> {
     let socket = TcpStream::connect(url.strip_prefix("https://").unwrap()).await.unwrap();
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(trust(Some(ca)).with_no_client_auth()));
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(trusting(ca)));
     connector.connect(ServerName::try_from("localhost").unwrap(), socket).await.unwrap()
 }
 
@@ -281,6 +281,10 @@ pub(crate) fn typed(ca: &Path) -> HyperClient<HttpsConnector<HttpConnector>, ton
 
 fn connector(ca: Option<&Path>) -> HttpsConnectorBuilder<hyper_rustls::builderstates::WantsSchemes> {
     HttpsConnectorBuilder::new().with_tls_config(trust(ca).with_no_client_auth())
+}
+
+pub(crate) fn trusting(ca: &Path) -> rustls::ClientConfig {
+    trust(Some(ca)).with_no_client_auth()
 }
 
 fn trust(ca: Option<&Path>) -> rustls::ConfigBuilder<rustls::ClientConfig, rustls::client::WantsClientCert> {

@@ -31,7 +31,7 @@ pub(crate) const LEFT_OUT: &[(&str, &str)] = &[
     ("C19", "an etcd page of one raw object among thousands: a cost, not an answer; C18 and C20 have its shape"),
     ("C31, E2-15", "revisions over time: tests/real/consistency/never_back.rs"),
     ("C32, C33, D7", "a cache that is not ready is a moment of each server's own: tests/simulated/faults.rs"),
-    ("D1, E12", "a read after a write under load: tests/simulated/freshness.rs and tests/real/semantics.rs"),
+    ("D1, E12", "a read after a write under load: tests/simulated/freshness.rs and tests/real/consistency/linear.rs"),
     ("E24", "a bound on time: tests/real/liveness.rs"),
     ("G1, G6, G7", "they take minutes: the schedule's unit tests in src/cache"),
     ("G8, G9", "a client that does not read fills the buffers of the kernel first: tests/real/daemon/slow.rs"),

@@ -21,11 +21,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use informerd::lifecycle::spawn;
 use parking_lot::Mutex;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
+
+use crate::support::client::trusting;
 
 /// Which watches say nothing, and stay open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,17 +69,7 @@ struct Shared {
 
 impl Proxy {
     pub(super) async fn start(ca: &std::path::Path, backends: &[&str]) -> Self {
-        let mut roots = rustls::RootCertStore::empty();
-        for certificate in CertificateDer::pem_file_iter(ca).unwrap() {
-            roots.add(certificate.unwrap()).unwrap();
-        }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1().build();
+        let connector = HttpsConnectorBuilder::new().with_tls_config(trusting(ca)).https_only().enable_http1().build();
         let shared = Arc::new(Shared {
             backends: backends.iter().map(|&url| url.to_owned()).collect(),
             chosen: AtomicUsize::new(0),

@@ -156,7 +156,7 @@ async fn workers_that_vanish_lose_nothing_and_share_no_key() {
         let wanted: BTreeMap<_, _> = items.iter().map(|item| (seen::key(item), seen::rv(item))).collect();
         let mut handled = work.handled.lock().clone();
         handled.retain(|_, rv| *rv != 0);
-        assert!(!workers.iter().any(|worker| worker.is_finished()), "a worker has failed");
+        assert!(!workers.iter().any(tokio::task::JoinHandle::is_finished), "a worker has failed");
         handled == wanted
     })
     .await;
