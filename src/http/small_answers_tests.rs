@@ -153,7 +153,7 @@ async fn answers_that_are_not_read_are_given_up_after_a_while() {
 async fn what_others_look_after_is_left_alone() {
     let scene = Scene::new(20);
     let unread = scene.all.of_connection(scene.heads.of_connection(1));
-    (0..FEW).for_each(|_| std::mem::forget(unread.free()));
+    let _taken: Vec<_> = (0..FEW).map(|_| unread.free()).collect();
     let text = || full(Bytes::from_static(TEXT));
     let (mut cut, mut watch) = (Response::new(text()), Response::new(text()));
     cut.extensions_mut().insert(Cut::default());
