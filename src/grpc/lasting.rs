@@ -11,12 +11,13 @@ use super::metrics::GrpcMetrics;
 use super::status::Error;
 use crate::memory::Ledger;
 
-/// The open streams of all clients. They may take as many bytes as an eighth of the memory for answers, and those of one
-/// client half of that.
+/// The open streams of all clients. Those of each kind may take as many bytes as a sixteenth of the memory for answers, and
+/// those of one client half of that.
 #[derive(Debug)]
 pub(super) struct Lasting {
     most: usize,
-    taken: Mutex<Taken>,
+    watches: Mutex<Taken>,
+    reflections: Mutex<Taken>,
     metrics: Arc<GrpcMetrics>,
 }
 
@@ -40,23 +41,41 @@ pub(super) enum Client {
 #[derive(Debug)]
 pub(super) struct Place {
     lasting: Arc<Lasting>,
+    kind: Kind,
     client: Client,
-    bytes: usize,
 }
 
-/// All such streams together may take this part of the memory for answers.
-const SHARE: usize = 8;
+/// Neither takes the place of the other.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Watch,
+    Reflection,
+}
+
+/// All streams of a kind together may take this part of the memory for answers.
+const SHARE: usize = 16;
 /// What a health watch takes, with its stream, in bytes.
 const WATCH: usize = 8 << 10;
 /// The same for reflection: an answer has up to 70 KB of descriptors, and is in memory twice.
 const REFLECTION: usize = 160 << 10;
 
-/// What a stream of this method takes. `None` if it ends by itself.
-fn cost(method: &str) -> Option<usize> {
-    match method {
-        "/grpc.health.v1.Health/Watch" => Some(WATCH),
-        _ if method.starts_with("/grpc.reflection.") => Some(REFLECTION),
-        _ => None,
+// === impl Kind ===
+
+impl Kind {
+    /// `None` for a call that ends by itself.
+    fn of(method: &str) -> Option<Self> {
+        match method {
+            "/grpc.health.v1.Health/Watch" => Some(Self::Watch),
+            _ if method.starts_with("/grpc.reflection.") => Some(Self::Reflection),
+            _ => None,
+        }
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Self::Watch => WATCH,
+            Self::Reflection => REFLECTION,
+        }
     }
 }
 
@@ -64,7 +83,8 @@ fn cost(method: &str) -> Option<usize> {
 
 impl Lasting {
     pub(super) fn new(ledger: &Ledger, metrics: Arc<GrpcMetrics>) -> Arc<Self> {
-        Arc::new(Self { most: ledger.limit() / SHARE, taken: Mutex::default(), metrics })
+        let (watches, reflections) = Default::default();
+        Arc::new(Self { most: ledger.limit() / SHARE, watches, reflections, metrics })
     }
 
     /// Takes a place for a call of this method. `None` if it needs none.
@@ -72,8 +92,8 @@ impl Lasting {
     /// # Errors
     /// RESOURCE_EXHAUSTED: the client has as many streams open as it may, or all clients together have.
     pub(super) fn take(self: &Arc<Self>, client: Client, method: &str) -> Result<Option<Place>, Error> {
-        let Some(bytes) = cost(method) else { return Ok(None) };
-        let mut taken = self.taken.lock();
+        let Some(kind) = Kind::of(method) else { return Ok(None) };
+        let (bytes, mut taken) = (kind.bytes(), self.taken(kind).lock());
         let own = taken.by_client.get(&client).map_or(0, |bytes| *bytes);
         if own + bytes > self.most / 2 || taken.bytes + bytes > self.most {
             self.metrics.overflows.inc();
@@ -81,7 +101,14 @@ impl Lasting {
         }
         taken.bytes += bytes;
         taken.by_client.insert(client, own + bytes);
-        Ok(Some(Place { lasting: Arc::clone(self), client, bytes }))
+        Ok(Some(Place { lasting: Arc::clone(self), kind, client }))
+    }
+
+    fn taken(&self, kind: Kind) -> &Mutex<Taken> {
+        match kind {
+            Kind::Watch => &self.watches,
+            Kind::Reflection => &self.reflections,
+        }
     }
 }
 
@@ -89,10 +116,10 @@ impl Lasting {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.lasting.taken.lock();
-        taken.bytes -= self.bytes;
+        let (bytes, mut taken) = (self.kind.bytes(), self.lasting.taken(self.kind).lock());
+        taken.bytes -= bytes;
         if let Some(own) = taken.by_client.get_mut(&self.client) {
-            *own -= self.bytes;
+            *own -= bytes;
             if *own == 0 {
                 taken.by_client.remove(&self.client);
             }
@@ -116,16 +143,19 @@ mod tests {
             ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "/grpc.health.v1.Health/Watch");
         let address = |n: u8| Client::Address([10, 0, 0, n].into());
         let mut first = take(address(1), reflection);
-        assert_eq!(first.len(), 6, "half of an eighth");
+        assert_eq!(first.len(), 3, "half of a sixteenth");
         assert_eq!(take(address(1), "/grpc.health.v1.Health/Check").len(), 1000, "a probe ends by itself");
         let second = take(Client::Connection(1), watch);
-        assert_eq!(second.len(), 128, "the other half");
-        assert_eq!(take(address(2), watch).len(), 8, "what the first has left");
-        assert_eq!(lasting.metrics.overflows.get(), 3);
+        assert_eq!(second.len(), 64, "the same, in smaller ones");
+        let third = take(address(2), watch);
+        assert_eq!((third.len(), take(address(3), watch).len()), (64, 0), "all of a sixteenth");
+        assert_eq!(take(address(3), reflection).len(), 3, "the kinds do not take from each other");
         first.pop();
         assert_eq!(take(address(1), reflection).len(), 1, "a stream has ended");
-        drop((first, second));
-        assert!(lasting.taken.lock().by_client.is_empty());
-        assert_eq!(lasting.taken.lock().bytes, 0);
+        drop((first, second, third));
+        for taken in [&lasting.watches, &lasting.reflections] {
+            assert!(taken.lock().by_client.is_empty());
+            assert_eq!(taken.lock().bytes, 0);
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! The memory of HTTP/2 requests and answers that no other account knows of: requests whose answers have not begun, with the
-//! bodies that come with them, and small answers that are not taken.
+//! The memory of HTTP/2 requests and answers that no other account knows of: requests whose answers have not begun,
+//! and small answers that are not taken.
 //!
 //! It is apart from the memory for answers, so that neither can take the other's. On delegated listeners, an address has a
 //! share. On listeners that trust their clients, a connection has one, and all of them have an account of their own.

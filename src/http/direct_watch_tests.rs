@@ -68,7 +68,7 @@ impl Scene {
         };
         let of_server = Arc::clone(&metrics);
         spawn("server", async move {
-            Protocols::http2(io, OpenHead::unlimited(), &of_server, default_limits(256), served).await.ok()
+            Protocols::http2(io, OpenHead::unlimited(), &of_server, default_limits(usize::MAX), served).await.ok()
         });
         let (client, mut connection) = builder.handshake::<_, Bytes>(theirs).await.unwrap();
         let (initial, mut settings) = mpsc::channel(1);
@@ -296,7 +296,7 @@ async fn endless(watches: u32, pauses: bool, until: usize) -> (Vec<usize>, usize
     };
     let metrics = Arc::default();
     let mut connection =
-        std::pin::pin!(Protocols::http2(io, OpenHead::unlimited(), &metrics, default_limits(256), served));
+        std::pin::pin!(Protocols::http2(io, OpenHead::unlimited(), &metrics, default_limits(usize::MAX), served));
     let all = || got.lock().iter().sum::<usize>();
     let mut largest = 0;
     while all() < until {

@@ -1,7 +1,6 @@
 //! How many requests of one HTTP/2 connection are handled at once. Others wait with nothing but their heads, like those
 //! that Go's HTTP/2 server has not started yet: a client that opens all streams of its connections at once would
-//! otherwise make the process hold the state of a handler for each. What comes of their bodies before a handler reads them
-//! is reserved, too.
+//! otherwise make the process hold the state of a handler for each.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,18 +9,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response};
-use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::body::Body;
 use super::connection::Connection;
+use super::head;
 use super::metrics::HttpMetrics;
 use super::newcomer::HEADER_COST;
 use super::open_head::{OpenHead, Reserved};
 use super::server::{BoxFuture, Handler};
-use super::{framing, head};
 use crate::telemetry::gauge::Raised;
 
 /// The most requests of a connection that are handled at once: those whose answer has not begun. As many as the streams
@@ -31,8 +29,6 @@ const MOST_RUNNING: usize = 256;
 const LEAST_RUNNING: usize = 32;
 /// So many of a connection are handled whatever memory there is.
 const FEW: usize = 4;
-/// Such a request may come with this many bytes of a body.
-const SMALL_BODY: usize = 16 << 10;
 /// How long a request waits. The others may have no answer soon, or may need the answer to this one. It is then handled
 /// as well if there is memory for it.
 const WAIT: Duration = Duration::from_secs(1);
@@ -50,8 +46,6 @@ pub(super) struct Handlers {
     handler: Arc<dyn Handler>,
     few: Arc<Semaphore>,
     running: Arc<Semaphore>,
-    /// The bytes of a body that may come before they are read.
-    window: usize,
     account: OpenHead,
     metrics: Arc<HttpMetrics>,
 }
@@ -80,16 +74,15 @@ pub(super) fn at_once(memory: usize) -> usize {
 // === impl Handlers ===
 
 impl Handlers {
-    /// `most`: the requests that are handled at once. `window`: the bytes of a body that may come before they are read.
+    /// `most`: the requests that are handled at once.
     pub(super) fn new(
         handler: Arc<dyn Handler>,
         most: usize,
-        window: usize,
         account: OpenHead,
         metrics: Arc<HttpMetrics>,
     ) -> Arc<Self> {
         let (few, running) = (Arc::new(Semaphore::new(FEW)), Arc::new(Semaphore::new(most.saturating_sub(FEW))));
-        Arc::new(Self { handler, few, running, window, account, metrics })
+        Arc::new(Self { handler, few, running, account, metrics })
     }
 
     /// Answers a request once there is a place for it. If no memory is left for it, it is handled as one that has
@@ -99,45 +92,35 @@ impl Handlers {
         if connection.newcomer.as_ref().is_some_and(|newcomer| !newcomer.is_authenticated()) {
             return Handled { answer: self.handler.handle(request, connection), place: None };
         }
-        let body = self.body(&request);
-        let place = self.place(body);
+        let place = self.place();
         let answer = match &place {
             Some(_) => self.handler.handle(request, connection),
-            None => Box::pin(Arc::clone(self).handle_later(request, body, Arc::clone(connection))),
+            None => Box::pin(Arc::clone(self).handle_later(request, Arc::clone(connection))),
         };
         Handled { answer, place }
     }
 
-    fn place(&self, body: usize) -> Option<Place> {
-        if body <= SMALL_BODY
-            && let Ok(permit) = Arc::clone(&self.few).try_acquire_owned()
-        {
+    fn place(&self) -> Option<Place> {
+        if let Ok(permit) = Arc::clone(&self.few).try_acquire_owned() {
             return Some(Place::Few(permit));
         }
         let permit = Arc::clone(&self.running).try_acquire_owned().ok()?;
-        Some(Place::Further(Box::new((permit, self.account.reserved(RUNNING + body)?))))
+        Some(Place::Further(Box::new((permit, self.account.reserved(RUNNING)?))))
     }
 
-    /// The bytes of a body that may come before its handler reads them. gRPC reserves its messages when they come, and says
-    /// no length.
-    fn body(&self, request: &Request<Incoming>) -> usize {
-        let size = request.body().size_hint().exact().unwrap_or(u64::MAX);
-        let size = usize::try_from(size).unwrap_or(usize::MAX).min(self.window);
-        if framing::is_grpc(request.version(), request.headers()) { size.min(SMALL_BODY) } else { size }
-    }
-
-    async fn handle_later(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        body: usize,
-        connection: Arc<Connection>,
-    ) -> Response<Body> {
+    async fn handle_later(self: Arc<Self>, request: Request<Incoming>, connection: Arc<Connection>) -> Response<Body> {
         let headers = request.headers();
         // A header takes more memory than its bytes, and may have come as one byte.
-        let takes = WAITING + head::bytes(headers, request.uri()) + headers.len() * HEADER_COST + body;
+        let takes = WAITING + head::bytes(headers, request.uri()) + headers.len() * HEADER_COST;
         let Some(mut reserved) = self.account.reserved(takes) else { return self.refuse(request, &connection).await };
         let waits = Raised::new(&self.metrics.requests_waiting);
-        let _place = timeout(WAIT, self.running.acquire()).await;
+        let place = async {
+            tokio::select! {
+                place = self.few.acquire() => place,
+                place = self.running.acquire() => place,
+            }
+        };
+        let _place = timeout(WAIT, place).await;
         drop(waits);
         if !reserved.reserve(takes + RUNNING) {
             return self.refuse(request, &connection).await;

@@ -3,8 +3,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, StreamBody};
+use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -20,9 +19,8 @@ use crate::http::testing::until;
 use crate::lifecycle::spawn;
 use crate::memory::{Ledger, Pressure};
 
-type Sent = UnsyncBoxBody<Bytes, Infallible>;
+type Sent = Empty<Bytes>;
 
-const WINDOW: usize = 256 << 10;
 /// The requests of a connection that are handled only if there is memory for them.
 const FURTHER: usize = MOST_RUNNING - FEW;
 
@@ -68,8 +66,7 @@ impl Scene {
     async fn connect(&self, host: u8) -> http2::SendRequest<Sent> {
         let (ours, theirs) = duplex(64 << 10);
         let head = self.heads.of(Some([10, 0, 0, host].into()));
-        let handlers =
-            Handlers::new(Arc::clone(&self.handler) as _, MOST_RUNNING, WINDOW, head, Arc::clone(&self.metrics));
+        let handlers = Handlers::new(Arc::clone(&self.handler) as _, MOST_RUNNING, head, Arc::clone(&self.metrics));
         let connection = Arc::new(Connection::new("http://127.0.0.1:0".parse().unwrap(), None));
         let service = service_fn(move |request| {
             let response = handlers.handle(request, &connection);
@@ -99,7 +96,7 @@ fn ask(client: &http2::SendRequest<Sent>, count: usize) -> Answers {
 
 /// A request with this many small headers.
 fn send(client: &http2::SendRequest<Sent>, headers: usize) -> JoinHandle<(StatusCode, Bytes)> {
-    let mut request = Request::get("http://host/").body(Full::default().boxed_unsync()).unwrap();
+    let mut request = Request::get("http://host/").body(Empty::new()).unwrap();
     for _ in 0..headers {
         request.headers_mut().append("a", HeaderValue::from_static(""));
     }
@@ -218,46 +215,4 @@ async fn few_are_handled_whatever_memory_there_is() {
         assert_eq!(answer.await.unwrap().0, StatusCode::OK);
     }
     assert_eq!(scene.ledger.used(), 0);
-}
-
-/// A body that no handler has read yet may fill its window.
-#[tokio::test(start_paused = true)]
-async fn bodies_are_reserved_before_they_are_read() {
-    let scene = Scene::new(64 << 20);
-    let client = scene.connect(1).await;
-    let known = |size| Full::from(Bytes::from(vec![b'x'; size])).boxed_unsync();
-    let unknown = || StreamBody::new(tokio_stream::pending()).boxed_unsync();
-    let mut answers = Vec::new();
-    let mut reserved = 0;
-    for (body, grpc, takes) in [
-        (known(SMALL_BODY), false, 0),
-        (known(SMALL_BODY + 1), false, RUNNING + SMALL_BODY + 1),
-        (known(2 * WINDOW), false, RUNNING + WINDOW),
-        (unknown(), false, RUNNING + WINDOW),
-        (unknown(), true, 0),
-    ] {
-        let mut request = Request::post("http://host/").body(body).unwrap();
-        if grpc {
-            request.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
-        }
-        answers.push(send_request(&client, request));
-        scene.begun(answers.len()).await;
-        reserved += takes;
-        assert_eq!(scene.ledger.used(), reserved, "{grpc}");
-    }
-    scene.handler.released.send_replace(true);
-    until(|| scene.ledger.used() == 0).await;
-    for answer in answers {
-        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
-    }
-    // There is room for one upload of each address.
-    let scene = Scene::new(8 * 2 * (RUNNING + WINDOW));
-    let (client, other) = (scene.connect(1).await, scene.connect(2).await);
-    let upload = || Request::post("http://host/").body(known(WINDOW)).unwrap();
-    let first = send_request(&client, upload());
-    scene.begun(1).await;
-    assert_eq!(send_request(&client, upload()).await.unwrap().0, StatusCode::TOO_MANY_REQUESTS);
-    let others = send_request(&other, upload());
-    scene.begun(2).await;
-    drop((first, others));
 }

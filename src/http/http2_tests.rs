@@ -133,7 +133,7 @@ async fn serve() -> Served {
             bounded(ours),
             OpenHead::unlimited(),
             &metrics,
-            default_limits(256),
+            default_limits(usize::MAX),
             service
         ));
         let result = tokio::select! {

@@ -89,7 +89,7 @@ impl<S> Bounded<S> {
             self.stalled = None;
             return result;
         }
-        let stalled = self.stalled.get_or_insert_with(|| Box::new(Stalled::new(Instant::now())));
+        let stalled = self.stalled.get_or_insert_with(|| Box::new(Stalled::new(self.stall_timeout)));
         while stalled.next_look.as_mut().poll(cx).is_ready() {
             let (now, is_short) = (Instant::now(), self.pressure.level() == Level::Short);
             let until = stalled.since + if is_short { self.stall_timeout.min(2 * HURRY) } else { self.stall_timeout };
@@ -105,8 +105,9 @@ impl<S> Bounded<S> {
 // === impl Stalled ===
 
 impl Stalled {
-    fn new(since: Instant) -> Self {
-        Self { since, next_look: Box::pin(sleep_until(since)) }
+    fn new(timeout: Duration) -> Self {
+        let since = Instant::now();
+        Self { since, next_look: Box::pin(sleep_until(since + HURRY.min(timeout))) }
     }
 }
 

@@ -70,7 +70,7 @@ impl Scene {
                 }
                 Over::Http2 => {
                     let service = service_fn(async |request| Ok::<_, Infallible>(count(request).await));
-                    Protocols::http2(io, head, &metrics, default_limits(256), |_| service).await.ok();
+                    Protocols::http2(io, head, &metrics, default_limits(usize::MAX), |_| service).await.ok();
                 }
             }
         });

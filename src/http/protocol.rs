@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::body::{Body, BoxError};
 use super::config::{ConnectionLimits, HttpConfig};
 use super::direct_watch::{SharedSocket, WatchSocket};
+use super::handlers::at_once;
 use super::http1::{Handover, Http1};
 use super::http2::{Http2, Streams};
 use super::http2_socket::Http2Socket;
@@ -29,11 +31,13 @@ use super::watch_shards::WatchShards;
 const MAX_CONCURRENT_STREAMS: usize = 2000;
 /// The streams for each request that is handled at once.
 const STREAMS_FOR_EACH: usize = 8;
-/// The bytes of a request's body that may come before they are read.
-const STREAM_WINDOW: u32 = 256 << 10;
-/// The same for all bodies of a connection, which bounds what it may hold. The bodies of thirty requests that nobody
-/// reads leave room for others.
-const CONNECTION_WINDOW: u32 = 8 << 20;
+/// The most bytes of a request's body that may come before they are read, and the least.
+const STREAM_WINDOWS: RangeInclusive<usize> = 64 << 10..=256 << 10;
+/// The same for all bodies of a connection. The library keeps them, and some more for frames that are small, so they are
+/// fewer where memory is small. The bodies of several requests that nobody reads leave room for others.
+const CONNECTION_WINDOWS: RangeInclusive<usize> = 512 << 10..=8 << 20;
+/// A connection may use this part of the memory for answers for them.
+const WINDOWS: usize = 64;
 const MAX_HEADER_LIST: u32 = 1 << 20;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -52,11 +56,15 @@ pub(super) fn largest_head(limits: Option<ConnectionLimits>) -> usize {
     limits.map_or(MAX_HEAD, |limits| limits.head as usize)
 }
 
-/// The limits of a connection where the settings have none. `at_once`: its requests that are handled at once.
-pub(super) fn default_limits(at_once: usize) -> ConnectionLimits {
-    let streams = (STREAMS_FOR_EACH * at_once).min(MAX_CONCURRENT_STREAMS) as u32;
-    let (stream_window, connection_window) = (STREAM_WINDOW, CONNECTION_WINDOW);
-    ConnectionLimits { streams, stream_window, connection_window, head: MAX_HEADER_LIST }
+/// The limits of a connection where the settings have none. `memory`: what all answers may take.
+pub(super) fn default_limits(memory: usize) -> ConnectionLimits {
+    let within = |value: usize, range: RangeInclusive<usize>| value.clamp(*range.start(), *range.end()) as u32;
+    ConnectionLimits {
+        streams: (STREAMS_FOR_EACH * at_once(memory)).min(MAX_CONCURRENT_STREAMS) as u32,
+        stream_window: within(memory / WINDOWS / 8, STREAM_WINDOWS),
+        connection_window: within(memory / WINDOWS, CONNECTION_WINDOWS),
+        head: MAX_HEADER_LIST,
+    }
 }
 
 /// How connections are served.

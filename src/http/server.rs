@@ -141,7 +141,6 @@ impl Server {
         }
         let largest = largest_head(self.config.limits);
         let memory = self.ledger.limit();
-        let at_once = at_once(memory);
         let shared = Arc::new(Shared {
             handler,
             protocols: Protocols::new(&self.config),
@@ -156,10 +155,10 @@ impl Server {
             accounts: Accounts::new(memory, largest, &self.metrics),
             small_answers: SmallAnswers::new(memory, Arc::clone(&self.metrics)),
             pressure: self.ledger.pressure().clone(),
-            at_once,
+            at_once: at_once(memory),
             heads: OpenHeads::new(self.ledger, largest, Arc::clone(&self.metrics)),
             handshake_timeout: self.config.handshake_timeout,
-            limits: self.config.limits.unwrap_or_else(|| default_limits(at_once)),
+            limits: self.config.limits.unwrap_or_else(|| default_limits(memory)),
             write_stall_timeout: self.config.write_stall_timeout,
             age: self.config.age,
             metrics: self.metrics,
@@ -319,8 +318,7 @@ impl Shared {
             Ok(Some(Protocol::Http2)) => {
                 let of = &connection;
                 let (handler, requests) = (Arc::clone(&self.handler), self.accounts.requests(of));
-                let window = self.limits.stream_window as usize;
-                let handlers = &Handlers::new(handler, self.at_once, window, requests, Arc::clone(&self.metrics));
+                let handlers = &Handlers::new(handler, self.at_once, requests, Arc::clone(&self.metrics));
                 let unread = &self.small_answers.of_connection(self.accounts.answers(of));
                 let service = |socket: WatchSocket| {
                     service_fn(move |mut request| {

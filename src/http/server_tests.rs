@@ -471,7 +471,11 @@ async fn a_certificate_is_replaced_without_a_restart() {
 
 #[tokio::test]
 async fn a_connection_has_fewer_streams_where_memory_is_small() {
-    for (memory, streams) in [(16 << 20, 256), (100 << 20, 800), (usize::MAX, 2000)] {
+    for (memory, streams, window) in
+        [(16 << 20, 256, 512 << 10), (100 << 20, 800, (100 << 20) / 64), (usize::MAX, 2000, 8 << 20)]
+    {
+        let limits = default_limits(memory);
+        assert_eq!((limits.connection_window, limits.stream_window), (window, (window / 8).min(256 << 10)));
         let ledger = Ledger::new(memory, Pressure::default());
         let running = start_with("http://127.0.0.1:0", ledger, |_| {}, hello());
         let (mut client, connection) = h2::client::handshake(running.connect().await).await.unwrap();

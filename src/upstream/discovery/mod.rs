@@ -291,7 +291,7 @@ impl Discovery {
             return self.last_preferred(group, resource).map(Some).ok_or(error);
         }
         if self.last_preferred(group, resource).is_none() {
-            self.refresh().await?;
+            self.read_unknown().await?;
         }
         if let Some(known) = self.last_preferred(group, resource) {
             return Ok(Some(known));

@@ -91,9 +91,13 @@ async fn grant(provider: &Provider, url: &Uri, refresh_token: &str, client: Clie
         }
     };
     let form = fields.into_iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect::<Vec<_>>();
+    let in_header = authorization.as_ref().and_then(|value| value.to_str().ok()?.rsplit(' ').next().map(str::to_owned));
     let call = Call { method: Method::POST, url: url.clone(), authorization, form: Some(form.join("&")) };
     // A provider may repeat what was wrong.
-    let secrets = [secret.to_owned(), refresh_token.to_owned(), escaped(secret), escaped(refresh_token)];
+    let mut secrets = vec![secret.to_owned(), refresh_token.to_owned(), escaped(secret), escaped(refresh_token)];
+    secrets.extend(in_header);
+    // One may be a part of another.
+    secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     let hide = |text: &str| {
         let secrets = secrets.iter().filter(|secret| !secret.is_empty());
         shortened(&secrets.fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "…")))
