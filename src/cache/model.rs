@@ -43,6 +43,8 @@ pub(super) struct Model {
     pub(super) together: HashSet<u64>,
     /// The cache does not know states at revisions strictly between these.
     pub(super) gaps: Vec<(u64, u64)>,
+    /// Revisions at which the cache was told that its state was the newest. It knows them also inside a gap.
+    pub(super) confirmed: HashSet<u64>,
 }
 
 pub(super) fn change() -> impl Strategy<Value = Change> {
@@ -92,6 +94,7 @@ impl Model {
             past: BTreeMap::from([(rv, State::new())]),
             together: HashSet::new(),
             gaps: Vec::new(),
+            confirmed: HashSet::new(),
         }
     }
 
@@ -141,6 +144,6 @@ impl Model {
     }
 
     pub(super) fn known(&self, rv: u64) -> bool {
-        !self.gaps.iter().any(|(from, to)| *from < rv && rv < *to)
+        self.confirmed.contains(&rv) || !self.gaps.iter().any(|(from, to)| *from < rv && rv < *to)
     }
 }

@@ -92,7 +92,6 @@ struct World {
     unseen: VecDeque<Sent>,
     /// The revision that the cache has seen.
     seen: u64,
-    confirmed: HashSet<u64>,
     clients: Vec<Client>,
     generation: usize,
     /// The window is large enough. With a small window, clients may be ended as too slow, and old starts are refused.
@@ -137,8 +136,8 @@ impl World {
         });
         writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
         let (model, roomy) = (Model::new(10), window > 1000);
-        let (unseen, confirmed, clients) = Default::default();
-        Self { writer, cache, dispatcher, model, unseen, seen: 10, confirmed, clients, generation: 0, roomy }
+        let (unseen, clients) = Default::default();
+        Self { writer, cache, dispatcher, model, unseen, seen: 10, clients, generation: 0, roomy }
     }
 
     async fn run(&mut self, op: Op) {
@@ -182,7 +181,7 @@ impl World {
             Op::Rewind => {
                 self.writer.not_ready("rewound");
                 self.model = Model::new(10);
-                (self.unseen, self.confirmed, self.seen) = (VecDeque::new(), HashSet::new(), 10);
+                (self.unseen, self.seen) = (VecDeque::new(), 10);
                 self.generation += 1;
                 self.writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
             }
@@ -210,7 +209,7 @@ impl World {
         let snapshot = self.cache.snapshot().unwrap();
         if names(snapshot.store().iter()) == names(self.model.state.values()) {
             assert!(self.cache.confirm(&snapshot, ResourceVersion(self.model.rv), Order::now()));
-            self.confirmed.insert(self.model.rv);
+            self.model.confirmed.insert(self.model.rv);
         }
     }
 
@@ -246,7 +245,7 @@ impl World {
             last: if listing { rv } else { 0 },
             deleted: false,
             start: if matches!(start, WatchStart::After(_)) { rv } else { 0 },
-            known: rv <= seen || self.confirmed.contains(&rv),
+            known: rv <= seen || self.model.confirmed.contains(&rv),
             had: 0,
             generation: self.generation,
             ended: false,
@@ -271,7 +270,7 @@ impl World {
             last: rv.0,
             deleted: false,
             start: rv.0,
-            known: rv.0 <= self.seen || self.confirmed.contains(&rv.0),
+            known: rv.0 <= self.seen || self.model.confirmed.contains(&rv.0),
             had: client.last.max(client.had),
             generation: self.generation,
             ended: false,
