@@ -190,7 +190,7 @@ impl Caller {
         Err(Error::status(*status).into())
     }
 
-    /// Whose streams count together as those of this caller, as far as nobody has authenticated it.
+    /// The client that the caller's streams are counted for. Nobody has authenticated it yet.
     pub(super) fn client(&self) -> Client {
         match (self.0.mode, self.0.call.source) {
             (Mode::Delegated, Some(address)) => Client::Address(group(address)),

@@ -28,7 +28,7 @@ struct Taken {
     by_client: HashMap<Client, usize>,
 }
 
-/// Whose streams count together.
+/// A client, as far as streams are counted for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Client {
     /// It may be anybody.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::body::Body;
 use super::connection::Connection;
@@ -29,9 +29,11 @@ const MOST_RUNNING: usize = 256;
 const LEAST_RUNNING: usize = 32;
 /// So many of a connection are handled whatever memory there is.
 const FEW: usize = 4;
-/// How long a request waits. The others may have no answer soon, or may need the answer to this one. It is then handled
-/// as well if there is memory for it.
+/// How long a request waits for a place, and for memory. The others may have no answer soon, or may need the answer to this
+/// one. It is then handled as well if there is memory for it.
 const WAIT: Duration = Duration::from_secs(1);
+/// Who waits for memory looks again after this time.
+const AGAIN: Duration = Duration::from_millis(20);
 /// What a request takes that waits, without its headers.
 const WAITING: usize = 2 << 10;
 /// What a handler takes.
@@ -69,6 +71,18 @@ enum Place {
 /// How many requests of a connection are handled at once: one for each MiB that all answers may take.
 pub(super) fn at_once(memory: usize) -> usize {
     (memory >> 20).clamp(LEAST_RUNNING, MOST_RUNNING)
+}
+
+/// Tries until then, and then once more. Memory that others of the connection have is free soon.
+async fn in_time(until: Instant, mut has_room: impl FnMut() -> bool) -> bool {
+    while !has_room() {
+        let now = Instant::now();
+        if now >= until {
+            return false;
+        }
+        sleep_until(until.min(now + AGAIN)).await;
+    }
+    true
 }
 
 // === impl Handlers ===
@@ -112,19 +126,23 @@ impl Handlers {
         let headers = request.headers();
         // A header takes more memory than its bytes, and may have come as one byte.
         let takes = WAITING + head::bytes(headers, request.uri()) + headers.len() * HEADER_COST;
-        let Some(mut reserved) = self.account.reserved(takes) else { return self.refuse(request, &connection).await };
+        let until = Instant::now() + WAIT;
         let waits = Raised::new(&self.metrics.requests_waiting);
+        let mut reserved = self.account.nothing();
+        if !in_time(until, || reserved.reserve(takes)).await {
+            return self.refuse(request, &connection).await;
+        }
         let place = async {
             tokio::select! {
                 place = self.few.acquire() => place,
                 place = self.running.acquire() => place,
             }
         };
-        let _place = timeout(WAIT, place).await;
-        drop(waits);
-        if !reserved.reserve(takes + RUNNING) {
+        let _place = timeout_at(until, place).await;
+        if !in_time(until, || reserved.reserve(takes + RUNNING)).await {
             return self.refuse(request, &connection).await;
         }
+        drop(waits);
         self.handler.handle(request, &connection).await
     }
 

@@ -200,9 +200,14 @@ impl OpenHead {
         self.kept.extend(self.open.take().map(|open| open.reserved).filter(|reserved| reserved.bytes() > 0));
     }
 
-    /// Reserves these bytes for a request whose head is complete. `None` if there is no room.
+    /// Reserves nothing yet, for a request whose head is complete.
+    pub(super) fn nothing(&self) -> Reserved {
+        Reserved::nothing(&self.heads, self.holder)
+    }
+
+    /// Reserves these bytes for such a request. `None` if there is no room.
     pub(super) fn reserved(&self, bytes: usize) -> Option<Reserved> {
-        let mut reserved = Reserved::nothing(&self.heads, self.holder);
+        let mut reserved = self.nothing();
         reserved.reserve(bytes).then_some(reserved)
     }
 

@@ -36,10 +36,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The small answers of all connections.
 pub(super) struct SmallAnswers {
-    /// The free ones.
+    /// Counts the free ones.
     free: AtomicUsize,
     most_free: usize,
-    /// Those that are not free. Others are not hurried because of them.
+    /// The guards hold the answers that are not free. They hurry no answers of other kinds.
     guards: StallGuards,
     refused: Notify,
     metrics: Arc<HttpMetrics>,

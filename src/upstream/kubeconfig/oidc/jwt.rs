@@ -55,7 +55,7 @@ impl IdToken {
     }
 }
 
-/// Of a number, or of one in quotes.
+/// Reads a time in seconds: a number, or a number in quotes.
 fn seconds(exp: &Value) -> Option<i64> {
     let text = match exp {
         Value::Number(number) => number.to_string(),
