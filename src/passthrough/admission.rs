@@ -53,6 +53,8 @@ const OFTEN: Duration = Duration::from_millis(100);
 const SOON: Duration = Duration::from_millis(50);
 /// How long a request waits for room, and how long until it looks again.
 const WAIT: Duration = Duration::from_secs(10);
+/// How long it waits if all of the memory is in use: much of it may be of short requests, or of answers that are given up.
+const WAIT_FOR_OTHERS: Duration = HURRY;
 const AGAIN: Duration = Duration::from_millis(250);
 
 // === impl Admission ===
@@ -75,7 +77,8 @@ impl Admission {
         length: Option<u64>,
         gives_way: bool,
     ) -> Result<Admitted, Refused> {
-        let deadline = Instant::now() + WAIT;
+        let begun = Instant::now();
+        let deadline = begun + WAIT;
         let hold = || self.pace.hold(client, info.verb == Verb::Watch, info.is_long(), length);
         let mut waiting = None;
         let held = loop {
@@ -93,7 +96,7 @@ impl Admission {
                 }
             }
             // The answers to others need not end soon. Those of one client end as it reads them.
-            if gives_way || !refused.is_its_own() {
+            if gives_way || !refused.is_its_own() && begun.elapsed() >= WAIT_FOR_OTHERS {
                 return Err(refused);
             }
             self.wait(refused, deadline).await?;
@@ -259,6 +262,22 @@ mod tests {
         // The stream is dropped, and with it what the library has.
         drop((response, part));
         assert!(admission.admit(&OTHER, &info(), Some(0), false).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_finds_all_memory_in_use_waits_for_a_moment() {
+        let (admission, metrics) = admission(10, Some(1000), 3000);
+        for (ends_after, result) in [(HURRY / 2, Ok(())), (2 * HURRY, Err(Why::Memory))] {
+            let first = admission.admit(&ONE, &info(), Some(0), false).await.unwrap();
+            let ends = async {
+                sleep(ends_after).await;
+                drop(first);
+            };
+            let asked = info();
+            let (admitted, ()) = tokio::join!(admission.admit(&OTHER, &asked, Some(0), false), ends);
+            let admitted = admitted.map(drop).map_err(|refused| refused.why);
+            assert_eq!((admitted, metrics.given_up.get()), (result, 0));
+        }
     }
 
     #[tokio::test(start_paused = true)]
