@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` (or `cargo run --release -- demo`) and `make test`.
 
-.PHONY: test check demo build dist fmt site pictures advisories clean-cache
+.PHONY: test check search demo build dist fmt site pictures advisories clean-cache
 
 # Everything that must hold: formatting, lints, the judge, every test. What it needs and lacks, it fetches.
 test:
@@ -11,7 +11,11 @@ check:
 	cargo fmt --all -- --check
 	cargo fmt --all --manifest-path clients/rust/Cargo.toml -- --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo test --locked --workspace --lib --test rules
+	PROPTEST_RNG_SEED=1 cargo test --locked --workspace --lib --test rules
+
+# Random inputs for an hour (INFORMERD_SEARCH_SECONDS): tests/README.md says what it looks for, and what it has found.
+search:
+	@tests/search
 
 build:
 	cargo build --release

@@ -10,6 +10,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
+use tonic::Status;
 
 use crate::auth::Access;
 use crate::auth::audit::{self, Audit};
@@ -75,22 +76,7 @@ impl Handler for Calls {
     fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
         let grpc = self.grpc.clone();
         let retiring = Retiring(connection.age.long_call());
-        let audit_id = audit_id(request.headers());
-        let told = CallInfo {
-            audit: self.audit.clone(),
-            // Each part of a selection has an entry with it.
-            audit_id: audit::cut(audit_id.as_bytes()),
-            uri: request.uri().path().to_owned(),
-            connection: connection.id(),
-            source: connection.peer.map(|peer| peer.ip()),
-            known: request.extensions().get().map(|of| Arc::new(Shown(Arc::clone(of))) as Arc<dyn Known>),
-        };
-        // Over HTTP, the apiserver echoes an id of any length. A long one is cut here as in the audit log.
-        let audit_id = match audit_id.len() > told.audit_id.len() {
-            true => HeaderValue::from_bytes(told.audit_id.as_bytes()).unwrap_or(audit_id),
-            false => audit_id,
-        };
-        let caller = Caller::new(self.access.clone(), told, &connection.caller(request.headers()), &self.ledger);
+        let (caller, audit_id) = caller(&self.access, &self.audit, &self.ledger, &request, connection);
         // A client's stream may be idle. A single message must arrive in time.
         let is_stream = STREAMS.contains(&request.uri().path());
         let version = request.version();
@@ -112,6 +98,32 @@ impl Handler for Calls {
             response.map(Body::from)
         })
     }
+}
+
+/// The caller, which the whole head decides, and the id that the answer names.
+fn caller<B>(
+    access: &Access,
+    audit: &Audit,
+    ledger: &Ledger,
+    request: &Request<B>,
+    connection: &Connection,
+) -> (Result<Caller, Status>, HeaderValue) {
+    let audit_id = audit_id(request.headers());
+    let told = CallInfo {
+        audit: audit.clone(),
+        // Each part of a selection has an entry with it.
+        audit_id: audit::cut(audit_id.as_bytes()),
+        uri: request.uri().path().to_owned(),
+        connection: connection.id(),
+        source: connection.peer.map(|peer| peer.ip()),
+        known: request.extensions().get().map(|of| Arc::new(Shown(Arc::clone(of))) as Arc<dyn Known>),
+    };
+    // Over HTTP, the apiserver echoes an id of any length. A long one is cut here as in the audit log.
+    let audit_id = match audit_id.len() > told.audit_id.len() {
+        true => HeaderValue::from_bytes(told.audit_id.as_bytes()).unwrap_or(audit_id),
+        false => audit_id,
+    };
+    (Caller::new(access.clone(), told, &connection.caller(request.headers()), ledger), audit_id)
 }
 
 /// The call with what gRPC needs of its head, in buffers of its own: a header and a path are slices of the buffer that the
@@ -163,6 +175,27 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+
+    /// Behind a proxy that impersonates, its user chooses the other headers.
+    #[test]
+    fn who_is_impersonated_is_found_behind_any_number_of_other_headers() {
+        let connection = Connection::new("http://127.0.0.1:1".parse().unwrap(), None);
+        for fillers in [0, 1, 62, 63, 64, 65, 5000] {
+            let mut request = Request::post("/informerd.v1.Objects/List").body(()).unwrap();
+            for _ in 0..fillers {
+                request.headers_mut().append("grpc-filler", HeaderValue::from_static("x"));
+            }
+            for impersonates in [false, true] {
+                if impersonates {
+                    request.headers_mut().append("impersonate-user", HeaderValue::from_static("jane"));
+                }
+                let (access, ledger) = (Access::trusting(), Ledger::default());
+                let (caller, _) = caller(&access, &Audit::off(), &ledger, &request, &connection);
+                let kept = format!("{:?}", caller.unwrap());
+                assert_eq!(kept.contains("impersonate-user"), impersonates, "behind {fillers}: {kept}");
+            }
+        }
+    }
 
     #[test]
     fn what_grpc_needs_is_found_in_any_head_and_keeps_nothing_else() {

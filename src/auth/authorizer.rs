@@ -290,6 +290,14 @@ mod tests {
         // One that is still there after its end is not used.
         authorizer.decisions.insert(key, decision(now + soon, later)).await;
         assert!(authorizer.authorize(&user, &attributes, asking).await.is_err());
+        // A large one is always asked for.
+        for (more, is_remembered) in [(0, true), (1, false)] {
+            let name = "x".repeat(MAX_REMEMBERED - user.size() - attributes.size() + more);
+            let large = Arc::new(Attributes { name, ..Attributes::default() });
+            let key = Key { generation, user: Arc::clone(&user), attributes: Arc::clone(&large) };
+            authorizer.decisions.insert(key, decision(later, later)).await;
+            assert_eq!(authorizer.authorize(&user, &large, asking).await.is_ok(), is_remembered);
+        }
     }
 
     #[test]

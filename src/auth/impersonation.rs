@@ -250,5 +250,7 @@ mod tests {
             assert_eq!(of(headers), None, "{headers:?}");
         }
         assert!(of(&many[1..]).is_none() && of(&many[..MAX_ACCESSES]).is_some());
+        let most = MAX_TEXT - [USER, "jane", GROUP].map(str::len).iter().sum::<usize>();
+        assert!([most, most + 1].map(|len| of(&[jane, (GROUP, &"g".repeat(len))]).is_some()) == [true, false]);
     }
 }

@@ -208,4 +208,15 @@ mod tests {
         revoked.insert("2");
         assert!(revoked.covers(&bound));
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn deletions_beyond_the_bound_are_remembered_when_earlier_ones_are_over() {
+        let revoked = Revoked::default();
+        let covers = |uid: &str| revoked.covers(&UserInfo { uid: uid.into(), ..Default::default() });
+        (0..=MAX_REVOKED).for_each(|n| revoked.insert(&n.to_string()));
+        assert!(covers("0") && covers(&(MAX_REVOKED - 1).to_string()) && !covers(&MAX_REVOKED.to_string()));
+        tokio::time::advance(2 * REVOKED_FOR).await;
+        revoked.insert("late");
+        assert!(covers("late") && !covers("0"));
+    }
 }

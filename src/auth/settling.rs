@@ -109,6 +109,16 @@ mod tests {
         task.abort();
     }
 
+    #[test]
+    fn changes_in_more_namespaces_than_are_remembered_settle_everywhere() {
+        let settling = Settling::new(Arc::new(RbacGenerations::new()), Arc::default());
+        (0..MAX_SETTLING).for_each(|n| settling.change(&n.to_string()));
+        let remembered = |namespace: &str| settling.pending.lock().contains_key(namespace);
+        assert!(remembered("0") && !remembered(""));
+        ["more", "0", "others"].iter().for_each(|namespace| settling.change(namespace));
+        assert!(remembered("") && !remembered("more") && settling.pending.lock().len() == MAX_SETTLING + 1);
+    }
+
     /// However long an authorizer is behind, its last stale answer is not used for minutes.
     #[test]
     fn a_stale_answer_lives_for_three_times_its_age_at_most() {

@@ -149,6 +149,7 @@ fn requests_for_more_are_denied() {
         of(&request(&["10.0.0.1".to_owned()], &key).unwrap())
     };
     let many: Vec<_> = (0..17).map(|_| "10.0.0.1").collect();
+    assert!(decided(&names(&many[..16])).is_ok(), "so many it may have");
     for (what, spec, message) in [
         ("no usages", Spec { usages: None, ..good() }, "usages"),
         ("a client", usages(&["client auth"]), "usages"),
@@ -236,7 +237,9 @@ fn what_cannot_be_read_is_denied() {
     ] {
         assert!(decided(&of(&text)).is_err(), "{what}");
     }
+    let padded = |len: usize| of(&(pem.clone() + &"\n".repeat(len - pem.len())));
     assert!(decided(&of(&pem)).is_ok());
+    assert!([8 << 10, (8 << 10) + 1].map(|len| decided(&padded(len)).is_ok()) == [true, false]);
 }
 
 fn decoded(text: &str) -> Vec<u8> {

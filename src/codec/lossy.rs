@@ -64,4 +64,10 @@ mod tests {
             assert_eq!(lossy(bytes), text, "{bytes:?}");
         }
     }
+
+    #[test]
+    fn a_long_name_is_cut_where_it_is_told() {
+        let told = [318, 319].map(|len| odd_name("n", &"x".repeat(len)).unwrap());
+        assert_eq!(told, [format!("n/{}", "x".repeat(MOST_OF_A_NAME - 2)), told[0].clone()]);
+    }
 }

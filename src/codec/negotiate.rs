@@ -375,7 +375,8 @@ mod tests {
 
     #[test]
     fn doubts_are_the_apiservers() {
-        let many = vec!["application/json"; 13].join(",");
+        let [enough, many] = [12, 13].map(|count| vec!["application/json"; count].join(","));
+        assert_ne!(accept(&enough, ReadKind::List), Negotiated::Other);
         for header in [
             "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
             "application/*",

@@ -295,6 +295,17 @@ mod tests {
     }
 
     #[test]
+    fn a_selection_has_so_many_filters_and_values() {
+        let is_read = |filters: Vec<v1::Filter>| {
+            let resource = Some(v1::Resource { version: "v1".into(), resource: "pods".into(), ..Default::default() });
+            selection(Some(&v1::Selection { resource, filters, ..Default::default() }), &Ledger::default()).is_ok()
+        };
+        let named = |count: usize| v1::Filter { names: vec!["n".to_owned(); count], ..Default::default() };
+        assert!([0, 1].map(|more| is_read(vec![named(1); MAX_FILTERS + more])) == [true, false]);
+        assert!([0, 1].map(|more| is_read(vec![named(MAX_VALUES + more)])) == [true, false]);
+    }
+
+    #[test]
     fn a_selector_has_a_bound_before_anything_is_made_of_it() {
         let of = |labels: String, fields: String, ledger: &Ledger| {
             let resource = Some(v1::Resource { version: "v1".into(), resource: "pods".into(), ..Default::default() });
@@ -358,5 +369,6 @@ mod tests {
         let many: Vec<_> = (0..65).map(|n| n.to_string()).collect();
         let many: Vec<_> = many.iter().map(String::as_str).collect();
         assert_eq!(selected(vec![namespaces(&many)]).len(), 1);
+        assert_eq!(selected(vec![namespaces(&many[..MAX_NAMESPACES])]).len(), MAX_NAMESPACES);
     }
 }

@@ -178,7 +178,11 @@ mod tests {
             let mask = prost_types::FieldMask { paths: vec![path] };
             Rendering::new(v1::Shape::Masked as i32, Some(&mask), &[]).map(drop)
         };
-        assert_eq!(masked(["a"; MAX_PATH / 2].join(".")), Ok(()));
+        assert_eq!(masked(["a"; MAX_PATH / 2].join(".") + "b"), Ok(()));
+        assert!(masked(["a"; MAX_PATH / 2].join(".") + "bb").is_err());
+        let some = |count: usize| prost_types::FieldMask { paths: vec!["a".to_owned(); count] };
+        let is_read = |mask| Rendering::new(v1::Shape::Masked as i32, Some(&mask), &[]).is_ok();
+        assert!([some(MAX_PATHS), some(MAX_PATHS + 1)].map(is_read) == [true, false]);
         let refused = masked(["a"; 1 << 20].join(".")).unwrap_err();
         assert!(format!("{refused:?}").len() < 1000, "the path is not said again");
     }

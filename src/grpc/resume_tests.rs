@@ -56,6 +56,28 @@ async fn a_revision_is_claimed_with_its_last_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_client_asks_of_its_frames_has_bounds() {
+    let (objects, _writer) = listed().await;
+    for (asked, batch) in [(0, 100), (1000, 1000), (1001, 1000), (u32::MAX, 1000)] {
+        assert_eq!(watch(&objects, LISTED, asked, false).await.delivery.max_batch, batch);
+    }
+    let span = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });
+    let began = tokio::time::Instant::now();
+    for (delay, age) in [(span(0, 999_999_999), span(1799, 0)), (span(1, 1), span(3600, 1)), (span(1 << 30, 0), None)] {
+        let resource = v1::Resource { version: "v1".into(), resource: "configmaps".into(), ..Default::default() };
+        let selection = Some(v1::Selection { resource: Some(resource), ..Default::default() });
+        let request = v1::WatchRequest { selection, max_batch_delay: delay, max_age: age, ..Default::default() };
+        let watch = objects.watch_for(&caller(), request).await.unwrap();
+        let (delay, lasts) = (watch.delivery.max_batch_delay, watch.terms.deadline - began);
+        if age == span(1799, 0) {
+            assert_eq!((delay, lasts), (Duration::new(0, 999_999_999), Duration::from_secs(1799)));
+        } else {
+            assert!(delay == Duration::from_secs(1) && (1800..3600).contains(&lasts.as_secs()), "{lasts:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_within_the_gap_of_a_relist_is_claimed() {
     for conflate in [false, true] {
         let (objects, mut writer) = listed().await;

@@ -397,3 +397,23 @@ impl Wake for Signal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::watch::tests::{caller, objects_of};
+    use super::*;
+    use crate::lifecycle::drain::DrainWatch;
+
+    #[tokio::test]
+    async fn a_stream_has_so_many_watches_and_is_not_read_while_its_client_does_not_read() {
+        let (objects, _writer) = objects_of(Vec::new()).await;
+        let add = |watch_id| Ok(SyncRequest { watch_id, action: Some(Action::Add(AddWatch::default())) });
+        let without_end = Box::pin(tokio_stream::iter((0..u64::MAX).map(add)));
+        let mut stream = SyncStream::new(objects, caller(), without_end, &Retiring(DrainWatch::never()));
+        for turn in 1..100 {
+            stream.poll_requests(&mut Context::from_waker(Waker::noop())).unwrap();
+            assert_eq!(stream.watches.len(), MAX_WATCHES.min(turn * MAX_REQUESTS));
+        }
+        assert_eq!(stream.last.len(), MAX_LAST, "the others are refused");
+    }
+}

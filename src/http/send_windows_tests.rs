@@ -74,6 +74,15 @@ fn the_library_gets_more_when_it_has_little() {
 }
 
 #[test]
+fn no_watch_writes_to_a_stream_beyond_the_bound() {
+    let mut windows = SendWindows::default();
+    let opened = (1..).step_by(2).take(MOST_STREAMS + 2).filter(|stream| windows.opened(*stream)).count();
+    assert_eq!(opened, MOST_STREAMS);
+    windows.closed(1);
+    assert!(windows.opened(20_001) && !windows.opened(20_003), "in its place");
+}
+
+#[test]
 fn what_is_too_much_is_told_to_the_library() {
     let mut windows = SendWindows::default();
     begun(&mut windows, 1);

@@ -181,9 +181,15 @@ mod tests {
             ("a huge quiet collection", large(LIST), First::Forward, Then::Forward),
             (
                 "most of a large quiet collection",
-                Situation { all: 40_000, answer: 40_000, ..LIST },
+                Situation { all: MOST_OF_ALL, answer: 40_000, ..LIST },
                 First::Digest(Everything),
                 Then::Digest(Everything),
+            ),
+            (
+                "most of one that is larger still",
+                Situation { all: MOST_OF_ALL + 1, answer: 40_000, ..LIST },
+                First::Forward,
+                Then::Forward,
             ),
             (
                 "the same after a digest that was late",

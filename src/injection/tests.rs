@@ -264,6 +264,22 @@ fn what_cannot_be_changed_safely_stays() {
 }
 
 #[test]
+fn large_pods_stay() {
+    let mut pod = admitted();
+    let container = |n: usize| json!({"name": format!("c{n}"), "image": "i", "volumeMounts": [kubelets_mount()]});
+    pod["spec"]["containers"] = (0..257).map(container).collect();
+    assert!(refused(&pod, Mode::Tier).contains("257 containers"));
+    pod["spec"]["containers"].as_array_mut().unwrap().pop();
+    changed(&pod, Mode::Tier);
+    let mut pod = admitted();
+    let config = |len: usize| json!({SIDECAR_CONFIG: format!("# {}", "x".repeat(len - 2))});
+    pod["metadata"]["annotations"] = config((64 << 10) + 1);
+    assert!(refused(&pod, Mode::Sidecar).contains("65537 bytes"));
+    pod["metadata"]["annotations"] = config(64 << 10);
+    changed(&pod, Mode::Sidecar);
+}
+
+#[test]
 fn only_chosen_containers_are_led() {
     let mut pod = admitted();
     let proxy = json!({"name": "proxy", "image": "p", "env": [{"name": HOST, "value": "x"}]});
@@ -318,6 +334,9 @@ fn reviews_are_answered_as_the_apiserver_expects() {
         Answer { patch: vec![json!({"op": "add"})], warnings: vec![format!("a\n{}", "b".repeat(300))] }.render("u-2");
     assert_eq!(answer["response"]["patchType"], "JSONPatch");
     assert_eq!(answer["response"]["patch"], "W3sib3AiOiJhZGQifV0=");
+    let answer_of = |count: usize| Answer { warnings: vec!["w".to_owned(); count], ..Answer::default() }.render("u");
+    let told = [8, 9].map(|count| answer_of(count)["response"]["warnings"].as_array().unwrap().len());
+    assert_eq!(told, [8; 2]);
     let warning = answer["response"]["warnings"][0].as_str().unwrap();
     assert!(warning.starts_with("informerd: a b") && warning.len() == 256, "{warning}");
 }

@@ -149,3 +149,16 @@ pub(super) fn hex(bytes: &[u8]) -> String {
         text
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_has_a_bound() {
+        for (len, is_read) in [(LARGEST, true), (LARGEST + 1, false)] {
+            let bytes = to_bytes(b"magic", &"x".repeat(len - 2)).unwrap();
+            assert_eq!(read::<String>(b"magic", &mut &bytes[..]).is_ok(), is_read, "{len}");
+        }
+    }
+}

@@ -235,6 +235,13 @@ mod tests {
         }
         assert_eq!(metrics.requests().len(), MAX_SERIES + 1);
         assert_eq!(metrics.total(RequestVerb::Forward, Some("other")), 10);
+        let metrics = UpstreamMetrics::default();
+        let counted = [MAX_NAME, MAX_NAME + 1].map(|len| {
+            let name = "n".repeat(len);
+            metrics.count_request(RequestVerb::Forward, &name.as_str().into(), 200);
+            metrics.total(RequestVerb::Forward, Some(&name))
+        });
+        assert_eq!(counted, [1, 0]);
     }
 
     #[test]

@@ -371,6 +371,8 @@ mod tests {
             let mut response = match request.uri().path() {
                 "/status" => answer(429, status.to_json()),
                 "/protobuf" => answer(429, protobuf::status_body(&status)),
+                "/long" => answer(429, Status::failure(429, "", "x".repeat(MAX_STATUS - 200)).to_json()),
+                "/longer" => answer(429, Status::failure(429, "", "x".repeat(1 << 20)).to_json()),
                 _ => answer(503, "no healthy upstream\nbye"),
             };
             response.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from_static("7"));
@@ -384,6 +386,11 @@ mod tests {
             let result = get(&upstream, path, "application/json", Compression::Identity, &options()).await;
             let Err(UpstreamError::Status(status)) = result else { panic!("no status") };
             assert_eq!((status.code, &*status.message, status.retry_after_seconds()), (code, message, 7));
+        }
+        for (path, length) in [("/long", MAX_STATUS - 200), ("/longer", 200)] {
+            let result = get(&upstream, path, "application/json", Compression::Identity, &options()).await;
+            let Err(UpstreamError::Status(status)) = result else { panic!("no status") };
+            assert_eq!((status.code, status.message.len()), (429, length), "{path}");
         }
     }
 

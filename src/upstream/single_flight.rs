@@ -296,6 +296,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_apiserver_that_answers_late_is_asked_few_questions_at_once() {
+        let (long, soon) = (Duration::from_secs(100), Duration::from_millis(1));
+        let (_, most, longest) = large_crowd(30, Duration::from_secs(1), PACE, soon, long).await;
+        assert_eq!(usize::try_from(most), Ok(MOST));
+        assert!(longest < 3 * long, "{longest:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn who_gives_up_gives_the_turn_back() {
         let (flights, apiserver) = (SingleFlight::new(), Apiserver::default());
         let long = Duration::from_secs(60);

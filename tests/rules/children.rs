@@ -14,7 +14,7 @@ const OTHERS: &[(&str, &str)] = &[
 /// Where nothing is started that could go on: these tests have no runtime, and those programs are started by tests.
 const ELSEWHERE: [&str; 2] = ["rules", "clients"];
 
-fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+pub(crate) fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
         let path = entry.path();
         if entry.file_type().unwrap().is_dir() {

@@ -198,8 +198,12 @@ async fn a_file_that_somebody_took_away_is_made_again() {
 /// Requests of any length use a bounded amount of memory.
 #[tokio::test]
 async fn long_requests_are_bounded() {
-    let log = log(Policy::default(), 1 << 30, 1);
+    let (many, log) = (log(Policy::default(), 1 << 30, 1), log(Policy::default(), 1 << 30, 1));
     let (user, pods) = (user(), attributes("/api/v1/pods"));
+    for _ in 0..8200 {
+        many.audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
+    }
+    assert_eq!(many.metrics.audit.dropped.get(), 8200 - 8192, "so many lines wait, and no more");
     let long = "x".repeat(1 << 20);
     for _ in 0..100 {
         log.audit.begin(|| request(&long, &pods, &user)).unwrap().complete(200);

@@ -142,7 +142,9 @@ mod tests {
         for group in ["", "a b", "ä", &"x".repeat(129)] {
             assert!(parsed(group, pods(), 1).is_err(), "{group:?}");
         }
-        assert!(parsed("team-a/web_1.x", pods(), 10_000).is_ok());
+        assert!(parsed("team-a/web_1.x", pods(), 10_000).is_ok() && parsed(&"x".repeat(MAX_GROUP), pods(), 1).is_ok());
+        let selections = |count: usize| (0..count).map(|n| selection(&format!("r{n}"), &[])).collect();
+        assert!([16, 17].map(|count| parsed("g", selections(count), 1).is_ok()) == [true, false]);
         assert!(parsed("g", pods(), 10_001).is_err());
         assert!(parsed("g", vec![], 1).is_err());
         assert!(parsed("g", [pods(), pods()].concat(), 1).is_err(), "twice the same resource");

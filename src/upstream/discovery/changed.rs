@@ -122,5 +122,10 @@ mod tests {
         changed.put_back(unread);
         assert_eq!(changed.groups["example.com"].len(), 1);
         assert!(changed.includes("example.com", "other") && !changed.includes("apps", "other") && !changed.is_all());
+        for group in 1..=MOST_GROUPS {
+            assert!(!changed.is_all(), "{group}");
+            changed.add(Subject::Resource { group: format!("g{group}").into(), resource: "r".into() });
+        }
+        assert!(changed.is_all() && changed.groups.is_empty());
     }
 }

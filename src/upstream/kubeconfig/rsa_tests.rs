@@ -107,6 +107,8 @@ fn what_is_no_key_is_none() {
     }
     assert!(Public::of(&[0xff; 64], &[3]).is_none(), "512 bits");
     assert!(Public::of(&[0xfe; 128], &[3]).is_none(), "even");
+    // Twice as many bits as a private key may have.
+    assert!([2048, 2049].map(|bytes| Public::of(&vec![0xff; bytes], &[3]).is_some()) == [true, false]);
     let (good, bad): ([&[u8]; 3], [&[u8]; 7]) = (
         [&[3], &[1, 0, 1], &[0x7f, 0xff, 0xff, 0xff]],
         [&[], &[0], &[1], &[2], &[1, 0, 0], &[1, 0, 0, 0, 1], &[0x80, 0, 0, 1]],
