@@ -6,14 +6,17 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
+	"google.golang.org/grpc"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	extensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	extensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
@@ -27,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/endpoints/filters"
+	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -51,6 +55,7 @@ import (
 	"k8s.io/kubernetes/pkg/controlplane"
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
+	"k8s.io/kubernetes/pkg/generated/openapi"
 	"k8s.io/kubernetes/pkg/kubeapiserver"
 	kubelet "k8s.io/kubernetes/pkg/kubelet/client"
 
@@ -73,8 +78,8 @@ type shelves struct {
 	all     map[schema.GroupResource]*shelf
 }
 
-// answer is what is written of each answer, in front of its bytes.
-type answer struct {
+// vector is what is written of each answer, in front of its bytes.
+type vector struct {
 	Path   string `json:"path"`
 	Accept string `json:"accept"`
 	Status int    `json:"status"`
@@ -104,9 +109,10 @@ func runVectors(args []string) int {
 	flags := flag.NewFlagSet("vectors", flag.ExitOnError)
 	seed := flags.Int64("seed", 1, "the objects' seed")
 	_ = flags.Parse(args)
-	klog.SetLogger(klog.Background().V(99))
-	klog.LogToStderr(false)
-	klog.SetOutput(devNull{})
+	logs := flag.NewFlagSet("klog", flag.ExitOnError)
+	klog.InitFlags(logs)
+	_ = logs.Parse([]string{"-logtostderr=false", "-stderrthreshold=FATAL"})
+	klog.SetOutput(io.Discard)
 	server, shelves, err := newVectorServer(*seed)
 	if err != nil {
 		return fail(err)
@@ -123,49 +129,40 @@ func runVectors(args []string) int {
 	get := func(path, accept string) []byte {
 		request := httptest.NewRequest(http.MethodGet, path, nil)
 		request.Header.Set("Accept", accept)
-		recorder := httptest.NewRecorder()
+		recorder := streamed{httptest.NewRecorder()}
 		server.Handler.ServeHTTP(recorder, request)
 		body := recorder.Body.Bytes()
-		write(answer{path, accept, recorder.Code, len(body)}, body)
+		write(vector{path, accept, recorder.Code, len(body)}, body)
 		return body
 	}
-	for _, version := range []string{"v2beta1", "v2"} {
-		for _, root := range []string{"/api", "/apis"} {
-			accept := ";g=apidiscovery.k8s.io;v=" + version + ";as=APIGroupDiscoveryList"
-			body := get(root, inJSON+accept)
-			var document apidiscovery.APIGroupDiscoveryList
-			if version != "v2" {
-				continue
-			} else if err := json.Unmarshal(body, &document); err != nil {
-				return fail(err)
+	for _, root := range []string{"/api", "/apis"} {
+		var document apidiscovery.APIGroupDiscoveryList
+		if err := json.Unmarshal(get(root, inJSON+";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"), &document); err != nil {
+			return fail(err)
+		}
+		// What client-go makes of it.
+		groups, byVersion, _ := discovery.SplitGroupsAndResources(document)
+		var resources []*metav1.APIResourceList
+		for _, group := range groups.Groups {
+			for _, version := range group.Versions {
+				resources = append(resources, byVersion[schema.GroupVersion{Group: group.Name, Version: version.Version}])
 			}
-			// What client-go makes of it.
-			groups, byVersion, _ := discovery.SplitGroupsAndResources(document)
-			var resources []*metav1.APIResourceList
-			for _, group := range groups.Groups {
-				for _, version := range group.Versions {
-					resources = append(resources, byVersion[schema.GroupVersion{Group: group.Name, Version: version.Version}])
+		}
+		list, err := json.Marshal(resources)
+		if err != nil {
+			return fail(err)
+		}
+		write(vector{root, "client-go", 200, len(list)}, list)
+		for _, resources := range resources {
+			for _, found := range resources.APIResources {
+				gv, _ := schema.ParseGroupVersion(resources.GroupVersion)
+				if !slices.Contains(found.Verbs, "watch") || strings.Contains(found.Name, "/") || strings.HasSuffix(gv.Group, ".example.com") {
+					continue
 				}
-			}
-			list, err := json.Marshal(resources)
-			if err != nil {
-				return fail(err)
-			}
-			write(answer{root, "client-go", 200, len(list)}, list)
-			for _, group := range document.Items {
-				for _, version := range group.Versions {
-					for _, found := range version.Resources {
-						shelf := shelves.all[schema.GroupResource{Group: group.Name, Resource: found.Resource}]
-						if shelf == nil || found.ResponseKind == nil {
-							continue // Nothing of it is stored.
-						}
-						gvk := schema.GroupVersionKind{Group: group.Name, Version: version.Version, Kind: found.ResponseKind.Kind}
-						about := shelf.describe(gvk, found.Resource)
-						about.Namespaced = found.Scope == apidiscovery.ScopeNamespace
-						write(about, nil)
-						shelf.ask(root, about, get)
-					}
-				}
+				of := shelves.all[schema.GroupResource{Group: strings.Replace(gv.Group, "events.k8s.io", "", 1), Resource: found.Name}]
+				about := of.describe(gv.WithKind(found.Kind), found)
+				write(about, nil)
+				of.ask(root, about, get)
 			}
 		}
 	}
@@ -174,7 +171,7 @@ func runVectors(args []string) int {
 		if err != nil {
 			return fail(err)
 		}
-		write(answer{"/crontab", inJSON, 200, len(body)}, body)
+		write(vector{"/crontab", inJSON, 200, len(body)}, body)
 		partial := meta.AsPartialObjectMetadata(crontab)
 		for _, version := range []string{"v1", "v1beta1"} {
 			gv := schema.GroupVersion{Group: metav1.GroupName, Version: version}
@@ -185,7 +182,7 @@ func runVectors(args []string) int {
 				if err != nil {
 					return fail(err)
 				}
-				write(answer{"/crontab", media + ";v=" + version, 200, len(body)}, body)
+				write(vector{"/crontab", media + ";v=" + version, 200, len(body)}, body)
 			}
 		}
 	}
@@ -195,9 +192,10 @@ func runVectors(args []string) int {
 	return 0
 }
 
-type devNull struct{}
+// streamed records an answer that may be a stream.
+type streamed struct{ *httptest.ResponseRecorder }
 
-func (devNull) Write(p []byte) (int, error) { return len(p), nil }
+func (streamed) CloseNotify() <-chan bool { return nil }
 
 // ask has the server answer all that is compared of one resource.
 func (s *shelf) ask(root string, of resource, get func(path, accept string) []byte) {
@@ -236,9 +234,9 @@ func (s *shelf) ask(root string, of resource, get func(path, accept string) []by
 }
 
 // describe finds the labels that select, by trying the paths of all members, and those of the internal object.
-func (s *shelf) describe(gvk schema.GroupVersionKind, name string) resource {
+func (s *shelf) describe(gvk schema.GroupVersionKind, found metav1.APIResource) resource {
 	scheme := schemeOf(gvk.Group)
-	about := resource{gvk.Group, gvk.Version, name, gvk.Kind, false, map[string][][]byte{}, map[string]string{}}
+	about := resource{gvk.Group, gvk.Version, found.Name, gvk.Kind, found.Namespaced, map[string][][]byte{}, map[string]string{}}
 	candidates := sets.New("spec.host", "status.podIPs", "metadata.name", "metadata.namespace", "nope", "no\"pe")
 	var sets []fields.Set
 	for _, object := range s.shown() {
@@ -321,9 +319,18 @@ func newVectorServer(seed int64) (*genericapiserver.GenericAPIServer, *shelves, 
 	factoryConfig := kubeapiserver.NewStorageFactoryConfig()
 	factoryConfig.DefaultResourceEncoding.SetEffectiveVersion(config.EffectiveVersion)
 	encoding := resourceconfig.MergeResourceEncodingConfigs(factoryConfig.DefaultResourceEncoding, factoryConfig.ResourceEncodingOverrides)
-	stores := serverstorage.NewDefaultStorageFactory(storagebackend.Config{}, inProtobuf, factoryConfig.Serializer, encoding, enabled, nil)
+	// Allocators of ports and addresses connect to etcd, of which they ask nothing here.
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	go grpc.NewServer().Serve(listener)
+	unused := storagebackend.Config{Transport: storagebackend.TransportConfig{ServerList: []string{"http://" + listener.Addr().String()}}}
+	stores := serverstorage.NewDefaultStorageFactory(unused, inProtobuf, factoryConfig.Serializer, encoding, enabled, nil)
 	all := &shelves{stores, newFiller(seed), map[schema.GroupResource]*shelf{}}
 	config.RESTOptionsGetter = all
+	definitionNamer := openapinamer.NewDefinitionNamer(legacyscheme.Scheme, extensions.Scheme, aggregator.Scheme)
+	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, definitionNamer)
 	config.MergedResourceConfig = enabled
 	client, err := kubernetes.NewForConfig(config.LoopbackClientConfig)
 	if err != nil {
@@ -383,16 +390,17 @@ func (s *shelves) GetRESTOptions(of schema.GroupResource, example runtime.Object
 			return generic.RESTOptions{}, err
 		}
 	}
+	// Both groups of events have one storage.
 	decorator := func(
 		config *storagebackend.ConfigForResource, _ string, key func(runtime.Object) (string, error),
 		newFunc, _ func() runtime.Object, attrs storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
 		name, err := key(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "n", Namespace: "ns"}})
 		isNamespaced := err == nil && strings.HasSuffix(name, "/ns/n")
-		shelf := &shelf{newFunc: newFunc, attrs: attrs}
-		shelf.objects = s.filler.objects(of, newFunc, isNamespaced, config.Codec)
-		s.all[of] = shelf
-		return shelf, func() {}, nil
+		if s.all[of] == nil {
+			s.all[of] = &shelf{newFunc: newFunc, attrs: attrs, objects: s.filler.objects(of, newFunc, isNamespaced, config.Codec)}
+		}
+		return s.all[of], func() {}, nil
 	}
 	return generic.RESTOptions{StorageConfig: config, Decorator: decorator, ResourcePrefix: of.Group + "/" + of.Resource}, nil
 }

@@ -70,7 +70,11 @@ func (f *filler) object(of schema.GroupResource, newFunc func() runtime.Object, 
 	for attempt := 0; ; attempt++ {
 		object := newFunc()
 		if n < perType-1 { // the last one has nothing
-			f.fuzz.NilChance([]float64{.05, .3, .5, .9}[n%4]).NumElements(1, 2).Fill(object)
+			nils := []float64{.05, .3, .5, .9}[n%4]
+			if of.Resource == "customresourcedefinitions" {
+				nils = .7 // schemas have schemas
+			}
+			f.fuzz.NilChance(nils).NumElements(1, 2).Fill(object)
 			if attempt < 3 {
 				f.oddly(reflect.ValueOf(object).Elem())
 			}
@@ -241,7 +245,7 @@ func (f *filler) customs() (objects []*unstructured.Unstructured) {
 			panic(err)
 		}
 		content["apiVersion"], content["kind"] = "stable.example.com/v1", "CronTab"
-		content["spec"] = map[string]any{"a": odd[n+4], "n": int64(n)}
+		content["spec"] = map[string]any{"a": odd[n], "n": int64(n)}
 		objects = append(objects, &unstructured.Unstructured{Object: valid(content).(map[string]any)})
 	}
 	return objects
