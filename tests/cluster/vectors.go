@@ -68,6 +68,7 @@ type shelf struct {
 	storage.Interface
 	newFunc func() runtime.Object
 	attrs   storage.AttrFunc
+	trigger storage.IndexerFuncs
 	objects []runtime.Object
 }
 
@@ -97,6 +98,8 @@ type resource struct {
 	Fields map[string][][]byte `json:"fields"`
 	// What the server says of other labels.
 	Refused map[string]string `json:"refused"`
+	// The labels by which it finds the watchers of an object.
+	Triggers []string `json:"triggers"`
 }
 
 const (
@@ -201,7 +204,7 @@ func (streamed) CloseNotify() <-chan bool { return nil }
 func (s *shelf) ask(root string, of resource, get func(path, accept string) []byte) {
 	base := strings.TrimSuffix(root+"/"+of.Group, "/") + "/" + of.Version
 	collection := base + "/" + of.Resource
-	paths := []string{collection}
+	paths := []string{collection, collection + "?limit=2"}
 	if of.Namespaced {
 		paths = append(paths, base+"/namespaces/nobody/"+of.Resource)
 		for _, object := range s.objects {
@@ -236,7 +239,10 @@ func (s *shelf) ask(root string, of resource, get func(path, accept string) []by
 // describe finds the labels that select, by trying the paths of all members, and those of the internal object.
 func (s *shelf) describe(gvk schema.GroupVersionKind, found metav1.APIResource) resource {
 	scheme := schemeOf(gvk.Group)
-	about := resource{gvk.Group, gvk.Version, found.Name, gvk.Kind, found.Namespaced, map[string][][]byte{}, map[string]string{}}
+	about := resource{gvk.Group, gvk.Version, found.Name, gvk.Kind, found.Namespaced, map[string][][]byte{}, map[string]string{}, []string{}}
+	for label := range s.trigger {
+		about.Triggers = append(about.Triggers, label)
+	}
 	candidates := sets.New("spec.host", "status.podIPs", "metadata.name", "metadata.namespace", "nope", "no\"pe")
 	var sets []fields.Set
 	for _, object := range s.shown() {
@@ -393,12 +399,12 @@ func (s *shelves) GetRESTOptions(of schema.GroupResource, example runtime.Object
 	// Both groups of events have one storage.
 	decorator := func(
 		config *storagebackend.ConfigForResource, _ string, key func(runtime.Object) (string, error),
-		newFunc, _ func() runtime.Object, attrs storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
+		newFunc, _ func() runtime.Object, attrs storage.AttrFunc, trigger storage.IndexerFuncs, _ *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
 		name, err := key(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "n", Namespace: "ns"}})
 		isNamespaced := err == nil && strings.HasSuffix(name, "/ns/n")
 		if s.all[of] == nil {
-			s.all[of] = &shelf{newFunc: newFunc, attrs: attrs, objects: s.filler.objects(of, newFunc, isNamespaced, config.Codec)}
+			s.all[of] = &shelf{newFunc: newFunc, attrs: attrs, trigger: trigger, objects: s.filler.objects(of, newFunc, isNamespaced, config.Codec)}
 		}
 		return s.all[of], func() {}, nil
 	}
@@ -429,14 +435,18 @@ func (s *shelf) GetList(_ context.Context, key string, options storage.ListOptio
 			selected = append(selected, object.DeepCopyObject())
 		}
 	}
-	if err := meta.SetList(list, selected); err != nil {
+	accessor, err := meta.ListAccessor(list)
+	if err != nil {
 		return err
 	}
-	accessor, err := meta.ListAccessor(list)
-	if err == nil {
-		accessor.SetResourceVersion(strconv.Itoa(last))
+	accessor.SetResourceVersion(strconv.Itoa(last))
+	if limit := int(options.Predicate.Limit); limit > 0 {
+		remaining := int64(len(selected) - limit)
+		accessor.SetContinue("the<next>")
+		accessor.SetRemainingItemCount(&remaining)
+		selected = selected[:limit]
 	}
-	return err
+	return meta.SetList(list, selected)
 }
 
 func (s *shelf) Get(_ context.Context, key string, _ storage.GetOptions, out runtime.Object) error {
@@ -468,8 +478,10 @@ func (s *shelf) Watch(context.Context, string, storage.ListOptions) (watch.Inter
 		}
 		events.Action(watch.Bookmark, bookmark)
 	}
-	events.Error(&metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonExpired, Code: 410, Message: "<too old & gone>\xff",
-		Details: &metav1.StatusDetails{Kind: "k", Causes: []metav1.StatusCause{{Type: "t", Field: "f"}}, RetryAfterSeconds: 3}})
+	details := &metav1.StatusDetails{Name: "n", Group: "g", Kind: "k", UID: "u", RetryAfterSeconds: 3,
+		Causes: []metav1.StatusCause{{Type: "t", Message: "m", Field: "f"}, {}}}
+	events.Error(&metav1.Status{ListMeta: metav1.ListMeta{Continue: "c"}, Status: metav1.StatusFailure, Code: 410,
+		Reason: metav1.StatusReasonExpired, Message: "<too old & gone>", Details: details})
 	events.Stop()
 	return events, nil
 }

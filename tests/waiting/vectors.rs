@@ -10,8 +10,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf, Bytes};
 use informerd::codec::json::{ListMeta, Style, WatchFrame, parse_item};
-use informerd::codec::{CodecError, Form, ListDecoder, ListMetaOut, Shape, Slices, WatchDecoder};
-use informerd::meta::{Encoding, FieldTable, Gvr, Object, Origin, Resource, Verbs};
+use informerd::codec::{CodecError, Form, ListDecoder, ListMetaOut, Shape, Slices, WatchDecoder, has_owner};
+use informerd::meta::{Encoding, EventType, FieldTable, Gvr, Object, Origin, Resource, ResourceVersion, Verbs};
 use informerd::selector::{FieldSelector, field_table, types_with_fields};
 use informerd::upstream::discovery::read_aggregated;
 use serde::Deserialize;
@@ -50,6 +50,7 @@ enum Line {
         fields: BTreeMap<String, Vec<String>>,
         /// By label that selects nothing: the error.
         refused: BTreeMap<String, String>,
+        triggers: Vec<String>,
     },
 }
 
@@ -62,6 +63,7 @@ struct Type {
     collection: String,
     fields: BTreeMap<String, Vec<String>>,
     refused: BTreeMap<String, String>,
+    triggers: Vec<String>,
     answers: Answers,
 }
 
@@ -91,14 +93,14 @@ async fn vectors(seed: u64) -> (Vec<Type>, Answers) {
                 let answers = of_type.map_or(&mut general, |of| &mut of.answers);
                 answers.entry((path, accept)).or_default().push(body);
             }
-            Line::Type { group, version, resource, kind, namespaced, fields, refused } => {
+            Line::Type { group, version, resource, kind, namespaced, fields, refused, triggers } => {
                 let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
                 let collection = format!("{root}/{version}/{resource}");
                 let gvr = Gvr::new(&group, &version, &resource);
                 let (kind, verbs, origin) = (kind.as_str().into(), Verbs::default(), Origin::BuiltIn);
                 let resource = Resource { gvr, kind, namespaced, verbs, origin };
                 let (table, answers) = (field_table(&resource), Answers::new());
-                types.push(Type { resource, table, collection, fields, refused, answers });
+                types.push(Type { resource, table, collection, fields, refused, triggers, answers });
             }
         }
     }
@@ -185,6 +187,9 @@ impl Type {
             let compiled = FieldSelector::equals(label, "value").compile(&self.resource, &self.table);
             assert_eq!(compiled.as_ref().err(), Some(error), "{} {label}", self.collection);
         }
+        let trigger = self.table.trigger.map(|index| self.table.labels[index].label.to_string());
+        let triggers: Vec<_> = self.triggers.iter().filter(|label| *label != "metadata.name").cloned().collect();
+        assert_eq!(Vec::from_iter(trigger), triggers, "{}", self.collection);
         let known: BTreeSet<_> = self.table.labels.iter().map(|field| field.label.to_string()).collect();
         let served = self.fields.keys().cloned().collect();
         assert!(known.is_subset(&served), "{}: {known:?} of {served:?}", self.collection);
@@ -196,26 +201,36 @@ impl Encoded<'_> {
         format!("{} {:?} {shape:?}", self.of.collection, self.encoding)
     }
 
-    fn list(&self, objects: &[Object], meta: &ListMeta, shape: Shape) -> Bytes {
-        let items_len = objects.iter().map(|object| self.form.item_len(object, shape).unwrap()).sum();
-        let out = ListMetaOut { rv: meta.rv, items_len, ..ListMetaOut::default() };
-        let mut written = self.form.list_head(shape, &out, objects.is_empty());
-        for (n, object) in objects.iter().enumerate() {
-            written.append(self.form.list_item(object, shape, n + 1 == objects.len()).unwrap());
+    fn assert_written(&self, path: &str, objects: &[Object], meta: &ListMeta) {
+        for shape in SHAPES {
+            let theirs = self.of.answer(path, &accept(self.encoding, shape, "List"));
+            let out = ListMetaOut {
+                rv: meta.rv,
+                continue_token: Some(meta.continue_token.clone()).filter(|token| !token.is_empty()),
+                remaining: meta.remaining_item_count,
+                items_len: objects.iter().map(|object| self.form.item_len(object, shape).unwrap()).sum(),
+                ..ListMetaOut::default()
+            };
+            let mut written = self.form.list_head(shape, &out, objects.is_empty());
+            for (n, object) in objects.iter().enumerate() {
+                written.append(self.form.list_item(object, shape, n + 1 == objects.len()).unwrap());
+            }
+            written.append(self.form.list_tail(shape, &out, objects.is_empty()));
+            assert_same(&format!("{path} {shape:?}"), &written.into_bytes(), theirs);
         }
-        written.append(self.form.list_tail(shape, &out, objects.is_empty()));
-        written.into_bytes()
     }
 
     fn check_lists(&self, objects: &[Object], meta: &ListMeta) {
-        for shape in SHAPES {
-            let accept = accept(self.encoding, shape, "List");
-            let theirs = self.of.answer(&self.of.collection, &accept);
-            assert_same(&self.what(shape), &self.list(objects, meta, shape), theirs);
-            if self.of.resource.namespaced {
-                let theirs = self.of.answer(&self.of.in_namespace("nobody"), &accept);
-                assert_same(&self.what(shape), &self.list(&[], meta, shape), theirs);
-            }
+        self.assert_written(&self.of.collection, objects, meta);
+        let path = format!("{}?limit=2", self.of.collection);
+        let (page, of_page) = self.of.decode(self.encoding, self.of.answer(&path, media(self.encoding))).unwrap();
+        assert_eq!(
+            (&*of_page.continue_token, of_page.remaining_item_count),
+            ("the<next>", Some(objects.len() as i64 - 2))
+        );
+        self.assert_written(&path, &page, &of_page);
+        if self.of.resource.namespaced {
+            self.assert_written(&self.of.in_namespace("nobody"), &[], meta);
         }
     }
 
@@ -241,8 +256,11 @@ impl Encoded<'_> {
             WatchFrame::Event { object, .. } => Some((&object.key, object.rv, &object.attributes)),
             WatchFrame::Bookmark { .. } | WatchFrame::Error(_) => None,
         });
-        let listed = listed.iter().map(|object| (&object.key, object.rv, &object.attributes));
-        assert_eq!(events.collect::<Vec<_>>(), listed.collect::<Vec<_>>(), "{path}");
+        let all = listed.iter().map(|object| (&object.key, object.rv, &object.attributes));
+        assert_eq!(events.collect::<Vec<_>>(), all.collect::<Vec<_>>(), "{path}");
+        for object in listed {
+            self.check_leaving(object);
+        }
         for shape in SHAPES {
             let mut written = Slices::new();
             for frame in &frames {
@@ -260,6 +278,22 @@ impl Encoded<'_> {
             assert_same(&self.what(shape), &written.into_bytes(), theirs);
         }
     }
+
+    /// An object with another revision is the same but for that.
+    fn check_leaving(&self, object: &Object) {
+        let write = |object: &Object, rv| self.form.event_frame(EventType::Deleted, object, rv, Shape::Full).unwrap();
+        for rv in [7, 123_456_789_012] {
+            let mut decoder = WatchDecoder::new(self.encoding, usize::MAX, self.of.table.clone());
+            decoder.push(write(object, Some(ResourceVersion(rv))).into_bytes());
+            let Ok(Some(WatchFrame::Event { object: left, .. })) = decoder.next() else { panic!("{}", object.key) };
+            assert_eq!((&left.key, left.rv.get(), &left.attributes), (&object.key, rv, &object.attributes));
+            assert_same(
+                object.key.as_str(),
+                &write(&left, Some(object.rv)).into_bytes(),
+                &write(object, None).into_bytes(),
+            );
+        }
+    }
 }
 
 /// The key, the revision, the uid and the labels of each object, as serde_json reads them.
@@ -272,6 +306,13 @@ fn check_attributes(objects: &[Object], list: &Bytes) {
         let text = |name: &str| metadata[name].as_str().unwrap_or_default().to_owned();
         assert_eq!((object.key.namespace(), object.key.name()), (&*text("namespace"), &*text("name")));
         assert_eq!((object.rv.to_string(), object.attributes.uid()), (text("resourceVersion"), &*text("uid")));
+        let mut owners = Vec::new();
+        has_owner(object, |uid| {
+            owners.push(uid.to_owned());
+            false
+        });
+        let uids = metadata["ownerReferences"].as_array().into_iter().flatten();
+        assert_eq!(owners, uids.map(|owner| owner["uid"].as_str().unwrap().to_owned()).collect::<Vec<_>>());
         let labels: BTreeMap<String, String> = serde_json::from_value(
             metadata.get("labels").cloned().unwrap_or_else(|| Value::Object(Default::default())),
         )
