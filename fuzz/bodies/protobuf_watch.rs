@@ -4,9 +4,9 @@
 //! What may be refused, and why, is listed in `messages`.
 
 use informerd::codec::json::WatchFrame;
-use informerd::codec::protobuf::{WatchDecoder, error_frame, read_status, status_body};
-use informerd::codec::{CodecError, INITIAL_EVENTS_END};
-use informerd::meta::{EventType, Status, StatusCause, StatusDetails};
+use informerd::codec::protobuf::{Form, WatchDecoder, bookmark_frame, error_frame, read_status, status_body};
+use informerd::codec::{CodecError, INITIAL_EVENTS_END, Shape};
+use informerd::meta::{EventType, ResourceVersion, Status, StatusCause, StatusDetails};
 use prost::Message;
 
 use super::input::{Input, measured};
@@ -123,6 +123,16 @@ impl Frame {
                 WatchFrame::Bookmark { rv: read, initial_events_end, object, .. },
             ) => {
                 assert_eq!((read.get(), initial_events_end, &object[..]), (*rv, is_end, &message[..]));
+                // What is written of it, or instead of it, says the same of another revision.
+                for (rv, is_end) in [(1, true), (u64::MAX, false)] {
+                    let form = Form::new("v1", "Pod", "PodList");
+                    let written = bookmark_frame(&form, Some(object), ResourceVersion(rv), is_end, Shape::Full);
+                    let (frames, end) = decode(&[written], usize::MAX);
+                    let [WatchFrame::Bookmark { rv: read, initial_events_end, .. }] = &frames[..] else {
+                        panic!("{end:?}")
+                    };
+                    assert_eq!((read.get(), *initial_events_end), (rv, is_end));
+                }
             }
             (Self::Error(expected), WatchFrame::Error(status)) => {
                 assert_eq!(status, expected);

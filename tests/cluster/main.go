@@ -30,7 +30,6 @@ var commands = map[string]func(args []string) int{
 	"kubectl":   runKubectl,
 	"informer":  runInformer,
 	"churn":     runChurn,
-	"vectors":   runVectors,
 	"apiserver": runAPIServer,
 	"etcd":      runEtcd,
 }

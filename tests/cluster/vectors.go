@@ -107,6 +107,8 @@ const (
 	inProtobuf = "application/vnd.kubernetes.protobuf"
 )
 
+func init() { commands["vectors"] = runVectors }
+
 // runVectors writes what the apiserver's own code makes of random objects of every type.
 func runVectors(args []string) int {
 	flags := flag.NewFlagSet("vectors", flag.ExitOnError)
@@ -243,7 +245,7 @@ func (s *shelf) describe(gvk schema.GroupVersionKind, found metav1.APIResource) 
 	for label := range s.trigger {
 		about.Triggers = append(about.Triggers, label)
 	}
-	candidates := sets.New("spec.host", "status.podIPs", "metadata.name", "metadata.namespace", "nope", "no\"pe")
+	candidates := sets.New("spec.host", "status.podIPs", "metadata.name", "metadata.namespace", "", " metadata.name", "no\"pe")
 	var sets []fields.Set
 	for _, object := range s.shown() {
 		_, set, err := s.attrs(object)

@@ -40,12 +40,13 @@ type filler struct {
 	random *rand.Rand
 	fuzz   *randfill.Filler
 	rv     int
+	rarity int // of odd strings
 }
 
 func newFiller(seed int64) *filler {
 	source := rand.NewSource(seed)
 	funcs := fuzzer.MergeFuzzerFuncs(apitesting.FuzzerFuncs, extensionsfuzzer.Funcs)
-	return &filler{rand.New(source), fuzzer.FuzzerFor(funcs, source, legacyscheme.Codecs), 0}
+	return &filler{rand.New(source), fuzzer.FuzzerFor(funcs, source, legacyscheme.Codecs), 0, 0}
 }
 
 // objects are as they come from etcd: what conversion and defaulting have left of random values.
@@ -75,7 +76,7 @@ func (f *filler) object(of schema.GroupResource, newFunc func() runtime.Object, 
 				nils = .7 // schemas have schemas
 			}
 			f.fuzz.NilChance(nils).NumElements(1, 2).Fill(object)
-			if attempt < 3 {
+			if f.rarity = []int{16, 2, 4, 8}[n%4]; attempt < 6 {
 				f.oddly(reflect.ValueOf(object).Elem())
 			}
 		}
@@ -192,8 +193,10 @@ func (f *filler) oddly(v reflect.Value) {
 	}
 	switch v.Kind() {
 	case reflect.String:
-		if v.CanSet() && f.random.Intn(10) == 0 {
+		if one := f.random.Intn(f.rarity); one == 0 {
 			v.SetString(odd[f.random.Intn(len(odd))])
+		} else if one == 1 {
+			v.SetString(fmt.Sprintf("s%x", f.random.Uint32()))
 		}
 	case reflect.Pointer, reflect.Interface:
 		if !v.IsNil() {
