@@ -21,10 +21,10 @@ pub struct Unknown {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct TypeMeta {
-    #[prost(bytes = "vec", tag = "1")]
-    pub api_version: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub kind: Vec<u8>,
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub api_version: Vec<Vec<u8>>,
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub kind: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -53,8 +53,8 @@ pub struct List {
 pub struct ListMeta {
     #[prost(bytes = "vec", repeated, tag = "2")]
     pub resource_version: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", tag = "3")]
-    pub continue_token: Vec<u8>,
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub continue_token: Vec<Vec<u8>>,
     #[prost(int64, optional, tag = "4")]
     pub remaining_item_count: Option<i64>,
 }
@@ -174,8 +174,8 @@ pub struct Status {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct StatusMetadata {
-    #[prost(bytes = "vec", tag = "3")]
-    pub continue_token: Vec<u8>,
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub continue_token: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -203,6 +203,9 @@ pub struct StatusCause {
     #[prost(bytes = "vec", tag = "3")]
     pub field: Vec<u8>,
 }
+
+/// The apiVersion and the kind.
+pub type ApiType = [String; 2];
 
 const MAGIC: &[u8] = b"k8s\0";
 
@@ -235,49 +238,50 @@ impl From<prost::DecodeError> for Why {
     }
 }
 
-/// Each error that may refuse what `Why` says, and what the other reader takes (`None`), with the reason in that case.
+/// The reasons for which informerd may refuse what the other reader takes. What that refuses, too, has an error of this format: the
+/// first one that is found.
 pub fn assert_listed(error: &CodecError, why: Option<Why>) {
     use CodecError::{Duplicate, Invalid, Missing, NotAStatus, NotUtf8, Truncated, UnknownEventType};
     let is_listed = match (error, why) {
-        // What stands before the error is looked at first, here and there.
-        (Truncated | Invalid(_) | Missing(_) | Duplicate(_), Some(Why::Malformed)) => true,
-        (NotUtf8 | NotAStatus(_) | UnknownEventType(_), Some(Why::Malformed)) => true,
-        (Missing("k8s prefix" | "kind") | Invalid("contentType") | Duplicate("raw"), Some(Why::Envelope)) => true,
-        (Truncated, Some(Why::Envelope)) => true,
-        (Missing("metadata") | Duplicate("metadata") | Invalid("metadata"), Some(Why::Metadata)) => true,
-        (Invalid("metadata.name" | "metadata.namespace"), Some(Why::Key)) => true,
-        (Missing("metadata.resourceVersion") | Duplicate("metadata.resourceVersion"), Some(Why::Revision)) => true,
-        (Invalid("metadata.resourceVersion") | NotUtf8, Some(Why::Revision)) => true,
-        (Missing("type" | "object") | Duplicate("type" | "object") | UnknownEventType(_), Some(Why::Frame)) => true,
-        (NotAStatus(_), Some(Why::Status)) => true,
-        (NotUtf8, Some(Why::Text)) => true,
-        (Truncated | Invalid(_), Some(Why::Fields)) => true,
         // Objects are put together of slices: the metadata stands first, and its length and that of the resourceVersion are
         // of the usual form, because they are written again.
         (Missing("metadata") | Invalid("metadata" | "metadata.resourceVersion"), None) => true,
         // The apiserver writes no groups. In a list, what has no length could not be passed over before it is whole.
         (Invalid("wire type" | "length of a list"), None) => true,
-        _ => false,
+        (_, None) => false,
+        (
+            Truncated | Invalid(_) | Missing(_) | Duplicate(_) | NotUtf8 | NotAStatus(_) | UnknownEventType(_),
+            Some(_),
+        ) => true,
+        (_, Some(_)) => false,
     };
-    assert!(is_listed, "{error:?} is listed for no {why:?}");
+    assert!(is_listed, "{error:?} is no reason to refuse what another reader says {why:?} of");
 }
 
 /// The type and the message of an object in its envelope.
-pub fn unwrapped(bytes: &[u8]) -> Result<(TypeMeta, Vec<u8>), Why> {
+pub fn unwrapped(bytes: &[u8]) -> Result<(ApiType, Vec<u8>), Why> {
     let unknown = Unknown::decode(bytes.strip_prefix(MAGIC).ok_or(Why::Envelope)?)?;
     let types = unknown.type_meta.iter().map(|bytes| TypeMeta::decode(&**bytes)).collect::<Result<Vec<_>, _>>()?;
     let is_plain = unknown.content_encoding.iter().chain(&unknown.content_type).all(Vec::is_empty);
     if unknown.raw.len() > 1 || !is_plain {
         return Err(Why::Envelope);
     }
-    if types.iter().flat_map(|of| [&of.api_version, &of.kind]).any(|text| std::str::from_utf8(text).is_err()) {
-        return Err(Why::Text);
-    }
-    Ok((types.last().cloned().unwrap_or_default(), unknown.raw.into_iter().next().unwrap_or_default()))
+    // Of types that occur twice the last one counts, if all of them can be read.
+    let all = types
+        .iter()
+        .map(|of| Ok([last_text(&of.api_version)?, last_text(&of.kind)?]))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok((all.last().cloned().unwrap_or_default(), unknown.raw.into_iter().next().unwrap_or_default()))
+}
+
+/// The last string, if all are UTF-8.
+pub fn last_text(all: &[Vec<u8>]) -> Result<String, Why> {
+    let all = all.iter().map(|text| std::str::from_utf8(text).map_err(|_| Why::Text)).collect::<Result<Vec<_>, _>>()?;
+    Ok(all.last().copied().unwrap_or_default().to_owned())
 }
 
 /// The items of a list in its envelope, and what it says of itself.
-pub fn unwrapped_list(bytes: &[u8]) -> Result<(TypeMeta, ListMeta, Vec<Vec<u8>>), Why> {
+pub fn unwrapped_list(bytes: &[u8]) -> Result<(ApiType, ListMeta, Vec<Vec<u8>>), Why> {
     let unknown = Unknown::decode(bytes.strip_prefix(MAGIC).ok_or(Why::Envelope)?)?;
     if unknown.type_meta.is_empty() || unknown.raw.len() != 1 {
         return Err(Why::Envelope);
@@ -289,7 +293,7 @@ pub fn unwrapped_list(bytes: &[u8]) -> Result<(TypeMeta, ListMeta, Vec<Vec<u8>>)
     // Any of them must be a number, and there must be one.
     let revisions = metadata.resource_version.iter().map(|text| decimal(text)).collect::<Option<Vec<_>>>();
     revisions.ok_or(Why::Revision)?.last().ok_or(Why::Revision)?;
-    std::str::from_utf8(&metadata.continue_token).map_err(|_| Why::Text)?;
+    last_text(&metadata.continue_token)?;
     Ok((type_meta, metadata, list.items))
 }
 

@@ -139,8 +139,7 @@ fn in_protobuf(form: &Arc<Form>, object: &Object, json: &Json) {
     let body =
         form.metadata_in_protobuf().object(object, None, Shape::PartialObjectMetadata).expect("its bytes").into_bytes();
     let (type_meta, message) = unwrapped(&body).expect("an envelope");
-    assert_eq!(type_meta.api_version, b"meta.k8s.io/v1");
-    assert_eq!(type_meta.kind, b"PartialObjectMetadata");
+    assert_eq!(type_meta, ["meta.k8s.io/v1", "PartialObjectMetadata"]);
     let partial = Pod::decode(&*message).expect("a message");
     let [metadata] = &*partial.metadata else { panic!("{} times metadata", partial.metadata.len()) };
     let metadata = ObjectMeta::decode(&**metadata).expect("a message");

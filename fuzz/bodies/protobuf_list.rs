@@ -8,7 +8,7 @@ use informerd::codec::protobuf::ListDecoder;
 use informerd::meta::Object;
 
 use super::input::{Input, measured};
-use super::messages::{assert_listed, decimal, unwrapped_list};
+use super::messages::{assert_listed, decimal, last_text, unwrapped_list};
 use super::pods::table;
 use super::protobuf_item::Expected;
 
@@ -25,12 +25,9 @@ pub fn check(data: &[u8]) {
     });
     match (end, expected) {
         (Ok(end), Ok((type_meta, metadata, messages, expected))) => {
-            assert_eq!(
-                (end.api_version.as_bytes(), end.list_kind.as_bytes()),
-                (&*type_meta.api_version, &*type_meta.kind)
-            );
+            assert_eq!([&*end.api_version, &*end.list_kind], type_meta);
             assert_eq!(Some(end.rv.get()), metadata.resource_version.last().and_then(|text| decimal(text)));
-            assert_eq!(end.continue_token.as_bytes(), metadata.continue_token);
+            assert_eq!(Ok(end.continue_token), last_text(&metadata.continue_token));
             assert_eq!(end.remaining_item_count, metadata.remaining_item_count);
             assert_eq!(items.len(), messages.len());
             for ((item, expected), message) in items.iter().zip(expected).zip(&messages) {

@@ -11,7 +11,7 @@ use prost::Message;
 
 use super::input::{Input, measured};
 use super::messages::{
-    self, BookmarkMeta, Pod, RawExtension, WatchEvent, Why, assert_listed, decimal, text, unwrapped,
+    self, BookmarkMeta, Pod, RawExtension, WatchEvent, Why, assert_listed, decimal, last_text, text, unwrapped,
 };
 use super::pods::table;
 use super::protobuf_item::Expected;
@@ -72,7 +72,7 @@ fn decode(chunks: &[bytes::Bytes], limit: usize) -> (Vec<WatchFrame>, Result<boo
 
 #[allow(clippy::large_enum_variant, reason = "few of them live at once")]
 enum Frame {
-    Event(EventType, messages::TypeMeta, Expected, Vec<u8>),
+    Event(EventType, messages::ApiType, Expected, Vec<u8>),
     Bookmark(u64, bool, Vec<u8>),
     Error(Status),
 }
@@ -100,9 +100,7 @@ impl Frame {
         let (mut rv, mut is_end) = (None, false);
         for metadata in Pod::decode(&*message)?.metadata {
             let metadata = BookmarkMeta::decode(&*metadata)?;
-            for text in &metadata.resource_version {
-                rv = Some(decimal(text).ok_or(Why::Revision)?);
-            }
+            rv = metadata.resource_version.last().map_or(rv, |text| decimal(text));
             for entry in metadata.annotations {
                 is_end |= entry.key == INITIAL_EVENTS_END.as_bytes() && entry.value == b"true";
             }
@@ -114,8 +112,7 @@ impl Frame {
         match (self, frame) {
             (Self::Event(expected, types, item, message), WatchFrame::Event { kind, object, type_meta }) => {
                 assert_eq!(kind, expected);
-                let ours = (type_meta.api_version.as_bytes(), type_meta.kind.as_bytes());
-                assert_eq!(ours, (&*types.api_version, &*types.kind));
+                assert_eq!([&*type_meta.api_version, &*type_meta.kind], *types);
                 item.compare(object, message);
             }
             (
@@ -147,16 +144,15 @@ impl Frame {
 }
 
 fn status(object: &[u8]) -> Result<Status, Why> {
-    let (type_meta, message) = unwrapped(object)?;
-    if type_meta.kind != b"Status" {
+    let ([_, kind], message) = unwrapped(object)?;
+    if kind != "Status" {
         return Err(Why::Status);
     }
     let read = messages::Status::decode(&*message)?;
     let mut status = Status::failure(u16::try_from(read.code).unwrap_or(0), &text(&read.reason), text(&read.message));
     status.status = text(&read.status);
     for metadata in read.metadata {
-        let token = messages::StatusMetadata::decode(&*metadata)?.continue_token;
-        let token = String::from_utf8(token).map_err(|_| Why::Text)?;
+        let token = last_text(&messages::StatusMetadata::decode(&*metadata)?.continue_token)?;
         if !token.is_empty() {
             status.metadata.continue_token = token;
         }

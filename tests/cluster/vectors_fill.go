@@ -17,9 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	apitesting "k8s.io/kubernetes/pkg/api/testing"
+	"k8s.io/kubernetes/pkg/apis/core"
 	"sigs.k8s.io/randfill"
 )
 
@@ -45,7 +47,15 @@ type filler struct {
 
 func newFiller(seed int64) *filler {
 	source := rand.NewSource(seed)
-	funcs := fuzzer.MergeFuzzerFuncs(apitesting.FuzzerFuncs, extensionsfuzzer.Funcs)
+	// Kubernetes' own leave these empty, or the same each time.
+	more := func(serializer.CodecFactory) []any {
+		return []any{
+			func(s *core.PodStatus, c randfill.Continue) { c.FillNoCustom(s) },
+			func(s *core.NamespaceStatus, c randfill.Continue) { c.FillNoCustom(s) },
+			func(o *core.ObjectReference, c randfill.Continue) { c.FillNoCustom(o) },
+		}
+	}
+	funcs := fuzzer.MergeFuzzerFuncs(apitesting.FuzzerFuncs, extensionsfuzzer.Funcs, more)
 	return &filler{rand.New(source), fuzzer.FuzzerFor(funcs, source, legacyscheme.Codecs), 0, 0}
 }
 
@@ -90,7 +100,7 @@ func (f *filler) object(of schema.GroupResource, newFunc func() runtime.Object, 
 			}
 			accessor.SetLabels(labels)
 		case n == 0 && of.Resource == "secrets":
-			accessor.SetAnnotations(map[string]string{"huge": strings.Repeat("é<", 150000)})
+			accessor.SetAnnotations(map[string]string{"huge": strings.Repeat("é<", 30000)})
 		}
 		stored, err := stored(object, codec)
 		if err == nil {
@@ -171,6 +181,17 @@ func (f *filler) metadata(object runtime.Object, namespaced bool, n int) {
 
 // oddly puts strange values in place of some.
 func (f *filler) oddly(v reflect.Value) {
+	if kind := v.Kind(); kind == reflect.Pointer || kind == reflect.Interface {
+		if unknown, ok := v.Interface().(*runtime.Unknown); ok && f.random.Intn(2) == 0 {
+			unknown.Raw = []byte("{\"apiVersion\":\"a/v1\",\"kind\":\"X\",\"a\xff\":[\"\xe2\x82\",{}]}")
+		} else if !v.IsNil() {
+			f.oddly(v.Elem())
+		}
+		return
+	}
+	if !v.CanSet() {
+		return
+	}
 	switch v.Interface().(type) {
 	case metav1.TypeMeta, metav1.FieldsV1:
 		return
@@ -184,12 +205,6 @@ func (f *filler) oddly(v reflect.Value) {
 			v.Set(reflect.ValueOf(metav1.MicroTime{Time: f.time()}))
 		}
 		return
-	case *runtime.Unknown:
-		if f.random.Intn(2) == 0 {
-			raw := "{\"apiVersion\":\"a/v1\",\"kind\":\"X\",\"a\xff\":[\"\xe2\x82\",{}]}"
-			v.Elem().FieldByName("Raw").SetBytes([]byte(raw))
-		}
-		return
 	}
 	switch v.Kind() {
 	case reflect.String:
@@ -197,10 +212,6 @@ func (f *filler) oddly(v reflect.Value) {
 			v.SetString(odd[f.random.Intn(len(odd))])
 		} else if one == 1 {
 			v.SetString(fmt.Sprintf("s%x", f.random.Uint32()))
-		}
-	case reflect.Pointer, reflect.Interface:
-		if !v.IsNil() {
-			f.oddly(v.Elem())
 		}
 	case reflect.Slice:
 		for i := 0; i < v.Len() && v.Type().Elem().Kind() != reflect.Uint8; i++ {
