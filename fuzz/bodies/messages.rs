@@ -267,10 +267,8 @@ pub fn unwrapped(bytes: &[u8]) -> Result<(ApiType, Vec<u8>), Why> {
         return Err(Why::Envelope);
     }
     // Of types that occur twice the last one counts, if all of them can be read.
-    let all = types
-        .iter()
-        .map(|of| Ok([last_text(&of.api_version)?, last_text(&of.kind)?]))
-        .collect::<Result<Vec<_>, _>>()?;
+    let texts = |of: &TypeMeta| Ok::<_, Why>([last_text(&of.api_version)?, last_text(&of.kind)?]);
+    let all = types.iter().map(texts).collect::<Result<Vec<_>, _>>()?;
     Ok((all.last().cloned().unwrap_or_default(), unknown.raw.into_iter().next().unwrap_or_default()))
 }
 
