@@ -213,6 +213,8 @@ func (f *filler) oddly(v reflect.Value) {
 		} else if one == 1 {
 			v.SetString(fmt.Sprintf("s%x", f.random.Uint32()))
 		}
+	case reflect.Bool: // both are among the objects of each type
+		v.SetBool(f.rarity == 2 || f.rarity != 4 && v.Bool())
 	case reflect.Slice:
 		for i := 0; i < v.Len() && v.Type().Elem().Kind() != reflect.Uint8; i++ {
 			f.oddly(v.Index(i))
