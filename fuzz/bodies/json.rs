@@ -155,3 +155,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
         deserializer.deserialize_map(Each)
     }
 }
+
+/// Refused for its depth: it opens more arrays and objects than that.
+pub fn assert_deep(bytes: &[u8], limit: usize) {
+    let opened = bytes.iter().filter(|byte| matches!(byte, b'[' | b'{')).count();
+    assert!(opened > limit, "nothing is deeper than {limit}");
+}

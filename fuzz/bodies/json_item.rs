@@ -14,14 +14,14 @@ use informerd::codec::{CodecError, Slices};
 use informerd::meta::Object;
 
 use super::input::measured;
-use super::json::{Json, is_valid};
+use super::json::{Json, assert_deep, is_valid};
 use super::messages::is_of_key;
 use super::pods::{field, table};
 
 pub fn check(data: &[u8]) {
     let parsed = measured(data.len(), || parse_item(data, table()));
-    if let Err(CodecError::TooDeep { .. }) = parsed {
-        return;
+    if let Err(CodecError::TooDeep { limit }) = parsed {
+        return assert_deep(data, limit);
     }
     if parsed.is_ok() {
         assert!(is_valid(data), "an item that is no JSON");

@@ -8,7 +8,7 @@ use informerd::codec::json::{ListDecoder, ListMeta, TypeMeta};
 use informerd::meta::Object;
 
 use super::input::{Input, measured};
-use super::json::{Json, is_valid};
+use super::json::{Json, assert_deep, is_valid};
 use super::json_item::Expected;
 use super::pods::table;
 
@@ -20,7 +20,7 @@ pub fn check(data: &[u8]) {
     let shown = |items: &[(Object, TypeMeta)]| items.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>();
     assert_eq!((shown(&items), &end), (shown(&in_chunks), &end_in_chunks), "it depends on the chunks");
     match &end {
-        Err(CodecError::TooDeep { .. }) => return,
+        Err(CodecError::TooDeep { limit }) => return assert_deep(input.bytes, *limit),
         Err(CodecError::TooLarge { limit }) => {
             assert!(input.bytes.len() > *limit, "nothing is longer than {limit}");
             return;

@@ -9,7 +9,7 @@ use informerd::meta::{EventType, Status};
 use serde_json::value::RawValue;
 
 use super::input::{Input, measured};
-use super::json::Json;
+use super::json::{Json, assert_deep};
 use super::json_item::Expected;
 use super::messages::text;
 use super::pods::table;
@@ -21,7 +21,7 @@ pub fn check(data: &[u8]) {
     let (in_chunks, end_in_chunks) = decode(&input.chunks(), input.limit);
     assert_eq!((shown(&frames), &end), (shown(&in_chunks), &end_in_chunks), "it depends on the chunks");
     match end {
-        Err(CodecError::TooDeep { .. }) => return,
+        Err(CodecError::TooDeep { limit }) => return assert_deep(input.bytes, limit),
         Err(CodecError::TooLarge { limit }) => {
             assert!(input.bytes.len() > limit, "nothing is longer than {limit}");
             return;

@@ -1,9 +1,10 @@
 //! The messages of the Kubernetes API as far as informerd reads them, for another implementation of protobuf.
 //!
 //! Fields that may stand in a message once are repeated here, so that those which occur twice are seen; of several strings
-//! or numbers the last one counts. Messages within messages are bytes here, because prost would merge them. So are strings that
-//! come from users: Go takes any bytes for them, and prost does not.
+//! or numbers the last one counts. Messages within messages are bytes here, because prost would merge them. So are strings: Go
+//! takes any bytes for them, and prost does not.
 
+use informerd::codec::CodecError;
 use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]
@@ -20,16 +21,16 @@ pub struct Unknown {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct TypeMeta {
-    #[prost(string, tag = "1")]
-    pub api_version: String,
-    #[prost(string, tag = "2")]
-    pub kind: String,
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub api_version: Vec<Vec<u8>>,
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub kind: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub struct WatchEvent {
-    #[prost(string, repeated, tag = "1")]
-    pub kind: Vec<String>,
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub kind: Vec<Vec<u8>>,
     #[prost(bytes = "vec", repeated, tag = "2")]
     pub object: Vec<Vec<u8>>,
 }
@@ -50,10 +51,10 @@ pub struct List {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct ListMeta {
-    #[prost(string, repeated, tag = "2")]
-    pub resource_version: Vec<String>,
-    #[prost(string, tag = "3")]
-    pub continue_token: String,
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub resource_version: Vec<Vec<u8>>,
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub continue_token: Vec<Vec<u8>>,
     #[prost(int64, optional, tag = "4")]
     pub remaining_item_count: Option<i64>,
 }
@@ -115,8 +116,8 @@ pub struct ObjectMeta {
     pub namespace: Vec<u8>,
     #[prost(bytes = "vec", tag = "5")]
     pub uid: Vec<u8>,
-    #[prost(string, repeated, tag = "6")]
-    pub resource_version: Vec<String>,
+    #[prost(bytes = "vec", repeated, tag = "6")]
+    pub resource_version: Vec<Vec<u8>>,
     #[prost(message, repeated, tag = "11")]
     pub labels: Vec<Entry>,
 }
@@ -124,8 +125,8 @@ pub struct ObjectMeta {
 /// What of ObjectMeta counts in a bookmark.
 #[derive(Clone, PartialEq, Message)]
 pub struct BookmarkMeta {
-    #[prost(string, repeated, tag = "6")]
-    pub resource_version: Vec<String>,
+    #[prost(bytes = "vec", repeated, tag = "6")]
+    pub resource_version: Vec<Vec<u8>>,
     #[prost(message, repeated, tag = "12")]
     pub annotations: Vec<Entry>,
 }
@@ -173,8 +174,8 @@ pub struct Status {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct StatusMetadata {
-    #[prost(string, tag = "3")]
-    pub continue_token: String,
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub continue_token: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -203,36 +204,99 @@ pub struct StatusCause {
     pub field: Vec<u8>,
 }
 
+/// The apiVersion and the kind.
+pub type ApiType = [String; 2];
+
 const MAGIC: &[u8] = b"k8s\0";
 
+/// Why an object, a list or a frame means nothing to the other reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// prost cannot decode it, or a message in it.
+    Malformed,
+    /// It is not in its envelope, or that has another content.
+    Envelope,
+    /// There is no metadata, or more than one.
+    Metadata,
+    /// No key that tells objects apart.
+    Key,
+    /// There is no decimal resourceVersion, or more than one.
+    Revision,
+    /// A frame without a type or an object, or with several, or of an unknown type.
+    Frame,
+    /// No Status.
+    Status,
+    /// What selectors look at is malformed, or of another type.
+    Fields,
+    /// A string of the server's own that is not UTF-8.
+    Text,
+}
+
+impl From<prost::DecodeError> for Why {
+    fn from(_: prost::DecodeError) -> Self {
+        Self::Malformed
+    }
+}
+
+/// The reasons for which informerd may refuse what the other reader takes. What that refuses, too, has an error of this format: the
+/// first one that is found.
+pub fn assert_listed(error: &CodecError, why: Option<Why>) {
+    use CodecError::{Duplicate, Invalid, Missing, NotAStatus, NotUtf8, Truncated, UnknownEventType};
+    let is_listed = match (error, why) {
+        // Objects are put together of slices: the metadata stands first, and its length and that of the resourceVersion are
+        // of the usual form, because they are written again.
+        (Missing("metadata") | Invalid("metadata" | "metadata.resourceVersion"), None) => true,
+        // The apiserver writes no groups. In a list, what has no length could not be passed over before it is whole.
+        (Invalid("wire type" | "length of a list"), None) => true,
+        (_, None) => false,
+        (
+            Truncated | Invalid(_) | Missing(_) | Duplicate(_) | NotUtf8 | NotAStatus(_) | UnknownEventType(_),
+            Some(_),
+        ) => true,
+        (_, Some(_)) => false,
+    };
+    assert!(is_listed, "{error:?} is no reason to refuse what another reader says {why:?} of");
+}
+
 /// The type and the message of an object in its envelope.
-pub fn unwrapped(bytes: &[u8]) -> Option<(TypeMeta, Vec<u8>)> {
-    let unknown = Unknown::decode(bytes.strip_prefix(MAGIC)?).ok()?;
-    let types = unknown.type_meta.iter().map(|bytes| TypeMeta::decode(&**bytes)).collect::<Result<Vec<_>, _>>().ok()?;
+pub fn unwrapped(bytes: &[u8]) -> Result<(ApiType, Vec<u8>), Why> {
+    let unknown = Unknown::decode(bytes.strip_prefix(MAGIC).ok_or(Why::Envelope)?)?;
+    let types = unknown.type_meta.iter().map(|bytes| TypeMeta::decode(&**bytes)).collect::<Result<Vec<_>, _>>()?;
     let is_plain = unknown.content_encoding.iter().chain(&unknown.content_type).all(Vec::is_empty);
     if unknown.raw.len() > 1 || !is_plain {
-        return None;
+        return Err(Why::Envelope);
     }
-    Some((types.last().cloned().unwrap_or_default(), unknown.raw.into_iter().next().unwrap_or_default()))
+    // Of types that occur twice the last one counts, if all of them can be read.
+    let texts = |of: &TypeMeta| Ok::<_, Why>([last_text(&of.api_version)?, last_text(&of.kind)?]);
+    let all = types.iter().map(texts).collect::<Result<Vec<_>, _>>()?;
+    Ok((all.last().cloned().unwrap_or_default(), unknown.raw.into_iter().next().unwrap_or_default()))
+}
+
+/// The last string, if all are UTF-8.
+pub fn last_text(all: &[Vec<u8>]) -> Result<String, Why> {
+    let all = all.iter().map(|text| std::str::from_utf8(text).map_err(|_| Why::Text)).collect::<Result<Vec<_>, _>>()?;
+    Ok(all.last().copied().unwrap_or_default().to_owned())
 }
 
 /// The items of a list in its envelope, and what it says of itself.
-pub fn unwrapped_list(bytes: &[u8]) -> Option<(TypeMeta, ListMeta, Vec<Vec<u8>>)> {
-    let unknown = Unknown::decode(bytes.strip_prefix(MAGIC)?).ok()?;
+pub fn unwrapped_list(bytes: &[u8]) -> Result<(ApiType, ListMeta, Vec<Vec<u8>>), Why> {
+    let unknown = Unknown::decode(bytes.strip_prefix(MAGIC).ok_or(Why::Envelope)?)?;
     if unknown.type_meta.is_empty() || unknown.raw.len() != 1 {
-        return None;
+        return Err(Why::Envelope);
     }
     let (type_meta, message) = unwrapped(bytes)?;
-    let list = List::decode(&*message).ok()?;
-    let [metadata] = &*list.metadata else { return None };
-    let metadata = ListMeta::decode(&**metadata).ok()?;
+    let list = List::decode(&*message)?;
+    let [metadata] = &*list.metadata else { return Err(Why::Metadata) };
+    let metadata = ListMeta::decode(&**metadata)?;
     // Any of them must be a number, and there must be one.
-    metadata.resource_version.iter().map(|text| decimal(text)).collect::<Option<Vec<_>>>()?.last()?;
-    Some((type_meta, metadata, list.items))
+    let revisions = metadata.resource_version.iter().map(|text| decimal(text)).collect::<Option<Vec<_>>>();
+    revisions.ok_or(Why::Revision)?.last().ok_or(Why::Revision)?;
+    last_text(&metadata.continue_token)?;
+    Ok((type_meta, metadata, list.items))
 }
 
-pub fn decimal(text: &str) -> Option<u64> {
-    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
+pub fn decimal(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok().filter(|_| text.iter().all(u8::is_ascii_digit))
 }
 
 /// A string as Go writes it in JSON: each byte of no character is U+FFFD.

@@ -139,13 +139,13 @@ fn in_protobuf(form: &Arc<Form>, object: &Object, json: &Json) {
     let body =
         form.metadata_in_protobuf().object(object, None, Shape::PartialObjectMetadata).expect("its bytes").into_bytes();
     let (type_meta, message) = unwrapped(&body).expect("an envelope");
-    assert_eq!((&*type_meta.api_version, &*type_meta.kind), ("meta.k8s.io/v1", "PartialObjectMetadata"));
+    assert_eq!(type_meta, ["meta.k8s.io/v1", "PartialObjectMetadata"]);
     let partial = Pod::decode(&*message).expect("a message");
     let [metadata] = &*partial.metadata else { panic!("{} times metadata", partial.metadata.len()) };
     let metadata = ObjectMeta::decode(&**metadata).expect("a message");
     assert_eq!(
         (&*text(&metadata.name), &metadata.resource_version[..]),
-        (object.key.name(), &[object.rv.to_string()][..])
+        (object.key.name(), &[object.rv.to_string().into_bytes()][..])
     );
     let is_object_meta = serde_json::from_slice::<serde_json::Value>(&object.raw().expect("its bytes").metadata())
         .is_ok()

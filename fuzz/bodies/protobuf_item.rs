@@ -1,13 +1,10 @@
 //! One object in protobuf, against the same message as prost reads it; its owners, and what is left of it without parts of
 //! its metadata.
 //!
-//! Deliberate differences: the metadata must stand first and once, with a length of the usual form, because objects are put
-//! together of slices. Of a selectable field that occurs twice, the first counts. Groups are refused: the
-//! apiserver writes none.
+//! What may be refused, and why, is listed in `messages`. Of a selectable field that occurs twice, the first counts.
 
 use std::collections::BTreeMap;
 
-use informerd::codec::CodecError;
 use informerd::codec::protobuf::{Form, Without, event_frame, has_owner, object_bytes, parse_item};
 use informerd::codec::{Shape, has_owner as object_has_owner};
 use informerd::meta::{EventType, Object, ResourceVersion};
@@ -15,33 +12,22 @@ use prost::Message;
 
 use super::input::measured;
 use super::messages::{
-    Entry, ObjectMeta, Owner, Parts, Pod, PodFields, PodSpec, PodStatus, Unknown, decimal, is_of_key, text, unwrapped,
+    Entry, ObjectMeta, Owner, Parts, Pod, PodFields, PodSpec, PodStatus, Unknown, Why, assert_listed, decimal,
+    is_of_key, text, unwrapped,
 };
 use super::pods::{field, table};
 
 pub fn check(data: &[u8]) {
     match (measured(data.len(), || parse_item(data, table())), Expected::of(data)) {
-        (Ok(object), Some(expected)) => {
+        (Ok(object), Ok(expected)) => {
             expected.compare(&object, data);
             written(&object, data);
             owners(&object);
         }
-        (Ok(object), None) => panic!("{object:?}, which prost does not read"),
-        (Err(error), Some(expected)) => {
-            assert!(is_stricter(&error) || expected.fields.is_none(), "{error:?}, but prost reads it");
-        }
-        (Err(_), None) => {}
+        (Ok(object), Err(why)) => panic!("{object:?}, in spite of {why:?}"),
+        (Err(error), expected) => assert_listed(&error, Expected::why(expected)),
     }
     parts(data);
-}
-
-/// Errors of messages that prost reads.
-pub fn is_stricter(error: &CodecError) -> bool {
-    matches!(
-        error,
-        CodecError::Missing("metadata")
-            | CodecError::Invalid("metadata" | "metadata.resourceVersion" | "wire type" | "length of a list")
-    )
 }
 
 /// What an object says, by another reader.
@@ -55,17 +41,22 @@ pub struct Expected {
 }
 
 impl Expected {
-    pub fn of(message: &[u8]) -> Option<Self> {
-        let pod = Pod::decode(message).ok()?;
-        let [metadata] = &*pod.metadata else { return None };
-        let metadata = ObjectMeta::decode(&**metadata).ok()?;
+    pub fn of(message: &[u8]) -> Result<Self, Why> {
+        let pod = Pod::decode(message)?;
+        let [metadata] = &*pod.metadata else { return Err(Why::Metadata) };
+        let metadata = ObjectMeta::decode(&**metadata)?;
+        let [rv] = &*metadata.resource_version else { return Err(Why::Revision) };
+        let rv = decimal(rv).ok_or(Why::Revision)?;
         let (name, namespace) = (text(&metadata.name), text(&metadata.namespace));
         if name.is_empty() || !is_of_key(&name) || !is_of_key(&namespace) {
-            return None;
+            return Err(Why::Key);
         }
-        let [rv] = &*metadata.resource_version else { return None };
-        let rv = decimal(rv)?;
-        Some(Self { metadata, rv, pod, fields: fields(message) })
+        Ok(Self { metadata, rv, pod, fields: fields(message) })
+    }
+
+    /// What is wrong with it, if anything is.
+    pub fn why(expected: Result<Self, Why>) -> Option<Why> {
+        expected.map_or_else(Some, |expected| expected.fields.is_none().then_some(Why::Fields))
     }
 
     pub fn compare(&self, object: &Object, message: &[u8]) {
@@ -79,7 +70,7 @@ impl Expected {
         assert_eq!(known.collect::<Vec<_>>(), labels);
         let raw = object.raw().expect("its bytes");
         assert_eq!((&raw.item()[..], Some(&raw.metadata()[..])), (message, self.pod.metadata.first().map(|m| &m[..])));
-        assert_eq!(std::str::from_utf8(&raw.slice(raw.rv_range())).ok().and_then(decimal), Some(self.rv));
+        assert_eq!(decimal(&raw.slice(raw.rv_range())), Some(self.rv));
         self.compare_fields(object);
     }
 
@@ -119,7 +110,7 @@ fn written(object: &Object, message: &[u8]) {
     let form = Form::new("v1", "Pod", "PodList");
     let (type_meta, kept) = unwrapped(&object_bytes(&form, object, None, Shape::Full).expect("its bytes").into_bytes())
         .expect("an envelope");
-    assert_eq!((&*type_meta.api_version, &*type_meta.kind, &kept[..]), ("v1", "Pod", message));
+    assert_eq!((type_meta, &kept[..]), (["v1", "Pod"].map(str::to_owned), message));
     for rv in [1, u64::MAX] {
         let body = object_bytes(&form, object, Some(ResourceVersion(rv)), Shape::Full).expect("its bytes").into_bytes();
         let (_, message) = unwrapped(&body).expect("an envelope");
@@ -128,7 +119,7 @@ fn written(object: &Object, message: &[u8]) {
         let back = object_bytes(&form, &again, Some(object.rv), Shape::Full).expect("its bytes").into_bytes();
         if object.raw().expect("its bytes").slice(object.raw().expect("its bytes").rv_range()) == object.rv.to_string()
         {
-            assert_eq!(unwrapped(&back).map(|(_, message)| message).as_deref(), Some(&kept[..]));
+            assert_eq!(unwrapped(&back).expect("an envelope").1, kept);
         }
     }
     for shape in [Shape::PartialObjectMetadata, Shape::PartialObjectMetadataV1beta1] {
@@ -168,7 +159,7 @@ fn parts(data: &[u8]) {
     let body = [b"k8s\0", &*unknown.encode_to_vec()].concat();
     let Ok(rest) = without.apply(&body) else { return };
     assert!(rest.len() <= body.len() + 8, "it grew");
-    let (Some((_, before)), Some((_, after))) = (unwrapped(&body), unwrapped(&rest)) else { panic!("no envelope") };
+    let (Ok((_, before)), Ok((_, after))) = (unwrapped(&body), unwrapped(&rest)) else { panic!("no envelope") };
     let fields = |message: &[u8]| PodFields::decode(message).ok();
     assert_eq!(fields(&before), fields(&after));
     let (Ok(before), Ok(after)) = (Pod::decode(&*before), Pod::decode(&*after)) else { return };

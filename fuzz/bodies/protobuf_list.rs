@@ -1,7 +1,6 @@
 //! A list in protobuf that arrives in chunks, against the same list as prost reads it.
 //!
-//! Deliberate differences are those of one object (see `protobuf_item`), and that nothing but strings and messages may stand
-//! in a list or around it: what has no length cannot be passed over before it is whole.
+//! What may be refused, and why, is listed in `messages`.
 
 use informerd::codec::CodecError;
 use informerd::codec::json::ListMeta;
@@ -9,9 +8,9 @@ use informerd::codec::protobuf::ListDecoder;
 use informerd::meta::Object;
 
 use super::input::{Input, measured};
-use super::messages::{decimal, unwrapped_list};
+use super::messages::{assert_listed, decimal, last_text, unwrapped_list};
 use super::pods::table;
-use super::protobuf_item::{Expected, is_stricter};
+use super::protobuf_item::Expected;
 
 pub fn check(data: &[u8]) {
     let Some(input) = Input::of(data) else { return };
@@ -20,29 +19,28 @@ pub fn check(data: &[u8]) {
     let (in_chunks, end_in_chunks) = decode(&input.chunks(), input.limit);
     let shown = |items: &[Object]| items.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>();
     assert_eq!((shown(&items), &end), (shown(&in_chunks), &end_in_chunks), "it depends on the chunks");
-    let expected = unwrapped_list(input.bytes).and_then(|(type_meta, metadata, messages)| {
-        let items = messages.iter().map(|item| Expected::of(item)).collect::<Option<Vec<_>>>()?;
-        Some((type_meta, metadata, messages, items))
+    let expected = unwrapped_list(input.bytes).map(|(type_meta, metadata, messages)| {
+        let items: Vec<_> = messages.iter().map(|item| Expected::of(item)).collect();
+        (type_meta, metadata, messages, items)
     });
     match (end, expected) {
-        (Ok(end), Some((type_meta, metadata, messages, expected))) => {
-            assert_eq!((&*end.api_version, &*end.list_kind), (&*type_meta.api_version, &*type_meta.kind));
+        (Ok(end), Ok((type_meta, metadata, messages, expected))) => {
+            assert_eq!([&*end.api_version, &*end.list_kind], type_meta);
             assert_eq!(Some(end.rv.get()), metadata.resource_version.last().and_then(|text| decimal(text)));
-            assert_eq!(end.continue_token, metadata.continue_token);
+            assert_eq!(Ok(end.continue_token), last_text(&metadata.continue_token));
             assert_eq!(end.remaining_item_count, metadata.remaining_item_count);
             assert_eq!(items.len(), messages.len());
             for ((item, expected), message) in items.iter().zip(expected).zip(&messages) {
-                expected.compare(item, message);
+                expected.expect("an item that is read").compare(item, message);
             }
         }
-        (Ok(end), None) => panic!("{end:?}, which prost does not read"),
-        (Err(CodecError::TooLarge { .. }), None) => {}
-        (Err(CodecError::TooLarge { limit }), Some(_)) => assert!(input.is_bounded(), "nothing is longer than {limit}"),
-        (Err(error), Some((.., expected))) => {
-            let is_stricter = is_stricter(&error) || expected.iter().any(|item| item.fields.is_none());
-            assert!(is_stricter, "{error:?}, but prost reads it");
+        (Ok(end), Err(why)) => panic!("{end:?}, in spite of {why:?}"),
+        (Err(CodecError::TooLarge { limit }), _) => assert!(input.is_bounded(), "nothing is longer than {limit}"),
+        (Err(error), Err(why)) => assert_listed(&error, Some(why)),
+        // The items before the one that is refused are read.
+        (Err(error), Ok((.., expected))) => {
+            assert_listed(&error, expected.into_iter().find_map(Expected::why));
         }
-        (Err(_), None) => {}
     }
 }
 

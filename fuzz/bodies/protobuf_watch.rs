@@ -1,18 +1,20 @@
 //! A watch stream in protobuf that arrives in chunks, against the same frames as prost reads them; the Status of a frame, and
 //! of a body.
 //!
-//! Deliberate differences are those of one object (see `protobuf_item`), and that a frame has one type and one object.
+//! What may be refused, and why, is listed in `messages`.
 
 use informerd::codec::json::WatchFrame;
-use informerd::codec::protobuf::{WatchDecoder, error_frame, read_status, status_body};
-use informerd::codec::{CodecError, INITIAL_EVENTS_END};
-use informerd::meta::{EventType, Status, StatusCause, StatusDetails};
+use informerd::codec::protobuf::{Form, WatchDecoder, bookmark_frame, error_frame, read_status, status_body};
+use informerd::codec::{CodecError, INITIAL_EVENTS_END, Shape};
+use informerd::meta::{EventType, ResourceVersion, Status, StatusCause, StatusDetails};
 use prost::Message;
 
 use super::input::{Input, measured};
-use super::messages::{self, BookmarkMeta, Pod, RawExtension, WatchEvent, decimal, text, unwrapped};
+use super::messages::{
+    self, BookmarkMeta, Pod, RawExtension, WatchEvent, Why, assert_listed, decimal, last_text, text, unwrapped,
+};
 use super::pods::table;
-use super::protobuf_item::{Expected, is_stricter};
+use super::protobuf_item::Expected;
 
 pub fn check(data: &[u8]) {
     let Some(input) = Input::of(data) else { return };
@@ -30,16 +32,15 @@ pub fn check(data: &[u8]) {
         }
         let Some((event, after)) = after.split_at_checked(len) else { break };
         match (frames.next(), Frame::of(event)) {
-            (Some(frame), Some(expected)) => expected.compare(&frame),
-            (Some(frame), None) => panic!("{frame:?}, which prost does not read"),
+            (Some(frame), Ok(expected)) => expected.compare(&frame),
+            (Some(frame), Err(why)) => panic!("{frame:?}, in spite of {why:?}"),
             (None, expected) => {
-                let error = end.as_ref().expect_err("a frame is missing");
-                let is_right = match expected {
-                    None => true,
-                    Some(Frame::Event(_, _, item, _)) if item.fields.is_none() => true,
-                    Some(_) => is_stricter(error),
+                let why = match expected {
+                    Err(why) => Some(why),
+                    Ok(Frame::Event(_, _, item, _)) => Expected::why(Ok(item)),
+                    Ok(_) => None,
                 };
-                assert!(is_right, "{error:?}, but prost reads it");
+                assert_listed(end.as_ref().expect_err("a frame is missing"), why);
                 return;
             }
         }
@@ -71,47 +72,47 @@ fn decode(chunks: &[bytes::Bytes], limit: usize) -> (Vec<WatchFrame>, Result<boo
 
 #[allow(clippy::large_enum_variant, reason = "few of them live at once")]
 enum Frame {
-    Event(EventType, messages::TypeMeta, Expected, Vec<u8>),
+    Event(EventType, messages::ApiType, Expected, Vec<u8>),
     Bookmark(u64, bool, Vec<u8>),
     Error(Status),
 }
 
 impl Frame {
-    fn of(event: &[u8]) -> Option<Self> {
-        let event = WatchEvent::decode(event).ok()?;
+    fn of(event: &[u8]) -> Result<Self, Why> {
+        let event = WatchEvent::decode(event)?;
         let extensions = event.object.iter().map(|bytes| RawExtension::decode(&**bytes)).collect::<Result<Vec<_>, _>>();
-        let objects: Vec<_> = extensions.ok()?.into_iter().flat_map(|extension| extension.raw).collect();
-        let ([kind], [object]) = (&*event.kind, &*objects) else { return None };
+        let objects: Vec<_> = extensions?.into_iter().flat_map(|extension| extension.raw).collect();
+        let ([kind], [object]) = (&*event.kind, &*objects) else { return Err(Why::Frame) };
         let kind = match &**kind {
-            "ADDED" => EventType::Added,
-            "MODIFIED" => EventType::Modified,
-            "DELETED" => EventType::Deleted,
-            "BOOKMARK" => return Self::bookmark(object),
-            "ERROR" => return status(object).map(Self::Error),
-            _ => return None,
+            b"ADDED" => EventType::Added,
+            b"MODIFIED" => EventType::Modified,
+            b"DELETED" => EventType::Deleted,
+            b"BOOKMARK" => return Self::bookmark(object),
+            b"ERROR" => return status(object).map(Self::Error),
+            kind => return Err(if std::str::from_utf8(kind).is_ok() { Why::Frame } else { Why::Text }),
         };
         let (type_meta, message) = unwrapped(object)?;
-        Some(Self::Event(kind, type_meta, Expected::of(&message)?, message))
+        Ok(Self::Event(kind, type_meta, Expected::of(&message)?, message))
     }
 
-    fn bookmark(object: &[u8]) -> Option<Self> {
+    fn bookmark(object: &[u8]) -> Result<Self, Why> {
         let (_, message) = unwrapped(object)?;
         let (mut rv, mut is_end) = (None, false);
-        for metadata in Pod::decode(&*message).ok()?.metadata {
-            let metadata = BookmarkMeta::decode(&*metadata).ok()?;
+        for metadata in Pod::decode(&*message)?.metadata {
+            let metadata = BookmarkMeta::decode(&*metadata)?;
             rv = metadata.resource_version.last().map_or(rv, |text| decimal(text));
             for entry in metadata.annotations {
                 is_end |= entry.key == INITIAL_EVENTS_END.as_bytes() && entry.value == b"true";
             }
         }
-        Some(Self::Bookmark(rv?, is_end, message))
+        Ok(Self::Bookmark(rv.ok_or(Why::Revision)?, is_end, message))
     }
 
     fn compare(&self, frame: &WatchFrame) {
         match (self, frame) {
             (Self::Event(expected, types, item, message), WatchFrame::Event { kind, object, type_meta }) => {
                 assert_eq!(kind, expected);
-                assert_eq!((&*type_meta.api_version, &*type_meta.kind), (&*types.api_version, &*types.kind));
+                assert_eq!([&*type_meta.api_version, &*type_meta.kind], *types);
                 item.compare(object, message);
             }
             (
@@ -119,6 +120,16 @@ impl Frame {
                 WatchFrame::Bookmark { rv: read, initial_events_end, object, .. },
             ) => {
                 assert_eq!((read.get(), initial_events_end, &object[..]), (*rv, is_end, &message[..]));
+                // What is written of it, or instead of it, says the same of another revision.
+                for (rv, is_end) in [(1, true), (u64::MAX, false)] {
+                    let form = Form::new("v1", "Pod", "PodList");
+                    let written = bookmark_frame(&form, Some(object), ResourceVersion(rv), is_end, Shape::Full);
+                    let (frames, end) = decode(&[written], usize::MAX);
+                    let [WatchFrame::Bookmark { rv: read, initial_events_end, .. }] = &frames[..] else {
+                        panic!("{end:?}")
+                    };
+                    assert_eq!((read.get(), *initial_events_end), (rv, is_end));
+                }
             }
             (Self::Error(expected), WatchFrame::Error(status)) => {
                 assert_eq!(status, expected);
@@ -132,19 +143,22 @@ impl Frame {
     }
 }
 
-fn status(object: &[u8]) -> Option<Status> {
-    let (type_meta, message) = unwrapped(object)?;
-    let read = messages::Status::decode(&*message).ok().filter(|_| type_meta.kind == "Status")?;
+fn status(object: &[u8]) -> Result<Status, Why> {
+    let ([_, kind], message) = unwrapped(object)?;
+    if kind != "Status" {
+        return Err(Why::Status);
+    }
+    let read = messages::Status::decode(&*message)?;
     let mut status = Status::failure(u16::try_from(read.code).unwrap_or(0), &text(&read.reason), text(&read.message));
     status.status = text(&read.status);
     for metadata in read.metadata {
-        let token = messages::StatusMetadata::decode(&*metadata).ok()?.continue_token;
+        let token = last_text(&messages::StatusMetadata::decode(&*metadata)?.continue_token)?;
         if !token.is_empty() {
             status.metadata.continue_token = token;
         }
     }
     for details in read.details {
-        let details = messages::StatusDetails::decode(&*details).ok()?;
+        let details = messages::StatusDetails::decode(&*details)?;
         let cause = |cause: messages::StatusCause| StatusCause {
             reason: text(&cause.reason),
             message: text(&cause.message),
@@ -159,5 +173,5 @@ fn status(object: &[u8]) -> Option<Status> {
             retry_after_seconds: u32::try_from(details.retry_after_seconds).unwrap_or(0),
         });
     }
-    Some(status)
+    Ok(status)
 }

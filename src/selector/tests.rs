@@ -11,12 +11,8 @@ fn resource(group: &str, version: &str, plural: &str, namespaced: bool, origin: 
     Resource { gvr: Gvr::new(group, version, plural), kind: "".into(), namespaced, verbs: Verbs::default(), origin }
 }
 
-fn built_in(group: &str, version: &str, plural: &str, namespaced: bool) -> Resource {
-    resource(group, version, plural, namespaced, Origin::BuiltIn)
-}
-
 pub(super) fn pods() -> Resource {
-    built_in("", "v1", "pods", true)
+    resource("", "v1", "pods", true, Origin::BuiltIn)
 }
 
 fn widgets(namespaced: bool) -> Resource {
@@ -141,166 +137,17 @@ fn equal_by_meaning() {
 
 // === fields ===
 
-/// Every label of every built-in type with its own conversion, the value that a missing one compares as, and whether
-/// `metadata.namespace` is supported.
 #[test]
-fn built_in_tables() {
-    /// Group, version, resource, namespaced, supports `metadata.namespace`, labels.
-    type Row<'a> = (&'a str, &'a str, &'a str, bool, bool, &'a [&'a str]);
-    let rows: &[Row<'_>] = &[
-        (
-            "",
-            "v1",
-            "pods",
-            true,
-            true,
-            &[
-                "spec.nodeName",
-                "spec.restartPolicy",
-                "spec.schedulerName",
-                "spec.serviceAccountName",
-                "spec.hostNetwork false",
-                "status.phase",
-                "status.podIP",
-                "status.nominatedNodeName",
-            ],
-        ),
-        ("", "v1", "nodes", false, false, &["spec.unschedulable false"]),
-        ("", "v1", "replicationcontrollers", true, true, &["status.replicas 0"]),
-        ("", "v1", "namespaces", false, false, &["status.phase"]),
-        ("", "v1", "secrets", true, true, &["type"]),
-        ("", "v1", "services", true, true, &["spec.clusterIP", "spec.type"]),
-        (
-            "",
-            "v1",
-            "events",
-            true,
-            true,
-            &[
-                "involvedObject.kind",
-                "involvedObject.namespace",
-                "involvedObject.name",
-                "involvedObject.uid",
-                "involvedObject.apiVersion",
-                "involvedObject.resourceVersion",
-                "involvedObject.fieldPath",
-                "reason",
-                "reportingComponent",
-                "source",
-                "type",
-            ],
-        ),
-        (
-            "events.k8s.io",
-            "v1",
-            "events",
-            true,
-            true,
-            &[
-                "regarding.kind",
-                "regarding.namespace",
-                "regarding.name",
-                "regarding.uid",
-                "regarding.apiVersion",
-                "regarding.resourceVersion",
-                "regarding.fieldPath",
-                "reason",
-                "reportingController",
-                "type",
-            ],
-        ),
-        ("batch", "v1", "jobs", true, true, &["status.successful 0"]),
-        ("certificates.k8s.io", "v1", "certificatesigningrequests", false, false, &["spec.signerName"]),
-        ("certificates.k8s.io", "v1beta1", "clustertrustbundles", false, false, &["spec.signerName"]),
-        (
-            "certificates.k8s.io",
-            "v1beta1",
-            "podcertificaterequests",
-            true,
-            false,
-            &["spec.signerName", "spec.podName", "spec.nodeName"],
-        ),
-        ("resource.k8s.io", "v1", "resourceslices", false, false, &["spec.nodeName", "spec.driver"]),
-        ("", "v1", "configmaps", true, true, &[]),
-        ("apps", "v1", "deployments", true, true, &[]),
-        ("", "v1", "persistentvolumes", false, true, &[]),
-    ];
-    for &(group, version, plural, namespaced, namespace, fields) in rows {
-        let resource = built_in(group, version, plural, namespaced);
-        let table = field_table(&resource);
-        let got: Vec<String> = table
-            .labels
-            .iter()
-            .map(|field| format!("{} {}", field.label, field.value.missing).trim_end().to_owned())
-            .collect();
-        assert_eq!(got, fields, "{plural}");
-        assert!(compile(&resource, "metadata.name=x").is_ok(), "{plural}");
-        assert_eq!(compile(&resource, "metadata.namespace=x").is_ok(), namespace, "{plural}");
-        for field in &*table.labels {
-            compile(&resource, &format!("{}=x", field.label)).unwrap();
-        }
-        let trigger = table.trigger.map(|trigger| &*table.labels[trigger].label);
-        let triggers = matches!(plural, "pods" | "resourceslices");
-        assert_eq!(trigger, triggers.then_some("spec.nodeName"), "{plural}");
-    }
-}
-
-#[test]
-fn where_values_stand() {
-    let place = |resource: &Resource, label: &str| {
-        let table = field_table(resource);
-        let value = table.labels[table.index_of(label).unwrap()].value.clone();
-        (value.path.join("."), value.fallback.map(|path| path.join(".")))
-    };
-    let path = |path: &str| path.to_owned();
-    assert_eq!(place(&pods(), "spec.nodeName"), (path("spec.nodeName"), None));
-    assert_eq!(place(&pods(), "status.podIP"), (path("status.podIPs.0.ip"), Some(path("status.podIP"))));
-    let events = built_in("", "v1", "events", true);
-    assert_eq!(place(&events, "source"), (path("source.component"), Some(path("reportingComponent"))));
-    assert_eq!(place(&built_in("batch", "v1", "jobs", true), "status.successful").0, "status.succeeded");
-    assert_eq!(place(&widgets(true), "spec.color"), (path("spec.color"), None));
-}
-
-#[test]
-fn unsupported_labels_are_named_as_the_type_names_them() {
+fn labels_that_a_definition_does_not_select_by_are_named() {
     for (resource, label, message) in [
-        (pods(), "spec.foo", "field label not supported: spec.foo"),
-        (pods(), "", "field label not supported: "),
-        (pods(), " metadata.name", "field label not supported:  metadata.name"),
-        (
-            built_in("", "v1", "configmaps", true),
-            "spec.foo",
-            r#""spec.foo" is not a known field selector: only "metadata.name", "metadata.namespace""#,
-        ),
-        (built_in("batch", "v1", "jobs", true), "spec.foo", r#"field label "spec.foo" not supported for Job"#),
-        (
-            built_in("resource.k8s.io", "v1beta1", "resourceslices", false),
-            "spec.foo",
-            "field label not supported for resource.k8s.io/v1beta1, Kind=ResourceSlice: spec.foo",
-        ),
-        (built_in("", "v1", "nodes", false), "metadata.namespace", "field label not supported: metadata.namespace"),
-        (built_in("", "v1", "events", true), "regarding.name", "field label not supported: regarding.name"),
-        (built_in("events.k8s.io", "v1", "events", true), "source", "field label not supported: source"),
         (widgets(true), "spec.foo", "field label not supported: spec.foo"),
         (widgets(false), "metadata.namespace", "field label not supported: metadata.namespace"),
     ] {
         assert_eq!(compile(&resource, &format!("{label}=x")), Err(message.into()), "{label}");
     }
+    assert!(compile(&widgets(true), "spec.color=red,spec.size!=5").is_ok());
     // Terms are checked in the order of their text.
     assert_eq!(compile(&pods(), "z=1,b=2"), Err("field label not supported: b".into()));
-}
-
-#[test]
-fn constants_and_aliases() {
-    assert_eq!(compile(&pods(), "spec.host=n"), compile(&pods(), "spec.nodeName=n"));
-    assert!(compile(&pods(), "status.podIPs=").unwrap().is_empty());
-    assert!(compile(&pods(), "status.podIPs=10.0.0.1").unwrap().matches_nothing());
-    let volumes = built_in("", "v1", "persistentvolumes", false);
-    for (text, nothing) in [("=", false), ("!=x", false), ("=x", true), ("!=", true)] {
-        let compiled = compile(&volumes, &format!("metadata.namespace{text}")).unwrap();
-        assert_eq!((compiled.matches_nothing(), compiled.is_empty()), (nothing, !nothing), "{text}");
-    }
-    assert!(compile(&widgets(true), "spec.color=red,spec.size!=5").is_ok());
 }
 
 #[test]

@@ -20,6 +20,7 @@ const usage = `usage: judge COMMAND [flags]
   kubectl    kubectl
   informer   run client-go informers and print what they see
   churn      write to a server at random, reproducibly
+  vectors    write what the apiserver's own code makes of random objects of every type
 `
 
 // commands are the subcommands; the ones a user does not start (the children

@@ -15,3 +15,4 @@ mod access;
 mod expiry;
 mod injector;
 mod protobuf;
+mod vectors;

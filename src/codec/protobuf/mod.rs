@@ -30,7 +30,3 @@ pub use write::{event_frame, item_len, list_head, list_item, list_tail, object_b
 
 #[cfg(test)]
 mod odd_tests;
-#[cfg(test)]
-mod oracle;
-#[cfg(test)]
-mod tests;

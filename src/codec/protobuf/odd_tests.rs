@@ -13,10 +13,16 @@ fn table(numbers: &[u32]) -> FieldTable {
     FieldTable { labels: [FieldLabel { label: "x".into(), value }].into(), trigger: None }
 }
 
-fn of(parts: &[(u8, &[u8])]) -> Vec<u8> {
+pub(super) fn of(parts: &[(u8, &[u8])]) -> Vec<u8> {
     let mut out = Vec::new();
     parts.iter().for_each(|(number, bytes)| put_bytes(&mut out, *number, bytes));
     out
+}
+
+/// In an envelope.
+pub(super) fn wrapped(kind: &str, message: &[u8]) -> Vec<u8> {
+    let type_meta = of(&[(1, b"v1"), (2, kind.as_bytes())]);
+    [b"k8s\0", &of(&[(1, &type_meta), (2, message), (3, b""), (4, b"")])[..]].concat()
 }
 
 fn object(metadata: &[(u8, &[u8])], rest: &[(u8, &[u8])]) -> Vec<u8> {
@@ -59,15 +65,13 @@ fn a_name_that_is_not_utf8_is_refused_and_named() {
         assert_eq!(parse_item(&message, &FieldTable::default()).unwrap_err(), CodecError::Invalid("metadata.name"));
         let named = Some("n/p\u{fffd}".to_owned());
 
-        let type_meta = of(&[(1, b"v1"), (2, b"Pod")]);
-        let envelope = |message: &[u8]| [b"k8s\0", &of(&[(1, &type_meta), (2, message)])[..]].concat();
-        let event = of(&[(1, b"ADDED"), (2, &of(&[(1, &envelope(&message))]))]);
+        let event = of(&[(1, b"ADDED"), (2, &of(&[(1, &wrapped("Pod", &message))]))]);
         let mut decoder = WatchDecoder::new(1 << 20, FieldTable::default());
         decoder.push(Bytes::from([&u32::try_from(event.len()).unwrap().to_be_bytes()[..], &event].concat()));
         assert_eq!(decoder.odd_object(), None);
         assert!(decoder.next().is_err() && decoder.odd_object() == named);
 
-        let list = envelope(&of(&[(1, &of(&[(2, b"9")])), (2, &message)]));
+        let list = wrapped("PodList", &of(&[(1, &of(&[(2, b"9")])), (2, &message)]));
         let mut decoder = ListDecoder::new(1 << 20, FieldTable::default());
         decoder.push(list.clone().into());
         assert!(decoder.next().is_err() && decoder.odd_object() == named);
@@ -82,8 +86,7 @@ fn a_name_that_is_not_utf8_is_refused_and_named() {
 #[test]
 fn a_status_may_quote_any_bytes() {
     let status = of(&[(3, b"no \xff"), (5, &of(&[(1, b"\xff"), (4, &of(&[(2, b"\xff")]))]))]);
-    let body = [b"k8s\0", &of(&[(1, &of(&[(1, b"v1"), (2, b"Status")])), (2, &status)])[..]].concat();
-    let status = read_status(&body).unwrap();
+    let status = read_status(&wrapped("Status", &status)).unwrap();
     assert_eq!(status.message, "no \u{fffd}");
 }
 
@@ -92,6 +95,8 @@ fn an_owner_may_have_any_uid() {
     let metadata = of(&[(13, &of(&[(4, b"u\xff")])), (13, &of(&[(4, b"second")]))]);
     assert_eq!(has_owner(&metadata, &mut |uid| uid == "second"), Ok(true));
     assert_eq!(has_owner(&metadata, &mut |uid| uid == "u\u{fffd}"), Ok(true));
+    assert_eq!(has_owner(&metadata, &mut |uid| uid == "third"), Ok(false));
+    assert!(has_owner(&metadata[..metadata.len() - 1], &mut |_| false).is_err());
 }
 
 /// The latest time that RFC 3339 can express, and times that are not set.

@@ -23,24 +23,3 @@ pub fn has_owner(metadata: &[u8], asked: &mut dyn FnMut(&str) -> bool) -> Result
     }
     Ok(false)
 }
-
-#[cfg(test)]
-mod tests {
-    use prost::Message;
-
-    use super::super::oracle::{OwnerReference, metadata, text};
-    use super::*;
-
-    #[test]
-    fn any_owner_counts() {
-        let owner = |uid: &str| OwnerReference { kind: text("X"), uid: text(uid) };
-        let mut metadata = metadata("a", "p", 1, &[]);
-        assert_eq!(has_owner(&metadata.encode_to_vec(), &mut |_| true), Ok(false));
-        metadata.owner_references = vec![owner("one"), owner("two")];
-        let bytes = metadata.encode_to_vec();
-        for (asked, found) in [("one", true), ("two", true), ("three", false), ("X", false)] {
-            assert_eq!(has_owner(&bytes, &mut |uid| uid == asked), Ok(found), "{asked}");
-        }
-        assert!(has_owner(&bytes[..bytes.len() - 1], &mut |_| false).is_err());
-    }
-}

@@ -89,18 +89,17 @@ fn replace(
 
 #[cfg(test)]
 mod tests {
-    use prost::Message;
-
-    use super::super::oracle::{self, envelope, pod};
+    use super::super::odd_tests::{of, wrapped};
     use super::*;
 
     fn annotated(annotations: &[&str], managed: usize) -> Vec<u8> {
-        let mut pod: oracle::Pod = pod("p", 7);
-        if let Some(metadata) = &mut pod.metadata {
-            metadata.annotations = annotations.iter().map(|name| ((*name).to_owned(), "x".repeat(200))).collect();
-            metadata.managed_fields = vec![b"\x0a\x04kube".to_vec(); managed];
-        }
-        envelope("v1", "Pod", &pod)
+        let (note, entry) = ("x".repeat(200), of(&[(1, b"kube")]));
+        let annotation = |name: &&str| of(&[(12, &of(&[(1, name.as_bytes()), (2, note.as_bytes())]))]);
+        let mut metadata = of(&[(1, b"p"), (6, b"7")]);
+        metadata.extend(annotations.iter().flat_map(annotation));
+        // Tag and length of field 17.
+        (0..managed).for_each(|_| metadata.extend([&[0x8a, 1, 6][..], &entry].concat()));
+        wrapped("Pod", &of(&[(1, &metadata), (2, b"spec")]))
     }
 
     #[test]
@@ -123,7 +122,6 @@ mod tests {
         assert!(parts.apply(b"{}").is_err());
         let whole = annotated(&[], 1);
         assert!(parts.apply(&whole[..whole.len() - 1]).is_err());
-        let garbage = oracle::Unknown { raw: Some(vec![0x0a, 9]), ..Default::default() };
-        assert!(parts.apply(&[b"k8s\0".to_vec(), garbage.encode_to_vec()].concat()).is_err());
+        assert!(parts.apply(&wrapped("Pod", &[0x0a, 9])).is_err());
     }
 }
