@@ -171,3 +171,16 @@ async fn an_initial_list_is_complete_at_its_end() {
     assert_eq!(next(&mut watcher), is("DELETED a/v@110", 109));
     assert_eq!(after(&cache, 120).complete(), rv(120), "its client has that already");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_initial_list_that_is_cut_short_claims_nothing() {
+    let (mut writer, cache, _) = expired().await;
+    let [mut late, mut marked, mut gone] = [0; 3].map(|_| cache.watch(spec(WatchStart::State)).unwrap());
+    assert_eq!(next(&mut late), is("ADDED a/v@10", 0));
+    // All objects, but not the end of the list.
+    (0..5).for_each(|_| drop(next(&mut marked)));
+    advance(Duration::from_secs(1801)).await;
+    assert_eq!((next(&mut late), next(&mut marked)), (is("END deadline", 0), is("END deadline", 0)));
+    writer.not_ready("gone");
+    assert_eq!(next(&mut gone).1, 0);
+}

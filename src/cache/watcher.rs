@@ -390,7 +390,9 @@ impl CacheWatcher {
         counters.terminated.add(u64::from(reason.is_termination()));
         counters.too_slow.add(u64::from(reason == EndReason::TooSlow));
         self.end = Some(reason);
-        self.phase = Phase::Live;
+        // A list that is not complete claims nothing at its end, either.
+        let is_listing = matches!(self.phase, Phase::Listing(_) | Phase::InitialEnd);
+        self.phase = if is_listing { Phase::InitialEnd } else { Phase::Live };
         // Leave now and not only on drop: a client may take a while to notice the end.
         self.membership.leave();
         Poll::Ready(None)
