@@ -118,6 +118,22 @@ async fn a_watch_does_not_end_by_itself_between_deletions_of_one_revision() {
     }
 }
 
+/// Its deadline is far away.
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_between_deletions_of_one_revision_gets_the_rest_and_a_bookmark() {
+    let (mut writer, cache, mut dispatcher) = expired().await;
+    let mut watcher = after(&cache, 100);
+    expire(&mut writer).await;
+    dispatcher.step(2);
+    watcher.end(true);
+    assert_eq!(take(&mut watcher), ["DELETED a/v@110", "DELETED a/w@110"]);
+    writer.apply(EventType::Modified, at('z', 111)).await.unwrap();
+    dispatch(&mut dispatcher);
+    advance(Duration::from_secs(1)).await;
+    let rest = ["DELETED a/x@110", "DELETED a/y@110", "MODIFIED a/z@111", "BOOKMARK 111", "END drained"];
+    assert_eq!(take(&mut watcher), rest);
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_is_cut_short_is_known() {
     let (mut writer, cache, mut dispatcher) = expired().await;

@@ -277,18 +277,30 @@ impl CacheWatcher {
                 Taken::CaughtUp => self.reached.caught_up(dispatched),
                 Taken::End(reason) => return self.finish(reason),
             }
-            if let Some(last_bookmark) = self.draining().filter(|_| !self.waits_for_the_rest()) {
-                self.drain = Some(false);
-                return match self.bookmark(dispatched) {
-                    Some(bookmark) if last_bookmark && self.schedule.takes_bookmarks() => Poll::Ready(Some(bookmark)),
-                    _ => self.finish(EndReason::Drained),
-                };
-            }
             // What becomes due after this moment wakes the task.
             let now = Instant::now();
+            // A client that gets no bookmarks continues after its last event. So a watch that ends by itself first
+            // delivers what belongs to that event. The dispatcher is at it; this looks again a moment later.
+            let waits_for_the_rest = self.reached.is_split();
+            if let Some(last_bookmark) = self.draining() {
+                if !waits_for_the_rest {
+                    self.drain = Some(false);
+                    return match self.bookmark(dispatched) {
+                        Some(bookmark) if last_bookmark && self.schedule.takes_bookmarks() => {
+                            Poll::Ready(Some(bookmark))
+                        }
+                        _ => self.finish(EndReason::Drained),
+                    };
+                }
+                // Not the deadline, which would end it without its bookmark.
+                self.schedule.postpone(now);
+            }
             ready!(self.schedule.poll(cx, now));
-            if self.schedule.is_over(now) && !self.waits_for_the_rest() {
-                return self.finish(EndReason::Deadline);
+            if self.schedule.is_over(now) {
+                if !waits_for_the_rest {
+                    return self.finish(EndReason::Deadline);
+                }
+                self.schedule.put_off(now);
             }
             if self.schedule.is_due(now) {
                 if self.reached.last > self.live_after && dispatched < self.reached.last {
@@ -346,16 +358,6 @@ impl CacheWatcher {
             Shared::SERVING => None,
             how => Some(how == Shared::DRAINING_WITH_BOOKMARK),
         })
-    }
-
-    /// A client that gets no bookmarks continues after its last event. So a watch that ends by itself first delivers what
-    /// belongs to that event. The dispatcher is at it; this looks again a moment later.
-    fn waits_for_the_rest(&mut self) -> bool {
-        let waits = self.reached.is_split();
-        if waits {
-            self.schedule.put_off(Instant::now());
-        }
-        waits
     }
 
     fn bookmark(&mut self, dispatched: ResourceVersion) -> Option<WatcherEvent> {
