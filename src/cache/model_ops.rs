@@ -14,8 +14,12 @@ pub(super) enum Op {
     Hear(usize),
     /// A list of the keys shows that the newest state is the one that the cache has, if it is.
     Confirm,
-    /// Several objects are deleted at one revision, like events that expire.
-    Expire(u64, Vec<(usize, usize)>),
+    /// Several objects are deleted at one revision, like events that expire. Clients may get a part of the deletions.
+    Expire {
+        gap: u64,
+        keys: Vec<(usize, usize)>,
+        part: Option<usize>,
+    },
     Progress(u64),
     /// A proof: all events were heard. The revision may be later.
     Proved(u64),
@@ -100,14 +104,15 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         1 => (1..6_u64).prop_map(Start::Future),
     ];
     let watch = (0..predicates().len(), start, any::<bool>(), any::<bool>(), prop::option::weighted(0.3, 1..150_u64));
-    let keys = prop::collection::vec((0..3_usize, 0..4_usize), 1..6);
+    let keys = prop::collection::vec((0..3_usize, 0..4_usize), 1..8);
+    let expire = (1..4_u64, keys, prop::option::of(1..4_usize));
     let relist = (bustle(6), 0..2_u64, prop::bool::weighted(0.2));
     prop_oneof![
         20 => change().prop_map(Op::Change),
         6 => bustle(4).prop_map(Op::Unseen),
         3 => (1..3_usize).prop_map(Op::Hear),
         2 => Just(Op::Confirm),
-        4 => (1..4_u64, keys).prop_map(|(gap, keys)| Op::Expire(gap, keys)),
+        4 => expire.prop_map(|(gap, keys, part)| Op::Expire { gap, keys, part }),
         2 => (0..4_u64).prop_map(Op::Progress),
         1 => (0..4_u64).prop_map(Op::Proved),
         10 => (1..6_usize).prop_map(Op::Dispatch),
@@ -117,13 +122,13 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         14 => (any::<Index>(), 1..8_usize).prop_map(|(watcher, count)| Op::Poll { watcher, count }),
         1 => any::<Index>().prop_map(Op::Leave),
         3 => (any::<Index>(), any::<bool>()).prop_map(|(client, by_claim)| Op::Resume { client, by_claim }),
-        3 => (any::<Index>(), any::<bool>()).prop_map(|(client, bookmark)| Op::End(client, bookmark)),
+        4 => (any::<Index>(), any::<bool>()).prop_map(|(client, bookmark)| Op::End(client, bookmark)),
         2 => relist.prop_map(|(changes, gap, rewritten)| Op::Relist { changes, gap, rewritten }),
         1 => any::<Index>().prop_map(Op::Rewind),
         1 => prop::option::of(any::<Index>()).prop_map(Op::Restart),
         1 => any::<Index>().prop_map(Op::Backfill),
         1 => Just(Op::Backfilled),
-        3 => (1..70_u64).prop_map(Op::Advance),
+        4 => (1..70_u64).prop_map(Op::Advance),
         1 => Just(Op::Sweep),
         3 => any::<Index>().prop_map(Op::ListAt),
     ]

@@ -70,8 +70,15 @@ impl World {
             Op::Unseen(changes) => changes.iter().for_each(|change| self.truth().change(change)),
             Op::Hear(most) => self.hear(most).await,
             Op::Confirm => self.confirm(),
-            Op::Expire(gap, keys) => {
+            Op::Expire { gap, keys, part } => {
+                self.hear(usize::MAX).await;
                 self.truth().expire(gap, &keys);
+                if let Some(part) = part {
+                    dispatch(&mut self.dispatcher);
+                    self.hear(usize::MAX).await;
+                    self.dispatcher.step(part);
+                    self.poll_all();
+                }
                 self.hear(usize::MAX).await;
             }
             Op::Progress(gap) => {
@@ -408,7 +415,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 4000, cases: cases(200), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 4000, cases: cases(1000), ..ProptestConfig::default() })]
     #[test]
     fn every_client_has_what_the_apiserver_has(
         ops in prop::collection::vec(op(), 1..250),
