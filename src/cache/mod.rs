@@ -25,6 +25,10 @@ mod labels_tests;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod model_client;
+#[cfg(test)]
+mod model_ops;
+#[cfg(test)]
 mod model_tests;
 mod order;
 mod packer_task;

@@ -1,12 +1,10 @@
-//! A simple model of an apiserver, for the tests of this module.
+//! A simple model of an apiserver: its states by revision, and what it sends. For the tests of this module.
 
-use std::collections::{BTreeMap, HashSet};
-
-use proptest::prelude::*;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::testing::*;
 use super::*;
-use crate::meta::{EventType, Object, ResourceVersion, Scope};
+use crate::meta::{EventType, Object, Scope};
 use crate::selector::Predicate;
 
 /// The objects at one moment.
@@ -18,45 +16,49 @@ const NODES: [&str; 3] = ["", "n1", "n2"];
 
 #[derive(Clone, Debug)]
 pub(super) struct Change {
-    gap: u64,
-    namespace: usize,
-    name: usize,
-    labels: usize,
-    node: usize,
-    delete: bool,
+    pub(super) gap: u64,
+    pub(super) namespace: usize,
+    pub(super) name: usize,
+    pub(super) labels: usize,
+    pub(super) node: usize,
+    pub(super) delete: bool,
 }
 
 /// What the apiserver sends to the cache.
+#[derive(Clone)]
 pub(super) enum Sent {
-    Event(EventType, Object),
-    Together(Vec<Object>),
-    Progress(u64),
+    Event(EventType, Arc<Object>),
+    Together(Vec<Arc<Object>>),
+    Progress,
 }
 
-/// The state of the apiserver, and its history as far as a reader may know it.
+/// The state of the apiserver, and its history: from its first revision, or since its objects were all rewritten.
+#[derive(Clone)]
 pub(super) struct Model {
+    pub(super) first: u64,
     pub(super) rv: u64,
     pub(super) state: State,
-    /// The state from each revision on, since the last rewind of the store.
-    pub(super) past: BTreeMap<u64, State>,
+    /// The state from each revision on.
+    past: BTreeMap<u64, State>,
+    /// What it has sent, by revision.
+    pub(super) log: Vec<(u64, Sent)>,
+    /// Deleted objects as they were sent, by revision and key.
+    pub(super) deleted: HashMap<(u64, String), Arc<Object>>,
     /// Revisions at which several objects were deleted.
     pub(super) together: HashSet<u64>,
-    /// The cache does not know states at revisions strictly between these.
-    pub(super) gaps: Vec<(u64, u64)>,
-    /// Revisions at which the cache was told that its state was the newest. It knows them also inside a gap.
-    pub(super) confirmed: HashSet<u64>,
+    /// The members that its objects are written with.
+    style: String,
+    /// It goes on with the history before it.
+    pub(super) goes_on: bool,
 }
 
-pub(super) fn change() -> impl Strategy<Value = Change> {
-    (1..4_u64, 0..3_usize, 0..4_usize, 0..3_usize, 0..3_usize, prop::bool::weighted(0.3))
-        .prop_map(|(gap, namespace, name, labels, node, delete)| Change { gap, namespace, name, labels, node, delete })
-}
-
-/// Changes of few objects, which come and go.
-pub(super) fn bustle(most: usize) -> impl Strategy<Value = Vec<Change>> {
-    let change = (1..3_u64, 1..3_usize, 0..3_usize, 0..3_usize, prop::bool::weighted(0.4))
-        .prop_map(|(gap, name, labels, node, delete)| Change { gap, namespace: 0, name, labels, node, delete });
-    prop::collection::vec(change, 0..most)
+/// What a watch that lives through a relist is told of the revisions in between: each object as it was listed, from its
+/// own revision on.
+pub(super) struct Gap {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) old: State,
+    pub(super) list: State,
 }
 
 pub(super) fn predicates() -> Vec<Predicate> {
@@ -79,71 +81,159 @@ pub(super) fn predicates() -> Vec<Predicate> {
 }
 
 pub(super) fn select(state: &State, predicate: &Predicate) -> State {
-    state
-        .iter()
-        .filter(|(_, object)| predicate.matches(object))
-        .map(|(key, object)| (key.clone(), object.clone()))
-        .collect()
+    let selected = state.iter().filter(|(_, object)| predicate.matches(object));
+    selected.map(|(key, object)| (key.clone(), object.clone())).collect()
 }
+
+/// An object with its own bytes: the cache may pack those that it was given.
+pub(super) fn copy(object: &Object) -> Object {
+    Object::new(object.key.clone(), object.rv, object.attributes.clone(), object.raw().unwrap())
+}
+
+pub(super) fn text(object: &Object) -> String {
+    String::from_utf8(object.raw().unwrap().framed().to_vec()).unwrap()
+}
+
+/// Whether both are the same object to the last byte.
+pub(super) fn is_same(a: Option<&Arc<Object>>, b: Option<&Arc<Object>>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => {
+            Arc::ptr_eq(a, b)
+                || (&a.key, a.rv) == (&b.key, b.rv)
+                    && a.attributes == b.attributes
+                    && a.raw().unwrap().framed() == b.raw().unwrap().framed()
+        }
+        (a, b) => a.is_none() && b.is_none(),
+    }
+}
+
+pub(super) fn assert_same<'a>(held: impl IntoIterator<Item = &'a Arc<Object>>, wanted: &State, what: &str) {
+    let held: Vec<_> = held.into_iter().collect();
+    let same = held.len() == wanted.len() && held.iter().zip(wanted.values()).all(|(a, b)| is_same(Some(a), Some(b)));
+    if !same {
+        let texts = |objects: Vec<&Arc<Object>>| objects.into_iter().map(|object| text(object)).collect::<Vec<_>>();
+        assert_eq!(texts(held), texts(wanted.values().collect()), "{what}");
+        panic!("other attributes: {what}");
+    }
+}
+
+// === impl Model ===
 
 impl Model {
     pub(super) fn new(rv: u64) -> Self {
-        Self {
-            rv,
-            state: State::new(),
-            past: BTreeMap::from([(rv, State::new())]),
-            together: HashSet::new(),
-            gaps: Vec::new(),
-            confirmed: HashSet::new(),
-        }
+        Self::of(rv, State::new(), ",\"spec\":0".to_owned())
     }
 
-    /// The event that the apiserver would send, if there is one.
-    pub(super) fn change(&mut self, change: &Change) -> Option<Sent> {
+    fn of(rv: u64, state: State, style: String) -> Self {
+        let past = BTreeMap::from([(rv, state.clone())]);
+        let (log, deleted, together) = Default::default();
+        Self { first: rv, rv, state, past, log, deleted, together, style, goes_on: false }
+    }
+
+    /// The store as it was at an earlier revision: what follows is another history.
+    pub(super) fn rewound(&self, rv: u64) -> Self {
+        let mut model = self.clone();
+        model.past.retain(|at, _| *at <= rv);
+        model.log.retain(|(at, _)| *at <= rv);
+        model.together.retain(|at| *at <= rv);
+        (model.rv, model.state) = (rv, self.at(rv).clone());
+        (model.style, model.goes_on) = (format!("{}1", self.style), false);
+        model
+    }
+
+    /// The apiserver writes all objects otherwise from now on, at the revisions that they have.
+    pub(super) fn rewritten(&self) -> Self {
+        let style = format!("{}2", self.style);
+        let written = self.state.iter().map(|(key, object)| {
+            let node = NODES.iter().position(|node| *node == object.attributes.field(0)).unwrap();
+            let labels: Vec<_> = object.attributes.labels().collect();
+            let uid = object.attributes.uid();
+            let (namespace, name) = (object.key.namespace(), object.key.name());
+            (key.clone(), Arc::new(made(&style, uid, namespace, name, object.rv.0, &labels, node)))
+        });
+        Self { goes_on: true, ..Self::of(self.rv, written.collect(), style.clone()) }
+    }
+
+    fn step(&mut self, rv: u64, sent: Sent) {
+        self.rv = rv;
+        self.past.insert(rv, self.state.clone());
+        self.log.push((rv, sent));
+    }
+
+    /// A change of one object, unless there is nothing to delete.
+    pub(super) fn change(&mut self, change: &Change) {
         let (namespace, name) = (NAMESPACES[change.namespace], format!("n{}", change.name));
         let key = format!("{namespace}/{name}");
         let rv = self.rv + change.gap;
-        let new = |uid: &str| object_of(uid, namespace, &name, rv, LABELS[change.labels], NODES[change.node]);
-        let event = match (self.state.get(&key), change.delete) {
-            (None, true) => return None,
-            (Some(old), true) => {
-                let raw = old.raw().unwrap();
-                let last = Object::new(old.key.clone(), ResourceVersion(rv), old.attributes.clone(), raw);
-                self.state.remove(&key);
-                Sent::Event(EventType::Deleted, last)
-            }
-            (old, false) => {
-                let kind = if old.is_some() { EventType::Modified } else { EventType::Added };
-                let uid = old.map_or_else(|| format!("u{rv}"), |old| old.attributes.uid().to_owned());
-                self.state.insert(key, Arc::new(new(&uid)));
-                Sent::Event(kind, new(&uid))
-            }
-        };
-        self.rv = rv;
-        self.past.insert(rv, self.state.clone());
-        Some(event)
+        if change.delete {
+            return self.delete(rv, &[key]);
+        }
+        let uid = self.state.get(&key).map(|old| old.attributes.uid().to_owned());
+        let kind = if uid.is_some() { EventType::Modified } else { EventType::Added };
+        let uid = uid.unwrap_or_else(|| format!("u{rv}"));
+        let object = Arc::new(made(&self.style, &uid, namespace, &name, rv, LABELS[change.labels], change.node));
+        self.state.insert(key, object.clone());
+        self.step(rv, Sent::Event(kind, object));
     }
 
-    /// The events of objects that expire, all at one revision.
-    pub(super) fn expire(&mut self, gap: u64, keys: &[(usize, usize)]) -> Sent {
-        let rv = self.rv + gap;
-        let key = |(namespace, name): &(usize, usize)| format!("{}/n{name}", NAMESPACES[*namespace]);
-        let gone: Vec<_> = keys.iter().filter_map(|at| self.state.remove(&key(at))).collect();
-        if !gone.is_empty() {
-            self.rv = rv;
-            self.past.insert(rv, self.state.clone());
-            self.together.insert(rv);
+    /// Objects that expire, all at one revision.
+    pub(super) fn expire(&mut self, gap: u64, keys: &[(usize, usize)]) {
+        let keys: Vec<_> = keys.iter().map(|(namespace, name)| format!("{}/n{name}", NAMESPACES[*namespace])).collect();
+        self.delete(self.rv + gap, &keys);
+    }
+
+    fn delete(&mut self, rv: u64, keys: &[String]) {
+        let gone: Vec<_> = keys.iter().filter_map(|key| self.state.remove(key)).collect();
+        let last = |old: &Arc<Object>| {
+            let labels: Vec<_> = old.attributes.labels().collect();
+            let node = NODES.iter().position(|node| *node == old.attributes.field(0)).unwrap();
+            let (namespace, name, style) = (old.key.namespace(), old.key.name(), format!("{},\"gone\":1", self.style));
+            Arc::new(made(&style, old.attributes.uid(), namespace, name, rv, &labels, node))
+        };
+        let last: Vec<_> = gone.iter().map(last).collect();
+        self.deleted.extend(last.iter().map(|last| ((rv, last.key.as_str().to_owned()), last.clone())));
+        match &last[..] {
+            [] => {}
+            [one] => self.step(rv, Sent::Event(EventType::Deleted, one.clone())),
+            _ => {
+                self.together.insert(rv);
+                self.step(rv, Sent::Together(last));
+            }
         }
-        let at = ResourceVersion(rv);
-        let last = |old: Arc<Object>| Object::new(old.key.clone(), at, old.attributes.clone(), old.raw().unwrap());
-        Sent::Together(gone.into_iter().map(last).collect())
+    }
+
+    pub(super) fn progress(&mut self, gap: u64) {
+        self.step(self.rv + gap, Sent::Progress);
     }
 
     pub(super) fn at(&self, rv: u64) -> &State {
+        assert!(rv <= self.rv, "there is no state at {rv} yet");
         self.past.range(..=rv).next_back().expect("a state of every revision asked for").1
     }
 
-    pub(super) fn known(&self, rv: u64) -> bool {
-        self.confirmed.contains(&rv) || !self.gaps.iter().any(|(from, to)| *from < rv && rv < *to)
+    /// Whether an object was another one at any revision after `from`, up to `to`.
+    pub(super) fn has_changed(&self, key: &str, from: u64, to: u64) -> bool {
+        let was = self.at(from).get(key);
+        from < to && self.past.range(from + 1..=to).any(|(_, state)| !is_same(state.get(key), was))
+    }
+}
+
+fn made(style: &str, uid: &str, namespace: &str, name: &str, rv: u64, labels: &[(&str, &str)], node: usize) -> Object {
+    let members = format!("{style},\"uid\":\"{uid}\",\"labels\":{labels:?},\"node\":{node}");
+    object_with(&members, uid, namespace, name, rv, labels, NODES[node])
+}
+
+// === impl Gap ===
+
+impl Gap {
+    /// The state that a watch has after the events up to `rv`.
+    pub(super) fn at(&self, rv: u64) -> Option<State> {
+        let listed = self.list.iter().filter(|(_, object)| object.rv.0 <= rv);
+        let state = || self.old.iter().chain(listed).map(|(key, object)| (key.clone(), object.clone())).collect();
+        self.contains(rv).then(state)
+    }
+
+    pub(super) fn contains(&self, rv: u64) -> bool {
+        self.from < rv && rv < self.to
     }
 }

@@ -81,11 +81,12 @@ impl Schedule {
         self.due = last.map(|last| last.min(regular));
     }
 
+    /// Looks again in a moment, whether there are bookmarks or not.
     pub(super) fn postpone(&mut self, now: Instant) {
         self.due = Some(now + POSTPONED);
     }
 
-    /// The watch cannot end at `now`: sets when it tries again.
+    /// The deadline has passed, but the watch cannot end at `now`: sets when it tries again.
     pub(super) fn put_off(&mut self, now: Instant) {
         self.deadline = now + POSTPONED;
     }

@@ -28,6 +28,19 @@ pub(super) fn object_of(
     labels: &[(&str, &str)],
     field: &str,
 ) -> Object {
+    object_with("", uid, namespace, name, rv, labels, field)
+}
+
+/// The same, with more members in its bytes: `,"spec":{}`.
+pub(super) fn object_with(
+    members: &str,
+    uid: &str,
+    namespace: &str,
+    name: &str,
+    rv: u64,
+    labels: &[(&str, &str)],
+    field: &str,
+) -> Object {
     let mut builder = AttributesBuilder::new(uid);
     for (key, value) in labels {
         builder.label(key, value);
@@ -36,7 +49,7 @@ pub(super) fn object_of(
     let head = r#"{"metadata":"#;
     let metadata = format!(r#"{{"name":"{name}","resourceVersion":"{rv}"}}"#);
     let rv_at = head.len() + metadata.len() - 2 - rv.to_string().len();
-    let text = format!("{head}{metadata}}},");
+    let text = format!("{head}{metadata}{members}}},");
     let range = |from: usize, to: usize| u32::try_from(from).unwrap()..u32::try_from(to).unwrap();
     let raw = Raw::new(
         Bytes::from(text),
@@ -134,6 +147,11 @@ pub(super) fn dispatch(dispatcher: &mut Dispatcher) {
 pub(super) fn sweep(dispatcher: &mut Dispatcher) {
     let mut sweep = dispatcher.begin_sweep();
     while sweep.step() {}
+}
+
+/// The cases of a property, unless the environment asks for another number.
+pub(super) fn cases(usual: u32) -> u32 {
+    std::env::var_os("PROPTEST_CASES").map_or(usual, |_| proptest::test_runner::Config::default().cases)
 }
 
 #[test]

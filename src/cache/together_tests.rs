@@ -118,6 +118,22 @@ async fn a_watch_does_not_end_by_itself_between_deletions_of_one_revision() {
     }
 }
 
+/// Its deadline is far away.
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_between_deletions_of_one_revision_gets_the_rest_and_a_bookmark() {
+    let (mut writer, cache, mut dispatcher) = expired().await;
+    let mut watcher = after(&cache, 100);
+    expire(&mut writer).await;
+    dispatcher.step(2);
+    watcher.end(true);
+    assert_eq!(take(&mut watcher), ["DELETED a/v@110", "DELETED a/w@110"]);
+    writer.apply(EventType::Modified, at('z', 111)).await.unwrap();
+    dispatch(&mut dispatcher);
+    advance(Duration::from_secs(1)).await;
+    let rest = ["DELETED a/x@110", "DELETED a/y@110", "MODIFIED a/z@111", "BOOKMARK 111", "END drained"];
+    assert_eq!(take(&mut watcher), rest);
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_is_cut_short_is_known() {
     let (mut writer, cache, mut dispatcher) = expired().await;
@@ -170,4 +186,17 @@ async fn an_initial_list_is_complete_at_its_end() {
     assert_eq!(next(&mut watcher), is("BOOKMARK 100 initial", 100));
     assert_eq!(next(&mut watcher), is("DELETED a/v@110", 109));
     assert_eq!(after(&cache, 120).complete(), rv(120), "its client has that already");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_initial_list_that_is_cut_short_claims_nothing() {
+    let (mut writer, cache, _) = expired().await;
+    let [mut late, mut marked, mut gone] = [0; 3].map(|_| cache.watch(spec(WatchStart::State)).unwrap());
+    assert_eq!(next(&mut late), is("ADDED a/v@10", 0));
+    // All objects, but not the end of the list.
+    (0..5).for_each(|_| drop(next(&mut marked)));
+    advance(Duration::from_secs(1801)).await;
+    assert_eq!((next(&mut late), next(&mut marked)), (is("END deadline", 0), is("END deadline", 0)));
+    writer.not_ready("gone");
+    assert_eq!(next(&mut gone).1, 0);
 }

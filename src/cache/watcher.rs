@@ -277,18 +277,30 @@ impl CacheWatcher {
                 Taken::CaughtUp => self.reached.caught_up(dispatched),
                 Taken::End(reason) => return self.finish(reason),
             }
-            if let Some(last_bookmark) = self.draining().filter(|_| !self.waits_for_the_rest()) {
-                self.drain = Some(false);
-                return match self.bookmark(dispatched) {
-                    Some(bookmark) if last_bookmark && self.schedule.takes_bookmarks() => Poll::Ready(Some(bookmark)),
-                    _ => self.finish(EndReason::Drained),
-                };
-            }
             // What becomes due after this moment wakes the task.
             let now = Instant::now();
+            // A client that gets no bookmarks continues after its last event. So a watch that ends by itself first
+            // delivers what belongs to that event. The dispatcher is at it; this looks again a moment later.
+            let waits_for_the_rest = self.reached.is_split();
+            if let Some(last_bookmark) = self.draining() {
+                if !waits_for_the_rest {
+                    self.drain = Some(false);
+                    return match self.bookmark(dispatched) {
+                        Some(bookmark) if last_bookmark && self.schedule.takes_bookmarks() => {
+                            Poll::Ready(Some(bookmark))
+                        }
+                        _ => self.finish(EndReason::Drained),
+                    };
+                }
+                // Not the deadline, which would end it without its bookmark.
+                self.schedule.postpone(now);
+            }
             ready!(self.schedule.poll(cx, now));
-            if self.schedule.is_over(now) && !self.waits_for_the_rest() {
-                return self.finish(EndReason::Deadline);
+            if self.schedule.is_over(now) {
+                if !waits_for_the_rest {
+                    return self.finish(EndReason::Deadline);
+                }
+                self.schedule.put_off(now);
             }
             if self.schedule.is_due(now) {
                 if self.reached.last > self.live_after && dispatched < self.reached.last {
@@ -348,16 +360,6 @@ impl CacheWatcher {
         })
     }
 
-    /// A client that gets no bookmarks continues after its last event. So a watch that ends by itself first delivers what
-    /// belongs to that event. The dispatcher is at it; this looks again a moment later.
-    fn waits_for_the_rest(&mut self) -> bool {
-        let waits = self.reached.is_split();
-        if waits {
-            self.schedule.put_off(Instant::now());
-        }
-        waits
-    }
-
     fn bookmark(&mut self, dispatched: ResourceVersion) -> Option<WatcherEvent> {
         if dispatched <= self.live_after || dispatched < self.reached.last {
             return None;
@@ -390,7 +392,9 @@ impl CacheWatcher {
         counters.terminated.add(u64::from(reason.is_termination()));
         counters.too_slow.add(u64::from(reason == EndReason::TooSlow));
         self.end = Some(reason);
-        self.phase = Phase::Live;
+        // A list that is not complete claims nothing at its end, either.
+        let is_listing = matches!(self.phase, Phase::Listing(_) | Phase::InitialEnd);
+        self.phase = if is_listing { Phase::InitialEnd } else { Phase::Live };
         // Leave now and not only on drop: a client may take a while to notice the end.
         self.membership.leave();
         Poll::Ready(None)
