@@ -187,12 +187,7 @@ impl Inner {
         let stored = Stored::parse(&kind, encode::object(&kind, &object))
             .map(Arc::new)
             .ok_or_else(|| bad_request("the object's metadata cannot be decoded"))?;
-        let limit = self.history_limit;
-        if let Some(state) = self.kinds.get_mut(&kind.id) {
-            let prev = state.objects.insert(stored.key.clone(), stored.clone());
-            let event = if prev.is_some() { EventType::Modified } else { EventType::Added };
-            state.record(Change { rv, at: Instant::now(), kind: event, object: stored.clone(), prev }, limit);
-        }
+        self.store(&kind, stored.clone());
         Ok(stored)
     }
 
@@ -273,13 +268,12 @@ impl Inner {
         }
         let rv = self.advance();
         let object = Arc::new(prev.with_rv(rv));
-        let limit = self.history_limit;
         if let Some(state) = self.kinds.get_mut(&kind.id) {
             state.objects.remove(key);
-            let change =
-                Change { rv, at: Instant::now(), kind: EventType::Deleted, object: object.clone(), prev: Some(prev) };
-            state.record(change, limit);
         }
+        let change =
+            Change { rv, at: Instant::now(), kind: EventType::Deleted, object: object.clone(), prev: Some(prev) };
+        self.record(&kind.id, change);
         Ok(object)
     }
 

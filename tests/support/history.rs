@@ -1,56 +1,83 @@
-//! What readers saw, held against what the apiserver's own log of the resource says.
+//! What clients saw, held against what the log of the resource says. There is one checker for reads, for the states that
+//! watches have at their bookmarks, and for events and writes, each of which shows one object.
 //!
-//! Each key has one writer, so the log's events of a key are that writer's acknowledged writes in order. A read is a
-//! snapshot: it must be the state of the log at the revision that it names, not older than any write that had been
-//! acknowledged before the read began, and not older than any read that had ended before it began.
+//! What was seen must be so in the log at one revision: the one that it names, or for one object some revision. This is not
+//! older than any write that had been acknowledged before the read began, and not older than what clients had been shown
+//! before the read began.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::support::client::{key, rv};
+use super::client::{key, rv};
 
 /// Keys and revisions of what was read.
-pub(super) type State = BTreeMap<String, u64>;
+pub(crate) type State = BTreeMap<String, u64>;
 
 /// An event of the log: the object's state after it, or none after a deletion.
 #[derive(Clone, Debug)]
-pub(super) struct Logged {
+pub(crate) struct Logged {
     pub rv: u64,
     pub key: String,
     pub group: String,
     pub deleted: bool,
 }
 
-/// The apiserver's events of one collection, from the beginning.
+/// The events of one collection, from the beginning.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Log(pub Vec<Logged>);
+pub(crate) struct Log {
+    pub events: Vec<Logged>,
+    /// The places of each key's events.
+    by_key: BTreeMap<String, Vec<usize>>,
+}
+
+/// The part of a collection that a read selects: a namespace, and the value of the label `group`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selected {
+    pub namespace: Option<String>,
+    pub group: Option<String>,
+}
 
 /// What a read says it is of.
 #[derive(Clone, Debug)]
-pub(super) enum Seen {
+pub(crate) enum Seen {
     /// A state of the whole selection: the first `limit` of it if there is one.
-    Collection { rv: u64, state: State, group: Option<String>, limit: Option<usize> },
+    Collection { rv: u64, state: State, of: Selected, limit: Option<usize> },
     /// One object, or that there is none.
     Object { key: String, rv: Option<u64> },
 }
 
 /// One read.
 #[derive(Clone, Debug)]
-pub(super) struct Read {
+pub(crate) struct Read {
     pub what: String,
-    /// Places in the order of all beginnings and ends.
+    /// Places in the order of all beginnings and ends. What began at 0 may be as old as it likes, as the state of a watch.
     pub began: u64,
     pub ended: u64,
     /// How many writes of each key were acknowledged when it began.
     pub acknowledged: BTreeMap<String, usize>,
+    /// The oldest revision that it may be of, and the newest.
+    pub from: u64,
+    pub until: u64,
     pub seen: Seen,
 }
 
+impl Selected {
+    pub(crate) fn selects(&self, key: &str, group: &str) -> bool {
+        let inside = |namespace: &String| key.split_once('/').is_some_and(|(of, _)| of == namespace);
+        self.namespace.as_ref().is_none_or(inside) && self.group.as_ref().is_none_or(|of| of == group)
+    }
+}
+
 impl Log {
-    pub(super) fn push(&mut self, event: &Value) {
+    pub(crate) fn push(&mut self, event: Logged) {
+        self.by_key.entry(event.key.clone()).or_default().push(self.events.len());
+        self.events.push(event);
+    }
+
+    pub(crate) fn push_event(&mut self, event: &Value) {
         let object = &event["object"];
-        self.0.push(Logged {
+        self.push(Logged {
             rv: rv(object),
             key: key(object),
             group: object["metadata"]["labels"]["group"].as_str().unwrap_or_default().to_owned(),
@@ -58,135 +85,73 @@ impl Log {
         });
     }
 
+    /// The event that made a key what it is at a revision.
+    fn last(&self, places: &[usize], at: u64) -> Option<&Logged> {
+        let count = places.partition_point(|&place| self.events[place].rv <= at);
+        let event = &self.events[places[count.checked_sub(1)?]];
+        (!event.deleted).then_some(event)
+    }
+
     /// The state at a revision.
-    fn state(&self, at: u64, group: Option<&str>) -> State {
-        let mut state = State::new();
-        for event in self.0.iter().take_while(|event| event.rv <= at) {
-            if event.deleted || group.is_some_and(|group| group != event.group) {
-                state.remove(&event.key);
-            } else {
-                state.insert(event.key.clone(), event.rv);
-            }
-        }
-        state
+    pub(crate) fn state(&self, at: u64, of: &Selected) -> State {
+        let there = self.by_key.values().filter_map(|places| self.last(places, at));
+        there.filter(|event| of.selects(&event.key, &event.group)).map(|event| (event.key.clone(), event.rv)).collect()
+    }
+
+    /// The states of a key from one revision to another, each with the first revision of it.
+    fn states(&self, key: &str, from: u64, until: u64) -> Vec<(u64, Option<u64>)> {
+        let places = self.by_key.get(key).map_or(&[][..], Vec::as_slice);
+        let mut states = vec![(from, self.last(places, from).map(|event| event.rv))];
+        let later = places.iter().map(|&place| &self.events[place]).filter(|event| event.rv > from && event.rv <= until);
+        states.extend(later.map(|event| (event.rv, (!event.deleted).then_some(event.rv))));
+        states
     }
 
     /// The revision of the newest of the first so many writes of each key.
     fn newest(&self, writes: &BTreeMap<String, usize>) -> u64 {
-        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-        let mut newest = 0;
-        for event in &self.0 {
-            let count = seen.entry(&event.key).or_default();
-            *count += 1;
-            if writes.get(&event.key).is_some_and(|writes| *count <= *writes) {
-                newest = newest.max(event.rv);
-            }
-        }
-        newest
+        let place = |(key, count): (&String, &usize)| self.by_key.get(key)?.get(count.checked_sub(1)?).copied();
+        writes.iter().filter_map(place).map(|place| self.events[place].rv).max().unwrap_or(0)
     }
 
     /// Everything that is wrong with these reads.
-    pub(super) fn check(&self, reads: &[Read]) -> Vec<String> {
+    pub(crate) fn check(&self, reads: &[Read]) -> Vec<String> {
         let mut wrong = Vec::new();
-        for read in reads {
-            if let Err(why) = self.check_one(read) {
-                wrong.push(format!("{}: {why}\n  {read:?}", read.what));
+        let (mut by_begin, mut by_end): (Vec<usize>, Vec<usize>) = ((0..reads.len()).collect(), (0..reads.len()).collect());
+        by_begin.sort_by_key(|&n| reads[n].began);
+        by_end.sort_by_key(|&n| reads[n].ended);
+        // The earliest revision that each read can be of; and the newest of those that had ended.
+        let (mut shown, mut newest) = (vec![0; reads.len()], 0);
+        let mut ended = by_end.into_iter().peekable();
+        for n in by_begin {
+            while let Some(before) = ended.next_if(|&before| reads[before].ended < reads[n].began) {
+                newest = newest.max(shown[before]);
             }
-        }
-        // In the order of real time no read is older than one that had ended before it began.
-        let mut by_end: Vec<&Read> = reads.iter().collect();
-        by_end.sort_by_key(|read| read.ended);
-        let mut by_begin: Vec<&Read> = reads.iter().collect();
-        by_begin.sort_by_key(|read| read.began);
-        let (mut ended, mut newest) = (by_end.into_iter().peekable(), 0);
-        for read in by_begin {
-            while let Some(before) = ended.next_if(|before| before.ended < read.began) {
-                if let Seen::Collection { rv, .. } = before.seen {
-                    newest = newest.max(rv);
-                }
-            }
-            if let Seen::Collection { rv, .. } = read.seen
-                && rv < newest
-            {
-                wrong.push(format!("{}: of {rv}, after one of {newest} had ended\n  {read:?}", read.what));
+            match self.place(&reads[n], newest) {
+                Ok(rv) => shown[n] = rv,
+                Err(why) => wrong.push(format!("{}: {why}\n  {:?}", reads[n].what, reads[n])),
             }
         }
         wrong
     }
 
-    fn check_one(&self, read: &Read) -> Result<(), String> {
+    /// The earliest revision of which a read can be, after one of `newest` has ended.
+    fn place(&self, read: &Read, newest: u64) -> Result<u64, String> {
+        let from = read.from.max(self.newest(&read.acknowledged));
         match &read.seen {
-            Seen::Collection { rv, state, group, limit } => {
-                let floor = self.newest(&read.acknowledged);
-                if *rv < floor {
-                    return Err(format!("of {rv}, though a write at {floor} was acknowledged before"));
-                }
-                let mut expected = self.state(*rv, group.as_deref());
-                if let Some(limit) = limit {
-                    expected = expected.into_iter().take(*limit).collect();
-                }
-                if *state != expected {
-                    return Err(format!("not the state at {rv}, which is {expected:?}"));
-                }
+            Seen::Collection { rv, .. } if *rv < from => {
+                Err(format!("of {rv}, though a write at {from} was acknowledged before"))
+            }
+            Seen::Collection { rv, .. } if *rv < newest => Err(format!("of {rv}, after one of {newest} had ended")),
+            Seen::Collection { rv, .. } if *rv > read.until => Err(format!("of {rv}, when {} was the newest", read.until)),
+            Seen::Collection { rv, state, of, limit } => {
+                let expected = self.state(*rv, of).into_iter().take(limit.unwrap_or(usize::MAX)).collect();
+                if *state == expected { Ok(*rv) } else { Err(format!("not the state at {rv}, which is {expected:?}")) }
             }
             Seen::Object { key, rv } => {
-                let writes = self.0.iter().filter(|event| event.key == *key);
-                let acknowledged = read.acknowledged.get(key).copied().unwrap_or_default();
-                // What there was after the last acknowledged write, and after each later one.
-                let mut states: Vec<Option<u64>> = vec![None];
-                states.extend(writes.map(|event| (!event.deleted).then_some(event.rv)));
-                if !states[acknowledged..].contains(rv) {
-                    return Err(format!("after {acknowledged} acknowledged writes of {states:?}"));
-                }
+                let states = self.states(key, from.max(newest), read.until);
+                let found = states.iter().find(|(_, state)| state == rv);
+                found.map(|(first, _)| *first).ok_or_else(|| format!("the states since {from} and {newest} are {states:?}"))
             }
         }
-        Ok(())
-    }
-}
-
-/// A history of one key that is created at 10, changed at 20 and deleted at 30.
-fn log() -> Log {
-    let event = |rv, deleted| Logged { rv, key: "a/x".to_owned(), group: "even".to_owned(), deleted };
-    Log(vec![event(10, false), event(20, false), event(30, true)])
-}
-
-fn read(began: u64, ended: u64, acknowledged: usize, seen: Seen) -> Read {
-    let acknowledged = BTreeMap::from([("a/x".to_owned(), acknowledged)]);
-    Read { what: "read".to_owned(), began, ended, acknowledged, seen }
-}
-
-fn list(rv: u64, of: Option<u64>) -> Seen {
-    let state = of.map(|rv| ("a/x".to_owned(), rv)).into_iter().collect();
-    Seen::Collection { rv, state, group: None, limit: None }
-}
-
-#[test]
-fn a_right_history_is_right() {
-    let object = |rv| Seen::Object { key: "a/x".to_owned(), rv };
-    let reads = [
-        read(1, 2, 0, list(9, None)),
-        read(3, 4, 1, list(10, Some(10))),
-        // A write that is on its way may be seen or not.
-        read(5, 8, 1, list(20, Some(20))),
-        read(6, 7, 1, object(Some(10))),
-        read(9, 10, 3, list(31, None)),
-        read(11, 12, 3, object(None)),
-    ];
-    assert_eq!(log().check(&reads), Vec::<String>::new());
-}
-
-#[test]
-fn wrong_reads_are_found() {
-    for (what, reads) in [
-        ("misses an acknowledged write", vec![read(1, 2, 2, list(15, Some(10)))]),
-        ("misses an acknowledged deletion", vec![read(1, 2, 3, list(25, Some(20)))]),
-        ("names a revision that it is not of", vec![read(1, 2, 1, list(20, Some(10)))]),
-        ("holds what was never there", vec![read(1, 2, 0, list(10, Some(9)))]),
-        ("lacks what is there", vec![read(1, 2, 0, list(12, None))]),
-        ("goes back", vec![read(1, 2, 0, list(20, Some(20))), read(3, 4, 0, list(10, Some(10)))]),
-        ("an old object", vec![read(1, 2, 2, Seen::Object { key: "a/x".to_owned(), rv: Some(10) })]),
-        ("an object that is deleted", vec![read(1, 2, 3, Seen::Object { key: "a/x".to_owned(), rv: Some(20) })]),
-    ] {
-        assert_eq!(log().check(&reads).len(), 1, "{what}");
     }
 }
