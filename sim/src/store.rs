@@ -47,7 +47,10 @@ pub(super) struct Inner {
 /// What happened to the store.
 #[derive(Clone, Debug)]
 pub enum Entry {
-    Changed { resource: Arc<str>, change: Arc<Change> },
+    Changed {
+        resource: Arc<str>,
+        change: Arc<Change>,
+    },
     /// It was set back to this revision.
     Rewound(u64),
 }

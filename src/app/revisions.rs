@@ -18,7 +18,7 @@ impl Revisions {
         let floor = self.floors.known(&info.group, &info.resource).map_or(ResourceVersion::ZERO, |floor| floor.get());
         let of = history_of(&info.group, &info.resource);
         self.factory.informers().iter().any(|informer| {
-            history_of(&informer.key.gvr.group, &informer.key.gvr.resource) == of
+            history_of(&informer.key().gvr.group, &informer.key().gvr.resource) == of
                 && informer.cache().snapshot().is_some_and(|state| state.rv() < floor || state.get(&key).is_some())
         })
     }

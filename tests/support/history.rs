@@ -102,7 +102,8 @@ impl Log {
     fn states(&self, key: &str, from: u64, until: u64) -> Vec<(u64, Option<u64>)> {
         let places = self.by_key.get(key).map_or(&[][..], Vec::as_slice);
         let mut states = vec![(from, self.last(places, from).map(|event| event.rv))];
-        let later = places.iter().map(|&place| &self.events[place]).filter(|event| event.rv > from && event.rv <= until);
+        let later =
+            places.iter().map(|&place| &self.events[place]).filter(|event| event.rv > from && event.rv <= until);
         states.extend(later.map(|event| (event.rv, (!event.deleted).then_some(event.rv))));
         states
     }
@@ -116,7 +117,8 @@ impl Log {
     /// Everything that is wrong with these reads.
     pub(crate) fn check(&self, reads: &[Read]) -> Vec<String> {
         let mut wrong = Vec::new();
-        let (mut by_begin, mut by_end): (Vec<usize>, Vec<usize>) = ((0..reads.len()).collect(), (0..reads.len()).collect());
+        let (mut by_begin, mut by_end): (Vec<usize>, Vec<usize>) =
+            ((0..reads.len()).collect(), (0..reads.len()).collect());
         by_begin.sort_by_key(|&n| reads[n].began);
         by_end.sort_by_key(|&n| reads[n].ended);
         // The earliest revision that each read can be of; and the newest of those that had ended.
@@ -142,7 +144,9 @@ impl Log {
                 Err(format!("of {rv}, though a write at {from} was acknowledged before"))
             }
             Seen::Collection { rv, .. } if *rv < newest => Err(format!("of {rv}, after one of {newest} had ended")),
-            Seen::Collection { rv, .. } if *rv > read.until => Err(format!("of {rv}, when {} was the newest", read.until)),
+            Seen::Collection { rv, .. } if *rv > read.until => {
+                Err(format!("of {rv}, when {} was the newest", read.until))
+            }
             Seen::Collection { rv, state, of, limit } => {
                 let expected = self.state(*rv, of).into_iter().take(limit.unwrap_or(usize::MAX)).collect();
                 if *state == expected { Ok(*rv) } else { Err(format!("not the state at {rv}, which is {expected:?}")) }
@@ -150,7 +154,9 @@ impl Log {
             Seen::Object { key, rv } => {
                 let states = self.states(key, from.max(newest), read.until);
                 let found = states.iter().find(|(_, state)| state == rv);
-                found.map(|(first, _)| *first).ok_or_else(|| format!("the states since {from} and {newest} are {states:?}"))
+                found
+                    .map(|(first, _)| *first)
+                    .ok_or_else(|| format!("the states since {from} and {newest} are {states:?}"))
             }
         }
     }

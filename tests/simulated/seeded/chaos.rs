@@ -22,8 +22,8 @@ fn millis(random: &mut StdRng, least: u64, most: u64) -> Duration {
     Duration::from_millis(random.random_range(least..=most))
 }
 
-fn one<T: Copy>(random: &mut StdRng, of: &[T]) -> T {
-    of[random.random_range(0..of.len())]
+fn one<T: Clone>(random: &mut StdRng, of: &[T]) -> T {
+    of[random.random_range(0..of.len())].clone()
 }
 
 /// Undoes something after a while.
@@ -55,9 +55,11 @@ async fn strike(run: &Arc<Run>, kind: usize, random: &mut StdRng) {
     let resource = one(random, &RESOURCES);
     let verb = one(random, &[Verb::Watch, Verb::Watch, Verb::List, Verb::Probe, Verb::Get]);
     let times = random.random_range(1..5);
-    let add = |effect, verb| drop(faults.add(Fault::times(times, effect).on(resource.id).verb(verb)));
-    let while_ = millis(random, 200, 15_000);
-    run.deeds.lock().push(format!("{kind} {} {verb:?} {times} {while_:?}", resource.plural));
+    let add = |effect, verb| {
+        faults.add(Fault::times(times, effect).on(resource.id).verb(verb));
+    };
+    let span = millis(random, 200, 15_000);
+    run.deeds.lock().push(format!("{kind} {} {verb:?} {times} {span:?}", resource.plural));
     match kind {
         0 => match random.random_range(0..4) {
             0 => faults.reset_connections(),
@@ -104,7 +106,7 @@ async fn strike(run: &Arc<Run>, kind: usize, random: &mut StdRng) {
         9 => {
             run.excuse();
             poison(&run.server, resource, random);
-            later(run, while_, cure);
+            later(run, span, cure);
         }
         10 => {
             run.excuse();
@@ -119,7 +121,7 @@ async fn strike(run: &Arc<Run>, kind: usize, random: &mut StdRng) {
         }
         12 => {
             rights::set(run, false);
-            later(run, while_, |run| rights::set(run, true));
+            later(run, span, |run| rights::set(run, true));
         }
         13 => match random.random_range(0..4) {
             0 => add(Effect::Stall, Verb::Watch),
@@ -127,11 +129,11 @@ async fn strike(run: &Arc<Run>, kind: usize, random: &mut StdRng) {
             2 => {
                 faults.blackhole(true);
                 let faults = faults.clone();
-                later(run, while_, move |_| faults.blackhole(false));
+                later(run, span, move |_| faults.blackhole(false));
             }
             _ => {
                 run.relay.lose(one(random, &[Loss::Both, Loss::Up, Loss::Down, Loss::Late, Loss::Closed]));
-                later(run, while_, |run| run.relay.lose(Loss::None));
+                later(run, span, |run| run.relay.lose(Loss::None));
             }
         },
         14 => {
@@ -142,7 +144,7 @@ async fn strike(run: &Arc<Run>, kind: usize, random: &mut StdRng) {
         15 => {
             let lag = faults.add(Fault::always(Effect::Lag(millis(random, 50, 5000))).on(resource.id));
             let faults = faults.clone();
-            later(run, while_, move |_| faults.remove(lag));
+            later(run, span, move |_| faults.remove(lag));
         }
         16 => add(one(random, &[Effect::NoBookmark, Effect::NoInitialEnd]), Verb::Watch),
         17 => {

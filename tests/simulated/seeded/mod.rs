@@ -146,7 +146,10 @@ async fn lives(seed: u64) -> (usize, Arc<Run>, Vec<String>) {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     run.deeds.lock().push(format!("well after {:?}", healed.elapsed()));
-    if wrong.is_empty() && run.swarm.delegated && let Err(why) = rights::end(&run).await {
+    if wrong.is_empty()
+        && run.swarm.delegated
+        && let Err(why) = rights::end(&run).await
+    {
         wrong.push(why);
     }
     run.is_over.store(true, Ordering::SeqCst);
@@ -188,7 +191,10 @@ async fn is_well(run: &Run, states: impl Iterator<Item = Held<'_>>) -> Result<()
             }
             let list = answer.json();
             let items = list["items"].as_array().ok_or("no items")?;
-            let state: State = items.iter().map(|item| (crate::support::client::key(item), crate::support::client::rv(item))).collect();
+            let state: State = items
+                .iter()
+                .map(|item| (crate::support::client::key(item), crate::support::client::rv(item)))
+                .collect();
             if state != truth {
                 return Err(format!("{}{query} {plan:?}: {}", resource.plural, difference(&state, &truth)));
             }

@@ -49,7 +49,8 @@ pub(super) fn informers(run: &Arc<Run>) -> Vec<Following> {
             } else {
                 random.random_bool(0.5).then(|| (client.clone(), "limit=500".to_owned()))
             };
-            let told = Told { run: run.clone(), resource, of: of.clone(), what, lists_directly, began: Mutex::default() };
+            let told =
+                Told { run: run.clone(), resource, of: of.clone(), what, lists_directly, began: Mutex::default() };
             let informer = Informer::observed(Watched { client, path, selection, lists }, told);
             following.push(Following { what, resource, of, informer });
         }
@@ -74,13 +75,17 @@ pub(super) async fn writes_through(run: Arc<Run>) {
     while run.goes_on() {
         tokio::time::sleep(Duration::from_millis(random.random_range(0..400))).await;
         let resource = RESOURCES[random.random_range(0..2)];
-        let (namespace, name) = (NAMESPACES[random.random_range(0..2)], format!("object-{}", random.random_range(0..NAMES)));
+        let (namespace, name) =
+            (NAMESPACES[random.random_range(0..2)], format!("object-{}", random.random_range(0..NAMES)));
         let object = resource.object(namespace, &name, GROUPS[random.random_range(0..2)], random.random());
         let path = format!("{}/{name}", resource.inside(namespace));
         let json = [("content-type", "application/json")];
         let began = run.begin(resource);
         let (what, answer) = match random.random_range(0..4) {
-            0 => ("POST", client.try_request(Method::POST, &resource.inside(namespace), &json, &object.to_string()).await),
+            0 => (
+                "POST",
+                client.try_request(Method::POST, &resource.inside(namespace), &json, &object.to_string()).await,
+            ),
             1 => ("PUT", client.try_request(Method::PUT, &path, &json, &object.to_string()).await),
             2 => {
                 let merge = [("content-type", "application/merge-patch+json")];
@@ -139,7 +144,8 @@ fn items(list: &Value) -> Option<State> {
 }
 
 async fn object(run: &Run, client: &Client, resource: Resource, random: &mut StdRng) {
-    let (namespace, name) = (NAMESPACES[random.random_range(0..2)], format!("object-{}", random.random_range(0..NAMES)));
+    let (namespace, name) =
+        (NAMESPACES[random.random_range(0..2)], format!("object-{}", random.random_range(0..NAMES)));
     let query = ["", "?resourceVersion=0"][random.random_range(0..2)];
     let began = run.begin(resource);
     let Ok(answer) = client.try_get(&format!("{}/{name}{query}", resource.inside(namespace))).await else { return };
@@ -179,7 +185,13 @@ async fn list(run: &Run, client: &Client, resource: Resource, random: &mut StdRn
         }
         *known = rv.max(*known);
         let what = format!("a list?{query} {:?}", answer.headers.get("x-informerd-plan"));
-        run.saw(resource, began, from.filter(|_| !answer.is_old()), &what, Seen::Collection { rv, state, of, limit: None });
+        run.saw(
+            resource,
+            began,
+            from.filter(|_| !answer.is_old()),
+            &what,
+            Seen::Collection { rv, state, of, limit: None },
+        );
     }
 }
 

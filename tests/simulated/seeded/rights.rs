@@ -15,11 +15,15 @@ const BINDINGS: &str = "rolebindings.rbac.authorization.k8s.io";
 
 /// The resources of RBAC, which this apiserver has by definitions, and a binding.
 pub(super) fn define(server: &Server) {
-    for (kind, scope) in
-        [("Role", "Namespaced"), ("RoleBinding", "Namespaced"), ("ClusterRole", "Cluster"), ("ClusterRoleBinding", "Cluster")]
-    {
+    for (kind, scope) in [
+        ("Role", "Namespaced"),
+        ("RoleBinding", "Namespaced"),
+        ("ClusterRole", "Cluster"),
+        ("ClusterRoleBinding", "Cluster"),
+    ] {
         let plural = format!("{}s", kind.to_lowercase());
-        let names = json!({"plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List")});
+        let names =
+            json!({"plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List")});
         let definition = json!({
             "kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1",
             "metadata": {"name": format!("{plural}.rbac.authorization.k8s.io")},

@@ -62,8 +62,11 @@ fn consistency(bound: Bound) -> Option<v1::Consistency> {
 
 /// Errors of an apiserver that does not answer, and of a daemon that comes and goes.
 fn expected(run: &Run, what: &str, status: &Status) {
-    use Code::{Aborted, Cancelled, DeadlineExceeded, Internal, NotFound, OutOfRange, ResourceExhausted, Unavailable, Unknown};
-    let codes = [Aborted, Cancelled, DeadlineExceeded, Internal, NotFound, OutOfRange, ResourceExhausted, Unavailable, Unknown];
+    use Code::{
+        Aborted, Cancelled, DeadlineExceeded, Internal, NotFound, OutOfRange, ResourceExhausted, Unavailable, Unknown,
+    };
+    let codes =
+        [Aborted, Cancelled, DeadlineExceeded, Internal, NotFound, OutOfRange, ResourceExhausted, Unavailable, Unknown];
     if !codes.contains(&status.code()) {
         run.complain(format!("{what} over gRPC: {status:?}"));
     }
@@ -149,8 +152,9 @@ async fn watch(
                             continue;
                         }
                         // An object may be deleted and made anew while it waits; changes of one key are in order.
-                        if kind != "DELETED" && seen.state.get(&key).is_some_and(|held| *held >= rv) {
-                            seen.complaints.push(format!("{kind} {key} at {rv} is held at {:?}", seen.state.get(&key)));
+                        let held = seen.state.get(&key).copied().filter(|held| kind != "DELETED" && *held >= rv);
+                        if let Some(held) = held {
+                            seen.complaints.push(format!("{kind} {key} at {rv}, which is held at {held}"));
                         }
                         seen.apply(kind, &key, uid, rv);
                         let is = (kind != "DELETED").then_some(rv);
@@ -193,7 +197,8 @@ pub(super) async fn reads(run: Arc<Run>) {
         let (bound, from) =
             if random.random_bool(0.5) { (Bound::Any(true), 0) } else { (Bound::Consistent(true), began.newest) };
         if random.random_bool(0.5) {
-            let (namespace, name) = (NAMESPACES[random.random_range(0..2)], format!("object-{}", random.random_range(0..NAMES)));
+            let (namespace, name) =
+                (NAMESPACES[random.random_range(0..2)], format!("object-{}", random.random_range(0..NAMES)));
             let request = v1::GetRequest {
                 resource: resource(of),
                 namespace: namespace.to_owned(),
@@ -279,16 +284,18 @@ async fn work(run: Arc<Run>, of: Resource, seen: Arc<Mutex<informer::Seen>>) {
                     let key = format!("{}/{}", reference.namespace, reference.name);
                     match item.object.map(|object| key_of(object.key.as_ref()).1) {
                         Some(rv) => {
-                            if seen.state.get(&key).is_some_and(|held| *held > rv) {
-                                seen.complaints.push(format!("the worker gets {key} at {rv} after {:?}", seen.state.get(&key)));
+                            if let Some(held) = seen.state.insert(key.clone(), rv).filter(|held| *held > rv) {
+                                seen.complaints.push(format!("{key} at {rv} after {held}"));
                             }
-                            seen.state.insert(key, rv);
                         }
                         None => drop(seen.state.remove(&key)),
                     }
                 }
-                let action =
-                    if fails { v1::work_request::Action::Retry(reference) } else { v1::work_request::Action::Done(reference) };
+                let action = if fails {
+                    v1::work_request::Action::Retry(reference)
+                } else {
+                    v1::work_request::Action::Done(reference)
+                };
                 say(action).await;
             }
         }

@@ -116,9 +116,8 @@ impl Resource {
 
 impl Swarm {
     fn of(random: &mut StdRng) -> Self {
-        let faults = (0..super::chaos::KINDS).filter(|_| random.random_bool(0.3)).collect();
+        let faults: Vec<usize> = (0..super::chaos::KINDS).filter(|_| random.random_bool(0.3)).collect();
         let mode = ["auto", "auto", "probe", "upstream"][random.random_range(0..4)];
-        let faults: Vec<usize> = faults;
         let mut yaml = format!(
             "drain: {{timeout: 2s, spread: 0s}}\nexplainHeader: true\nconsistentReads: {{get: {mode}, list: {mode}, watch: {mode}}}\n"
         );
