@@ -39,8 +39,7 @@ fn later(run: &Arc<Run>, after: Duration, undo: impl FnOnce(&Run) + Send + 'stat
 pub(super) async fn reigns(run: &Arc<Run>) {
     let mut random = run.random(1);
     for _ in 0..MOST {
-        let pause = run.swarm.faults_between.as_millis().try_into().unwrap();
-        tokio::time::sleep(millis(&mut random, 0, 2 * pause)).await;
+        tokio::time::sleep(millis(&mut random, 0, 2 * run.swarm.faults_between)).await;
         let kinds: Vec<usize> = run.swarm.faults.iter().copied().filter(|&kind| kind != RESTORE).collect();
         if !kinds.is_empty() {
             let kind = one(&mut random, &kinds);

@@ -52,7 +52,8 @@ pub(super) const RESOURCES: [Resource; 2] = [
 pub(super) struct Swarm {
     /// The kinds of faults that happen, by their numbers.
     pub faults: Vec<usize>,
-    pub faults_between: Duration,
+    /// The mean pause between them, in milliseconds.
+    pub faults_between: u64,
     pub yaml: String,
     pub delegated: bool,
     pub lag: Duration,
@@ -149,7 +150,7 @@ impl Swarm {
         });
         Self {
             faults,
-            faults_between: Duration::from_millis([100, 400, 1500][random.random_range(0..3)]),
+            faults_between: [100, 400, 1500][random.random_range(0..3)],
             yaml,
             delegated: random.random_bool(0.25),
             lag: Duration::from_millis(random.random_range(20..2000)),
