@@ -122,23 +122,28 @@ impl Log {
         by_begin.sort_by_key(|&n| reads[n].began);
         by_end.sort_by_key(|&n| reads[n].ended);
         // The earliest revision that each read can be of; and the newest of those that had ended.
-        let (mut shown, mut newest) = (vec![0; reads.len()], 0);
+        let (mut shown, mut newest) = (vec![0; reads.len()], (0, None));
         let mut ended = by_end.into_iter().peekable();
         for n in by_begin {
             while let Some(before) = ended.next_if(|&before| reads[before].ended < reads[n].began) {
-                newest = newest.max(shown[before]);
+                newest = newest.max((shown[before], Some(before)));
             }
-            match self.place(&reads[n], newest) {
+            match self.place(&reads[n], newest.0) {
                 Ok(rv) => shown[n] = rv,
-                Err(why) => wrong.push(format!("{}: {why}\n  {:?}", reads[n].what, reads[n])),
+                Err(why) => {
+                    let before = newest.1.map(|before: usize| &reads[before]);
+                    wrong.push(format!("{}: {why}\n  {:?}\n  after {before:?}", reads[n].what, reads[n]));
+                }
             }
         }
         wrong
     }
 
-    /// The earliest revision of which a read can be, after one of `newest` has ended.
+    /// What a read has shown, after one of `newest` has ended: the earliest revision of which it can be, as far as clients know.
+    /// That it asked for the newest state says nothing of other objects than the one that it got.
     fn place(&self, read: &Read, newest: u64) -> Result<u64, String> {
-        let from = read.from.max(self.newest(&read.acknowledged));
+        let known = self.newest(&read.acknowledged);
+        let (from, known) = (read.from.max(known), known.max(newest));
         match &read.seen {
             Seen::Collection { rv, .. } if *rv < from => {
                 Err(format!("of {rv}, though a write at {from} was acknowledged before"))
@@ -153,10 +158,11 @@ impl Log {
             }
             Seen::Object { key, rv } => {
                 let states = self.states(key, from.max(newest), read.until);
-                let found = states.iter().find(|(_, state)| state == rv);
-                found
-                    .map(|(first, _)| *first)
-                    .ok_or_else(|| format!("the states since {from} and {newest} are {states:?}"))
+                if !states.iter().any(|(_, state)| state == rv) {
+                    return Err(format!("the states since {from} and {newest} are {states:?}"));
+                }
+                let shown = self.states(key, known, read.until).into_iter().find(|(_, state)| state == rv);
+                Ok(shown.map_or(known, |(first, _)| first))
             }
         }
     }

@@ -31,7 +31,9 @@ fn later(run: &Arc<Run>, after: Duration, undo: impl FnOnce(&Run) + Send + 'stat
     let run = run.clone();
     lifecycle::spawn("later", async move {
         tokio::time::sleep(after).await;
-        undo(&run);
+        if !run.is_calm.load(Ordering::SeqCst) {
+            undo(&run);
+        }
     });
 }
 
@@ -204,6 +206,7 @@ fn cure(run: &Run) {
 
 /// All faults end. Streams that stand still stay so, and so do connections that are dead.
 pub(super) fn ends(run: &Run) {
+    run.is_calm.store(true, Ordering::SeqCst);
     for server in [&run.server, &run.second] {
         server.faults().clear();
     }

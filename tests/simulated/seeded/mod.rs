@@ -105,7 +105,7 @@ async fn lives(seed: u64) -> (usize, Arc<Run>, Vec<String>) {
         }
     });
     let run = Run::start(seed).await;
-    let following = rest::informers(&run);
+    let mut following = rest::informers(&run);
     let mut holding = typed::watches(&run);
     holding.push(typed::worker(&run));
     let tasks = [
@@ -125,6 +125,8 @@ async fn lives(seed: u64) -> (usize, Arc<Run>, Vec<String>) {
     chaos::ends(&run);
     if run.swarm.has(chaos::RESTORE) {
         chaos::restore(&run);
+        // Revisions that these know may be those of another past, which no apiserver notices.
+        following = rest::informers(&run);
     }
     let healed = Instant::now();
     let mut wrong = Vec::new();

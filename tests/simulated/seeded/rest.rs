@@ -128,7 +128,9 @@ pub(super) async fn reads(run: Arc<Run>, reader: u64) {
 /// What an answer may be, whatever happens to the apiserver.
 fn expected(run: &Run, what: &str, answer: &Answer) {
     let status = answer.status.as_u16();
-    if ![200, 201, 404, 409, 410, 429, 500, 502, 503, 504].contains(&status) {
+    // The clock may leap while a body is on its way.
+    let is_late = status == 400 && answer.text().contains("sent nothing of the request's body");
+    if !is_late && ![200, 201, 404, 409, 410, 429, 500, 502, 503, 504].contains(&status) {
         run.complain(format!("{what} gets {status}: {}", answer.text()));
     }
 }

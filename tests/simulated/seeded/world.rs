@@ -82,6 +82,8 @@ pub(super) struct Run {
     /// What was done to the world, for the report of a failure.
     pub deeds: Mutex<Vec<String>>,
     pub is_over: AtomicBool,
+    /// The faults have ended.
+    pub is_calm: AtomicBool,
     /// The store was set back, so what was seen before says nothing any more.
     pub is_rewound: AtomicBool,
     /// Whether the user of the delegated listener may read.
@@ -199,6 +201,7 @@ impl Run {
             excuses: AtomicU64::new(0),
             deeds: Mutex::default(),
             is_over: AtomicBool::new(false),
+            is_calm: AtomicBool::new(false),
             is_rewound: AtomicBool::new(false),
             is_allowed,
         });
