@@ -16,7 +16,7 @@ use crate::support::relay::Loss;
 pub(super) const KINDS: usize = 20;
 pub(super) const RESTORE: usize = 19;
 /// Faults that happen in one seed.
-const MOST: usize = 24;
+const MOST: usize = 16;
 
 fn millis(random: &mut StdRng, least: u64, most: u64) -> Duration {
     Duration::from_millis(random.random_range(least..=most))
@@ -153,7 +153,9 @@ async fn strike(run: &Arc<Run>, kind: usize, random: &mut StdRng) {
             add(Effect::ErrorEvent(one(random, &[429, 500, 504])), Verb::Watch);
         }
         _ => {
-            rights::long_line(&run.server, random.random_range(1..7));
+            if run.swarm.delegated {
+                rights::long_line(&run.server);
+            }
             add(Effect::SlowBody(millis(random, 1, 500)), Verb::List);
         }
     }

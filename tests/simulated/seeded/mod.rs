@@ -30,7 +30,7 @@ use crate::support::informer;
 use world::{RESOURCES, Run};
 
 /// The clock goes on by this much when there is nothing to do: the time in which what was sent arrives.
-const STEP: Duration = Duration::from_millis(3);
+const STEP: Duration = Duration::from_millis(4);
 /// After the faults, everything is well within this time.
 const BOUND: Duration = Duration::from_secs(900);
 

@@ -5,13 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Method;
-use informerd_sim::{ObjectKey, Server};
+use informerd_sim::Server;
 use serde_json::{Value, json};
 
 use super::world::{RESOURCES, Run};
 use crate::support::client::Client;
-
-const BINDINGS: &str = "rolebindings.rbac.authorization.k8s.io";
 
 /// The resources of RBAC, which this apiserver has by definitions, and a binding.
 pub(super) fn define(server: &Server) {
@@ -59,15 +57,12 @@ pub(super) fn set(run: &Run, allowed: bool) {
     }
 }
 
-/// A binding that is long.
-pub(super) fn long_line(server: &Server, megabytes: usize) {
+/// A binding that is as long as a line can be.
+pub(super) fn long_line(server: &Server) {
     let mut long = binding("long", 1);
-    long["metadata"]["annotations"]["long"] = "x".repeat(megabytes << 20).into();
-    if server.store().objects(BINDINGS).contains_key(&ObjectKey::new("a", "long")) {
-        let _ = server.update(long);
-    } else {
-        let _ = server.create(long);
-    }
+    long["metadata"]["annotations"]["long"] = "x".repeat(6 << 20).into();
+    // If it is there already, once is enough.
+    let _ = server.create(long);
 }
 
 /// Reads again and again. What it is refused it has no right to, or the apiserver does not say.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use informerd::grpc::pb::v1;
@@ -105,9 +106,14 @@ async fn watch(
 ) {
     let mut token: Option<v1::watch_request::Start> = None;
     let mut client = ObjectsClient::new(channel(&run));
+    let mut is_rewound = false;
     while run.goes_on() {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let began = run.begin(resource);
+        // A watch that is open when the store is set back is told so. To a later one, its token says nothing.
+        if run.is_rewound.load(Ordering::SeqCst) && !std::mem::replace(&mut is_rewound, true) {
+            token = None;
+        }
         let mut stream = match client.watch(v1::WatchRequest { start: token.clone(), ..request.clone() }).await {
             Ok(stream) => stream.into_inner(),
             Err(status) => {

@@ -152,7 +152,7 @@ impl Swarm {
         });
         Self {
             faults,
-            faults_between: [100, 400, 1500][random.random_range(0..3)],
+            faults_between: [100, 300, 1000][random.random_range(0..3)],
             yaml,
             delegated: random.random_bool(0.25),
             lag: Duration::from_millis(random.random_range(20..2000)),
