@@ -408,7 +408,7 @@ mod tests {
     async fn a_stream_has_so_many_watches_and_is_not_read_while_its_client_does_not_read() {
         let (objects, _writer) = objects_of(Vec::new()).await;
         let add = |watch_id| Ok(SyncRequest { watch_id, action: Some(Action::Add(AddWatch::default())) });
-        let without_end = Box::pin(tokio_stream::iter((0..u64::MAX).map(add)));
+        let without_end = Box::pin(futures_util::stream::iter((0..u64::MAX).map(add)));
         let mut stream = SyncStream::new(objects, caller(), without_end, &Retiring(DrainWatch::never()));
         for turn in 1..100 {
             stream.poll_requests(&mut Context::from_waker(Waker::noop())).unwrap();
