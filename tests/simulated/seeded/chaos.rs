@@ -227,6 +227,8 @@ pub(super) fn restore(run: &Run) {
     let now = run.server.revision();
     run.server.faults().rewind(now - random.random_range(0..60).min(now - 1000));
     run.second.faults().reset_connections();
+    // What cannot be decoded may have come back.
+    cure(run);
     for _ in 0..random.random_range(0..100) {
         write(run, &mut random);
     }
