@@ -163,6 +163,11 @@ impl Store {
         self.inner.read().kind(resource).map_or(0, |state| *state.tick.borrow())
     }
 
+    /// The oldest revision to which every resource can go back.
+    pub fn oldest(&self) -> u64 {
+        self.inner.read().kinds.values().map(|state| state.floor).max().unwrap_or_default()
+    }
+
     /// Keeps a journal from now on.
     pub fn keep_journal(&self) {
         self.inner.write().journal = Some(Vec::new());

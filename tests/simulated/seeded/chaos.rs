@@ -224,9 +224,11 @@ pub(super) fn restore(run: &Run) {
     let mut random = run.random(2);
     run.excuse();
     run.is_rewound.store(true, Ordering::SeqCst);
-    let now = run.server.revision();
-    run.server.faults().rewind(now - random.random_range(0..60).min(now - 1000));
+    let (oldest, now) = (run.server.store().oldest(), run.server.revision());
+    run.server.faults().rewind(random.random_range(oldest..=now));
     run.second.faults().reset_connections();
+    // What cannot be decoded may have come back.
+    cure(run);
     for _ in 0..random.random_range(0..100) {
         write(run, &mut random);
     }

@@ -45,9 +45,10 @@ pub(super) fn informers(run: &Arc<Run>) -> Vec<Following> {
             let ends = if random.random_bool(0.5) { "&timeoutSeconds=4" } else { "" };
             let selection = format!("{}{ends}", label(&of));
             let lists = if lists_directly {
-                Some((Client::new(&run.server.url()), String::new()))
+                Some((Client::new(&run.direct.url()), String::new()))
             } else {
-                random.random_bool(0.5).then(|| (client.clone(), "limit=500".to_owned()))
+                let lists = run.swarm.refuses_watch_lists || random.random_bool(0.5);
+                lists.then(|| (client.clone(), "limit=500".to_owned()))
             };
             let told =
                 Told { run: run.clone(), resource, of: of.clone(), what, lists_directly, began: Mutex::default() };

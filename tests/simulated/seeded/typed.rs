@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use informerd::grpc::pb::v1;
@@ -12,6 +11,7 @@ use informerd::lifecycle;
 use parking_lot::Mutex;
 use rand::Rng;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
@@ -28,6 +28,13 @@ pub(super) struct Holding {
     pub resource: Resource,
     pub of: Selected,
     pub seen: Arc<Mutex<informer::Seen>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 fn channel(run: &Run) -> Channel {
@@ -73,8 +80,8 @@ fn expected(run: &Run, what: &str, status: &Status) {
     }
 }
 
-/// Watches of everything, and of two filters that are one namespace; some conflate.
-pub(super) fn watches(run: &Arc<Run>) -> Vec<Holding> {
+/// Watches of everything, and of two filters that are one namespace, some of which conflate; and a worker.
+pub(super) fn holders(run: &Arc<Run>) -> Vec<Holding> {
     let mut random = run.random(6);
     let mut holding = Vec::new();
     for resource in RESOURCES {
@@ -89,10 +96,11 @@ pub(super) fn watches(run: &Arc<Run>) -> Vec<Holding> {
                 max_age: random.random_bool(0.5).then_some(prost_types::Duration { seconds: 5, nanos: 0 }),
                 ..Default::default()
             };
-            holding.push(Holding { what, resource, of: of.clone(), seen: seen.clone() });
-            lifecycle::spawn("typed-watch", watch(run.clone(), resource, of, what, request, seen));
+            let task = watch(run.clone(), resource, of.clone(), what, request, seen.clone());
+            holding.push(Holding { what, resource, of, seen, task: lifecycle::spawn("typed-watch", task) });
         }
     }
+    holding.push(worker(run));
     holding
 }
 
@@ -106,14 +114,9 @@ async fn watch(
 ) {
     let mut token: Option<v1::watch_request::Start> = None;
     let mut client = ObjectsClient::new(channel(&run));
-    let mut is_rewound = false;
     while run.goes_on() {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let began = run.begin(resource);
-        // A watch that is open when the store is set back is told so. To a later one, its token says nothing.
-        if run.is_rewound.load(Ordering::SeqCst) && !std::mem::replace(&mut is_rewound, true) {
-            token = None;
-        }
         let mut stream = match client.watch(v1::WatchRequest { start: token.clone(), ..request.clone() }).await {
             Ok(stream) => stream.into_inner(),
             Err(status) => {
@@ -253,20 +256,20 @@ async fn whole(client: &mut ObjectsClient<Channel>, request: v1::ListRequest) ->
 }
 
 /// A worker, which fails now and then. It joins another group each time, so that it is given everything anew.
-pub(super) fn worker(run: &Arc<Run>) -> Holding {
+fn worker(run: &Arc<Run>) -> Holding {
     let (resource, seen) = (RESOURCES[0], Arc::new(Mutex::new(informer::Seen::default())));
-    lifecycle::spawn("worker", work(run.clone(), resource, seen.clone()));
-    Holding { what: "a worker", resource, of: Selected::default(), seen }
+    let task = lifecycle::spawn("worker", work(run.clone(), resource, seen.clone()));
+    Holding { what: "a worker", resource, of: Selected::default(), seen, task }
 }
 
 async fn work(run: Arc<Run>, of: Resource, seen: Arc<Mutex<informer::Seen>>) {
     let mut random = run.random(8);
     let mut client = QueueClient::new(channel(&run));
-    for group in 0.. {
+    loop {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let (requests, receiver) = mpsc::channel(64);
         let join = v1::JoinGroup {
-            group: format!("group-{group}"),
+            group: format!("group-{}", run.tick()),
             selections: selection(of, &Selected::default()).into_iter().collect(),
             capacity: random.random_range(1..8),
         };

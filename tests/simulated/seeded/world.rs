@@ -67,6 +67,8 @@ pub(super) struct Run {
     pub swarm: Swarm,
     pub server: Server,
     pub second: Server,
+    /// To which nothing happens, for clients that have another way to the store.
+    pub direct: Server,
     pub relay: Relay,
     ports: [Port; 2],
     snapshots: tempfile::TempDir,
@@ -184,12 +186,14 @@ impl Run {
         super::rights::answer(&server, is_allowed.clone());
         server.set_foreign_group(swarm.foreign.clone());
         let second = server.replica(swarm.lag).await.unwrap();
+        let direct = server.replica(Duration::ZERO).await.unwrap();
         let relay = Relay::between(vec![server.address(), second.address()]).await;
         let run = Arc::new(Self {
             seed,
             swarm,
             server,
             second,
+            direct,
             relay,
             ports: [Port::free(), Port::free()],
             snapshots: tempfile::tempdir().unwrap(),
