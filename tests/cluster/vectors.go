@@ -216,6 +216,11 @@ func (s *shelf) ask(root string, of resource, get func(path, accept string) []by
 			}
 		}
 	}
+	for _, include := range []string{"None", "Metadata", "Object"} {
+		for _, path := range []string{collection + "?", collection + "?watch=1&"} {
+			get(path+"includeObject="+include, inJSON+";g=meta.k8s.io;v=v1;as=Table")
+		}
+	}
 	for _, media := range []string{inJSON, inProtobuf} {
 		get(collection+"?watch=1", media)
 		for _, path := range paths {
