@@ -359,6 +359,9 @@ fn check(of: &Type, met: &mut BTreeSet<usize>) {
     }
 }
 
+/// The printer of these fails for objects that are not valid.
+const UNPRINTED: [&str; 1] = ["podgroups.scheduling.k8s.io"];
+
 /// Rows of tables, in which ages are printed again.
 fn check_tables(of: &Type) {
     let answer = |watch: &str, include: Include| {
@@ -472,7 +475,8 @@ async fn objects_are_read_and_written_as_the_apiserver_writes_them() {
 
 #[tokio::test]
 async fn tables_are_written_as_the_apiserver_writes_them() {
-    vectors().await.0.iter().for_each(check_tables);
+    let types = vectors().await.0.iter();
+    types.filter(|of| !UNPRINTED.contains(&&*of.resource.gvr.group_resource())).for_each(check_tables);
 }
 
 #[tokio::test]
