@@ -10,8 +10,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf, Bytes};
 use informerd::codec::json::{ListMeta, Style, WatchFrame, parse_item};
+use informerd::codec::table::{Columns, Include, Printed, TableShape};
 use informerd::codec::{CodecError, Form, ListDecoder, ListMetaOut, Shape, Slices, WatchDecoder, has_owner};
-use informerd::meta::{Encoding, EventType, FieldTable, Gvr, Object, Origin, Resource, ResourceVersion, Verbs};
+use informerd::meta::{Encoding, EventType, FieldTable, Gvr, Moment, Object, Origin, Resource, ResourceVersion, Verbs};
 use informerd::selector::{FieldSelector, field_table, types_with_fields};
 use informerd::upstream::discovery::read_aggregated;
 use serde::Deserialize;
@@ -205,40 +206,40 @@ impl Type {
 }
 
 impl Encoded<'_> {
-    fn what(&self, shape: Shape) -> String {
-        format!("{} {:?} {shape:?}", self.of.collection, self.encoding)
+    fn list(&self, objects: &[Object], meta: &ListMeta, shape: Shape) -> Bytes {
+        let out = ListMetaOut {
+            rv: meta.rv,
+            continue_token: Some(meta.continue_token.clone()).filter(|token| !token.is_empty()),
+            remaining: meta.remaining_item_count,
+            items_len: objects.iter().map(|object| self.form.item_len(object, shape).unwrap()).sum(),
+            ..ListMetaOut::default()
+        };
+        let mut written = self.form.list_head(shape, &out, objects.is_empty());
+        for (n, object) in objects.iter().enumerate() {
+            written.append(self.form.list_item(object, shape, n + 1 == objects.len()).unwrap());
+        }
+        written.append(self.form.list_tail(shape, &out, objects.is_empty()));
+        written.into_bytes()
     }
 
-    fn assert_written(&self, path: &str, objects: &[Object], meta: &ListMeta) {
+    fn check_list(&self, path: &str, objects: &[Object], meta: &ListMeta) {
         for shape in SHAPES {
             let theirs = self.of.answer(path, &accept(self.encoding, shape, "List"));
-            let out = ListMetaOut {
-                rv: meta.rv,
-                continue_token: Some(meta.continue_token.clone()).filter(|token| !token.is_empty()),
-                remaining: meta.remaining_item_count,
-                items_len: objects.iter().map(|object| self.form.item_len(object, shape).unwrap()).sum(),
-                ..ListMetaOut::default()
-            };
-            let mut written = self.form.list_head(shape, &out, objects.is_empty());
-            for (n, object) in objects.iter().enumerate() {
-                written.append(self.form.list_item(object, shape, n + 1 == objects.len()).unwrap());
-            }
-            written.append(self.form.list_tail(shape, &out, objects.is_empty()));
-            assert_same(&format!("{path} {shape:?}"), &written.into_bytes(), theirs);
+            assert_same(&format!("{path} {shape:?}"), &self.list(objects, meta, shape), theirs);
         }
     }
 
     fn check_lists(&self, objects: &[Object], meta: &ListMeta) {
-        self.assert_written(&self.of.collection, objects, meta);
+        self.check_list(&self.of.collection, objects, meta);
         let path = format!("{}?limit=2", self.of.collection);
         let (page, of_page) = self.of.decode(self.encoding, self.of.answer(&path, media(self.encoding))).unwrap();
         assert_eq!(
             (&*of_page.continue_token, of_page.remaining_item_count),
             ("the<next>", Some(objects.len() as i64 - 2))
         );
-        self.assert_written(&path, &page, &of_page);
+        self.check_list(&path, &page, &of_page);
         if self.of.resource.namespaced {
-            self.assert_written(&self.of.in_namespace("nobody"), &[], meta);
+            self.check_list(&self.of.in_namespace("nobody"), &[], meta);
         }
     }
 
@@ -254,36 +255,42 @@ impl Encoded<'_> {
         }
     }
 
-    fn check_watch(&self, listed: &[Object]) {
-        let path = format!("{}?watch=1", self.of.collection);
-        let stream = self.of.answer(&path, media(self.encoding));
+    fn frames(&self, stream: &Bytes) -> Vec<WatchFrame> {
         let mut decoder = WatchDecoder::new(self.encoding, usize::MAX, self.of.table.clone());
         decoder.push(stream.clone());
-        let frames: Vec<_> = std::iter::from_fn(|| decoder.next().unwrap()).collect();
+        std::iter::from_fn(|| decoder.next().unwrap()).collect()
+    }
+
+    fn stream(&self, frames: &[WatchFrame], shape: Shape) -> Bytes {
+        let mut written = Slices::new();
+        for (n, frame) in frames.iter().enumerate() {
+            let shape = if n == 0 { shape } else { shape.after_first() };
+            match frame {
+                WatchFrame::Event { kind, object, .. } => {
+                    written.append(self.form.event_frame(*kind, object, None, shape).unwrap());
+                }
+                WatchFrame::Bookmark { rv, initial_events_end, object, .. } => {
+                    written.push(self.form.bookmark_frame(Some(object), *rv, *initial_events_end, shape));
+                }
+                WatchFrame::Error(status) => written.push(self.form.error_frame(status)),
+            }
+        }
+        written.into_bytes()
+    }
+
+    fn check_watch(&self, listed: &[Object]) {
+        let path = format!("{}?watch=1", self.of.collection);
+        let frames = self.frames(self.of.answer(&path, media(self.encoding)));
         let events = frames.iter().filter_map(|frame| match frame {
             WatchFrame::Event { object, .. } => Some((&object.key, object.rv, &object.attributes)),
             WatchFrame::Bookmark { .. } | WatchFrame::Error(_) => None,
         });
         let all = listed.iter().map(|object| (&object.key, object.rv, &object.attributes));
         assert_eq!(events.collect::<Vec<_>>(), all.collect::<Vec<_>>(), "{path}");
-        for object in listed {
-            self.check_leaving(object);
-        }
+        listed.iter().for_each(|object| self.check_leaving(object));
         for shape in SHAPES {
-            let mut written = Slices::new();
-            for frame in &frames {
-                match frame {
-                    WatchFrame::Event { kind, object, .. } => {
-                        written.append(self.form.event_frame(*kind, object, None, shape).unwrap());
-                    }
-                    WatchFrame::Bookmark { rv, initial_events_end, object, .. } => {
-                        written.push(self.form.bookmark_frame(Some(object), *rv, *initial_events_end, shape));
-                    }
-                    WatchFrame::Error(status) => written.push(self.form.error_frame(status)),
-                }
-            }
             let theirs = self.of.answer(&path, &accept(self.encoding, shape, ""));
-            assert_same(&self.what(shape), &written.into_bytes(), theirs);
+            assert_same(&format!("{path} {shape:?}"), &self.stream(&frames, shape), theirs);
         }
     }
 
@@ -349,6 +356,40 @@ fn check(of: &Type, met: &mut BTreeSet<usize>) {
             let listed = REFUSED.iter().position(is_listed);
             met.insert(listed.unwrap_or_else(|| panic!("{refused:?}: {error}, for no reason that is listed")));
         }
+    }
+}
+
+/// The printer of these fails for objects that are not valid.
+const UNPRINTED: [&str; 1] = ["podgroups.scheduling.k8s.io"];
+
+/// Rows of tables, in which ages are printed again.
+fn check_tables(of: &Type) {
+    let answer = |watch: &str, include: Include| {
+        let path = format!("{}?{watch}includeObject={include:?}", of.collection);
+        of.answer(&path, &format!("{JSON};g=meta.k8s.io;v=v1;as=Table"))
+    };
+    let (mut objects, meta) = of.decode(Encoding::Table, answer("", Include::Object)).unwrap();
+    let columns = Columns::new(&of.resource, meta.columns.as_ref().unwrap()).unwrap();
+    // Ages are of years, so what was printed some minutes ago says the same now.
+    let now = Moment::now();
+    let resolve =
+        |object: &mut Object| columns.resolve(object, Printed { earliest: now.plus(-600), latest: now }).unwrap();
+    objects.iter_mut().for_each(resolve);
+    let form =
+        Form::new(Encoding::Table, meta.style, &of.resource.gvr.api_version(), &of.resource.kind, &meta.list_kind);
+    let form = form.with_columns(Arc::new(columns.clone()));
+    let encoded = Encoded { of, encoding: Encoding::Table, form };
+    let mut frames = encoded.frames(answer("watch=1&", Include::Object));
+    for frame in &mut frames {
+        if let WatchFrame::Event { object, .. } = frame {
+            resolve(object);
+        }
+    }
+    for include in [Include::None, Include::Metadata, Include::Object] {
+        let shape = Shape::Table(TableShape { include, now, ..TableShape::default() });
+        let what = format!("{} {include:?}", of.collection);
+        assert_same(&what, &encoded.list(&objects, &meta, shape), answer("", include));
+        assert_same(&what, &encoded.stream(&frames, shape), answer("watch=1&", include));
     }
 }
 
@@ -430,6 +471,13 @@ async fn objects_are_read_and_written_as_the_apiserver_writes_them() {
     assert_eq!(refusals.len(), REFUSED.len(), "each refusal that is listed is met: {refusals:?}");
     assert!(types.len() >= 80, "{} types", types.len());
     assert_discriminating(types);
+}
+
+#[tokio::test]
+async fn tables_are_written_as_the_apiserver_writes_them() {
+    let types = vectors().await.0.iter().filter(|of| !UNPRINTED.contains(&&*of.resource.gvr.group_resource()));
+    let wrong = types.filter(|of| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check_tables(of))).is_err());
+    assert_eq!(wrong.map(|of| &*of.collection).collect::<Vec<_>>(), [""; 0]);
 }
 
 #[tokio::test]

@@ -80,6 +80,11 @@ fn finds_what_tells_times() {
     assert_eq!(holes(&pods, r#"["o","1/1","Running","3","5m","n"]"#, &pod, 300), Ok(vec!["5m".into()]));
     let early = r#"["o","1/1","Running","0","\u003cinvalid\u003e","n"]"#;
     assert_eq!(holes(&pods, early, &pod, -60), Ok(vec!["\\u003cinvalid\\u003e".into()]));
+    // Whoever may create events may give them any time.
+    let events = builtin("", "events", &["Last Seen", "Name"]);
+    let ahead = object(CREATED, r#","series":{"count":2,"lastObservedTime":"12345-06-07T08:09:10.000000Z"}"#);
+    let invalid = || Ok(vec!["\\u003cinvalid\\u003e".into()]);
+    assert_eq!(holes(&events, r#"["\u003cinvalid\u003e","o"]"#, &ahead, 300), invalid());
 }
 
 #[test]

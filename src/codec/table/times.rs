@@ -240,7 +240,11 @@ impl Time {
 }
 
 fn moment(value: Option<&Value>) -> Option<Moment> {
-    value.and_then(Value::as_str).and_then(Moment::parse).filter(|moment| !moment.is_zero())
+    let text = value?.as_str()?;
+    // Go writes a year after 9999, which RFC 3339 cannot express, with more digits. It lies ahead, whichever it is.
+    let is_ahead = text.bytes().take_while(u8::is_ascii_digit).count() > 4;
+    let moment = if is_ahead { Some(Moment::default().plus(i64::MAX)) } else { Moment::parse(text) };
+    moment.filter(|moment| !moment.is_zero())
 }
 
 /// Reads a field of an event that has a different name in each of the two API versions.
