@@ -127,6 +127,7 @@ impl World {
                 let (floor, rv) = (self.floor(), self.seen);
                 let at = floor + index.index((rv - floor + 1) as usize) as u64;
                 self.list_at(at);
+                self.list_ahead();
             }
         }
         self.judge_readers();
@@ -148,6 +149,16 @@ impl World {
         for predicate in predicates().into_iter().filter(|predicate| !predicate.matches_nothing()) {
             let listed = snapshot.range(&predicate.scope, None).filter(|object| predicate.matches(object));
             assert_same(listed, &select(self.truths.last().unwrap().at(at), &predicate), "a list at a revision");
+        }
+    }
+
+    /// The states that were confirmed are known, and no others.
+    fn list_ahead(&self) {
+        let truth = self.truths.last().unwrap();
+        for at in self.seen + 1..=truth.rv {
+            let listed = self.cache.snapshot_at(ResourceVersion(at)).ok();
+            assert_eq!(listed.is_some(), self.confirmed.contains(&at), "{at}");
+            listed.inspect(|listed| assert_same(listed.store().iter(), truth.at(at), "a confirmed list"));
         }
     }
 
