@@ -10,6 +10,8 @@ pub(super) enum Op {
     Change(Change),
     /// The cache does not hear of these yet.
     Unseen(Vec<Change>),
+    /// An object comes and goes, and the cache does not hear of it yet. It may be told that its state is the newest.
+    Passing(bool),
     /// The cache hears of so much.
     Hear(usize),
     /// A list of the keys shows that the newest state is the one that the cache has, if it is.
@@ -110,7 +112,8 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         20 => change().prop_map(Op::Change),
         6 => bustle(4).prop_map(Op::Unseen),
-        3 => (1..3_usize).prop_map(Op::Hear),
+        3 => any::<bool>().prop_map(Op::Passing),
+        4 => (1..3_usize).prop_map(Op::Hear),
         2 => Just(Op::Confirm),
         4 => expire.prop_map(|(gap, keys, part)| Op::Expire { gap, keys, part }),
         2 => (0..4_u64).prop_map(Op::Progress),

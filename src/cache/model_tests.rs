@@ -68,6 +68,15 @@ impl World {
                 self.hear(usize::MAX).await;
             }
             Op::Unseen(changes) => changes.iter().for_each(|change| self.truth().change(change)),
+            Op::Passing(confirmed) => {
+                for delete in [false, true] {
+                    let change = Change { gap: 1, namespace: 0, name: 4, labels: 2, node: 1, delete };
+                    self.truth().change(&change);
+                }
+                if confirmed {
+                    self.confirm();
+                }
+            }
             Op::Hear(most) => self.hear(most).await,
             Op::Confirm => self.confirm(),
             Op::Expire { gap, keys, part } => {
