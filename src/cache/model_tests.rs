@@ -205,6 +205,10 @@ impl World {
             Start::State => (WatchStart::State, newest),
             Start::Now => (WatchStart::Now, newest),
             Start::Future(by) => after(now + by),
+            Start::Confirmed(index) => {
+                let ahead: Vec<_> = (seen..=now).filter(|at| *at == seen || self.confirmed.contains(at)).collect();
+                after(*index.get(&ahead))
+            }
             Start::After(index) => after(floor + index.index((seen - floor + 1) as usize) as u64),
             Start::Elsewhere(index) => after(seen + index.index((now - seen + 1) as usize) as u64),
         }
