@@ -472,7 +472,3 @@ pub(super) mod tests;
 #[cfg(test)]
 #[path = "model_tests.rs"]
 mod model_tests;
-
-#[cfg(test)]
-#[path = "resume_tests.rs"]
-mod resume_tests;
