@@ -304,6 +304,9 @@ impl Client {
         // Who continues here gets all that it lacks.
         let at = |rv| truth.range(..=rv).next_back().map(|(_, state)| state);
         let Some(wanted) = at(complete).filter(|_| complete > 0) else { return };
+        if self.last.max(self.had) <= complete {
+            assert_eq!(&self.held, wanted, "{what}");
+        }
         for name in self.held.keys().chain(wanted.keys()) {
             let (held, was) = (self.held.get(name), wanted.get(name));
             let comes = || truth.range(complete + 1..).any(|(_, state)| state.get(name) != was);
