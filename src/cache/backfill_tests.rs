@@ -1,9 +1,6 @@
-use proptest::prelude::*;
-
 use super::*;
-use crate::cache::testing::{cache, dispatch, object, plain, predicate, spec, take};
-use crate::cache::{ApplyError, WatchError, WatchStart, Writer};
-use crate::meta::Scope;
+use crate::cache::Writer;
+use crate::cache::testing::{cache, dispatch, object, plain};
 
 /// A simulated apiserver: states and events by revision. A cache can be fed from it at any time.
 #[derive(Debug, Default)]
@@ -45,13 +42,6 @@ impl Cluster {
     fn state(&self) -> Vec<Arc<Object>> {
         self.objects().map(Arc::new).collect()
     }
-
-    async fn replay(&self, writer: &mut Writer, after: u64) -> Result<(), ApplyError> {
-        for (kind, rv, name, chosen) in self.events.iter().filter(|event| event.1 > after) {
-            writer.apply(*kind, made(name, *rv, *chosen)).await?;
-        }
-        Ok(())
-    }
 }
 
 /// Backfills the events of a cluster between two revisions, and the objects at the first one.
@@ -69,71 +59,6 @@ fn fill(mut backfill: Backfill, from: &Cluster, to: &Cluster) -> Result<usize, B
 impl Clone for Cluster {
     fn clone(&self) -> Self {
         Self { rv: self.rv, objects: self.objects.clone(), events: self.events.clone() }
-    }
-}
-
-fn watches(cache: &WatchCache, after: u64) -> Result<Vec<String>, WatchError> {
-    let mut told = Vec::new();
-    for labels in ["", "chosen=yes"] {
-        let mut spec = spec(WatchStart::After(ResourceVersion(after)));
-        spec.predicate = predicate(Scope::default(), labels, "");
-        spec.bookmarks = false;
-        told.extend(take(&mut cache.watch(spec)?));
-    }
-    Ok(told)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
-    /// A watcher that returns to a restarted cache receives the same events as from a cache without a restart. Lists at
-    /// old revisions are the same, too.
-    #[test]
-    fn a_filled_window_is_that_of_a_cache_that_never_stopped(
-        ops in prop::collection::vec((1..4_u64, 0..12_usize, 0..7_u8), 4..120),
-        cuts in prop::collection::vec(any::<prop::sample::Index>(), 3),
-    ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(async {
-            let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(ops.len())).collect();
-            at.sort_unstable();
-            // The cluster when the first and the second client left, and when the daemon came back.
-            let mut clusters = Vec::new();
-            let mut cluster = Cluster { rv: 10, ..Default::default() };
-            cluster.write(1, 0, 0);
-            for (number, (gap, name, what)) in ops.iter().enumerate() {
-                clusters.extend(at.iter().filter(|at| **at == number).map(|_| cluster.clone()));
-                cluster.write(*gap, *name, *what);
-            }
-            let [first, second, back] = &clusters[..] else { unreachable!() };
-            let (mut old, old_cache, mut old_dispatcher) = cache(|_| {});
-            old.replace(first.state(), ResourceVersion(first.rv)).await.unwrap();
-            cluster.replay(&mut old, first.rv).await.unwrap();
-            let (mut new, new_cache, mut new_dispatcher) = cache(|_| {});
-            new.replace(back.state(), ResourceVersion(back.rv)).await.unwrap();
-            // New events may arrive while the backfill is read.
-            let late = new_cache.backfill(ResourceVersion(second.rv));
-            cluster.replay(&mut new, back.rv).await.unwrap();
-            if let Some(backfill) = late {
-                prop_assert_eq!(fill(backfill, second, back), Ok(back.events.len() - second.events.len()));
-            }
-            if let Some(backfill) = new_cache.backfill(ResourceVersion(first.rv)) {
-                prop_assert_eq!(fill(backfill, first, second), Ok(second.events.len() - first.events.len()));
-            }
-            dispatch(&mut old_dispatcher);
-            dispatch(&mut new_dispatcher);
-            for rv in first.rv..=cluster.rv {
-                prop_assert_eq!(watches(&new_cache, rv).unwrap(), watches(&old_cache, rv).unwrap(), "after {}", rv);
-                let names = |cache: &WatchCache| {
-                    crate::cache::testing::names(cache.snapshot_at(ResourceVersion(rv)).unwrap().store().iter())
-                };
-                prop_assert_eq!(names(&new_cache), names(&old_cache), "at {}", rv);
-            }
-            prop_assert_eq!(new_cache.stats().window_events, old_cache.stats().window_events);
-            // Objects that the store had before do not share the attributes of earlier versions.
-            prop_assert!(new_cache.stats().window_bytes >= old_cache.stats().window_bytes);
-            prop_assert!(watches(&new_cache, first.rv - 1).is_err());
-            Ok(())
-        })?;
     }
 }
 

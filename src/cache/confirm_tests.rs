@@ -23,11 +23,6 @@ fn listed(cache: &WatchCache) -> (u64, Vec<String>) {
     (snapshot.rv().get(), names(snapshot.range(&Scope::default(), None)))
 }
 
-async fn passes(writer: &mut Writer) {
-    writer.apply(EventType::Added, plain("a", "passing", 105)).await.unwrap();
-    writer.apply(EventType::Deleted, plain("a", "passing", 108)).await.unwrap();
-}
-
 #[tokio::test(start_paused = true)]
 async fn it_is_the_newest_state_and_no_progress() {
     let (_writer, cache, _) = confirmed().await;
@@ -37,67 +32,6 @@ async fn it_is_the_newest_state_and_no_progress() {
     assert_eq!(cache.snapshot_at(rv(110)).unwrap().rv(), rv(110));
     // The states between the two revisions are not known yet.
     assert_eq!(cache.snapshot_at(rv(107)).unwrap_err(), SnapshotError::TooNew);
-}
-
-#[tokio::test(start_paused = true)]
-async fn pages_go_on_where_they_began() {
-    let (mut writer, cache, _) = confirmed().await;
-    for later in [120, 130] {
-        assert!(cache.confirm(&cache.snapshot().unwrap(), rv(later), Order::now()));
-    }
-    writer.apply(EventType::Added, plain("a", "passing", 105)).await.unwrap();
-    for seen in [110, 120, 130] {
-        let snapshot = cache.snapshot_at(rv(seen)).unwrap();
-        assert_eq!((snapshot.rv(), names(snapshot.range(&Scope::default(), None))), (rv(seen), vec!["a/x@10".into()]));
-    }
-    assert_eq!(cache.snapshot_at(rv(125)).unwrap_err(), SnapshotError::TooNew, "an object may have been there");
-    writer.apply(EventType::Deleted, plain("a", "passing", 108)).await.unwrap();
-    writer.apply(EventType::Modified, plain("a", "x", 140)).await.unwrap();
-    assert_eq!(names(cache.snapshot_at(rv(120)).unwrap().range(&Scope::default(), None)), ["a/x@10"]);
-    assert_eq!(names(cache.snapshot_at(rv(106)).unwrap().range(&Scope::default(), None)).len(), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn readers_never_see_an_object_that_was_made_and_deleted_before_it() {
-    let (mut writer, cache, mut dispatcher) = confirmed().await;
-    let mut running = cache.watch(spec(WatchStart::After(rv(100)))).unwrap();
-    let mut from_state = cache.watch(spec(WatchStart::State)).unwrap();
-    let mut from_revision = cache.watch(spec(WatchStart::After(rv(110)))).unwrap();
-    let mut from_now = cache.watch(spec(WatchStart::Now)).unwrap();
-    writer.apply(EventType::Added, plain("a", "passing", 105)).await.unwrap();
-    assert_eq!(listed(&cache), (110, vec!["a/x@10".to_owned()]));
-    writer.apply(EventType::Deleted, plain("a", "passing", 108)).await.unwrap();
-    assert_eq!(listed(&cache), (110, vec!["a/x@10".to_owned()]));
-    writer.apply(EventType::Modified, plain("a", "x", 112)).await.unwrap();
-    assert_eq!(listed(&cache), (112, vec!["a/x@112".to_owned()]));
-    dispatch(&mut dispatcher);
-    // A watch that was already open does not use the confirmed state: it gets every event.
-    assert_eq!(take(&mut running), ["ADDED a/passing@105", "DELETED a/passing@108", "MODIFIED a/x@112"]);
-    assert_eq!(take(&mut from_state), ["ADDED a/x@10", "BOOKMARK 110 initial", "MODIFIED a/x@112"]);
-    for watcher in [&mut from_revision, &mut from_now] {
-        assert_eq!(take(watcher), ["MODIFIED a/x@112"]);
-    }
-    // The same state from the history, now that it has the events.
-    assert_eq!(names(cache.snapshot_at(rv(110)).unwrap().range(&Scope::default(), None)), ["a/x@10"]);
-    assert_eq!(names(cache.snapshot_at(rv(106)).unwrap().range(&Scope::default(), None)).len(), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_bookmark_of_a_running_watch_names_it() {
-    let (mut writer, cache, mut dispatcher) = confirmed().await;
-    let mut running = cache.watch(spec(WatchStart::After(rv(100)))).unwrap();
-    let mut from_state = cache.watch(spec(WatchStart::State)).unwrap();
-    assert_eq!(take(&mut from_state), ["ADDED a/x@10", "BOOKMARK 110 initial"]);
-    passes(&mut writer).await;
-    dispatch(&mut dispatcher);
-    running.end(true);
-    from_state.end(true);
-    assert_eq!(
-        take(&mut running),
-        ["ADDED a/passing@105", "DELETED a/passing@108", "BOOKMARK 108", "END drained"],
-        "as far as the events have come"
-    );
-    assert_eq!(take(&mut from_state), ["END drained"], "a bookmark does not go back");
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,17 +49,6 @@ async fn it_ends_with_the_past_it_is_of() {
     assert!(!cache.confirm(&old, rv(120), Order::now()), "not the newest state any more");
     assert!(!cache.confirm(&new, rv(120), asked), "the store was read before");
     assert_eq!(listed(&cache).0, 50);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_relist_takes_its_place() {
-    let (mut writer, cache, mut dispatcher) = confirmed().await;
-    let mut watcher = cache.watch(spec(WatchStart::State)).unwrap();
-    let list = [plain("a", "x", 10), plain("a", "y", 115)].map(Arc::new);
-    writer.replace(list.into(), rv(120)).await.unwrap();
-    dispatch(&mut dispatcher);
-    assert_eq!(listed(&cache).0, 120);
-    assert_eq!(take(&mut watcher), ["ADDED a/x@10", "BOOKMARK 110 initial", "ADDED a/y@115"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,6 +10,8 @@ pub(super) enum Op {
     Change(Change),
     /// The cache does not hear of these yet.
     Unseen(Vec<Change>),
+    /// An object comes and goes, and the cache does not hear of it yet. It may be told that its state is the newest.
+    Passing(bool),
     /// The cache hears of so much.
     Hear(usize),
     /// A list of the keys shows that the newest state is the one that the cache has, if it is.
@@ -67,6 +69,8 @@ pub(super) enum Start {
     After(Index),
     /// After a state that the cache has not seen.
     Elsewhere(Index),
+    /// After one that the cache was told of.
+    Confirmed(Index),
     /// After a state that does not exist yet.
     Future(u64),
 }
@@ -101,6 +105,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         1 => Just(Start::Now),
         1 => any::<Index>().prop_map(Start::After),
         1 => any::<Index>().prop_map(Start::Elsewhere),
+        1 => any::<Index>().prop_map(Start::Confirmed),
         1 => (1..6_u64).prop_map(Start::Future),
     ];
     let watch = (0..predicates().len(), start, any::<bool>(), any::<bool>(), prop::option::weighted(0.3, 1..150_u64));
@@ -108,9 +113,10 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
     let expire = (1..4_u64, keys, prop::option::of(1..4_usize));
     let relist = (bustle(6), 0..2_u64, prop::bool::weighted(0.2));
     prop_oneof![
-        20 => change().prop_map(Op::Change),
-        6 => bustle(4).prop_map(Op::Unseen),
-        3 => (1..3_usize).prop_map(Op::Hear),
+        16 => change().prop_map(Op::Change),
+        7 => bustle(4).prop_map(Op::Unseen),
+        3 => any::<bool>().prop_map(Op::Passing),
+        4 => (1..3_usize).prop_map(Op::Hear),
         2 => Just(Op::Confirm),
         4 => expire.prop_map(|(gap, keys, part)| Op::Expire { gap, keys, part }),
         2 => (0..4_u64).prop_map(Op::Progress),

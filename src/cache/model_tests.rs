@@ -68,6 +68,15 @@ impl World {
                 self.hear(usize::MAX).await;
             }
             Op::Unseen(changes) => changes.iter().for_each(|change| self.truth().change(change)),
+            Op::Passing(confirmed) => {
+                for delete in [false, true] {
+                    let change = Change { gap: 1, namespace: 0, name: 4, labels: 2, node: 1, delete };
+                    self.truth().change(&change);
+                }
+                if confirmed {
+                    self.confirm();
+                }
+            }
             Op::Hear(most) => self.hear(most).await,
             Op::Confirm => self.confirm(),
             Op::Expire { gap, keys, part } => {
@@ -127,6 +136,7 @@ impl World {
                 let (floor, rv) = (self.floor(), self.seen);
                 let at = floor + index.index((rv - floor + 1) as usize) as u64;
                 self.list_at(at);
+                self.list_ahead();
             }
         }
         self.judge_readers();
@@ -148,6 +158,16 @@ impl World {
         for predicate in predicates().into_iter().filter(|predicate| !predicate.matches_nothing()) {
             let listed = snapshot.range(&predicate.scope, None).filter(|object| predicate.matches(object));
             assert_same(listed, &select(self.truths.last().unwrap().at(at), &predicate), "a list at a revision");
+        }
+    }
+
+    /// The states that were confirmed are known, and no others.
+    fn list_ahead(&self) {
+        let truth = self.truths.last().unwrap();
+        for at in self.seen + 1..=truth.rv {
+            let listed = self.cache.snapshot_at(ResourceVersion(at)).ok();
+            assert_eq!(listed.is_some(), self.confirmed.contains(&at), "{at}");
+            listed.inspect(|listed| assert_same(listed.store().iter(), truth.at(at), "a confirmed list"));
         }
     }
 
@@ -185,6 +205,10 @@ impl World {
             Start::State => (WatchStart::State, newest),
             Start::Now => (WatchStart::Now, newest),
             Start::Future(by) => after(now + by),
+            Start::Confirmed(index) => {
+                let ahead: Vec<_> = (seen..=now).filter(|at| *at == seen || self.confirmed.contains(at)).collect();
+                after(*index.get(&ahead))
+            }
             Start::After(index) => after(floor + index.index((seen - floor + 1) as usize) as u64),
             Start::Elsewhere(index) => after(seen + index.index((now - seen + 1) as usize) as u64),
         }

@@ -32,30 +32,6 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_millis(10)
 }
 
-#[tokio::test(start_paused = true)]
-async fn dont_miss_events_on_relist() {
-    let objects = || vec![plain("a", "x", 1), plain("a", "y", 2)];
-    let (mut writer, cache, mut dispatcher) = synced(objects(), 10).await;
-    let mut watcher = cache.watch(spec(WatchStart::State)).unwrap();
-    writer.apply(EventType::Modified, plain("a", "x", 11)).await.unwrap();
-    let list = vec![plain("a", "w", 30), plain("a", "x", 20), plain("a", "y", 2), plain("a", "z", 15)];
-    let replaced = replace(&mut writer, list, 40).await;
-    assert_eq!(replaced, Replaced { continued: true, ended: 0, changed: 3, deleted: 0 });
-    writer.apply(EventType::Deleted, plain("a", "y", 41)).await.unwrap();
-    dispatch(&mut dispatcher);
-    let expected = [
-        "ADDED a/x@1",
-        "ADDED a/y@2",
-        "BOOKMARK 10 initial",
-        "MODIFIED a/x@11",
-        "ADDED a/z@15",
-        "MODIFIED a/x@20",
-        "ADDED a/w@30",
-        "DELETED a/y@41",
-    ];
-    assert_eq!(take(&mut watcher), expected);
-}
-
 /// Who continues after the revision that it has reached would never learn of the deletion.
 #[tokio::test(start_paused = true)]
 async fn what_a_list_at_the_same_revision_lacks_cuts_watches_short() {
@@ -99,82 +75,8 @@ async fn what_reads_otherwise_at_the_same_revision_is_taken_and_ends_all() {
     assert!(take(&mut watcher).is_empty());
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_watch_that_is_replaying_goes_on_through_a_relist() {
-    let (mut writer, cache, mut dispatcher) = synced(vec![plain("a", "x", 1)], 10).await;
-    writer.apply(EventType::Modified, plain("a", "x", 11)).await.unwrap();
-    let mut watcher = cache.watch(spec(after(10))).unwrap();
-    assert!(replace(&mut writer, vec![plain("a", "x", 15)], 20).await.continued);
-    dispatch(&mut dispatcher);
-    assert_eq!(take(&mut watcher), ["MODIFIED a/x@11", "MODIFIED a/x@15"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_past_before_a_relist_is_closed_to_new_starts() {
-    let (mut writer, cache, mut dispatcher) = synced(vec![plain("a", "x", 1)], 10).await;
-    writer.apply(EventType::Modified, plain("a", "x", 11)).await.unwrap();
-    assert!(cache.snapshot_at(ResourceVersion(10)).is_ok());
-    assert!(replace(&mut writer, vec![plain("a", "x", 15)], 20).await.continued);
-    dispatch(&mut dispatcher);
-    let error = cache.watch(spec(after(19))).map(drop).unwrap_err();
-    assert_eq!(error, WatchError::TooOld { rv: ResourceVersion(19), oldest_minus_1: ResourceVersion(20) });
-    assert_eq!(cache.snapshot_at(ResourceVersion(19)).map(drop), Err(SnapshotError::TooOld));
-    writer.apply(EventType::Deleted, plain("a", "x", 21)).await.unwrap();
-    dispatch(&mut dispatcher);
-    assert_eq!(take(&mut cache.watch(spec(after(20))).unwrap()), ["DELETED a/x@21"]);
-    let at = cache.snapshot_at(ResourceVersion(20)).unwrap();
-    assert_eq!((names(at.range(&Scope::all(), None)), at.rv().0), (vec!["a/x@15".to_owned()], 20));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_deletion_in_the_gap_ends_only_those_who_hold_the_object() {
-    let (mut writer, cache, mut dispatcher) =
-        synced(vec![object("a", "x", 1, &[], "n1"), object("b", "y", 2, &[], "n2")], 10).await;
-    let watch = |scope: Scope, fields: &str| {
-        let predicate = predicate(scope, "", fields);
-        cache.watch(WatchSpec { predicate, ..spec(after(10)) }).unwrap()
-    };
-    let mut everything = watch(Scope::all(), "");
-    let mut namespace = watch(Scope::namespace("a"), "");
-    let mut node = watch(Scope::all(), "spec.nodeName=n1");
-    let mut other_namespace = watch(Scope::namespace("b"), "");
-    let mut other_node = watch(Scope::all(), "spec.nodeName=n2");
-    let mut same_name = watch(Scope::all(), "metadata.name=y");
-    let replaced = replace(&mut writer, vec![object("b", "y", 15, &[], "n2")], 20).await;
-    assert_eq!(replaced, Replaced { continued: false, ended: 3, changed: 1, deleted: 1 });
-    dispatch(&mut dispatcher);
-    for ended in [&mut everything, &mut namespace, &mut node] {
-        assert_eq!(take(ended), ["END relisted"]);
-    }
-    for open in [&mut other_namespace, &mut other_node, &mut same_name] {
-        assert_eq!(take(open), ["MODIFIED b/y@15"]);
-    }
-    assert_eq!((cache.stats().terminated_total, cache.stats().watchers, cache.stats().groups), (3, 3, 3));
-    // Watchers that come back do not share a group with the ended ones.
-    let mut again = watch_again(&cache, 20);
-    writer.apply(EventType::Modified, object("b", "y", 21, &[], "n2")).await.unwrap();
-    dispatch(&mut dispatcher);
-    assert_eq!(take(&mut again), ["MODIFIED b/y@21"]);
-    drop((everything, namespace, node));
-    assert_eq!((cache.stats().watchers, cache.stats().groups), (4, 4));
-}
-
-fn watch_again(cache: &WatchCache, rv: u64) -> CacheWatcher {
+fn watch(cache: &WatchCache, rv: u64) -> CacheWatcher {
     cache.watch(spec(after(rv))).unwrap()
-}
-
-#[tokio::test(start_paused = true)]
-async fn another_uid_is_a_deletion() {
-    let (mut writer, cache, mut dispatcher) = synced(vec![plain("a", "x", 1)], 10).await;
-    let mut watcher = cache.watch(spec(after(10))).unwrap();
-    let other = plain("a", "x", 15);
-    let attributes = crate::meta::AttributesBuilder::new("another").build();
-    let other = Object::new(other.key.clone(), other.rv, attributes, other.raw().unwrap().clone());
-    let replaced = replace(&mut writer, vec![other], 20).await;
-    assert_eq!(replaced, Replaced { continued: false, ended: 1, changed: 1, deleted: 1 });
-    dispatch(&mut dispatcher);
-    assert_eq!(take(&mut watcher), ["END relisted"]);
-    assert_eq!(listed(&cache), ["a/x@15"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,7 +88,7 @@ async fn a_list_that_contradicts_what_was_received_ends_all() {
     assert_eq!(replaced, Replaced { continued: false, ended: 1, changed: 1, deleted: 0 });
     dispatch(&mut dispatcher);
     assert_eq!(take(&mut watcher), ["END relisted"]);
-    assert_eq!(take(&mut watch_again(&cache, 20)), [""; 0]);
+    assert_eq!(take(&mut watch(&cache, 20)), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -195,28 +97,11 @@ async fn a_list_that_changes_nothing_keeps_the_window() {
     writer.apply(EventType::Modified, plain("a", "x", 11)).await.unwrap();
     let kept = cache.snapshot().unwrap();
     assert!(replace(&mut writer, vec![plain("a", "x", 11)], 11).await.continued);
-    assert_eq!(take(&mut watch_again(&cache, 10)), ["MODIFIED a/x@11"]);
+    assert_eq!(take(&mut watch(&cache, 10)), ["MODIFIED a/x@11"]);
     assert!(replace(&mut writer, vec![plain("a", "x", 11)], 12).await.continued);
     assert!(cache.watch(spec(after(11))).is_err(), "what came and went between 11 and 12 is unknown");
     let key = ObjectKey::new("a", "x");
     assert!(Arc::ptr_eq(kept.get(&key).unwrap(), cache.snapshot().unwrap().get(&key).unwrap()), "bytes are held once");
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_bookmark_names_a_revision_inside_a_gap() {
-    let (mut writer, cache, mut dispatcher) = synced(vec![plain("a", "x", 1)], 10).await;
-    let mut watcher = cache.watch(spec(after(10))).unwrap();
-    take(&mut watcher);
-    replace(&mut writer, vec![plain("a", "x", 15), plain("a", "y", 16)], 20).await;
-    writer.apply(EventType::Modified, plain("a", "x", 25)).await.unwrap();
-    let mut seen = Vec::new();
-    for _ in 0..4 {
-        tokio::time::advance(Duration::from_secs(61)).await;
-        seen.extend(take(&mut watcher));
-        dispatcher.step(1);
-    }
-    let expected = ["MODIFIED a/x@15", "ADDED a/y@16", "BOOKMARK 20", "MODIFIED a/x@25", "BOOKMARK 25"];
-    assert_eq!(seen, expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -310,22 +195,4 @@ async fn without_its_writer_a_cache_stops() {
     assert!(matches!(cache.wait_ready(Instant::now() + Duration::from_secs(3600)).await, Readiness::NotReady { .. }));
     assert!(cache.snapshot().is_none());
     assert_eq!(take(&mut watcher), ["END stopped"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_state_at_a_revision_is_the_greatest_not_newer() {
-    let (mut writer, cache, _) = synced(vec![plain("a", "x", 1)], 10).await;
-    writer.apply(EventType::Modified, plain("a", "x", 20)).await.unwrap();
-    writer.apply(EventType::Deleted, plain("a", "x", 30)).await.unwrap();
-    let at = |rv| {
-        let snapshot = cache.snapshot_at(ResourceVersion(rv)).unwrap();
-        assert_eq!(snapshot.rv().0, rv);
-        names(snapshot.range(&Scope::all(), None))
-    };
-    assert_eq!((at(10), at(19), at(20), at(29)), (vec!["a/x@1".into()], at(10), vec!["a/x@20".into()], at(20)));
-    assert!(at(30).is_empty());
-    assert_eq!(cache.snapshot_at(ResourceVersion(9)).map(drop), Err(SnapshotError::TooOld));
-    assert_eq!(cache.snapshot_at(ResourceVersion(31)).map(drop), Err(SnapshotError::TooNew));
-    writer.progress(ResourceVersion(40));
-    assert!(at(35).is_empty() && at(40).is_empty());
 }

@@ -47,45 +47,6 @@ fn is(item: &str, complete: u64) -> (String, u64) {
     (item.to_owned(), complete)
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_revision_is_complete_with_its_last_deletion() {
-    let (mut writer, cache, mut dispatcher) = expired().await;
-    let mut live = after(&cache, 100);
-    expire(&mut writer).await;
-    writer.apply(EventType::Modified, at('z', 111)).await.unwrap();
-    let replayed = after(&cache, 100);
-    dispatch(&mut dispatcher);
-    for mut watcher in [after(&cache, 100), replayed] {
-        for name in ["v", "w", "x"] {
-            assert_eq!(next(&mut watcher), is(&format!("DELETED a/{name}@110"), 109));
-        }
-        assert_eq!(next(&mut watcher), is("DELETED a/y@110", 110));
-        assert_eq!(next(&mut watcher), is("MODIFIED a/z@111", 111));
-    }
-    for (name, complete) in [("v", 109), ("w", 109), ("x", 109), ("y", 110)] {
-        assert_eq!(next(&mut live), is(&format!("DELETED a/{name}@110"), complete));
-    }
-    // Who continues there gets the rest, and what it has already.
-    assert_eq!(take(&mut after(&cache, 109)).len(), 5);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_revision_is_not_complete_before_it_is_dispatched() {
-    let (mut writer, cache, mut dispatcher) = expired().await;
-    let mut watcher = after(&cache, 100);
-    expire(&mut writer).await;
-    dispatcher.step(2);
-    assert_eq!(next(&mut watcher), is("DELETED a/v@110", 109));
-    assert_eq!(next(&mut watcher), is("DELETED a/w@110", 109), "nothing follows yet");
-    advance(Duration::from_secs(61)).await;
-    assert_eq!(next(&mut watcher), is("", 109), "no bookmark either");
-    dispatch(&mut dispatcher);
-    assert_eq!(next(&mut watcher), is("DELETED a/x@110", 109));
-    assert_eq!(next(&mut watcher), is("DELETED a/y@110", 110));
-    advance(Duration::from_secs(61)).await;
-    assert_eq!(next(&mut watcher), is("BOOKMARK 110", 110));
-}
-
 /// A client without bookmarks continues after the last event.
 #[tokio::test(start_paused = true)]
 async fn a_watch_does_not_end_by_itself_between_deletions_of_one_revision() {
@@ -149,43 +110,6 @@ async fn who_is_cut_short_is_known() {
         (vec!["END not_ready".to_owned()], vec!["END not_ready".to_owned()])
     );
     assert_eq!((between.cut_short_at(), whole.cut_short_at()), (Some(rv(110)), None));
-}
-
-/// `x` left the selection at 112 and changed again at 130. Who continued at 115 where this is known would not be told.
-#[tokio::test(start_paused = true)]
-async fn the_events_of_a_relist_are_complete_together() {
-    let (mut writer, cache, mut dispatcher) = expired().await;
-    let mut watcher = after(&cache, 100);
-    let mut behind = after(&cache, 100);
-    writer.apply(EventType::Modified, at('v', 105)).await.unwrap();
-    dispatch(&mut dispatcher);
-    assert_eq!(next(&mut watcher), is("MODIFIED a/v@105", 105));
-    let list = vec![at('v', 105), at('w', 115), at('x', 130), at('y', 10), at('z', 10)];
-    writer.replace(list.into_iter().map(Arc::new).collect(), rv(140)).await.unwrap();
-    dispatcher.step(1);
-    assert_eq!(next(&mut watcher), is("MODIFIED a/w@115", 105));
-    dispatch(&mut dispatcher);
-    assert_eq!(next(&mut watcher), is("MODIFIED a/x@130", 140));
-    for (event, complete) in [("v@105", 100), ("w@115", 100), ("x@130", 140)] {
-        assert_eq!(next(&mut behind), is(&format!("MODIFIED a/{event}"), complete));
-    }
-    writer.apply(EventType::Modified, at('v', 141)).await.unwrap();
-    dispatch(&mut dispatcher);
-    assert_eq!(next(&mut watcher), is("MODIFIED a/v@141", 141));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_initial_list_is_complete_at_its_end() {
-    let (mut writer, cache, mut dispatcher) = expired().await;
-    let mut watcher = cache.watch(spec(WatchStart::State)).unwrap();
-    expire(&mut writer).await;
-    dispatch(&mut dispatcher);
-    for name in "vwxyz".chars() {
-        assert_eq!(next(&mut watcher), is(&format!("ADDED a/{name}@10"), 0));
-    }
-    assert_eq!(next(&mut watcher), is("BOOKMARK 100 initial", 100));
-    assert_eq!(next(&mut watcher), is("DELETED a/v@110", 109));
-    assert_eq!(after(&cache, 120).complete(), rv(120), "its client has that already");
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,15 +30,6 @@ fn after(rv: u64) -> WatchStart {
 }
 
 #[tokio::test(start_paused = true)]
-async fn initial_events_come_in_key_order_and_end_with_a_mark() {
-    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
-    let mut watcher = cache.watch(spec(WatchStart::State)).unwrap();
-    modify(&mut writer, "a", "x", 101).await;
-    dispatch(&mut dispatcher);
-    assert_eq!(take(&mut watcher), ["ADDED a/x@10", "ADDED b/y@20", "BOOKMARK 100 initial", "MODIFIED a/x@101"]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_empty_selection_is_marked_too() {
     let (_writer, cache, _) = listed(|_| {}).await;
     for fields in ["spec.nodeName=n", "metadata.name=a,metadata.name=b"] {
@@ -102,48 +93,6 @@ async fn too_old_is_counted_as_the_apiserver_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_up_to_a_future_revision_is_delivered() {
-    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
-    let mut watcher = cache.watch(spec(after(103))).unwrap();
-    for rv in 101..=103 {
-        modify(&mut writer, "a", "x", rv).await;
-    }
-    dispatch(&mut dispatcher);
-    advance(Duration::from_secs(61)).await;
-    assert!(take(&mut watcher).is_empty(), "no event and no bookmark");
-    modify(&mut writer, "a", "x", 104).await;
-    dispatch(&mut dispatcher);
-    assert_eq!(take(&mut watcher), ["MODIFIED a/x@104"]);
-    advance(Duration::from_secs(61)).await;
-    assert_eq!(take(&mut watcher), ["BOOKMARK 104"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn now_means_after_the_present_state() {
-    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
-    modify(&mut writer, "a", "x", 101).await;
-    let mut watcher = cache.watch(spec(WatchStart::Now)).unwrap();
-    modify(&mut writer, "a", "x", 102).await;
-    dispatch(&mut dispatcher);
-    assert_eq!(take(&mut watcher), ["MODIFIED a/x@102"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn watcher_not_going_back_in_time() {
-    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
-    for rv in 101..=110 {
-        modify(&mut writer, "a", "x", rv).await;
-    }
-    // The dispatcher has not seen these events: all ten come after the watchers joined their group.
-    let mut state = cache.watch(spec(WatchStart::State)).unwrap();
-    let mut replayed = cache.watch(spec(after(108))).unwrap();
-    modify(&mut writer, "a", "x", 111).await;
-    dispatch(&mut dispatcher);
-    assert_eq!(take(&mut state), ["ADDED a/x@110", "ADDED b/y@20", "BOOKMARK 110 initial", "MODIFIED a/x@111"]);
-    assert_eq!(take(&mut replayed), ["MODIFIED a/x@109", "MODIFIED a/x@110", "MODIFIED a/x@111"]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn it_is_known_where_watchers_stand() {
     let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
     let standing = |listing, behind| Standing { listing, behind };
@@ -160,29 +109,6 @@ async fn it_is_known_where_watchers_stand() {
     take(&mut live);
     assert_eq!(cache.standing(), standing(0, 0));
     drop(other);
-}
-
-#[tokio::test(start_paused = true)]
-async fn kinds_are_those_of_the_selection() {
-    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
-    let predicate = predicate(Scope::all(), "app=web", "");
-    let live = cache.watch(WatchSpec { predicate: predicate.clone(), ..spec(after(100)) }).unwrap();
-    let web = |rv| object("a", "x", rv, &[("app", "web")], "");
-    writer.apply(EventType::Modified, web(101)).await.unwrap();
-    writer.apply(EventType::Modified, web(102)).await.unwrap();
-    writer.apply(EventType::Modified, plain("a", "x", 103)).await.unwrap();
-    writer.apply(EventType::Modified, plain("a", "x", 104)).await.unwrap();
-    writer.apply(EventType::Modified, web(105)).await.unwrap();
-    writer.apply(EventType::Deleted, web(106)).await.unwrap();
-    writer.apply(EventType::Deleted, plain("b", "y", 107)).await.unwrap();
-    dispatch(&mut dispatcher);
-    let replayed = cache.watch(WatchSpec { predicate, ..spec(after(100)) }).unwrap();
-    for mut watcher in [live, replayed] {
-        // When an object leaves the selection, its last selected state is sent with the revision at which it left.
-        let expected =
-            ["ADDED a/x@101", "MODIFIED a/x@102", "DELETED a/x@102 as 103", "ADDED a/x@105", "DELETED a/x@106"];
-        assert_eq!(take(&mut watcher), expected);
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -355,24 +281,6 @@ async fn the_mark_is_followed_by_a_bookmark_if_the_revision_moved() {
     assert!((1000..=1250).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
     assert_eq!(short(&watcher.next().await.unwrap()), "BOOKMARK 101");
     assert!(start.elapsed() >= Duration::from_secs(57));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_bookmark_never_overtakes_an_event() {
-    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
-    let mut watcher = cache.watch(spec(after(100))).unwrap();
-    assert!(take(&mut watcher).is_empty());
-    modify(&mut writer, "a", "x", 101).await;
-    modify(&mut writer, "a", "x", 102).await;
-    writer.progress(ResourceVersion(110));
-    advance(Duration::from_secs(61)).await;
-    assert!(take(&mut watcher).is_empty(), "nothing is dispatched yet, the writer's 110 is not for it");
-    dispatcher.step(1);
-    advance(Duration::from_secs(61)).await;
-    assert_eq!(take(&mut watcher), ["MODIFIED a/x@101", "BOOKMARK 101"]);
-    dispatch(&mut dispatcher);
-    advance(Duration::from_secs(61)).await;
-    assert_eq!(take(&mut watcher), ["MODIFIED a/x@102", "BOOKMARK 110"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -228,6 +228,8 @@ impl Shared {
             pending.end = Some(reason);
             // The pending changes are still in the cache, or no longer needed.
             pending.conflator = Conflator::new();
+            // It would name what is not sent any more, or come before the end of the snapshot.
+            pending.bookmark = false;
             pending.give_back();
         });
     }

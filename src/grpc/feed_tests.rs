@@ -190,3 +190,15 @@ async fn a_snapshot_that_nobody_takes_is_given_up_while_memory_is_short() {
     tokio::time::sleep(2 * HURRY).await;
     assert_eq!((next(&mut feed).await.unwrap_err(), ledger.used()), (EndReason::TooSlow, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_before_its_snapshot_was_taken_sends_no_bookmark() {
+    let mut world = World::new(2).await;
+    let mut feed = world.watch_from(WatchStart::State, &Ledger::default());
+    settled().await;
+    world.apply(EventType::Modified, 0).await;
+    // A bookmark is pending by now.
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    feed.end();
+    assert_eq!(next(&mut feed).await.unwrap_err(), EndReason::Drained);
+}

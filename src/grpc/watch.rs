@@ -470,5 +470,5 @@ impl Objects {
 pub(super) mod tests;
 
 #[cfg(test)]
-#[path = "resume_tests.rs"]
-mod resume_tests;
+#[path = "model_tests.rs"]
+mod model_tests;

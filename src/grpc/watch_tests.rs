@@ -175,3 +175,27 @@ async fn what_comes_before_a_damaged_object_is_sent() {
     assert_eq!((Status::from(error).code(), objects.metrics.events.get()), (tonic::Code::Internal, 10));
     assert!(watch.is_over());
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_client_asks_of_its_frames_has_bounds() {
+    let (objects, _writer) = objects_of(Vec::new()).await;
+    let resource = v1::Resource { version: "v1".into(), resource: "configmaps".into(), ..Default::default() };
+    let selection = Some(v1::Selection { resource: Some(resource), ..Default::default() });
+    for (max_batch, batch) in [(0, 100), (1000, 1000), (1001, 1000), (u32::MAX, 1000)] {
+        let request = v1::WatchRequest { selection: selection.clone(), max_batch, ..Default::default() };
+        assert_eq!(objects.watch_for(&caller(), request).await.unwrap().delivery.max_batch, batch);
+    }
+    let span = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });
+    let began = tokio::time::Instant::now();
+    for (delay, age) in [(span(0, 999_999_999), span(1799, 0)), (span(1, 1), span(3600, 1)), (span(1 << 30, 0), None)] {
+        let selection = selection.clone();
+        let request = v1::WatchRequest { selection, max_batch_delay: delay, max_age: age, ..Default::default() };
+        let watch = objects.watch_for(&caller(), request).await.unwrap();
+        let (delay, lasts) = (watch.delivery.max_batch_delay, watch.terms.deadline - began);
+        if age == span(1799, 0) {
+            assert_eq!((delay, lasts), (Duration::new(0, 999_999_999), Duration::from_secs(1799)));
+        } else {
+            assert!(delay == Duration::from_secs(1) && (1800..3600).contains(&lasts.as_secs()), "{lasts:?}");
+        }
+    }
+}
