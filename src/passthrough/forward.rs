@@ -202,7 +202,7 @@ impl Forward {
         let response = if !body.is_end_stream() {
             self.inner.fetch(head, boxed(body), identity, info, known, &of).await
         } else if let Some(key) = DocumentKey::of(&head, identity) {
-            self.inner.document(key, head, identity, info, may_be_old, &of).await
+            self.inner.document(key, head, identity, info, known, may_be_old, &of).await
         } else {
             self.read(head, identity, info, known, &of).await
         };
@@ -238,6 +238,9 @@ impl Inner {
     ) -> Result<Response<ForwardBody>, ForwardError> {
         let observation = Observation::begin(&self.observer, info, &head, known);
         let mut options = CallOptions::new(RequestVerb::Forward, resource_of(info));
+        // The apiserver closes an HTTP/2 connection after each request of somebody it does not know. So many of them could
+        // have the requests of others refused, again and again.
+        options.alone = !known;
         if info.is_plain_read() && info.verb != Verb::Watch {
             options = options.header_timeout(self.config.read_timeout);
         }
@@ -321,12 +324,14 @@ impl Inner {
         })
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the particulars of one request, which has one caller")]
     async fn document(
         &self,
         key: DocumentKey,
         mut head: Parts,
         identity: Identity,
         info: &RequestInfo,
+        known: bool,
         may_be_old: bool,
         of: &Client,
     ) -> Result<Response<ForwardBody>, ForwardError> {
@@ -335,7 +340,7 @@ impl Inner {
         if let Some(kept) = &kept {
             discovery::ask_for_change(&mut head.headers, kept);
         }
-        let response = match (self.fetch(head, client::empty(), identity, info, true, of).await, &kept) {
+        let response = match (self.fetch(head, client::empty(), identity, info, known, of).await, &kept) {
             (Ok(response), _) => response,
             (Err(error), Some(kept)) if may_be_old && error.is_silence() => {
                 self.metrics.documents_old.inc();

@@ -69,7 +69,7 @@ impl Forward {
         of: &Client,
     ) -> Result<Response<ForwardBody>, ForwardError> {
         match ReadKey::of(&head, info, identity) {
-            Some(key) => self.shared(key, head, identity, info, of).await,
+            Some(key) => self.shared(key, head, identity, info, known, of).await,
             None => self.inner.fetch(head, client::empty(), identity, info, known, of).await,
         }
     }
@@ -80,12 +80,13 @@ impl Forward {
         head: Parts,
         identity: Identity,
         info: &RequestInfo,
+        known: bool,
         of: &Client,
     ) -> Result<Response<ForwardBody>, ForwardError> {
-        let mut read = self.joined(&key, &head, identity, info, of).await?;
+        let mut read = self.joined(&key, &head, identity, info, known, of).await?;
         if matches!(read, SharedRead::Apart) {
             key.client = Some(of.clone());
-            read = self.joined(&key, &head, identity, info, of).await?;
+            read = self.joined(&key, &head, identity, info, known, of).await?;
         }
         // The first client takes the response. The others read for themselves, so their reads start after they arrived.
         let first = match read {
@@ -95,7 +96,7 @@ impl Forward {
         };
         match first {
             Some(response) => Ok(response),
-            None => self.inner.fetch(head, client::empty(), identity, info, true, of).await,
+            None => self.inner.fetch(head, client::empty(), identity, info, known, of).await,
         }
     }
 
@@ -106,6 +107,7 @@ impl Forward {
         head: &Parts,
         identity: Identity,
         info: &RequestInfo,
+        known: bool,
         of: &Client,
     ) -> Result<SharedRead, ForwardError> {
         let inner = Arc::clone(&self.inner);
@@ -118,7 +120,7 @@ impl Forward {
                 Err(refused) if gives_way && refused.is_its_own() => return Ok(SharedRead::Apart),
                 Err(refused) => return Err(inner.refused(refused)),
             };
-            let response = inner.send(admitted, first, client::empty(), identity, &its_info, true).await?;
+            let response = inner.send(admitted, first, client::empty(), identity, &its_info, known).await?;
             if turn.members() == 1 {
                 // The turn ends here, so that a slow client does not delay the others.
                 return Ok(SharedRead::alone(response));
