@@ -82,7 +82,7 @@ pub struct Grant {
 #[derive(Clone, Debug)]
 pub struct Access {
     /// `None` if no listener is delegated.
-    delegated: Option<Arc<Delegated>>,
+    pub(super) delegated: Option<Arc<Delegated>>,
     metrics: Arc<AuthMetrics>,
 }
 

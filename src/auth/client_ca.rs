@@ -151,3 +151,29 @@ impl ClientCertificates {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::testing::Certificates;
+
+    #[test]
+    fn a_bundle_that_cannot_be_used_leaves_the_last_one() {
+        let (ours, others) = (Certificates::new(), Certificates::new());
+        let chain = |pem: &str| [CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()];
+        let (client, server) = (chain(&ours.client.0), chain(&ours.server.0));
+        let ca = ClientCa::empty();
+        assert_eq!(ca.verify(&client), Err(NotVerified::NoCa));
+        for (pem, replaced, verified) in [(&others.ca, true, false), (&others.ca, false, false), (&ours.ca, true, true)]
+        {
+            assert_eq!((ca.replace(pem.as_bytes()), ca.verify(&client).is_ok()), (Ok(replaced), verified));
+        }
+        for wrong in ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+            assert!(ca.replace(wrong.as_bytes()).is_err() && ca.verify(&client).is_ok(), "{wrong}");
+        }
+        assert_eq!(ca.generation(), 2);
+        for chain in [&server[..], &[]] {
+            assert!(matches!(ca.verify(chain), Err(NotVerified::Invalid(_))), "not of a client");
+        }
+    }
+}

@@ -236,3 +236,7 @@ pub(super) fn unavailable(error: &Unavailable) -> Status {
     }
     errors::service_unavailable(format!("informerd cannot have the request authorized: {error}"), Some(1))
 }
+
+#[cfg(test)]
+#[path = "lease_tests.rs"]
+mod tests;

@@ -27,6 +27,8 @@ mod settling;
 mod shares;
 mod sight;
 mod term;
+#[cfg(test)]
+mod testing;
 mod user;
 
 pub use access::{Access, Caller, Grant, Mode, Subject, Verdict};

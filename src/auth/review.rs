@@ -326,3 +326,37 @@ impl<'a> ResourceAttributes<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifecycle::spawn;
+    use crate::upstream::testing::FakeServer;
+
+    #[tokio::test]
+    async fn reviews_of_unknown_tokens_leave_a_turn_and_wait_in_bounded_number() {
+        let server = FakeServer::plain(|_, _| std::future::pending::<http::Response<ReqBody>>()).await;
+        let upstream = Upstream::from_config(server.config()).await.unwrap();
+        let config = AuthConfig { max_reviews: 4, max_waiting: 2, ..AuthConfig::default() };
+        let config = AuthConfig { review_timeout: std::time::Duration::from_secs(3600), ..config };
+        let metrics = Arc::<AuthMetrics>::default();
+        let reviews = Arc::new(Reviews::new(upstream, &config, Arc::clone(&metrics)));
+        let ask = || {
+            let reviews = Arc::clone(&reviews);
+            spawn("token", async move { reviews.token("t", &[]).await.map(drop) })
+        };
+        let until = async |done: &dyn Fn() -> bool| {
+            while !done() {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        let waiting: Vec<_> = (0..5).map(|_| ask()).collect();
+        until(&|| server.requests().len() == 3 && metrics.reviews_waiting.get() == 2).await;
+        assert_eq!(ask().await.unwrap(), Err(Unavailable::Busy));
+        let known = Arc::clone(&reviews);
+        let known =
+            spawn("access", async move { known.access(&UserInfo::default(), &Attributes::default()).await.map(drop) });
+        until(&|| server.requests().len() == 4).await;
+        waiting.into_iter().chain([known]).for_each(|task| task.abort());
+    }
+}

@@ -125,3 +125,41 @@ impl Delegated {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+    use crate::auth::testing::{Rights, bearer, caller, judged_by, right, watch_of};
+
+    #[tokio::test]
+    async fn a_forwarded_watch_lasts_as_long_as_the_right_to_it() {
+        let rights = Arc::<Rights>::default();
+        rights.given.lock().insert(right("jane", "a"));
+        let (access, _server) = judged_by(&rights).await;
+        let of = |user: &str, attributes: Attributes| access.term(&caller(&bearer(user)), attributes).unwrap();
+        let in_a = Attributes::clone(&watch_of("a"));
+        let (mut jane, mut joe) = (of("jane", in_a.clone()), of("joe", in_a.clone()));
+        jane.begin();
+        assert!(
+            timeout(Duration::from_millis(50), std::future::poll_fn(|cx| joe.poll_over(cx))).await.is_err(),
+            "the apiserver has not let it begin"
+        );
+        joe.begin();
+        let end = async |term: Term| timeout(Duration::from_secs(60), term.over()).await.expect("it ends");
+        assert_eq!(end(joe).await.map(|status| status.code), Some(403));
+        rights.given.lock().clear();
+        let generations = &access.delegated.as_ref().unwrap().generations;
+        generations.change("a");
+        assert_eq!(end(jane).await.map(|status| status.code), Some(403));
+
+        // What only the apiserver can judge is asked anew after a change.
+        let unread = of("jane", Attributes { unread: true, ..in_a });
+        tokio::time::pause();
+        let changed = Instant::now();
+        generations.change("a");
+        assert_eq!(unread.over().await, None);
+        assert!((SETTLED..2 * SETTLED).contains(&changed.elapsed()), "{:?}", changed.elapsed());
+    }
+}

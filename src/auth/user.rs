@@ -56,3 +56,17 @@ impl UserInfo {
             + extra.sum::<usize>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extra_key_counts_if_it_has_one_value() {
+        let json = r#"{"username":"a","groups":["g"],"extra":{"one":["x"],"two":["x","y"],"none":[]}}"#;
+        let user: UserInfo = serde_json::from_str(json).unwrap();
+        assert_eq!(["one", "two", "none", "other"].map(|key| user.extra(key)), [Some("x"), None, None, None]);
+        assert!(user.is_in("g") && !user.is_in("a") && user.size() > "onexg".len());
+        assert_eq!(serde_json::to_string(&UserInfo::default()).unwrap(), r#"{"username":""}"#);
+    }
+}

@@ -151,8 +151,9 @@ async fn a_bad_request_costs_itself_alone() {
         let how = if name == "deepagent" { "\"certificate\":" } else { "\"Denied\"" };
         world.until(name, decided(name, how)).await;
     }
+    let counted = || (world.metrics.signed.get(), world.metrics.denied.get());
+    world.until("all are counted", |_| counted() == (2, count as u64 - 5)).await;
     let store = world.store.lock();
-    assert_eq!((world.metrics.signed.get(), world.metrics.denied.get()), (2, count as u64 - 5));
     let at = |is: &dyn Fn(&str) -> bool| store.writes.iter().position(|(target, _)| is(target)).unwrap();
     assert!(
         at(&|target| target == "zgood/status") < at(&|target| target.starts_with("large")),

@@ -8,15 +8,14 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::http::body::{Body as Answer, full};
-use crate::http::config::HttpConfig;
 use crate::http::connection::Connection;
-use crate::http::server::{BoxFuture, Handler, Server};
-use crate::lifecycle::drain::{self, Drain};
-use crate::lifecycle::{Fatal, spawn};
-use crate::upstream::raw_testing::{DATA, END_STREAM, GOAWAY, RST_STREAM, frame, head};
+use crate::http::server::{BoxFuture, Handler};
+use crate::http::testing::serve;
+use crate::lifecycle::drain::Drain;
+use crate::lifecycle::spawn;
+use crate::upstream::raw_testing::{DATA, END_STREAM, GOAWAY, RST_STREAM, SETTINGS, frame, head};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const SETTINGS: u8 = 4;
 
 /// What came of an upload. `None` if it failed.
 type Upload = Option<String>;
@@ -51,14 +50,9 @@ struct Running {
 }
 
 fn start(is_early: bool) -> Running {
-    let directory = tempfile::tempdir().unwrap();
-    let config = HttpConfig::new(vec!["http://127.0.0.1:0".parse().unwrap()], directory.path().join("state"));
-    let server = Server::bind(config, Arc::default()).unwrap();
-    let crate::http::ListenAddr::Http(address) = server.addresses().remove(0) else { panic!("not of this kind") };
-    let (drain, watch) = drain::channel();
     let (sender, seen) = mpsc::channel(8);
-    server.serve(Arc::new(Uploads { seen: sender, is_early }), &watch, &Fatal::new());
-    Running { server: address, seen, drain, _directory: directory }
+    let (server, drain, directory) = serve(Uploads { seen: sender, is_early });
+    Running { server, seen, drain, _directory: directory }
 }
 
 impl Running {
@@ -69,7 +63,7 @@ impl Running {
     }
 
     async fn upload(&mut self) -> Upload {
-        let seen = tokio::time::timeout(Duration::from_secs(10), self.seen.recv()).await;
+        let seen = tokio::time::timeout(Duration::from_secs(60), self.seen.recv()).await;
         seen.expect("the body ends or fails").unwrap()
     }
 }

@@ -81,6 +81,15 @@ impl Scene {
         client
     }
 
+    /// Lets all go on, who then have their answers and leave nothing.
+    async fn release(&self, answers: impl IntoIterator<Item = JoinHandle<(StatusCode, Bytes)>>) {
+        self.handler.released.send_replace(true);
+        for answer in answers {
+            assert_eq!(answer.await.unwrap(), (StatusCode::OK, Bytes::from_static(b"answer")));
+        }
+        assert_eq!((self.metrics.requests_waiting.get(), self.ledger.used()), (0, 0));
+    }
+
     async fn begun(&self, count: usize) {
         let mut begun = self.handler.begun.subscribe();
         let seen = tokio::time::timeout(Duration::from_secs(30), begun.wait_for(|begun| *begun >= count)).await;
@@ -122,12 +131,7 @@ async fn requests_of_one_connection_wait_their_turn_and_those_of_others_do_not()
     assert_eq!(scene.ledger.used(), FURTHER * RUNNING + 40 * one_waits);
     let others = ask(&other, 1);
     scene.begun(MOST_RUNNING + 1).await;
-
-    scene.handler.released.send_replace(true);
-    for answer in answers.into_iter().chain(others) {
-        assert_eq!(answer.await.unwrap(), (StatusCode::OK, Bytes::from_static(b"answer")));
-    }
-    assert_eq!((scene.metrics.requests_waiting.get(), scene.ledger.used()), (0, 0));
+    scene.release(answers.into_iter().chain(others)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,10 +150,7 @@ async fn requests_for_whose_heads_there_is_no_memory_are_refused() {
         assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{body:?}");
     }
     assert_eq!(scene.metrics.requests_waiting.get(), 0);
-    scene.handler.released.send_replace(true);
-    for answer in answers {
-        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
-    }
+    scene.release(answers).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,11 +161,7 @@ async fn who_waits_for_memory_is_handled_once_there_is_some() {
     scene.begun(FEW + 10).await;
     let others = ask(&other, FEW + 20);
     until(|| scene.metrics.requests_waiting.get() == 20).await;
-    scene.handler.released.send_replace(true);
-    for answer in answers.into_iter().chain(others) {
-        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
-    }
-    assert_eq!((scene.metrics.requests_waiting.get(), scene.ledger.used()), (0, 0));
+    scene.release(answers.into_iter().chain(others)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,10 +176,7 @@ async fn a_request_that_is_given_up_while_it_waits_leaves_nothing() {
         answer.abort();
     }
     until(|| scene.metrics.requests_waiting.get() == 0 && scene.ledger.used() == FURTHER * RUNNING).await;
-    scene.handler.released.send_replace(true);
-    for answer in running {
-        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
-    }
+    scene.release(running).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,11 +188,7 @@ async fn requests_with_many_headers_take_more() {
     answers.push(send(&client, 500));
     until(|| scene.metrics.requests_waiting.get() == 1).await;
     assert!(scene.ledger.used() >= FURTHER * RUNNING + 500 * HEADER_COST, "{}", scene.ledger.used());
-    scene.handler.released.send_replace(true);
-    for answer in answers {
-        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
-    }
-    assert_eq!(scene.ledger.used(), 0);
+    scene.release(answers).await;
 }
 
 /// The running ones may need the answer of one that waits.
@@ -210,11 +200,7 @@ async fn no_request_waits_for_ever() {
     scene.begun(MOST_RUNNING).await;
     scene.begun(MOST_RUNNING + 2).await;
     assert!(scene.ledger.used() >= (FURTHER + 2) * RUNNING);
-    scene.handler.released.send_replace(true);
-    for answer in answers {
-        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
-    }
-    assert_eq!((scene.metrics.requests_waiting.get(), scene.ledger.used()), (0, 0));
+    scene.release(answers).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -226,9 +212,5 @@ async fn few_are_handled_whatever_memory_there_is() {
     let more = ask(&other, FEW);
     scene.begun(FEW + 10 + FEW).await;
     assert_eq!(send(&other, 0).await.unwrap().0, StatusCode::TOO_MANY_REQUESTS);
-    scene.handler.released.send_replace(true);
-    for answer in answers.into_iter().chain(more) {
-        assert_eq!(answer.await.unwrap().0, StatusCode::OK);
-    }
-    assert_eq!(scene.ledger.used(), 0);
+    scene.release(answers.into_iter().chain(more)).await;
 }

@@ -60,6 +60,18 @@ impl Answers {
     }
 }
 
+const GET: &str = "GET /1 HTTP/1.1\r\nhost: a\r\n\r\n";
+
+/// A connection with this request, whose answer is a watch of this world.
+async fn begin(world: &World, size: usize, request: &str) -> (DuplexStream, JoinHandle<Result<(), BoxError>>) {
+    let (mut client, ours) = duplex(size);
+    let answers = Answers::new(true);
+    answers.push(world);
+    let server = answers.serve(ours);
+    client.write_all(request.as_bytes()).await.unwrap();
+    (client, server)
+}
+
 async fn head(client: &mut DuplexStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -110,7 +122,7 @@ async fn the_client_gets_the_same_bytes_from_any_socket() {
             answers.push(&world);
             answers.push(&world);
             answers.serve(ours);
-            client.write_all(b"GET /1 HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+            client.write_all(GET.as_bytes()).await.unwrap();
             let (tell, begun) = oneshot::channel();
             readers.push(spawn("reader", async move {
                 let first = text(&mut client, Some(tell)).await;
@@ -140,11 +152,7 @@ async fn the_client_gets_the_same_bytes_from_any_socket() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_nothing_is_given_up() {
     let mut world = World::new(objects(1, 5)).await;
-    let (mut client, ours) = duplex(4_096);
-    let answers = Answers::new(true);
-    answers.push(&world);
-    let server = answers.serve(ours);
-    client.write_all(b"GET /1 HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    let (_client, server) = begin(&world, 4_096, GET).await;
     for number in 0..10 {
         world.add(FIRST + number, 2_000).await;
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -160,11 +168,7 @@ async fn a_watch_ends_with_its_client() {
     // A client that has sent more than its request is noticed when the next event is written.
     for early in ["", "G"] {
         let mut world = World::new(objects(1, 5)).await;
-        let (mut client, ours) = duplex(4_096);
-        let answers = Answers::new(true);
-        answers.push(&world);
-        let server = answers.serve(ours);
-        client.write_all(b"GET /1 HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        let (mut client, server) = begin(&world, 4_096, GET).await;
         head(&mut client).await;
         chunk(&mut client).await;
         client.write_all(early.as_bytes()).await.unwrap();
@@ -188,11 +192,7 @@ async fn requests_that_come_early_are_answered_after_the_watch() {
         ("", vec![format!("GET /2 HTTP/1.1\r\nhost: a\r\nx: {}\r\n", "x".repeat(3_000)), "\r\n".to_owned()]),
     ] {
         let world = World::new(objects(1, 5)).await;
-        let (mut client, ours) = duplex(1 << 20);
-        let answers = Answers::new(true);
-        answers.push(&world);
-        answers.serve(ours);
-        client.write_all(format!("GET /1 HTTP/1.1\r\nhost: a\r\n\r\n{together}").as_bytes()).await.unwrap();
+        let (mut client, _server) = begin(&world, 1 << 20, &format!("{GET}{together}")).await;
         head(&mut client).await;
         chunk(&mut client).await;
         for part in &later {
@@ -209,12 +209,8 @@ async fn requests_that_come_early_are_answered_after_the_watch() {
 async fn the_connection_ends_when_its_client_wants_it() {
     for (option, ends) in [("close", true), ("Keep-Alive, CLOSE", true), ("keep-alive", false)] {
         let world = World::new(objects(1, 5)).await;
-        let (mut client, ours) = duplex(4_096);
-        let answers = Answers::new(true);
-        answers.push(&world);
-        let server = answers.serve(ours);
         let request = format!("GET /1 HTTP/1.1\r\nhost: a\r\nconnection: {option}\r\n\r\n");
-        client.write_all(request.as_bytes()).await.unwrap();
+        let (mut client, server) = begin(&world, 4_096, &request).await;
         assert_eq!(head(&mut client).await.contains("connection: close"), ends, "{option}");
         world.cache.end_watchers(false);
         while !chunk(&mut client).await.is_empty() {}
@@ -236,7 +232,7 @@ async fn a_body_that_fails_has_no_end() {
     let body = http_body_util::StreamBody::new(futures_util::stream::iter(frames));
     answers.bodies.lock().push(Body::new(body));
     let server = answers.serve(ours);
-    client.write_all(b"GET /1 HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    client.write_all(GET.as_bytes()).await.unwrap();
     head(&mut client).await;
     let mut rest = String::new();
     client.read_to_string(&mut rest).await.unwrap();
@@ -251,7 +247,7 @@ async fn a_delivery_is_one_system_call() {
     let answers = Answers::new(true);
     answers.push(&world);
     answers.serve(Counting { inner: ours, writes: Arc::clone(&writes) });
-    client.write_all(b"GET /1 HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    client.write_all(GET.as_bytes()).await.unwrap();
     head(&mut client).await;
     // The state.
     chunk(&mut client).await;
@@ -274,11 +270,7 @@ async fn the_library_keeps_what_is_no_plain_watch() {
         ("GET /1 HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\nx", true),
     ] {
         let world = World::new(objects(1, 5)).await;
-        let (mut client, ours) = duplex(4_096);
-        let answers = Answers::new(true);
-        answers.push(&world);
-        answers.serve(ours);
-        client.write_all(request.as_bytes()).await.unwrap();
+        let (mut client, _server) = begin(&world, 4_096, request).await;
         assert_eq!(head(&mut client).await.contains("chunked"), chunks, "{request}");
         world.cache.end_watchers(false);
         let mut text = String::new();

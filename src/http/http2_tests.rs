@@ -226,7 +226,7 @@ async fn no_watch_is_forgotten_that_is_handed_over_while_its_connection_runs() {
     for value in 2..2000 {
         let mut body = served.get("/watch").await;
         served.values.send(value).unwrap();
-        let line = tokio::time::timeout(Duration::from_secs(10), line(&mut body)).await;
+        let line = tokio::time::timeout(Duration::from_secs(60), line(&mut body)).await;
         assert_eq!(line.as_deref(), Ok(&*format!("{value}\n")), "watch {value}");
         drop(body);
         served.until_open(0).await;

@@ -8,12 +8,13 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioExecutor;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 
 use super::*;
 use crate::codec::Slices;
 use crate::http::body::full;
+use crate::http::testing::trusting;
 use crate::lifecycle::drain::{self, Drain, DrainEnd};
 
 type Respond = dyn Fn(Request<Incoming>) -> BoxFuture<Response<Body>> + Send + Sync;
@@ -115,29 +116,6 @@ async fn raw(server: &Running, request: &str) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-#[tokio::test]
-async fn a_thousand_streams_on_one_connection() {
-    let closed = watch::Sender::new(false);
-    let server = plain(open_until(&closed));
-    let io = TokioIo::new(server.connect().await);
-    let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
-    spawn("client", connection);
-    let mut bodies = Vec::new();
-    for _ in 0..1200 {
-        let mut sender = sender.clone();
-        sender.ready().await.unwrap();
-        let mut body = sender.send_request(get("http://localhost/")).await.unwrap().into_body();
-        // The headers and the first line arrive although the body stays open.
-        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "open\n");
-        bodies.push(body);
-    }
-    assert_eq!(server.metrics.connections_open.get(), 1);
-    closed.send_replace(true);
-    for mut body in bodies {
-        assert!(ends_clean(&mut body).await);
-    }
-}
-
 /// The table of header fields of a connection keeps memory of earlier headers. It goes with the connection.
 #[tokio::test]
 async fn after_many_large_headers_a_client_connects_again() {
@@ -168,39 +146,12 @@ async fn after_many_large_headers_a_client_connects_again() {
 }
 
 #[tokio::test]
-async fn five_hundred_connections_held_open() {
-    let closed = watch::Sender::new(false);
-    let server = plain(open_until(&closed));
-    let mut bodies = Vec::new();
-    for _ in 0..500 {
-        let (mut sender, connection) = http1::handshake(TokioIo::new(server.connect().await)).await.unwrap();
-        spawn("client", connection);
-        let mut body = sender.send_request(get("/")).await.unwrap().into_body();
-        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "open\n");
-        bodies.push((sender, body));
-    }
-    assert_eq!(server.metrics.connections_open.get(), 500);
-    closed.send_replace(true);
-    for (_, body) in &mut bodies {
-        assert!(ends_clean(body).await);
-    }
-}
-
-#[tokio::test]
 async fn tls_offers_both_protocols() {
     use rustls::pki_types::pem::PemObject;
     let server = start("https://127.0.0.1:0", |_| {}, hello());
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(rustls::pki_types::CertificateDer::from_pem_file(server.ca_file.as_ref().unwrap()).unwrap()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let ca = rustls::pki_types::CertificateDer::from_pem_file(server.ca_file.as_ref().unwrap()).unwrap();
     for protocols in [vec![b"h2".to_vec()], vec![b"http/1.1".to_vec()], vec![]] {
-        let mut config = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots.clone())
-            .with_no_client_auth();
-        config.alpn_protocols = protocols.clone();
-        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let connector = trusting([ca.clone()], &protocols);
         let stream = connector.connect("localhost".try_into().unwrap(), server.connect().await).await.unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), protocols.first().map(Vec::as_slice));
         let io = TokioIo::new(stream);
@@ -218,98 +169,6 @@ async fn tls_offers_both_protocols() {
     // Plain HTTP on a TLS port fails in the handshake and is counted.
     raw(&server, "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     assert_eq!(server.metrics.tls_handshake_errors.get(), 1);
-}
-
-#[tokio::test]
-async fn a_unix_socket_serves() {
-    let server = start("unix://DIR/s", |_| {}, hello());
-    let ListenAddr::Unix(path) = &server.address else { panic!("unix") };
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(UnixStream::connect(path).await.unwrap())).await.unwrap();
-    spawn("client", connection);
-    let response = sender.send_request(get("/")).await.unwrap();
-    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
-}
-
-#[tokio::test]
-async fn one_connection_too_many_is_closed() {
-    let server = start("http://127.0.0.1:0", |config| config.max_connections = 1, hello());
-    let (mut sender, connection) = http1::handshake(TokioIo::new(server.connect().await)).await.unwrap();
-    spawn("client", connection);
-    assert_eq!(sender.send_request(get("/")).await.unwrap().status(), 200);
-    assert_eq!(raw(&server, "").await, "", "closed without a word");
-    assert_eq!(server.metrics.connections_refused.get(), 1);
-    assert_eq!(sender.send_request(get("/")).await.unwrap().status(), 200, "the first one lives on");
-}
-
-#[tokio::test]
-async fn a_reader_that_stops_reading_is_cut() {
-    let endless: Box<Respond> = Box::new(|_| {
-        Box::pin(async {
-            let (sender, receiver) = mpsc::channel(1);
-            spawn("body", async move { while sender.send(Bytes::from(vec![b'x'; 64 << 10])).await.is_ok() {} });
-            Response::new(streamed(receiver))
-        })
-    });
-    let server = start("http://127.0.0.1:0", |config| config.write_stall_timeout = Duration::from_millis(300), endless);
-    let mut stream = server.connect().await;
-    stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
-    // The kernel's buffers fill up, and then no more data moves.
-    while server.metrics.connection_errors.get() == 0 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!(server.metrics.connections_open.get(), 0);
-}
-
-#[tokio::test]
-async fn an_http2_client_that_stops_reading_is_cut() {
-    let (say, _) = tokio::sync::broadcast::channel::<()>(16);
-    let listen = say.clone();
-    let events: Box<Respond> = Box::new(move |_| {
-        let mut listen = listen.subscribe();
-        Box::pin(async move {
-            let (sender, receiver) = mpsc::channel(64);
-            spawn("body", async move {
-                while !matches!(listen.recv().await, Err(tokio::sync::broadcast::error::RecvError::Closed)) {
-                    sender.try_send(Bytes::from(vec![b'x'; 2 << 10])).ok();
-                }
-            });
-            Response::new(streamed(receiver))
-        })
-    });
-    let server = start("http://127.0.0.1:0", |config| config.write_stall_timeout = Duration::from_millis(300), events);
-    // The windows are so large that only the socket can block.
-    let (stream, mut relay) = tokio::io::duplex(1 << 10);
-    let mut socket = server.connect().await;
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    spawn("relay", async move {
-        tokio::select! {
-            _ = tokio::io::copy_bidirectional(&mut relay, &mut socket) => {}
-            _ = stopped => std::future::pending().await,
-        }
-    });
-    let (mut client, connection) = http2::Builder::new(TokioExecutor::new())
-        .initial_stream_window_size(1 << 30)
-        .initial_connection_window_size(1 << 30)
-        .handshake::<_, Empty<Bytes>>(TokioIo::new(stream))
-        .await
-        .unwrap();
-    spawn("client", async move { connection.await.ok() });
-    let mut bodies = Vec::new();
-    for _ in 0..100 {
-        let request = Request::get("http://localhost/").body(Empty::new()).unwrap();
-        bodies.push(client.send_request(request).await.unwrap().into_body());
-    }
-    say.send(()).unwrap();
-    for body in &mut bodies {
-        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap().len(), 2 << 10);
-    }
-    stop.send(()).unwrap();
-    while server.metrics.connections_open.get() > 0 {
-        say.send(()).ok();
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert_eq!(server.metrics.connection_errors.get(), 1);
 }
 
 #[tokio::test]
@@ -440,17 +299,9 @@ async fn a_certificate_is_replaced_without_a_restart() {
     let shown = |stream: &tokio_rustls::client::TlsStream<TcpStream>| {
         stream.get_ref().1.peer_certificates().unwrap()[0].clone()
     };
-    let trusting = || {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(first.0.der().clone()).unwrap();
-        roots.add(second.0.der().clone()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let client = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let client = client.unwrap().with_root_certificates(roots).with_no_client_auth();
-        tokio_rustls::TlsConnector::from(Arc::new(client))
-    };
+    let connector = || trusting([first.0.der().clone(), second.0.der().clone()], &[]);
     let connect =
-        || async { trusting().connect("localhost".try_into().unwrap(), server.connect().await).await.unwrap() };
+        || async { connector().connect("localhost".try_into().unwrap(), server.connect().await).await.unwrap() };
     let before = connect().await;
     assert_eq!(shown(&before), *first.0.der());
     let (mut sender, connection) = http1::handshake(hyper_util::rt::TokioIo::new(before)).await.unwrap();

@@ -5,23 +5,23 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::client::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::{rt::TokioExecutor, rt::TokioIo, server::conn::auto};
-use parking_lot::Mutex;
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::cache::{WatchCache, Writer};
-use crate::http::testing::{FIRST, add, added_text, bookmark, fill, inflate, item, list_text, objects, parse};
+use crate::http::testing::{FIRST, add, added_text, fill, item, list_text, objects, parse};
 use crate::http::{config::HttpConfig, config::ListenAddr, server::Server};
 use crate::informer::Factory;
-use crate::lifecycle::drain::{self, Drain, DrainEnd};
-use crate::meta::{Gvr, Object, Origin, Resource, ResourceVersion};
-use crate::passthrough::{ForwardConfig, LendIdentity, RevisionObserver};
+use crate::lifecycle::drain::{self, Drain};
+use crate::meta::{Object, Origin, Resource};
+use crate::passthrough::testing::Recorder;
+use crate::passthrough::{ForwardConfig, LendIdentity};
 use crate::reads::{ConsistentReads, NotSynced, ProtobufReads, ReadsConfig};
 use crate::upstream::client::Upstream;
 use crate::upstream::discovery::{ApiResource, Discovery};
+use crate::upstream::testing::FakeServer;
 
 /// Objects in the list of all config maps.
 const OBJECTS: usize = 3000;
@@ -52,10 +52,6 @@ impl Cached {
             });
         fill(&mut configmaps, objects(OBJECTS, 100)).await;
         fill(&mut endpoints, [("big", 5000), ("huge", 500_000)].map(|(name, size)| named(name, size)).into()).await;
-        for resource in ["configmaps", "pods"] {
-            let warning = |n| (WARNING, HeaderValue::try_from(format!("299 - \"{resource} {n}\"")).unwrap());
-            upstream.warnings().learn(&Gvr::new("", "v1", resource), &[1, 2].map(warning).into_iter().collect());
-        }
         let mut config = ReadsConfig::simple(ConsistentReads::Cache, Duration::from_secs(3));
         config.modes.protobuf = ProtobufReads::Serve;
         config.not_synced = NotSynced { wait: Duration::ZERO, forward: false };
@@ -83,24 +79,14 @@ fn named(name: &str, size: usize) -> Arc<Object> {
     parse(&item(0, size).replace("c00000", name))
 }
 
-struct Nobody;
-
-impl RevisionObserver for Nobody {
-    fn wrote(&self, _: &RequestInfo, _: ResourceVersion) {}
-    fn wrote_unknown(&self, _: &RequestInfo) {}
-    fn may_have_written(&self, _: &RequestInfo) {}
-    fn showed(&self, _: &RequestInfo, _: ResourceVersion) {}
-    fn showed_unknown(&self, _: &RequestInfo) {}
-}
-
 struct Running {
     address: SocketAddr,
     cached: Cached,
     metrics: Arc<HttpMetrics>,
     ledger: Ledger,
-    drain: Drain,
-    /// The requests that the apiserver received.
-    asked: Arc<Mutex<Vec<String>>>,
+    _drain: Drain,
+    /// The apiserver, unless it is another.
+    apiserver: Option<FakeServer>,
     _directory: tempfile::TempDir,
 }
 
@@ -116,34 +102,18 @@ impl Handler for Crowded {
     }
 }
 
-async fn scripted(asked: Arc<Mutex<Vec<String>>>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    spawn("scripted", async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let asked = Arc::clone(&asked);
-            spawn("scripted-connection", async move {
-                let service = service_fn(|request: Request<Incoming>| {
-                    asked.lock().push(format!("{} {}", request.method(), request.uri()));
-                    let response = Response::builder().header("audit-id", "theirs").header("x-upgrade", {
-                        request.headers().get("upgrade").cloned().unwrap_or(HeaderValue::from_static("none"))
-                    });
-                    async move { response.body(Full::new(Bytes::from_static(b"forwarded"))) }
-                });
-                auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await.ok();
-            });
-        }
-    });
-    address
-}
-
 async fn start() -> Running {
-    let asked = Arc::default();
-    let upstream = scripted(Arc::clone(&asked)).await;
-    start_with(upstream, asked).await
+    let apiserver = FakeServer::plain(|request, _| {
+        let upgrade = request.headers().get("upgrade").cloned().unwrap_or(HeaderValue::from_static("none"));
+        let response = Response::builder().header("audit-id", "theirs").header("x-upgrade", upgrade);
+        std::future::ready(response.body(Full::new(Bytes::from_static(b"forwarded"))).unwrap())
+    })
+    .await;
+    let running = start_before(apiserver.address).await;
+    Running { apiserver: Some(apiserver), ..running }
 }
 
-async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Running {
+async fn start_before(upstream: SocketAddr) -> Running {
     let directory = tempfile::tempdir().unwrap();
     let config = HttpConfig::new(vec!["http://127.0.0.1:0".parse().unwrap()], directory.path().into());
     let upstream = kube::Config::new(format!("http://{upstream}").parse().unwrap());
@@ -160,7 +130,7 @@ async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Run
         audit: Audit::off(),
         access_log: AccessLog::off(),
         reads: cached.reads.clone(),
-        forward: Forward::new(lend, upstream, Arc::new(Nobody)),
+        forward: Forward::new(lend, upstream, Arc::<Recorder>::default()),
         drain: watch.clone(),
         drain_spread: Duration::from_millis(300),
         stall_timeout: Duration::from_secs(300),
@@ -176,7 +146,7 @@ async fn start_with(upstream: SocketAddr, asked: Arc<Mutex<Vec<String>>>) -> Run
     let server = Server::bind(config, Arc::clone(&metrics)).unwrap();
     let ListenAddr::Http(address) = server.addresses().remove(0) else { panic!("http") };
     server.serve(Arc::new(Crowded(Service::start(parts, &fatal))), &watch, &fatal);
-    Running { address, cached, metrics, ledger, drain, asked, _directory: directory }
+    Running { address, cached, metrics, ledger, apiserver: None, _drain: drain, _directory: directory }
 }
 
 impl Running {
@@ -187,6 +157,12 @@ impl Running {
         let mut request = request.body(Empty::<Bytes>::new()).unwrap();
         request.headers_mut().entry("host").or_insert(HeaderValue::from_static("localhost"));
         sender.send_request(request).await.unwrap()
+    }
+
+    /// The requests that the apiserver received.
+    fn asked(&self) -> Vec<String> {
+        let seen = self.apiserver.as_ref().unwrap().requests();
+        seen.iter().map(|seen| format!("{} {}", seen.method, seen.uri)).collect()
     }
 
     async fn get(&self, target: &str) -> Response<Incoming> {
@@ -219,7 +195,7 @@ async fn an_object_is_served() {
     let big = server.get("/api/v1/namespaces/a/endpoints/big").await;
     assert_eq!((header(&big, "content-length"), header(&big, "transfer-encoding")), ("", "chunked"));
     assert!(text(big).await.len() > 5000);
-    assert!(server.asked.lock().is_empty());
+    assert!(server.asked().is_empty());
 }
 
 #[tokio::test]
@@ -247,44 +223,6 @@ async fn lists_are_served() {
     assert!(large == list_text(OBJECTS, 100));
     assert_eq!(server.metrics.list_objects.get(), OBJECTS as u64 + 2);
     assert_eq!(server.metrics.list_bytes.get(), (large.len() + list_text(2, 100).len()) as u64);
-}
-
-#[tokio::test]
-async fn large_answers_are_compressed_for_those_who_take_it() {
-    let server = start().await;
-    let ask = |target: &'static str, accepted: &'static str| {
-        let request = Request::get(target).header("accept-encoding", accepted);
-        server.send(request)
-    };
-    for (target, accepted, compressed) in [
-        ("/api/v1/configmaps", "gzip", true),
-        ("/api/v1/configmaps", "br, gzip", true),
-        ("/api/v1/configmaps", "gzip;q=1.0", false),
-        ("/api/v1/configmaps", "identity", false),
-        ("/api/v1/namespaces/a/configmaps", "gzip", false),
-        ("/api/v1/namespaces/a/endpoints/huge", "gzip", true),
-        ("/api/v1/namespaces/a/endpoints/big", "gzip", false),
-    ] {
-        let (objects, bytes) = (server.metrics.list_objects.get(), server.metrics.list_bytes.get());
-        let response = ask(target, accepted).await;
-        let (encoding, vary) = if compressed { ("gzip", "Accept-Encoding") } else { ("", "") };
-        assert_eq!((header(&response, "content-encoding"), header(&response, "vary")), (encoding, vary), "{target}");
-        let sent = response.into_body().collect().await.unwrap().to_bytes();
-        let body = if compressed { inflate(&sent) } else { sent.to_vec() };
-        let plain = server.get(target).await;
-        assert_eq!(header(&plain, "content-encoding"), "");
-        assert!(body == plain.into_body().collect().await.unwrap().to_bytes(), "{target}");
-        if target == "/api/v1/configmaps" {
-            assert_eq!(server.metrics.list_objects.get() - objects, 2 * OBJECTS as u64);
-            assert_eq!(server.metrics.list_bytes.get() - bytes, (sent.len() + body.len()) as u64);
-        }
-    }
-    // A body that compresses to very few bytes is sent with its length.
-    let response = ask("/api/v1/namespaces/a/endpoints/huge", "gzip").await;
-    assert!(!header(&response, "content-length").is_empty());
-    // One answer was compressed for the list and one for the object.
-    assert_eq!((server.metrics.gzip_responses.get(), server.metrics.gzip_compressions.get()), (4, 2));
-    assert_eq!(header(&ask("/api/v1/configmaps?watch=1", "gzip").await, "content-encoding"), "");
 }
 
 #[tokio::test]
@@ -328,24 +266,6 @@ async fn refusals_are_statuses() {
 }
 
 #[tokio::test]
-async fn warnings_stand_on_every_answer_of_ours() {
-    let server = start().await;
-    for (target, resource) in [
-        ("/api/v1/namespaces/a/configmaps/c00000", "configmaps"),
-        ("/api/v1/namespaces/a/configmaps/nope", "configmaps"),
-        ("/api/v1/namespaces/a/configmaps", "configmaps"),
-        ("/api/v1/configmaps?watch=1", "configmaps"),
-        ("/api/v1/pods", "pods"),
-    ] {
-        let response = server.get(target).await;
-        let warnings: Vec<_> = response.headers().get_all("warning").iter().collect();
-        assert_eq!(warnings, [1, 2].map(|n| format!("299 - \"{resource} {n}\"")).each_ref(), "{target}");
-    }
-    // A forwarded answer has the warnings of the apiserver.
-    assert_eq!(header(&server.get("/api/v1/configmaps?limit=x").await, "warning"), "");
-}
-
-#[tokio::test]
 async fn everything_else_is_forwarded() {
     let server = start().await;
     for (method, target) in [
@@ -362,7 +282,7 @@ async fn everything_else_is_forwarded() {
         assert_eq!((response.status().as_u16(), header(&response, "audit-id")), (200, "theirs"), "{target}");
         let body = text(response).await;
         assert_eq!(body, if method == "HEAD" { "" } else { "forwarded" });
-        assert_eq!(server.asked.lock().pop().unwrap(), format!("{method} {target}"));
+        assert_eq!(server.asked().pop().unwrap(), format!("{method} {target}"));
     }
     let table = Request::get("/api/v1/configmaps").header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
     assert_eq!(text(server.send(table).await).await, "forwarded");
@@ -393,7 +313,7 @@ async fn targets_may_be_absolute() {
         stream.read_to_string(&mut answer).await.unwrap();
         assert!(answer.starts_with(&format!("HTTP/1.1 {want}\r\n")), "{target}: {answer}");
     }
-    assert_eq!(*server.asked.lock(), ["GET /version?x=1", "GET /"]);
+    assert_eq!(server.asked(), ["GET /version?x=1", "GET /"]);
     assert_eq!(server.metrics.requests_served.get(), 2);
 }
 
@@ -401,7 +321,7 @@ async fn targets_may_be_absolute() {
 async fn an_upgraded_connection_keeps_its_place() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let upstream = listener.local_addr().unwrap();
-    let server = start_with(upstream, Arc::default()).await;
+    let server = start_before(upstream).await;
     let mut client = TcpStream::connect(server.address).await.unwrap();
     client
         .write_all(b"GET /api/v1/namespaces/a/pods/p/exec HTTP/1.1\r\nhost: localhost\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n")
@@ -433,7 +353,7 @@ async fn an_upgraded_connection_keeps_its_place() {
 #[tokio::test]
 async fn an_apiserver_that_is_away_is_named() {
     let upstream = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let server = start_with(upstream, Arc::default()).await;
+    let server = start_before(upstream).await;
     let response = server.get("/api/v1/secrets").await;
     assert_eq!((response.status().as_u16(), header(&response, "retry-after")), (503, "1"));
     assert_eq!(header(&response, "x-informerd-plan"), "refused; reason=not_forwarded");
@@ -441,53 +361,6 @@ async fn an_apiserver_that_is_away_is_named() {
     assert!(text.contains("informerd") && text.contains(&upstream.to_string()), "{text}");
     assert!(text.contains("\"reason\":\"ServiceUnavailable\""), "{text}");
     assert_eq!(server.get("/api/v1/namespaces/a/configmaps/c00000").await.status(), 200, "what is cached is served");
-}
-
-#[tokio::test]
-async fn a_drain_ends_watches_with_a_bookmark_and_takes_no_new_ones() {
-    let mut server = start().await;
-    // A connection that was open before the drain, and is kept busy.
-    let (mut sender, connection) = hyper::client::conn::http2::handshake(
-        TokioExecutor::new(),
-        TokioIo::new(TcpStream::connect(server.address).await.unwrap()),
-    )
-    .await
-    .unwrap();
-    let client = spawn("client", connection);
-    let request = |target: &str| Request::get(format!("http://localhost{target}")).body(Empty::<Bytes>::new()).unwrap();
-    let open = sender.send_request(request(WATCH)).await.unwrap();
-    let plain = server.get(WATCH).await;
-
-    server.drain.start(Duration::from_secs(30));
-    server.cached.add(FIRST, 1).await;
-    for response in [open, plain] {
-        let text = text(response).await;
-        let last = text.strip_prefix(&added_text(FIRST, 1)).unwrap();
-        assert!(last.starts_with(&bookmark(FIRST)), "{last}");
-    }
-    assert_eq!(server.drain.completed().await, DrainEnd::Clean);
-    client.await.unwrap().unwrap();
-    assert_eq!(server.metrics.watches_drained.get(), 2);
-}
-
-#[tokio::test]
-async fn a_new_watch_during_a_drain_is_put_off() {
-    let server = start().await;
-    let mut stream = TcpStream::connect(server.address).await.unwrap();
-    // The headers of the request are incomplete when the drain starts, so the connection is not idle.
-    stream.write_all(b"GET /api/v1/configmaps?watch=1 HTTP/1.1\r\nhost: ").await.unwrap();
-    while server.metrics.connections_open.get() == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    server.drain.start(Duration::from_secs(30));
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    stream.write_all(b"localhost\r\n\r\n").await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let answer = answer.to_lowercase();
-    assert!(answer.starts_with("http/1.1 429") && answer.contains("retry-after: 1\r\n"), "{answer}");
-    assert!(answer.contains("connection: close"), "{answer}");
 }
 
 #[path = "refusals_tests.rs"]

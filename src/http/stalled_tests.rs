@@ -18,34 +18,24 @@ use tokio::net::TcpStream;
 
 use super::body::{self, Body};
 use super::clients::IsWatch;
-use super::config::{HttpConfig, ListenAddr};
 use super::connection::Connection;
 use super::error::respond;
 use super::gzip::GzipConfig;
-use super::server::{BoxFuture, Handler, Server};
-use super::testing::{World, objects};
+use super::server::{BoxFuture, Handler};
+use super::testing::{World, objects, serve, until};
 use super::wanted::Wanted;
 use super::written::{Bodies, Taken};
 use crate::codec::negotiate::{ReadKind, StatusForm};
-use crate::lifecycle::drain::{self, Drain};
-use crate::lifecycle::{Fatal, spawn};
+use crate::lifecycle::drain::Drain;
+use crate::lifecycle::spawn;
 use crate::memory::{Ledger, StallGuards};
-use crate::meta::{RequestInfo, ResourceVersion, Status, Verb};
-use crate::passthrough::{Forward, ForwardConfig, LendIdentity, RevisionObserver};
+use crate::meta::{RequestInfo, Status, Verb};
+use crate::passthrough::testing::Recorder;
+use crate::passthrough::{Forward, ForwardConfig, LendIdentity};
 use crate::reads::ListAnswer;
 use crate::upstream::client::{ConfigSource, Upstream, UpstreamConfig};
 use crate::upstream::raw_testing::{END_STREAM, RST_STREAM, frame, head};
 use crate::upstream::testing::{FakeServer, answer, streamed};
-
-struct Nobody;
-
-impl RevisionObserver for Nobody {
-    fn wrote(&self, _: &RequestInfo, _: ResourceVersion) {}
-    fn wrote_unknown(&self, _: &RequestInfo) {}
-    fn may_have_written(&self, _: &RequestInfo) {}
-    fn showed(&self, _: &RequestInfo, _: ResourceVersion) {}
-    fn showed_unknown(&self, _: &RequestInfo) {}
-}
 
 /// Forwards everything.
 struct Front(Forward);
@@ -84,19 +74,9 @@ async fn start(server: FakeServer) -> Running {
     let settings = UpstreamConfig { max_connections: 2, streams_per_connection: 16, ..UpstreamConfig::default() };
     let upstream = Upstream::new(ConfigSource::Fixed(Box::new(server.config())), settings).await.unwrap();
     let lend = ForwardConfig { lend: LendIdentity::All, ..ForwardConfig::default() };
-    let forward = Forward::new(lend, upstream.clone(), Arc::new(Nobody));
+    let forward = Forward::new(lend, upstream.clone(), Arc::<Recorder>::default());
     let (address, drain, directory) = serve(Front(forward.clone()));
     Running { address, forward, upstream, server, _drain: drain, _directory: directory }
-}
-
-fn serve(handler: impl Handler) -> (SocketAddr, Drain, tempfile::TempDir) {
-    let directory = tempfile::tempdir().unwrap();
-    let config = HttpConfig::new(vec!["http://127.0.0.1:0".parse().unwrap()], directory.path().join("state"));
-    let listener = Server::bind(config, Arc::default()).unwrap();
-    let ListenAddr::Http(address) = listener.addresses().remove(0) else { panic!("not of this kind") };
-    let (drain, watch) = drain::channel();
-    listener.serve(Arc::new(handler), &watch, &Fatal::new());
-    (address, drain, directory)
 }
 
 type Sent = UnsyncBoxBody<Bytes, std::convert::Infallible>;
@@ -124,18 +104,8 @@ impl Running {
             response.into_body().collect().await.unwrap();
             status
         };
-        tokio::time::timeout(Duration::from_secs(9), answered).await.expect("an answer, whoever reads nothing")
+        tokio::time::timeout(Duration::from_secs(60), answered).await.expect("an answer, whoever reads nothing")
     }
-}
-
-async fn until(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..2000 {
-        if done() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("waited in vain: {what}");
 }
 
 /// A client over HTTP/2 that answers pings and takes one byte of each answer. Counts the streams that are reset.
@@ -201,7 +171,7 @@ async fn who_reads_nothing_over_http2_takes_nothing_from_others() {
         for _ in 0..2 {
             idle2(running.address, 40, method, path, Arc::clone(&resets)).await;
         }
-        until("the requests arrive", || running.server.requests().len() >= 14).await;
+        until(|| running.server.requests().len() >= 14).await;
         for method in [Method::POST, Method::GET] {
             assert_eq!(running.other(method).await, StatusCode::OK, "{path}");
         }
@@ -211,7 +181,7 @@ async fn who_reads_nothing_over_http2_takes_nothing_from_others() {
             tokio::time::sleep(Duration::from_millis(2100)).await;
             running.forward.hurry();
         }
-        until("the answers are given up", || resets.load(Ordering::SeqCst) >= 14).await;
+        until(|| resets.load(Ordering::SeqCst) >= 14).await;
         assert!(running.forward.metrics().given_up.get() >= 14);
     }
 }
@@ -228,7 +198,7 @@ async fn who_reads_nothing_over_http1_loses_the_connection() {
         stream.write_all(b"GET /large HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
         idle.push(stream);
     }
-    until("the requests arrive", || running.server.requests().len() >= 14).await;
+    until(|| running.server.requests().len() >= 14).await;
     assert_eq!(running.other(Method::POST).await, StatusCode::OK);
     let whole = async {
         let mut cut = 0;
@@ -239,10 +209,10 @@ async fn who_reads_nothing_over_http1_loses_the_connection() {
         }
         cut
     };
-    until("some are given up", || running.forward.metrics().given_up.get() > 0).await;
+    until(|| running.forward.metrics().given_up.get() > 0).await;
     let cut = tokio::time::timeout(Duration::from_secs(120), whole).await.expect("each ends");
     assert!(cut > 0, "their answers are cut");
-    until("nothing is left", || running.upstream.metrics().in_flight.get() == 0).await;
+    until(|| running.upstream.metrics().in_flight.get() == 0).await;
 }
 
 /// Answers with lists from a cache.
@@ -273,8 +243,8 @@ async fn what_is_read_from_a_cache_and_not_taken_is_cut_over_http2() {
         let (address, _drain, _directory) = serve(Cached { lists, bodies });
         let resets = Arc::new(AtomicUsize::new(0));
         idle2(address, 10, "GET", "/", Arc::clone(&resets)).await;
-        until("the answers begin", || stall_guards.held() == 10).await;
-        until("the answers are cut", || {
+        until(|| stall_guards.held() == 10).await;
+        until(|| {
             stall_guards.hurry();
             resets.load(Ordering::SeqCst) == 10
         })
@@ -316,7 +286,7 @@ async fn uploads_that_nobody_reads_leave_room_for_others_of_their_connection() {
     let body = Full::new(Bytes::from(vec![b'x'; 300_000])).boxed_unsync();
     let request = Request::post("http://localhost/read").body(body).unwrap();
     let mut client = client.clone();
-    let answered = tokio::time::timeout(Duration::from_secs(10), client.send_request(request)).await;
+    let answered = tokio::time::timeout(Duration::from_secs(60), client.send_request(request)).await;
     let response = answered.expect("the upload is read beside those that are stuck").unwrap();
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "300000");
     stuck.into_iter().for_each(|stuck| stuck.abort());

@@ -1,22 +1,28 @@
 //! Config maps in a cache that the test fills, and their encoded form.
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
 
 use super::body::Body;
+use super::config::{HttpConfig, ListenAddr};
+use super::server::{Handler, Server};
 use super::watch_body::WatchBody;
 use crate::auth::Lease;
 use crate::cache::{self, CacheConfig, Walk, WatchCache, WatchSpec, WatchStart, Writer};
 use crate::codec::json::{self, Style};
 use crate::codec::{Form, ListMetaOut, Shape};
-use crate::lifecycle::drain::DrainWatch;
+use crate::lifecycle::Fatal;
+use crate::lifecycle::drain::{self, Drain, DrainWatch};
 use crate::lifecycle::ending::Ending;
 use crate::lifecycle::spawn;
 use crate::memory::Ledger;
@@ -229,12 +235,34 @@ pub(super) fn bookmark(number: usize) -> String {
     )
 }
 
-/// Waits for something, for 30 s at most.
-pub(super) async fn until(what: impl Fn() -> bool) {
+/// TLS of a client that trusts these, and offers these protocols.
+pub(super) fn trusting<const N: usize>(cas: [CertificateDer<'static>; N], alpn: &[Vec<u8>]) -> TlsConnector {
+    let mut roots = rustls::RootCertStore::empty();
+    cas.into_iter().for_each(|ca| roots.add(ca).unwrap());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let client = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let mut client = client.unwrap().with_root_certificates(roots).with_no_client_auth();
+    client.alpn_protocols = alpn.to_vec();
+    TlsConnector::from(Arc::new(client))
+}
+
+/// A server with one listener on a free port.
+pub(super) fn serve(handler: impl Handler) -> (SocketAddr, Drain, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let config = HttpConfig::new(vec!["http://127.0.0.1:0".parse().unwrap()], directory.path().join("state"));
+    let listener = Server::bind(config, Arc::default()).unwrap();
+    let ListenAddr::Http(address) = listener.addresses().remove(0) else { panic!("not of this kind") };
+    let (drain, watch) = drain::channel();
+    listener.serve(Arc::new(handler), &watch, &Fatal::new());
+    (address, drain, directory)
+}
+
+/// Waits for something, for a minute at most.
+pub(super) async fn until(mut done: impl FnMut() -> bool) {
     let waits = async {
-        while !what() {
+        while !done() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), waits).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), waits).await.expect("it comes");
 }

@@ -5,6 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::*;
 use crate::http::local_ca::CA_KEY;
+use crate::http::testing::trusting;
 
 fn config(directory: &Path) -> TlsConfig {
     TlsConfig {
@@ -20,14 +21,6 @@ fn config(directory: &Path) -> TlsConfig {
 
 /// Does a handshake and returns the negotiated protocol, or the client's error.
 async fn handshake(certificates: &Certificates, ca: &[u8], name: &str) -> Result<Vec<u8>, io::Error> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(ca).unwrap()).unwrap();
-    let mut client = rustls::ClientConfig::builder_with_provider(Arc::new(provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    client.alpn_protocols = vec![b"h2".to_vec()];
     let (near, far) = duplex(64 * 1024);
     let acceptor = certificates.server();
     let server = crate::lifecycle::spawn("server", async move {
@@ -35,7 +28,7 @@ async fn handshake(certificates: &Certificates, ca: &[u8], name: &str) -> Result
         stream.write_all(b"x").await?;
         stream.shutdown().await
     });
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
+    let connector = trusting([CertificateDer::from_pem_slice(ca).unwrap()], &[b"h2".to_vec()]);
     let mut stream = connector.connect(ServerName::try_from(name.to_owned()).unwrap(), near).await?;
     assert_eq!(stream.read_u8().await?, b'x');
     server.await.unwrap()?;

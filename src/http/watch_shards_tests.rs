@@ -43,6 +43,79 @@ impl http_body::Body for Panics {
     }
 }
 
+/// Has so many large frames at once.
+struct Large(usize);
+
+/// The bytes of each of its frames.
+const FRAME: usize = 256 << 10;
+
+impl http_body::Body for Large {
+    type Data = Slices;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
+        let Some(left) = self.0.checked_sub(1) else { return Poll::Ready(None) };
+        self.0 = left;
+        Poll::Ready(Some(Ok(Frame::data(bytes::Bytes::from_static(&[b'x'; FRAME]).into()))))
+    }
+}
+
+/// A socket that takes everything at once, in turns as those of tokio or without.
+struct Takes {
+    got: Arc<AtomicUsize>,
+    has_turns: bool,
+}
+
+impl AsyncRead for Takes {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+impl AsyncWrite for Takes {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.has_turns {
+            std::task::ready!(coop::poll_proceed(cx)).made_progress();
+        }
+        self.got.fetch_add(buf.len(), Ordering::Relaxed);
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The most by which a count grows until another task has its turn, before it comes to this.
+async fn largest_turn(count: &Arc<AtomicUsize>, all: usize) -> usize {
+    let count = Arc::clone(count);
+    let turns = spawn("other", async move {
+        let (mut largest, mut before) = (0, 0);
+        std::future::poll_fn(move |cx| {
+            let now = count.load(Ordering::Relaxed);
+            largest = largest.max(now - before);
+            before = now;
+            // At the end of the queue.
+            cx.waker().wake_by_ref();
+            if now < all { Poll::Pending } else { Poll::Ready(largest) }
+        })
+        .await
+    });
+    timeout(LONG, turns).await.expect("all is written").unwrap()
+}
+
+/// The client reads the event of this object next.
+async fn reads(client: &mut DuplexStream, number: usize, size: usize) {
+    let expected = chunk(&added_text(number, size));
+    let mut got = vec![0; expected.len()];
+    timeout(LONG, client.read_exact(&mut got)).await.unwrap().unwrap();
+    assert!(got == expected.as_bytes());
+}
+
 /// A watch in a shard, and its client.
 fn start(shards: &WatchShards, body: Body, buffer: usize) -> (Sharded<DuplexStream>, DuplexStream) {
     let (client, ours) = duplex(buffer);
@@ -145,10 +218,7 @@ async fn a_client_that_reads_nothing_holds_up_no_other() {
     let (_fast, mut client) = start(&shards, live(&world), 1 << 20);
     for number in 0..10 {
         world.add(FIRST + number, 900).await;
-        let expected = chunk(&added_text(FIRST + number, 900));
-        let mut got = vec![0; expected.len()];
-        timeout(LONG, client.read_exact(&mut got)).await.unwrap().unwrap();
-        assert!(got == expected.as_bytes());
+        reads(&mut client, FIRST + number, 900).await;
     }
 }
 
@@ -172,10 +242,7 @@ async fn a_panic_ends_one_watch() {
     assert_eq!(end(&panics).await.unwrap_err().to_string(), "the watch has panicked");
     assert!(crate::lifecycle::panics() > before);
     world.add(FIRST, 5).await;
-    let expected = chunk(&added_text(FIRST, 5));
-    let mut got = vec![0; expected.len()];
-    timeout(LONG, client.read_exact(&mut got)).await.unwrap().unwrap();
-    assert!(got == expected.as_bytes());
+    reads(&mut client, FIRST, 5).await;
 }
 
 #[tokio::test]
@@ -193,20 +260,7 @@ async fn other_tasks_have_their_turn_in_the_middle_of_an_event() {
         tokio::task::yield_now().await;
     }
     world.add(FIRST, 900).await;
-    let (written, all) = (Arc::clone(&writes), watches.len());
-    let other = spawn("other", async move {
-        let (mut largest, mut before) = (0, 0);
-        std::future::poll_fn(move |cx| {
-            let now = written.load(Ordering::Relaxed);
-            largest = largest.max(now - before);
-            before = now;
-            // At the end of the queue.
-            cx.waker().wake_by_ref();
-            if now < all { Poll::Pending } else { Poll::Ready(largest) }
-        })
-        .await
-    });
-    let largest = other.await.unwrap();
+    let largest = largest_turn(&writes, watches.len()).await;
     assert!((2..=MOST / 2).contains(&largest), "{largest}");
     assert_eq!(writes.load(Ordering::Relaxed), MOST, "one system call for each");
 }
@@ -214,65 +268,15 @@ async fn other_tasks_have_their_turn_in_the_middle_of_an_event() {
 /// Sockets that take everything at once, and watches that always have more.
 #[tokio::test]
 async fn a_turn_writes_a_bounded_number_of_bytes() {
-    const FRAME: usize = 256 << 10;
     const FRAMES: usize = 40;
-
-    struct Large(usize);
-    impl http_body::Body for Large {
-        type Data = Slices;
-        type Error = BoxError;
-
-        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-            let Some(left) = self.0.checked_sub(1) else { return Poll::Ready(None) };
-            self.0 = left;
-            Poll::Ready(Some(Ok(Frame::data(bytes::Bytes::from_static(&[b'x'; FRAME]).into()))))
-        }
-    }
-
-    struct Client(Arc<AtomicUsize>);
-    impl AsyncRead for Client {
-        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-            Poll::Pending
-        }
-    }
-    impl AsyncWrite for Client {
-        fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-            // As the sockets of tokio.
-            std::task::ready!(coop::poll_proceed(cx)).made_progress();
-            self.0.fetch_add(buf.len(), Ordering::Relaxed);
-            Poll::Ready(Ok(buf.len()))
-        }
-
-        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
-        }
-    }
-
     let (shards, got) = (WatchShards::default(), Arc::<AtomicUsize>::default());
     let watches: Vec<_> = (0..FEW)
         .map(|_| {
-            let io = Bounded::new(Client(Arc::clone(&got)), STALL, Arc::default(), None);
+            let io = Bounded::new(Takes { got: Arc::clone(&got), has_turns: true }, STALL, Arc::default(), None);
             shards.run(WatchWriter::new(io, Body::new(Large(FRAMES)), Vec::new()))
         })
         .collect();
-    let written = Arc::clone(&got);
-    let turns = spawn("other", async move {
-        let (mut largest, mut before) = (0, 0);
-        std::future::poll_fn(move |cx| {
-            let now = written.load(Ordering::Relaxed);
-            largest = largest.max(now - before);
-            before = now;
-            // At the end of the queue.
-            cx.waker().wake_by_ref();
-            if now < FEW * FRAMES * FRAME { Poll::Pending } else { Poll::Ready(largest) }
-        })
-        .await
-    });
-    let largest = timeout(LONG, turns).await.expect("all is written").unwrap();
+    let largest = largest_turn(&got, FEW * FRAMES * FRAME).await;
     for watch in watches {
         timeout(LONG, std::future::poll_fn(|cx| watch.poll(cx))).await.expect("it ends").map(drop).unwrap();
     }
@@ -290,9 +294,7 @@ async fn a_shard_that_fails_ends_its_connections_and_gets_no_more() {
     until(&shards, &[]).await;
     let (_next, mut client) = start(&shards, live(&world), 1 << 20);
     world.add(FIRST, 5).await;
-    let expected = chunk(&added_text(FIRST, 5));
-    let mut got = vec![0; expected.len()];
-    timeout(LONG, client.read_exact(&mut got)).await.unwrap().unwrap();
+    reads(&mut client, FIRST, 5).await;
 }
 
 #[test]
@@ -348,9 +350,7 @@ async fn a_watch_that_was_polled_before_is_woken_by_all_that_it_waits_for() {
     assert!(String::from_utf8(text).unwrap().contains("ERROR"));
 
     world.add(FIRST, 5).await;
-    let expected = chunk(&added_text(FIRST, 5));
-    let mut got = vec![0; expected.len()];
-    timeout(LONG, gets_event.read_exact(&mut got)).await.unwrap().unwrap();
+    reads(&mut gets_event, FIRST, 5).await;
 
     // The deadline of the others is far away.
     drain.start(Duration::from_secs(10));
@@ -447,42 +447,12 @@ async fn nothing_is_lost_between_threads() {
 /// The sockets take everything, and the bodies always have more.
 #[tokio::test]
 async fn watches_that_use_up_their_turns_take_turns() {
-    struct Endless;
-    impl http_body::Body for Endless {
-        type Data = Slices;
-        type Error = BoxError;
-
-        fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-            Poll::Ready(Some(Ok(Frame::data(bytes::Bytes::from_static(&[b'x'; 256 << 10]).into()))))
-        }
-    }
-
-    struct Takes(Arc<AtomicUsize>);
-    impl AsyncRead for Takes {
-        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-            Poll::Pending
-        }
-    }
-    impl AsyncWrite for Takes {
-        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-            self.0.fetch_add(buf.len(), Ordering::Relaxed);
-            Poll::Ready(Ok(buf.len()))
-        }
-
-        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
-        }
-    }
-
     for count in [2, 3, 4, 20] {
         let shards = WatchShards::default();
         let got: Vec<_> = (0..count).map(|_| Arc::<AtomicUsize>::default()).collect();
-        let io = |got| Bounded::new(Takes(Arc::clone(got)), STALL, Arc::default(), None);
-        let writers = got.iter().map(|got| WatchWriter::new(io(got), Body::new(Endless), Vec::new()));
+        let takes = |got| Takes { got: Arc::clone(got), has_turns: false };
+        let io = |got| Bounded::new(takes(got), STALL, Arc::default(), None);
+        let writers = got.iter().map(|got| WatchWriter::new(io(got), Body::new(Large(usize::MAX)), Vec::new()));
         let watches: Vec<_> = writers.map(|writer| shards.run(writer)).collect();
         let each = || got.iter().map(|got| got.load(Ordering::Relaxed)).collect::<Vec<_>>();
         while each().iter().sum::<usize>() < 80 << 20 {

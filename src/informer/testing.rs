@@ -16,13 +16,7 @@ pub(in crate::informer) async fn scripted(
     store: Option<Arc<SharedStore>>,
 ) -> (Arc<Informer>, Writer) {
     let upstream = nowhere().await;
-    let resource = Resource {
-        gvr: Gvr::new("", "v1", "configmaps"),
-        kind: "ConfigMap".into(),
-        namespaced: true,
-        verbs: crate::meta::Verbs { get: true, list: true, watch: true },
-        origin: crate::meta::Origin::BuiltIn,
-    };
+    let resource = Resource::simple("", "configmaps", "ConfigMap");
     let questions = Arc::new(Questions::scripted(script.clone(), store));
     let (informer, writer) = fed(&upstream, &ReflectorConfig::default(), resource, namespace, questions);
     (Arc::new(informer), writer)
@@ -39,15 +33,8 @@ fn fed(
     let resource = Arc::new(resource);
     let gvr = resource.gvr.clone();
     let (writer, cache) = cache::new(CacheConfig::new(gvr.clone()));
-    let source = ListerWatcher {
-        table: selector::field_table(&resource),
-        resource,
-        namespace: namespace.map(Into::into),
-        field_selector: String::new(),
-        label_selector: String::new(),
-        encoding: Encoding::Json,
-        columns: Arc::default(),
-    };
+    let (table, namespace) = (selector::field_table(&resource), namespace.map(Into::into));
+    let source = ListerWatcher { table, namespace, ..ListerWatcher::of(resource) };
     let (unused, _) = cache::new(CacheConfig::new(gvr.clone()));
     let reflector = Reflector::new(upstream.clone(), source.clone(), unused, config.clone());
     let probe = ProgressProbe::new(upstream.clone(), source.clone(), reflector.progress_sender(), questions);

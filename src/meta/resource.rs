@@ -69,6 +69,15 @@ pub struct Resource {
     pub origin: Origin,
 }
 
+#[cfg(test)]
+impl Resource {
+    /// A namespaced resource of version v1, which is built in and can be read and watched.
+    pub(crate) fn simple(group: &str, name: &str, kind: &str) -> Self {
+        let verbs = Verbs { get: true, list: true, watch: true };
+        Self { gvr: Gvr::new(group, "v1", name), kind: kind.into(), namespaced: true, verbs, origin: Origin::BuiltIn }
+    }
+}
+
 // === impl Encoding ===
 
 impl Encoding {

@@ -7,21 +7,12 @@ use tokio::sync::Semaphore;
 use super::tests::{ask, get, lend_all, text, until};
 use super::*;
 use crate::lifecycle::spawn;
+use crate::passthrough::testing::Recorder;
 use crate::upstream::raw_testing::{DATA, END_STREAM, RST_STREAM, Raw, RawServer, Then, frame, head};
-
-struct Nobody;
-
-impl RevisionObserver for Nobody {
-    fn wrote(&self, _: &RequestInfo, _: crate::meta::ResourceVersion) {}
-    fn wrote_unknown(&self, _: &RequestInfo) {}
-    fn may_have_written(&self, _: &RequestInfo) {}
-    fn showed(&self, _: &RequestInfo, _: crate::meta::ResourceVersion) {}
-    fn showed_unknown(&self, _: &RequestInfo) {}
-}
 
 async fn forward_to(server: &RawServer) -> Forward {
     let upstream = Upstream::from_config(server.config()).await.unwrap();
-    Forward::new(lend_all(), upstream, Arc::new(Nobody))
+    Forward::new(lend_all(), upstream, Arc::<Recorder>::default())
 }
 
 /// A part of a body, and a reset without an error.
@@ -82,7 +73,7 @@ async fn a_cut_answer_fails_for_each_who_shares_it() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     gate.add_permits(10);
     for reader in [first].into_iter().chain(sharing) {
-        let read = tokio::time::timeout(Duration::from_secs(10), reader).await.expect("ends").unwrap();
+        let read = tokio::time::timeout(Duration::from_secs(60), reader).await.expect("ends").unwrap();
         assert!(read.is_err(), "{read:?}");
     }
     assert_eq!(forward.metrics().shared_reads.get(), 1);

@@ -8,9 +8,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream;
 use http_body_util::{Empty, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -19,55 +17,14 @@ use tokio::sync::{Semaphore, mpsc};
 use super::*;
 use crate::lifecycle::spawn;
 use crate::memory::Pressure;
-use crate::meta::ResourceVersion;
+use crate::passthrough::testing::Recorder;
+use crate::upstream::testing::FakeServer;
 
 pub(super) type Script = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<ForwardBody>> + Send + Sync>;
 
-/// Records the calls.
-#[derive(Default)]
-pub(super) struct Recorder(Mutex<Vec<String>>);
-
-impl RevisionObserver for Recorder {
-    fn wrote(&self, info: &RequestInfo, rv: ResourceVersion) {
-        self.0.lock().push(format!("wrote {} {rv}", info.resource));
-    }
-
-    fn wrote_unknown(&self, info: &RequestInfo) {
-        self.0.lock().push(format!("wrote {} ?", info.resource));
-    }
-
-    fn may_have_written(&self, info: &RequestInfo) {
-        self.0.lock().push(format!("perhaps wrote {}", info.resource));
-    }
-
-    fn showed(&self, info: &RequestInfo, rv: ResourceVersion) {
-        self.0.lock().push(format!("showed {} {rv}", info.resource));
-    }
-
-    fn showed_unknown(&self, info: &RequestInfo) {
-        self.0.lock().push(format!("showed {} ?", info.resource));
-    }
-}
-
+/// An apiserver that lives as long as the tests.
 pub(super) async fn serve(script: Script) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    spawn("scripted", async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let script = Arc::clone(&script);
-            spawn("scripted-connection", async move {
-                let service = service_fn(move |request| {
-                    let response = script(request);
-                    async move { Ok::<_, Infallible>(response.await) }
-                });
-                auto::Builder::new(TokioExecutor::new())
-                    .serve_connection_with_upgrades(TokioIo::new(stream), service)
-                    .await
-                    .ok();
-            });
-        }
-    });
-    address
+    Box::leak(Box::new(FakeServer::plain(move |request, _| script(request)).await)).address
 }
 
 pub(super) async fn forward_to(address: SocketAddr, config: ForwardConfig) -> (Forward, Arc<Recorder>) {
@@ -131,40 +88,6 @@ async fn bodies_stream_both_ways() {
     }
     drop(sender);
     assert!(echoed.frame().await.is_none());
-}
-
-#[tokio::test]
-async fn headers_of_the_connection_stay_behind() {
-    let seen = Arc::new(Mutex::new(HeaderMap::new()));
-    let record = Arc::clone(&seen);
-    let script: Script = Arc::new(move |request| {
-        *record.lock() = request.headers().clone();
-        let mut response = json("{}");
-        response.headers_mut().insert("connection", HeaderValue::from_static("x-internal"));
-        response.headers_mut().insert("x-internal", HeaderValue::from_static("1"));
-        response.headers_mut().insert("audit-id", HeaderValue::from_static("a1"));
-        Box::pin(async move { response })
-    });
-    let address = serve(script).await;
-    let (forward, _) = forward_to(address, lend_all()).await;
-    let request = Request::get("/healthz")
-        .header("host", "localhost:8001")
-        .header("x-remote-user", "admin")
-        .header("x-forwarded-for", "1.1.1.1")
-        .header("user-agent", "kubectl/1")
-        .header("accept-encoding", "gzip")
-        .body(Empty::<Bytes>::new())
-        .unwrap();
-    let response = ask(&forward, request).await.unwrap();
-    assert!(!response.headers().contains_key("x-internal") && !response.headers().contains_key("connection"));
-    assert_eq!(response.headers()["audit-id"], "a1");
-    let seen = seen.lock().clone();
-    assert_eq!(seen["host"], address.to_string());
-    assert_eq!(
-        (&seen["user-agent"], &seen["accept-encoding"]),
-        (&"kubectl/1".parse().unwrap(), &"gzip".parse().unwrap())
-    );
-    assert!(!seen.contains_key("x-remote-user") && !seen.contains_key("x-forwarded-for"), "{seen:?}");
 }
 
 #[tokio::test]
@@ -434,24 +357,6 @@ async fn an_upgrade_becomes_a_pipe_with_half_close() {
     let mut rest = String::new();
     client.read_to_string(&mut rest).await.unwrap();
     assert_eq!(rest, "you said hello");
-}
-
-#[tokio::test]
-async fn a_refused_upgrade_is_an_ordinary_answer() {
-    let script: Script = Arc::new(|_| {
-        let mut refused = json(r#"{"kind":"Status","code":403}"#);
-        *refused.status_mut() = StatusCode::FORBIDDEN;
-        Box::pin(async move { refused })
-    });
-    let (forward, _) = forward_to(serve(script).await, lend_all()).await;
-    let mut client = TcpStream::connect(front(forward).await).await.unwrap();
-    client
-        .write_all(b"GET /api/v1/pods?watch=1 HTTP/1.1\r\nhost: localhost\r\nconnection: close, Upgrade\r\nupgrade: websocket\r\n\r\n")
-        .await
-        .unwrap();
-    let mut answer = String::new();
-    client.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 403 ") && answer.ends_with(r#"{"kind":"Status","code":403}"#), "{answer}");
 }
 
 #[tokio::test]

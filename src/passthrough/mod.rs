@@ -19,6 +19,8 @@ mod protobuf;
 mod read;
 mod revision;
 mod shared;
+#[cfg(test)]
+pub(crate) mod testing;
 mod tunnel;
 pub(crate) mod websocket;
 

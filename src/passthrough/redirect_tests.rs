@@ -1,7 +1,8 @@
 //! Answers of an apiserver that is below a path of a gateway, such as Rancher.
 
-use super::tests::{Recorder, Script, ask, get, json, lend_all, serve, text};
+use super::tests::{Script, ask, get, json, lend_all, serve, text};
 use super::*;
+use crate::passthrough::testing::Recorder;
 
 #[tokio::test]
 async fn a_redirect_leads_to_informerd_again() {

@@ -6,7 +6,6 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::*;
-use crate::codec::{Format, Shape};
 use crate::informer::Factory;
 use crate::lifecycle::spawn;
 use crate::meta::{Gvr, ListOptions, Status};
@@ -16,7 +15,7 @@ use crate::upstream::discovery::Discovery;
 use crate::upstream::testing::{Body, FakeServer, answer, streamed};
 
 const HOUR: Duration = Duration::from_secs(3600);
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 const CORE: &str = r#"{"kind":"APIGroupDiscoveryList","items":[]}"#;
 const GROUPS: &str = r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"example.com"},"versions":[{"version":"v1","resources":[{"resource":"widgets","responseKind":{"kind":"Widget"},"scope":"Namespaced","verbs":["get","list","watch"]}]}]}]}"#;
 const GROUP: &str = r#"{"kind":"APIGroup","versions":[{"groupVersion":"example.com/v1"}]}"#;
@@ -76,18 +75,7 @@ fn reads(upstream: Upstream, discovery: Discovery) -> Reads {
 fn list(field_selector: &str) -> ReadRequest {
     let options =
         ListOptions { resource_version: "0".into(), field_selector: field_selector.into(), ..ListOptions::default() };
-    ReadRequest {
-        gvr: Gvr::new("example.com", "v1", "widgets"),
-        namespace: None,
-        name: None,
-        options,
-        format: Format::json(Shape::Full),
-        legacy_watch: false,
-        own_credentials: false,
-        local: false,
-        stale: false,
-        timeout: None,
-    }
+    ReadRequest::simple(Gvr::new("example.com", "v1", "widgets"), None, options)
 }
 
 /// The number of objects in the answer.

@@ -62,19 +62,8 @@ async fn start(service: Option<&str>, shared: &[&str]) -> World {
 }
 
 fn request(verb: Verb) -> ReadRequest {
-    let is_get = verb == Verb::Get;
-    ReadRequest {
-        gvr: Gvr::new(GROUP, "v1", "widgets"),
-        namespace: is_get.then(|| "a".into()),
-        name: is_get.then(|| "w".into()),
-        options: ListOptions { watch: verb == Verb::Watch, ..ListOptions::default() },
-        format: Format::json(Shape::Full),
-        legacy_watch: false,
-        own_credentials: false,
-        local: false,
-        stale: false,
-        timeout: None,
-    }
+    let options = ListOptions { watch: verb == Verb::Watch, ..ListOptions::default() };
+    ReadRequest::simple(Gvr::new(GROUP, "v1", "widgets"), (verb == Verb::Get).then_some(["a", "w"]), options)
 }
 
 fn selection(identified: bool) -> Selection {

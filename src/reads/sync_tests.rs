@@ -3,7 +3,6 @@
 use tokio::time::timeout;
 
 use super::*;
-use crate::codec::{Format, Shape};
 use crate::informer::Factory;
 use crate::meta::{Gvr, ListOptions, Status, Verb};
 use crate::reads::{ConsistentReads, Fate, Outcome, ReadRequest, ReadsConfig};
@@ -12,7 +11,7 @@ use crate::upstream::discovery::{ApiResource, Discovery};
 use crate::upstream::testing::{FakeServer, answer};
 
 const HOUR: Duration = Duration::from_secs(3600);
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 struct World {
     server: FakeServer,
@@ -39,20 +38,9 @@ async fn world((code, body): (u16, String)) -> World {
 
 /// A read of `default/a`, or of all objects.
 fn request(verb: Verb) -> ReadRequest {
-    let is_get = verb == Verb::Get;
     let options = ListOptions { resource_version: "0".into(), watch: verb == Verb::Watch, ..ListOptions::default() };
-    ReadRequest {
-        gvr: Gvr::new("", "v1", "configmaps"),
-        namespace: is_get.then(|| "default".into()),
-        name: is_get.then(|| "a".into()),
-        options,
-        format: Format::json(Shape::Full),
-        legacy_watch: false,
-        own_credentials: false,
-        local: false,
-        stale: false,
-        timeout: None,
-    }
+    let one = (verb == Verb::Get).then_some(["default", "a"]);
+    ReadRequest::simple(Gvr::new("", "v1", "configmaps"), one, options)
 }
 
 impl World {

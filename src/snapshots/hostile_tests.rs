@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::journal::{Beginning, Journal};
 use super::testing::*;
 use super::*;
-use crate::meta::{Gvr, Origin, PrinterColumn, Resource, Verbs};
+use crate::meta::{Origin, PrinterColumn, Resource};
 use crate::packing::PackingForm;
 
 /// A file with two blocks of events after its state, and the storage that has it.
@@ -166,20 +166,15 @@ async fn a_disk_that_fails_at_any_time() {
 }
 
 fn seen() -> LastSeen {
-    let resource = |group: &str, resource: &str, origin| Resource {
-        gvr: Gvr::new(group, "v1", resource),
-        kind: "Kind".into(),
-        namespaced: group.is_empty(),
-        verbs: Verbs { get: true, list: true, watch: true },
-        origin,
-    };
     let column = PrinterColumn { name: "Size".into(), kind: "integer".into(), json_path: ".spec.size".into() };
     let custom = Origin::Custom {
         selectable: [".spec.color".into()].into(),
         columns: [column].into(),
         definition: "uid/2".into(),
     };
-    let resources = vec![resource("", "pods", Origin::BuiltIn), resource("example.com", "widgets", custom)];
+    let widgets =
+        Resource { namespaced: false, origin: custom, ..Resource::simple("example.com", "widgets", "Widget") };
+    let resources = vec![Resource::simple("", "pods", "Pod"), widgets];
     LastSeen { server: "10.0.0.1:6443".into(), cluster: identity().cluster, resources }
 }
 

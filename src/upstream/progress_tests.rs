@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::cache::{self, CacheConfig, Writer};
-use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, Verbs};
+use crate::meta::{Gvr, Resource};
 use informerd_sim::Server;
 
 const PACE: Pace = Pace { alone: Duration::from_millis(1), together: Duration::from_millis(1) };
@@ -20,22 +20,7 @@ async fn world() -> World {
     let url: http::Uri = server.url().parse().unwrap();
     let upstream = Upstream::from_config(kube::Config::new(url)).await.unwrap();
     let gvr = Gvr::new("", "v1", "configmaps");
-    let resource = Resource {
-        gvr: gvr.clone(),
-        kind: "ConfigMap".into(),
-        namespaced: true,
-        verbs: Verbs { get: true, list: true, watch: true },
-        origin: Origin::BuiltIn,
-    };
-    let source = ListerWatcher {
-        resource: Arc::new(resource),
-        namespace: None,
-        field_selector: String::new(),
-        label_selector: String::new(),
-        table: FieldTable::default(),
-        encoding: Encoding::Json,
-        columns: Arc::default(),
-    };
+    let source = ListerWatcher::of(Arc::new(Resource::simple("", "configmaps", "ConfigMap")));
     let (sender, claims) = mpsc::channel(4);
     let (mut writer, cache) = cache::new(CacheConfig::new(gvr));
     crate::lifecycle::spawn("dispatcher", cache.run_dispatcher());

@@ -349,26 +349,12 @@ fn max_answer(limit: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meta::{Gvr, Origin, Resource, Status, Verbs};
+    use crate::meta::{Origin, Resource, Status};
     use crate::upstream::testing::{FakeServer, answer};
 
     fn widgets() -> ListerWatcher {
-        let resource = Resource {
-            gvr: Gvr::new("example.com", "v1", "widgets"),
-            kind: "Widget".into(),
-            namespaced: true,
-            verbs: Verbs { get: true, list: true, watch: true },
-            origin: Origin::Unknown,
-        };
-        ListerWatcher {
-            resource: Arc::new(resource),
-            namespace: None,
-            field_selector: String::new(),
-            label_selector: String::new(),
-            table: FieldTable::default(),
-            encoding: Encoding::Json,
-            columns: Arc::default(),
-        }
+        let resource = Resource { origin: Origin::Unknown, ..Resource::simple("example.com", "widgets", "Widget") };
+        ListerWatcher::of(Arc::new(resource))
     }
 
     /// Reads the revision from a server that answers the list of nothing with `code` and `body`. Also returns the

@@ -34,6 +34,22 @@ const NOBODY: &str = "-";
 
 // === impl ListerWatcher ===
 
+#[cfg(test)]
+impl ListerWatcher {
+    /// All objects of a resource, in JSON.
+    pub(crate) fn of(resource: Arc<Resource>) -> Self {
+        Self {
+            resource,
+            namespace: None,
+            field_selector: String::new(),
+            label_selector: String::new(),
+            table: FieldTable::default(),
+            encoding: Encoding::Json,
+            columns: Arc::default(),
+        }
+    }
+}
+
 impl ListerWatcher {
     /// The path of a request with these parameters and the selectors of this source.
     pub fn query(&self, parameters: &str) -> String {
@@ -132,26 +148,10 @@ impl ListerWatcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meta::{Gvr, Origin, Verbs};
 
     #[test]
     fn selectors_are_escaped() {
-        let resource = Resource {
-            gvr: Gvr::new("", "v1", "pods"),
-            kind: "Pod".into(),
-            namespaced: true,
-            verbs: Verbs::default(),
-            origin: Origin::BuiltIn,
-        };
-        let mut source = ListerWatcher {
-            resource: Arc::new(resource),
-            namespace: None,
-            field_selector: String::new(),
-            label_selector: String::new(),
-            table: FieldTable::default(),
-            encoding: Encoding::Json,
-            columns: Arc::default(),
-        };
+        let mut source = ListerWatcher::of(Arc::new(Resource::simple("", "pods", "Pod")));
         assert_eq!(source.query("limit=1"), "/api/v1/pods?limit=1");
         source.namespace = Some("a".into());
         source.field_selector = "spec.nodeName=n1".into();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -24,10 +24,12 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
+use super::error::BoxError;
 use crate::lifecycle::spawn;
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
-type Handler = Arc<dyn Fn(Request<Incoming>, Peer) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
+type Sent = UnsyncBoxBody<Bytes, BoxError>;
+type Handler = Arc<dyn Fn(Request<Incoming>, Peer) -> BoxFuture<'static, Response<Sent>> + Send + Sync>;
 
 /// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +42,7 @@ pub(crate) struct Peer {
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) peer: Peer,
+    pub(crate) method: Method,
     pub(crate) uri: String,
     pub(crate) headers: http::HeaderMap,
 }
@@ -108,21 +111,23 @@ impl Certificates {
 }
 
 impl FakeServer {
-    pub(crate) async fn plain<F, Fut>(handler: F) -> Self
+    pub(crate) async fn plain<F, Fut, B>(handler: F) -> Self
     where
         F: Fn(Request<Incoming>, Peer) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Response<Body>> + Send + 'static,
+        Fut: Future<Output = Response<B>> + Send + 'static,
+        B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
-        Self::start(None, 100, Arc::new(move |request, peer| Box::pin(handler(request, peer)))).await
+        Self::start(None, 100, boxed(handler)).await
     }
 
-    pub(crate) async fn tls<F, Fut>(alpn: &[&str], max_streams: u32, handler: F) -> Self
+    pub(crate) async fn tls<F, Fut, B>(alpn: &[&str], max_streams: u32, handler: F) -> Self
     where
         F: Fn(Request<Incoming>, Peer) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Response<Body>> + Send + 'static,
+        Fut: Future<Output = Response<B>> + Send + 'static,
+        B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
         let tls = Tls { alpn: alpn.iter().map(|name| name.as_bytes().to_vec()).collect() };
-        Self::start(Some(tls), max_streams, Arc::new(move |request, peer| Box::pin(handler(request, peer)))).await
+        Self::start(Some(tls), max_streams, boxed(handler)).await
     }
 
     async fn start(tls: Option<Tls>, max_streams: u32, handler: Handler) -> Self {
@@ -153,6 +158,7 @@ impl FakeServer {
                         service_fn(move |request: Request<Incoming>| {
                             log.lock().push(Seen {
                                 peer: peer.clone(),
+                                method: request.method().clone(),
                                 uri: request.uri().path_and_query().unwrap().to_string(),
                                 headers: request.headers().clone(),
                             });
@@ -213,6 +219,18 @@ impl Drop for FakeServer {
     }
 }
 
+fn boxed<F, Fut, B>(handler: F) -> Handler
+where
+    F: Fn(Request<Incoming>, Peer) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Response<B>> + Send + 'static,
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    Arc::new(move |request, peer| {
+        let answer = handler(request, peer);
+        Box::pin(async move { answer.await.map(|body| body.map_err(Into::into).boxed_unsync()) })
+    })
+}
+
 fn url(address: SocketAddr, certificates: Option<&Certificates>) -> String {
     format!("{}://{address}", if certificates.is_some() { "https" } else { "http" })
 }
@@ -235,6 +253,11 @@ pub(crate) fn config(address: SocketAddr, certificates: Option<&Certificates>) -
 pub(crate) fn answer(code: u16, body: impl Into<Bytes>) -> Response<Body> {
     let body = Full::new(body.into()).boxed_unsync();
     Response::builder().status(code).header("content-type", "application/json").body(body).unwrap()
+}
+
+/// An answer that does not come.
+pub(crate) async fn silence() -> Response<Body> {
+    std::future::pending().await
 }
 
 /// A body that streams what is sent, and ends when the sender is dropped.

@@ -235,49 +235,6 @@ fn queue() -> WorkQueue<Key> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_added_while_it_is_processed_comes_once_more() {
-    let queue = queue();
-    let worker = queue.join(10);
-    queue.add(&1, Why::ADDED);
-    queue.add(&1, Why::MODIFIED);
-    let first = worker.next().await.unwrap();
-    assert!(first.why.contains(Why::ADDED) && first.why.contains(Why::MODIFIED));
-    for _ in 0..3 {
-        queue.add(&1, Why::MODIFIED);
-    }
-    assert_eq!(worker.try_next(), None, "it is in a hand");
-    worker.answer(&1, Outcome::Done).unwrap();
-    assert_eq!(worker.next().await.map(|handed| (handed.key, handed.attempt)), Some((1, 1)));
-    worker.answer(&1, Outcome::Done).unwrap();
-    assert_eq!(worker.try_next(), None);
-    assert_eq!(queue.stats().adds, 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn retries_back_off_and_success_forgets() {
-    let queue = queue();
-    let worker = queue.join(1);
-    queue.add(&1, Why::ADDED);
-    let mut waits = vec![];
-    for attempt in 1..=4 {
-        let before = Instant::now();
-        assert_eq!(worker.next().await.map(|handed| handed.attempt), Some(attempt));
-        waits.push(before.elapsed().as_millis());
-        worker.answer(&1, Outcome::Retry).unwrap();
-    }
-    // The runtime's timer has a resolution of one millisecond and rounds up.
-    assert!(waits.iter().zip([0, 5, 10, 20]).all(|(waited, own)| *waited == own || *waited == own + 1), "{waits:?}");
-    worker.next().await.unwrap();
-    worker.forget(&1).unwrap();
-    worker.answer(&1, Outcome::Retry).unwrap();
-    assert_eq!(worker.next().await.map(|handed| handed.attempt), Some(2));
-    worker.answer(&1, Outcome::Done).unwrap();
-    queue.add(&1, Why::MODIFIED);
-    assert_eq!(worker.next().await.map(|handed| handed.attempt), Some(1));
-    assert_eq!(queue.stats().retries, 5);
-}
-
-#[tokio::test(start_paused = true)]
 async fn retries_of_many_keys_share_a_bucket() {
     let queue: WorkQueue<u16> = WorkQueue::new(LimiterConfig::default());
     let worker = queue.join(1000);

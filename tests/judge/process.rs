@@ -60,6 +60,14 @@ pub(crate) async fn prepared(what: &str) -> Vec<String> {
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }
 
+/// The path of a tool of `tests/clients/prepare`.
+pub(crate) fn tool(name: &str) -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
+    let output = tied::blocking(script).arg(name).output().expect("bash");
+    assert!(output.status.success(), "no {name}: {}", String::from_utf8_lossy(&output.stderr));
+    PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())
+}
+
 /// The minor version of Kubernetes that the judge is of: 36 for 1.36.3.
 pub(crate) async fn minor_version() -> u32 {
     let mut command = tied::command(judge().await);

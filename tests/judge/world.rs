@@ -46,7 +46,13 @@ impl World {
 
     /// Before a cluster where something has happened already.
     pub(crate) async fn before(cluster: Cluster, yaml: &str) -> Self {
-        let daemon = Through::start(ConfigSource::kubeconfig(cluster.admin()), yaml).await;
+        let source = ConfigSource::kubeconfig(cluster.admin());
+        Self::between(cluster, source, yaml).await
+    }
+
+    /// With a daemon that reaches the cluster by another way.
+    pub(crate) async fn between(cluster: Cluster, source: ConfigSource, yaml: &str) -> Self {
+        let daemon = Through::start(source, yaml).await;
         daemon.ready().await;
         let (direct, through) = (admin(&cluster), Client::new(&daemon.url));
         Self { cluster, daemon, direct, through }

@@ -40,68 +40,31 @@ async fn judge() -> Vec<(&'static str, String)> {
     vec![("INFORMERD_JUDGE", crate::process::judge().await.display().to_string())]
 }
 
-#[test]
-fn a_sidecar_gates_serves_and_ends() {
-    isolated("a_sidecar_gates_serves_and_ends", built(), sidecar::gates_serves_and_ends());
+/// Tests with what is built for them outside, and what they do in namespaces of their own.
+macro_rules! in_namespaces {
+    ($($test:ident: $built:ident, $run:expr;)*) => {
+        $(#[test]
+        fn $test() {
+            isolated(stringify!($test), $built(), $run());
+        })*
+    };
 }
 
-#[test]
-fn every_overlay_is_accepted_without_a_warning() {
-    isolated("every_overlay_is_accepted_without_a_warning", built(), objects::are_accepted());
-}
-
-#[test]
-fn every_choice_of_components_is_accepted_without_a_warning() {
-    isolated("every_choice_of_components_is_accepted_without_a_warning", built(), objects::choices_are_accepted());
-}
-
-#[test]
-fn a_sidecar_serves_unmodified_programs_through_a_restart_and_ends_after_them() {
-    let test = "a_sidecar_serves_unmodified_programs_through_a_restart_and_ends_after_them";
-    isolated(test, all_built(), native::serves_through_a_restart_and_ends_last());
-}
-
-#[test]
-fn a_pod_that_the_injector_has_changed_serves_unmodified_programs() {
-    let test = "a_pod_that_the_injector_has_changed_serves_unmodified_programs";
-    isolated(test, all_built(), injected::serves_unmodified_programs());
-}
-
-#[test]
-fn a_sidecar_lives_with_the_memory_of_its_manifest() {
-    isolated("a_sidecar_lives_with_the_memory_of_its_manifest", built(), native::lives_with_its_memory());
-}
-
-#[test]
-fn a_node_agent_serves_its_node_or_all() {
-    isolated("a_node_agent_serves_its_node_or_all", all_built(), delegated::a_node_agent_serves_its_node());
-}
-
-#[test]
-fn each_node_agent_has_a_certificate_for_its_node_alone() {
-    let test = "each_node_agent_has_a_certificate_for_its_node_alone";
-    isolated(test, built(), node::each_has_a_certificate_for_its_node_alone());
-}
-
-#[test]
-fn an_audience_of_its_own_is_enough_for_informers() {
-    let test = "an_audience_of_its_own_is_enough_for_informers";
-    isolated(test, all_built(), delegated::an_audience_of_its_own_is_enough_for_informers());
-}
-
-#[test]
-fn the_tier_serves_unmodified_programs() {
-    isolated("the_tier_serves_unmodified_programs", all_built(), delegated::the_tier_serves_unmodified_programs());
-}
-
-#[test]
-fn the_first_ten_minutes_of_each_task() {
-    isolated("the_first_ten_minutes_of_each_task", built(), tasks::is_walked());
-}
-
-#[test]
-fn the_commands_for_a_machine_of_ones_own() {
-    isolated("the_commands_for_a_machine_of_ones_own", judge(), laptop::is_typed());
+in_namespaces! {
+    a_sidecar_gates_serves_and_ends: built, sidecar::gates_serves_and_ends;
+    every_overlay_is_accepted_without_a_warning: built, objects::are_accepted;
+    every_choice_of_components_is_accepted_without_a_warning: built, objects::choices_are_accepted;
+    a_sidecar_serves_unmodified_programs_through_a_restart_and_ends_after_them: all_built,
+        native::serves_through_a_restart_and_ends_last;
+    a_pod_that_the_injector_has_changed_serves_unmodified_programs: all_built, injected::serves_unmodified_programs;
+    a_sidecar_lives_with_the_memory_of_its_manifest: built, native::lives_with_its_memory;
+    a_node_agent_serves_its_node_or_all: all_built, delegated::a_node_agent_serves_its_node;
+    each_node_agent_has_a_certificate_for_its_node_alone: built, node::each_has_a_certificate_for_its_node_alone;
+    an_audience_of_its_own_is_enough_for_informers: all_built,
+        delegated::an_audience_of_its_own_is_enough_for_informers;
+    the_tier_serves_unmodified_programs: all_built, delegated::the_tier_serves_unmodified_programs;
+    the_first_ten_minutes_of_each_task: built, tasks::is_walked;
+    the_commands_for_a_machine_of_ones_own: judge, laptop::is_typed;
 }
 
 #[test]

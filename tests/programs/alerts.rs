@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use crate::process;
 use crate::support::tied;
 use serde_json::{Value, json};
 
@@ -22,10 +23,7 @@ fn yaml(path: &str) -> Value {
 
 /// Runs promtool, which must find nothing wrong.
 pub(super) fn promtool(arguments: &[&str]) -> String {
-    let prepare = tied::blocking(Path::new(ROOT).join("tests/clients/prepare")).arg("promtool").output().expect("bash");
-    assert!(prepare.status.success(), "no promtool: {}", String::from_utf8_lossy(&prepare.stderr));
-    let path = PathBuf::from(String::from_utf8(prepare.stdout).unwrap().trim());
-    let output = tied::blocking(path).args(arguments).output().expect("promtool runs");
+    let output = tied::blocking(process::tool("promtool")).args(arguments).output().expect("promtool runs");
     let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     assert!(output.status.success(), "promtool {}: {said}", arguments.join(" "));
     said

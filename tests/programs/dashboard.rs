@@ -11,10 +11,10 @@ use kube::api::Api;
 use serde_json::{Value, json};
 
 use super::alerts::{promtool, read, write};
-use super::examples::{Program, churn, until};
+use super::examples::{Program, churn};
 use crate::cluster::Cluster;
-use crate::support::Through;
 use crate::support::client::Client;
+use crate::support::{Through, until};
 
 const DASHBOARD: &str = "manifests/components/dashboard/informerd.json";
 /// The listeners in this order: one that trusts, one that asks the cluster.
@@ -99,10 +99,7 @@ async fn every_query_of_the_dashboard_shows_what_a_daemon_does() {
     for token in ["reader-token", "nobody-token"] {
         let counted = controller.lines().len();
         worked(&through, &api, token).await;
-        until(|| async {
-            if controller.lines().len() > counted { Ok(()) } else { Err("a key is handled".to_owned()) }
-        })
-        .await;
+        until("a key is handled", async || controller.lines().len() > counted).await;
         scraped(&admin.metrics().await, &mut series);
     }
     shown(&series, &queries());

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
 
 use serde_json::{Value, json};
@@ -19,14 +19,6 @@ fn shell(directory: &Path, line: &str) -> Output {
     let mut command = tied::blocking("bash");
     command.args(["-c", line]).current_dir(directory).env("DIST", Path::new(ROOT).join("build/dist.sh"));
     command.output().expect("bash runs")
-}
-
-/// A tool of `tests/clients/prepare`.
-fn tool(name: &str) -> PathBuf {
-    let prepare = Path::new(ROOT).join("tests/clients/prepare");
-    let prepare = tied::blocking(prepare).arg(name).output().expect("bash");
-    assert!(prepare.status.success(), "no {name}: {}", String::from_utf8_lossy(&prepare.stderr));
-    PathBuf::from(String::from_utf8(prepare.stdout).unwrap().trim())
 }
 
 fn succeeds(directory: &Path, line: &str) -> String {
@@ -123,7 +115,7 @@ async fn kubectl_runs_the_program_as_its_plugin() {
 #[test]
 fn the_workflow_of_a_release_is_clean() {
     let workflow = Path::new(ROOT).join(".github/workflows/release.yaml");
-    let output = tied::blocking(tool("actionlint")).arg(&workflow).output().expect("runs");
+    let output = tied::blocking(process::tool("actionlint")).arg(&workflow).output().expect("runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     // Actions are pinned to commits, and what a job may do is said.
     let workflow = std::fs::read_to_string(workflow).unwrap();
@@ -143,7 +135,7 @@ fn make_dist_does_it_all_on_this_machine() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     std::fs::write(at.join("program"), PROGRAM).unwrap();
-    let tools = tool("cyclonedx");
+    let tools = process::tool("cyclonedx");
     let tools = tools.parent().unwrap().display();
     succeeds(Path::new(ROOT), &format!("PATH={tools}:$PATH make dist PROGRAM={0}/program DIST={0}/dist", at.display()));
     let checked = succeeds(&at.join("dist"), "sha256sum --check --strict checksums.txt");

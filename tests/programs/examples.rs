@@ -21,8 +21,7 @@ use super::clients::raw::RawWatch;
 use crate::cluster::Cluster;
 use crate::process::prepared;
 use crate::support::Through;
-use crate::support::tied;
-use crate::support::within;
+use crate::support::{tied, until, within};
 
 pub(super) const LANGUAGES: [&str; 4] = ["go", "python", "rust", "typescript"];
 const COLORS: [&str; 3] = ["red", "green", "blue"];
@@ -158,22 +157,38 @@ pub(super) async fn churn(api: &Api<ConfigMap>, steps: usize) {
     }
 }
 
-/// Asks until it is so; the bound only keeps a failing test from hanging.
-pub(super) async fn until<F: Future<Output = Result<(), String>>>(mut so: impl FnMut() -> F) {
-    let bound = tokio::time::Instant::now() + Duration::from_secs(90);
-    while let Err(what) = so().await {
-        assert!(tokio::time::Instant::now() < bound, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn consumers_see_what_a_watch_by_http_sees() {
+/// A cluster with some ConfigMaps in the namespace `one`.
+pub(super) async fn begun() -> (Cluster, kube::Client, Api<ConfigMap>) {
     let cluster = Cluster::start().await;
     cluster.namespace("one").await;
     let direct = super::clients::raw::client(cluster.admin()).await;
     let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
     churn(&api, 20).await;
+    (cluster, direct, api)
+}
+
+/// Until every program has printed a line that begins like this.
+pub(super) async fn all_say(programs: &[Program], what: &str) {
+    let says = |program: &Program| program.lines().iter().any(|line| line.starts_with(what));
+    until(what, async || programs.iter().all(says)).await;
+}
+
+/// Until the controllers have counted everything, and every consumer holds it.
+pub(super) async fn all_hold(api: &Api<ConfigMap>, consumers: &[Program]) {
+    until("every consumer has everything", async || {
+        let there = api.list(&Default::default()).await.unwrap().into_iter().map(|object| {
+            let version = object.metadata.resource_version.unwrap().parse().unwrap();
+            (format!("one/{}", object.metadata.name.unwrap()), version)
+        });
+        let there = there.collect();
+        counted(api).await && consumers.iter().all(|program| program.holds() == there)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn consumers_see_what_a_watch_by_http_sees() {
+    let (cluster, direct, api) = begun().await;
     let path = "/api/v1/namespaces/one/configmaps?labelSelector=color%20in%20%28red%2Cgreen%29";
     let (_, body) = super::clients::raw::get(&direct, path).await;
     let (initial, start) = super::clients::raw::listed(&body);
@@ -185,20 +200,12 @@ async fn consumers_see_what_a_watch_by_http_sees() {
     for language in LANGUAGES {
         programs.push(Program::start(language, "consumer", &through, &arguments).await);
     }
-    let synced = |program: &Program| program.lines().iter().any(|line| line.starts_with("SYNCED"));
-    until(|| async { if programs.iter().all(synced) { Ok(()) } else { Err("consumers synced".to_owned()) } }).await;
+    all_say(&programs, "SYNCED").await;
     churn(&api, 300).await;
     let (_, body) = super::clients::raw::get(&direct, path).await;
     let (last, _) = super::clients::raw::listed(&body);
-    until(|| async {
-        let behind = programs.iter().find(|program| program.holds() != last).map(|program| program.name);
-        behind.map_or(Ok(()), |name| Err(format!("the {name} consumer has everything")))
-    })
-    .await;
-    until(|| async {
-        if truth.ledger(initial.clone()).last() == last { Ok(()) } else { Err("the watch by HTTP".to_owned()) }
-    })
-    .await;
+    until("every consumer has everything", async || programs.iter().all(|program| program.holds() == last)).await;
+    until("the watch by HTTP", async || truth.ledger(initial.clone()).last() == last).await;
     let ledger = truth.ledger(initial);
     assert!(ledger.changes.len() > 100);
     for program in &programs {
@@ -208,11 +215,7 @@ async fn consumers_see_what_a_watch_by_http_sees() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn controllers_of_all_languages_share_the_work_and_lose_nothing() {
-    let cluster = Cluster::start().await;
-    cluster.namespace("one").await;
-    let direct = super::clients::raw::client(cluster.admin()).await;
-    let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
-    churn(&api, 20).await;
+    let (cluster, _, api) = begun().await;
     let through = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
     let arguments = ["--namespace", "one", "--workers", "2"];
     let mut programs = vec![];
@@ -228,13 +231,14 @@ async fn controllers_of_all_languages_share_the_work_and_lose_nothing() {
         }
     };
     tokio::join!(churn(&api, 300), vanishing);
-    until(|| counted(&api)).await;
+    until("all are counted", async || counted(&api).await).await;
     all_work(&api, &programs).await;
 }
 
 /// Each does its part: as many objects at once as all of them take, until all have done something.
 async fn all_work(api: &Api<ConfigMap>, programs: &[Program]) {
-    until(|| async {
+    let worked = |program: &Program| program.lines().iter().any(|line| line.starts_with("counted"));
+    until("every controller works", async || {
         for n in 0..12 {
             let data: BTreeMap<_, _> = [("n".to_owned(), n.to_string())].into();
             let name = format!("more-{}-{n}", programs.iter().map(|program| program.lines().len()).sum::<usize>());
@@ -242,33 +246,23 @@ async fn all_work(api: &Api<ConfigMap>, programs: &[Program]) {
             let metadata = kube::api::ObjectMeta { name: Some(name), ..Default::default() };
             api.create(&PostParams::default(), &ConfigMap { metadata, ..object }).await.ok();
         }
-        let worked = |program: &&Program| program.lines().iter().any(|line| line.starts_with("counted"));
-        let idle = programs.iter().find(|program| !worked(program)).map(|program| program.name);
-        idle.map_or(Ok(()), |name| Err(format!("the {name} controller works")))
+        programs.iter().all(worked)
     })
     .await;
 }
 
 /// Whether the controllers have written down the number of keys of every object.
-pub(super) async fn counted(api: &Api<ConfigMap>) -> Result<(), String> {
-    for object in api.list(&Default::default()).await.unwrap() {
+async fn counted(api: &Api<ConfigMap>) -> bool {
+    api.list(&Default::default()).await.unwrap().into_iter().all(|object| {
         let keys = object.data.map_or(0, |data| data.len()).to_string();
-        let counted = object.metadata.annotations.unwrap_or_default().remove("example.com/keys");
-        if counted.as_ref() != Some(&keys) {
-            return Err(format!("{:?} has {keys} keys, counted {counted:?}", object.metadata.name));
-        }
-    }
-    Ok(())
+        object.metadata.annotations.unwrap_or_default().remove("example.com/keys") == Some(keys)
+    })
 }
 
 /// As at a tier or a node agent: the listener has a certificate of its own CA, and asks the cluster who comes.
 #[tokio::test(flavor = "multi_thread")]
 async fn consumers_and_controllers_show_a_token_over_tls() {
-    let cluster = Cluster::start().await;
-    cluster.namespace("one").await;
-    let direct = super::clients::raw::client(cluster.admin()).await;
-    let api: Api<ConfigMap> = Api::namespaced(direct, "one");
-    churn(&api, 20).await;
+    let (cluster, _, api) = begun().await;
     let source = ConfigSource::kubeconfig(cluster.admin());
     let through = Through::start(source, "listen: ['delegated+https://127.0.0.1:0']\n").await;
     let files = tempfile::tempdir().unwrap();
@@ -285,19 +279,8 @@ async fn consumers_and_controllers_show_a_token_over_tls() {
         controllers.push(Program::start_with(language, "controller", &env, &["--namespace", "one"]).await);
     }
     churn(&api, 50).await;
-    until(|| counted(&api)).await;
     all_work(&api, &controllers).await;
-    until(|| async {
-        counted(&api).await?;
-        let there = api.list(&Default::default()).await.unwrap().into_iter().map(|object| {
-            let version = object.metadata.resource_version.unwrap().parse().unwrap();
-            (format!("one/{}", object.metadata.name.unwrap()), version)
-        });
-        let there = there.collect();
-        let behind = consumers.iter().find(|program| program.holds() != there).map(|program| program.name);
-        behind.map_or(Ok(()), |name| Err(format!("the {name} consumer has everything")))
-    })
-    .await;
+    all_hold(&api, &consumers).await;
     // Nobody is let in without the token.
     let env = [("INFORMERD_ADDRESS", &*through.url), ("INFORMERD_CA_FILE", &*ca)];
     for language in LANGUAGES {
@@ -320,11 +303,7 @@ threading.Thread(target=say, daemon=True).start()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_consumer_of_the_documentation_holds_what_is_there() {
-    let cluster = Cluster::start().await;
-    let direct = super::clients::raw::client(cluster.admin()).await;
-    cluster.namespace("one").await;
-    let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
-    churn(&api, 20).await;
+    let (cluster, direct, api) = begun().await;
     let through = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
 
     let documentation = include_str!("../../docs/grpc.md");
@@ -344,14 +323,13 @@ async fn the_consumer_of_the_documentation_holds_what_is_there() {
         let line = program.lines().pop().unwrap_or_else(|| "{}".to_owned());
         serde_json::from_str::<BTreeMap<String, String>>(&line).unwrap()
     };
-    until(|| async { if holds().is_empty() { Err("a first snapshot".to_owned()) } else { Ok(()) } }).await;
+    until("a first snapshot", async || !holds().is_empty()).await;
     churn(&api, 100).await;
-    until(|| async {
+    until("it holds what is there", async || {
         let (_, body) = super::clients::raw::get(&direct, "/api/v1/configmaps").await;
         let (last, _) = super::clients::raw::listed(&body);
         let last: BTreeMap<_, _> = last.into_iter().map(|(key, rv)| (key, rv.to_string())).collect();
-        let holds = holds();
-        if holds == last { Ok(()) } else { Err(format!("{holds:?} instead of {last:?}")) }
+        holds() == last
     })
     .await;
 }

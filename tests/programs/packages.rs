@@ -9,18 +9,14 @@ use std::time::Duration;
 
 use informerd::upstream::client::ConfigSource;
 use informerd_sim as sim;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::Api;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::examples::{LANGUAGES, Program, churn, counted, until};
-use crate::cluster::Cluster;
+use super::examples::{LANGUAGES, Program, all_hold, all_say, begun, churn};
 use crate::process::prepared;
 use crate::support::Through;
 use crate::support::ports::Port;
-use crate::support::tied;
-use crate::support::within;
+use crate::support::{tied, until, within};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -105,11 +101,7 @@ async fn the_rust_client_passes_its_tests() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_the_daemon_loses_and_doubles_nothing() {
-    let cluster = Cluster::start().await;
-    cluster.namespace("one").await;
-    let direct = super::clients::raw::client(cluster.admin()).await;
-    let api: Api<ConfigMap> = Api::namespaced(direct.clone(), "one");
-    churn(&api, 20).await;
+    let (cluster, _, api) = begun().await;
     let through = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
     let url = through.url.clone();
     let mut consumers = vec![];
@@ -119,8 +111,7 @@ async fn a_restart_of_the_daemon_loses_and_doubles_nothing() {
         consumers.push(Program::start_at(language, "consumer", &url, &arguments).await);
         controllers.push(Program::start_at(language, "controller", &url, &["--namespace", "one"]).await);
     }
-    let synced = |program: &Program| program.lines().iter().any(|line| line.starts_with("SYNCED"));
-    until(|| async { if consumers.iter().all(synced) { Ok(()) } else { Err("consumers synced".to_owned()) } }).await;
+    all_say(&consumers, "SYNCED").await;
     let restarted = async {
         tokio::time::sleep(Duration::from_millis(500)).await;
         through.stop(Duration::ZERO).await;
@@ -130,25 +121,12 @@ async fn a_restart_of_the_daemon_loses_and_doubles_nothing() {
         Through::start(source, &format!("listen: ['{url}']\n")).await
     };
     let ((), _through) = tokio::join!(churn(&api, 200), restarted);
-    until(|| async {
-        counted(&api).await?;
-        let there = api.list(&kube::api::ListParams::default()).await.unwrap();
-        let held = there.into_iter().map(|object| {
-            let version = object.metadata.resource_version.unwrap().parse().unwrap();
-            (format!("one/{}", object.metadata.name.unwrap()), version)
-        });
-        let held = held.collect();
-        let behind = consumers.iter().find(|program| program.holds() != held);
-        behind.map_or(Ok(()), |program| Err(format!("{:?} instead of {held:?}", program.holds())))
-    })
-    .await;
+    all_hold(&api, &consumers).await;
     for consumer in &consumers {
         assert_eq!(contradictions(&consumer.lines()), Vec::<String>::new());
         assert_eq!(consumer.errors().iter().filter(|line| line.contains("does not answer")).count(), 1);
     }
-    for controller in &controllers {
-        assert!(controller.lines().iter().any(|line| line.starts_with("counted")));
-    }
+    all_say(&controllers, "counted").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,11 +152,7 @@ async fn the_consumers_of_the_documentation_are_the_smallest_examples() {
     let through = Through::before(&server, "").await;
     for language in LANGUAGES {
         let program = Program::start_at(language, "pods", &through.url, &[]).await;
-        until(|| async {
-            let lines = program.lines();
-            if lines.iter().any(|line| line.trim() == "SYNCED") { Ok(()) } else { Err(format!("{lines:?}")) }
-        })
-        .await;
+        until("it has synced", async || program.lines().iter().any(|line| line.trim() == "SYNCED")).await;
     }
 }
 
@@ -231,10 +205,9 @@ async fn a_misspelt_resource_ends_a_program_with_a_clear_error() {
         let mut program = Program::start_at(language, "consumer", &through.url, &["v1/configmap"]).await;
         assert_eq!(within("the program ends", program.child.wait()).await.unwrap().code(), Some(1));
         let what = format!("informerd at {}, watch of v1/configmap: ", through.url);
-        until(|| async {
+        until(&what, async || {
             let errors = program.errors();
-            let clear = errors.iter().any(|line| line.contains(&what) && line.contains("kubectl api-resources"));
-            if clear && errors.len() == 1 { Ok(()) } else { Err(format!("{errors:?}")) }
+            errors.len() == 1 && errors[0].contains(&what) && errors[0].contains("kubectl api-resources")
         })
         .await;
     }
@@ -265,20 +238,12 @@ async fn a_wrong_port_is_told_once_and_tried_again() {
         let errors = program.errors();
         errors.iter().filter(|line| line.contains(what) && line.contains(&url)).count()
     };
-    let silent = |program: &&Program| told(program, "does not answer; trying again") != 1;
-    until(|| async {
-        let silent = programs.iter().find(silent);
-        silent.map_or(Ok(()), |program| Err(format!("one word of it: {:?}", program.errors())))
-    })
-    .await;
+    let once = |program: &Program| told(program, "does not answer; trying again") == 1;
+    until("one word of it", async || programs.iter().all(once)).await;
     let _through = Through::before(&server, &format!("listen: ['{url}']\n")).await;
-    until(|| async {
-        let waiting = programs.iter().find(|program| !program.lines().iter().any(|line| line.starts_with("SYNCED")));
-        waiting.map_or(Ok(()), |program| Err(format!("synced: {:?}", program.errors())))
-    })
-    .await;
+    all_say(&programs, "SYNCED").await;
     for program in &programs {
-        assert_eq!(told(program, "does not answer; trying again"), 1, "{:?}", program.errors());
+        assert!(once(program), "{:?}", program.errors());
         assert_eq!(told(program, "answers again"), 1, "{:?}", program.errors());
     }
 }

@@ -4,7 +4,6 @@
 
 mod linear;
 mod never_back;
-mod odd_answers;
 mod old_watches;
 mod own_writes;
 mod proxy;
@@ -15,9 +14,8 @@ use std::path::PathBuf;
 
 use crate::cluster::Cluster;
 use crate::crontabs::definition;
-use crate::support::client::Client;
-use crate::support::{Through, until};
-use crate::world::{JSON, MERGE, admin};
+use crate::support::until;
+use crate::world::{JSON, MERGE, World};
 use informerd::upstream::client::ConfigSource;
 use proxy::Proxy;
 
@@ -27,12 +25,17 @@ const APPLY: (&str, &str) = ("content-type", "application/apply-patch+yaml");
 
 /// A cluster, the network in front of it, and the daemon behind that.
 struct Scene {
-    cluster: Cluster,
+    /// Its `direct` is to the first apiserver, past the network.
+    world: World,
     proxy: Proxy,
-    daemon: Through,
-    /// To the first apiserver, past the network.
-    direct: Client,
-    through: Client,
+}
+
+impl std::ops::Deref for Scene {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.world
+    }
 }
 
 impl Scene {
@@ -56,17 +59,10 @@ impl Scene {
         let backends = [&[cluster.info.server.as_str()], others].concat();
         let proxy = Proxy::start(&cluster.info.ca, &backends).await;
         let source = ConfigSource::Fixed(Box::new(kube::Config::new(proxy.url.parse().unwrap())));
-        let daemon = Through::start(source, yaml).await;
-        daemon.ready().await;
-        let (direct, through) = (admin(&cluster), Client::new(&daemon.url));
+        let world = World::between(cluster, source, yaml).await;
         let path = "/apis/stable.example.com/v1/crontabs?resourceVersion=0";
-        until("the definition is served", async || through.get(path).await.status == 200).await;
-        Self { cluster, proxy, daemon, direct, through }
-    }
-
-    /// Reads that were answered from a cache.
-    fn served(&self) -> u64 {
-        self.daemon.daemon.reads.metrics().local()
+        until("the definition is served", async || world.through.get(path).await.status == 200).await;
+        Self { world, proxy }
     }
 
     fn floor(&self, group: &str, resource: &str) -> u64 {

@@ -2,11 +2,6 @@
 
 /// The definition with these properties of `spec`.
 pub(crate) fn definition(properties: &str) -> String {
-    definition_with("CronTabList", "[]", properties)
-}
-
-/// The definition with this kind of its lists, and these selectable fields.
-pub(crate) fn definition_with(list_kind: &str, selectable: &str, properties: &str) -> String {
     format!(
         r#"
 apiVersion: apiextensions.k8s.io/v1
@@ -15,12 +10,11 @@ metadata: {{name: crontabs.stable.example.com}}
 spec:
   group: stable.example.com
   scope: Namespaced
-  names: {{plural: crontabs, singular: crontab, kind: CronTab, listKind: {list_kind}}}
+  names: {{plural: crontabs, singular: crontab, kind: CronTab}}
   versions:
   - name: v1
     served: true
     storage: true
-    selectableFields: {selectable}
     schema:
       openAPIV3Schema:
         type: object

@@ -11,13 +11,11 @@ mod support;
 #[path = "../judge/world.rs"]
 mod world;
 
-mod ahead;
 mod backup;
 mod cli;
 mod consistency;
 mod crontabs;
 mod daemon;
-mod definition_changes;
 mod edges;
 mod grpc;
 mod injector;

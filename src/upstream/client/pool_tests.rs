@@ -3,12 +3,12 @@ use std::time::Duration;
 use super::*;
 use crate::lifecycle::spawn;
 use crate::upstream::client::{ConfigSource, Identity, Upstream, empty};
-use crate::upstream::testing::{FakeServer, answer};
+use crate::upstream::testing::{FakeServer, answer, silence};
 
 #[tokio::test]
 async fn requests_are_in_flight_from_when_they_are_sent() {
     for alpn in ["h2", "http/1.1"] {
-        let server = FakeServer::tls(&[alpn], 10, |_, _| std::future::pending()).await;
+        let server = FakeServer::tls(&[alpn], 10, |_, _| silence()).await;
         let client = Upstream::from_config(server.config()).await.unwrap();
         let sent: Vec<_> = (0..3)
             .map(|_| {

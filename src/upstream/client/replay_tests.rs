@@ -8,13 +8,9 @@ use super::*;
 use crate::lifecycle::spawn;
 use crate::upstream::client::{Identity, Upstream, UpstreamConfig, full};
 use crate::upstream::error::UpstreamError;
+use crate::upstream::raw_testing::{DATA, GOAWAY, HEADERS, RST_STREAM, SETTINGS, frame};
 use crate::upstream::testing::{Certificates, FakeServer, answer};
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const GOAWAY: u8 = 7;
 const NO_ERROR: u32 = 0;
 const INTERNAL_ERROR: u32 = 2;
 const REFUSED_STREAM: u32 = 7;
@@ -24,14 +20,6 @@ const REFUSED_STREAM: u32 = 7;
 enum End {
     GoAway { last: u32, reason: u32 },
     Reset { reason: u32 },
-}
-
-fn frame(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
-    frame.extend([kind, 0]);
-    frame.extend(stream.to_be_bytes());
-    frame.extend(payload);
-    frame
 }
 
 /// A server with just enough HTTP/2 to end its first `turns` connections, each after it has received a request and
@@ -54,7 +42,7 @@ async fn refusing(next: &FakeServer, turns: usize, end: End, body: usize) -> (ku
             let (acceptor, count) = (acceptor.clone(), Arc::clone(&count));
             spawn("refusal", async move {
                 let mut io = acceptor.accept(tcp).await.unwrap();
-                io.write_all(&frame(SETTINGS, 0, &[])).await.unwrap();
+                io.write_all(&frame(SETTINGS, 0, 0, &[])).await.unwrap();
                 io.read_exact(&mut [0; 24]).await.unwrap();
                 let (mut stream, mut came) = (None, 0);
                 while stream.is_none() || came < body {
@@ -71,9 +59,9 @@ async fn refusing(next: &FakeServer, turns: usize, end: End, body: usize) -> (ku
                 count.fetch_add(1, Ordering::Relaxed);
                 let bytes = match end {
                     End::GoAway { last, reason } => {
-                        frame(GOAWAY, 0, &[last.to_be_bytes(), reason.to_be_bytes()].concat())
+                        frame(GOAWAY, 0, 0, &[last.to_be_bytes(), reason.to_be_bytes()].concat())
                     }
-                    End::Reset { reason } => frame(RST_STREAM, stream.unwrap(), &reason.to_be_bytes()),
+                    End::Reset { reason } => frame(RST_STREAM, 0, stream.unwrap(), &reason.to_be_bytes()),
                 };
                 io.write_all(&bytes).await.unwrap();
                 if let End::GoAway { last: 1.., .. } = end {

@@ -1,6 +1,5 @@
 use super::*;
 use crate::lifecycle::spawn;
-use crate::meta::Verbs;
 use crate::upstream::testing::{FakeServer, answer};
 
 fn service(name: &str, revision: &str, has_service: Option<bool>) -> Metadata {
@@ -26,9 +25,8 @@ fn custom() -> Origin {
 }
 
 fn resource(group: &str, version: &str, origin: Origin) -> Arc<Resource> {
-    let verbs = Verbs { get: true, list: true, watch: true };
     let gvr = Gvr::new(group, version, "things");
-    Arc::new(Resource { gvr, kind: "Thing".into(), namespaced: true, verbs, origin })
+    Arc::new(Resource { gvr, origin, ..Resource::simple(group, "things", "Thing") })
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,19 +165,18 @@ async fn there_is_a_bound_on_what_is_remembered() {
     assert_eq!(servers.inner.state.read().moved.len(), 1);
 }
 
+async fn ask(upstream: &Upstream) {
+    let options = crate::upstream::CallOptions::new(crate::upstream::RequestVerb::Get, "");
+    let accept = "application/json";
+    let asked = crate::upstream::reader::get_json::<serde_json::Value>(upstream, "/version", accept, &options, 1000);
+    asked.await.ok();
+}
+
 /// Follows a scripted apiserver that gives this answer to everything.
 async fn blind(code: u16) -> (Servers, Upstream, FakeServer) {
     let server = FakeServer::plain(move |_, _| std::future::ready(answer(code, "{}"))).await;
     let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let options = crate::upstream::CallOptions::new(crate::upstream::RequestVerb::Get, "");
-    let _ = crate::upstream::reader::get_json::<serde_json::Value>(
-        &upstream,
-        "/version",
-        "application/json",
-        &options,
-        1000,
-    )
-    .await;
+    ask(&upstream).await;
     let servers = Servers::default();
     servers.listed([&own("v1.example.com")]);
     (servers, upstream, server)
@@ -241,15 +238,7 @@ async fn that_they_may_not_be_read_is_remembered_until_they_are() {
 async fn what_was_known_is_used_while_nothing_answers() {
     let (servers, upstream, server) = blind(200).await;
     drop(server);
-    let options = crate::upstream::CallOptions::new(crate::upstream::RequestVerb::Get, "");
-    let _ = crate::upstream::reader::get_json::<serde_json::Value>(
-        &upstream,
-        "/version",
-        "application/json",
-        &options,
-        1000,
-    )
-    .await;
+    ask(&upstream).await;
     assert!(!upstream.is_reachable());
     tokio::time::pause();
     let task = spawn("blind", servers.clone().forget_when_blind(upstream));

@@ -4,7 +4,7 @@ use super::*;
 use crate::lifecycle::drain::DrainWatch;
 use crate::meta::{Origin, PrinterColumn};
 use crate::upstream::metadata::Metadata;
-use crate::upstream::testing::{FakeServer, answer};
+use crate::upstream::testing::{FakeServer, answer, silence};
 
 const AGGREGATED_API: &str = r#"{"kind":"APIGroupDiscoveryList","items":[{"versions":[{"version":"v1","resources":[{"resource":"pods","responseKind":{"kind":"Pod"},"scope":"Namespaced","verbs":["get","list","watch"]}]}]}]}"#;
 const AGGREGATED_APIS: &str = r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"example.com"},"versions":[{"version":"v1","resources":[{"resource":"widgets","responseKind":{"kind":"Widget"},"scope":"Namespaced","verbs":["get","list","watch"]}]}]},{"metadata":{"name":"metrics.k8s.io"},"versions":[{"version":"v1","resources":[{"resource":"nodes","responseKind":{"kind":"NodeMetrics"},"scope":"Cluster","verbs":["get","list"]}]}]}]}"#;
@@ -264,7 +264,7 @@ async fn what_is_known_is_told_without_a_question() {
 /// Until there was any answer, callers do not wait for one attempt after the other.
 #[tokio::test(start_paused = true)]
 async fn an_apiserver_that_has_never_answered_is_not_waited_for_long() {
-    let server = FakeServer::plain(|_, _| std::future::pending()).await;
+    let server = FakeServer::plain(|_, _| silence()).await;
     let discovery = discovery(&server, DiscoveryConfig::default()).await;
     let pods = Gvr::new("", "v1", "pods");
     let began = Instant::now();

@@ -175,30 +175,6 @@ async fn a_new_refresh_token_replaces_the_old_one_also_when_the_configuration_is
 }
 
 #[tokio::test]
-async fn a_server_may_want_the_secret_in_the_body() {
-    for (is_form, secret) in [(false, SECRET), (true, SECRET), (false, "")] {
-        let idp = Idp::of_tokens(move |asked| match (&asked.authorization, is_form) {
-            (Some(_), _) => answer(401, r#"{"error":"invalid_client"}"#),
-            (None, false) => granted(&jwt("a", 3600), ""),
-            (None, true) => {
-                let mut answer = answer(200, format!("access_token=a&id_token={}&refresh_token=r%2B", jwt("a", 3600)));
-                answer.headers_mut().insert("content-type", "application/x-www-form-urlencoded".parse().unwrap());
-                answer
-            }
-        });
-        let idp = idp.await;
-        let credentials = credentials(idp.user(&[(REFRESH_TOKEN, "r0"), (CLIENT_SECRET, secret)])).unwrap();
-        header(&credentials).await.unwrap();
-        let mut form = "/token?grant_type=refresh_token&refresh_token=r0&client_id=informerd%2F1".to_owned();
-        if !secret.is_empty() {
-            form.push_str("&client_secret=s3cret+%26c");
-        }
-        let asked = idp.asked();
-        assert_eq!((asked.len(), &asked[2], &idp.asked.lock()[2].authorization), (3, &form, &None));
-    }
-}
-
-#[tokio::test]
 async fn a_failure_is_told_without_secrets_and_not_repeated_at_once_and_ends() {
     type Failing = fn(&Asked) -> Option<Response<Body>>;
     let failures: [(&str, Failing); 11] = [
@@ -285,31 +261,6 @@ async fn a_renewal_goes_on_when_whoever_asked_goes_away() {
     }
     header(&credentials).await.unwrap();
     assert_eq!(idp.asked().len(), 2);
-}
-
-#[tokio::test]
-async fn the_provider_may_have_a_ca_of_its_own() {
-    let script =
-        |asked: &Asked| Some(if asked.is_discovery() { asked.discovered() } else { granted(&jwt("a", 3600), "") });
-    let idp = Idp::start(true, script).await;
-    let ca = idp.server.certificates.as_ref().unwrap().ca.clone();
-    let other = crate::upstream::testing::Certificates::new().ca;
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let path = file.path().display().to_string();
-    let renewed = async |more: &[(&str, &str)]| {
-        let fields = [&[(REFRESH_TOKEN, "r0")], more].concat();
-        header(&credentials(idp.user(&fields)).unwrap()).await
-    };
-    let data = pem::encode(ca.as_bytes());
-    renewed(&[(CA_DATA, &data)]).await.unwrap();
-    std::fs::write(&path, &other).unwrap();
-    renewed(&[(CA_DATA, &data), (CA_FILE, &path)]).await.unwrap();
-    let error = renewed(&[(CA_FILE, &path)]).await.unwrap_err();
-    assert!(error.contains("certificate"), "{error}");
-    assert!(renewed(&[]).await.is_err(), "the CAs of the system");
-    std::fs::write(&path, format!("{other}{ca}")).unwrap();
-    pause().await;
-    renewed(&[(CA_FILE, &path)]).await.unwrap();
 }
 
 #[tokio::test]

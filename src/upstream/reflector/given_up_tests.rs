@@ -1,7 +1,7 @@
 use parking_lot::Mutex;
 
-use super::scripted_tests::{list, names, scripted, scripted_with};
-use super::tests::{SOON, config, reflect, resource};
+use super::scripted_tests::{Open, config_maps, list, names, scripted, scripted_with, world};
+use super::tests::{SOON, config};
 use super::*;
 use crate::cache::EndReason;
 use crate::lifecycle::backoff::BackoffConfig;
@@ -16,7 +16,7 @@ pub(super) fn soon() -> ReflectorConfig {
     ReflectorConfig { room: BackoffConfig { initial, max, ..BackoffConfig::default() }, ..config() }
 }
 
-fn added(name: &str, rv: u64) -> String {
+pub(super) fn added(name: &str, rv: u64) -> String {
     let metadata = format!(r#"{{"name":"{name}","namespace":"default","uid":"u","resourceVersion":"{rv}"}}"#);
     format!(
         "{{\"type\":\"ADDED\",\"object\":{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{metadata}}}}}\n"
@@ -26,35 +26,33 @@ fn added(name: &str, rv: u64) -> String {
 #[tokio::test]
 async fn an_event_that_cannot_be_decoded_ends_the_watches_until_the_state_can_be_read() {
     // While there is an odd object, lists have it, and each watch begins with its event.
-    let (is_odd, open) = (Arc::new(Mutex::new(false)), Arc::new(Mutex::new(Vec::new())));
-    let (odd, for_watches, streams) = (Arc::clone(&is_odd), Arc::clone(&is_odd), Arc::clone(&open));
+    let (is_odd, open) = (Arc::new(Mutex::new(false)), Open::default());
+    let (odd, for_watches, streams) = (Arc::clone(&is_odd), Arc::clone(&is_odd), open.clone());
     let server = scripted_with(
         move |query| match (query.starts_with("limit=1"), *odd.lock()) {
             (true, _) => answer(200, list(10, "", &[])),
             (false, true) => answer(200, list(11, "", &["a", ODD])),
             (false, false) => answer(200, list(10, "", &["a"])),
         },
-        move || {
-            let (sender, response) = streamed();
+        move |query| {
+            let response = streams.watch(query);
             if *for_watches.lock() {
-                sender.try_send(added(ODD, 11).into()).unwrap();
+                streams.all().last().unwrap().try_send(added(ODD, 11).into()).unwrap();
             }
-            streams.lock().push(sender);
             response
         },
     )
     .await;
-    let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), soon());
+    let world = world(&server, "configmaps", "ConfigMap", soon()).await;
     world.follows().await;
     let mut watcher = world.watcher();
     *is_odd.lock() = true;
-    open.lock().iter().for_each(|stream| stream.try_send(added(ODD, 11).into()).unwrap());
+    open.all().iter().for_each(|stream| stream.try_send(added(ODD, 11).into()).unwrap());
     let status = world.until(|status| status.undecodable).await;
     assert!(status.last_error.as_ref().unwrap().contains("\"default/odd\u{fffd}\""), "{status:?}");
     assert!(watcher.next().await.is_none() && watcher.end_reason() == Some(EndReason::NotReady));
     assert!(world.cache.snapshot().is_none() && world.handle.has_given_up() && !world.handle.is_too_large());
-    assert_eq!(open.lock().len(), 3, "a few times");
+    assert_eq!(open.all().len(), 3, "a few times");
 
     // It is read again, and given up again at once.
     let reads = || server.uris().iter().filter(|uri| uri.contains("limit=500")).count();
@@ -73,12 +71,11 @@ async fn an_event_that_cannot_be_decoded_ends_the_watches_until_the_state_can_be
 async fn a_first_state_that_cannot_be_decoded_is_given_up() {
     for garbage in [list(10, "", &["a", ODD]), "<html>".to_owned(), r#"{"message":"ok"}"#.to_owned()] {
         let all = garbage.clone();
-        let server = scripted(move |query| {
+        let (server, _open) = scripted(move |query| {
             answer(200, if query.starts_with("limit=1") { list(10, "", &[]) } else { all.clone() })
         })
         .await;
-        let upstream = Upstream::from_config(server.config()).await.unwrap();
-        let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), soon());
+        let world = world(&server, "configmaps", "ConfigMap", soon()).await;
         let status = world.until(|status| status.undecodable).await;
         assert!(!status.synced && status.state == "refused", "{garbage}: {status:?}");
     }
@@ -91,14 +88,13 @@ async fn a_bookmark_between_answers_that_cannot_be_decoded_shows_that_others_can
     let lists = |query: String| {
         answer(200, if query.starts_with("limit=1") { list(10, "", &[]) } else { list(10, "", &["a"]) })
     };
-    let server = scripted_with(lists, move || {
+    let server = scripted_with(lists, move |_| {
         let (sender, response) = streamed();
         senders.try_send(sender).unwrap();
         response
     })
     .await;
-    let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), soon());
+    let world = world(&server, "configmaps", "ConfigMap", soon()).await;
     let bookmark = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"10"}}"#;
     for _ in 0..5 {
         let stream = tokio::time::timeout(SOON, open.recv()).await.expect("another watch").unwrap();
@@ -130,15 +126,14 @@ async fn answers_that_are_far_apart_are_not_counted_together() {
 
 #[tokio::test]
 async fn pages_of_different_revisions_become_one_whole_list() {
-    let server = scripted(|query| match &*query {
+    let (server, _open) = scripted(|query| match &*query {
         "limit=500" => answer(200, list(10, "next", &["a"])),
         "limit=500&continue=next" => answer(200, list(12, "", &["c"])),
         "" => answer(200, list(20, "", &["b", "c"])),
         _ => answer(200, list(20, "", &[])),
     })
     .await;
-    let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), config());
+    let world = config_maps(&server).await;
     world.follows().await;
     assert_eq!(names(&world.cache), ["b", "c"], "never parts of two states");
     assert!(server.uris().last().unwrap().contains("resourceVersion=20"));

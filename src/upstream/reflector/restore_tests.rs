@@ -2,33 +2,19 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bytes::Bytes;
 use tokio::time::sleep;
 
-use super::given_up_tests::soon;
+use super::given_up_tests::{added, soon};
+use super::scripted_tests::{Open, list, names, scripted_with};
 use super::tests::{config, reflect_saved, resource};
 use super::*;
-use crate::cache::WatchCache;
 use crate::codec::Form;
 use crate::codec::json::Style;
-use crate::meta::{AttributesBuilder, Encoding, Raw, Scope};
+use crate::meta::{AttributesBuilder, Encoding, Raw};
 use crate::upstream::testing::{Body, FakeServer, answer, streamed};
 
 const SAVED: u64 = 100;
 const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Expired\",\"code\":410}}\n";
-
-fn list(rv: u64, names: &[&str]) -> http::Response<Body> {
-    let item = |name: &&str| format!(r#"{{"metadata":{{"name":"{name}","namespace":"a","resourceVersion":"1"}}}}"#);
-    let items: Vec<_> = names.iter().map(item).collect();
-    let meta = format!(r#""metadata":{{"resourceVersion":"{rv}"}}"#);
-    answer(200, format!(r#"{{"kind":"ConfigMapList","apiVersion":"v1",{meta},"items":[{}]}}"#, items.join(",")))
-}
-
-fn added(name: &str, rv: u64) -> Bytes {
-    let metadata = format!(r#"{{"name":"{name}","namespace":"a","resourceVersion":"{rv}"}}"#);
-    let object = format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{metadata}}}"#);
-    format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n").into()
-}
 
 /// Two objects at revision 100, after a number of errors.
 fn saved(mut errors: usize) -> LoadSaved {
@@ -52,28 +38,13 @@ fn saved(mut errors: usize) -> LoadSaved {
     })
 }
 
-fn names(cache: &WatchCache) -> Vec<String> {
-    let snapshot = cache.snapshot().unwrap();
-    snapshot.range(&Scope::all(), None).map(|object| object.key.name().to_owned()).collect()
-}
-
 /// A server at this revision. `watch` answers watches from the saved revision; a list shows one other object.
 async fn server(rv: u64, watch: impl Fn() -> http::Response<Body> + Send + Sync + 'static) -> FakeServer {
-    let open = parking_lot::Mutex::new(Vec::new());
-    FakeServer::plain(move |request, _| {
-        let query = request.uri().query().unwrap_or_default().to_owned();
-        let response = if query.contains("sendInitialEvents") {
-            answer(422, r#"{"kind":"Status","status":"Failure","code":422,"reason":"Invalid"}"#)
-        } else if query.contains(&format!("resourceVersion={SAVED}&")) {
-            watch()
-        } else if query.contains("watch=true") {
-            let (sender, response) = streamed();
-            open.lock().push(sender);
-            response
-        } else {
-            list(rv, &["other"])
-        };
-        std::future::ready(response)
+    let open = Open::default();
+    let lists = move |_| answer(200, list(rv, "", &["other"]));
+    scripted_with(lists, move |query| match query.contains(&format!("resourceVersion={SAVED}&")) {
+        true => watch(),
+        false => open.watch(query),
     })
     .await
 }
@@ -96,7 +67,7 @@ async fn a_saved_state_takes_the_place_of_the_list() {
     let open = Arc::clone(&senders);
     let server = server(120, move || {
         let (sender, response) = streamed();
-        sender.try_send(added("three", 110)).unwrap();
+        sender.try_send(added("three", 110).into()).unwrap();
         open.lock().push(sender);
         response
     })
@@ -106,7 +77,7 @@ async fn a_saved_state_takes_the_place_of_the_list() {
     while world.cache.resource_version().get() < 110 {
         sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(names(&world.cache), ["one", "three", "two"]);
+    assert_eq!(names(&world.cache), ["one", "two", "three"]);
     assert_eq!(states(&server), 0, "{:?}", server.uris());
     assert_eq!(world.cache.window_floor(), Some(ResourceVersion(SAVED)));
     // From here on it is a cache like any other: what expires is listed.
@@ -175,7 +146,7 @@ async fn an_event_that_cannot_be_decoded_leads_to_a_list() {
     let open = parking_lot::Mutex::new(Vec::new());
     let server = server(120, move || {
         let (sender, response) = streamed();
-        sender.try_send(added("odd\u{fffd}", 110)).unwrap();
+        sender.try_send(added("odd\u{fffd}", 110).into()).unwrap();
         open.lock().push(sender);
         response
     })

@@ -2,14 +2,16 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
-use super::tests::{SOON, config, reflect, resource};
+use super::tests::{SOON, World, config, reflect, resource};
 use super::*;
 use crate::cache::{self, CacheConfig, WatchCache};
 use crate::lifecycle::spawn;
-use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, Scope, Status};
-use crate::upstream::testing::{FakeServer, answer, streamed};
+use crate::meta::{Encoding, Gvr, Origin, Resource, Scope, Status};
+use crate::upstream::testing::{Body, FakeServer, answer, streamed};
 
 /// A list of configmaps as an apiserver would write it.
 pub(super) fn list(rv: u64, token: &str, names: &[&str]) -> String {
@@ -27,7 +29,7 @@ pub(super) fn list(rv: u64, token: &str, names: &[&str]) -> String {
 }
 
 /// The answer of a server that does not support watch-lists.
-fn no_watch_lists() -> http::Response<crate::upstream::testing::Body> {
+fn no_watch_lists() -> http::Response<Body> {
     answer(422, Status::failure(422, "Invalid", "sendInitialEvents is forbidden").to_json())
 }
 
@@ -36,32 +38,51 @@ pub(super) fn names(cache: &WatchCache) -> Vec<String> {
     snapshot.range(&Scope::all(), None).map(|object| object.key.name().to_owned()).collect()
 }
 
-/// A server with scripted lists that refuses watch-lists. Watches stay open.
-pub(super) async fn scripted<F>(lists: F) -> FakeServer
-where
-    F: Fn(String) -> http::Response<crate::upstream::testing::Body> + Send + Sync + 'static,
-{
-    let open = parking_lot::Mutex::new(Vec::new());
-    scripted_with(lists, move || {
+/// The query of a watch, and its stream.
+type Watch = (String, mpsc::Sender<Bytes>);
+
+/// Watches that are open.
+#[derive(Clone, Default)]
+pub(super) struct Open(Arc<Mutex<Vec<Watch>>>);
+
+impl Open {
+    pub(super) fn watch(&self, query: &str) -> http::Response<Body> {
         let (sender, response) = streamed();
-        open.lock().push(sender);
+        self.0.lock().push((query.to_owned(), sender));
         response
-    })
-    .await
+    }
+
+    pub(super) fn last(&self) -> Watch {
+        self.0.lock().pop().unwrap()
+    }
+
+    pub(super) fn all(&self) -> Vec<mpsc::Sender<Bytes>> {
+        self.0.lock().iter().map(|(_, sender)| sender.clone()).collect()
+    }
+}
+
+/// A server with scripted lists that refuses watch-lists. Watches stay open.
+pub(super) async fn scripted<F>(lists: F) -> (FakeServer, Open)
+where
+    F: Fn(String) -> http::Response<Body> + Send + Sync + 'static,
+{
+    let open = Open::default();
+    let watches = open.clone();
+    (scripted_with(lists, move |query| watches.watch(query)).await, open)
 }
 
 /// The same with scripted watches.
 pub(super) async fn scripted_with<F, G>(lists: F, watches: G) -> FakeServer
 where
-    F: Fn(String) -> http::Response<crate::upstream::testing::Body> + Send + Sync + 'static,
-    G: Fn() -> http::Response<crate::upstream::testing::Body> + Send + Sync + 'static,
+    F: Fn(String) -> http::Response<Body> + Send + Sync + 'static,
+    G: Fn(&str) -> http::Response<Body> + Send + Sync + 'static,
 {
     FakeServer::plain(move |request, _| {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let response = if query.contains("sendInitialEvents") {
             no_watch_lists()
         } else if query.contains("watch=true") {
-            watches()
+            watches(&query)
         } else {
             lists(query)
         };
@@ -70,9 +91,26 @@ where
     .await
 }
 
+/// A reflector of this resource before a server.
+pub(super) async fn world(server: &FakeServer, name: &str, kind: &str, config: ReflectorConfig) -> World {
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    reflect(upstream, resource("", name, kind), config)
+}
+
+pub(super) async fn config_maps(server: &FakeServer) -> World {
+    world(server, "configmaps", "ConfigMap", config()).await
+}
+
+/// The event of an object that is deleted at this revision.
+fn gone(name: &str, rv: u64) -> String {
+    let metadata = format!(r#"{{"name":"{name}","namespace":"default","uid":"{name}","resourceVersion":"{rv}"}}"#);
+    let object = format!(r#"{{"kind":"Event","apiVersion":"v1","metadata":{metadata}}}"#);
+    format!("{{\"type\":\"DELETED\",\"object\":{object}}}\n")
+}
+
 #[tokio::test]
 async fn an_expired_continue_token_becomes_one_whole_list() {
-    let server = scripted(|query| match &*query {
+    let (server, _open) = scripted(|query| match &*query {
         "limit=1" | "limit=1&fieldSelector=metadata.name%3D-" => answer(200, list(10, "", &[])),
         "limit=500" => answer(200, list(10, "next", &["a"])),
         "limit=500&continue=next" => {
@@ -82,8 +120,7 @@ async fn an_expired_continue_token_becomes_one_whole_list() {
         other => panic!("{other}"),
     })
     .await;
-    let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), config());
+    let world = config_maps(&server).await;
     world.follows().await;
     assert_eq!(names(&world.cache), ["a", "b"], "never a part");
     let watch = server.uris().last().unwrap().clone();
@@ -93,7 +130,7 @@ async fn an_expired_continue_token_becomes_one_whole_list() {
 #[tokio::test]
 async fn lists_are_asked_compressed_and_watches_plain() {
     use std::io::Write as _;
-    let server = scripted(|query| {
+    let (server, _open) = scripted(|query| {
         let body = if query.starts_with("limit=1") { list(10, "", &[]) } else { list(10, "", &["a", "b", "c"]) };
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(body.as_bytes()).unwrap();
@@ -102,8 +139,7 @@ async fn lists_are_asked_compressed_and_watches_plain() {
         response
     })
     .await;
-    let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), config());
+    let world = config_maps(&server).await;
     world.follows().await;
     assert_eq!(names(&world.cache), ["a", "b", "c"]);
     for seen in server.requests() {
@@ -118,33 +154,19 @@ async fn a_list_that_is_behind_is_not_taken() {
     // again.
     let lists = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&lists);
-    let open = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let streams = Arc::clone(&open);
-    let server = FakeServer::plain(move |request, _| {
-        let query = request.uri().query().unwrap_or_default().to_owned();
-        let response = if query.contains("sendInitialEvents") {
-            no_watch_lists()
-        } else if query.contains("watch=true") {
-            let (sender, response) = streamed();
-            streams.lock().push(sender);
-            response
-        } else if query.starts_with("limit=1") {
-            answer(200, list(100, "", &[]))
-        } else {
-            match count.fetch_add(1, Ordering::Relaxed) {
-                0 => answer(200, list(100, "", &["a", "b"])),
-                1 => answer(200, list(90, "", &["a"])),
-                _ => answer(200, list(120, "", &["a", "b", "c"])),
-            }
-        };
-        std::future::ready(response)
+    let (server, open) = scripted(move |query| match query.starts_with("limit=1") {
+        true => answer(200, list(100, "", &[])),
+        false => match count.fetch_add(1, Ordering::Relaxed) {
+            0 => answer(200, list(100, "", &["a", "b"])),
+            1 => answer(200, list(90, "", &["a"])),
+            _ => answer(200, list(120, "", &["a", "b", "c"])),
+        },
     })
     .await;
-    let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), config());
+    let world = config_maps(&server).await;
     world.follows().await;
     let expired = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","code":410}}"#;
-    let sender = open.lock().pop().unwrap();
+    let (_, sender) = open.last();
     // Some time after the list that this event expires.
     sleep(Duration::from_millis(20)).await;
     sender.send(format!("{expired}\n").into()).await.unwrap();
@@ -156,38 +178,25 @@ async fn a_list_that_is_behind_is_not_taken() {
 
 #[tokio::test]
 async fn watches_that_end_at_once_are_not_opened_in_a_circle() {
-    let server = FakeServer::plain(|request, _| async move {
-        let query = request.uri().query().unwrap_or_default().to_owned();
-        if query.contains("sendInitialEvents") {
-            no_watch_lists()
-        } else if query.contains("watch=true") {
-            answer(200, "")
-        } else {
-            answer(200, list(10, "", &["a"]))
-        }
-    })
-    .await;
-    let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), config());
+    let server = scripted_with(|_| answer(200, list(10, "", &["a"])), |_| answer(200, "")).await;
+    let world = config_maps(&server).await;
     sleep(Duration::from_millis(1500)).await;
     let watches = server.uris().iter().filter(|uri| uri.contains("watch=true") && !uri.contains("Initial")).count();
     assert!((3..20).contains(&watches), "{watches}");
     assert!(world.cache.is_ready());
+    assert!(!world.handle.is_unacceptable(), "an answer of nothing teaches nothing");
 }
 
 #[tokio::test]
 async fn the_scope_is_part_of_every_request() {
-    let server = scripted(|_| answer(200, list(10, "", &["a"]))).await;
+    let (server, _open) = scripted(|_| answer(200, list(10, "", &["a"]))).await;
     let upstream = Upstream::from_config(server.config()).await.unwrap();
     let (writer, _cache) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
     let lister = ListerWatcher {
-        resource: resource("", "configmaps", "ConfigMap"),
         namespace: Some("web".into()),
         label_selector: "app=a".into(),
         field_selector: "metadata.name=x".into(),
-        table: FieldTable::default(),
-        encoding: Encoding::Json,
-        columns: Arc::default(),
+        ..ListerWatcher::of(resource("", "configmaps", "ConfigMap"))
     };
     let reflector = Reflector::new(upstream, lister, writer, config());
     let handle = reflector.handle();
@@ -202,33 +211,14 @@ async fn the_scope_is_part_of_every_request() {
 
 #[tokio::test]
 async fn events_that_expire_together_are_deleted_together() {
-    let open = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let streams = Arc::clone(&open);
-    let server = FakeServer::plain(move |request, _| {
-        let query = request.uri().query().unwrap_or_default().to_owned();
-        let response = if query.contains("sendInitialEvents") {
-            no_watch_lists()
-        } else if query.contains("watch=true") {
-            let (sender, response) = streamed();
-            streams.lock().push(sender);
-            response
-        } else if query.starts_with("limit=1") {
-            answer(200, list(130, "", &[]))
-        } else {
-            answer(200, list(100, "", &["a", "b", "c", "d", "e", "f"]))
-        };
-        std::future::ready(response)
+    let (server, open) = scripted(|query| match query.starts_with("limit=1") {
+        true => answer(200, list(130, "", &[])),
+        false => answer(200, list(100, "", &["a", "b", "c", "d", "e", "f"])),
     })
     .await;
-    let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let world = reflect(upstream, resource("", "events", "Event"), config());
+    let world = world(&server, "events", "Event", config()).await;
     world.follows().await;
-    let sender = open.lock().pop().unwrap();
-    let gone = |name: &str, rv: u64| {
-        let metadata = format!(r#"{{"name":"{name}","namespace":"default","uid":"{name}","resourceVersion":"{rv}"}}"#);
-        let object = format!(r#"{{"kind":"Event","apiVersion":"v1","metadata":{metadata}}}"#);
-        format!("{{\"type\":\"DELETED\",\"object\":{object}}}\n")
-    };
+    let (_, sender) = open.last();
     // In chunks, and one event twice.
     let text =
         [gone("a", 110), gone("b", 110), gone("b", 110), gone("c", 110), gone("d", 120), gone("e", 120)].concat();
@@ -251,44 +241,24 @@ async fn events_that_expire_together_are_deleted_together() {
 /// The stream breaks after some deletions of a revision, and the others are late.
 #[tokio::test]
 async fn deletions_that_may_not_be_all_are_asked_for_again() {
-    let gone = |name: &str| {
-        let metadata = format!(r#"{{"name":"{name}","namespace":"default","uid":"{name}","resourceVersion":"120"}}"#);
-        let object = format!(r#"{{"kind":"Event","apiVersion":"v1","metadata":{metadata}}}"#);
-        format!("{{\"type\":\"DELETED\",\"object\":{object}}}\n")
-    };
     for (again, left, relists) in [(vec!["a", "b"], vec!["c", "d"], 0), (vec!["a", "b", "c"], vec!["d"], 1)] {
-        let open = Arc::new(parking_lot::Mutex::new(Vec::new()));
-        let (streams, state) = (Arc::clone(&open), left.clone());
-        let lists = AtomicUsize::new(0);
-        let server = FakeServer::plain(move |request, _| {
-            let query = request.uri().query().unwrap_or_default().to_owned();
-            let response = if query.contains("sendInitialEvents") {
-                no_watch_lists()
-            } else if query.contains("watch=true") {
-                let (sender, response) = streamed();
-                streams.lock().push((query, sender));
-                response
-            } else if query.starts_with("limit=1") {
-                answer(200, list(130, "", &[]))
-            } else if lists.fetch_add(1, Ordering::SeqCst) == 0 {
-                answer(200, list(100, "", &["a", "b", "c", "d"]))
-            } else {
-                answer(200, list(130, "", &state))
-            };
-            std::future::ready(response)
+        let (state, lists) = (left.clone(), AtomicUsize::new(0));
+        let (server, open) = scripted(move |query| match query.starts_with("limit=1") {
+            true => answer(200, list(130, "", &[])),
+            false if lists.fetch_add(1, Ordering::SeqCst) == 0 => answer(200, list(100, "", &["a", "b", "c", "d"])),
+            false => answer(200, list(130, "", &state)),
         })
         .await;
-        let upstream = Upstream::from_config(server.config()).await.unwrap();
-        let world = reflect(upstream, resource("", "events", "Event"), config());
+        let world = world(&server, "events", "Event", config()).await;
         world.follows().await;
-        let (_, sender) = open.lock().pop().unwrap();
-        sender.send([gone("a"), gone("b")].concat().into()).await.unwrap();
+        let (_, sender) = open.last();
+        sender.send([gone("a", 120), gone("b", 120)].concat().into()).await.unwrap();
         world.cache.wait_for(ResourceVersion(120), Instant::now() + SOON).await.unwrap();
         drop(sender);
         world.until(|status| status.restarts == 1 && status.state == "follow").await;
-        let (query, sender) = open.lock().pop().unwrap();
+        let (query, sender) = open.last();
         assert!(query.contains("resourceVersion=119&"), "{query}");
-        let text: Vec<_> = again.iter().map(|name| gone(name)).collect();
+        let text: Vec<_> = again.iter().map(|name| gone(name, 120)).collect();
         let bookmark = r#"{"kind":"Event","apiVersion":"v1","metadata":{"resourceVersion":"125"}}"#;
         let bookmark = format!("{{\"type\":\"BOOKMARK\",\"object\":{bookmark}}}\n");
         sender.send((text.concat() + &bookmark).into()).await.unwrap();
@@ -300,21 +270,12 @@ async fn deletions_that_may_not_be_all_are_asked_for_again() {
 }
 
 /// A protobuf reflector, some moments after its start, with a server that gives this answer to everything.
-async fn of_protobuf(
-    answers: impl Fn() -> http::Response<crate::upstream::testing::Body> + Send + Sync + 'static,
-) -> Handle {
+async fn of_protobuf(answers: impl Fn() -> http::Response<Body> + Send + Sync + 'static) -> Handle {
     let server = FakeServer::plain(move |_, _| std::future::ready(answers())).await;
     let upstream = Upstream::from_config(server.config()).await.unwrap();
     let (writer, _cache) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
-    let lister = ListerWatcher {
-        resource: resource("", "configmaps", "ConfigMap"),
-        namespace: None,
-        label_selector: String::new(),
-        field_selector: String::new(),
-        table: FieldTable::default(),
-        encoding: Encoding::Protobuf,
-        columns: Arc::default(),
-    };
+    let lister =
+        ListerWatcher { encoding: Encoding::Protobuf, ..ListerWatcher::of(resource("", "configmaps", "ConfigMap")) };
     let reflector = Reflector::new(upstream, lister, writer, config());
     let handle = reflector.handle();
     let task = spawn("reflector", reflector.run());
@@ -344,23 +305,19 @@ async fn what_a_server_speaks_is_learnt_from_answers_that_make_sense() {
 /// Whichever server refuses, the state has to come from somewhere.
 #[tokio::test]
 async fn watch_lists_that_are_refused_without_a_reason_become_lists() {
-    let open = parking_lot::Mutex::new(Vec::new());
+    let open = Open::default();
     let server = FakeServer::plain(move |request, _| {
         let query = request.uri().query().unwrap_or_default();
-        let response = if query.contains("sendInitialEvents") {
+        std::future::ready(if query.contains("sendInitialEvents") {
             answer(400, "bad request")
         } else if query.contains("watch=true") {
-            let (sender, response) = streamed();
-            open.lock().push(sender);
-            response
+            open.watch(query)
         } else {
             answer(200, list(10, "", &["a"]))
-        };
-        std::future::ready(response)
+        })
     })
     .await;
-    let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), config());
+    let world = config_maps(&server).await;
     world.follows().await;
     assert_eq!(names(&world.cache), ["a"]);
     assert_eq!(server.uris().iter().filter(|uri| uri.contains("sendInitialEvents")).count(), 3);
@@ -378,31 +335,11 @@ async fn a_refusal_without_a_reason_is_not_the_apiservers() {
 
 #[tokio::test]
 async fn deletions_of_one_revision_wait_for_no_claims() {
-    let open = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let streams = Arc::clone(&open);
-    let server = FakeServer::plain(move |request, _| {
-        let query = request.uri().query().unwrap_or_default().to_owned();
-        std::future::ready(if query.contains("sendInitialEvents") {
-            no_watch_lists()
-        } else if query.contains("watch=true") {
-            let (sender, response) = streamed();
-            streams.lock().push(sender);
-            response
-        } else {
-            answer(200, list(10, "", &["a", "b", "c"]))
-        })
-    })
-    .await;
-    let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let world = reflect(upstream, resource("", "events", "Event"), config());
+    let (server, open) = scripted(|_| answer(200, list(10, "", &["a", "b", "c"]))).await;
+    let world = world(&server, "events", "Event", config()).await;
     world.follows().await;
-    let sender = open.lock().pop().unwrap();
-    for name in ["a", "b"] {
-        let object = format!(
-            r#"{{"kind":"Event","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"default","uid":"{name}","resourceVersion":"20"}}}}"#
-        );
-        sender.send(format!("{{\"type\":\"DELETED\",\"object\":{object}}}\n").into()).await.unwrap();
-    }
+    let (_, sender) = open.last();
+    sender.send([gone("a", 20), gone("b", 20)].concat().into()).await.unwrap();
     // Claims from a revision that the cache has not reached change nothing. They come more often than such deletions wait.
     let gone = async {
         while names(&world.cache) != ["c"] {

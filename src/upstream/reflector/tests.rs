@@ -8,11 +8,11 @@ use crate::cache::{
 };
 use crate::lifecycle::backoff::BackoffConfig;
 use crate::lifecycle::spawn;
-use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, Scope, Verbs};
+use crate::meta::{FieldTable, Resource, Scope};
 use crate::selector::{FieldSelector, LabelSelector, Predicate};
 use informerd_sim::{Cut, Effect, Fault, Server, Verb};
 
-pub(super) const SOON: Duration = Duration::from_secs(10);
+pub(super) const SOON: Duration = Duration::from_secs(60);
 
 /// A running reflector with its cache.
 pub(super) struct World {
@@ -37,13 +37,7 @@ pub(super) fn config() -> ReflectorConfig {
 }
 
 pub(super) fn resource(group: &str, name: &str, kind: &str) -> Arc<Resource> {
-    Arc::new(Resource {
-        gvr: Gvr::new(group, "v1", name),
-        kind: kind.into(),
-        namespaced: true,
-        verbs: Verbs { get: true, list: true, watch: true },
-        origin: Origin::BuiltIn,
-    })
+    Arc::new(Resource::simple(group, name, kind))
 }
 
 pub(super) fn reflect(upstream: Upstream, resource: Arc<Resource>, config: ReflectorConfig) -> World {
@@ -79,16 +73,7 @@ fn begin(
 ) -> World {
     let (writer, cache) = cache::new(cache);
     spawn("dispatcher", cache.run_dispatcher());
-    let lister = ListerWatcher {
-        resource,
-        namespace: None,
-        label_selector: String::new(),
-        field_selector: String::new(),
-        table: FieldTable::default(),
-        encoding: Encoding::Json,
-        columns: Arc::default(),
-    };
-    let mut reflector = Reflector::new(upstream.clone(), lister, writer, config);
+    let mut reflector = Reflector::new(upstream.clone(), ListerWatcher::of(resource), writer, config);
     if let Some(saved) = saved {
         reflector = reflector.with_saved(saved);
     }
@@ -374,31 +359,6 @@ async fn what_is_forbidden_is_said_and_asked_again() {
     let asked = server.counts().requests(Verb::Probe, "configmaps");
     sleep(Duration::from_millis(300)).await;
     assert_eq!(server.counts().requests(Verb::Probe, "configmaps"), asked, "not in a circle");
-}
-
-#[tokio::test]
-async fn refused_credentials_are_read_anew() {
-    let server = Server::builder().token("old").object(config_map("a", "0")).start().await.unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("token");
-    let write = |token: &str| std::fs::write(&file, token).unwrap();
-    write("old");
-    let settings =
-        crate::upstream::client::UpstreamConfig { reload_interval: Duration::from_millis(50), ..Default::default() };
-    let mut config_of_token = kube::Config::new(server.url().parse().unwrap());
-    config_of_token.auth_info.token_file = Some(file.display().to_string());
-    let source = crate::upstream::client::ConfigSource::Fixed(Box::new(config_of_token));
-    let upstream = Upstream::new(source, settings).await.unwrap();
-    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), config());
-    world.follows().await;
-    server.set_token(Some("new"));
-    server.faults().end_watches(None);
-    world.until(|status| status.failing == Some(401)).await;
-    write("new");
-    world.follows().await;
-    server.create(config_map("b", "1")).unwrap();
-    world.converge(&server).await;
-    assert_eq!(world.handle.status().relists, 0);
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::process::Output;
 use serde_json::Value;
 
 use super::objects;
+use crate::process;
 use crate::support::tied;
 
 pub(super) const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -20,10 +21,7 @@ pub(super) struct Helm {
 
 impl Helm {
     pub(super) fn new() -> Self {
-        let prepare = tied::blocking(Path::new(ROOT).join("tests/clients/prepare")).arg("helm").output().expect("bash");
-        assert!(prepare.status.success(), "no helm: {}", String::from_utf8_lossy(&prepare.stderr));
-        let program = PathBuf::from(String::from_utf8(prepare.stdout).unwrap().trim());
-        let helm = Self { program, directory: tempfile::tempdir().unwrap() };
+        let helm = Self { program: process::tool("helm"), directory: tempfile::tempdir().unwrap() };
         let copied =
             tied::blocking("cp").arg("-r").arg(Path::new(ROOT).join("charts")).arg(helm.directory.path()).status();
         assert!(copied.expect("cp runs").success());

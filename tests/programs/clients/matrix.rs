@@ -234,7 +234,6 @@ pub(crate) async fn run_interrupted(cluster: &Cluster, endpoint: &Endpoint) {
         if let Some(pair) = seen.changes.windows(2).find(|pair| pair[0].rv >= pair[1].rv) {
             wrong.push(format!("a watch of {} went back: {pair:?}", target.name));
         }
-        println!("{}: {} events, open: {}", target.name, seen.changes.len(), watch.is_open());
     }
     for (target, client) in clients {
         let (name, errors) = (client.name.clone(), client.errors());

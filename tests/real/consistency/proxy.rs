@@ -55,8 +55,6 @@ struct Shared {
     lag: Vec<AtomicU64>,
     /// Moves when what is open is to be cut.
     cuts: watch::Sender<u64>,
-    /// So many watches more are answered with 200 and nothing.
-    empty: AtomicU64,
     /// What is muted, and since which watch.
     mute: watch::Sender<(String, Mute, u64)>,
     /// Watches that were ever opened.
@@ -75,7 +73,6 @@ impl Proxy {
             chosen: AtomicUsize::new(0),
             lag: backends.iter().map(|_| AtomicU64::new(0)).collect(),
             cuts: watch::Sender::new(0),
-            empty: AtomicU64::new(0),
             mute: watch::Sender::new((String::new(), Mute::None, 0)),
             opened: AtomicU64::new(0),
             stale: AtomicBool::new(false),
@@ -116,11 +113,6 @@ impl Proxy {
         self.shared.lag[backend].store(u64::try_from(by.as_millis()).unwrap(), Ordering::Relaxed);
     }
 
-    /// Answers the next watches with 200 and nothing, as a load balancer does that has lost its backend.
-    pub(super) fn answer_nothing(&self, watches: u64) {
-        self.shared.empty.store(watches, Ordering::Relaxed);
-    }
-
     /// Drops what watches say whose path ends like this. What one has lost, it does not get later.
     pub(super) fn mute(&self, path: &str, mute: Mute) {
         self.shared.mute.send_replace((path.to_owned(), mute, self.shared.opened.load(Ordering::SeqCst)));
@@ -129,11 +121,6 @@ impl Proxy {
     /// From now on, reads that accept an old state get the first answer that an equal one gets.
     pub(super) fn stale(&self, stale: bool) {
         self.shared.stale.store(stale, Ordering::SeqCst);
-    }
-
-    /// Watches that are still to be answered so.
-    pub(super) fn to_be_empty(&self) -> u64 {
-        self.shared.empty.load(Ordering::Relaxed)
     }
 
     /// Closes every connection of the daemon.
@@ -155,10 +142,6 @@ impl Shared {
             return Response::from_parts(head, full(String::from_utf8(body.to_vec()).unwrap()));
         }
         let path = head.uri.path().to_owned();
-        let count_down = |left: u64| left.checked_sub(1);
-        if is_watch && self.empty.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count_down).is_ok() {
-            return Response::new(full(String::new()));
-        }
         head.uri = format!("{}{target}", self.backends[backend]).parse::<Uri>().unwrap();
         head.version = http::Version::HTTP_11;
         head.headers.remove(HOST);

@@ -46,13 +46,10 @@ impl Scene {
 async fn a_quiet_collection_is_compared_and_served() {
     let scene = Scene::quiet(30).await;
     let (served, probes) = (scene.served(), scene.probes());
-    let mut slowest = Duration::ZERO;
     for _ in 0..20 {
         scene.noise().await;
         let floor = rv(&scene.direct.json(&format!("{CRON_TABS}?limit=1")).await);
-        let started = Instant::now();
         let list = scene.through.json(CRON_TABS).await;
-        slowest = slowest.max(started.elapsed());
         assert!(rv(&list) >= floor);
         assert_eq!(list["items"].as_array().unwrap().len(), 30);
         // The revision that the list names can be gone on from, and read again, though no event has come to it.
@@ -64,7 +61,6 @@ async fn a_quiet_collection_is_compared_and_served() {
     }
     assert_eq!(scene.served() - served, 60);
     let probes = scene.probes() - probes;
-    println!("20 lists of a quiet collection: {probes} probes, the slowest took {slowest:?}");
     assert!(probes <= 25, "{probes} requests for 20 reads");
 }
 
@@ -76,14 +72,10 @@ async fn a_short_watch_of_a_quiet_collection_begins_with_its_state() {
     {
         for _ in 0..5 {
             scene.noise().await;
-            let started = Instant::now();
             let mut watch = scene.through.watch(&format!("{CRON_TABS}?{query}&timeoutSeconds=1")).await;
             let mut events = Vec::new();
             while let Some(event) = watch.next().await.unwrap() {
                 events.push(event);
-                if events.len() == 1 {
-                    println!("first event of {query} after {:?}", started.elapsed());
-                }
             }
             let added = events.iter().filter(|event| event["type"] == "ADDED").count();
             assert_eq!(added, 3, "{events:?}");

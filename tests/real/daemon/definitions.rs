@@ -117,8 +117,12 @@ async fn a_definition_changes_under_open_watches() {
     let mut watch = world.through.watch(&format!("{GADGETS}?watch=1&resourceVersion={}", rv(&list))).await;
     let mut direct = world.direct.watch(&format!("{GADGETS}?watch=1&resourceVersion={}", rv(&list))).await;
 
-    // A selectable field and one more version. The apiserver ends the watches of the old definition.
-    let changed = definition(&[("v1", true, &[".spec.color"]), ("v2", false, &[])]);
+    // A selectable field, one more version, a default and another kind of lists. The apiserver ends the watches of the old
+    // definition.
+    let mut changed = definition(&[("v1", true, &[".spec.color"]), ("v2", false, &[])]);
+    changed["spec"]["names"]["listKind"] = "GadgetCollection".into();
+    let spec = &mut changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    spec["properties"]["size"] = json!({"type": "string", "default": "large"});
     let patch = json!({"spec": changed["spec"]});
     world.write(Method::PATCH, &format!("{DEFINITIONS}/gadgets.test.example.com"), &patch).await;
     world.until_status(&colored, 200).await;
@@ -131,7 +135,13 @@ async fn a_definition_changes_under_open_watches() {
     world.comes_from_a_cache(&colored, &["one"]).await;
     let list = world.comes_from_a_cache("/apis/test.example.com/v2/gadgets?resourceVersion=0", &["one", "two"]).await;
     assert!(list["items"].as_array().unwrap().iter().all(|item| item["apiVersion"] == "test.example.com/v2"));
-    let list = world.through.json(&format!("{GADGETS}?resourceVersion=0")).await;
+    let mut list = Value::Null;
+    until("what nobody has written has the default", async || {
+        list = world.through.json(&format!("{GADGETS}?resourceVersion=0")).await;
+        let is_new = list["kind"] == "GadgetCollection" && list["items"][0]["spec"]["size"] == "large";
+        is_new && list["items"] == world.direct.json(GADGETS).await["items"]
+    })
+    .await;
     let selected = format!("{GADGETS}?watch=1&resourceVersion={}&fieldSelector=spec.color%3Dred", rv(&list));
     let mut watch = world.through.watch(&selected).await;
     let path = "/apis/test.example.com/v1/namespaces/default/gadgets/two";

@@ -75,6 +75,7 @@ async fn watches_end_cleanly_with_a_bookmark() {
     late.say(&format!("Host: {host}\r\n\r\n")).await;
     let refused = late.until("}\n").await.to_ascii_lowercase();
     assert!(refused.starts_with("http/1.1 429 ") && refused.contains("retry-after: 1\r\n"), "{refused}");
+    assert!(refused.contains("connection: close\r\n"), "{refused}");
 
     let watches = watches.into_iter().map(|(bookmarks, watch)| async move { (bookmarks, to_the_end(watch).await) });
     for (bookmarks, events) in join_all(watches).await {

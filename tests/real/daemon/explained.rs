@@ -29,7 +29,10 @@ async fn foretold(through: &Through, target: &str, headers: &[(&str, &str)]) -> 
 async fn told(through: &Through, target: &str, headers: &[(&str, &str)]) -> String {
     let answer = Client::new(&through.url).request(Method::GET, target, headers, "").await;
     let plan = answer.headers["x-informerd-plan"].to_str().unwrap().to_owned();
-    plan.split("; revision=").next().unwrap().to_owned()
+    let (plan, revision) = plan.split_once("; revision=").map_or((&*plan, None), |(plan, rv)| (plan, Some(rv)));
+    let is_cached = plan.starts_with("served") || plan.starts_with("waited");
+    assert_eq!(revision.is_some_and(|rv| rv.parse::<u64>().is_ok()), is_cached, "{target}: {plan}");
+    plan.to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,7 +112,9 @@ async fn what_is_spared_is_the_difference_to_what_the_apiserver_saw() {
     }
     // One that is not there, one that is forwarded, a write, and one by gRPC.
     assert_eq!(client.get("/api/v1/namespaces/a/pods/q?resourceVersion=0").await.status, 404);
-    assert_eq!(client.get("/api/v1/secrets").await.status, 200);
+    let answer = client.get("/api/v1/secrets").await;
+    assert_eq!(answer.status, 200);
+    assert!(!answer.headers.contains_key("x-informerd-plan"), "it was not asked for");
     client.write(Method::POST, "/api/v1/namespaces/a/configmaps", &config_map("a", "new")).await;
     list(&mut client_of(&through).await, v1::ListRequest { selection: Some(all("pods")), ..Default::default() }).await;
     // A request of informerd's own may come at any time: what is read between two equal counts is of that count.

@@ -4,8 +4,8 @@ use informerd_sim::Server;
 use serde_json::{Value, json};
 
 use super::fixtures::{CONFIG_MAPS, admin, config_map, pod, reads};
+use crate::support::Through;
 use crate::support::client::{Client, names};
-use crate::support::{Through, eventually};
 
 const PODS: &str = "/api/v1/pods";
 
@@ -49,31 +49,4 @@ async fn what_does_not_fit_is_forwarded_with_the_reason_and_readiness_does_not_w
     let labels = r#"group="",version="v1",resource="configmaps",namespace="",selector="",encoding="json""#;
     assert!(metrics.contains(&format!("informerd_cache_refused{{{labels}}} 1")), "{metrics}");
     assert!(metrics.contains("informerd_caches_limit_bytes 2097152"), "{metrics}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_outgrows_the_memory_ends_its_watches_as_the_apiserver_does_and_is_forwarded() {
-    let (server, through, client) = Through::simulated([large("m00", 200 << 10)], "limits: {memory: 2Mi}\n").await;
-    let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
-    watch.next_event().await;
-    assert_eq!(server.counts().open_watches("configmaps"), 1);
-    for i in 1..15 {
-        server.create(large(&format!("m{i:02}"), 200 << 10)).unwrap();
-    }
-    let mut last = 0;
-    // A clean end, after which the client goes on where it was.
-    while let Some(event) = watch.next().await.expect("a clean end") {
-        assert_ne!(event["type"], "ERROR", "{event}");
-        last = crate::support::client::rv(&event["object"]);
-    }
-    let mut seen = server.state("configmaps").values().filter(|rv| **rv <= last).count();
-    let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={last}")).await;
-    while seen < 15 {
-        assert_eq!(watch.next_event().await["type"], "ADDED");
-        seen += 1;
-    }
-    assert!(reads(&through, "forward", "memory") >= 1);
-    let list = client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
-    assert_eq!(names(&list).len(), 15);
-    eventually("what it held is free", || server.counts().open_watches("configmaps") == 1).await;
 }

@@ -133,39 +133,6 @@ async fn reads_in_other_encodings_are_counted() {
     assert_eq!(reads(&through, "forward", "invalid"), 1);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn answers_explain_themselves_where_that_is_asked_for() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    for explain in [false, true] {
-        let through = Through::before(&server, &format!("explainHeader: {explain}\n")).await;
-        let client = Client::new(&through.url);
-        // Otherwise the informer may be synced before its first reader looks.
-        let delay = server.faults().add(Fault::always(Effect::Delay(Duration::from_millis(200))).on("configmaps"));
-        for (path, expected) in [
-            (format!("{CONFIG_MAPS}?resourceVersion=0"), "waited; reason=not_synced; revision="),
-            (format!("{CONFIG_MAPS}?resourceVersion=0"), "served; revision="),
-            ("/api/v1/namespaces/a/configmaps/one?resourceVersion=0".to_owned(), "served; revision="),
-            (format!("{CONFIG_MAPS}?watch=1&resourceVersion=0&timeoutSeconds=1"), "served; revision="),
-            ("/api/v1/namespaces/a/configmaps/none?resourceVersion=0".to_owned(), "refused; reason=not_found"),
-            (CONFIG_MAPS.to_owned(), "waited; reason=not_fresh; revision="),
-            ("/api/v1/namespaces/a/configmaps/one".to_owned(), "forwarded; reason=consistent"),
-            ("/api/v1/secrets".to_owned(), "forwarded; reason=excluded"),
-            ("/version".to_owned(), "forwarded"),
-        ] {
-            let answer = client.get(&path).await;
-            server.faults().remove(delay);
-            let ours: Vec<_> =
-                answer.headers.iter().filter(|(name, _)| name.as_str().starts_with("x-informerd")).collect();
-            if explain {
-                let [(_, plan)] = ours.as_slice() else { panic!("{path}: {ours:?}") };
-                assert!(plan.to_str().unwrap().starts_with(expected), "{path}: {plan:?}");
-            } else {
-                assert!(ours.is_empty(), "{path}: {ours:?}");
-            }
-        }
-    }
-}
-
 /// What docs/metrics.md says of each metric is what the daemon says: its help, and the labels of its series.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_says_what_the_daemon_says() {

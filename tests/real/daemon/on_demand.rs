@@ -141,10 +141,11 @@ async fn custom_resources_are_served_while_discovery_is_away() {
 
 /// Has 300 ConfigMaps in three namespaces. Until the apiserver has answered, a read cannot be forwarded, and starts an informer of
 /// them all. So these tests wait until informerd is ready.
-async fn large() -> Server {
-    let namespace = |n: usize| ["a", "b", "c"][n % 3];
-    let object = |n: usize| config_map(namespace(n), &format!("object-{n:03}"));
-    (0..300).fold(Server::builder(), |server, n| server.object(object(n))).start().await.unwrap()
+async fn large() -> (Server, Through, Client) {
+    let objects: [_; 300] = std::array::from_fn(|n| config_map(["a", "b", "c"][n % 3], &format!("object-{n:03}")));
+    let (server, through, client) = Through::simulated(objects, "").await;
+    through.ready().await;
+    (server, through, client)
 }
 
 /// An informer that has ended because there are too many objects is removed a moment later than its reader is answered.
@@ -168,10 +169,7 @@ async fn remain_after(through: &Through, client: &Client, path: &str, expected: 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_reads_one_namespace_of_many_objects_does_not_have_all_of_them_listed() {
-    let server = large().await;
-    let through = Through::before(&server, "").await;
-    through.ready().await;
-    let client = Client::new(&through.url);
+    let (server, through, client) = large().await;
     const A: &str = "/api/v1/namespaces/a/configmaps";
     for path in [A.to_owned(), format!("{A}?resourceVersion=0"), format!("{A}?labelSelector=none")] {
         let listed = names(&client.json(&path).await).len();
@@ -195,10 +193,7 @@ async fn who_reads_one_namespace_of_many_objects_does_not_have_all_of_them_liste
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_reads_everything_has_it_listed_however_much_it_is() {
-    let server = large().await;
-    let through = Through::before(&server, "").await;
-    through.ready().await;
-    let client = Client::new(&through.url);
+    let (_server, through, client) = large().await;
     let list = client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
     assert_eq!((names(&list).len(), informers(&through)), (300, vec!["v1/configmaps".to_owned()]));
     let part = client.json("/api/v1/namespaces/a/configmaps?resourceVersion=0").await;
@@ -226,10 +221,7 @@ async fn informers_of_single_namespaces_leave_half_of_the_places() {
 /// Its readers know its revisions. The informer of all namespaces began later.
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_of_a_namespace_stay_with_its_informer() {
-    let server = large().await;
-    let through = Through::before(&server, "").await;
-    through.ready().await;
-    let client = Client::new(&through.url);
+    let (_server, through, client) = large().await;
     const A: &str = "/api/v1/namespaces/a/configmaps";
     client.json(&format!("{A}?resourceVersion=0")).await;
     let mut everything = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
@@ -250,10 +242,7 @@ async fn readers_of_a_namespace_stay_with_its_informer() {
 /// What cannot be forwarded is worth an informer at once, however large, and that is foretold.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_cannot_be_forwarded_starts_an_informer() {
-    let server = large().await;
-    let through = Through::before(&server, "").await;
-    through.ready().await;
-    let client = Client::new(&through.url);
+    let (_server, through, client) = large().await;
     let path = format!("{CONFIG_MAPS}?resourceVersion=0&labelSelector=none");
     client.json(&path).await;
     remain(&through, &[]).await;

@@ -1,13 +1,9 @@
 //! Many clients, one upstream watch of each resource.
 
-use std::time::Duration;
-
-use futures_util::future::join_all;
-use http::Method;
-use informerd_sim::{Effect, Fault, Server, Verb};
+use informerd_sim::{Server, Verb};
 use serde_json::json;
 
-use super::fixtures::{CONFIG_MAPS, config_map, pod};
+use super::fixtures::{config_map, pod};
 use crate::support::client::{Client, rv};
 use crate::support::informer::Informer;
 use crate::support::{Through, eventually};
@@ -93,34 +89,4 @@ async fn fifty_clients_of_five_resources_are_five_watches() {
     }
     // One each, and the two kinds of definitions that discovery follows.
     assert_eq!(after.all_open_watches(), 5 + 2);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn equal_consistent_reads_share_one_upstream_read() {
-    let (server, through, client) =
-        Through::simulated([config_map("a", "one")], "consistentReads: {list: upstream}\n").await;
-    through.ready().await;
-    client.json(CONFIG_MAPS).await;
-    let before = server.counts().requests(Verb::List, "configmaps");
-    let slow = Fault::always(Effect::Delay(Duration::from_millis(300)));
-    server.faults().add(slow.on("configmaps").verb(Verb::List));
-    let written = server.create(config_map("a", "two")).unwrap();
-    let lists = join_all((0..40).map(|_| client.json(CONFIG_MAPS))).await;
-    for list in &lists {
-        assert!(rv(list) >= written);
-        assert_eq!(list["items"].as_array().unwrap().len(), 2);
-    }
-    // The first goes alone, those that came while it ran share the second; late ones may make a third.
-    let upstream = server.counts().requests(Verb::List, "configmaps") - before;
-    assert!((1..=3).contains(&upstream), "40 reads by {upstream}");
-    // Another selection is another read, and another client's credentials are, too.
-    let before = server.counts().requests(Verb::List, "configmaps");
-    let headers = [("authorization", "Bearer mine")];
-    let selected = format!("{CONFIG_MAPS}?labelSelector=a");
-    let (_, _, _) = tokio::join!(
-        client.json(CONFIG_MAPS),
-        client.json(&selected),
-        client.request(Method::GET, CONFIG_MAPS, &headers, ""),
-    );
-    assert_eq!(server.counts().requests(Verb::List, "configmaps") - before, 3);
 }

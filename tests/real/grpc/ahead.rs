@@ -1,4 +1,4 @@
-//! Watches that begin at a revision that the cache has not seen.
+//! Watches that begin at a revision that the cache has not seen, over gRPC and HTTP.
 
 use informerd::grpc::pb::v1;
 use informerd_sim::{Effect, Fault, Server};
@@ -7,7 +7,8 @@ use serde_json::json;
 use super::fixtures::{
     Frame, Frames, all, client, config_map, consistent, filtered, labelled, labels, list, said, started, watch_of,
 };
-use crate::support::Through;
+use crate::support::client::Client as Http;
+use crate::support::{Through, within};
 
 /// The stream is silent while an object comes and goes, and another one is selected for a while. The daemon learns that
 /// there is nothing new at a later revision. A client that has seen more elsewhere watches from there, and the daemon
@@ -24,6 +25,12 @@ async fn a_watch_that_began_in_the_gap_of_a_relist_is_reset() {
         let stall = server.faults().add(Fault::always(Effect::Stall).on("configmaps"));
         let start = server.create(labelled("a", "gone", &json!({"app": "x"}))).unwrap();
         server.delete("configmaps", "a", "gone").unwrap();
+        let http = Http::new(&through.url);
+        let mut over_http = Vec::new();
+        for selection in ["", "&labelSelector=app%3Dx"] {
+            let path = format!("/api/v1/configmaps?watch=1&resourceVersion={start}{selection}");
+            over_http.push((http.watch(&path).await, path));
+        }
         let newest = v1::ListRequest { selection: Some(all("configmaps")), consistency: Some(consistent()) };
         let (header, objects) = list(&mut client, newest).await;
         assert!(header.resource_version.parse::<u64>().unwrap() > start && objects.len() == 1);
@@ -39,10 +46,22 @@ async fn a_watch_that_began_in_the_gap_of_a_relist_is_reset() {
         server.faults().compact();
         server.faults().remove(stall);
         server.faults().expire_watches(None);
-        for (frames, wanted) in watches.iter_mut().zip([1, 0]) {
+        for (mut watch, path) in over_http {
+            assert_eq!(within("the watch ends", watch.next()).await.unwrap(), None, "{path}");
+            let error = within("the next one is answered", http.watch(&path).await.next()).await.unwrap().unwrap();
+            assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)), "{path}");
+        }
+        let state = server.state("configmaps");
+        let state: Vec<_> = state.iter().map(|(key, rv)| format!("ADDED {key}@{rv}")).collect();
+        assert_eq!(state.len(), 1);
+        for (frames, wanted) in watches.iter_mut().zip([&state[..], &[]]) {
             let Frame::Reset(reset) = frames.tell().await else { panic!("no reset") };
             assert_eq!(reset.reason(), v1::reset::Reason::Relisted);
-            assert_eq!(said(&frames.snapshot().await.0).len(), wanted);
+            assert_eq!(said(&frames.snapshot().await.0), wanted);
+        }
+        let next = server.create(labelled("a", "next", &json!({"app": "x"}))).unwrap();
+        for frames in &mut watches {
+            assert_eq!(said(&frames.events(1).await), [format!("ADDED a/next@{next}")]);
         }
     }
 }

@@ -29,7 +29,9 @@ async fn informers_are_listed_followed_and_asked_for_their_freshness() {
     let [informer] = listed.as_slice() else { panic!("{listed:?}") };
     assert_eq!((informer.resource.clone(), informer.objects, informer.synced), (Some(resource("configmaps")), 1, true));
     assert_eq!(informer.resource_version, server.revision().to_string());
+    assert!(informer.bytes > 0 && informer.oldest_resource_version.parse::<u64>().is_ok(), "{informer:?}");
     let fresh = cache.freshness(ask()).await.unwrap().into_inner();
+    assert!(fresh.upstream_silence.unwrap().seconds < 600);
     assert_eq!((fresh.synced, fresh.resource_version), (true, server.revision().to_string()));
     while !known(&within("the next change of the informers", changes.message()).await.unwrap().unwrap())
         .is_some_and(|informer| informer.synced)

@@ -11,62 +11,17 @@ use informerd::grpc::pb::v1::work_request::Action;
 use informerd::lifecycle;
 use parking_lot::Mutex;
 use rand::Rng;
-use serde_json::json;
 
-use super::fixtures::{all, channel, client, consistent, filtered, labels, list, resource};
-use super::queue::{Worker, name_of, rv};
+use super::fixtures::{channel, filtered, labels};
+use super::queue::{Worker, rv};
 use super::real::{STEPS, churn_while, object, world};
 use crate::support::client::{self as seen, Client as Http};
-use crate::support::within;
 use crate::world::World;
 
 const PATH: &str = "/api/v1/namespaces/a/configmaps";
 
 async fn create(direct: &Http, n: u64) -> u64 {
     seen::rv(&direct.write(Method::POST, PATH, &object(n, 0)).await)
-}
-
-async fn change(direct: &Http, n: u64, step: usize) -> u64 {
-    let patch = json!({"data": {"step": step.to_string()}});
-    seen::rv(&direct.write(Method::PATCH, &format!("{PATH}/n{n}"), &patch).await)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_key_comes_once_however_often_it_changes_and_again_when_it_fails() {
-    let World { cluster: _cluster, daemon, direct, .. } = world().await;
-    create(&direct, 0).await;
-    let channel = channel(&daemon).await;
-    let selection = filtered("configmaps", vec![labels("app=x")]);
-    let mut worker = Worker::join(&channel, "g", selection, 10).await.unwrap();
-    let held = worker.item().await;
-    assert_eq!((name_of(&held).as_str(), held.attempt), ("n0", 1));
-    let mut last = 0;
-    for step in 0..30 {
-        last = change(&direct, 0, step).await;
-    }
-    // When this has come, the queue has heard of all that was before it.
-    create(&direct, 2).await;
-    let marker = worker.item().await;
-    assert_eq!(name_of(&marker), "n2", "the other is in a hand");
-    worker.done(&marker).await;
-    worker.done(&held).await;
-    for attempt in 1..4 {
-        let item = worker.item().await;
-        assert_eq!((name_of(&item).as_str(), rv(&item), item.attempt), ("n0", last, attempt));
-        if attempt < 3 { worker.retry(&item).await } else { worker.done(&item).await }
-    }
-    // Nothing of the changes is left.
-    create(&direct, 4).await;
-    let marker = worker.item().await;
-    assert_eq!(name_of(&marker), "n4");
-    worker.done(&marker).await;
-    last = change(&direct, 0, 100).await;
-    let item = worker.item().await;
-    assert_eq!((rv(&item), item.attempt), (last, 1), "its failures are forgotten");
-    worker.done(&item).await;
-    direct.write(Method::DELETE, &format!("{PATH}/n0"), &json!(null)).await;
-    let item = worker.item().await;
-    assert!(item.object.is_none() && item.deleted.is_some(), "{item:?}");
 }
 
 /// How many keys a worker takes at once.
@@ -179,53 +134,12 @@ async fn a_worker_of_messages_gets_messages() {
     let item = worker.item().await;
     assert_eq!((rv(&item), item.encoding()), (first, v1::Encoding::KubeProtobuf));
     assert!(item.object.as_ref().unwrap().object.starts_with(b"k8s\0"));
+    let mut cache = CacheClient::new(channel.clone());
+    let listed = cache.list_informers(v1::ListInformersRequest {}).await.unwrap().into_inner();
+    assert_eq!(listed.informers.iter().map(v1::Informer::encoding).collect::<Vec<_>>(), [v1::Encoding::KubeProtobuf]);
     // Another group takes what is held.
     let mut other = Worker::join(&channel, "h", of(v1::Encoding::Any), 1).await.unwrap();
     let theirs = other.item().await;
     assert_eq!((theirs.encoding(), &theirs.object), (v1::Encoding::KubeProtobuf, &item.object));
     other.say(Action::Done(theirs.r#ref.unwrap())).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn informers_are_what_the_apiserver_has() {
-    let World { cluster: _cluster, daemon, direct, .. } = world().await;
-    create(&direct, 0).await;
-    let mut grpc = client(&daemon).await;
-    let mut cache = CacheClient::new(channel(&daemon).await);
-    for encoding in [v1::Encoding::Json, v1::Encoding::KubeProtobuf] {
-        let selection = v1::Selection { encoding: encoding.into(), ..all("configmaps") };
-        list(&mut grpc, v1::ListRequest { selection: Some(selection), consistency: Some(consistent()) }).await;
-    }
-    let there = direct.json("/api/v1/configmaps").await;
-    let count = there["items"].as_array().unwrap().len() as u64;
-    let informers = cache.list_informers(v1::ListInformersRequest {}).await.unwrap().into_inner().informers;
-    let mut encodings = Vec::new();
-    for informer in informers.iter().filter(|informer| informer.resource == Some(resource("configmaps"))) {
-        assert_eq!((informer.synced, informer.objects), (true, count), "{informer:?}");
-        assert!(informer.bytes > 0 && informer.oldest_resource_version.parse::<u64>().is_ok(), "{informer:?}");
-        encodings.push(informer.encoding());
-    }
-    encodings.sort_unstable();
-    assert_eq!(encodings, [v1::Encoding::Json, v1::Encoding::KubeProtobuf]);
-
-    let request =
-        v1::WatchInformersRequest { interval: Some(prost_types::Duration { seconds: 0, nanos: 100_000_000 }) };
-    let mut changes = cache.watch_informers(request).await.unwrap().into_inner();
-    assert!(!within("the next change of the groups", changes.message()).await.unwrap().unwrap().informers.is_empty());
-    let written = create(&direct, 2).await;
-    let mut left = 2;
-    while left > 0 {
-        let changed = within("the next change of the groups", changes.message()).await.unwrap().unwrap();
-        assert!(changed.stopped.is_empty());
-        let there = |informer: &&v1::Informer| {
-            informer.resource == Some(resource("configmaps"))
-                && informer.objects == count + 1
-                && informer.resource_version.parse::<u64>().unwrap() >= written
-        };
-        left -= changed.informers.iter().filter(there).count().min(left);
-    }
-    let fresh = cache.freshness(v1::FreshnessRequest { resource: Some(resource("configmaps")) }).await.unwrap();
-    let fresh = fresh.into_inner();
-    assert!(fresh.synced && fresh.resource_version.parse::<u64>().unwrap() >= written, "{fresh:?}");
-    assert!(fresh.upstream_silence.unwrap().seconds < 60);
 }

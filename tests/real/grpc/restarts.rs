@@ -241,6 +241,11 @@ async fn what_cannot_be_told_is_a_reset() {
         let before = Through::before(&server, "").await;
         let token = token(&before, &all("configmaps")).await;
         before.stop(Duration::from_secs(5)).await;
+        // While nothing has happened, the new window begins where the old one ended.
+        let (quiet, mut client) = begun(&server, "", &all("configmaps")).await;
+        assert!(missed(&server, &mut client, &all("configmaps"), &token).await.is_empty(), "{what}");
+        assert_eq!(backfills(&quiet), (0, 0), "{what}");
+        quiet.stop(Duration::from_secs(5)).await;
         for n in 0..5 {
             server.update(labelled("a", "one", &json!({"n": n.to_string()}))).unwrap();
         }
@@ -252,11 +257,15 @@ async fn what_cannot_be_told_is_a_reset() {
             let token = token.clone();
             async move { started(&Frames::open(&mut others, resume(all("configmaps"), &token)).await.tell().await) }
         });
-        let mut frames = Frames::open(&mut client, resume(all("configmaps"), &token)).await;
+        // With what it holds, the client gets the difference.
+        let known = [("x".to_owned(), "1".to_owned())].into();
+        let request = v1::WatchRequest { known, ..resume(all("configmaps"), &token) };
+        let mut frames = Frames::open(&mut client, request).await;
         assert!(!started(&frames.tell().await), "{what}");
         let Frame::Reset(reset) = frames.tell().await else { panic!("no reset: {what}") };
         assert_eq!(reset.reason(), v1::reset::Reason::Expired, "{what}");
-        let (events, _) = frames.snapshot().await;
+        let (events, end) = frames.snapshot().await;
+        assert_eq!(end.gone_uids, ["x"], "{what}");
         let state = server.state("configmaps");
         let wanted: Vec<_> = state.iter().map(|(key, rv)| format!("ADDED {key}@{rv}")).collect();
         assert_eq!(said(&events), wanted, "{what}");

@@ -1,10 +1,9 @@
 //! One selection watched: frames, resumption, resets, differences.
 
-use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use informerd::grpc::pb::v1;
-use informerd_sim::{Effect, Fault, Server};
+use informerd_sim::Server;
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -129,59 +128,6 @@ async fn begins_anew_where_the_window_has_passed() {
     let Frame::Reset(reset) = frames.tell().await else { panic!("no reset") };
     assert_eq!(reset.reason(), v1::reset::Reason::Expired);
     assert_eq!(said(&frames.snapshot().await.0), [format!("ADDED a/one@{last}")]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_restarted_daemon_resumes_or_begins_anew() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let before = Through::before(&server, "").await;
-    let mut frames = Frames::open(&mut client(&before).await, watch_of(all("configmaps"))).await;
-    started(&frames.tell().await);
-    frames.snapshot().await;
-    let quiet = frames.token.clone();
-    before.stop(Duration::from_secs(5)).await;
-
-    // Nothing has happened: the new window begins where the old one ended.
-    let through = Through::before(&server, "").await;
-    let mut client = client(&through).await;
-    let mut frames = Frames::open(&mut client, resume(all("configmaps"), &quiet)).await;
-    assert!(started(&frames.tell().await));
-    let created = server.create(config_map("a", "two")).unwrap();
-    assert_eq!(said(&frames.events(1).await), [format!("ADDED a/two@{created}")]);
-    through.stop(Duration::from_secs(5)).await;
-
-    // Something has, which nobody remembers: with what it holds, the client gets the difference.
-    server.faults().compact();
-    let again = Through::before(&server, "").await;
-    let mut client = super::fixtures::client(&again).await;
-    let known = HashMap::from([("x".to_owned(), "1".to_owned())]);
-    let request = v1::WatchRequest { known, ..resume(all("configmaps"), &quiet) };
-    let mut frames = Frames::open(&mut client, request).await;
-    assert!(!started(&frames.tell().await));
-    let (events, end) = frames.snapshot().await;
-    assert_eq!((events.len(), end.count, end.gone_uids), (2, 2, vec!["x".to_owned()]));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_relist_with_a_loss_resets_and_goes_on() {
-    let (server, _through, mut client) = simulated([config_map("a", "one"), config_map("a", "two")], "").await;
-    let mut frames = Frames::open(&mut client, watch_of(all("configmaps"))).await;
-    started(&frames.tell().await);
-    frames.snapshot().await;
-    // The watch breaks, and what happens meanwhile is compacted away.
-    let stall = server.faults().add(Fault::always(Effect::Stall).on("configmaps"));
-    server.delete("configmaps", "a", "one").unwrap();
-    server.faults().compact();
-    server.faults().remove(stall);
-    server.faults().expire_watches(None);
-    let Frame::Reset(reset) = frames.tell().await else { panic!("no reset") };
-    assert_eq!(reset.reason(), v1::reset::Reason::Relisted);
-    let (events, _) = frames.snapshot().await;
-    let state: BTreeMap<String, u64> = server.state("configmaps");
-    let wanted: Vec<_> = state.iter().map(|(key, rv)| format!("ADDED {key}@{rv}")).collect();
-    assert_eq!(said(&events), wanted);
-    let created = server.create(config_map("a", "three")).unwrap();
-    assert_eq!(said(&frames.events(1).await), [format!("ADDED a/three@{created}")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

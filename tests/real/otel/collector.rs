@@ -1,9 +1,8 @@
-//! A collector for tests: takes OTLP by gRPC and by HTTP, with or without TLS, and keeps everything.
+//! A collector for tests: takes OTLP by gRPC and by HTTP, and keeps everything.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io::Read;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -24,9 +23,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use parking_lot::Mutex;
 use prost::Message;
-use rustls::pki_types::PrivateKeyDer;
 use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 use tonic::body::Body;
 use tonic::codec::CompressionEncoding;
 use tower::ServiceExt;
@@ -42,12 +39,9 @@ pub(super) struct Kept {
 #[derive(Clone)]
 pub(super) struct Collector {
     pub url: String,
-    /// Of TLS.
-    pub ca: Option<PathBuf>,
     kept: Arc<Mutex<Kept>>,
     /// Messages that are still to be refused, as a collector does that is overloaded.
     refusals: Arc<AtomicU32>,
-    _dir: Arc<tempfile::TempDir>,
 }
 
 /// Attributes as texts.
@@ -55,52 +49,21 @@ pub(super) type Attributes = BTreeMap<String, String>;
 
 impl Collector {
     pub(super) async fn start() -> Self {
-        Self::serve(false).await
-    }
-
-    pub(super) async fn tls() -> Self {
-        Self::serve(true).await
-    }
-
-    async fn serve(tls: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        let (mut ca, mut acceptor) = (None, None);
-        if tls {
-            let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-            let path = dir.path().join("ca.crt");
-            std::fs::write(&path, made.cert.pem()).unwrap();
-            ca = Some(path);
-            let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-            let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-            let config = config.unwrap().with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key);
-            let mut config = config.unwrap();
-            config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-            acceptor = Some(TlsAcceptor::from(Arc::new(config)));
-        }
-        let scheme = if tls { "https" } else { "http" };
-        let url = format!("{scheme}://localhost:{}", address.port());
-        let collector = Self { url, ca, kept: Arc::default(), refusals: Arc::default(), _dir: Arc::new(dir) };
+        let url = format!("http://localhost:{}", listener.local_addr().unwrap().port());
+        let collector = Self { url, kept: Arc::default(), refusals: Arc::default() };
         let all = collector.clone();
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let (all, acceptor) = (all.clone(), acceptor.clone());
+                let all = all.clone();
                 tokio::spawn(async move {
                     let service = service_fn(move |request| {
                         let all = all.clone();
                         async move { Ok::<_, Infallible>(all.answer(request).await) }
                     });
                     let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                    match acceptor {
-                        None => builder.serve_connection(TokioIo::new(stream), service).await.ok(),
-                        Some(acceptor) => {
-                            let stream = acceptor.accept(stream).await.unwrap();
-                            builder.serve_connection(TokioIo::new(stream), service).await.ok()
-                        }
-                    }
+                    builder.serve_connection(TokioIo::new(stream), service).await.ok()
                 });
             }
         });

@@ -139,11 +139,15 @@ async fn many_clients_share_one_compression() {
     let want = world.through.get(&path).await.body;
     let http = &world.daemon.daemon.http;
     let (responses, compressions) = (http.gzip_responses.get(), http.gzip_compressions.get());
+    let (objects, bytes, mut sent) = (http.list_objects.get(), http.list_bytes.get(), 0);
     let clients = (0..50).map(|_| world.through.request(Method::GET, &path, &[("accept-encoding", "gzip")], ""));
     for answer in futures_util::future::join_all(clients).await {
         assert_eq!(answer.headers["content-encoding"], "gzip");
         assert!(inflate(&answer) == want);
+        sent += answer.body.len() as u64;
     }
+    let items = serde_json::from_slice::<Value>(&want).unwrap()["items"].as_array().unwrap().len() as u64;
+    assert_eq!((http.list_objects.get() - objects, http.list_bytes.get() - bytes), (50 * items, sent));
     assert_eq!((http.gzip_responses.get() - responses, http.gzip_compressions.get() - compressions), (50, 1));
 }
 

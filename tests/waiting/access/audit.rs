@@ -198,19 +198,3 @@ rules:
     }
     assert!(lines(&log).iter().all(|event| event["requestURI"] != "/informerd.v1.Cache/ListInformers"));
 }
-
-/// Nobody waits for a disk that takes nothing.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_holds_nobody_up() {
-    let world = World::start("audit: {log: /dev/full}\nconsistentReads: {get: cache, list: cache}\n").await;
-    world.settled().await;
-    world.warm(&["/api/v1/configmaps"]).await;
-    let reader = world.through(Some("reader-token"));
-    for _ in 0..50 {
-        assert_eq!(reader.get("/api/v1/configmaps").await.status, 200);
-    }
-    let dropped = || world.daemon.daemon.access.metrics().audit.dropped.get();
-    eventually("they are counted", || dropped() >= 50).await;
-    assert_eq!(world.daemon.daemon.access.metrics().audit.written.get(), 0);
-    assert!(world.daemon.context.readiness.is_ready());
-}

@@ -3,19 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::access::certificates::Authority;
 use crate::access::flood::Daemon;
 use crate::access::world::FIXTURES;
 use crate::cluster::Cluster;
 use crate::support::client::{Client, Watch};
-use crate::support::tied;
+use crate::support::{eventually, tied, within};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/a/configmaps";
 const DAY: i64 = 86_400;
-/// An event comes within this, and a line about the clock.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The clock of a process.
 struct Clock {
@@ -57,7 +55,7 @@ fn processor(pid: u32) -> f64 {
 
 /// The watch tells that this object was made, and of nothing before it.
 async fn tells(watch: &mut Watch, name: &str) {
-    let event = timeout(PATIENCE, watch.next_event()).await.unwrap_or_else(|_| panic!("{name} is not told of"));
+    let event = within(name, watch.next_event()).await;
     assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&"ADDED".into(), &name.into()));
 }
 
@@ -124,10 +122,7 @@ async fn the_clock_is_set_and_service_goes_on() {
             }
         }
         let line = || daemon.binary.log()[heard..].lines().find(|line| line.contains(said)).map(str::to_owned);
-        while line().is_none() {
-            assert!(begun.elapsed() < PATIENCE, "{moved}: no line: {}", &daemon.binary.log()[heard..]);
-            sleep(Duration::from_millis(100)).await;
-        }
+        eventually(said, || line().is_some()).await;
         let seconds = format!("\"seconds\":{}", i64::abs(moved - was));
         assert!(line().unwrap().contains(&seconds), "{:?}", line());
         // Nothing is asked or done in a circle.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::access::authorizers::a_nodes_rights_come_and_go_with_its_pods;
 use crate::access::faulty::{Fault, Faulty, Watches};
@@ -13,13 +13,13 @@ use crate::support::client::Watch;
 use crate::support::eventually;
 
 const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindings/space";
-/// Less than a decision is remembered for, and far more than each of these takes.
-const SOON: Duration = Duration::from_secs(60);
+/// What is remembered is remembered for longer than any read waits.
+const LONG_TTL: &str = "authentication: {ttl: 1h}\nauthorization: {allowTtl: 1h}\n";
 
 async fn world() -> (World, Faulty, Watch) {
     let cluster = Cluster::start().await;
     let faulty = Faulty::before(&cluster).await;
-    let world = World::between(cluster, faulty.source.clone(), "authentication: {ttl: 10m}\n").await;
+    let world = World::between(cluster, faulty.source.clone(), LONG_TTL).await;
     world.settled().await;
     let through = world.through(Some(&world.token("space", &[]).await));
     let watch = through.watch("/api/v1/namespaces/a/configmaps?watch=1&resourceVersion=0").await;
@@ -27,13 +27,9 @@ async fn world() -> (World, Faulty, Watch) {
     (world, faulty, watch)
 }
 
-/// How long it takes until the watch ends with this code.
+/// A read waits for less than `LONG_TTL`: the watch ends before the decision that it rests on is forgotten.
 async fn ended(mut watch: Watch, what: &str, code: u16) {
-    let started = Instant::now();
     assert_eq!(error(&mut watch).await["code"], code, "{what}");
-    let took = started.elapsed();
-    eprintln!("{what}: the stream ended after {took:.1?}");
-    assert!(took < SOON, "{what}: {took:?}");
 }
 
 /// An authorizer that has not heard of the change yet is not believed for minutes.
@@ -74,7 +70,7 @@ async fn silent_watches_of_rights() {
 async fn an_account_that_goes_while_a_watch_opens() {
     let cluster = Cluster::start().await;
     let faulty = Faulty::before(&cluster).await;
-    let world = World::between(cluster, faulty.source.clone(), "").await;
+    let world = World::between(cluster, faulty.source.clone(), LONG_TTL).await;
     world.settled().await;
     let through = world.through(Some(&world.token("space", &[]).await));
     faulty.set(Fault::Slow(Duration::from_secs(1)));
@@ -82,11 +78,7 @@ async fn an_account_that_goes_while_a_watch_opens() {
     let mut watch = through.watch_as(target, &[("accept", "application/json"); 2]).await;
     assert_eq!(watch.status, 200);
     world.delete("/api/v1/namespaces/a/serviceaccounts/space").await;
-    let started = Instant::now();
     while watch.next().await.unwrap().is_some() {}
-    let took = started.elapsed();
-    eprintln!("an account that goes while its watch opens: the stream ended after {took:.1?}");
-    assert!(took < SOON, "{took:?}");
 }
 
 /// Most of their time these wait; so they do it together.

@@ -18,20 +18,6 @@ async fn by_the_same_rights() {
     let by = async |account: &str| world.through(Some(&world.token(account, &[]).await));
     let (space, names, lister) = (by("space").await, by("names").await, by("lister").await);
     let nobody = by("nothing").await;
-
-    for (what, client, name, wanted) in [
-        ("space", &space, ("a", "one"), "0"),
-        ("space", &space, ("b", "one"), PERMISSION_DENIED),
-        ("names", &names, ("a", "one"), "0"),
-        ("names", &names, ("a", "two"), PERMISSION_DENIED),
-        ("lister", &lister, ("b", "one"), PERMISSION_DENIED),
-        ("nobody", &nobody, ("a", "one"), PERMISSION_DENIED),
-        // Whether there is such an object is not told either.
-        ("nobody", &nobody, ("a", "none"), PERMISSION_DENIED),
-    ] {
-        let (code, body) = status(client, "Get", &get(name.0, name.1)).await;
-        assert_eq!((&*code, body.is_empty()), (wanted, wanted != "0"), "get: {what} {name:?}");
-    }
     for (what, client, namespaces, wanted) in [
         ("space", &space, &["a"][..], "0"),
         ("space", &space, &["b"], PERMISSION_DENIED),

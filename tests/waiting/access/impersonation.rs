@@ -5,9 +5,8 @@ use std::path::Path;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::access::smuggling::direct as direct_raw;
 use crate::access::streams::error;
-use crate::access::wire::{codes, raw};
+use crate::access::wire::{codes, direct as direct_raw, raw};
 use crate::access::world::World;
 use crate::support::client::Answer;
 use crate::support::{eventually, until};

@@ -1,10 +1,12 @@
 //! Users, times what they ask for, times the forms they ask in: the same answers as from the apiserver itself.
 
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use crate::access::typed::{get, status};
+use crate::access::wire::Socket;
 use crate::access::world::World;
-use crate::support::client::{Answer, Client, Watch, key, rv};
+use crate::support::client::{Answer, Client, Watch, key};
 
 const PARTIAL: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const PARTIAL_ALONE: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
@@ -31,6 +33,7 @@ const READS: &[&str] = &[
     "/api/v1/namespaces/a/configmaps?resourceVersion=0&labelSelector=app+in+(x,y),!gone",
     "/api/v1/namespaces/a/configmaps/one?resourceVersion=0",
     "/api/v1/namespaces/a/configmaps/two?resourceVersion=0",
+    "/api/v1/namespaces/a/configmaps/tow?resourceVersion=0",
     "/api/v1/configmaps?resourceVersion=0&fieldSelector=metadata.name%3Done",
     "/api/v1/namespaces/a?resourceVersion=0",
     "/api/v1/namespaces?resourceVersion=0",
@@ -157,41 +160,30 @@ async fn every_user_reads_what_it_may_and_nothing_else() {
                 drop((ours, theirs));
                 compare(user, &direct, &through, &target, &[]).await;
             }
+            let metadata = [("accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")];
+            let (ours, theirs) =
+                (through.watch_as(&target, &metadata).await, direct.watch_as(&target, &metadata).await);
+            assert_eq!(ours.status, theirs.status, "{user}: metadata of {target}");
+            let token = token.as_deref();
+            let ours = Socket::through(&world, token, &target).await.status;
+            assert_eq!(ours, Socket::direct(&world, token, &target).await.status, "{user}: WebSocket {target}");
+        }
+        for (namespace, name) in
+            ["a", "b", "none"].iter().flat_map(|space| ["one", "two", "gone"].map(|name| (space, name)))
+        {
+            let target = format!("/api/v1/namespaces/{namespace}/configmaps/{name}?resourceVersion=0");
+            // Without credentials nothing is served by gRPC, whatever the apiserver lets the anonymous read.
+            let wanted = match (token, direct.get(&target).await.status.as_u16()) {
+                (None, _) | (_, 401) => "16",
+                (_, 403) => "7",
+                (_, 404) => "5",
+                (_, code) => ["0"][usize::from(code != 200)],
+            };
+            assert_eq!(status(&through, "Get", &get(namespace, name)).await.0, wanted, "{user}: gRPC {target}");
         }
     }
     assert!(world.served() - before > 200, "too little was served from the cache: {}", world.served() - before);
     for code in [200, 401, 403, 404] {
         assert!(answers.get(&code).is_some_and(|count| *count > 10), "{code}: {answers:?}");
-    }
-}
-
-/// The cluster-wide cache answers nobody's namespaced request without a decision for that namespace, nor the other way.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_does_not_tell_what_exists() {
-    let world = World::start("").await;
-    world.warm(&["/api/v1/configmaps"]).await;
-    let names = world.token("names", &[]).await;
-    let through = world.through(Some(&names));
-    let there = through.get("/api/v1/namespaces/a/configmaps/two?resourceVersion=0").await;
-    let not_there = through.get("/api/v1/namespaces/a/configmaps/tow?resourceVersion=0").await;
-    assert_eq!((there.status.as_u16(), not_there.status.as_u16()), (403, 403));
-    assert_eq!(there.text().replace("two", "tow"), not_there.text());
-    // Without credentials nothing is said at all.
-    let answer = world.through(None).get("/api/v1/configmaps?resourceVersion=0").await;
-    assert_eq!(answer.status, 401);
-    assert_eq!(world.through(None).get("/version").await.status, 401, "nor forwarded");
-}
-
-/// What a delegated client writes, it reads: its own revision is the least it is shown.
-#[tokio::test(flavor = "multi_thread")]
-async fn clients_read_their_own_writes() {
-    let world = World::start("consistentReads: {get: cache, list: cache}\n").await;
-    world.warm(&["/api/v1/configmaps"]).await;
-    let through = world.through(Some("admin-token"));
-    for n in 0..20 {
-        let body = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": format!("w{n}")}});
-        let created = through.write(Method::POST, "/api/v1/namespaces/a/configmaps", &body).await;
-        let read = through.json(&format!("/api/v1/namespaces/a/configmaps/w{n}")).await;
-        assert_eq!(rv(&read), rv(&created));
     }
 }

@@ -68,7 +68,6 @@ async fn few_questions_for_many_names(world: &World, faulty: &Faulty) {
     world.cluster.apply(&role.replace("name: listed", "name: other")).await;
     sleep(Duration::from_secs(2)).await;
     let asked = faulty.seen().1 - before;
-    eprintln!("64 namespaces, 16 names in each: {opened} reviews, {asked} after a change of rights");
     assert!(asked < 64, "{opened}, then {asked}");
 
     // Whoever may watch only the names would have to be asked about for each of them.

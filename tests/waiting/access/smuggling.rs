@@ -1,26 +1,14 @@
 //! Requests that two servers could read differently: whatever the listener makes of one, nobody reads by it what the
 //! apiserver would not have shown, and what is forwarded is what was decided about.
 
-use std::time::Duration;
-
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::access::wire::{codes, connect, raw};
+use crate::access::wire::{all_of, codes, connect, direct, raw};
 use crate::access::world::World;
 use crate::support::within;
 
 const TARGET: &str = "/api/v1/configmaps?resourceVersion=0";
-
-/// The same bytes to the apiserver.
-pub(super) async fn direct(world: &World, bytes: &[u8]) -> String {
-    let info = &world.cluster.info;
-    let mut stream = connect(&info.server, &info.ca).await;
-    stream.write_all(bytes).await.unwrap();
-    let mut answer = Vec::new();
-    tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await.expect("an end").ok();
-    String::from_utf8_lossy(&answer).into_owned()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn targets_of_every_kind() {
@@ -145,10 +133,7 @@ async fn bodies_stay_bodies() {
             stream.write_all(request.as_bytes()).await.unwrap();
             // A server that waits for more of the body is told that there is none.
             stream.shutdown().await.ok();
-            let mut answer = Vec::new();
-            let read = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut answer);
-            tokio::time::timeout(Duration::from_secs(60), read).await.expect("an end").ok();
-            let answers = String::from_utf8_lossy(&answer);
+            let answers = all_of(stream, "").await;
             assert!(!codes(&answers).contains(&"200"), "{what} {method}: {answers}");
             assert!(!answers.contains("ConfigMapList"), "{what} {method}: {answers}");
         }
@@ -273,9 +258,5 @@ async fn http_without_tls_is_told_so() {
 }
 
 async fn in_the_clear(url: &str, request: &str) -> String {
-    let mut stream = TcpStream::connect(url.strip_prefix("https://").unwrap()).await.unwrap();
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await.expect("an end").ok();
-    String::from_utf8_lossy(&answer).into_owned()
+    all_of(TcpStream::connect(url.strip_prefix("https://").unwrap()).await.unwrap(), request).await
 }

@@ -13,7 +13,6 @@ use informerd::grpc::pb::v1::watch_response::Frame;
 use prost::Message as _;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::access::faulty::{Fault, Faulty};
@@ -95,28 +94,23 @@ impl Streams {
         Self { served, forwarded, socket, forwarded_socket, typed, sync, worker }
     }
 
-    /// Waits for the end of all of them, and tells how long each took. Returns what the first one was told.
+    /// Waits for the end of all of them. Returns what the first one was told.
     async fn end(mut self, what: &str, code: u16, grpc: &str) -> Value {
         let mut told = Value::Null;
-        let started = Instant::now();
         let served = async {
             told = error(&mut self.served).await;
             assert_eq!(told["code"], code, "{what}: {told}");
-            started.elapsed()
         };
         let forwarded = async {
             let status = error(&mut self.forwarded).await;
             assert_eq!(status["code"], code, "{what}: {status}");
-            started.elapsed()
         };
         let socket = async |socket: &mut Socket| {
             let status = socket.ended().await;
             assert_eq!(status["code"], code, "{what}: {status}");
-            started.elapsed()
         };
         let typed = async {
             assert_eq!(trailers(&mut self.typed).await["grpc-status"], grpc, "{what}");
-            started.elapsed()
         };
         let sync = async {
             let (mut pending, mut ended) = (Vec::new(), Vec::new());
@@ -129,7 +123,6 @@ impl Streams {
             }
             ended.sort_unstable();
             assert_eq!(ended, [1, 2], "{what}: with credit and without");
-            started.elapsed()
         };
         let worker = async {
             loop {
@@ -137,12 +130,12 @@ impl Streams {
                     Ok(frame) => assert!(frame.is_some(), "{what}: an error before the end"),
                     Err(status) => {
                         assert_eq!((status.code() as i32).to_string(), grpc, "{what}");
-                        return started.elapsed();
+                        return;
                     }
                 }
             }
         };
-        let (served, forwarded, of_socket, of_forwarded, typed, sync, worker) = tokio::join!(
+        tokio::join!(
             served,
             forwarded,
             socket(&mut self.socket),
@@ -150,9 +143,6 @@ impl Streams {
             typed,
             sync,
             worker
-        );
-        eprintln!(
-            "gone by {what}: HTTP {served:.1?}, forwarded {forwarded:.1?}, WebSocket {of_socket:.1?}, forwarded {of_forwarded:.1?}, gRPC watch {typed:.1?}, sync {sync:.1?}, worker {worker:.1?}"
         );
         told
     }
@@ -281,9 +271,7 @@ async fn a_right_that_goes_while_a_forwarded_watch_opens() {
     assert_eq!(watch.status, 200);
     assert!(faulty.seen().1 <= begin + 1, "no answer was waited for");
     world.delete(&format!("{RBAC}/namespaces/a/rolebindings/space")).await;
-    let started = Instant::now();
     let status = error(&mut watch).await;
-    eprintln!("gone while it opened, with reviews of a second: {:.1?}", started.elapsed());
     assert_eq!(status["code"], 403, "{status}");
 }
 
@@ -304,10 +292,8 @@ async fn a_list_on_its_way_is_cut() {
     let mut taken =
         within("the next frame of a stream", stream.frame()).await.unwrap().unwrap().into_data().unwrap().len();
     let revoked = || world.daemon.daemon.access.metrics().streams_revoked.get();
-    let started = Instant::now();
     world.delete(&format!("{RBAC}/namespaces/a/rolebindings/space")).await;
     eventually("the right is gone", || revoked() > 0).await;
-    eprintln!("gone by a role binding: the gRPC list after {:.1?}", started.elapsed());
     let status = loop {
         match within("the next frame of a stream", stream.frame()).await.unwrap().unwrap().into_data() {
             Ok(data) => taken += data.len(),

@@ -237,7 +237,6 @@ async fn a_union_is_allowed_as_its_parts_are_alone() {
             "" => format!("clusterrolebindings/union-{at}"),
             _ => format!("namespaces/{namespace}/rolebindings/union-{at}"),
         };
-        let holders = users.iter().filter(|user| user.rights.contains(&at)).count();
         world.delete(&format!("/apis/rbac.authorization.k8s.io/v1/{path}")).await;
         let (mut gone, mut stay) = (Vec::new(), Vec::new());
         let mut judges: Vec<_> = users.iter().map(|user| Judge { user, said: HashMap::new() }).collect();
@@ -248,7 +247,6 @@ async fn a_union_is_allowed_as_its_parts_are_alone() {
                 false => gone.push((user, filters, end)),
             }
         }
-        println!("without {right:?} ({holders} users): {} end, {} stay", gone.len(), stay.len());
         for (user, filters, end) in gone {
             let code = timeout(BOUND, end).await.unwrap_or_else(|_| panic!("{user} goes on: {filters:?}")).unwrap();
             assert_eq!(code, PERMISSION_DENIED, "{user}: {filters:?}");

@@ -1,9 +1,7 @@
 //! Connections on which every byte is chosen: requests no client library would send, and WebSockets.
 
-use std::time::Duration;
-
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
@@ -12,12 +10,20 @@ pub(super) use crate::support::client::raw_tls as connect;
 use crate::support::within;
 
 /// What the delegated listener answers to these bytes until it ends the connection.
-pub(super) async fn raw(world: &World, text: impl AsRef<[u8]>) -> String {
-    let mut stream = connect(&world.daemon.url, &world.ca).await;
-    stream.write_all(text.as_ref()).await.unwrap();
+pub(super) async fn raw(world: &World, bytes: impl AsRef<[u8]>) -> String {
+    all_of(connect(&world.daemon.url, &world.ca).await, bytes).await
+}
+
+/// What the apiserver answers to them.
+pub(super) async fn direct(world: &World, bytes: impl AsRef<[u8]>) -> String {
+    all_of(connect(&world.cluster.info.server, &world.cluster.info.ca).await, bytes).await
+}
+
+pub(super) async fn all_of(mut stream: impl AsyncRead + AsyncWrite + Unpin, bytes: impl AsRef<[u8]>) -> String {
+    stream.write_all(bytes.as_ref()).await.unwrap();
     let mut answer = Vec::new();
     // A server that closes without TLS's own goodbye has said all it will.
-    tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await.expect("an end").ok();
+    within("an end", stream.read_to_end(&mut answer)).await.ok();
     String::from_utf8_lossy(&answer).into_owned()
 }
 
