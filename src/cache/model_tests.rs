@@ -274,7 +274,6 @@ impl World {
         let replaced = self.writer.replace(listed, ResourceVersion(to)).await.unwrap();
         assert_eq!((replaced.deleted, replaced.continued), (gone.len(), replaced.ended == 0 && !is_rewritten));
         // Only the clients end that hold a deleted object, or began with a state that the cache will never know.
-        let epoch = self.truths.len() - 1;
         let mut ended = 0;
         for client in self.current() {
             let lacks = gone.iter().any(|object| client.predicate.matches(object));
@@ -284,7 +283,6 @@ impl World {
             ended += usize::from(client.is_closed.is_some());
             if client.is_closed.is_none() {
                 client.relisted(&gap);
-                client.epoch = epoch;
             }
         }
         assert!(replaced.ended >= ended);
