@@ -122,7 +122,7 @@ pub(super) struct Resolved {
     pub(super) predicate: Predicate,
     /// The requested shard of the predicate.
     pub(super) shard: Option<Shard>,
-    /// Its original label and field selectors, if it has any.
+    /// Its original label and field selectors, if they require anything.
     pub(super) selectors: Option<(String, String)>,
     /// The part of a table that is read.
     pub(super) rows: Use,
@@ -277,7 +277,7 @@ impl Reads {
             return Err(ForwardReason::Invalid.into());
         }
         let table = selector::field_table(&resource);
-        let predicate = predicate(request, &resource, &table).ok_or(ForwardReason::Invalid)?;
+        let (predicate, selects) = predicate(request, &resource, &table).ok_or(ForwardReason::Invalid)?;
         let floor = self.floors.of(&gvr.group, &gvr.resource);
         let modes = self.modes(gvr).of_request(request);
         let answered = answered_as(request.format, &resource, modes.protobuf);
@@ -296,7 +296,7 @@ impl Reads {
             converted,
             predicate,
             shard,
-            selectors: (!labels.is_empty() || !fields.is_empty()).then(|| (labels.clone(), fields.clone())),
+            selectors: selects.then(|| (labels.clone(), fields.clone())),
             rows: rows(request),
             floor,
             modes,
@@ -461,11 +461,14 @@ fn is_refused(name: &str, request: &ReadRequest) -> bool {
     name.contains('%') || request.legacy_watch && !request.options.field_selector.is_empty()
 }
 
-/// The predicate of a request, or `None` if its selectors cannot be parsed.
-fn predicate(request: &ReadRequest, resource: &Resource, table: &FieldTable) -> Option<Predicate> {
+/// The predicate of a request, and whether its selectors require anything: a text such as `,` does not. `None` if they
+/// cannot be parsed.
+fn predicate(request: &ReadRequest, resource: &Resource, table: &FieldTable) -> Option<(Predicate, bool)> {
     let labels = &request.options.label_selector;
     let labels = LabelSelector::parse(labels).ok().filter(|_| !LabelSelector::depends_on_version(labels))?;
-    let fields = FieldSelector::parse(&request.options.field_selector).ok()?.compile(resource, table).ok()?;
+    let fields = FieldSelector::parse(&request.options.field_selector).ok()?;
+    let selects = !labels.is_empty() || !fields.is_empty();
+    let fields = fields.compile(resource, table).ok()?;
     let scope = Scope { namespace: request.namespace.clone(), name: request.name.clone() };
-    Some(Predicate::new(scope, Arc::new(labels), Arc::new(fields)))
+    Some((Predicate::new(scope, Arc::new(labels), Arc::new(fields)), selects))
 }

@@ -279,3 +279,17 @@ async fn no_informer_answers_with_a_past_that_another_has_left() {
         assert!(list.to_string().contains("\"shown\""), "{path}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_counts_what_remains_unless_a_selector_requires_something() {
+    let (_server, through, client) = Through::simulated(["one", "two"].map(config_map), "").await;
+    let rv = rv(&client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await);
+    let metrics = through.daemon.reads.metrics().clone();
+    let before = metrics.local();
+    let selectors = ["", "&fieldSelector=%2C", "&fieldSelector=%3D", "&labelSelector=%20", "&labelSelector=%21x"];
+    for (selector, remaining) in selectors.iter().zip([1.into(), 1.into(), 1.into(), 1.into(), Value::Null]) {
+        let page = client.json(&format!("{CONFIG_MAPS}?limit=1&resourceVersion={rv}{selector}")).await;
+        assert_eq!(page["metadata"]["remainingItemCount"], remaining, "{selector}: {page}");
+    }
+    assert_eq!(metrics.local(), before + 5, "all are served from the cache");
+}
