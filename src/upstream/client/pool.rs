@@ -258,6 +258,9 @@ impl Pool {
     }
 
     fn try_reserve(&self, options: &CallOptions) -> Option<Option<Arc<Http2>>> {
+        if options.alone {
+            return Some(None);
+        }
         let mut state = self.state.lock();
         match self.pick(&mut state, options.connection, options.avoided) {
             Pick::Connection(connection) => {

@@ -43,6 +43,11 @@ async fn speaks_http2_over_tls_and_shows_its_certificate() {
     assert_eq!(seen.uri, "/version?x=1");
     assert!(client.is_reachable());
     assert_eq!(client.authority().to_string(), server.address.to_string());
+    // A request that is to be alone takes no part in the connection of others.
+    let alone = CallOptions { alone: true, ..CallOptions::default() };
+    let response = client.send_with(Identity::Bare, get("/alone"), &alone).await.unwrap();
+    assert_eq!(response.version(), http::Version::HTTP_11);
+    assert_ne!(server.requests()[1].peer.connection, server.requests()[0].peer.connection);
 }
 
 #[tokio::test]
