@@ -238,9 +238,9 @@ impl Inner {
     ) -> Result<Response<ForwardBody>, ForwardError> {
         let observation = Observation::begin(&self.observer, info, &head, known);
         let mut options = CallOptions::new(RequestVerb::Forward, resource_of(info));
-        // The apiserver closes an HTTP/2 connection after each request of somebody it does not know. So many of them could
-        // have the requests of others refused, again and again.
-        options.alone = !known;
+        // The apiserver closes an HTTP/2 connection after each anonymous request. Many of them could have the requests of
+        // others refused, again and again.
+        options.alone = identity == Identity::Bare && !identity::has_own_credentials(&head.headers);
         if info.is_plain_read() && info.verb != Verb::Watch {
             options = options.header_timeout(self.config.read_timeout);
         }

@@ -166,7 +166,13 @@ fn without_ages(body: &[u8]) -> Vec<u8> {
     let mut rest = body;
     while let Some(start) = rest.iter().position(|&byte| byte == b'"') {
         let after = &rest[start + 1..];
-        let end = after.iter().position(|&byte| byte == b'"').unwrap_or(after.len());
+        let mut is_escaped = false;
+        let ends = |&byte: &u8| {
+            let ends = byte == b'"' && !is_escaped;
+            is_escaped = byte == b'\\' && !is_escaped;
+            ends
+        };
+        let end = after.iter().position(ends).unwrap_or(after.len());
         out.extend_from_slice(&rest[..=start]);
         if is_age(&after[..end]) {
             out.extend_from_slice(b"AGE");

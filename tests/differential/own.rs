@@ -61,7 +61,7 @@ impl Own {
         [self.direct(Some("admin-token")), through.expect("its URL")]
     }
 
-    pub(crate) fn direct(&self, token: Option<&str>) -> Endpoint {
+    fn direct(&self, token: Option<&str>) -> Endpoint {
         let info = &self.cluster.info;
         Endpoint::new(&info.server, Some(&info.ca), token, None).expect("the cluster's URL")
     }

@@ -1,4 +1,4 @@
-//! That the harness sees what it is there to see: an apiserver against itself is clean in every phase, and each wrong
+//! That the harness sees what it is there to see: an apiserver against itself is clean, and each wrong
 //! proxy is caught by every phase that is to catch it.
 
 use std::sync::Arc;
@@ -47,7 +47,7 @@ const CATCHES: &[(Phase, &[Fault])] = &[
     (Phase::Scripts, &[Fault::BookmarksAhead(Form::Json)]),
     (Phase::Shards, &[Fault::LosesAnObject]),
     (Phase::Tables, &[Fault::LosesARow]),
-    (Phase::Users, &[Fault::None, Fault::TrustsEverybody]),
+    (Phase::Users, &[Fault::TrustsEverybody]),
     (Phase::Cuts, &[Fault::None, Fault::DropsAnEvent(Form::Json), Fault::DropsAnEvent(Form::Protobuf)]),
 ];
 
@@ -106,10 +106,7 @@ pub(crate) async fn forwarding_is_caught(
 
 /// What the phase finds.
 async fn attempt(own: &Own, world: &World, fault: Fault, phase: Phase, seed: u64) -> Result<Vec<String>, String> {
-    // Before users, one that is right adds nothing to what they say.
-    let is_bare = phase == Phase::Users && fault == Fault::None;
-    let behind = if is_bare { own.direct(None) } else { world.direct().clone() };
-    let proxy = WrongProxy::start(fault, behind).await.map_err(|error| error.to_string())?;
+    let proxy = WrongProxy::start(fault, world.direct().clone()).await.map_err(|error| error.to_string())?;
     let pair = [world.direct().clone(), Endpoint::new(&proxy.url, None, None, None)?];
     let spoiled = Arc::new(world.seen_by(pair, false));
     // What is right has to say where it is not.

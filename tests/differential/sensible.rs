@@ -54,7 +54,8 @@ pub(super) fn plan(seed: u64, n: u64) -> Plan {
     if what == "watch" {
         query.push("timeoutSeconds=1".to_owned());
     }
-    let ask = Ask::get(format!("{path}?{}", query.join("&"))).header("Accept", accept);
+    let target = if query.is_empty() { path } else { format!("{path}?{}", query.join("&")) };
+    let ask = Ask::get(target).header("Accept", accept);
     let (choice, http2) = (rng.below(64), rng.in_1000(250) && http2::can_say(&ask));
     Plan { row: format!("{}/{what}", kind.row), ask, collection, slow: what == "watch", http2, choice }
 }

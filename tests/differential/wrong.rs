@@ -257,7 +257,7 @@ impl Spoiled {
                 Fault::DropsAnEvent(form) if form == self.form && is_third => continue,
                 Fault::KeepsErrors if event.kind == "ERROR" => continue,
                 Fault::BookmarksAhead(form) if form == self.form && event.kind == "BOOKMARK" => {
-                    raised(&event.bytes, event.rv, 1000)
+                    raised(&event.bytes, event.rv)
                 }
                 _ => event.bytes,
             };
@@ -273,12 +273,11 @@ impl Spoiled {
     }
 }
 
-/// With another revision of as many digits, or the same one if that has more.
-fn raised(bytes: &[u8], rv: u64, by: u64) -> Vec<u8> {
-    let (old, new) = (rv.to_string(), (rv + by).to_string());
-    let at = bytes.windows(old.len()).position(|window| window == old.as_bytes());
-    match at.filter(|_| old.len() == new.len()) {
-        Some(at) => [&bytes[..at], new.as_bytes(), &bytes[at + old.len()..]].concat(),
+/// With the last revision of as many digits: a message in protobuf tells its length.
+fn raised(bytes: &[u8], rv: u64) -> Vec<u8> {
+    let old = rv.to_string();
+    match bytes.windows(old.len()).position(|window| window == old.as_bytes()) {
+        Some(at) => [&bytes[..at], "9".repeat(old.len()).as_bytes(), &bytes[at + old.len()..]].concat(),
         None => bytes.to_vec(),
     }
 }
