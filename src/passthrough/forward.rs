@@ -89,6 +89,18 @@ pub(super) struct Inner {
     pub(super) metrics: ForwardMetrics,
 }
 
+// === impl Sender ===
+
+impl Sender {
+    /// Whether the apiserver may not know who sends this. It closes an HTTP/2 connection after each such request
+    /// (`UnauthenticatedHTTP2DOSMitigation`). On a connection that others use, too, many of them could have the requests
+    /// of the others refused, again and again.
+    fn may_be_unknown(&self, headers: &HeaderMap) -> bool {
+        let is_accepted = self.known || matches!(self.client, Client::User(_));
+        !is_accepted || !identity::has_own_credentials(headers)
+    }
+}
+
 // === impl Forward ===
 
 impl Forward {
@@ -172,7 +184,7 @@ impl Forward {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let Sender { address, known, sessions, client: of } = sender;
+        let Sender { address, sessions, .. } = sender;
         if request.method() == Method::CONNECT || request.uri().path_and_query().is_none() {
             return Err(ForwardError::BadRequest("the target is no path"));
         }
@@ -194,19 +206,16 @@ impl Forward {
                 head.headers.append(UPGRADE, protocol);
             }
             head.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-            return self
-                .inner
-                .upgrade(Request::from_parts(head, boxed(body)), identity, info, client, known, &of)
-                .await;
+            return self.inner.upgrade(Request::from_parts(head, boxed(body)), identity, info, client, &sender).await;
         }
         let response = if !body.is_end_stream() {
-            self.inner.fetch(head, boxed(body), identity, info, known, &of).await
+            self.inner.fetch(head, boxed(body), identity, info, &sender).await
         } else if let Some(key) = DocumentKey::of(&head, identity) {
-            self.inner.document(key, head, identity, info, known, may_be_old, &of).await
+            self.inner.document(key, head, identity, info, may_be_old, &sender).await
         } else {
-            self.read(head, identity, info, known, &of).await
+            self.read(head, identity, info, &sender).await
         };
-        Ok(Answer { response: self.inner.admission.pace.answer(response?, Some(&of)), tunnel: None })
+        Ok(Answer { response: self.inner.admission.pace.answer(response?, Some(&sender.client)), tunnel: None })
     }
 }
 
@@ -220,11 +229,10 @@ impl Inner {
         body: ReqBody,
         identity: Identity,
         info: &RequestInfo,
-        known: bool,
-        of: &Client,
+        sender: &Sender,
     ) -> Result<Response<ForwardBody>, ForwardError> {
-        let admitted = self.admit(of, info, body.size_hint().upper()).await?;
-        self.send(admitted, head, body, identity, info, known).await
+        let admitted = self.admit(&sender.client, info, body.size_hint().upper()).await?;
+        self.send(admitted, head, body, identity, info, sender).await
     }
 
     pub(super) async fn send(
@@ -234,13 +242,11 @@ impl Inner {
         body: ReqBody,
         identity: Identity,
         info: &RequestInfo,
-        known: bool,
+        sender: &Sender,
     ) -> Result<Response<ForwardBody>, ForwardError> {
-        let observation = Observation::begin(&self.observer, info, &head, known);
+        let observation = Observation::begin(&self.observer, info, &head, sender.known);
         let mut options = CallOptions::new(RequestVerb::Forward, resource_of(info));
-        // The apiserver closes an HTTP/2 connection after each anonymous request. Many of them could have the requests of
-        // others refused, again and again.
-        options.alone = identity == Identity::Bare && !identity::has_own_credentials(&head.headers);
+        options.alone = identity == Identity::Bare && sender.may_be_unknown(&head.headers);
         if info.is_plain_read() && info.verb != Verb::Watch {
             options = options.header_timeout(self.config.read_timeout);
         }
@@ -289,12 +295,11 @@ impl Inner {
         identity: Identity,
         info: &RequestInfo,
         client: OnUpgrade,
-        known: bool,
-        of: &Client,
+        sender: &Sender,
     ) -> Result<Answer, ForwardError> {
         let (head, body) = request.into_parts();
-        let admitted = self.admit(of, info, body.size_hint().upper()).await?;
-        let observation = Observation::begin(&self.observer, info, &head, known);
+        let admitted = self.admit(&sender.client, info, body.size_hint().upper()).await?;
+        let observation = Observation::begin(&self.observer, info, &head, sender.known);
         let answered = self.upstream.upgrade(identity, rebuild(head, body), self.config.read_timeout).await;
         let mut response = answered.map_err(|error| self.failed(&error))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -305,7 +310,7 @@ impl Inner {
                 body = observation.answered(head.status, &head.headers, body);
             }
             let response = kept(answer(head.status, head.headers, body), admitted);
-            return Ok(Answer { response: self.admission.pace.answer(response, Some(of)), tunnel: None });
+            return Ok(Answer { response: self.admission.pace.answer(response, Some(&sender.client)), tunnel: None });
         }
         self.metrics.upgrades.inc();
         let upstream = hyper::upgrade::on(&mut response);
@@ -324,23 +329,21 @@ impl Inner {
         })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the particulars of one request, which has one caller")]
     async fn document(
         &self,
         key: DocumentKey,
         mut head: Parts,
         identity: Identity,
         info: &RequestInfo,
-        known: bool,
         may_be_old: bool,
-        of: &Client,
+        sender: &Sender,
     ) -> Result<Response<ForwardBody>, ForwardError> {
         let asked = head.headers.get(IF_NONE_MATCH).cloned();
         let kept = self.documents.get(&key).await;
         if let Some(kept) = &kept {
             discovery::ask_for_change(&mut head.headers, kept);
         }
-        let response = match (self.fetch(head, client::empty(), identity, info, known, of).await, &kept) {
+        let response = match (self.fetch(head, client::empty(), identity, info, sender).await, &kept) {
             (Ok(response), _) => response,
             (Err(error), Some(kept)) if may_be_old && error.is_silence() => {
                 self.metrics.documents_old.inc();

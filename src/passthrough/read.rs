@@ -8,8 +8,7 @@ use http::{Response, StatusCode, Uri};
 
 use super::ForwardBody;
 use super::error::ForwardError;
-use super::forward::Forward;
-use super::places::Client;
+use super::forward::{Forward, Sender};
 use super::shared::{Buffered, ReadKey, SharedRead, collect};
 use crate::meta::RequestInfo;
 use crate::upstream::client::{self, Identity};
@@ -34,8 +33,7 @@ impl Forward {
         mut head: Parts,
         identity: Identity,
         info: &RequestInfo,
-        known: bool,
-        of: &Client,
+        sender: &Sender,
     ) -> Result<Response<ForwardBody>, ForwardError> {
         let next = head.extensions.remove::<Otherwise>().and_then(|otherwise| {
             let mut next = head.clone();
@@ -45,7 +43,7 @@ impl Forward {
         if next.is_some() {
             head.extensions.insert(AsksForMore);
         }
-        let response = self.read_once(head, identity, info, known, of).await?;
+        let response = self.read_once(head, identity, info, sender).await?;
         let status = response.status();
         match next {
             Some((next, codes)) if codes.contains(&status.as_u16()) => {
@@ -54,7 +52,7 @@ impl Forward {
                 if status == StatusCode::GATEWAY_TIMEOUT {
                     self.inner.observer.unreached(info);
                 }
-                self.read_once(next, identity, info, known, of).await
+                self.read_once(next, identity, info, sender).await
             }
             _ => Ok(response),
         }
@@ -65,12 +63,11 @@ impl Forward {
         head: Parts,
         identity: Identity,
         info: &RequestInfo,
-        known: bool,
-        of: &Client,
+        sender: &Sender,
     ) -> Result<Response<ForwardBody>, ForwardError> {
         match ReadKey::of(&head, info, identity) {
-            Some(key) => self.shared(key, head, identity, info, known, of).await,
-            None => self.inner.fetch(head, client::empty(), identity, info, known, of).await,
+            Some(key) => self.shared(key, head, identity, info, sender).await,
+            None => self.inner.fetch(head, client::empty(), identity, info, sender).await,
         }
     }
 
@@ -80,13 +77,12 @@ impl Forward {
         head: Parts,
         identity: Identity,
         info: &RequestInfo,
-        known: bool,
-        of: &Client,
+        sender: &Sender,
     ) -> Result<Response<ForwardBody>, ForwardError> {
-        let mut read = self.joined(&key, &head, identity, info, known, of).await?;
+        let mut read = self.joined(&key, &head, identity, info, sender).await?;
         if matches!(read, SharedRead::Apart) {
-            key.client = Some(of.clone());
-            read = self.joined(&key, &head, identity, info, known, of).await?;
+            key.client = Some(sender.client.clone());
+            read = self.joined(&key, &head, identity, info, sender).await?;
         }
         // The first client takes the response. The others read for themselves, so their reads start after they arrived.
         let first = match read {
@@ -96,7 +92,7 @@ impl Forward {
         };
         match first {
             Some(response) => Ok(response),
-            None => self.inner.fetch(head, client::empty(), identity, info, known, of).await,
+            None => self.inner.fetch(head, client::empty(), identity, info, sender).await,
         }
     }
 
@@ -107,20 +103,19 @@ impl Forward {
         head: &Parts,
         identity: Identity,
         info: &RequestInfo,
-        known: bool,
-        of: &Client,
+        sender: &Sender,
     ) -> Result<SharedRead, ForwardError> {
         let inner = Arc::clone(&self.inner);
         // The reads of one client wait for its place together, and others do not wait for that.
         let gives_way = key.client.is_none();
-        let (first, its_info, its_client) = (head.clone(), info.clone(), of.clone());
+        let (first, its_info, its_sender) = (head.clone(), info.clone(), sender.clone());
         let read = self.inner.reads.read(key.clone(), move |turn| async move {
-            let admitted = match inner.admission.admit(&its_client, &its_info, Some(0), gives_way).await {
+            let admitted = match inner.admission.admit(&its_sender.client, &its_info, Some(0), gives_way).await {
                 Ok(admitted) => admitted,
                 Err(refused) if gives_way && refused.is_its_own() => return Ok(SharedRead::Apart),
                 Err(refused) => return Err(inner.refused(refused)),
             };
-            let response = inner.send(admitted, first, client::empty(), identity, &its_info, known).await?;
+            let response = inner.send(admitted, first, client::empty(), identity, &its_info, &its_sender).await?;
             if turn.members() == 1 {
                 // The turn ends here, so that a slow client does not delay the others.
                 return Ok(SharedRead::alone(response));
