@@ -16,7 +16,7 @@ use crate::support::relay::Loss;
 pub(super) const KINDS: usize = 20;
 pub(super) const RESTORE: usize = 19;
 /// Faults that happen in one seed.
-const MOST: usize = 16;
+const MOST: usize = 12;
 
 fn millis(random: &mut StdRng, least: u64, most: u64) -> Duration {
     Duration::from_millis(random.random_range(least..=most))

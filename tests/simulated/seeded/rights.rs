@@ -89,6 +89,7 @@ fn reader(run: &Run) -> Option<Client> {
 pub(super) async fn end(run: &Run) -> Result<(), String> {
     let (client, path) = (reader(run).ok_or("no daemon")?, RESOURCES[0].path());
     let patience = Duration::from_secs(60);
+    tokio::time::sleep(patience).await;
     let status =
         async || client.try_get(&format!("{path}?resourceVersion=0")).await.map(|answer| answer.status.as_u16());
     let mut watch = client.try_watch(&format!("{path}?watch=1&resourceVersion=0")).await?.until_the_end();
