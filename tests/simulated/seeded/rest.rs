@@ -42,7 +42,8 @@ pub(super) fn informers(run: &Arc<Run>) -> Vec<Following> {
         ] {
             let client = run.client(&mut random);
             let path = of.namespace.as_ref().map_or_else(|| resource.path(), |namespace| resource.inside(namespace));
-            let ends = if random.random_bool(0.5) { "&timeoutSeconds=4" } else { "" };
+            // A stream that is forwarded stands still as long as the apiserver's does.
+            let ends = if random.random_bool(0.5) { "&timeoutSeconds=4" } else { "&timeoutSeconds=60" };
             let selection = format!("{}{ends}", label(&of));
             let lists = if lists_directly {
                 Some((Client::new(&run.direct.url()), String::new()))
