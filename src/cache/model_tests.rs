@@ -105,7 +105,7 @@ impl World {
                 let deadline = Instant::now() + Duration::from_secs(seconds.unwrap_or(100_000));
                 let (start, rv) = self.start(&start);
                 let predicate = predicates().swap_remove(predicate);
-                self.watch(WatchSpec { predicate, start, bookmarks, initial_end, deadline }, rv);
+                self.watch(&WatchSpec { predicate, start, bookmarks, initial_end, deadline }, rv);
             }
             Op::Poll { watcher, count } => {
                 let Some(client) = client(watcher, self) else { return };
@@ -214,14 +214,14 @@ impl World {
         }
     }
 
-    fn watch(&mut self, spec: WatchSpec, rv: u64) -> &mut Client {
+    fn watch(&mut self, spec: &WatchSpec, rv: u64) -> &mut Client {
         let watcher = self.cache.watch(spec.clone()).unwrap();
         let before = WatchStart::After(ResourceVersion(self.floor() - 1));
         assert!(matches!(
             self.cache.watch(WatchSpec { start: before, ..spec.clone() }),
             Err(WatchError::TooOld { .. })
         ));
-        let mut client = Client::new(watcher, &spec, &self.cache, self.truths.len() - 1, rv);
+        let mut client = Client::new(watcher, spec, &self.cache, self.truths.len() - 1, rv);
         client.known = rv <= self.seen || self.confirmed.contains(&rv);
         self.clients.push(client);
         self.clients.last_mut().unwrap()
@@ -240,7 +240,7 @@ impl World {
         let from = if by_claim { before.complete().filter(|_| has_token) } else { position };
         let Some(rv) = from.filter(|rv| goes_on && *rv >= self.floor()) else { return };
         let (predicate, kept) = (before.predicate.clone(), before.kept());
-        self.watch(WatchSpec { predicate, ..spec(WatchStart::After(ResourceVersion(rv))) }, rv).with(kept);
+        self.watch(&WatchSpec { predicate, ..spec(WatchStart::After(ResourceVersion(rv))) }, rv).with(kept);
     }
 
     fn current(&mut self) -> impl Iterator<Item = &mut Client> {
