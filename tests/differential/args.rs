@@ -18,7 +18,9 @@ pub(crate) enum Phase {
     Watches,
     Pages,
     Shards,
+    Users,
     Tables,
+    Cuts,
     Proof,
 }
 
@@ -138,6 +140,11 @@ impl Mode {
 // === impl Args ===
 
 impl Args {
+    /// Whether all of the phase runs, of which something is known, and not a few chosen requests.
+    pub(crate) fn is_whole(&self, phase: Phase) -> bool {
+        self.filter.is_none() && self.request.is_none() && self.requests >= 2000 && self.phases.contains(&phase)
+    }
+
     /// Fails with a message on a flag that nobody knows, or a value that is none.
     pub(crate) fn parse(given: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut args = Self::try_parse_from(given).map_err(|error| error.to_string())?;

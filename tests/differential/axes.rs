@@ -3,26 +3,31 @@
 /// Each with its weight.
 pub(crate) type Pool = &'static [(usize, &'static str)];
 
-pub(crate) const LABELS: &[&str] = &[
+/// Each selects some of the objects of every kind, and not all.
+pub(crate) const SOME: &[&str] = &[
     "app=x",
     "app==x",
     "app!=x",
-    "app in (x,y)",
     "app notin (x)",
-    "app",
-    "!app",
     "n>5",
     "n<5",
-    "missing=",
-    "empty=",
     "app=x,n",
-    "app=x,app=y",
-    "x in ()",
     "app in (x,)",
     " app = x ",
     "app\tin\n(x)",
-    "round=3",
     "app in (x),n notin (7)",
+];
+
+pub(crate) const LABELS: &[&str] = &[
+    "app=x",
+    "app in (x,y)",
+    "app",
+    "!app",
+    "missing=",
+    "empty=",
+    "app=x,app=y",
+    "x in ()",
+    "round=3",
     // What does not parse.
     "a b",
     "!",
@@ -107,6 +112,44 @@ pub(crate) const REVISIONS: Pool = &[
     (5, "{next}"),
     (5, "{far}"),
     (4, "9223372036854775808"),
+];
+
+/// Which state, in requests that make sense.
+pub(crate) const STATES: Pool = &[
+    (15, ""),
+    (20, "resourceVersion=0"),
+    (15, "resourceVersion={now}"),
+    (15, "resourceVersion={now}&resourceVersionMatch=Exact"),
+    (15, "resourceVersion={old}&resourceVersionMatch=Exact"),
+    (10, "resourceVersion={old}&resourceVersionMatch=NotOlderThan"),
+    (10, "resourceVersion={old}"),
+];
+
+/// Where watches start, in requests that make sense.
+pub(crate) const STARTS: Pool = &[
+    (10, ""),
+    (15, "resourceVersion=0"),
+    (15, "resourceVersion={now}"),
+    (30, "resourceVersion={old}"),
+    (10, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"),
+    (10, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion={old}"),
+    (5, "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion={old}"),
+    (5, "resourceVersion={far}"),
+];
+
+/// The encodings of requests that make sense: of lists, and of single objects and watches.
+pub(crate) const ENCODINGS: &[[&str; 2]] = &[
+    ["application/json"; 2],
+    ["application/vnd.kubernetes.protobuf,application/json"; 2],
+    [
+        "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+    ],
+    [
+        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+    ],
+    ["application/json;as=Table;v=v1;g=meta.k8s.io,application/json"; 2],
 ];
 
 pub(crate) const MATCHES: Pool = &[

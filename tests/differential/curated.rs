@@ -64,8 +64,8 @@ pub(crate) async fn run(world: &Arc<World>, filter: Option<&str>, report: &Arc<R
             report.wrong("curated: the harness itself", &format!("  {error}\n"));
         }
     }
-    for (row, why) in rows::LEFT_OUT {
-        report.leave_out(row, why);
+    for (row, why, tests) in rows::LEFT_OUT {
+        report.leave_out(row, &format!("{why}; {}", tests.join(", ")));
     }
 }
 

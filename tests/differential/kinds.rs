@@ -19,17 +19,19 @@ pub(crate) struct Kind {
     pub namespaced: bool,
     /// Names that are there, in [`A`] for namespaced kinds.
     pub names: &'static [&'static str],
-    /// Field selectors of its own.
-    pub fields: &'static [&'static str],
+    /// Field selectors of its own, each of which selects some of its objects and not all.
+    pub some: &'static [&'static str],
+    /// Others, which select all or none, or are refused.
+    pub odd: &'static [&'static str],
     pub objects: fn() -> Objects,
 }
 
 const fn kind(row: &'static str, root: &'static str, plural: &'static str, namespaced: bool) -> Kind {
-    Kind { row, root, plural, namespaced, names: &["one", "two", "missing"], fields: &[], objects: Vec::new }
+    Kind { row, root, plural, namespaced, names: &["one", "two", "missing"], some: &[], odd: &[], objects: Vec::new }
 }
 
 pub(crate) const PODS: Kind = Kind {
-    fields: &[
+    some: &[
         "spec.nodeName=node-x",
         "spec.nodeName!=node-x",
         "spec.nodeName=",
@@ -37,28 +39,29 @@ pub(crate) const PODS: Kind = Kind {
         "status.phase!=Running",
         "spec.restartPolicy=Always",
         "spec.schedulerName=default-scheduler",
-        "spec.serviceAccountName=",
+        "spec.serviceAccountName=other",
         "spec.hostNetwork=false",
-        "spec.hostNetwork=",
         "spec.hostNetwork=true",
         "status.podIP=",
         "status.podIP=10.1.2.3",
-        "status.podIPs=",
-        "status.nominatedNodeName=",
+        "status.nominatedNodeName=node-z",
         "spec.host=node-x",
-        "metadata.name=one,spec.nodeName=node-x",
+        "spec.nodeName=node-x,metadata.name!=two",
     ],
+    odd: &["spec.hostNetwork=", "status.podIPs=", "metadata.name=one,spec.nodeName=node-x"],
     objects: pods,
     ..kind("pods", "/api/v1", "pods", true)
 };
 pub(crate) const CONFIG_MAPS: Kind = Kind { objects: config_maps, ..kind("configmaps", "/api/v1", "configmaps", true) };
 pub(crate) const WIDGETS_V1: Kind = Kind {
-    fields: &["spec.color=red", "spec.color!=red", "spec.color=", "spec.size=5"],
+    some: &["spec.color=red", "spec.color!=red", "spec.color="],
+    odd: &["spec.size=5"],
     objects: widget_objects,
     ..kind("widgets-v1", "/apis/differential.example.com/v1", "widgets", true)
 };
 pub(crate) const WIDGETS_V2: Kind = Kind {
-    fields: &["spec.size=5", "spec.size!=5", "spec.ready=true", "spec.ready=", "spec.color=red"],
+    some: &["spec.size=5", "spec.size!=5", "spec.ready=true", "spec.ready="],
+    odd: &["spec.color=red"],
     ..kind("widgets-v2", "/apis/differential.example.com/v2", "widgets", true)
 };
 pub(crate) const GADGETS: Kind = Kind {
@@ -72,22 +75,49 @@ pub(crate) const KINDS: &[Kind] = &[
     CONFIG_MAPS,
     Kind {
         names: &["diff-a", "diff-foo", "missing"],
-        fields: &["status.phase=Active", "status.phase!=Active", "name=diff-a"],
+        some: &["status.phase=Active", "status.phase=Terminating"],
+        odd: &["name=diff-a"],
         ..kind("namespaces", "/api/v1", "namespaces", false)
     },
     Kind {
         names: &["node-x", "missing"],
-        fields: &["spec.unschedulable=true", "spec.unschedulable=false", "spec.unschedulable="],
+        some: &["spec.unschedulable=true", "spec.unschedulable=false"],
+        odd: &["spec.unschedulable="],
         objects: nodes,
         ..kind("nodes", "/api/v1", "nodes", false)
     },
     Kind {
-        fields: &["involvedObject.name=one", "involvedObject.uid=", "reason=Because", "type=Normal", "source="],
+        some: &[
+            "involvedObject.kind=Pod",
+            "involvedObject.name=one",
+            "involvedObject.uid=uid-one",
+            "involvedObject.apiVersion=v1",
+            "involvedObject.resourceVersion=11",
+            "involvedObject.fieldPath=spec.one",
+            "reason=Because",
+            "reportingComponent=reporter",
+            "source=harness",
+            "source=reporter",
+            "type=Normal",
+        ],
+        odd: &["source=", "involvedObject.namespace=diff-a"],
         objects: events,
         ..kind("events", "/api/v1", "events", true)
     },
     Kind {
-        fields: &["regarding.name=one", "reason=Because", "source=x", "reportingController="],
+        some: &[
+            "regarding.kind=Pod",
+            "regarding.name=one",
+            "regarding.uid=uid-one",
+            "regarding.apiVersion=v1",
+            "regarding.resourceVersion=11",
+            "regarding.fieldPath=spec.one",
+            "reason=Because",
+            "reportingController=reporter",
+            "reportingController=",
+            "type=Normal",
+        ],
+        odd: &["source=x", "regarding.namespace=diff-a"],
         ..kind("events.events.k8s.io", "/apis/events.k8s.io/v1", "events", true)
     },
     Kind { objects: deployments, ..kind("deployments", "/apis/apps/v1", "deployments", true) },
@@ -99,7 +129,7 @@ pub(crate) const KINDS: &[Kind] = &[
     kind("horizontalpodautoscalers-v1", "/apis/autoscaling/v1", "horizontalpodautoscalers", true),
     Kind { objects: || in_a(&["one", "two"]), ..kind("leases", "/apis/coordination.k8s.io/v1", "leases", true) },
     Kind {
-        fields: &["spec.type=ClusterIP", "spec.clusterIP=None", "spec.clusterIP="],
+        some: &["spec.type=ClusterIP", "spec.clusterIP=None", "spec.clusterIP="],
         objects: services,
         ..kind("services", "/api/v1", "services", true)
     },
@@ -107,14 +137,16 @@ pub(crate) const KINDS: &[Kind] = &[
     // Deprecated, so that every answer carries a warning.
     Kind { objects: || in_a(&["one", "two"]), ..kind("endpoints", "/api/v1", "endpoints", true) },
     // Never cached by default.
-    Kind { fields: &["type=Opaque"], objects: || in_a(&["one", "two"]), ..kind("secrets", "/api/v1", "secrets", true) },
+    Kind { some: &["type=Opaque"], objects: secrets, ..kind("secrets", "/api/v1", "secrets", true) },
     Kind {
-        fields: &["status.replicas=0", "status.replicas="],
+        some: &["status.replicas=0", "status.replicas!=0"],
+        odd: &["status.replicas="],
         objects: controllers,
         ..kind("replicationcontrollers", "/api/v1", "replicationcontrollers", true)
     },
     Kind {
-        fields: &["status.successful=0", "status.successful="],
+        some: &["status.successful=0", "status.successful=1"],
+        odd: &["status.successful="],
         objects: jobs,
         ..kind("jobs", "/apis/batch/v1", "jobs", true)
     },
@@ -190,31 +222,48 @@ fn pods() -> Objects {
         let spec = match n {
             0 => json!({"containers": container, "nodeName": "node-x"}),
             1 => json!({"containers": container, "nodeName": "node-y", "hostNetwork": true}),
-            _ => json!({"containers": container, "restartPolicy": "Never", "schedulerName": "other"}),
+            _ => json!({
+                "containers": container, "restartPolicy": "Never", "schedulerName": "other", "serviceAccountName": "other",
+            }),
         };
         object["spec"] = spec;
     }
+    objects[2].1["status"] = json!({"nominatedNodeName": "node-z"});
     objects[0].1["status"] = json!({"phase": "Running", "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}]});
     objects
 }
 
 fn nodes() -> Objects {
-    let of = |name: &str, off: bool| json!({"metadata": {"name": name}, "spec": {"unschedulable": off}});
-    vec![(None, of("node-x", false)), (None, of("node-y", true))]
+    let mut nodes = named(&["node-x", "node-y"]);
+    nodes[1].1["spec"] = json!({"unschedulable": true});
+    nodes.into_iter().map(|(_, node)| (None, node)).collect()
 }
 
+/// Two that differ in every field there is a selector for, but for the namespace.
 fn events() -> Objects {
+    let of = [
+        json!({
+            "involvedObject": {
+                "kind": "Pod", "name": "one", "namespace": A, "uid": "uid-one", "apiVersion": "v1",
+                "resourceVersion": "11", "fieldPath": "spec.one",
+            },
+            "reason": "Because", "type": "Normal", "message": "something", "source": {"component": "harness"},
+        }),
+        json!({
+            "involvedObject": {
+                "kind": "Widget", "name": "two", "namespace": A, "uid": "uid-two", "apiVersion": format!("{GROUP}/v1"),
+                "resourceVersion": "22", "fieldPath": "spec.two",
+            },
+            "reason": "Why", "type": "Warning", "message": "something else", "reportingComponent": "reporter",
+        }),
+    ];
+    in_a(&["one", "two"]).into_iter().zip(of).map(|((space, object), of)| (space, with(object, &of))).collect()
+}
+
+/// Of two types.
+fn secrets() -> Objects {
     let mut objects = in_a(&["one", "two"]);
-    for (_, object) in &mut objects {
-        let name = object["metadata"]["name"].clone();
-        *object = with(
-            object.clone(),
-            &json!({
-                "involvedObject": {"kind": "Pod", "name": name, "namespace": A}, "reason": "Because", "type": "Normal",
-                "message": "something", "source": {"component": "harness"},
-            }),
-        );
-    }
+    objects[1].1["type"] = json!("example.com/other");
     objects
 }
 
@@ -270,14 +319,20 @@ fn controllers() -> Objects {
     let more = json!({"spec": {"replicas": 1, "selector": {"app": "x"}, "template": {
         "metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main", "image": "image"}]},
     }}});
-    in_a(&["one", "two"]).into_iter().map(|(namespace, object)| (namespace, with(object, &more))).collect()
+    let mut objects: Objects =
+        in_a(&["one", "two"]).into_iter().map(|(namespace, object)| (namespace, with(object, &more))).collect();
+    objects[0].1["status"] = json!({"replicas": 1});
+    objects
 }
 
 fn jobs() -> Objects {
     let more = json!({"spec": {"template": {"spec": {
         "restartPolicy": "Never", "containers": [{"name": "main", "image": "image"}],
     }}}});
-    in_a(&["one", "two"]).into_iter().map(|(namespace, object)| (namespace, with(object, &more))).collect()
+    let mut objects: Objects =
+        in_a(&["one", "two"]).into_iter().map(|(namespace, object)| (namespace, with(object, &more))).collect();
+    objects[0].1["status"] = json!({"succeeded": 1});
+    objects
 }
 
 fn custom(kind: &str, object: Value) -> Value {
@@ -309,7 +364,7 @@ fn schema(version: &str) -> Value {
 /// Three versions: one with a column of its own, one that selects by other fields, one that is deprecated.
 pub(crate) fn widgets() -> Value {
     json!({
-        "metadata": {"name": format!("widgets.{GROUP}")},
+        "metadata": {"name": format!("widgets.{GROUP}"), "labels": {"app": "x", "n": "0"}},
         "spec": {
             "group": GROUP, "scope": "Namespaced",
             "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetCollection"},
@@ -336,7 +391,7 @@ pub(crate) fn widgets() -> Value {
 /// Cluster-scoped.
 pub(crate) fn gadgets() -> Value {
     json!({
-        "metadata": {"name": format!("gadgets.{GROUP}")},
+        "metadata": {"name": format!("gadgets.{GROUP}"), "labels": {"app": "y", "n": "7"}},
         "spec": {
             "group": GROUP, "scope": "Cluster",
             "names": {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"},

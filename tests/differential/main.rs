@@ -9,10 +9,12 @@ mod axes;
 mod cluster;
 mod compare;
 mod curated;
+mod cuts;
 mod generated;
 mod http2;
 mod kinds;
 mod moving;
+mod own;
 mod pages;
 #[path = "../judge/process.rs"]
 mod process;
@@ -23,6 +25,7 @@ mod rng;
 mod rows;
 mod scenarios;
 mod scripts;
+mod sensible;
 mod served;
 mod shards;
 mod starts;
@@ -30,6 +33,7 @@ mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 mod tables;
+mod users;
 mod watches;
 mod wire;
 mod world;
@@ -39,21 +43,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use args::{Args, Mode, Phase};
-use cluster::Cluster;
 use informerd::packing::PackingStats;
 use informerd::upstream::client::ConfigSource;
+use own::Own;
 use report::Report;
-use served::Served;
-use support::Through;
 use tokio::time::Instant;
 use wire::Endpoint;
 use world::World;
-
-/// Nothing of the server's own may be written while answers are compared: not its leases, not its endpoints, not the
-/// key that tells of compactions.
-const STILL: &[&str] =
-    &["--apiserver-flag=endpoint-reconciler-type=none", "--apiserver-flag=etcd-compaction-interval=0"];
-const GATES: &str = "--apiserver-flag=feature-gates=APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false";
 
 fn main() -> ExitCode {
     let args = match Args::parse(std::env::args().skip(1)) {
@@ -97,11 +93,10 @@ async fn run(args: &Args) -> ExitCode {
     } else if !args.phases.is_empty() {
         for (n, mode) in args.modes.iter().enumerate() {
             let mut args = args.clone();
-            // The proof has nothing to do with the daemon.
-            args.phases.retain(|phase| n == 0 || *phase != Phase::Proof);
-            // Tables are asked for in ways that the modes do not differ in.
+            // The proof has nothing to do with the daemon. Tables are asked for, and the network is cut, in ways that the
+            // modes do not differ in.
             let last = n + 1 == args.modes.len();
-            args.phases.retain(|phase| last || *phase != Phase::Tables);
+            args.phases.retain(|phase| last || !matches!(phase, Phase::Proof | Phase::Tables | Phase::Cuts));
             // Once tables are read, the same caches answer the readers of JSON in the phases that follow. That of the chosen
             // requests knows which objects there are without those of the tables.
             args.phases.sort_by_key(|phase| match phase {
@@ -117,49 +112,30 @@ async fn run(args: &Args) -> ExitCode {
 
 /// With a cluster and a daemon that are started for it.
 async fn own(args: &Args, mode: Mode, report: &Arc<Report>) {
-    // In one of the modes shard selectors are evaluated, in the other they are ignored, as they are by default.
-    let mut gates = GATES.to_owned();
-    match process::minor_version().await {
-        36.. => gates.push_str(&format!(",ShardedListAndWatch={}", mode == Mode::Probe)),
-        31.. => {}
-        // Without it the cache of a resource that does not change reaches no newer revision, and the world never settles.
-        ..31 => gates.push_str(",ConsistentListFromCache=true"),
-    }
-    let cluster = Cluster::start_with(&[STILL, &[gates.as_str()]].concat()).await;
-    // Nothing the server starts from is the beginning of all things: there is a past that is too old.
-    cluster.namespace("diff-before").await;
-    cluster.compact().await;
-    cluster.restart_apiserver().await;
-    let daemon = Through::start(ConfigSource::kubeconfig(cluster.admin()), mode.yaml()).await;
-    daemon.ready().await;
-    let direct = Endpoint::new(&cluster.info.server, Some(&cluster.info.ca), Some("admin-token"), None);
-    let pair = [direct.expect("the cluster's URL"), Endpoint::new(&daemon.url, None, None, None).expect("its URL")];
-    let served = Served::new(daemon.daemon.reads.metrics(), mode);
-    let world = phases(args, &mode.name(), pair, Some(served), report).await;
-    let PackingStats { objects, unpacked_total, .. } = daemon.daemon.packing.stats();
+    let own = Own::start(mode).await;
+    let world = phases(args, &mode.name(), own.pair(), Some(&own), report).await;
+    let PackingStats { objects, unpacked_total, .. } = own.daemon.daemon.packing.stats();
     println!("{}: {objects} objects are packed, unpacked {unpacked_total} times", mode.name());
-    let whole = args.filter.is_none() && args.request.is_none() && args.phases.contains(&Phase::Generated);
-    if mode == Mode::Probe && whole && (objects < 50 || unpacked_total < 1000) {
+    if mode == Mode::Probe && args.is_whole(Phase::Generated) && (objects < 50 || unpacked_total < 1000) {
         report.wrong("objects that were packed", "  too few to say that packing changes nothing\n");
     }
     if let (Some(world), true) = (world, args.phases.contains(&Phase::Proof)) {
-        let source = ConfigSource::kubeconfig(cluster.admin());
+        let source = ConfigSource::kubeconfig(own.cluster.admin());
         if let Err(error) = proof::forwarding_is_caught(&world, source, mode, report).await {
             report.wrong("proof: a daemon that forwards everything", &format!("  {error}\n"));
         }
     }
 }
 
-/// Runs the phases; `served` belongs to a daemon of ours, with whose cluster nobody else has to do.
+/// Runs the phases; without a cluster of our own, those that need none.
 async fn phases(
     args: &Args,
     name: &str,
     pair: [Endpoint; 2],
-    mut served: Option<Served>,
+    own: Option<&Own>,
     report: &Arc<Report>,
 ) -> Option<Arc<World>> {
-    let still = served.is_some();
-    let world = match World::set_up(pair, still).await {
+    let world = match World::set_up(pair, own.is_some()).await {
         Ok(world) => Arc::new(world),
         Err(error) => {
             report.wrong(&format!("{name}: setting up"), &format!("  {error}\n"));
@@ -168,54 +144,85 @@ async fn phases(
     };
     for phase in &args.phases {
         let (started, before) = (Instant::now(), (report.compared(), report.different().len()));
-        let seeds = args.seed..args.seed + args.seeds;
-        served.iter_mut().for_each(Served::begin);
-        match phase {
-            Phase::Curated => curated::run(&world, args.filter.as_deref(), report).await,
-            Phase::Scripts => scripts::run(&world, args.filter.as_deref(), report).await,
-            Phase::Generated => {
-                for seed in seeds {
-                    let filter = args.filter.clone();
-                    let range = generated::Range { seed, requests: args.requests, only: args.request, filter };
-                    generated::run(&world, &range, report).await;
-                }
+        report.take_tally();
+        phase_of(args, *phase, &world, own, report).await;
+        let tally = report.take_tally();
+        if let Some(own) = own {
+            if let Err(error) = world.settle().await {
+                report.wrong(&format!("{name}: after {}", phase.name()), &format!("  {error}\n"));
             }
-            Phase::Watches => {
-                for seed in seeds {
-                    watches::run(&world, seed, &watches::SIZE, report).await;
-                }
+            let below = if args.is_whole(*phase) { tally.below(*phase, own.mode) } else { Vec::new() };
+            if !below.is_empty() {
+                let told = format!("  {}\n{tally}", below.join("\n  "));
+                report.wrong(&format!("{name}: {}: answers from the caches", phase.name()), &told);
             }
-            Phase::Pages => {
-                for seed in seeds {
-                    pages::run(&world, seed, pages::WALKS, report).await;
-                }
-            }
-            Phase::Shards => shards::run(&world, report).await,
-            Phase::Tables => tables::run(&world, report).await,
-            Phase::Proof => proof::run(&world, report).await,
-        }
-        if still && let Err(error) = world.settle().await {
-            report.wrong(&format!("{name}: after {}", phase.name()), &format!("  {error}\n"));
-        }
-        let share = served.as_ref().filter(|_| *phase != Phase::Proof).map(|served| served.share(*phase));
-        // Of a few chosen requests it says nothing.
-        let chosen = args.filter.is_some() || args.request.is_some();
-        if let Some((_, Some(wrong))) = share.as_ref().filter(|_| !chosen) {
-            report.wrong(&format!("{name}: {}: answers from the caches", phase.name()), &format!("  {wrong}\n"));
         }
         println!(
-            "{name}: {}: {} compared, {} different{}, {:.0} s",
+            "{name}: {}: {} compared, {} different, {} % of the reads from the caches, {:.0} s",
             phase.name(),
             report.compared() - before.0,
             report.different().len() - before.1,
-            share.map_or_else(String::new, |(share, _)| format!(", {share} % of the reads from the caches")),
+            tally.share(),
             started.elapsed().as_secs_f64()
         );
     }
-    if !still {
+    if own.is_none() {
         world.tear_down().await;
     }
     Some(world)
+}
+
+async fn phase_of(args: &Args, phase: Phase, world: &Arc<World>, own: Option<&Own>, report: &Arc<Report>) {
+    let seeds = args.seed..args.seed + args.seeds;
+    match phase {
+        Phase::Curated => curated::run(world, args.filter.as_deref(), report).await,
+        Phase::Scripts => {
+            scripts::run(world, args.filter.as_deref(), args.seed, report).await;
+            // Definitions change in ways that the modes do not differ in.
+            let is_last = own.is_none_or(|own| args.modes.last() == Some(&own.mode));
+            if args.filter.is_none() && is_last {
+                scripts::run(world, Some(scripts::DEFINED), args.seed, report).await;
+            }
+        }
+        Phase::Generated => {
+            if world.still
+                && let Err(error) = sensible::selectors_discern(world).await
+            {
+                report.wrong("generated: selectors", &format!("  {error}\n"));
+            }
+            for seed in seeds {
+                let filter = args.filter.clone();
+                let range = generated::Range { seed, requests: args.requests, only: args.request, filter };
+                generated::run(world, &range, report).await;
+            }
+        }
+        Phase::Watches => {
+            for seed in seeds {
+                watches::run(world, seed, &watches::SIZE, None, report).await;
+            }
+        }
+        Phase::Pages => {
+            for seed in seeds {
+                pages::run(world, seed, pages::WALKS, report).await;
+            }
+        }
+        Phase::Shards => shards::run(world, usize::MAX, report).await,
+        Phase::Tables => tables::run(world, args.filter.as_deref(), report).await,
+        Phase::Users | Phase::Cuts => {
+            let Some(own) = own else { return };
+            for seed in seeds {
+                match phase {
+                    Phase::Users => users::run(own, world, None, seed, users::REQUESTS, report).await,
+                    _ => cuts::run(own, world, seed, report).await,
+                }
+            }
+        }
+        Phase::Proof => {
+            if let Some(own) = own {
+                proof::run(own, world, report).await;
+            }
+        }
+    }
 }
 
 fn summary(report: &Report, started: Instant) -> ExitCode {

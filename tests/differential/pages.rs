@@ -78,6 +78,7 @@ async fn walk_both(
         let [direct, through] = world.ask(&asks, BOUND).await;
         let said = [direct.map_err(|error| error.to_string())?, through.map_err(|error| error.to_string())?];
         let tokens = [token(&said[0].json()), token(&said[1].json())];
+        report.count(&asks[0], &said);
         // What either began at one revision has the same pages there.
         if said.iter().map(|answer| rv(&answer.json())).collect::<Vec<_>>().windows(2).all(|pair| pair[0] == pair[1]) {
             let found = compare(&asks[0], &said[0], &said[1], true);

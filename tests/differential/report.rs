@@ -5,6 +5,7 @@ use std::fmt::Write;
 use parking_lot::Mutex;
 
 use super::compare::Difference;
+use super::served::Tally;
 use super::wire::{Answer, Ask, Endpoint};
 
 /// Bytes shown around the first that differs.
@@ -26,6 +27,8 @@ struct Inner {
     different: Vec<String>,
     /// `(what, why)` of rows that a running server cannot show.
     left_out: Vec<(String, String)>,
+    /// Since it was last taken.
+    tally: Tally,
 }
 
 // === impl Report ===
@@ -33,6 +36,11 @@ struct Inner {
 impl Report {
     pub(crate) fn quiet() -> Self {
         Self { quiet: true, ..Self::default() }
+    }
+
+    /// One for a part of what this one is for.
+    pub(crate) fn another(&self) -> Self {
+        Self { quiet: self.quiet, ..Self::default() }
     }
 
     pub(crate) fn compared(&self) -> u64 {
@@ -49,6 +57,24 @@ impl Report {
 
     pub(crate) fn equal(&self) {
         self.inner.lock().compared += 1;
+    }
+
+    /// Counts answers that were compared.
+    pub(crate) fn count(&self, ask: &Ask, said: &[Answer; 2]) {
+        self.inner.lock().tally.add(ask, said);
+    }
+
+    pub(crate) fn take_tally(&self) -> Tally {
+        std::mem::take(&mut self.inner.lock().tally)
+    }
+
+    /// Takes what another has found, and counted: `tally`.
+    pub(crate) fn merge(&self, other: &Self, tally: Tally) {
+        let mut other = other.inner.lock();
+        let mut inner = self.inner.lock();
+        inner.compared += other.compared;
+        inner.different.append(&mut other.different);
+        inner.tally.merge(tally);
     }
 
     pub(crate) fn leave_out(&self, what: &str, why: &str) {
@@ -79,6 +105,7 @@ impl Report {
         said: &[Answer; 2],
         found: &[Difference],
     ) {
+        self.count(&asks[0], said);
         if found.is_empty() {
             self.equal();
             return;

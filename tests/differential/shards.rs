@@ -73,7 +73,8 @@ const QUERIES: &[&str] = &[
     "limit=1",
 ];
 
-pub(crate) async fn run(world: &Arc<World>, report: &Arc<Report>) {
+/// All of it, or so many lists of it.
+pub(crate) async fn run(world: &Arc<World>, first: usize, report: &Arc<Report>) {
     let outcome = async {
         set_up(world).await?;
         // What is asked for only now has informers from the second time on.
@@ -84,7 +85,10 @@ pub(crate) async fn run(world: &Arc<World>, report: &Arc<Report>) {
             });
             join_all(asks).await;
         }
-        lists(world, report).await?;
+        lists(world, first, report).await?;
+        if first < usize::MAX {
+            return Ok(());
+        }
         pages(world, report).await?;
         watches(world, report).await
     };
@@ -131,7 +135,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// Every selector of every collection, with the queries and the encodings in turn.
-async fn lists(world: &Arc<World>, report: &Arc<Report>) -> Result<(), String> {
+async fn lists(world: &Arc<World>, first: usize, report: &Arc<Report>) -> Result<(), String> {
     let gate = Arc::new(Semaphore::new(AT_ONCE));
     let mut tasks = Vec::new();
     let mut turn = 0;
@@ -150,7 +154,7 @@ async fn lists(world: &Arc<World>, report: &Arc<Report>) -> Result<(), String> {
         }
     }
     let mut running = Vec::new();
-    for (target, selector, accept) in tasks {
+    for (target, selector, accept) in tasks.into_iter().take(first) {
         let permit = Arc::clone(&gate).acquire_owned().await.map_err(|error| error.to_string())?;
         let target = target.replace("{now}", &world.now().to_string());
         let ask = Ask::get(format!("{target}&shardSelector={}", escaped(selector))).header("Accept", accept);

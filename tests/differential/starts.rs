@@ -11,15 +11,17 @@ use super::world::{BOUND, World, rv};
 /// Which events there were of the state before the two that follow.
 const ALL: &[&str] = &["1", "2", "3"];
 
-pub(crate) async fn run(world: &World, report: &Report) -> Result<(), String> {
-    matrix(world, report).await?;
-    between(world, report).await
+pub(crate) async fn run(world: &World, seed: u64, report: &Report) -> Result<(), String> {
+    let space = format!("diff-starts{seed}");
+    world.create("/api/v1/namespaces", &json!({"metadata": {"name": space}})).await?;
+    matrix(world, &space, report).await?;
+    between(world, &space, report).await
 }
 
 /// Three objects, watches from everywhere, and two objects more.
-async fn matrix(world: &World, report: &Report) -> Result<(), String> {
-    let pods = "/api/v1/namespaces/diff-starts/pods";
-    world.create("/api/v1/namespaces", &json!({"metadata": {"name": "diff-starts"}})).await?;
+async fn matrix(world: &World, space: &str, report: &Report) -> Result<(), String> {
+    let pods = &format!("/api/v1/namespaces/{space}/pods");
+    let maps = format!("/api/v1/namespaces/{space}/configmaps");
     let pod =
         |name: &str| json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "main", "image": "image"}]}});
     world.settle().await?;
@@ -29,7 +31,7 @@ async fn matrix(world: &World, report: &Report) -> Result<(), String> {
     }
     // Something else, of which an end of the state must know as well.
     let other = json!({"metadata": {"name": "other"}});
-    world.create("/api/v1/namespaces/diff-starts/configmaps", &other).await?;
+    world.create(&maps, &other).await?;
     world.settle().await?;
 
     let mut open = Vec::new();
@@ -59,7 +61,9 @@ async fn matrix(world: &World, report: &Report) -> Result<(), String> {
     Watched::until_all_rest(watches.iter().map(|watch| &watch.3)).await;
     for (target, start, held, watched) in watches {
         let mut wrong = watched.differences(start);
+        let mut marks = Vec::new();
         for (side, answer) in ["direct", "through"].iter().zip(&watched.answers()) {
+            marks.push(events(answer)?.into_iter().find(|event| event.marks_end).map(|event| event.rv));
             let told: Vec<_> = events(answer)?.into_iter().filter(|event| event.kind != "BOOKMARK").collect();
             let names: Vec<_> = told.iter().map(|event| event.key.rsplit('/').next().unwrap_or_default()).collect();
             let want: Vec<_> = held.iter().copied().chain(["4", "5"]).collect();
@@ -67,11 +71,15 @@ async fn matrix(world: &World, report: &Report) -> Result<(), String> {
                 wrong.push(format!("{side}: {names:?} and not {want:?}"));
             }
         }
+        // All began in a world that stood still.
+        if marks[0] != marks[1] {
+            wrong.push(format!("the end of the state is marked at {:?} / {:?}", marks[0], marks[1]));
+        }
         watched.report(world, &format!("scripts --filter starts ({target})"), &wrong, report);
     }
 
     // The end of a state is of a revision at which everything else is known, too.
-    let newest = world.patch("/api/v1/namespaces/diff-starts/configmaps/other", &json!({"data": {"x": "y"}})).await?;
+    let newest = world.patch(&format!("{maps}/other"), &json!({"data": {"x": "y"}})).await?;
     let query = "watch=1&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&allowWatchBookmarks=true";
     let none = format!("{pods}?{query}&fieldSelector=metadata.name%3Dnone&timeoutSeconds=60");
     let watched = Watched::open(world, Ask::get(none)).await?;
@@ -87,8 +95,8 @@ async fn matrix(world: &World, report: &Report) -> Result<(), String> {
 }
 
 /// Seven changes to one collection: its state after each, whole and by pages, and what follows it.
-async fn between(world: &World, report: &Report) -> Result<(), String> {
-    let maps = "/api/v1/namespaces/diff-starts/configmaps";
+async fn between(world: &World, space: &str, report: &Report) -> Result<(), String> {
+    let maps = &format!("/api/v1/namespaces/{space}/configmaps");
     let map = |name: &str| json!({"metadata": {"name": name}});
     world.settle().await?;
     let mut revisions = vec![world.now()];

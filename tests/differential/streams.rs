@@ -1,6 +1,6 @@
 //! Watches that are kept open: what they say, event by event, and what every watch promises.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+use super::compare::{without_lot, without_window};
 use super::proto;
 use super::wire::{Answer, Ask, End, Endpoint};
 
@@ -117,7 +118,10 @@ pub(crate) async fn come_to_rest(pairs: &[&[Recorder; 2]], longest: Duration) {
     let mut still = 0;
     loop {
         let sizes: Vec<[usize; 2]> = pairs.iter().map(|pair| [pair[0].bytes(), pair[1].bytes()]).collect();
-        let equal = pairs.iter().all(|[direct, through]| direct.newest() == through.newest());
+        // One that has ended will not come nearer.
+        let has_ended =
+            |side: &Recorder| side.said.lock().answer.as_ref().is_some_and(|answer| answer.end != End::Open);
+        let equal = pairs.iter().all(|pair| pair[0].newest() == pair[1].newest() || pair.iter().any(has_ended));
         still = if equal && sizes == before { still + 1 } else { 0 };
         if still >= 4 || Instant::now() > bound {
             return;
@@ -136,12 +140,12 @@ fn is_protobuf(answer: &Answer) -> bool {
     answer.header("content-type").unwrap_or_default().contains("protobuf")
 }
 
-fn events_of(protobuf: bool, body: &[u8]) -> Result<Vec<Event>, String> {
+pub(crate) fn events_of(protobuf: bool, body: &[u8]) -> Result<Vec<Event>, String> {
     if protobuf { proto_events(body) } else { json_events(body) }
 }
 
 /// How many of these bytes are whole events.
-fn complete(protobuf: bool, body: &[u8]) -> usize {
+pub(crate) fn complete(protobuf: bool, body: &[u8]) -> usize {
     if !protobuf {
         return memchr::memrchr(b'\n', body).map_or(0, |end| end + 1);
     }
@@ -234,26 +238,37 @@ pub(crate) fn differences(answers: &[Answer; 2], start: Start, opened: u64, book
         ));
     }
     if start == Start::Anywhere {
-        let (want, have) = (replayed(direct), replayed(through));
+        let (mut want, mut have) = (BTreeMap::new(), BTreeMap::new());
+        replay(&mut want, direct);
+        replay(&mut have, through);
         if want != have {
             let odd: Vec<_> = want.keys().chain(have.keys()).filter(|key| want.get(*key) != have.get(*key)).collect();
             wrong.push(format!("the state in the end differs in {odd:?}"));
         }
     }
+    let (want, have) = (errors(direct), errors(through));
+    if want != have {
+        wrong.push(format!("errors: {want:?} / {have:?}"));
+    }
     for marks_end in [true, false] {
-        let (want, have) = (shape_of_bookmarks(direct, marks_end), shape_of_bookmarks(through, marks_end));
-        if let (Some(want), Some(have)) = (&want, &have)
-            // A message tells its length, in which the number counts.
-            && want.0 == have.0
-            && want.1 != have.1
-        {
-            wrong.push(format!("bookmarks: {} / {}", want.1, have.1));
+        let (want, have) = (shapes_of_bookmarks(direct, marks_end), shapes_of_bookmarks(through, marks_end));
+        // A message tells its length, in which the number counts.
+        for (digits, want) in &want {
+            if have.get(digits).is_some_and(|have| have != want) {
+                wrong.push(format!("bookmarks: {want:?} / {:?}", have[digits]));
+            }
         }
-        if marks_end && want.is_some() != have.is_some() {
+        if marks_end && want.is_empty() != have.is_empty() {
             wrong.push(format!("the end of the state is marked by one only: {want:?} / {have:?}"));
         }
     }
     wrong
+}
+
+/// What a stream says of its own end, which is of no revision.
+fn errors(events: &[Event]) -> Vec<String> {
+    let errors = events.iter().filter(|event| event.kind == "ERROR").map(|event| event.bytes.clone());
+    errors.map(|error| String::from_utf8_lossy(&without_lot(without_window(error))).into_owned()).collect()
 }
 
 fn first_difference(want: Option<&Event>, have: Option<&Event>) -> Option<usize> {
@@ -278,9 +293,8 @@ fn beginning(events: &[Event]) -> u64 {
     })
 }
 
-/// What a client holds in the end.
-fn replayed(events: &[Event]) -> BTreeMap<String, u64> {
-    let mut state = BTreeMap::new();
+/// What a client that held this holds in the end.
+pub(crate) fn replay(state: &mut BTreeMap<String, u64>, events: &[Event]) {
     for event in events {
         match event.kind.as_str() {
             "ADDED" | "MODIFIED" => drop(state.insert(event.key.clone(), event.rv)),
@@ -288,14 +302,17 @@ fn replayed(events: &[Event]) -> BTreeMap<String, u64> {
             _ => {}
         }
     }
-    state
 }
 
-/// A bookmark without its revision, and how many digits that has; all of a stream have one form.
-fn shape_of_bookmarks(events: &[Event], marks_end: bool) -> Option<(usize, String)> {
-    let mark = events.iter().find(|event| event.kind == "BOOKMARK" && event.marks_end == marks_end)?;
-    let revision = mark.rv.to_string();
-    Some((revision.len(), String::from_utf8_lossy(&mark.bytes).replace(&revision, "N")))
+/// Bookmarks without their revisions, by how many digits those have.
+fn shapes_of_bookmarks(events: &[Event], marks_end: bool) -> BTreeMap<usize, BTreeSet<String>> {
+    let mut shapes = BTreeMap::<usize, BTreeSet<String>>::new();
+    for mark in events.iter().filter(|event| event.kind == "BOOKMARK" && event.marks_end == marks_end) {
+        let revision = mark.rv.to_string();
+        let shape = String::from_utf8_lossy(&mark.bytes).replace(&revision, "N");
+        shapes.entry(revision.len()).or_default().insert(shape);
+    }
+    shapes
 }
 
 /// The revision from which on two streams of a state must tell the same. A state whose end is marked ends there. One that

@@ -8,8 +8,11 @@ use super::compare::{Difference, compare};
 use super::kinds::GROUP;
 use super::report::{Report, curl};
 use super::rng::Rng;
+use super::scripts::compared;
+use super::served::is_forwarded;
 use super::streams::{Recorder, Start, come_to_rest, differences};
-use super::wire::Ask;
+use super::support::relay::{Loss, Relay};
+use super::wire::{Answer, Ask};
 use super::world::{World, rv};
 
 /// How much of it.
@@ -24,6 +27,9 @@ pub(crate) struct Size {
 
 /// Of each seed.
 pub(crate) const SIZE: Size = Size { watches: 56, changes: 160, rest: Duration::from_secs(15) };
+
+/// How many revisions ahead a client may be.
+const FUTURE: usize = 40;
 
 const OPEN: Duration = Duration::from_secs(10);
 
@@ -71,78 +77,99 @@ const LABELS: &[&str] = &["app=x", "app!=x", "app in (x,y)", "!app", "app"];
 const NAMES: &[&str] = &["n0", "n1", "n2", "n3", "n4"];
 
 /// One watch on both sides.
-struct Pair {
-    what: String,
-    asks: [Ask; 2],
-    start: Start,
-    bookmarks: bool,
+pub(super) struct Pair {
+    pub what: String,
+    pub asks: [Ask; 2],
+    pub start: Start,
+    pub bookmarks: bool,
     /// A revision at which both sides were open.
-    opened: u64,
-    streams: [Recorder; 2],
+    pub opened: u64,
+    /// The list of what it selects.
+    pub list: String,
+    /// The revision that its client says it has the state of.
+    pub from: Option<u64>,
+    pub streams: [Recorder; 2],
 }
 
-/// One seed.
-pub(crate) async fn run(world: &World, seed: u64, size: &Size, report: &Report) {
-    if let Err(error) = attempt(world, seed, size, report).await {
+/// One seed. With a network that is cut, it is so again and again between changes.
+pub(crate) async fn run(world: &World, seed: u64, size: &Size, cut: Option<&Relay>, report: &Report) {
+    if let Err(error) = attempt(world, seed, size, cut, report).await {
         report.wrong(&format!("watches --seed {seed}: the harness itself"), &format!("  {error}\n"));
     }
 }
 
-async fn attempt(world: &World, seed: u64, size: &Size, report: &Report) -> Result<(), String> {
+async fn attempt(world: &World, seed: u64, size: &Size, cut: Option<&Relay>, report: &Report) -> Result<(), String> {
     let Size { watches, changes, rest } = *size;
     let rng = &mut Rng::new(seed, 0x0077_6174_6368);
-    let spaces = [format!("diff-w{seed}"), format!("diff-w{seed}-b")];
-    for space in &spaces {
-        world.create("/api/v1/namespaces", &json!({"metadata": {"name": space}})).await?;
-    }
-    let mut churn = Churn { world, spaces, revisions: vec![world.now()] };
-    for _ in 0..changes / 4 {
-        churn.step(rng).await?;
-    }
-    world.settle().await?;
-    churn.revisions.push(world.now());
+    let mut churn = Churn::begin(world, &format!("diff-w{seed}"), rng, changes / 4).await?;
     let mut pairs = Vec::new();
     for n in 0..watches / 2 {
         pairs.extend(open(&churn, seed, n, rng, true, report).await?);
     }
-    let mut n = watches / 2;
+    let (mut n, mut known) = (watches / 2, [0, 0]);
     for change in 0..changes {
         churn.step(rng).await?;
+        match (cut, change % 20) {
+            (Some(relay), 10) => relay.lose(Loss::Closed),
+            (Some(_), 12) => {
+                let [shown, refused] = churn.is_known(report).await;
+                known = [known[0] + shown, known[1] + refused];
+            }
+            (Some(relay), 16) => relay.lose(Loss::None),
+            _ => {}
+        }
+        if cut.is_some() && (10..16).contains(&(change % 20)) {
+            continue;
+        }
         // The last ones are still among changes.
         if n < watches && change < changes * 3 / 4 && change % (changes * 3 / 4 / (watches - watches / 2)).max(1) == 0 {
             pairs.extend(open(&churn, seed, n, rng, false, report).await?);
             n += 1;
         }
     }
-    let (streams, particulars): (Vec<_>, Vec<_>) = pairs
-        .into_iter()
-        .map(|pair| (pair.streams, (pair.what, pair.asks, pair.start, pair.opened, pair.bookmarks)))
-        .unzip();
-    come_to_rest(&streams.iter().collect::<Vec<_>>(), rest).await;
-    for ([direct, through], (what, asks, start, opened, bookmarks)) in
-        streams.iter().map(|pair| [&pair[0], &pair[1]]).zip(particulars)
-    {
-        let answers = [direct.answer(), through.answer()];
-        let mut wrong = differences(&answers, start, opened, bookmarks);
-        wrong.extend(heads(&asks[0], &answers));
-        if wrong.is_empty() {
-            report.equal();
-        } else {
-            let [a, b] = [0, 1].map(|side| curl(&world.pair[side], &asks[side]));
-            report.wrong(&what, &format!("  {a}\n  {b}\n  {}\n", wrong.join("\n  ")));
+    if cut.is_some() && known[0] < 3 * known[1].max(1) {
+        return Err(format!("while the network was cut, {} lists were shown, and {} refused", known[0], known[1]));
+    }
+    come_to_rest(&pairs.iter().map(|pair| &pair.streams).collect::<Vec<_>>(), rest).await;
+    for pair in pairs {
+        let answers = pair.answers();
+        if cut.is_some() && is_forwarded(&answers[1]) {
+            // It is cut with the network.
+            report.count(&pair.asks[0], &answers);
+            continue;
         }
+        let mut wrong = differences(&answers, pair.start, pair.opened, pair.bookmarks);
+        wrong.extend(heads(&pair.asks[0], &answers));
+        pair.report(world, &wrong, report);
     }
     Ok(())
 }
 
+// === impl Pair ===
+
+impl Pair {
+    pub(super) fn answers(&self) -> [Answer; 2] {
+        [self.streams[0].answer(), self.streams[1].answer()]
+    }
+
+    pub(super) fn report(&self, world: &World, wrong: &[String], report: &Report) {
+        report.count(&self.asks[0], &self.answers());
+        if wrong.is_empty() {
+            return report.equal();
+        }
+        let [a, b] = [0, 1].map(|side| curl(&world.pair[side], &self.asks[side]));
+        report.wrong(&self.what, &format!("  {a}\n  {b}\n  {}\n", wrong.join("\n  ")));
+    }
+}
+
 /// What differs in the answers but their bodies.
-fn heads(ask: &Ask, answers: &[super::wire::Answer; 2]) -> Vec<String> {
-    let bare = |answer: &super::wire::Answer| super::wire::Answer { body: Vec::new(), ..answer.clone() };
+pub(super) fn heads(ask: &Ask, answers: &[Answer; 2]) -> Vec<String> {
+    let bare = |answer: &Answer| Answer { body: Vec::new(), ..answer.clone() };
     let found = compare(ask, &bare(&answers[0]), &bare(&answers[1]), true);
     found.iter().map(Difference::to_string).collect()
 }
 
-async fn open(
+pub(super) async fn open(
     churn: &Churn<'_>,
     seed: u64,
     n: usize,
@@ -157,23 +184,27 @@ async fn open(
         n => format!("{}/namespaces/{}/{}", subject.root, churn.spaces[n - 1], subject.plural),
     };
     let mut query = vec!["watch=1".to_owned(), "timeoutSeconds=300".to_owned()];
-    let named = format!("resourceVersion={}", rng.pick(&churn.revisions));
+    let newest = churn.revisions.last().copied().unwrap_or_default();
+    let past = *rng.pick(&churn.revisions);
+    let future = newest + 1 + rng.below(FUTURE) as u64;
     let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
     let none = "sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
-    let (from, start) = match rng.below(if still { 10 } else { 8 }) {
-        0..3 => (named, Start::Named),
-        3 => (format!("{none}&{named}"), Start::Named),
-        4 => (String::new(), Start::Anywhere),
-        5 => ("resourceVersion=0".to_owned(), Start::Anywhere),
-        6 => (initial.to_owned(), Start::Anywhere),
-        7 => (format!("{initial}&{named}"), Start::Anywhere),
+    let (first, start, from) = match rng.below(if still { 24 } else { 20 }) {
+        0..6 => (format!("resourceVersion={past}"), Start::Named, Some(past)),
+        6..8 => (format!("{none}&resourceVersion={past}"), Start::Named, Some(past)),
+        8..11 => (format!("resourceVersion={future}"), Start::Named, Some(future)),
+        // Too old: an error, and nothing else.
+        11 => ("resourceVersion=1".to_owned(), Start::Named, None),
+        12..14 => (String::new(), Start::Anywhere, None),
+        14..16 => ("resourceVersion=0".to_owned(), Start::Anywhere, None),
+        16..18 => (initial.to_owned(), Start::Anywhere, None),
+        18..20 => (format!("{initial}&resourceVersion={past}"), Start::Anywhere, None),
         // From now on; where that is the same moment for both.
-        8 => (none.to_owned(), Start::Named),
-        _ => (format!("{none}&resourceVersion=0"), Start::Named),
+        20..22 => (none.to_owned(), Start::Named, Some(newest)),
+        _ => (format!("{none}&resourceVersion=0"), Start::Named, Some(newest)),
     };
-    if !from.is_empty() {
-        query.push(from);
-    }
+    query.extend(Some(first).filter(|first| !first.is_empty()));
+    let mut selection = Vec::new();
     let bookmarks = rng.in_1000(600);
     if bookmarks {
         query.push("allowWatchBookmarks=true".to_owned());
@@ -181,7 +212,7 @@ async fn open(
     let escaped = |text: &str| -> String { text.bytes().map(|byte| format!("%{byte:02X}")).collect() };
     if rng.in_1000(300) {
         let selector: &str = rng.pick::<&str>(LABELS);
-        query.push(format!("labelSelector={}", escaped(selector)));
+        selection.push(format!("labelSelector={}", escaped(selector)));
     }
     if rng.in_1000(300) {
         let selector = match rng.below(3) {
@@ -189,8 +220,10 @@ async fn open(
             1 => format!("metadata.namespace={}", churn.spaces[0]),
             _ => format!("metadata.name={}", rng.pick(NAMES)),
         };
-        query.push(format!("fieldSelector={}", escaped(&selector)));
+        selection.push(format!("fieldSelector={}", escaped(&selector)));
     }
+    let list = format!("{collection}?{}", selection.join("&"));
+    query.append(&mut selection);
     // Objects of custom resources have no protobuf but their metadata's.
     let mut accept = *rng.pick(ACCEPTS);
     if subject.custom && accept == ACCEPTS[3] {
@@ -204,7 +237,7 @@ async fn open(
     match (direct, through) {
         (Ok(direct), Ok(through)) => {
             let opened = world.newest().await?;
-            Ok(Some(Pair { what, asks, start, bookmarks, opened, streams: [direct, through] }))
+            Ok(Some(Pair { what, asks, start, bookmarks, opened, list, from, streams: [direct, through] }))
         }
         (Err(error), Err(_)) => Err(error),
         (direct, through) => {
@@ -216,15 +249,53 @@ async fn open(
 }
 
 /// Changes to objects, one after the other.
-struct Churn<'a> {
+pub(super) struct Churn<'a> {
     world: &'a World,
     spaces: [String; 2],
     /// Those that there were.
     revisions: Vec<u64>,
 }
 
-impl Churn<'_> {
-    async fn step(&mut self, rng: &mut Rng) -> Result<(), String> {
+impl<'a> Churn<'a> {
+    /// With namespaces of its own, and some changes already; the world has come to rest again.
+    pub(super) async fn begin(world: &'a World, name: &str, rng: &mut Rng, changes: usize) -> Result<Self, String> {
+        let spaces = [name.to_owned(), format!("{name}-b")];
+        for space in &spaces {
+            world.create("/api/v1/namespaces", &json!({"metadata": {"name": space}})).await?;
+        }
+        let mut churn = Self { world, spaces, revisions: vec![world.now()] };
+        for _ in 0..changes {
+            churn.step(rng).await?;
+        }
+        world.settle().await?;
+        churn.revisions.push(world.now());
+        Ok(churn)
+    }
+
+    pub(super) fn revisions(&self) -> &[u64] {
+        &self.revisions
+    }
+
+    /// While the network is cut, too, both sides show the state in which the world was last at rest. Returns how many lists
+    /// were, and how many were refused because the daemon did not know them for certain.
+    async fn is_known(&self, report: &Report) -> [usize; 2] {
+        let mut counts = [0, 0];
+        for (subject, space) in SUBJECTS.iter().zip(self.spaces.iter().cycle()) {
+            let collection = format!("{}/namespaces/{space}/{}", subject.root, subject.plural);
+            let target = format!("{collection}?resourceVersion={}&resourceVersionMatch=Exact", self.world.now());
+            let asks = [Ask::get(target.clone()), Ask::get(target)];
+            let said = self.world.ask(&asks, OPEN).await;
+            let refused =
+                said[1].as_ref().is_ok_and(|answer| answer.status == 503 && answer.header("retry-after").is_some());
+            counts[usize::from(refused)] += 1;
+            if !refused {
+                compared(self.world, &format!("while the network is cut: {}", asks[0].target), &asks, said, report);
+            }
+        }
+        counts
+    }
+
+    pub(super) async fn step(&mut self, rng: &mut Rng) -> Result<(), String> {
         let subject = *rng.pick(&SUBJECTS[..3]);
         let space = rng.pick(&self.spaces).clone();
         let collection = format!("{}/namespaces/{space}/{}", subject.root, subject.plural);

@@ -7,11 +7,14 @@ use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use super::axes;
 use super::kinds::{GADGETS, KINDS, Kind, WIDGETS_V1};
 use super::wire::{Answer, Ask, Endpoint};
 
 /// The namespaces of the harness; the second sorts before what is in the first, the last two are alike at the start.
 pub(crate) const NAMESPACES: [&str; 4] = ["diff-a", "diff-a-b", "diff-foo", "diff-foobar"];
+/// One that is being deleted.
+const ENDING: &str = "diff-ending";
 /// The one with most of the objects.
 pub(crate) const A: &str = "diff-a";
 
@@ -41,13 +44,24 @@ impl World {
     pub(crate) async fn set_up(pair: [Endpoint; 2], still: bool) -> Result<Self, String> {
         let mut world = Self { pair, still, pristine: still, http2: true, now: AtomicU64::new(0), history: Vec::new() };
         world.definitions().await?;
-        for namespace in NAMESPACES {
-            world.create("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await?;
+        for (n, namespace) in NAMESPACES.into_iter().enumerate() {
+            let app = ["x", "y"][n % 2];
+            let labels = json!({"app": app, "n": (n * 7).to_string()});
+            world.create("/api/v1/namespaces", &json!({"metadata": {"name": namespace, "labels": labels}})).await?;
         }
-        // Nothing of the past is asked of what starts only now.
-        for kind in KINDS {
-            let list = format!("{}/{}?resourceVersion=0&limit=1", kind.root, kind.plural);
-            world.pair[1].ask(&Ask::get(list), BOUND).await.map_err(|error| error.to_string())?;
+        if still {
+            // Nobody completes its end.
+            world.create("/api/v1/namespaces", &json!({"metadata": {"name": ENDING}})).await?;
+            world.delete(&format!("/api/v1/namespaces/{ENDING}")).await?;
+        }
+        // Nothing of the past is asked of what starts only now. Tables start with repeated use.
+        for [accept, _] in axes::ENCODINGS.iter().chain([&axes::ENCODINGS[4]; 2]) {
+            let asks = KINDS.iter().map(|kind| {
+                let list = format!("{}/{}?resourceVersion=0&limit=1", kind.root, kind.plural);
+                let (ask, world) = (Ask::get(list).header("Accept", accept), &world);
+                async move { world.pair[1].ask(&ask, BOUND).await }
+            });
+            try_join_all(asks).await.map_err(|error| error.to_string())?;
         }
         for kind in KINDS {
             for (namespace, object) in (kind.objects)() {
@@ -60,13 +74,12 @@ impl World {
     }
 
     /// The same world as another pair of servers shows it.
-    pub(crate) fn seen_by(&self, pair: [Endpoint; 2]) -> Self {
+    pub(crate) fn seen_by(&self, pair: [Endpoint; 2], http2: bool) -> Self {
         Self {
             pair,
             still: self.still,
             pristine: false,
-            // The wrong proxies do not.
-            http2: false,
+            http2,
             now: AtomicU64::new(self.now()),
             history: self.history.clone(),
         }
@@ -257,4 +270,10 @@ impl Kind {
 /// The revision of an object or a list; 0 if it has none.
 pub(crate) fn rv(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|rv| rv.parse().ok()).unwrap_or(0)
+}
+
+/// `namespace/name`
+pub(crate) fn key(object: &Value) -> String {
+    let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
+    format!("{}/{}", text("namespace"), text("name"))
 }

@@ -11,16 +11,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::streams::{complete, events_of};
 use super::wire::{Ask, Endpoint, Framing, Response};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// Of every watch the third change is missing.
-    DropsAnEvent,
-    RepeatsAnEvent,
+    /// Of every watch in this encoding the third change is missing.
+    DropsAnEvent(Form),
+    RepeatsAnEvent(Form),
     /// Bookmarks tell of a revision that has not come yet.
-    BookmarksAhead,
+    BookmarksAhead(Form),
+    /// Watches end without their errors.
+    KeepsErrors,
+    /// Watches tell of no deletion.
+    KeepsDeletions,
     /// As if nobody had selected anything.
     IgnoresSelectors,
     /// Two members of an object change places.
@@ -32,6 +37,16 @@ pub(crate) enum Fault {
     ForgetsTheSnapshot,
     /// The last object of a list is missing.
     LosesAnObject,
+    /// The last row of a table is missing.
+    LosesARow,
+    /// Whoever asks is the administrator.
+    TrustsEverybody,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Json,
+    Protobuf,
 }
 
 /// Serves until it is dropped.
@@ -71,6 +86,9 @@ async fn connection(fault: Fault, direct: &Endpoint, stream: TcpStream) -> io::R
     while let Some(mut ask) = request(&mut stream).await? {
         ask.target = spoiled_target(fault, &ask.target)
             .replace(&format!("http://{}", stream.get_ref().local_addr()?), "http://x");
+        if fault == Fault::TrustsEverybody {
+            ask.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
+        }
         let answer = direct.open(&ask).await?;
         let closes = answer.header("connection") == Some("close") || answer.framing == Framing::Close;
         relay(fault, &ask, answer, &mut stream).await?;
@@ -122,11 +140,11 @@ async fn relay(fault: Fault, ask: &Ask, mut answer: Response, to: &mut BufReader
     let streams = answer.framing == Framing::Chunked && ask.target.contains("watch");
     if streams {
         to.write_all(format!("{head}\r\n").as_bytes()).await?;
-        let mut lines = Lines { fault, pending: Vec::new(), changes: 0 };
-        let is_json = answer.header("content-type") == Some("application/json");
+        let is_protobuf = answer.header("content-type").is_some_and(|form| form.contains("protobuf"));
+        let form = if is_protobuf { Form::Protobuf } else { Form::Json };
+        let mut spoiled = Spoiled { fault, form, pending: Vec::new(), changes: 0 };
         while let Some(piece) = answer.next().await? {
-            let piece = if is_json { lines.pass(&piece) } else { piece };
-            chunk(to, &piece).await?;
+            chunk(to, &spoiled.pass(&piece)).await?;
         }
         return to.write_all(b"0\r\n\r\n").await;
     }
@@ -193,6 +211,10 @@ fn spoiled_body(fault: Fault, ask: &Ask, body: Vec<u8>) -> Vec<u8> {
             }
         }
         Fault::FakesARevision if text.contains("\"items\":[") => later(text, 1).into_bytes(),
+        Fault::LosesARow if ask.method == "GET" && text.ends_with("}]}\n") => match text.rfind(",{\"cells\":") {
+            Some(at) => format!("{}]}}\n", &text[..at]).into_bytes(),
+            None => body,
+        },
         Fault::LosesAnObject if ask.method == "GET" && text.ends_with("}]}\n") => {
             match text.rfind(",{\"metadata\":{\"name\"") {
                 Some(at) => format!("{}]}}\n", &text[..at]).into_bytes(),
@@ -212,32 +234,53 @@ fn later(text: &str, by: u64) -> String {
     format!("{}{raised}{}", &text[..at], &text[end..])
 }
 
-/// The lines of one watch.
-struct Lines {
+/// The events of one watch.
+struct Spoiled {
     fault: Fault,
+    form: Form,
     pending: Vec<u8>,
     changes: usize,
 }
 
-// === impl Lines ===
+// === impl Spoiled ===
 
-impl Lines {
+impl Spoiled {
     fn pass(&mut self, piece: &[u8]) -> Vec<u8> {
+        let is_protobuf = self.form == Form::Protobuf;
         self.pending.extend_from_slice(piece);
+        let whole: Vec<u8> = self.pending.drain(..complete(is_protobuf, &self.pending)).collect();
         let mut out = Vec::new();
-        while let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
-            let line: Vec<u8> = self.pending.drain(..=end).collect();
-            let is_change = line.starts_with(b"{\"type\":\"MODIFIED\"");
-            self.changes += usize::from(is_change);
-            match self.fault {
-                Fault::DropsAnEvent if is_change && self.changes == 3 => {}
-                Fault::RepeatsAnEvent if is_change && self.changes == 3 => out.extend([line.clone(), line].concat()),
-                Fault::BookmarksAhead if line.starts_with(b"{\"type\":\"BOOKMARK\"") => {
-                    out.extend_from_slice(later(&String::from_utf8_lossy(&line), 1000).as_bytes());
+        // What is no event is passed on as it is.
+        let Ok(events) = events_of(is_protobuf, &whole) else { return whole };
+        for event in events {
+            self.changes += usize::from(event.kind == "MODIFIED");
+            let is_third = event.kind == "MODIFIED" && self.changes == 3;
+            let bytes = match self.fault {
+                Fault::DropsAnEvent(form) if form == self.form && is_third => continue,
+                Fault::KeepsErrors if event.kind == "ERROR" => continue,
+                Fault::KeepsDeletions if event.kind == "DELETED" => continue,
+                Fault::BookmarksAhead(form) if form == self.form && event.kind == "BOOKMARK" => {
+                    raised(&event.bytes, event.rv)
                 }
-                _ => out.extend_from_slice(&line),
+                _ => event.bytes,
+            };
+            let times = if self.fault == Fault::RepeatsAnEvent(self.form) && is_third { 2 } else { 1 };
+            for _ in 0..times {
+                if is_protobuf {
+                    out.extend(u32::try_from(bytes.len()).unwrap_or(0).to_be_bytes());
+                }
+                out.extend_from_slice(&bytes);
             }
         }
         out
+    }
+}
+
+/// With the last revision of as many digits: a message in protobuf tells its length.
+fn raised(bytes: &[u8], rv: u64) -> Vec<u8> {
+    let old = rv.to_string();
+    match bytes.windows(old.len()).position(|window| window == old.as_bytes()) {
+        Some(at) => [&bytes[..at], "9".repeat(old.len()).as_bytes(), &bytes[at + old.len()..]].concat(),
+        None => bytes.to_vec(),
     }
 }

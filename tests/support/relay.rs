@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use informerd::lifecycle;
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -27,6 +28,7 @@ pub(crate) enum Loss {
 
 pub(crate) struct Relay {
     pub address: SocketAddr,
+    to: Arc<Mutex<SocketAddr>>,
     loss: Arc<watch::Sender<Loss>>,
 }
 
@@ -36,11 +38,12 @@ impl Relay {
     pub(crate) async fn before(to: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        let to = Arc::new(Mutex::new(to));
         let loss = Arc::new(watch::Sender::default());
-        let state = Arc::clone(&loss);
+        let (state, server) = (Arc::clone(&loss), Arc::clone(&to));
         lifecycle::spawn("relay", async move {
             while let Ok((client, _)) = listener.accept().await {
-                let mut losses = state.subscribe();
+                let (mut losses, to) = (state.subscribe(), *server.lock());
                 lifecycle::spawn("relayed", async move {
                     let Ok(server) = TcpStream::connect(to).await else { return };
                     let (client, server) = (client.into_split(), server.into_split());
@@ -54,7 +57,12 @@ impl Relay {
                 });
             }
         });
-        Self { address, loss }
+        Self { address, to, loss }
+    }
+
+    /// New connections go to this server.
+    pub(crate) fn lead(&self, to: SocketAddr) {
+        *self.to.lock() = to;
     }
 
     pub(crate) fn lose(&self, loss: Loss) {

@@ -42,6 +42,9 @@ pub(super) const ROWS: &[Row] = &[
     ("C14", "/api/v1/namespaces/diff-foo/configmaps?{exact}", 200, &["!diff-foobar"]),
     ("C17", "/api/v1/namespaces/diff-a/configmaps?limit=1&{exact}", 200, &["\"remainingItemCount\":3"]),
     ("C17", "/api/v1/namespaces/diff-a/configmaps?limit=1&{exact}&labelSelector=app", 200, &["!remainingItemCount"]),
+    // Selectors that require nothing are none.
+    ("C17", "/api/v1/configmaps?limit=1&{exact}&fieldSelector=%2C", 200, &["remainingItemCount"]),
+    ("C17", "/api/v1/configmaps?limit=1&{exact}&fieldSelector=%3D&labelSelector=%20", 200, &["remainingItemCount"]),
     // Of what a page looked at only one is left; what follows may be nothing.
     (
         "C18",
@@ -104,12 +107,18 @@ pub(super) const ROWS: &[Row] = &[
         200,
         &["\"rows\":[]"],
     ),
-    ("C35", "/api/v1/events?resourceVersion=0&limit=1", 200, &["\"continue\"", "\"remainingItemCount\":1"]),
+    // The apiserver may have reported something of its own start, in another namespace.
+    (
+        "C35",
+        "/api/v1/namespaces/diff-a/events?resourceVersion=0&limit=1",
+        200,
+        &["\"continue\"", "\"remainingItemCount\":1"],
+    ),
     ("C35", "/apis/events.k8s.io/v1/namespaces/diff-a/events?resourceVersion=0&limit=1", 200, &["\"continue\""]),
     ("C35", "/api/v1/events?resourceVersion={now}&limit=1", 200, &["\"continue\""]),
     ("C35", "/api/v1/events?limit=1&labelSelector=app%3Dx", 200, &["\"continue\"", "!remainingItemCount"]),
     ("C35", "/api/v1/events?limit=1&labelSelector=app%3Dnone", 200, &["!\"continue\""]),
-    ("C35", "/api/v1/events?{exact}&limit=2", 200, &["!\"continue\""]),
+    ("C35", "/api/v1/namespaces/diff-a/events?{exact}&limit=2", 200, &["!\"continue\""]),
     (
         "C35",
         r#"/api/v1/events?limit=1&continue=b64:{"v":"meta.k8s.io/v1","rv":{now},"start":"diff-a/one\u0000"}"#,
@@ -424,9 +433,19 @@ pub(super) const ROWS: &[Row] = &[
     ),
     ("H71", "/api/v1/services?fieldSelector=spec.clusterIP%3D&{exact}", 200, &["\"name\":\"two\""]),
     ("H71", "/api/v1/services?fieldSelector=spec.type%3DClusterIP&{exact}", 200, &["\"name\":\"one\""]),
-    ("H71", "/api/v1/replicationcontrollers?fieldSelector=status.replicas%3D0&{exact}", 200, &["\"name\":\"one\""]),
+    (
+        "H71",
+        "/api/v1/replicationcontrollers?fieldSelector=status.replicas%3D0&{exact}",
+        200,
+        &["\"name\":\"two\"", "!\"name\":\"one\""],
+    ),
     ("H71", "/api/v1/replicationcontrollers?fieldSelector=status.replicas%3D&{exact}", 200, &["\"items\":[]"]),
-    ("H71", "/apis/batch/v1/jobs?fieldSelector=status.successful%3D0&{exact}", 200, &["\"name\":\"one\""]),
+    (
+        "H71",
+        "/apis/batch/v1/jobs?fieldSelector=status.successful%3D0&{exact}",
+        200,
+        &["\"name\":\"two\"", "!\"name\":\"one\""],
+    ),
     ("H71", "/apis/certificates.k8s.io/v1/certificatesigningrequests?fieldSelector=spec.signerName%3Dx", 200, &[]),
     ("H71", "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.foo%3Dx", 400, &[]),
     ("H71", "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.driver%3Dx", 200, &["\"items\":[]"]),

@@ -34,14 +34,15 @@ struct Listed {
     namespaced: bool,
 }
 
-pub(crate) async fn run(world: &Arc<World>, report: &Arc<Report>) {
+/// Of all resources, or of one.
+pub(crate) async fn run(world: &Arc<World>, only: Option<&str>, report: &Arc<Report>) {
     let listed = match set_up(world, report).await {
         Ok(listed) => listed,
         Err(error) => return report.wrong("tables: setting up", &format!("  {error}\n")),
     };
     let gate = Arc::new(Semaphore::new(AT_ONCE));
     let mut tasks = Vec::new();
-    for listed in listed {
+    for listed in listed.into_iter().filter(|listed| only.is_none_or(|only| only == listed.plural)) {
         let Ok(permit) = Arc::clone(&gate).acquire_owned().await else { return };
         let (world, report) = (Arc::clone(world), Arc::clone(report));
         tasks.push(lifecycle::spawn("differential-table", async move {
