@@ -48,7 +48,7 @@ const CATCHES: &[(Phase, &[Fault])] = &[
     (Phase::Shards, &[Fault::LosesAnObject]),
     (Phase::Tables, &[Fault::LosesARow]),
     (Phase::Users, &[Fault::TrustsEverybody]),
-    (Phase::Cuts, &[Fault::None, Fault::DropsAnEvent(Form::Json), Fault::DropsAnEvent(Form::Protobuf)]),
+    (Phase::Cuts, &[Fault::None, Fault::KeepsDeletions]),
 ];
 
 const ROW: &str = "C27";

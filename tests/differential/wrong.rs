@@ -24,6 +24,8 @@ pub(crate) enum Fault {
     BookmarksAhead(Form),
     /// Watches end without their errors.
     KeepsErrors,
+    /// Watches tell of no deletion.
+    KeepsDeletions,
     /// As if nobody had selected anything.
     IgnoresSelectors,
     /// Two members of an object change places.
@@ -256,6 +258,7 @@ impl Spoiled {
             let bytes = match self.fault {
                 Fault::DropsAnEvent(form) if form == self.form && is_third => continue,
                 Fault::KeepsErrors if event.kind == "ERROR" => continue,
+                Fault::KeepsDeletions if event.kind == "DELETED" => continue,
                 Fault::BookmarksAhead(form) if form == self.form && event.kind == "BOOKMARK" => {
                     raised(&event.bytes, event.rv)
                 }
