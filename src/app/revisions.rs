@@ -1,14 +1,27 @@
 //! Makes the revisions in forwarded answers the floor of local reads.
 
 use crate::informer::Factory;
-use crate::meta::{RequestInfo, ResourceVersion};
+use crate::meta::{ObjectKey, RequestInfo, ResourceVersion};
 use crate::passthrough::RevisionObserver;
-use crate::reads::{Floor, Floors};
+use crate::reads::{Floor, Floors, history_of};
 
 /// Raises the floors of the read path, and makes the caches catch up.
 pub(super) struct Revisions {
     pub(super) floors: Floors,
     pub(super) factory: Factory,
+}
+
+impl Revisions {
+    /// Whether a cache shows an object now, or may show it on its way to a revision that clients have seen.
+    fn may_show(&self, info: &RequestInfo) -> bool {
+        let key = ObjectKey::new(info.scope().unwrap_or_default(), &info.name);
+        let floor = self.floors.known(&info.group, &info.resource).map_or(ResourceVersion::ZERO, |floor| floor.get());
+        let of = history_of(&info.group, &info.resource);
+        self.factory.informers().iter().any(|informer| {
+            history_of(&informer.key().gvr.group, &informer.key().gvr.resource) == of
+                && informer.cache().snapshot().is_some_and(|state| state.rv() < floor || state.get(&key).is_some())
+        })
+    }
 }
 
 impl RevisionObserver for Revisions {
@@ -35,6 +48,13 @@ impl RevisionObserver for Revisions {
 
     fn showed_unknown(&self, info: &RequestInfo) {
         self.floors.tell(&info.group, &info.resource, Floor::showed_unknown);
+    }
+
+    /// An object that a cache shows was deleted, at a revision that nobody has told.
+    fn showed_none(&self, info: &RequestInfo) {
+        if self.may_show(info) {
+            self.wrote_unknown(info);
+        }
     }
 
     fn unreached(&self, info: &RequestInfo) {

@@ -34,6 +34,9 @@ pub trait RevisionObserver: Send + Sync + 'static {
     /// A read showed the resource at a revision that is unknown.
     fn showed_unknown(&self, info: &RequestInfo);
 
+    /// The answer to a read or a write of an object was that there is none.
+    fn showed_none(&self, _info: &RequestInfo) {}
+
     /// The apiserver has waited in vain for the revision that a read was made to ask for.
     fn unreached(&self, _info: &RequestInfo) {}
 }
@@ -97,6 +100,10 @@ impl Observation {
         if !status.is_success() {
             // A client error is a refusal. After a server error the write may still have been executed.
             self.told |= !status.is_server_error();
+            let is_of_object = !self.info.name.is_empty() && self.info.subresource.is_empty();
+            if status == StatusCode::NOT_FOUND && is_of_object && self.kind != Kind::Watch {
+                self.observer.showed_none(&self.info);
+            }
             return body;
         }
         (self.told, self.succeeded) = (false, true);

@@ -30,6 +30,10 @@ impl RevisionObserver for Recorder {
         self.0.lock().push(format!("showed {} ?", info.resource));
     }
 
+    fn showed_none(&self, info: &RequestInfo) {
+        self.0.lock().push(format!("no {} in {}", info.name, info.resource));
+    }
+
     fn unreached(&self, info: &RequestInfo) {
         self.0.lock().push(format!("{} did not get there", info.resource));
     }
@@ -140,7 +144,7 @@ async fn deletions_and_unreadable_forms_are_unknown_at_once() {
 async fn what_did_not_happen_is_not_told() {
     for (status, told) in [
         (409, vec![]),
-        (404, vec![]),
+        (404, vec!["no p in pods"]),
         (304, vec![]),
         (500, vec!["perhaps wrote pods"]),
         (504, vec!["perhaps wrote pods"]),
@@ -201,6 +205,21 @@ fn some_requests_neither_show_nor_change() {
         ("OPTIONS", "/api/v1/pods"),
     ] {
         assert!(begin(method, target).observation.is_none(), "{method} {target}");
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_is_not_there_is_told_before_its_client_knows() {
+    for (method, target, told) in [
+        ("GET", "/api/v1/namespaces/a/pods/p?resourceVersion=0", &["no p in pods"][..]),
+        ("DELETE", "/api/v1/namespaces/a/pods/p", &["no p in pods"]),
+        ("PATCH", "/api/v1/namespaces/a/pods/p", &["no p in pods"]),
+        // This may be about the subresource, or about the namespace.
+        ("GET", "/api/v1/namespaces/a/pods/p/status", &[]),
+        ("POST", "/api/v1/namespaces/a/pods", &[]),
+    ] {
+        let seen = pass(begin(method, target), 404, &json(), parts(&["none"])).await;
+        assert_eq!(seen[0], row("none", told), "{method} {target}");
     }
 }
 

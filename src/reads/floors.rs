@@ -135,7 +135,7 @@ impl Known {
 
 /// The resource whose history a request writes or shows. Events are one kind in two groups, and creating a binding in
 /// its own collection changes a pod.
-fn history_of<'n>(group: &'n str, resource: &'n str) -> (&'n str, &'n str) {
+pub fn history_of<'n>(group: &'n str, resource: &'n str) -> (&'n str, &'n str) {
     match (group, resource) {
         ("events.k8s.io", "events") => ("", "events"),
         ("", "bindings") => ("", "pods"),

@@ -45,6 +45,8 @@ impl Reads {
             if read.shape != Shape::Full {
                 return Err(ForwardReason::Encoding.into());
             }
+            // No other cache may show it from an older state.
+            read.floor.raise(snapshot.rv());
             return Err(Unserved::Refuse(Box::new(errors::not_found(&request.gvr, name))));
         };
         // The apiserver fails to read such an object as a list, and answers 500.

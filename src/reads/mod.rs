@@ -31,7 +31,7 @@ mod watch;
 
 pub use answer::{ForwardReason, GetAnswer, ListAnswer, ListIdentity, ListItems, Outcome, WatchAnswer, WatchSource};
 pub use explain::{Fate, Forecast, Wait};
-pub use floors::{Floor, Floors};
+pub use floors::{Floor, Floors, history_of};
 pub use metrics::ReadMetrics;
 pub use not_older::NotOlder;
 pub use plan::At;

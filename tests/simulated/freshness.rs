@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::support::client::{Client, rv};
+use crate::support::client::{Client, names, rv};
 use crate::support::informer::Informer;
 use crate::support::{Through, eventually, until};
 use informerd_sim::{Builder, Effect, Fault, Server, Verb};
@@ -251,6 +251,20 @@ async fn bounded_reads_ask_once_an_age() {
     tokio::time::sleep(Duration::from_millis(1100)).await;
     assert!(client.json(CONFIG_MAPS).await.to_string().contains("of-another"));
     drop(through);
+}
+
+/// A client that was told that an object is gone is not shown it again, however late the watch is.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_gone_stays_gone() {
+    let (_through, client, asked) = scene(2, "").await;
+    let path = "/api/v1/namespaces/a/configmaps/c1";
+    asked.server.faults().add(Fault::always(Effect::Lag(Duration::from_secs(30))));
+    asked.server.delete("configmaps", "a", "c1").unwrap();
+    assert_eq!(client.get(path).await.status, 404);
+    for path in [CONFIG_MAPS, "/api/v1/namespaces/a/configmaps"] {
+        assert_eq!(names(&client.json(&format!("{path}?resourceVersion=0")).await), ["c0"], "{path}");
+    }
+    assert_eq!(client.get(&format!("{path}?resourceVersion=0")).await.status, 404);
 }
 
 /// One informer holds a namespace and another one everything, and each has a stream of its own.
