@@ -33,6 +33,7 @@ pub(super) fn answer(store: &Store, path: &str, headers: &HeaderMap, routed: Opt
                 .iter()
                 .filter(|((group, _), _)| group.is_empty() == core)
                 .map(|((group, version), kinds)| discovered(group, version, kinds))
+                .chain(store.inner.read().foreign.clone().filter(|_| !core))
                 .collect();
             let list = json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
                 "items": items});

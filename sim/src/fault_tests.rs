@@ -171,7 +171,7 @@ async fn a_replica_lags_behind() {
     let mut stream = Stream::open(&replica, "resourceVersion=0").await;
     let rv = server.create(pod("p", json!({}))).unwrap();
     assert_eq!(get(&server, PODS).await.1["items"].as_array().unwrap().len(), 1);
-    assert_eq!(get(&replica, PODS).await.1["items"], json!([]));
+    assert_eq!(get(&replica, &format!("{PODS}?resourceVersion=0")).await.1["items"], json!([]));
     assert!(stream.quiet(Duration::from_millis(100)).await);
     let (_, waited) = get(&replica, &format!("{PODS}?resourceVersion={rv}")).await;
     assert_eq!(names(&waited), ["p"]);

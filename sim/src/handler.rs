@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::body::{self, Body};
 use super::counts::{OpenWatch, RequestRecord, Verb};
@@ -91,6 +91,15 @@ pub(super) async fn handle(
     }
     if *request.method() == Method::POST && discovery::is_access_review(&path) {
         return discovery::access_review();
+    }
+    let reviews = shared.reviews.read().clone();
+    if let (Some(reviews), &Method::POST, None) = (reviews, request.method(), &kind) {
+        let answer = read(request).await.and_then(|body| decode(&body)).map(|question| reviews(&path, &question));
+        return match answer {
+            Ok(Some(status)) => body::json(StatusCode::CREATED, body::full(json!({"status": status}).to_string())),
+            Ok(None) => body::status(&no_such_path()),
+            Err(status) => body::status(&status),
+        };
     }
     let (Some(path), Some(kind)) = (&routed, &kind) else {
         return discovery::answer(&shared.view.store, &path, request.headers(), routed.as_ref());
@@ -306,6 +315,10 @@ impl Request<'_> {
         if rv > 0 {
             let waited = self.view().wait_for(rv, self.block_timeout()).await;
             waited.map_err(|current| list::too_large(rv, current))?;
+        }
+        if options.rv.is_empty() {
+            let waited = self.view().wait_for_store(self.block_timeout()).await;
+            waited.map_err(|current| list::too_large(current, current))?;
         }
         let (objects, _) = self.view().snapshot(&self.kind.id, false).map_err(|_| not_found(self.kind, key.name()))?;
         let stored = objects.get(key).ok_or_else(|| not_found(self.kind, key.name()))?;

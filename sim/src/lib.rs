@@ -30,8 +30,8 @@ pub use cluster::{Cluster, DemoConfig};
 pub use counts::{Counts, RequestRecord, Verb};
 pub use fault::{Cut, Effect, Fault, FaultId, Faults};
 pub use kubeconfig::kubeconfig;
-pub use server::{Builder, Server};
-pub use store::{Change, Store};
+pub use server::{Builder, Reviews, Server};
+pub use store::{Change, Entry, Store};
 pub use stored::Stored;
 pub use types::{EventType, Gvr, ObjectKey, Scope, Status, StatusCause, StatusDetails, StatusMetadata};
 

@@ -114,6 +114,9 @@ async fn page(
     }
     let exact = options.rv_match == "Exact" || (options.rv_match.is_empty() && limit > 0);
     if rv == 0 {
+        if options.rv.is_empty() {
+            view.wait_for_store(request.block_timeout()).await.map_err(|current| too_large(current, current))?;
+        }
         let (objects, rv) = view.snapshot(id, options.rv.is_empty()).map_err(past)?;
         let limit = if options.rv.is_empty() || request.kind.uncached { limit } else { 0 };
         return Ok(cut(&objects, rv, selection, &prefix, None, limit));

@@ -40,6 +40,9 @@ pub struct Builder {
     objects: Vec<Value>,
 }
 
+/// The status that a review gets: from the path and the question.
+pub type Reviews = Arc<dyn Fn(&str, &Value) -> Option<Value> + Send + Sync>;
+
 /// A running server. Clones share it. It stops when the last one is dropped.
 #[derive(Clone, Debug)]
 pub struct Server {
@@ -50,7 +53,6 @@ pub struct Server {
     background: Arc<Mutex<JoinSet<()>>>,
 }
 
-#[derive(Debug)]
 pub(super) struct Shared {
     pub view: View,
     pub faults: Faults,
@@ -61,6 +63,13 @@ pub(super) struct Shared {
     max_streams: u32,
     address: SocketAddr,
     serial: AtomicU64,
+    pub reviews: RwLock<Option<Reviews>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("address", &self.address).finish_non_exhaustive()
+    }
 }
 
 // === impl Builder ===
@@ -155,6 +164,7 @@ impl Builder {
             max_streams: self.max_streams,
             address: listener.local_addr()?,
             serial: AtomicU64::new(0),
+            reviews: RwLock::default(),
         };
         let server = Server::serve(shared, listener);
         if let Some(every) = self.progress_every {
@@ -208,6 +218,7 @@ impl Server {
             max_streams: self.shared.max_streams,
             address: listener.local_addr()?,
             serial: AtomicU64::new(0),
+            reviews: RwLock::new(self.shared.reviews.read().clone()),
         };
         Ok(Self::serve(shared, listener))
     }
@@ -273,6 +284,16 @@ impl Server {
     /// From now on requests need this bearer token. `None`: they need no token.
     pub fn set_token(&self, token: Option<&str>) {
         *self.shared.token.write() = token.map(Into::into);
+    }
+
+    /// Answers POST requests that no resource gets, such as reviews of tokens and of access.
+    pub fn set_reviews(&self, reviews: impl Fn(&str, &Value) -> Option<Value> + Send + Sync + 'static) {
+        *self.shared.reviews.write() = Some(Arc::new(reviews));
+    }
+
+    /// Adds to `/apis` what an aggregated API server sends for its group, whatever that is.
+    pub fn set_foreign_group(&self, group: Option<Value>) {
+        self.store().inner.write().foreign = group;
     }
 
     /// Closes the listener, drops every connection, and listens again on the same port after `down`. With

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use imbl::OrdMap;
 use parking_lot::RwLock;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -37,6 +38,21 @@ pub(super) struct Inner {
     pub history_limit: usize,
     /// If true, deleting a scheduled pod only marks it. The code that acts as the kubelet removes it.
     pub graceful_pods: bool,
+    /// All that happened since a test asked for it. Unlike the history, nothing is evicted from it.
+    pub journal: Option<Vec<Entry>>,
+    /// An item of aggregated discovery.
+    pub foreign: Option<Value>,
+}
+
+/// What happened to the store.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    Changed {
+        resource: Arc<str>,
+        change: Arc<Change>,
+    },
+    /// It was set back to this revision.
+    Rewound(u64),
 }
 
 #[derive(Debug)]
@@ -110,6 +126,8 @@ impl Store {
             before: revision,
             history_limit,
             graceful_pods: false,
+            journal: None,
+            foreign: None,
         };
         for kind in Kind::built_in() {
             inner.register(kind);
@@ -138,6 +156,37 @@ impl Store {
         let inner = self.inner.read();
         let state = inner.kind(resource)?;
         (after >= state.floor).then(|| state.after(after).cloned().collect())
+    }
+
+    /// The revision of a resource's last change.
+    pub fn last_change(&self, resource: &str) -> u64 {
+        self.inner.read().kind(resource).map_or(0, |state| *state.tick.borrow())
+    }
+
+    /// The oldest revision to which every resource can go back.
+    pub fn oldest(&self) -> u64 {
+        self.inner.read().kinds.values().map(|state| state.floor).max().unwrap_or_default()
+    }
+
+    /// Keeps a journal from now on.
+    pub fn keep_journal(&self) {
+        self.inner.write().journal = Some(Vec::new());
+    }
+
+    /// What happened since the journal is kept.
+    pub fn journal(&self) -> Vec<Entry> {
+        self.inner.read().journal.clone().unwrap_or_default()
+    }
+
+    /// Stores an object of these bytes, whether they can be decoded or not: they come as they are with every list and
+    /// watch, until the object is deleted. What `render` makes of the resourceVersion follows `kind` and `apiVersion`.
+    pub fn put_raw(&self, resource: &str, key: &ObjectKey, render: impl FnOnce(u64) -> Vec<u8>) -> Option<u64> {
+        let mut inner = self.inner.write();
+        let kind = inner.kind(resource)?.kind.clone();
+        let rv = inner.advance();
+        let json = [kind.head().into_bytes(), render(rv)].concat();
+        inner.store(&kind, Arc::new(Stored::raw(key.clone(), rv, json.into())));
+        Some(rv)
     }
 
     /// Sets whether deleting a scheduled pod only marks it. Then code that acts as the kubelet must remove it.
@@ -179,6 +228,9 @@ impl Store {
             // The reverted changes do not count as evicted: other changes will have their revisions.
             state.dropped = state.dropped.min(revision);
         }
+        if let Some(journal) = &mut inner.journal {
+            journal.push(Entry::Rewound(revision));
+        }
         inner.revision = revision;
         inner.timeline.clear();
         inner.before = revision;
@@ -216,6 +268,24 @@ impl Inner {
     pub(super) fn kind(&self, resource: &str) -> Option<&KindState> {
         let exact = self.kinds.get(resource).filter(|state| state.served);
         exact.or_else(|| self.kinds.values().find(|state| state.served && state.kind.is(resource)))
+    }
+
+    /// Stores an object in its new state.
+    pub(super) fn store(&mut self, kind: &Kind, stored: Arc<Stored>) {
+        let Some(state) = self.kinds.get_mut(&kind.id) else { return };
+        let prev = state.objects.insert(stored.key.clone(), stored.clone());
+        let event = if prev.is_some() { EventType::Modified } else { EventType::Added };
+        self.record(&kind.id, Change { rv: stored.rv, at: Instant::now(), kind: event, object: stored, prev });
+    }
+
+    pub(super) fn record(&mut self, id: &Arc<str>, change: Change) {
+        let change = Arc::new(change);
+        if let Some(journal) = &mut self.journal {
+            journal.push(Entry::Changed { resource: id.clone(), change: change.clone() });
+        }
+        if let Some(state) = self.kinds.get_mut(id) {
+            state.record(change, self.history_limit);
+        }
     }
 
     pub(super) fn served(&self, id: &str) -> Result<&KindState, PastError> {
@@ -293,10 +363,10 @@ impl KindState {
         self.progress = revision;
     }
 
-    pub(super) fn record(&mut self, change: Change, limit: usize) {
+    fn record(&mut self, change: Arc<Change>, limit: usize) {
         let rv = change.rv;
         self.progress = rv;
-        self.history.push_back(Arc::new(change));
+        self.history.push_back(change);
         while self.history.len() > limit {
             if let Some(evicted) = self.history.pop_front() {
                 self.floor = evicted.rv;
@@ -378,6 +448,12 @@ impl View {
     }
 
     /// Waits until this view has reached a revision. The error is the current revision after `timeout`.
+    /// Waits until this view shows what the store holds now, as for a consistent read.
+    pub(super) async fn wait_for_store(&self, timeout: Duration) -> Result<(), u64> {
+        let now = self.store.revision();
+        self.wait_for(now, timeout).await
+    }
+
     pub(super) async fn wait_for(&self, rv: u64, timeout: Duration) -> Result<(), u64> {
         let deadline = Instant::now() + timeout;
         loop {

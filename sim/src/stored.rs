@@ -66,8 +66,16 @@ impl Stored {
         })
     }
 
+    /// An object of bytes that need not be one.
+    pub(super) fn raw(key: ObjectKey, rv: u64, json: Bytes) -> Self {
+        Self { key, rv, attributes: Attributes::default(), metadata: 0..json.len(), rv_at: 0..0, json }
+    }
+
     /// The same object with another resourceVersion, as in a deletion event.
     pub(super) fn with_rv(&self, rv: u64) -> Self {
+        if self.rv_at.is_empty() {
+            return Self { rv, ..self.clone() };
+        }
         let text = format!("\"{rv}\"");
         let mut json = Vec::with_capacity(self.json.len() + 4);
         json.extend_from_slice(&self.json[..self.rv_at.start]);

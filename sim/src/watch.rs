@@ -92,6 +92,9 @@ pub(super) async fn watch(
     if wants_initial && rv > 0 {
         error = view.wait_for(rv, request.block_timeout()).await.map_err(|current| too_large(rv, current)).err();
     }
+    if options.rv.is_empty() {
+        error = view.wait_for_store(request.block_timeout()).await.map_err(|current| too_large(current, current)).err();
+    }
     let (objects, now) = view.snapshot(&kind.id, options.rv.is_empty() || rv > 0 && wants_initial).map_err(gone)?;
     let start = if state || rv == 0 { now } else { rv };
     if !state && let Err(oldest) = view.can_watch_from(&kind.id, start) {

@@ -178,7 +178,7 @@ impl Store {
 impl Inner {
     /// Assigns the next revision to the object and records the change.
     fn put(&mut self, id: &str, mut object: Value) -> Result<Arc<Stored>> {
-        let kind = self.kind(id).ok_or_else(|| bad_request("no such resource"))?.kind.clone();
+        let kind = self.kind(id).ok_or_else(|| no_such_resource())?.kind.clone();
         let rv = self.advance();
         object["metadata"]["resourceVersion"] = json!(rv.to_string());
         if &*kind.id == "customresourcedefinitions.apiextensions.k8s.io" {
@@ -187,12 +187,7 @@ impl Inner {
         let stored = Stored::parse(&kind, encode::object(&kind, &object))
             .map(Arc::new)
             .ok_or_else(|| bad_request("the object's metadata cannot be decoded"))?;
-        let limit = self.history_limit;
-        if let Some(state) = self.kinds.get_mut(&kind.id) {
-            let prev = state.objects.insert(stored.key.clone(), stored.clone());
-            let event = if prev.is_some() { EventType::Modified } else { EventType::Added };
-            state.record(Change { rv, at: Instant::now(), kind: event, object: stored.clone(), prev }, limit);
-        }
+        self.store(&kind, stored.clone());
         Ok(stored)
     }
 
@@ -203,7 +198,7 @@ impl Inner {
         dry: bool,
         change: impl FnOnce(&mut Value) -> Result<()>,
     ) -> Result<Arc<Stored>> {
-        let state = self.kind(resource).ok_or_else(|| bad_request("no such resource"))?;
+        let state = self.kind(resource).ok_or_else(|| no_such_resource())?;
         let kind = state.kind.clone();
         let before = state.objects.get(key).cloned().ok_or_else(|| not_found(&kind, key.name()))?;
         let old = before.value();
@@ -262,7 +257,7 @@ impl Inner {
     }
 
     fn remove(&mut self, resource: &str, key: &ObjectKey) -> Result<Arc<Stored>> {
-        let state = self.kind(resource).ok_or_else(|| bad_request("no such resource"))?;
+        let state = self.kind(resource).ok_or_else(|| no_such_resource())?;
         let kind = state.kind.clone();
         let Some(prev) = state.objects.get(key).cloned() else { return Err(not_found(&kind, key.name())) };
         if &*kind.id == "customresourcedefinitions.apiextensions.k8s.io" {
@@ -273,13 +268,12 @@ impl Inner {
         }
         let rv = self.advance();
         let object = Arc::new(prev.with_rv(rv));
-        let limit = self.history_limit;
         if let Some(state) = self.kinds.get_mut(&kind.id) {
             state.objects.remove(key);
-            let change =
-                Change { rv, at: Instant::now(), kind: EventType::Deleted, object: object.clone(), prev: Some(prev) };
-            state.record(change, limit);
         }
+        let change =
+            Change { rv, at: Instant::now(), kind: EventType::Deleted, object: object.clone(), prev: Some(prev) };
+        self.record(&kind.id, change);
         Ok(object)
     }
 
@@ -316,6 +310,11 @@ impl Inner {
             state.tick.send_modify(|_| {});
         }
     }
+}
+
+/// The resource of a definition that is gone.
+fn no_such_resource() -> Box<Status> {
+    Box::new(Status::failure(404, "NotFound", "the server could not find the requested resource"))
 }
 
 /// Members that other code indexes without a check must be objects.

@@ -1,4 +1,5 @@
-//! The whole daemon between a simulated apiserver that misbehaves and an informer that checks every promise.
+//! The whole daemon between a simulated apiserver and an informer that checks every promise. What the apiserver does wrong is in
+//! `seeded`, except for what it does once at a certain moment.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -132,64 +133,6 @@ async fn no_faults_no_relists() {
     }
 }
 
-/// A fault strikes the upstream watch; clients never notice more than the end of a stream.
-async fn survives(what: &str, fault: Fault) {
-    let world = world(Server::builder()).await;
-    let id = world.server.faults().add(fault);
-    eventually(what, || world.server.faults().hits(id) > 0).await;
-    world.settles(what).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn reset_within_an_event() {
-    survives("reset", Fault::once(Effect::Cut(Cut::Rst)).on("configmaps").verb(Verb::Watch)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn truncated_event() {
-    survives("truncated, closed", Fault::once(Effect::Cut(Cut::Fin)).on("configmaps").verb(Verb::Watch)).await;
-    survives("truncated, ended", Fault::once(Effect::Cut(Cut::End)).on("configmaps").verb(Verb::Watch)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn garbage_in_the_stream() {
-    survives("garbage", Fault::once(Effect::Garbage).on("configmaps").verb(Verb::Watch)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn duplicated_and_replayed_events() {
-    survives("duplicate", Fault::once(Effect::Duplicate).on("configmaps").verb(Verb::Watch)).await;
-    survives("replay", Fault::once(Effect::Replay).on("configmaps").verb(Verb::Watch)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn expired_in_the_stream() {
-    survives("410 event", Fault::once(Effect::Expire).on("configmaps").verb(Verb::Watch)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn server_errors_with_and_without_retry_after() {
-    for code in [429, 500, 503] {
-        let world = world(Server::builder()).await;
-        let faults = world.server.faults();
-        let refusal = Effect::Answer { code, retry_after: (code == 429).then_some(1) };
-        let id = faults.add(Fault::times(2, refusal).on("configmaps").verb(Verb::Watch));
-        faults.add(Fault::once(Effect::Cut(Cut::Rst)).on("configmaps").verb(Verb::Watch));
-        eventually("refused", || faults.hits(id) > 0).await;
-        world.settles(&format!("{code}")).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn gone_as_a_status() {
-    let world = world(Server::builder()).await;
-    let faults = world.server.faults();
-    let id = faults.add(Fault::status(410).on("configmaps").verb(Verb::Watch));
-    faults.add(Fault::once(Effect::Cut(Cut::Fin)).on("configmaps").verb(Verb::Watch));
-    eventually("410", || faults.hits(id) > 0).await;
-    world.settles("410 status").await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_watch_list() {
     let server = Server::builder().start().await.unwrap();
@@ -203,13 +146,6 @@ async fn a_server_without_watch_list() {
     server.create(config_map("a", "later", "x", 0)).unwrap();
     informer.reaches("watched", || server.state("configmaps")).await;
     assert_eq!(informer.seen().lists, 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn restart_with_compaction() {
-    let world = world(Server::builder()).await;
-    world.server.restart(Duration::from_millis(500), true).await.unwrap();
-    world.settles("restart").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,8 @@ mod demo;
 mod disk;
 mod faults;
 mod freshness;
+mod history;
 mod look;
+mod seeded;
 mod start;
 mod unconfirmed;

@@ -139,13 +139,7 @@ impl Client {
         Self { resends: true, ..self.clone() }
     }
 
-    pub(crate) async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: impl Into<Bytes>,
-    ) -> http::Response<Incoming> {
+    fn built(&self, method: &Method, path: &str, headers: &[(&str, &str)], body: Bytes) -> Request<Full<Bytes>> {
         let mut request = Request::builder().method(method.clone()).uri(format!("{}{path}", self.base));
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -153,7 +147,17 @@ impl Client {
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        let request = request.body(Full::new(body.into())).unwrap();
+        request.body(Full::new(body)).unwrap()
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> http::Response<Incoming> {
+        let request = self.built(&method, path, headers, body.into());
         loop {
             match self.answer(&request).await {
                 Ok(answer) => return answer,
@@ -214,7 +218,17 @@ impl Client {
 
     /// A GET of a server that may not be there; the error says how.
     pub(crate) async fn try_get(&self, path: &str) -> Result<Answer, String> {
-        let request = Request::builder().uri(format!("{}{path}", self.base)).body(Full::default()).unwrap();
+        self.try_request(Method::GET, path, &[], "").await
+    }
+
+    pub(crate) async fn try_request(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Result<Answer, String> {
+        let request = self.built(&method, path, headers, Bytes::from(body.to_owned()));
         let (parts, body) = self.answer(&request).await.map_err(|error| error.to_string())?.into_parts();
         let body = within(&format!("all of {path}"), body.collect()).await;
         let body = body.map_err(|error| error.to_string())?.to_bytes();
@@ -223,7 +237,7 @@ impl Client {
 
     /// A watch of a server that may not be there; the error says how.
     pub(crate) async fn try_watch(&self, path: &str) -> Result<Watch, String> {
-        let request = Request::builder().uri(format!("{}{path}", self.base)).body(Full::default()).unwrap();
+        let request = self.built(&Method::GET, path, &[], Bytes::new());
         let (parts, body) = self.answer(&request).await.map_err(|error| error.to_string())?.into_parts();
         Ok(Watch::new(parts, body, path))
     }
@@ -338,6 +352,11 @@ impl Answer {
         self.headers.get_all("warning").iter().map(|value| std::str::from_utf8(value.as_bytes()).unwrap()).collect()
     }
 
+    /// Whether it says that the apiserver does not answer, and that the state is an old one.
+    pub(crate) fn is_old(&self) -> bool {
+        self.warnings().iter().any(|warning| warning.starts_with("110 "))
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
@@ -352,6 +371,11 @@ impl Watch {
     /// For a task that watches until its test has ended.
     pub(crate) fn until_the_end(self) -> Self {
         Self { bound: None, ..self }
+    }
+
+    /// Whether the daemon says that the stream is the apiserver's. Only some daemons say it.
+    pub(crate) fn is_forwarded(&self) -> bool {
+        self.headers.get("x-informerd-plan").is_some_and(|plan| plan.as_bytes().starts_with(b"forwarded"))
     }
 
     async fn frame(&mut self) -> Option<Result<Frame<Bytes>, hyper::Error>> {
@@ -374,7 +398,7 @@ impl Watch {
             }
             match self.frame().await {
                 None => {
-                    assert!(self.pending.is_empty(), "the stream ended within an event");
+                    assert!(self.pending.is_empty() || self.is_forwarded(), "the stream ended within an event");
                     return Ok(None);
                 }
                 Some(frame) => {
@@ -421,7 +445,12 @@ impl Watch {
     }
 
     pub(crate) async fn next(&mut self) -> Result<Option<Value>, hyper::Error> {
-        Ok(self.next_line().await?.map(|line| serde_json::from_str(&line).unwrap()))
+        let line = self.next_bytes().await?.map(|line| String::from_utf8_lossy(&line).into_owned());
+        Ok(line.map(|line| match serde_json::from_str(&line) {
+            // The garbage is the apiserver's.
+            Err(_) if self.is_forwarded() => Value::Null,
+            event => event.unwrap(),
+        }))
     }
 }
 

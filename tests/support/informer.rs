@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-use super::client::{Client, key, rv};
+use super::client::{Client, Watch, key, rv};
+use super::history::State;
 use super::patience::SOON;
 
 /// What an informer has seen. The state is the fold of its events.
@@ -34,12 +35,39 @@ pub(crate) struct Informer {
     task: JoinHandle<()>,
 }
 
+/// Is told what an informer sees.
+pub(crate) trait Observer: Send + Sync + 'static {
+    /// A request begins; what this returns is given back with the state that it gets.
+    fn begins(&self) -> u64 {
+        0
+    }
+    /// The whole state, of a request that began there, or `None` for that of a stream at a bookmark.
+    fn state(&self, _began: Option<u64>, _rv: u64, _state: &State) {}
+    /// The state of an object that an event has shown; `None` after a deletion.
+    fn event(&self, _key: &str, _rv: u64, _is: Option<u64>) {}
+}
+
+impl Observer for () {}
+
+/// What an informer watches, and how.
+pub(crate) struct Watched {
+    pub client: Client,
+    pub path: String,
+    /// More of the query, `&labelSelector=…`.
+    pub selection: String,
+    /// Lists with this client and this query first, and then watches. Otherwise its watches begin with the state.
+    pub lists: Option<(Client, String)>,
+}
+
 impl Informer {
     /// Watches a collection; `selection` is more of the query, `&labelSelector=…`.
     pub(crate) fn start(client: Client, path: &str, selection: &str) -> Self {
+        Self::observed(Watched { client, path: path.to_owned(), selection: selection.to_owned(), lists: None }, ())
+    }
+
+    pub(crate) fn observed(watched: Watched, observer: impl Observer) -> Self {
         let seen = Arc::new(Mutex::new(Seen::default()));
-        let (path, selection) = (path.to_owned(), selection.to_owned());
-        let task = lifecycle::spawn("test-informer", run(client, path, selection, seen.clone()));
+        let task = lifecycle::spawn("test-informer", run(watched, seen.clone(), observer));
         Self { seen, task }
     }
 
@@ -75,92 +103,146 @@ impl Drop for Informer {
     }
 }
 
-async fn run(client: Client, path: String, selection: String, seen: Arc<Mutex<Seen>>) {
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+
+async fn run(watched: Watched, seen: Arc<Mutex<Seen>>, observer: impl Observer) {
     let mut from: Option<u64> = None;
     loop {
-        let query = match from {
-            None => {
-                seen.lock().lists += 1;
-                "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned()
-            }
-            Some(rv) => {
-                seen.lock().resumes += 1;
-                format!("resourceVersion={rv}")
-            }
-        };
-        let url = format!("{path}?watch=true&allowWatchBookmarks=true&{query}{selection}");
-        let mut watch = client.watch(&url).await.until_the_end();
-        if !watch.status.is_success() {
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            continue;
+        let began = observer.begins();
+        if from.is_none() {
+            seen.lock().lists += 1;
+        } else {
+            seen.lock().resumes += 1;
         }
-        let mut initial = from.is_none().then(BTreeMap::<String, (u64, String)>::new);
-        let mut last = from.unwrap_or(0);
-        loop {
-            let event = match watch.next().await {
-                Ok(Some(event)) => event,
-                Ok(None) => break,
+        if let (None, Some((client, query))) = (from, &watched.lists) {
+            let answer = client.try_get(&format!("{}?{query}{}", watched.path, watched.selection)).await;
+            let list = answer.ok().filter(|answer| answer.status.is_success() && !answer.is_old());
+            let list = list.and_then(|answer| serde_json::from_str::<Value>(&answer.text()).ok());
+            if let Some(list) = list {
+                let items = list["items"].as_array().into_iter().flatten().filter(|item| !is_poison(item));
+                let (state, at) = (items.map(|item| (key(item), (rv(item), uid(item)))).collect(), rv(&list));
+                let state = seen.lock().replace(state, at);
+                observer.state(Some(began), at, &state);
+                from = Some(at);
+            }
+        } else {
+            let query = from.map_or_else(
+                || "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
+                |rv| format!("resourceVersion={rv}"),
+            );
+            let Watched { client, path, selection, .. } = &watched;
+            let url = format!("{path}?watch=true&allowWatchBookmarks=true&{query}{selection}");
+            match client.try_watch(&url).await {
+                Ok(watch) if watch.status.is_success() => {
+                    from = follow(watch.until_the_end(), from, began, &seen, &observer).await;
+                }
+                // As client-go does, it lists again where the revision is too old.
+                Ok(watch) => {
+                    if watch.status == http::StatusCode::GONE {
+                        seen.lock().expired += 1;
+                        from = None;
+                    }
+                    tokio::time::sleep(10 * PAUSE).await;
+                }
                 Err(_) => {
                     seen.lock().broken += 1;
-                    break;
-                }
-            };
-            let mut seen = seen.lock();
-            let object = &event["object"];
-            match event["type"].as_str().unwrap() {
-                "ERROR" => {
-                    seen.expired += 1;
-                    from = None;
-                    break;
-                }
-                "BOOKMARK" => {
-                    let at = rv(object);
-                    let marked = object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true";
-                    match initial.take() {
-                        Some(state) if marked => seen.replace(state, at),
-                        Some(state) => {
-                            seen.complaints.push(format!("a bookmark before the end of the initial events: {event}"));
-                            initial = Some(state);
-                        }
-                        None if at < last => seen.complaints.push(format!("bookmark {at} after {last}")),
-                        None => {}
-                    }
-                    last = last.max(at);
-                    seen.last = seen.last.max(at);
-                    from = initial.is_none().then_some(last);
-                }
-                kind => {
-                    seen.events += 1;
-                    if let Some(state) = &mut initial {
-                        if kind != "ADDED" || state.insert(key(object), (rv(object), uid(object))).is_some() {
-                            seen.complaints.push(format!("no initial event: {event}"));
-                        }
-                        continue;
-                    }
-                    let at = rv(object);
-                    if at <= last {
-                        seen.complaints.push(format!("{kind} {} at {at} after {last}", key(object)));
-                    }
-                    last = at;
-                    seen.apply(kind, object, at);
-                    from = Some(last);
+                    tokio::time::sleep(10 * PAUSE).await;
                 }
             }
         }
-        if initial.is_some() {
-            // The state was not complete: it counts for nothing.
-            from = None;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
-fn uid(object: &Value) -> String {
+/// Follows a stream to its end. Returns from where to go on, or `None` if the state is not complete.
+async fn follow(
+    mut watch: Watch,
+    from: Option<u64>,
+    began: u64,
+    seen: &Mutex<Seen>,
+    observer: &impl Observer,
+) -> Option<u64> {
+    let mut initial = from.is_none().then(BTreeMap::<String, (u64, String)>::new);
+    // What is forwarded is the apiserver's own, with its mistakes.
+    let is_served = !watch.is_forwarded();
+    let mut last = from.unwrap_or(0);
+    loop {
+        let event = match watch.next().await {
+            Ok(Some(event)) => event,
+            Ok(None) => break,
+            Err(_) => {
+                seen.lock().broken += 1;
+                break;
+            }
+        };
+        let mut seen = seen.lock();
+        let object = &event["object"];
+        match event["type"].as_str().unwrap_or_default() {
+            "ERROR" => {
+                // Other errors leave the revision as it is, as in client-go.
+                if object["code"] == 410 {
+                    seen.expired += 1;
+                    return None;
+                }
+                break;
+            }
+            "BOOKMARK" => {
+                let at = rv(object);
+                let marked = object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true";
+                match initial.take() {
+                    Some(state) if marked => {
+                        let state = seen.replace(state, at);
+                        observer.state(Some(began), at, &state);
+                    }
+                    Some(state) => {
+                        seen.complaints.push(format!("a bookmark before the end of the initial events: {event}"));
+                        initial = Some(state);
+                    }
+                    None if at < last => seen.complaints.push(format!("bookmark {at} after {last}")),
+                    None => observer.state(None, at, &seen.state),
+                }
+                last = last.max(at);
+                seen.last = seen.last.max(at);
+            }
+            _ if is_poison(object) => {}
+            "" => return None,
+            kind => {
+                seen.events += 1;
+                if let Some(state) = &mut initial {
+                    if kind != "ADDED" || state.insert(key(object), (rv(object), uid(object))).is_some() {
+                        seen.complaints.push(format!("no initial event: {event}"));
+                    }
+                    continue;
+                }
+                let (key, at) = (key(object), rv(object));
+                if !is_served && at <= last {
+                    return None;
+                }
+                if at <= last {
+                    seen.complaints.push(format!("{kind} {key} at {at} after {last}"));
+                }
+                last = at;
+                seen.apply(kind, &key, uid(object), at);
+                observer.event(&key, at, (kind != "DELETED").then_some(at));
+            }
+        }
+    }
+    // A state that is not complete counts for nothing.
+    initial.is_none().then_some(last)
+}
+
+/// Objects that only simulated apiservers have, and that cannot be decoded.
+pub(crate) fn is_poison(object: &Value) -> bool {
+    object["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("poison"))
+}
+
+pub(crate) fn uid(object: &Value) -> String {
     object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
 }
 
 impl Seen {
-    fn replace(&mut self, state: BTreeMap<String, (u64, String)>, at: u64) {
+    /// The state is another one, which is returned.
+    pub(crate) fn replace(&mut self, state: BTreeMap<String, (u64, String)>, at: u64) -> State {
         if at < self.last {
             self.complaints.push(format!("a state of {at} after one of {}", self.last));
         }
@@ -172,24 +254,24 @@ impl Seen {
         self.uids = state.iter().map(|(key, (_, uid))| (key.clone(), uid.clone())).collect();
         self.state = state.into_iter().map(|(key, (rv, _))| (key, rv)).collect();
         self.last = at;
+        self.state.clone()
     }
 
-    fn apply(&mut self, kind: &str, object: &Value, at: u64) {
-        let key = key(object);
-        let held = self.state.contains_key(&key);
+    pub(crate) fn apply(&mut self, kind: &str, key: &str, uid: String, at: u64) {
+        let held = self.state.contains_key(key);
         if held == (kind == "ADDED") {
             self.complaints.push(format!("{kind} of {key} at {at}, which is {}held", if held { "" } else { "not " }));
         }
-        if held && self.uids.get(&key) != Some(&uid(object)) {
+        if held && self.uids.get(key) != Some(&uid) {
             self.complaints.push(format!("{kind} of {key} at {at} is another object"));
         }
         if kind == "DELETED" {
-            self.state.remove(&key);
-            self.uids.remove(&key);
+            self.state.remove(key);
+            self.uids.remove(key);
             self.deleted += 1;
         } else {
-            self.uids.insert(key.clone(), uid(object));
-            self.state.insert(key, at);
+            self.uids.insert(key.to_owned(), uid);
+            self.state.insert(key.to_owned(), at);
         }
         self.last = at;
     }

@@ -5,6 +5,7 @@
 
 pub(crate) mod binary;
 pub(crate) mod client;
+pub(crate) mod history;
 pub(crate) mod informer;
 pub(crate) mod limited;
 pub(crate) mod metrics;

@@ -16,10 +16,10 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::history::{Log, Read, Seen, State};
 use super::{JSON, MERGE, Scene};
 use crate::cluster::Cluster;
 use crate::support::client::{Client, key, rv};
+use crate::support::history::{Log, Read, Seen, Selected, State};
 
 const NAMESPACES: [&str; 2] = ["a", "a-b"];
 const GROUPS: [&str; 2] = ["even", "odd"];
@@ -108,9 +108,9 @@ async fn run(scene: &Scene, collection: &str, seed: u64, meanwhile: impl Fn(&Sce
     }
     let total: usize = run.acknowledged.lock().values().sum();
     let mut log = Log::default();
-    while log.0.len() < total {
+    while log.events.len() < total {
         let event = watch.next().await.unwrap().expect("the log goes on");
-        log.push(&event);
+        log.push_event(&event);
     }
     let reads = std::mem::take(&mut *run.reads.lock());
     let keys: Vec<String> = run.acknowledged.lock().keys().cloned().collect();
@@ -173,6 +173,7 @@ async fn read(run: &Run, through: &Client, collection: &str, reader: usize, seed
         };
         let group = random.random_bool(0.5).then(|| GROUPS[random.random_range(0..2)].to_owned());
         let selector = group.as_ref().map_or(String::new(), |group| format!("labelSelector=group%3D{group}"));
+        let of = Selected { namespace: None, group };
         let (what, seen) = match random.random_range(0..4) {
             0 => {
                 let writer = random.random_range(0..WRITERS);
@@ -186,7 +187,7 @@ async fn read(run: &Run, through: &Client, collection: &str, reader: usize, seed
                 let seen = list(through, &path).await.map(|(rv, state)| Seen::Collection {
                     rv,
                     state,
-                    group: None,
+                    of: Selected::default(),
                     limit: Some(2),
                 });
                 (path, seen)
@@ -194,20 +195,21 @@ async fn read(run: &Run, through: &Client, collection: &str, reader: usize, seed
             2 => {
                 let path = format!("{collection}?{selector}");
                 let seen = list(through, &path).await;
-                (path, seen.map(|(rv, state)| Seen::Collection { rv, state, group, limit: None }))
+                (path, seen.map(|(rv, state)| Seen::Collection { rv, state, of, limit: None }))
             }
             _ => {
                 let initial =
                     "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
                 let path = format!("{collection}?{initial}&timeoutSeconds=5&{selector}");
                 let seen = watch_list(through, &path).await;
-                (path, seen.map(|(rv, state)| Seen::Collection { rv, state, group, limit: None }))
+                (path, seen.map(|(rv, state)| Seen::Collection { rv, state, of, limit: None }))
             }
         };
         // A read that the network has broken tells nothing; 502 and 503 are answers of a broken network, too.
         if let Some(seen) = seen {
             let ended = run.tick();
-            run.reads.lock().push(Read { what, began, ended, acknowledged, seen });
+            let (from, until) = (0, u64::MAX);
+            run.reads.lock().push(Read { what, began, ended, acknowledged, from, until, seen });
         }
     }
 }

@@ -1,0 +1,245 @@
+//! What happens to a world, and that it ends.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use informerd::lifecycle;
+use informerd_sim::{Cut, Effect, Fault, ObjectKey, Server, Verb};
+use rand::Rng;
+use rand::rngs::StdRng;
+
+use super::rights;
+use super::world::{GROUPS, NAMES, NAMESPACES, RESOURCES, Resource, Run};
+use crate::support::relay::Loss;
+
+pub(super) const KINDS: usize = 20;
+pub(super) const RESTORE: usize = 19;
+/// Faults that happen in one seed.
+const MOST: usize = 12;
+
+fn millis(random: &mut StdRng, least: u64, most: u64) -> Duration {
+    Duration::from_millis(random.random_range(least..=most))
+}
+
+fn one<T: Clone>(random: &mut StdRng, of: &[T]) -> T {
+    of[random.random_range(0..of.len())].clone()
+}
+
+/// Undoes something after a while.
+fn later(run: &Arc<Run>, after: Duration, undo: impl FnOnce(&Run) + Send + 'static) {
+    let run = run.clone();
+    lifecycle::spawn("later", async move {
+        tokio::time::sleep(after).await;
+        if !run.is_calm.load(Ordering::SeqCst) {
+            undo(&run);
+        }
+    });
+}
+
+/// Faults, until there were enough of them.
+pub(super) async fn reigns(run: &Arc<Run>) {
+    let mut random = run.random(1);
+    for _ in 0..MOST {
+        tokio::time::sleep(millis(&mut random, 0, 2 * run.swarm.faults_between)).await;
+        let kinds: Vec<usize> = run.swarm.faults.iter().copied().filter(|&kind| kind != RESTORE).collect();
+        if !kinds.is_empty() {
+            let kind = one(&mut random, &kinds);
+            strike(run, kind, &mut random).await;
+        }
+    }
+}
+
+async fn strike(run: &Arc<Run>, kind: usize, random: &mut StdRng) {
+    let server = if random.random_bool(0.7) { &run.server } else { &run.second };
+    let faults = server.faults();
+    let resource = one(random, &RESOURCES);
+    let verb = one(random, &[Verb::Watch, Verb::Watch, Verb::List, Verb::Probe, Verb::Get]);
+    let times = random.random_range(1..5);
+    let add = |effect, verb| {
+        faults.add(Fault::times(times, effect).on(resource.id).verb(verb));
+    };
+    let span = millis(random, 200, 15_000);
+    run.deeds.lock().push(format!("{kind} {} {verb:?} {times} {span:?}", resource.plural));
+    match kind {
+        0 => match random.random_range(0..4) {
+            0 => faults.reset_connections(),
+            1 => faults.close_connections(),
+            2 => faults.go_away(),
+            _ => faults.end_watches(None),
+        },
+        1 => add(Effect::Cut(one(random, &[Cut::End, Cut::Fin, Cut::Rst])), verb),
+        2 => add(Effect::Delay(millis(random, 10, 2500)), verb),
+        3 => {
+            let code = one(random, &[429, 500, 503, 504]);
+            add(Effect::Answer { code, retry_after: random.random_bool(0.5).then_some(1) }, verb);
+        }
+        4 => {
+            run.excuse();
+            match random.random_range(0..3) {
+                0 => faults.expire_watches(random.random_bool(0.5).then_some(resource.id)),
+                1 => add(Effect::Expire, Verb::Watch),
+                _ => {
+                    add(Effect::Answer { code: 410, retry_after: None }, Verb::Watch);
+                    faults.end_watches(None);
+                }
+            }
+        }
+        5 => {
+            run.excuse();
+            faults.compact();
+            faults.end_watches(None);
+        }
+        6 => {
+            let compacted = run.swarm.has(5) && random.random_bool(0.3);
+            if compacted {
+                run.excuse();
+            }
+            server.restart(millis(random, 50, 4000), compacted).await.unwrap();
+        }
+        7 => {
+            run.excuse();
+            run.stop_daemon(Duration::from_millis(500)).await;
+            tokio::time::sleep(millis(random, 0, 3000)).await;
+            run.start_daemon().await;
+        }
+        8 => redefine(run, random).await,
+        9 => {
+            run.excuse();
+            poison(&run.server, resource, random);
+            later(run, span, cure);
+        }
+        10 => {
+            run.excuse();
+            add(one(random, &[Effect::Garbage, Effect::Duplicate, Effect::Replay]), Verb::Watch);
+        }
+        11 => {
+            let leap = millis(random, 1000, 90_000);
+            if leap > Duration::from_secs(30) {
+                run.excuse();
+            }
+            tokio::time::advance(leap).await;
+        }
+        12 => {
+            rights::set(run, false);
+            later(run, span, |run| rights::set(run, true));
+        }
+        13 => match random.random_range(0..4) {
+            0 => add(Effect::Stall, Verb::Watch),
+            1 => faults.half_open(),
+            2 => {
+                faults.blackhole(true);
+                let faults = faults.clone();
+                later(run, span, move |_| faults.blackhole(false));
+            }
+            _ => {
+                run.relay.lose(one(random, &[Loss::Both, Loss::Up, Loss::Down, Loss::Late, Loss::Closed]));
+                later(run, span, |run| run.relay.lose(Loss::None));
+            }
+        },
+        14 => {
+            run.relay.choose(random.random_range(0..2));
+            run.server.faults().close_connections();
+            run.second.faults().close_connections();
+        }
+        15 => {
+            let lag = faults.add(Fault::always(Effect::Lag(millis(random, 50, 5000))).on(resource.id));
+            let faults = faults.clone();
+            later(run, span, move |_| faults.remove(lag));
+        }
+        16 => add(one(random, &[Effect::NoBookmark, Effect::NoInitialEnd]), Verb::Watch),
+        17 => {
+            run.excuse();
+            add(Effect::ErrorEvent(one(random, &[429, 500, 504])), Verb::Watch);
+        }
+        _ => {
+            if run.swarm.delegated {
+                rights::long_line(&run.server);
+            }
+            add(Effect::SlowBody(millis(random, 1, 500)), Verb::List);
+        }
+    }
+}
+
+/// The definition is changed, or deleted and made anew.
+async fn redefine(run: &Run, random: &mut StdRng) {
+    let (of, key) = ("customresourcedefinitions.apiextensions.k8s.io", ObjectKey::new("", RESOURCES[1].id));
+    run.excuse();
+    let Some(stored) = run.server.store().objects(of).get(&key).cloned() else { return };
+    let mut definition = stored.value();
+    definition["metadata"] = serde_json::json!({"name": RESOURCES[1].id});
+    let names = if random.random_bool(0.5) { serde_json::json!(["wd"]) } else { serde_json::json!(["wd", "wdg"]) };
+    definition["spec"]["names"]["shortNames"] = names;
+    if random.random_bool(0.5) {
+        let _ = run.server.update(definition);
+        return;
+    }
+    let _ = run.server.store().delete(of, &key);
+    tokio::time::sleep(millis(random, 0, 2000)).await;
+    run.server.create(definition).unwrap();
+}
+
+/// An object that comes with every list, and that cannot be decoded.
+fn poison(server: &Server, resource: Resource, random: &mut StdRng) {
+    let name = format!("poison-{}", random.random_range(0..2));
+    let variant = random.random_range(0..4);
+    server.store().put_raw(resource.id, &ObjectKey::new("a", &name), |rv| {
+        let of = format!(r#""name":"{name}","namespace":"a""#);
+        match variant {
+            0 => format!(r#""metadata":{{{of},"resourceVersion":{rv}}}}}"#).into_bytes(),
+            1 => format!(r#""metadata":{{{of},"resourceVersion":"none"}}}}"#).into_bytes(),
+            2 => format!(r#""metadata":{{{of},"resourceVersion":"{rv}","labels":["x"]}}}}"#).into_bytes(),
+            _ => format!(r#""metadata":{{{of}}}}}"#).into_bytes(),
+        }
+    });
+}
+
+fn cure(run: &Run) {
+    for resource in RESOURCES {
+        for name in ["poison-0", "poison-1"] {
+            let _ = run.server.delete(resource.id, "a", name);
+        }
+    }
+}
+
+/// All faults end. Streams that stand still stay so, and so do connections that are dead.
+pub(super) fn ends(run: &Run) {
+    run.is_calm.store(true, Ordering::SeqCst);
+    for server in [&run.server, &run.second] {
+        server.faults().clear();
+    }
+    run.relay.lose(Loss::None);
+    run.relay.choose(0);
+    rights::set(run, true);
+    cure(run);
+    run.stay();
+}
+
+/// The store is set back, and goes on from there.
+pub(super) fn restore(run: &Run) {
+    let mut random = run.random(2);
+    run.excuse();
+    run.is_rewound.store(true, Ordering::SeqCst);
+    let (oldest, now) = (run.server.store().oldest(), run.server.revision());
+    run.server.faults().rewind(random.random_range(oldest..=now));
+    run.second.faults().reset_connections();
+    // What cannot be decoded may have come back.
+    cure(run);
+    for _ in 0..random.random_range(0..100) {
+        write(run, &mut random);
+    }
+}
+
+/// A change of something.
+pub(super) fn write(run: &Run, random: &mut StdRng) {
+    let resource = one(random, &RESOURCES);
+    let (namespace, group) = (one(random, &NAMESPACES), one(random, &GROUPS));
+    let name = format!("object-{}", random.random_range(0..NAMES));
+    let object = resource.object(namespace, &name, group, random.random());
+    // What fails does so because the object is there already, or is not, or because its definition is gone.
+    match random.random_range(0..4) {
+        0 => drop(run.server.delete(resource.id, namespace, &name)),
+        1 => drop(run.server.create(object)),
+        _ => drop(run.server.update(object)),
+    }
+}

@@ -1,0 +1,93 @@
+//! A user of the delegated listener, who may read or not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use informerd_sim::Server;
+use serde_json::{Value, json};
+
+use super::world::{RESOURCES, Run};
+use crate::support::client::Client;
+
+/// The resources of RBAC, which this apiserver has by definitions, and a binding.
+pub(super) fn define(server: &Server) {
+    for (kind, scope) in [
+        ("Role", "Namespaced"),
+        ("RoleBinding", "Namespaced"),
+        ("ClusterRole", "Cluster"),
+        ("ClusterRoleBinding", "Cluster"),
+    ] {
+        let plural = format!("{}s", kind.to_lowercase());
+        let names =
+            json!({"plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List")});
+        let definition = json!({
+            "kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1",
+            "metadata": {"name": format!("{plural}.rbac.authorization.k8s.io")},
+            "spec": {"group": "rbac.authorization.k8s.io", "scope": scope, "names": names,
+                "versions": [{"name": "v1", "served": true, "storage": true}]},
+        });
+        server.create(definition).unwrap();
+    }
+    server.create(binding("reader", 0)).unwrap();
+}
+
+fn binding(name: &str, n: u64) -> Value {
+    let metadata = json!({"name": name, "namespace": "a", "annotations": {"n": n.to_string()}});
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata})
+}
+
+/// Everybody is the reader, who may do everything or nothing.
+pub(super) fn answer(server: &Server, is_allowed: Arc<AtomicBool>) {
+    server.set_reviews(move |path, _| {
+        let allowed = is_allowed.load(Ordering::SeqCst);
+        let reason = if allowed { "RBAC: allowed by RoleBinding \"reader/a\"" } else { "" };
+        match path.rsplit('/').next()? {
+            "tokenreviews" => Some(json!({"authenticated": true, "user": {"username": "reader", "uid": "1"}})),
+            "subjectaccessreviews" => Some(json!({"allowed": allowed, "reason": reason})),
+            _ => None,
+        }
+    });
+}
+
+pub(super) fn set(run: &Run, allowed: bool) {
+    if run.is_allowed.swap(allowed, Ordering::SeqCst) != allowed {
+        let _ = run.server.update(binding("reader", run.tick()));
+    }
+}
+
+/// A binding that is as long as a line can be.
+pub(super) fn long_line(server: &Server) {
+    let mut long = binding("long", 1);
+    long["metadata"]["annotations"]["long"] = "x".repeat(6 << 20).into();
+    // If it is there already, once is enough.
+    let _ = server.create(long);
+}
+
+/// Reads again and again. What it is refused it has no right to, or the apiserver does not say.
+pub(super) async fn reads(run: Arc<Run>) {
+    let mut client = None;
+    while run.goes_on() {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        // Each daemon has a CA of its own.
+        let Some(to) = client.take().or_else(|| reader(&run)) else { continue };
+        if let Ok(answer) = to.try_get(&format!("{}?resourceVersion=0", RESOURCES[0].path())).await {
+            if ![200, 403, 410, 429, 500, 502, 503, 504].contains(&answer.status.as_u16()) {
+                run.complain(format!("the reader gets {}: {}", answer.status, answer.text()));
+            }
+            client = Some(to);
+        }
+    }
+}
+
+fn reader(run: &Run) -> Option<Client> {
+    let ca = run.daemon()?.daemon.ca_file.clone()?;
+    Some(Client::tls(&run.delegated_url(), &ca, "reader"))
+}
+
+/// Once all is well, the reader reads.
+pub(super) async fn end(run: &Run) -> Result<(), String> {
+    let client = reader(run).ok_or("no daemon")?;
+    let answer = client.try_get(&format!("{}?resourceVersion=0", RESOURCES[0].path())).await?;
+    if answer.status == 200 { Ok(()) } else { Err(format!("the reader gets {}: {}", answer.status, answer.text())) }
+}
