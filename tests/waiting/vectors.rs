@@ -359,8 +359,10 @@ fn check(of: &Type, met: &mut BTreeSet<usize>) {
     }
 }
 
-/// The printer of the first fails for objects that are not valid, and that of the others sorts its rows: those are forwarded.
-const UNPRINTED: [&str; 2] = ["podgroups.scheduling.k8s.io", "flowschemas.flowcontrol.apiserver.k8s.io"];
+/// The printer of the first fails for objects that are not valid, and that of the second sorts its rows: those are forwarded. The
+/// third has an age of seconds, because a time that is missing is now.
+const UNPRINTED: [&str; 3] =
+    ["podgroups.scheduling.k8s.io", "flowschemas.flowcontrol.apiserver.k8s.io", "devicetaintrules.resource.k8s.io"];
 
 /// Rows of tables, in which ages are printed again.
 fn check_tables(of: &Type) {
