@@ -147,6 +147,7 @@ func (f *filler) metadata(object runtime.Object, namespaced bool, n int) {
 	if namespaced {
 		m.SetNamespace("ns" + strconv.Itoa(n%2))
 	}
+	m.SetCreationTimestamp(metav1.Unix(f.random.Int63n(1<<32), 0))
 	m.SetSelfLink("")
 	m.SetGenerateName("")
 	m.SetUID("")
