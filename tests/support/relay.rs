@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use informerd::lifecycle;
 use parking_lot::Mutex;
@@ -31,30 +30,20 @@ pub(crate) struct Relay {
     pub address: SocketAddr,
     to: Arc<Mutex<SocketAddr>>,
     loss: Arc<watch::Sender<Loss>>,
-    /// Which server new connections reach.
-    chosen: Arc<AtomicUsize>,
 }
 
 // === impl Relay ===
 
 impl Relay {
     pub(crate) async fn before(to: SocketAddr) -> Self {
-        Self::between(vec![to]).await
-    }
-
-    /// Before several servers, of which new connections reach the first, until another is chosen.
-    pub(crate) async fn between(servers: Vec<SocketAddr>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let to = Arc::new(Mutex::new(to));
         let loss = Arc::new(watch::Sender::default());
-        let state = Arc::clone(&loss);
-        let chosen = Arc::new(AtomicUsize::new(0));
-        let choice = Arc::clone(&chosen);
+        let (state, server) = (Arc::clone(&loss), Arc::clone(&to));
         lifecycle::spawn("relay", async move {
             while let Ok((client, _)) = listener.accept().await {
-                let mut losses = state.subscribe();
-                let to = servers[choice.load(Ordering::SeqCst)];
+                let (mut losses, to) = (state.subscribe(), *server.lock());
                 lifecycle::spawn("relayed", async move {
                     let Ok(server) = TcpStream::connect(to).await else { return };
                     let (client, server) = (client.into_split(), server.into_split());
@@ -68,11 +57,12 @@ impl Relay {
                 });
             }
         });
-        Self { address, loss, chosen }
+        Self { address, to, loss }
     }
 
-    pub(crate) fn choose(&self, server: usize) {
-        self.chosen.store(server, Ordering::SeqCst);
+    /// New connections go to this server.
+    pub(crate) fn lead(&self, to: SocketAddr) {
+        *self.to.lock() = to;
     }
 
     pub(crate) fn lose(&self, loss: Loss) {

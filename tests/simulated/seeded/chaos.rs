@@ -138,7 +138,7 @@ async fn strike(run: &Arc<Run>, kind: usize, random: &mut StdRng) {
             }
         },
         14 => {
-            run.relay.choose(random.random_range(0..2));
+            run.relay.lead(one(random, &[&run.server, &run.second]).address());
             run.server.faults().close_connections();
             run.second.faults().close_connections();
         }
@@ -209,7 +209,7 @@ pub(super) fn ends(run: &Run) {
         server.faults().clear();
     }
     run.relay.lose(Loss::None);
-    run.relay.choose(0);
+    run.relay.lead(run.server.address());
     rights::set(run, true);
     cure(run);
     run.stay();

@@ -187,7 +187,7 @@ impl Run {
         server.set_foreign_group(swarm.foreign.clone());
         let second = server.replica(swarm.lag).await.unwrap();
         let direct = server.replica(Duration::ZERO).await.unwrap();
-        let relay = Relay::between(vec![server.address(), second.address()]).await;
+        let relay = Relay::before(server.address()).await;
         let run = Arc::new(Self {
             seed,
             swarm,
