@@ -71,7 +71,7 @@ fn a_name_that_is_not_utf8_is_refused_and_named() {
         assert_eq!(decoder.odd_object(), None);
         assert!(decoder.next().is_err() && decoder.odd_object() == named);
 
-        let list = wrapped("PodList", &of(&[(1, &of(&[(2, b"9")])), (2, &message)]));
+        let list = wrapped("Pod", &of(&[(1, &of(&[(2, b"9")])), (2, &message)]));
         let mut decoder = ListDecoder::new(1 << 20, FieldTable::default());
         decoder.push(list.clone().into());
         assert!(decoder.next().is_err() && decoder.odd_object() == named);
