@@ -1,6 +1,6 @@
 //! Makes the revisions in forwarded answers the floor of local reads.
 
-use crate::informer::Factory;
+use crate::informer::{Factory, Informer, InformerKey};
 use crate::meta::{ObjectKey, RequestInfo, ResourceVersion};
 use crate::passthrough::RevisionObserver;
 use crate::reads::{Floor, Floors, history_of};
@@ -11,16 +11,34 @@ pub(super) struct Revisions {
     pub(super) factory: Factory,
 }
 
+/// What a cache says of an object that the apiserver has said is gone.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Shows {
+    Nothing,
+    /// It may show the object on its way to a revision that clients have seen, or in its first state.
+    Perhaps,
+    Object,
+}
+
 impl Revisions {
-    /// Whether a cache shows an object now, or may show it on its way to a revision that clients have seen.
-    fn may_show(&self, info: &RequestInfo) -> bool {
+    /// The most that any cache shows of the object.
+    fn shows(&self, info: &RequestInfo) -> Shows {
         let key = ObjectKey::new(info.scope().unwrap_or_default(), &info.name);
         let floor = self.floors.known(&info.group, &info.resource).map_or(ResourceVersion::ZERO, |floor| floor.get());
         let of = history_of(&info.group, &info.resource);
-        self.factory.informers().iter().any(|informer| {
-            history_of(&informer.key().gvr.group, &informer.key().gvr.resource) == of
-                && informer.cache().snapshot().is_some_and(|state| state.rv() < floor || state.get(&key).is_some())
-        })
+        let of_informer = |informer: &Informer| {
+            let InformerKey { gvr, scope, .. } = informer.key();
+            let is_elsewhere = scope.namespace.as_deref().is_some_and(|namespace| namespace != key.namespace());
+            if history_of(&gvr.group, &gvr.resource) != of || is_elsewhere {
+                return Shows::Nothing;
+            }
+            match informer.cache().snapshot() {
+                Some(state) if state.get(&key).is_some() => Shows::Object,
+                Some(state) if state.rv() >= floor => Shows::Nothing,
+                _ => Shows::Perhaps,
+            }
+        };
+        self.factory.informers().iter().map(|informer| of_informer(informer)).max().unwrap_or(Shows::Nothing)
     }
 }
 
@@ -52,8 +70,11 @@ impl RevisionObserver for Revisions {
 
     /// An object that a cache shows was deleted, at a revision that nobody has told.
     fn showed_none(&self, info: &RequestInfo) {
-        if self.may_show(info) {
-            self.wrote_unknown(info);
+        match self.shows(info) {
+            Shows::Object => self.wrote_unknown(info),
+            // Anybody may ask for what does not exist, so this counts for a short time only.
+            Shows::Perhaps => self.floors.tell(&info.group, &info.resource, Floor::doubt),
+            Shows::Nothing => {}
         }
     }
 

@@ -89,18 +89,6 @@ pub(super) struct Inner {
     pub(super) metrics: ForwardMetrics,
 }
 
-// === impl Sender ===
-
-impl Sender {
-    /// Whether the apiserver may not know who sends this. It closes an HTTP/2 connection after each such request
-    /// (`UnauthenticatedHTTP2DOSMitigation`). On a connection that others use, too, many of them could have the requests
-    /// of the others refused, again and again.
-    fn may_be_unknown(&self, headers: &HeaderMap) -> bool {
-        let is_accepted = self.known || matches!(self.client, Client::User(_));
-        !is_accepted || !identity::has_own_credentials(headers)
-    }
-}
-
 // === impl Forward ===
 
 impl Forward {
@@ -170,7 +158,8 @@ impl Forward {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        self.forward_as(Some(Identity::Bare), request, info, sender).await
+        let identity = identity::of_client(&sender.client, request.headers());
+        self.forward_as(Some(identity), request, info, sender).await
     }
 
     async fn forward_as<B>(
@@ -246,7 +235,6 @@ impl Inner {
     ) -> Result<Response<ForwardBody>, ForwardError> {
         let observation = Observation::begin(&self.observer, info, &head, sender.known);
         let mut options = CallOptions::new(RequestVerb::Forward, resource_of(info));
-        options.alone = identity == Identity::Bare && sender.may_be_unknown(&head.headers);
         if info.is_plain_read() && info.verb != Verb::Watch {
             options = options.header_timeout(self.config.read_timeout);
         }

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::BoxFuture;
 use futures_util::stream;
-use http::header::AUTHORIZATION;
 use http_body_util::{Empty, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
@@ -16,7 +15,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::*;
-use crate::auth::{Payer, UserInfo};
 use crate::lifecycle::spawn;
 use crate::memory::Pressure;
 use crate::passthrough::testing::Recorder;
@@ -377,16 +375,4 @@ async fn an_upgrade_has_a_place_and_a_time_for_its_answer() {
     assert_eq!(ledger.used(), 0, "nothing is left of it");
     let _held = ledger.reserve(8000).unwrap();
     assert!(matches!(ask(&forward, exec()).await, Err(ForwardError::Memory { .. })));
-}
-
-/// The apiserver may close a connection after a request of somebody that it does not know.
-#[tokio::test]
-async fn only_who_is_known_shares_connections() {
-    let with_token = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("Bearer t"))]);
-    let delegated = |client| Sender { known: false, client, ..LOCAL };
-    let user = Client::User(Payer::of(&UserInfo::default()));
-    for (sender, is_alone) in [(LOCAL, false), (delegated(user), false), (delegated(Client::Connection(1)), true)] {
-        assert_eq!(sender.may_be_unknown(&with_token), is_alone, "{sender:?}");
-        assert!(sender.may_be_unknown(&HeaderMap::new()), "{sender:?}");
-    }
 }

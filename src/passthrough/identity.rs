@@ -6,6 +6,7 @@ use http::request::Parts;
 
 use super::error::ForwardError;
 use super::headers::has_prefixed;
+use super::places::Client;
 use crate::auth::wants_upgrade;
 use crate::meta::RequestInfo;
 use crate::upstream::client::Identity;
@@ -26,6 +27,13 @@ pub enum LendIdentity {
     None,
 }
 
+/// The identity of a request that is sent with its client's own credentials and with nothing of ours. Whoever has no
+/// accepted credentials does not share the connections of users.
+pub(super) fn of_client(client: &Client, headers: &HeaderMap) -> Identity {
+    let is_user = matches!(client, Client::User(_)) && has_own_credentials(headers);
+    if is_user { Identity::Bare } else { Identity::Stranger }
+}
+
 /// Chooses the identity of a request. `info` was parsed from it.
 ///
 /// A request with credentials is sent with those and never with ours, even if ours would allow more.
@@ -39,7 +47,7 @@ pub(super) fn choose(
     request: &Parts,
 ) -> Result<Identity, ForwardError> {
     if has_own_credentials(&request.headers) {
-        return Ok(Identity::Bare);
+        return Ok(Identity::Stranger);
     }
     match lend {
         // Every program on the machine can reach a TCP port, so this refuses what kubectl's proxy refuses.
@@ -104,6 +112,7 @@ mod tests {
     use http::Request;
 
     use super::*;
+    use crate::auth::{Payer, UserInfo};
 
     fn identity(
         lend: LendIdentity,
@@ -118,6 +127,19 @@ mod tests {
         let parts = request.body(()).unwrap().into_parts().0;
         let info = RequestInfo::parse(method, parts.uri.path(), parts.uri.query().unwrap_or_default());
         choose(lend, true, &info, &parts)
+    }
+
+    #[test]
+    fn only_users_share_the_connections_of_users() {
+        let with_token = HeaderMap::from_iter([(AUTHORIZATION, "Bearer t".parse().unwrap())]);
+        let user = Client::User(Payer::of(&UserInfo::default()));
+        let address = Client::Address([127, 0, 0, 1].into());
+        for (client, identity) in
+            [(user, Identity::Bare), (address, Identity::Stranger), (Client::Connection(1), Identity::Stranger)]
+        {
+            assert_eq!(of_client(&client, &with_token), identity, "{client:?}");
+            assert_eq!(of_client(&client, &HeaderMap::new()), Identity::Stranger, "{client:?}");
+        }
     }
 
     #[test]
@@ -142,7 +164,11 @@ mod tests {
         let token = ("sec-websocket-protocol", "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.dG9r");
         for lend in [LendIdentity::All, LendIdentity::Reads, LendIdentity::None] {
             for header in [("authorization", "bearer x"), ("Authorization", "Basic x"), token] {
-                assert_eq!(identity(lend, "DELETE", "/api/v1/nodes/n", &[header]), Ok(Identity::Bare), "{header:?}");
+                assert_eq!(
+                    identity(lend, "DELETE", "/api/v1/nodes/n", &[header]),
+                    Ok(Identity::Stranger),
+                    "{header:?}"
+                );
             }
         }
     }

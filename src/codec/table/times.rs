@@ -243,7 +243,12 @@ fn moment(value: Option<&Value>) -> Option<Moment> {
     let text = value?.as_str()?;
     // Go writes a year after 9999, which RFC 3339 cannot express, with more digits. It lies ahead, whichever it is.
     let is_ahead = text.bytes().take_while(u8::is_ascii_digit).count() > 4;
-    let moment = if is_ahead { Some(Moment::default().plus(i64::MAX)) } else { Moment::parse(text) };
+    // And one before the year 0 with a sign.
+    let moment = match text.as_bytes() {
+        _ if is_ahead => Some(Moment::default().plus(i64::MAX)),
+        [b'-', ..] => Some(Moment::default().plus(i64::MIN)),
+        _ => Moment::parse(text),
+    };
     moment.filter(|moment| !moment.is_zero())
 }
 

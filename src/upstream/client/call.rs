@@ -18,15 +18,13 @@ pub struct CallOptions {
     pub connection: Option<ConnectionId>,
     /// A connection that is not used, as long as there can be another.
     pub avoided: Option<ConnectionId>,
-    /// Over HTTP/1.1, on a connection that no other request uses at the same time.
-    pub alone: bool,
 }
 
 // === impl CallOptions ===
 
 impl CallOptions {
     pub fn new(verb: RequestVerb, resource: impl Into<Arc<str>>) -> Self {
-        Self { verb, resource: resource.into(), header_timeout: None, connection: None, avoided: None, alone: false }
+        Self { verb, resource: resource.into(), header_timeout: None, connection: None, avoided: None }
     }
 
     #[must_use]

@@ -28,6 +28,7 @@ pub(super) struct Generation {
     pub(super) credentials: Credentials,
     pub(super) own: Arc<Pool>,
     pub(super) bare: Arc<Pool>,
+    pub(super) strangers: Arc<Pool>,
     pub(super) certificates: UpstreamCertificates,
 }
 
@@ -46,14 +47,12 @@ impl Generation {
         let same = last.filter(|last| {
             last.fingerprint.connection == loaded.fingerprint.connection && !loaded.may_change_certificate
         });
-        let (own, bare) = match same {
-            Some(last) => (Arc::clone(&last.own), Arc::clone(&last.bare)),
+        let [own, bare, strangers] = match same {
+            Some(last) => [&last.own, &last.bare, &last.strangers].map(Arc::clone),
             None => {
-                let connector = |tls| Connector::new(&loaded.endpoint, tls, config, metrics);
-                (
-                    Arc::new(Pool::new(connector(loaded.own_tls)?, config, metrics, keeper)),
-                    Arc::new(Pool::new(connector(loaded.bare_tls)?, config, metrics, keeper)),
-                )
+                let own = Connector::new(&loaded.endpoint, loaded.own_tls, config, metrics)?;
+                let bare = Connector::new(&loaded.endpoint, loaded.bare_tls, config, metrics)?;
+                [own, bare.clone(), bare].map(|connector| Arc::new(Pool::new(connector, config, metrics, keeper)))
             }
         };
         Ok(Self {
@@ -66,6 +65,7 @@ impl Generation {
             credentials: loaded.credentials,
             own,
             bare,
+            strangers,
             certificates: loaded.certificates,
         })
     }
@@ -74,6 +74,7 @@ impl Generation {
         match identity {
             Identity::Own => &self.own,
             Identity::Bare => &self.bare,
+            Identity::Stranger => &self.strangers,
         }
     }
 

@@ -68,8 +68,10 @@ async fn attempt(upstream: Upstream) {
     let generation = upstream.inner.current.load_full();
     let asking = async {
         generation.own.renew().await?;
-        if generation.bare.is_used() {
-            generation.bare.renew().await?;
+        for pool in [&generation.bare, &generation.strangers] {
+            if pool.is_used() {
+                pool.renew().await?;
+            }
         }
         let request = Request::get(PATH).body(empty());
         let request = request.map_err(|error| UpstreamError::Request(super::Cause::new(error)))?;

@@ -70,6 +70,9 @@ pub enum Identity {
     /// Without our credentials: the request carries its own `Authorization`. It does not even use a connection with our
     /// client certificate, because the apiserver would prefer the certificate to a bearer token.
     Bare,
+    /// Like `Bare`, for a sender whom the apiserver may not know. The apiserver closes an HTTP/2 connection after each
+    /// request of somebody it does not know (`UnauthenticatedHTTP2DOSMitigation`), so these have connections of their own.
+    Stranger,
 }
 
 struct Inner {

@@ -205,7 +205,10 @@ impl Pool {
         let mut state = self.state.lock();
         match connected {
             Connected::Http1(idle) => state.idle = vec![idle],
-            Connected::Http2(connection) => state.http2 = vec![Arc::new(connection)],
+            Connected::Http2(connection) => {
+                state.http2 = vec![Arc::new(connection)];
+                state.idle.clear();
+            }
         }
         drop(state);
         self.renewed.send_replace(());
@@ -258,9 +261,6 @@ impl Pool {
     }
 
     fn try_reserve(&self, options: &CallOptions) -> Option<Option<Arc<Http2>>> {
-        if options.alone {
-            return Some(None);
-        }
         let mut state = self.state.lock();
         match self.pick(&mut state, options.connection, options.avoided) {
             Pick::Connection(connection) => {
