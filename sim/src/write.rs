@@ -178,7 +178,7 @@ impl Store {
 impl Inner {
     /// Assigns the next revision to the object and records the change.
     fn put(&mut self, id: &str, mut object: Value) -> Result<Arc<Stored>> {
-        let kind = self.kind(id).ok_or_else(|| no_such_resource())?.kind.clone();
+        let kind = self.kind(id).ok_or_else(no_such_resource)?.kind.clone();
         let rv = self.advance();
         object["metadata"]["resourceVersion"] = json!(rv.to_string());
         if &*kind.id == "customresourcedefinitions.apiextensions.k8s.io" {
@@ -198,7 +198,7 @@ impl Inner {
         dry: bool,
         change: impl FnOnce(&mut Value) -> Result<()>,
     ) -> Result<Arc<Stored>> {
-        let state = self.kind(resource).ok_or_else(|| no_such_resource())?;
+        let state = self.kind(resource).ok_or_else(no_such_resource)?;
         let kind = state.kind.clone();
         let before = state.objects.get(key).cloned().ok_or_else(|| not_found(&kind, key.name()))?;
         let old = before.value();
@@ -257,7 +257,7 @@ impl Inner {
     }
 
     fn remove(&mut self, resource: &str, key: &ObjectKey) -> Result<Arc<Stored>> {
-        let state = self.kind(resource).ok_or_else(|| no_such_resource())?;
+        let state = self.kind(resource).ok_or_else(no_such_resource)?;
         let kind = state.kind.clone();
         let Some(prev) = state.objects.get(key).cloned() else { return Err(not_found(&kind, key.name())) };
         if &*kind.id == "customresourcedefinitions.apiextensions.k8s.io" {

@@ -147,7 +147,7 @@ impl Drop for RightsShare {
 // === impl Payer ===
 
 impl Payer {
-    pub(super) fn of(user: &UserInfo) -> Self {
+    pub(crate) fn of(user: &UserInfo) -> Self {
         Self { username: user.username.as_str().into(), pod: user.extra(POD_UID).map(Into::into) }
     }
 }

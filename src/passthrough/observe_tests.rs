@@ -4,39 +4,7 @@ use http::Request;
 use http_body_util::BodyExt;
 
 use super::*;
-
-#[derive(Default)]
-struct Recorder(Mutex<Vec<String>>);
-
-impl RevisionObserver for Recorder {
-    fn wrote(&self, info: &RequestInfo, rv: ResourceVersion) {
-        self.0.lock().push(format!("wrote {} {rv}", info.resource));
-    }
-
-    fn wrote_unknown(&self, info: &RequestInfo) {
-        self.0.lock().push(format!("wrote {} ?", info.resource));
-    }
-
-    fn may_have_written(&self, info: &RequestInfo) {
-        self.0.lock().push(format!("perhaps wrote {}", info.resource));
-    }
-
-    fn showed(&self, info: &RequestInfo, rv: ResourceVersion) {
-        self.0.lock().push(format!("showed {} {rv}", info.resource));
-    }
-
-    fn showed_unknown(&self, info: &RequestInfo) {
-        self.0.lock().push(format!("showed {} ?", info.resource));
-    }
-
-    fn showed_none(&self, info: &RequestInfo) {
-        self.0.lock().push(format!("no {} in {}", info.name, info.resource));
-    }
-
-    fn unreached(&self, info: &RequestInfo) {
-        self.0.lock().push(format!("{} did not get there", info.resource));
-    }
-}
+use crate::passthrough::testing::Recorder;
 
 /// Returns its parts one by one.
 struct Given(VecDeque<Result<Bytes, BoxError>>);

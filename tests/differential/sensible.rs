@@ -20,7 +20,7 @@ pub(super) fn plan(seed: u64, n: u64) -> Plan {
     let collection = kind.collection(namespace);
     let mut query = Vec::new();
     let form = rng.below(10);
-    if form < 4 || form > 5 {
+    if !(4..=5).contains(&form) {
         if rng.in_1000(250) {
             let selector = *rng.pick(axes::SOME);
             query.push(format!("labelSelector={}", escaped(rng, selector)));
