@@ -102,11 +102,12 @@ pub(super) async fn end(run: &Run) -> Result<(), String> {
     }
     set(run, false);
     let ended = tokio::time::timeout(UNTOLD, async { while let Ok(Some(_)) = watch.next().await {} }).await;
-    let status = read().await?;
-    match ended {
-        Ok(()) if status == 403 => Ok(()),
-        Ok(()) => Err(format!("without the right, the reader gets {status}")),
-        Err(_) => {
+    // It may have ended for another reason, which tells nobody.
+    tokio::time::sleep(UNTOLD).await;
+    match (ended, read().await?) {
+        (Ok(()), 403) => Ok(()),
+        (Ok(()), status) => Err(format!("without the right, the reader gets {status}")),
+        (Err(_), status) => {
             Err(format!("the stream goes on {UNTOLD:?} after the right to it was taken away, and a read gets {status}"))
         }
     }
