@@ -399,8 +399,9 @@ impl View {
         if undelayed {
             return Ok((state.objects.clone(), rv));
         }
-        let visible = visible.max(state.floor);
-        Ok((state.at(visible)?, rv))
+        // What is older than the history cannot be shown, however far behind this view is.
+        let floor = state.floor;
+        Ok((state.at(visible.max(floor))?, rv.max(floor)))
     }
 
     pub(super) fn snapshot_at(&self, id: &str, rv: u64) -> Result<Objects, PastError> {

@@ -203,10 +203,11 @@ impl Watcher {
         }
         let now = Instant::now();
         if self.next_bookmark.is_some_and(|at| at <= now) {
-            if later.progress > self.start
+            // Not of `progress`, which goes back when the lag grows.
+            if self.cursor > self.start
                 && self.faults.take(Verb::Watch, Some(&self.kind), |effect| *effect == Effect::NoBookmark).is_none()
             {
-                self.bookmark(later.progress, false);
+                self.bookmark(self.cursor, false);
             }
             self.next_bookmark = self.schedule(self.bookmark_every);
         }

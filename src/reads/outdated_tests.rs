@@ -24,11 +24,12 @@ const WITHOUT: &str = r#"{"spec":{"versions":[{"name":"v1"}]}}"#;
 const SELECTABLE: &str = r#"{"spec":{"versions":[{"name":"v1","selectableFields":[{"jsonPath":".spec.color"}]}]}}"#;
 const WIDGETS: &str = r#"{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"9"},"items":[{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"5"},"spec":{"color":"red"}}]}"#;
 
-/// Where the lists of the resource wait, and whether its definition has changed.
+/// Where the lists of the resource wait, and whether its definition has changed or is gone.
 #[derive(Default)]
 struct Script {
     waiting: AtomicBool,
     has_changed: AtomicBool,
+    is_gone: AtomicBool,
     open: parking_lot::Mutex<Vec<tokio::sync::mpsc::Sender<bytes::Bytes>>>,
 }
 
@@ -40,6 +41,9 @@ async fn serve(script: Arc<Script>, gate: Arc<Semaphore>) -> FakeServer {
             match request.uri().path() {
                 "/api" => answer(200, CORE),
                 "/apis" => answer(200, GROUPS),
+                path if path != "/apis/example.com/v1/widgets" && script.is_gone.load(Ordering::SeqCst) => {
+                    answer(404, Status::failure(404, "NotFound", "no").to_json())
+                }
                 "/apis/example.com" => answer(200, GROUP),
                 "/apis/example.com/v1" => answer(200, VERSION),
                 "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com" => {
@@ -128,4 +132,25 @@ async fn a_read_by_the_new_definition_does_not_use_an_informer_of_the_old_one() 
     discovery.suspect(&list("").gvr);
     assert_eq!(count(&reads, &list("spec.color=red")).await, 1);
     assert_eq!(count(&reads, &list("spec.color=blue")).await, 0);
+}
+
+#[tokio::test]
+async fn a_read_that_waited_does_not_start_informers_of_a_definition_that_is_gone() {
+    let (script, gate) = (Arc::new(Script::default()), Arc::new(Semaphore::new(0)));
+    let server = serve(Arc::clone(&script), gate).await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let discovery = Discovery::new(upstream.clone());
+    let reads = reads(upstream, discovery.clone());
+    let waiting = reads.clone();
+    let waiting = spawn("waiting", async move { waiting.list(&list("")).await });
+    while !script.waiting.load(Ordering::SeqCst) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    script.is_gone.store(true, Ordering::SeqCst);
+    discovery.suspect(&list("").gvr);
+    assert!(reads.factory.resource(&list("").gvr).await.unwrap().is_none());
+    reads.factory.stop();
+    let outcome = timeout(SOON, waiting).await.expect("it ends").unwrap();
+    assert!(matches!(outcome, Outcome::Forward(ForwardReason::NotReadable)), "{outcome:?}");
+    assert_eq!(reads.factory.informers().len(), 0);
 }

@@ -70,6 +70,11 @@ pub(crate) struct Watch {
     bound: Option<Instant>,
 }
 
+/// Whether an answer says that the apiserver does not answer, and that the state is an old one.
+pub(crate) fn is_old(headers: &HeaderMap) -> bool {
+    headers.get_all("warning").iter().any(|warning| warning.as_bytes().starts_with(b"110 "))
+}
+
 /// Whether the connection has ended before the answer. A server that has read everything says nothing but the end.
 fn is_cut(error: &LegacyError) -> bool {
     ["ConnectionReset", "UnexpectedEof"].iter().any(|kind| format!("{error:?}").contains(kind))
@@ -352,9 +357,8 @@ impl Answer {
         self.headers.get_all("warning").iter().map(|value| std::str::from_utf8(value.as_bytes()).unwrap()).collect()
     }
 
-    /// Whether it says that the apiserver does not answer, and that the state is an old one.
     pub(crate) fn is_old(&self) -> bool {
-        self.warnings().iter().any(|warning| warning.starts_with("110 "))
+        is_old(&self.headers)
     }
 
     pub(crate) fn json(&self) -> Value {

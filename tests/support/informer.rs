@@ -104,6 +104,13 @@ impl Drop for Informer {
 }
 
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+/// Beyond this, an informer gives up what says nothing. Over HTTP/1.1 nobody finds out that the server of a stream that is
+/// forwarded is dead.
+const SILENCE: std::time::Duration = std::time::Duration::from_secs(120);
+
+async fn patient<T, E>(what: impl Future<Output = Result<T, E>>) -> Option<T> {
+    tokio::time::timeout(SILENCE, what).await.ok()?.ok()
+}
 
 async fn run(watched: Watched, seen: Arc<Mutex<Seen>>, observer: impl Observer) {
     let mut from: Option<u64> = None;
@@ -115,8 +122,8 @@ async fn run(watched: Watched, seen: Arc<Mutex<Seen>>, observer: impl Observer) 
             seen.lock().resumes += 1;
         }
         if let (None, Some((client, query))) = (from, &watched.lists) {
-            let answer = client.try_get(&format!("{}?{query}{}", watched.path, watched.selection)).await;
-            let list = answer.ok().filter(|answer| answer.status.is_success() && !answer.is_old());
+            let answer = patient(client.try_get(&format!("{}?{query}{}", watched.path, watched.selection))).await;
+            let list = answer.filter(|answer| answer.status.is_success() && !answer.is_old());
             let list = list.and_then(|answer| serde_json::from_str::<Value>(&answer.text()).ok());
             if let Some(list) = list {
                 let items = list["items"].as_array().into_iter().flatten().filter(|item| !is_poison(item));
@@ -132,19 +139,19 @@ async fn run(watched: Watched, seen: Arc<Mutex<Seen>>, observer: impl Observer) 
             );
             let Watched { client, path, selection, .. } = &watched;
             let url = format!("{path}?watch=true&allowWatchBookmarks=true&{query}{selection}");
-            match client.try_watch(&url).await {
-                Ok(watch) if watch.status.is_success() => {
+            match patient(client.try_watch(&url)).await {
+                Some(watch) if watch.status.is_success() => {
                     from = follow(watch.until_the_end(), from, began, &seen, &observer).await;
                 }
                 // As client-go does, it lists again where the revision is too old.
-                Ok(watch) => {
+                Some(watch) => {
                     if watch.status == http::StatusCode::GONE {
                         seen.lock().expired += 1;
                         from = None;
                     }
                     tokio::time::sleep(10 * PAUSE).await;
                 }
-                Err(_) => {
+                None => {
                     seen.lock().broken += 1;
                     tokio::time::sleep(10 * PAUSE).await;
                 }
@@ -167,10 +174,10 @@ async fn follow(
     let is_served = !watch.is_forwarded();
     let mut last = from.unwrap_or(0);
     loop {
-        let event = match watch.next().await {
-            Ok(Some(event)) => event,
-            Ok(None) => break,
-            Err(_) => {
+        let event = match patient(watch.next()).await {
+            Some(Some(event)) => event,
+            Some(None) => break,
+            None => {
                 seen.lock().broken += 1;
                 break;
             }
@@ -222,7 +229,13 @@ async fn follow(
                     seen.complaints.push(format!("{kind} {key} at {at} after {last}"));
                 }
                 last = at;
-                seen.apply(kind, &key, uid(object), at);
+                // After a relist, the apiserver may go on inside the gap, where it tells of what nobody was shown before.
+                match (is_served, kind, seen.state.contains_key(&key)) {
+                    (false, "DELETED", false) => continue,
+                    (false, "ADDED", true) => seen.apply("MODIFIED", &key, uid(object), at),
+                    (false, "MODIFIED", false) => seen.apply("ADDED", &key, uid(object), at),
+                    _ => seen.apply(kind, &key, uid(object), at),
+                }
                 observer.event(&key, at, (kind != "DELETED").then_some(at));
             }
         }

@@ -247,9 +247,9 @@ impl Discovery {
         self.inner.resolutions.last(gvr)
     }
 
-    /// Whether a later answer of [`Self::resolve`] has another definition of this resource.
+    /// Whether a later answer of [`Self::resolve`] has another definition of this resource, or none.
     pub fn is_outdated(&self, resource: &Resource) -> bool {
-        self.last_known(&resource.gvr).is_some_and(|known| *known != *resource)
+        self.last_known(&resource.gvr).is_none_or(|known| *known != *resource)
     }
 
     /// Every resource in discovery, sorted by group, version and name.

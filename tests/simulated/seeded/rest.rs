@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::chaos;
 use super::world::{GROUPS, NAMES, NAMESPACES, RESOURCES, Resource, Run, Told};
-use crate::support::client::{Answer, Client, key, rv};
+use crate::support::client::{Answer, Client, is_old, key, rv};
 use crate::support::history::{Seen, Selected, State};
 use crate::support::informer::{Informer, Watched, is_poison};
 
@@ -233,6 +233,7 @@ async fn watch_list(run: &Run, client: &Client, resource: Resource, random: &mut
         return;
     }
     let what = format!("a watch-list{version} {:?}", watch.headers.get("x-informerd-plan"));
+    let is_old = is_old(&watch.headers);
     let (mut watch, mut state) = (watch.until_the_end(), State::new());
     while let Ok(Some(event)) = watch.next().await {
         let object = &event["object"];
@@ -242,7 +243,7 @@ async fn watch_list(run: &Run, client: &Client, resource: Resource, random: &mut
             Some("BOOKMARK") => {
                 let from = if version.is_empty() { began.newest } else { 0 };
                 let seen = Seen::Collection { rv: rv(object), state, of: Selected::default(), limit: None };
-                return run.saw(resource, began, Some(from), &what, seen);
+                return run.saw(resource, began, (!is_old).then_some(from), &what, seen);
             }
             _ => return,
         }

@@ -10,6 +10,10 @@ use serde_json::{Value, json};
 use super::world::{RESOURCES, Run};
 use crate::support::client::Client;
 
+/// The longest that a right is used after it was taken away, once all is well: the watches of bindings may be on their way
+/// to another apiserver.
+const UNTOLD: Duration = Duration::from_secs(15);
+
 /// The resources of RBAC, which this apiserver has by definitions, and a binding.
 pub(super) fn define(server: &Server) {
     for (kind, scope) in [
@@ -29,19 +33,20 @@ pub(super) fn define(server: &Server) {
         });
         server.create(definition).unwrap();
     }
-    server.create(binding("reader", 0)).unwrap();
+    server.create(binding(0)).unwrap();
 }
 
-fn binding(name: &str, n: u64) -> Value {
-    let metadata = json!({"name": name, "namespace": "a", "annotations": {"n": n.to_string()}});
-    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata})
+/// What gives the reader its right, which is one to all namespaces.
+fn binding(n: u64) -> Value {
+    let metadata = json!({"name": "reader", "annotations": {"n": n.to_string()}});
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": metadata})
 }
 
 /// Everybody is the reader, who may do everything or nothing.
 pub(super) fn answer(server: &Server, is_allowed: Arc<AtomicBool>) {
     server.set_reviews(move |path, _| {
         let allowed = is_allowed.load(Ordering::SeqCst);
-        let reason = if allowed { "RBAC: allowed by RoleBinding \"reader/a\"" } else { "" };
+        let reason = if allowed { "RBAC: allowed by ClusterRoleBinding \"reader\"" } else { "" };
         match path.rsplit('/').next()? {
             "tokenreviews" => Some(json!({"authenticated": true, "user": {"username": "reader", "uid": "1"}})),
             "subjectaccessreviews" => Some(json!({"allowed": allowed, "reason": reason})),
@@ -52,13 +57,14 @@ pub(super) fn answer(server: &Server, is_allowed: Arc<AtomicBool>) {
 
 pub(super) fn set(run: &Run, allowed: bool) {
     if run.is_allowed.swap(allowed, Ordering::SeqCst) != allowed {
-        let _ = run.server.update(binding("reader", run.tick()));
+        let _ = run.server.update(binding(run.tick()));
     }
 }
 
 /// A binding that is as long as a line can be.
 pub(super) fn long_line(server: &Server) {
-    let mut long = binding("long", 1);
+    let mut long = binding(1);
+    long["metadata"]["name"] = "long".into();
     long["metadata"]["annotations"]["long"] = "x".repeat(6 << 20).into();
     // If it is there already, once is enough.
     let _ = server.create(long);
@@ -85,9 +91,24 @@ fn reader(run: &Run) -> Option<Client> {
     Some(Client::tls(&run.delegated_url(), &ca, "reader"))
 }
 
-/// Once all is well, the reader reads.
+/// Once all is well, the reader reads. When its right is taken away, its stream ends, and nothing is answered.
 pub(super) async fn end(run: &Run) -> Result<(), String> {
-    let client = reader(run).ok_or("no daemon")?;
-    let answer = client.try_get(&format!("{}?resourceVersion=0", RESOURCES[0].path())).await?;
-    if answer.status == 200 { Ok(()) } else { Err(format!("the reader gets {}: {}", answer.status, answer.text())) }
+    let (client, path) = (reader(run).ok_or("no daemon")?, RESOURCES[0].path());
+    let read = async || client.try_get(&format!("{path}?resourceVersion=0")).await.map(|answer| answer.status.as_u16());
+    let mut watch = client.try_watch(&format!("{path}?watch=1&resourceVersion=0")).await?.until_the_end();
+    let may = (watch.status.as_u16(), read().await?);
+    if may != (200, 200) {
+        return Err(format!("the reader gets {may:?}"));
+    }
+    set(run, false);
+    let ended = tokio::time::timeout(UNTOLD, async { while let Ok(Some(_)) = watch.next().await {} }).await;
+    // It may have ended for another reason, which tells nobody.
+    tokio::time::sleep(UNTOLD).await;
+    match (ended, read().await?) {
+        (Ok(()), 403) => Ok(()),
+        (Ok(()), status) => Err(format!("without the right, the reader gets {status}")),
+        (Err(_), status) => {
+            Err(format!("the stream goes on {UNTOLD:?} after the right to it was taken away, and a read gets {status}"))
+        }
+    }
 }
