@@ -85,6 +85,8 @@ fn finds_what_tells_times() {
     let ahead = object(CREATED, r#","series":{"count":2,"lastObservedTime":"12345-06-07T08:09:10.000000Z"}"#);
     let invalid = || Ok(vec!["\\u003cinvalid\\u003e".into()]);
     assert_eq!(holes(&events, r#"["\u003cinvalid\u003e","o"]"#, &ahead, 300), invalid());
+    let before = object(CREATED, r#","series":{"count":2,"lastObservedTime":"-29719-04-05T22:13:21.000000Z"}"#);
+    assert_eq!(holes(&events, r#"["292y","o"]"#, &before, 300), Ok(vec!["292y".into()]));
 }
 
 #[test]

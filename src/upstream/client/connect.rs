@@ -33,6 +33,7 @@ pub(super) struct Endpoint {
 }
 
 /// Makes the connections of one identity.
+#[derive(Clone)]
 pub(super) struct Connector {
     tcp: HttpConnector,
     /// For sessions of users, because nothing restarts them automatically.
@@ -45,6 +46,7 @@ pub(super) struct Connector {
     metrics: Arc<UpstreamMetrics>,
 }
 
+#[derive(Clone)]
 struct Tls {
     /// Offers h2 and http/1.1.
     any: TlsConnector,
