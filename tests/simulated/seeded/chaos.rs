@@ -14,6 +14,7 @@ use super::world::{GROUPS, NAMES, NAMESPACES, RESOURCES, Resource, Run};
 use crate::support::relay::Loss;
 
 pub(super) const KINDS: usize = 20;
+pub(super) const POISON: usize = 9;
 pub(super) const RESTORE: usize = 19;
 /// Faults that happen in one seed.
 const MOST: usize = 12;
@@ -104,7 +105,7 @@ async fn strike(run: &Arc<Run>, kind: usize, random: &mut StdRng) {
             run.start_daemon().await;
         }
         8 => redefine(run, random).await,
-        9 => {
+        POISON => {
             run.excuse();
             poison(&run.server, resource, random);
             later(run, span, cure);
