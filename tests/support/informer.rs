@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-use super::client::{Client, Watch, key, rv};
+use super::client::{Client, Watch, is_old, key, rv};
 use super::history::State;
 use super::patience::SOON;
 
@@ -171,7 +171,7 @@ async fn follow(
 ) -> Option<u64> {
     let mut initial = from.is_none().then(BTreeMap::<String, (u64, String)>::new);
     // What is forwarded is the apiserver's own, with its mistakes.
-    let is_served = !watch.is_forwarded();
+    let (is_served, is_old) = (!watch.is_forwarded(), is_old(&watch.headers));
     let mut last = from.unwrap_or(0);
     loop {
         let event = match patient(watch.next()).await {
@@ -199,7 +199,7 @@ async fn follow(
                 match initial.take() {
                     Some(state) if marked => {
                         let state = seen.replace(state, at);
-                        observer.state(Some(began), at, &state);
+                        observer.state((!is_old).then_some(began), at, &state);
                     }
                     Some(state) => {
                         seen.complaints.push(format!("a bookmark before the end of the initial events: {event}"));
