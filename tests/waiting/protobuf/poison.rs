@@ -23,8 +23,8 @@ fn objects() -> Vec<(&'static str, &'static str, Vec<Value>)> {
     let containers = json!([{"name": "main", "image": "image"}]);
     let note = json!({"annotations": {"note": "POISON"}});
     let event = json!({
-        "eventTime": "2026-01-02T03:04:05.000000Z", "reportingController": "POISON", "reportingInstance": "i", "action": "A",
-        "reason": "POISON", "type": "Normal", "regarding": {"kind": "Pod", "namespace": "a", "name": "one"},
+        "eventTime": "2026-01-02T03:04:05.000000Z", "reportingController": "example.com/c", "reportingInstance": "i",
+        "action": "A", "reason": "POISON", "note": "POISON", "type": "Normal", "regarding": {"kind": "Pod", "namespace": "a", "name": "one"},
         "series": {"count": 2, "lastObservedTime": "2026-01-02T03:04:06.000000Z"},
     });
     vec![
