@@ -18,6 +18,7 @@ mod impersonation;
 mod look;
 mod matrix;
 mod reviews;
+mod revocation;
 mod shares;
 mod shown;
 mod smuggling;
