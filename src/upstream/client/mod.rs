@@ -30,8 +30,7 @@ use arc_swap::ArcSwap;
 use http::header::{AUTHORIZATION, HOST, USER_AGENT};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
-use tokio::sync::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::Instrument as _;
 
@@ -70,8 +69,7 @@ pub enum Identity {
     /// Without our credentials: the request carries its own `Authorization`. It does not even use a connection with our
     /// client certificate, because the apiserver would prefer the certificate to a bearer token.
     Bare,
-    /// Like `Bare`, for a sender whom the apiserver may not know. The apiserver closes an HTTP/2 connection after each
-    /// request of somebody it does not know (`UnauthenticatedHTTP2DOSMitigation`), so these have connections of their own.
+    /// The same for whom the apiserver may not know: it closes HTTP/2 connections after each request of such senders.
     Stranger,
 }
 
