@@ -52,6 +52,9 @@ use wire::Endpoint;
 use world::World;
 
 fn main() -> ExitCode {
+    if let Ok(filter) = std::env::var("RUST_LOG") {
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(std::io::stderr).init();
+    }
     let args = match Args::parse(std::env::args().skip(1)) {
         Ok(args) => args,
         Err(error) => {

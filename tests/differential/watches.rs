@@ -116,6 +116,8 @@ async fn attempt(world: &World, seed: u64, size: &Size, cut: Option<&Relay>, rep
                 known = [known[0] + shown, known[1] + refused];
             }
             (Some(relay), 16) => relay.lose(Loss::None),
+            // What is shown during a cut is what was known before it.
+            (Some(_), 18) => world.settle().await?,
             _ => {}
         }
         if cut.is_some() && (10..16).contains(&(change % 20)) {

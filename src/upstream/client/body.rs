@@ -82,8 +82,10 @@ impl Body for UpstreamBody {
                 Some(Ok(frame))
             }
             Some(Err(error)) => {
-                // The lease is dropped without `finished`, so the connection is not used again.
-                self.lease = None;
+                // Without `finished`, the connection is not used again.
+                if let Some(lease) = self.lease.take() {
+                    lease.broke();
+                }
                 Some(Err(UpstreamError::Body(Cause::new(error))))
             }
             None if is_whole(&self.inner, self.version) => {

@@ -384,6 +384,13 @@ impl Lease {
         }
     }
 
+    /// Records that the response broke off. Over HTTP/1.1 its connection did; a connection over HTTP/2 tells so itself.
+    pub(super) fn broke(self) {
+        if let (Held::Http1(_), Some(pool)) = (&self.held, self.pool.upgrade()) {
+            pool.keeper.doubt();
+        }
+    }
+
     pub(super) fn metrics(&self) -> &Arc<UpstreamMetrics> {
         &self.metrics
     }

@@ -83,6 +83,9 @@ pub struct Reflector {
     expected: Option<usize>,
     claims: mpsc::Receiver<Progress>,
     recoveries: watch::Receiver<u64>,
+    found: watch::Receiver<u64>,
+    /// When an apiserver that was found last ended a wait.
+    found_at: Option<Instant>,
     /// The retry queue of all reflectors that wait for the same server.
     queue: Arc<Queue>,
     /// The apiserver has refused it, and it has not followed a stream since.
@@ -115,7 +118,7 @@ impl Reflector {
         let now = Instant::now();
         let paged = is_listed(&upstream, &lister, &config);
         let (claim_sender, claims) = mpsc::channel(CLAIMS);
-        let recoveries = upstream.recoveries();
+        let (recoveries, found) = (upstream.recoveries(), upstream.found());
         let queue = upstream.retries().queue(&lister.resource);
         Self {
             machine: Machine::new(paged, config.backoff, config.room, now),
@@ -130,6 +133,8 @@ impl Reflector {
             expected: None,
             claims,
             recoveries,
+            found,
+            found_at: None,
             queue,
             refused: false,
             claim_sender,

@@ -430,3 +430,21 @@ async fn an_apiserver_that_answers_somebody_else_is_tried_again_at_once() {
     server.create(config_map("b", "1")).unwrap();
     world.converge(&server).await;
 }
+
+#[tokio::test]
+async fn connections_that_break_while_nobody_asks_are_no_outage_to_wait_for() {
+    let server = Server::builder().start().await.unwrap();
+    let hour = Duration::from_secs(3600);
+    let backoff = BackoffConfig { initial: hour, max: hour, ..BackoffConfig::default() };
+    let world = start(&server, ReflectorConfig { backoff, ..ReflectorConfig::default() }).await;
+    world.follows().await;
+    // Hundreds of reflectors wait for their turn before this one.
+    let queue = world.upstream.retries().queue(&resource("", "configmaps", "ConfigMap"));
+    let turns = async move { futures_util::future::join_all((0..600).map(|_| queue.turn())).await };
+    let turns = spawn("turns", turns);
+    sleep(Duration::from_millis(10)).await;
+    server.faults().reset_connections();
+    world.until(|status| status.restarts == 1 && status.state == "follow").await;
+    turns.abort();
+    assert!(world.upstream.is_reachable());
+}

@@ -18,6 +18,10 @@ use crate::upstream::progress::Progress;
 /// Reflectors that are woken together start spread over this time.
 const STAGGER: Duration = Duration::from_millis(500);
 
+/// An apiserver that is found again ends the wait of a reflector at most once in this time: something on the way may break
+/// every connection.
+const FOUND: Duration = Duration::from_secs(5);
+
 // === impl Reflector ===
 
 impl Reflector {
@@ -31,7 +35,7 @@ impl Reflector {
     }
 
     /// Waits until the time is over, or until the wait ends early: the apiserver answers again, it answers another
-    /// reflector, or it is this reflector's turn to try.
+    /// reflector, it is found after connections broke, or it is this reflector's turn to try.
     pub(super) async fn wait(&mut self, until: Instant, not_before: Instant, haste: Haste) -> Outcome {
         let (mut recoveries, mut answers) = (self.recoveries.clone(), self.queue.answers());
         let called = async {
@@ -51,18 +55,29 @@ impl Reflector {
             queue.turn().await;
             upstream.metrics().early_retries.inc();
         };
-        let (mut called, mut turn) = (pin!(called), pin!(turn));
+        let (mut receiver, not_found_before) = (self.found.clone(), self.found_at.map(|at| at + FOUND));
+        let found = async {
+            receiver.changed().await.ok();
+            sleep_until(not_before.max(not_found_before.unwrap_or(not_before))).await;
+            sleep(STAGGER.mul_f64(rand::random())).await;
+        };
+        let (mut called, mut turn, mut found) = (pin!(called), pin!(turn), pin!(found));
         let outcome = loop {
             tokio::select! {
                 () = sleep_until(until) => break Outcome::Elapsed,
                 () = &mut called => break Outcome::Elapsed,
                 () = &mut turn, if has_turns => break Outcome::Elapsed,
+                () = &mut found, if haste != Haste::None => {
+                    self.found_at = Some(Instant::now());
+                    break Outcome::Elapsed;
+                }
                 // What was proved stays true while the stream is away.
                 Some(claim) = self.claims.recv() => self.consider(claim),
                 () = self.writer.recalled() => break self.recalled(),
             }
         };
         self.recoveries.mark_unchanged();
+        self.found.mark_unchanged();
         outcome
     }
 
