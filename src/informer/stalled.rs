@@ -14,7 +14,7 @@ use super::{Factory, Informer};
 use crate::lifecycle;
 use crate::meta::{Gvr, ResourceVersion};
 use crate::upstream::reflector::{Position, Silence};
-use crate::upstream::silence::Heard;
+use crate::upstream::silence::{Heard, SILENT};
 
 /// What is known of a stream that stands still.
 #[derive(Debug, Default)]
@@ -57,15 +57,13 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// The pause after a check that has found nothing missing. It doubles where the apiserver does not say.
 const PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
-/// A kube-apiserver sends a bookmark about once a minute. After this long without anything, the stream is checked.
-const SILENT: Duration = Duration::from_secs(75);
-/// How often that is looked for.
+/// How often silent streams are looked for.
 const LOOK: Duration = Duration::from_secs(5);
 /// Maximum number of checks in a row, and how long the next stream takes to be opened.
 const ROUNDS: usize = 3;
 const OPENED: Duration = Duration::from_secs(2);
-/// Timeout of a check.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Timeout of a check. Most of it is for the digest of a large collection.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 // === impl Stall ===
 
@@ -170,6 +168,14 @@ impl Informer {
             self.stall.stands(at, why, waited);
         }
         self.check_stream(false);
+    }
+
+    /// Records that a background proof has failed. Large collections are mostly proved in this way: their readers do not
+    /// wait. Where no bookmarks come, the failure says nothing.
+    pub(super) fn is_unproved(self: &Arc<Self>) {
+        if self.reflector.has_bookmarks_every(SILENT) {
+            self.check_stream(false);
+        }
     }
 
     /// Checks in the background whether the stream has missed something.
