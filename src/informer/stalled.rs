@@ -54,7 +54,8 @@ const NO_ANSWER_FOR: Duration = Duration::from_secs(3);
 const LONGEST: Duration = Duration::from_secs(60);
 /// A stream that moves within this time does not stand still.
 const MOMENT: Duration = Duration::from_secs(1);
-/// The pause after a check that has found nothing missing. It doubles where the apiserver does not say.
+/// The pause after a check that has found nothing missing. It doubles where the apiserver does not say, and is
+/// at least [`LONGEST`] where that had a price.
 const PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// How often silent streams are looked for.
@@ -115,6 +116,7 @@ impl Stall {
         state.next = match heard {
             None | Some(Heard::Missing(_)) => None,
             Some(Heard::All { .. }) => Some(now + PAUSE),
+            Some(Heard::Same) => Some(grown(LONGEST)),
             Some(Heard::Nothing) => Some(grown(PAUSE)),
         };
         state.next_of_silent = Some(grown(SILENT));
@@ -217,7 +219,7 @@ impl Informer {
                 self.reflector.is_silent(Silence { why: "bookmarks do not come".to_owned(), at, missed: false });
                 false
             }
-            Heard::All { .. } | Heard::Nothing => false,
+            Heard::All { .. } | Heard::Same | Heard::Nothing => false,
         }
     }
 

@@ -26,7 +26,9 @@ pub enum Heard {
     All { rv: ResourceVersion, bookmark: bool },
     /// The stream did not deliver a change; why that is known.
     Missing(String),
-    /// The apiserver did not say, or it cost so much to find out that it should not be asked again soon.
+    /// Nothing is missing, as the digest of a large collection shows, which should not be asked for again soon.
+    Same,
+    /// The apiserver did not say.
     Nothing,
 }
 
@@ -45,8 +47,8 @@ const MOST: usize = 5000;
 // === impl ProgressProbe ===
 
 impl ProgressProbe {
-    /// Checks whether the stream that feeds `cache` has delivered everything. Takes about
-    /// ten seconds, and longer if it reads a large digest.
+    /// Checks whether the stream that feeds `cache` has delivered everything. Takes about ten
+    /// seconds, and longer if it reads a large digest.
     pub async fn check_stream(&self, cache: &WatchCache, stream: &Handle) -> Heard {
         let (from, asked) = (cache.resource_version(), Order::now());
         if from.is_zero() {
@@ -100,7 +102,7 @@ impl ProgressProbe {
         let until = Instant::now() + MUCH_LATER;
         loop {
             if self.settled(cache, None, digest.rv).await.is_some() {
-                return if is_small { Heard::All { rv: digest.rv, bookmark: false } } else { Heard::Nothing };
+                return if is_small { Heard::All { rv: digest.rv, bookmark: false } } else { Heard::Same };
             }
             if cache.resource_version() != from {
                 return Heard::Nothing;
