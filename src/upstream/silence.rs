@@ -69,7 +69,7 @@ impl ProgressProbe {
                 Heard::All { rv: to, bookmark: to > from }
             }
             word => {
-                // Events have no bookmarks, but so many of them do not stand still for that long.
+                // Events have no bookmarks, but more than a few thousand are hardly ever quiet.
                 let has_words = stream.has_bookmarks_every(SILENT) || self.source.resource.gvr.is_events();
                 self.compared(cache, from, has_words && matches!(word, Ok(None))).await
             }
