@@ -219,7 +219,7 @@ impl Informer {
     /// A forwarded answer has shown these objects at `rv`. Brings the cache of a quiet resource to this revision, so
     /// that later reads of any version neither wait for a proof nor depend on an apiserver that may be gone by then.
     /// Answers in quick succession share a proof, and proofs are seconds apart.
-    pub(super) async fn advance(&self, rv: ResourceVersion) {
+    pub(super) async fn advance(self: &Arc<Self>, rv: ResourceVersion) {
         self.shown.fetch_max(rv.get(), Ordering::AcqRel);
         if self.advancing.swap(true, Ordering::AcqRel) {
             return;
@@ -229,6 +229,9 @@ impl Informer {
         let shown = ResourceVersion(self.shown.swap(0, Ordering::AcqRel));
         if self.cache.is_ready() && self.cache.newest() < shown {
             self.catch_up(shown, Instant::now() + ADVANCE_TIMEOUT).await;
+            if self.cache.newest() < shown {
+                self.is_unproved();
+            }
         }
         self.advancing.store(false, Ordering::Release);
     }

@@ -14,7 +14,7 @@ use super::{Factory, Informer};
 use crate::lifecycle;
 use crate::meta::{Gvr, ResourceVersion};
 use crate::upstream::reflector::{Position, Silence};
-use crate::upstream::silence::Heard;
+use crate::upstream::silence::{Heard, SILENT};
 
 /// What is known of a stream that stands still.
 #[derive(Debug, Default)]
@@ -54,18 +54,17 @@ const NO_ANSWER_FOR: Duration = Duration::from_secs(3);
 const LONGEST: Duration = Duration::from_secs(60);
 /// A stream that moves within this time does not stand still.
 const MOMENT: Duration = Duration::from_secs(1);
-/// The pause after a check that has found nothing missing. It doubles where the apiserver does not say.
+/// The pause after a check that has found nothing missing. It doubles where the apiserver does not say, and is
+/// at least [`LONGEST`] where that had a price.
 const PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
-/// A kube-apiserver sends a bookmark about once a minute. After this long without anything, the stream is checked.
-const SILENT: Duration = Duration::from_secs(75);
-/// How often that is looked for.
+/// How often silent streams are looked for.
 const LOOK: Duration = Duration::from_secs(5);
 /// Maximum number of checks in a row, and how long the next stream takes to be opened.
 const ROUNDS: usize = 3;
 const OPENED: Duration = Duration::from_secs(2);
-/// Timeout of a check.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Timeout of a check. Most of it is for the digest of a large collection.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 // === impl Stall ===
 
@@ -117,6 +116,7 @@ impl Stall {
         state.next = match heard {
             None | Some(Heard::Missing(_)) => None,
             Some(Heard::All { .. }) => Some(now + PAUSE),
+            Some(Heard::Same) => Some(grown(LONGEST)),
             Some(Heard::Nothing) => Some(grown(PAUSE)),
         };
         state.next_of_silent = Some(grown(SILENT));
@@ -172,6 +172,14 @@ impl Informer {
         self.check_stream(false);
     }
 
+    /// Records that a background proof has failed. Large collections are mostly proved in this way: their readers do not
+    /// wait. Where no bookmarks come, the failure says nothing.
+    pub(super) fn is_unproved(self: &Arc<Self>) {
+        if self.reflector.has_bookmarks_every(SILENT) {
+            self.check_stream(false);
+        }
+    }
+
     /// Checks in the background whether the stream has missed something.
     fn check_stream(self: &Arc<Self>, of_silent: bool) {
         if !self.stall.begin(of_silent) {
@@ -211,7 +219,7 @@ impl Informer {
                 self.reflector.is_silent(Silence { why: "bookmarks do not come".to_owned(), at, missed: false });
                 false
             }
-            Heard::All { .. } | Heard::Nothing => false,
+            Heard::All { .. } | Heard::Same | Heard::Nothing => false,
         }
     }
 

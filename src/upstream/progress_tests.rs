@@ -3,7 +3,9 @@ use std::sync::Arc;
 use super::*;
 use crate::cache::{self, CacheConfig, Writer};
 use crate::meta::{Gvr, Resource};
-use informerd_sim::Server;
+use crate::upstream::reflector::{Reflector, ReflectorConfig};
+use crate::upstream::silence::Heard;
+use informerd_sim::{Effect, Fault, Server, Verb};
 
 const PACE: Pace = Pace { alone: Duration::from_millis(1), together: Duration::from_millis(1) };
 
@@ -72,8 +74,7 @@ async fn a_reader_that_gives_up_gives_its_turn_back() {
 async fn a_quiet_cache_is_proved_by_a_bookmark() {
     let mut world = world().await;
     // Something happened, but to another type.
-    let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
-    world.server.create(other).unwrap();
+    create(&world, "Namespace", "other");
     let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
     let from = world.cache.resource_version();
     assert!(revision > from);
@@ -91,9 +92,7 @@ async fn a_quiet_cache_is_proved_by_a_bookmark() {
 #[tokio::test]
 async fn events_that_the_probe_replays_are_waited_for() {
     let mut world = world().await;
-    let metadata = serde_json::json!({"name": "x", "namespace": "default"});
-    let object = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
-    let rv = world.server.create(object).unwrap();
+    let rv = create(&world, "ConfigMap", "x");
     let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
     let (probe, cache) = (world.probe.clone(), world.cache.clone());
     let deadline = Instant::now() + Duration::from_secs(4);
@@ -105,11 +104,9 @@ async fn events_that_the_probe_replays_are_waited_for() {
 
 #[tokio::test]
 async fn a_resource_without_bookmarks_is_not_tried_for_ever() {
-    use informerd_sim::{Effect, Fault};
     let world = world().await;
     world.server.faults().add(Fault::always(Effect::NoBookmark));
-    let other = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
-    world.server.create(other).unwrap();
+    create(&world, "Namespace", "other");
     let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
     let started = Instant::now();
     let prove = || world.probe.prove_by_watch(&world.cache, revision, started + Duration::from_secs(20));
@@ -121,10 +118,10 @@ async fn a_resource_without_bookmarks_is_not_tried_for_ever() {
 }
 
 /// An object of the collection, as the store has it.
-fn object(rv: ResourceVersion) -> crate::meta::Object {
+fn object(name: &str, rv: ResourceVersion) -> crate::meta::Object {
     let raw = crate::meta::Raw::new(bytes::Bytes::from_static(b"{}"), 0..0, 0..0);
     let attributes = crate::meta::AttributesBuilder::new("u").build();
-    crate::meta::Object::new(crate::meta::ObjectKey::new("default", "x"), rv, attributes, raw)
+    crate::meta::Object::new(crate::meta::ObjectKey::new("default", name), rv, attributes, raw)
 }
 
 fn create(world: &World, kind: &str, name: &str) -> ResourceVersion {
@@ -161,7 +158,7 @@ async fn a_quiet_collection_is_proved_by_comparison() {
 async fn a_namespace_is_proved_alone_and_says_nothing_of_the_others() {
     let mut world = world().await;
     let rv = create(&world, "ConfigMap", "x");
-    world.writer.apply(crate::meta::EventType::Added, object(rv)).await.unwrap();
+    world.writer.apply(crate::meta::EventType::Added, object("x", rv)).await.unwrap();
     let other = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "y", "namespace": "kube-system"}});
     world.server.create(other).unwrap();
     let (default, system) = (Part::namespace("default".into()), Part::namespace("kube-system".into()));
@@ -182,7 +179,7 @@ async fn a_comparison_is_completed_by_the_event_that_is_on_its_way() {
     let compared = digest(&world, None).await;
     assert!(compared > rv);
     assert!(world.probe.settled(&world.cache, None, compared).await.is_none());
-    world.writer.apply(crate::meta::EventType::Added, object(rv)).await.unwrap();
+    world.writer.apply(crate::meta::EventType::Added, object("x", rv)).await.unwrap();
     assert_eq!(world.probe.settled(&world.cache, None, compared).await.map(|snapshot| snapshot.rv()), Some(compared));
 }
 
@@ -196,4 +193,28 @@ async fn what_was_compared_before_the_store_was_restored_confirms_nothing() {
     world.writer.replace(Vec::new(), restored).await.unwrap();
     assert!(world.probe.settled(&world.cache, None, compared).await.is_none());
     assert_eq!(world.cache.newest(), restored);
+}
+
+/// Otherwise a digest of it costs too much: a server without bookmarks has nothing to say of a quiet resource.
+#[tokio::test]
+async fn a_large_collection_is_compared_if_bookmarks_should_have_come() {
+    let mut world = world().await;
+    let names = (0..=5000).map(|n| format!("x{n}"));
+    let objects = names.map(|name| Arc::new(object(&name, create(&world, "ConfigMap", &name)))).collect();
+    world.writer.replace(objects, ResourceVersion(world.server.revision())).await.unwrap();
+    world.server.faults().add(Fault::always(Effect::Stall));
+    let (unused, _) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
+    let ProgressProbe { upstream, source, .. } = &*world.probe;
+    let stream = Reflector::new(upstream.clone(), source.clone(), unused, ReflectorConfig::default()).handle();
+    let check = async || {
+        let heard = world.probe.check_stream(&world.cache, &stream).await;
+        (heard, world.server.counts().requests(Verb::List, "configmaps"))
+    };
+    create(&world, "ConfigMap", "missed");
+    assert_eq!(check().await, (Heard::Nothing, 0));
+    (0..2).for_each(|_| stream.bookmark(Instant::now()));
+    let (heard, digests) = check().await;
+    assert!(matches!(heard, Heard::Missing(_)) && digests == 1, "{heard:?} after {digests} digests");
+    world.server.delete("configmaps", "default", "missed").unwrap();
+    assert_eq!(check().await, (Heard::Same, 2));
 }

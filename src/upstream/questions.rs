@@ -197,7 +197,8 @@ impl Questions {
         since: Instant,
     ) -> Result<Arc<Digest>, UpstreamError> {
         let read = Box::pin(self.read_digest(upstream, source, cache, None));
-        let (digest, asked) = self.digests(None).read(since, Pace::AT_ONCE, 0, read).await?;
+        let objects = cache.snapshot().map_or(0, |snapshot| snapshot.len());
+        let (digest, asked) = self.digests(None).read(since, Pace::AT_ONCE, objects, read).await?;
         self.remember(digest.rv, asked);
         Ok(digest)
     }

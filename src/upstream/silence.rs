@@ -2,7 +2,8 @@
 //!
 //! A watch that is open and says nothing is no fault: nothing may have happened. So a second watch is asked for what
 //! comes after our revision, on another connection. The apiserver answers it with the next event at once, or with a
-//! bookmark after a second or two. If it is silent, too, a digest of a small collection is compared.
+//! bookmark after a second or two. If it is silent, too, a digest is compared. One of a large collection is only asked
+//! for if the silence itself is strange, because the apiserver is known to send bookmarks.
 
 use std::time::Duration;
 
@@ -25,10 +26,14 @@ pub enum Heard {
     All { rv: ResourceVersion, bookmark: bool },
     /// The stream did not deliver a change; why that is known.
     Missing(String),
+    /// Nothing is missing, as the digest of a large collection shows, which should not be asked for again soon.
+    Same,
     /// The apiserver did not say.
     Nothing,
 }
 
+/// A kube-apiserver sends a bookmark about once a minute. After this long without anything, a stream is checked.
+pub const SILENT: Duration = Duration::from_secs(75);
 /// The stream may deliver a change this much later than others are told of it.
 const LATER: Duration = Duration::from_secs(2);
 /// The same after a second watch that was silent for its whole time.
@@ -36,13 +41,14 @@ const MUCH_LATER: Duration = Duration::from_secs(1);
 /// A watch that has not ended this long after its time says nothing any more.
 const OVER: Duration = Duration::from_millis(500);
 const STEP: Duration = Duration::from_millis(50);
-/// The digest of a larger collection costs the apiserver too much.
+/// The digest of a larger collection costs the apiserver much.
 const MOST: usize = 5000;
 
 // === impl ProgressProbe ===
 
 impl ProgressProbe {
-    /// Checks whether the stream that feeds `cache` has delivered everything. Takes about ten seconds at most.
+    /// Checks whether the stream that feeds `cache` has delivered everything. Takes about ten
+    /// seconds, and longer if it reads a large digest.
     pub async fn check_stream(&self, cache: &WatchCache, stream: &Handle) -> Heard {
         let (from, asked) = (cache.resource_version(), Order::now());
         if from.is_zero() {
@@ -62,7 +68,11 @@ impl ProgressProbe {
                 self.claim(Progress { from, to, asked });
                 Heard::All { rv: to, bookmark: to > from }
             }
-            _ => self.compared(cache, from).await,
+            word => {
+                // Events have no bookmarks, but more than a few thousand are hardly ever quiet.
+                let has_words = stream.has_bookmarks_every(SILENT) || self.source.resource.gvr.is_events();
+                self.compared(cache, from, has_words && matches!(word, Ok(None))).await
+            }
         }
     }
 
@@ -80,20 +90,21 @@ impl ProgressProbe {
         timeout_at(end, read).await.unwrap_or(Ok(None))
     }
 
-    /// Compares a digest of the collection, if that is a fair question.
-    async fn compared(&self, cache: &WatchCache, from: ResourceVersion) -> Heard {
-        let is_small = |cache: &WatchCache| cache.snapshot().is_some_and(|snapshot| snapshot.len() <= MOST);
+    /// Compares a digest of the collection, if that is a fair question. `is_strange`: the second watch should have said
+    /// something.
+    async fn compared(&self, cache: &WatchCache, from: ResourceVersion, is_strange: bool) -> Heard {
+        let is_small = cache.snapshot().is_some_and(|snapshot| snapshot.len() <= MOST);
         // The revisions of aggregated servers need not follow any rule.
-        if self.source.resource.origin == Origin::Unknown || !is_small(cache) {
+        if self.source.resource.origin == Origin::Unknown || !is_small && !is_strange {
             return Heard::Nothing;
         }
         let Ok(digest) = self.whole(cache, Instant::now()).await else { return Heard::Nothing };
         let until = Instant::now() + MUCH_LATER;
         loop {
             if self.settled(cache, None, digest.rv).await.is_some() {
-                return Heard::All { rv: digest.rv, bookmark: false };
+                return if is_small { Heard::All { rv: digest.rv, bookmark: false } } else { Heard::Same };
             }
-            if cache.resource_version() != from || digest.objects().is_none() {
+            if cache.resource_version() != from {
                 return Heard::Nothing;
             }
             if Instant::now() >= until {

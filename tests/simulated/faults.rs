@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use crate::support::client::{Client, rv};
 use crate::support::informer::Informer;
-use crate::support::{Through, eventually};
+use crate::support::{Through, eventually, until};
 use informerd::lifecycle;
-use informerd_sim::{Cut, Effect, Fault, Server, Verb};
+use informerd_sim::{Builder, Cut, Effect, Fault, Server, Verb};
 use serde_json::{Value, json};
 
 const CONFIG_MAPS: &str = "/api/v1/configmaps";
@@ -74,7 +74,7 @@ struct World {
 }
 
 /// A daemon under churn, with informers on everything, a namespace and a label.
-async fn world(builder: informerd_sim::Builder) -> World {
+async fn world(builder: Builder) -> World {
     let server = builder.start().await.unwrap();
     for n in 0..10 {
         server.create(config_map("a", &format!("cm-{n}"), "x", 0)).unwrap();
@@ -146,6 +146,32 @@ async fn a_server_without_watch_list() {
     server.create(config_map("a", "later", "x", 0)).unwrap();
     informer.reaches("watched", || server.state("configmaps")).await;
     assert_eq!(informer.seen().lists, 1);
+}
+
+/// Every watch of a large collection is open and says nothing more.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_no_watch_says_anything_lists_do() {
+    let objects = (0..=5000).map(|n| config_map("a", &format!("cm-{n}"), "x", n));
+    let builder = Server::builder().bookmark_every(Duration::from_millis(100));
+    let server = objects.fold(builder, Builder::object).start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let client = Client::new(&through.url);
+    let informer = Informer::start(client.clone(), CONFIG_MAPS, "");
+    informer.reaches("synced", || server.state("configmaps")).await;
+    server.create(config_map("a", "first", "x", 0)).unwrap();
+    let status = || through.daemon.factory.informers()[0].status();
+    eventually("bookmarks come", || status().bookmarks >= 2).await;
+    server.faults().add(Fault::always(Effect::Stall).on("configmaps"));
+    // More than a comparison has room for.
+    for n in 0..100 {
+        server.create(config_map("a", &format!("missed-{n}"), "x", n)).unwrap();
+    }
+    until("what was missed is told", async || {
+        client.json("/api/v1/namespaces/a/configmaps/missed-0").await;
+        informer.seen.lock().state == server.state("configmaps")
+    })
+    .await;
+    assert!(status().silences >= 2 && status().relists >= 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -365,7 +365,7 @@ impl Handle {
         self.reached(rv);
     }
 
-    pub(super) fn bookmark(&self, now: Instant) {
+    pub(in crate::upstream) fn bookmark(&self, now: Instant) {
         let shared = &self.shared;
         if let Some(last) = shared.last_bookmark.get() {
             let gap = now.saturating_duration_since(last).as_millis();

@@ -62,6 +62,7 @@ async fn a_quiet_collection_is_compared_and_served() {
     assert_eq!(scene.served() - served, 60);
     let probes = scene.probes() - probes;
     assert!(probes <= 25, "{probes} requests for 20 reads");
+    assert_eq!(scene.silences(), 0, "a quiet watch is no silent one");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::Scene;
 use super::proxy::Mute;
 use crate::support::client::{Client, Watch};
-use crate::support::{eventually, until};
+use crate::support::until;
 
 const MAPS: &str = "/api/v1/configmaps";
 const IN_A: &str = "/api/v1/namespaces/a/configmaps";
@@ -16,7 +16,7 @@ impl Scene {
         self.direct.write(Method::POST, IN_A, &json!({"metadata": {"name": name}})).await;
     }
 
-    fn silences(&self) -> u64 {
+    pub(super) fn silences(&self) -> u64 {
         self.daemon.daemon.factory.informers().iter().map(|informer| informer.status().silences).sum()
     }
 }
@@ -43,43 +43,6 @@ async fn a_watch_that_says_nothing_is_opened_anew() {
     assert_eq!(relists, 0, "it is gone on from where it stood");
     scene.make("after").await;
     assert_eq!(watch.next_event().await["object"]["metadata"]["name"], "after");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn where_no_watch_says_anything_lists_do() {
-    let scene = Scene::start("explainHeader: true\n").await;
-    let mut watch = begin(&scene).await;
-    scene.proxy.mute("/configmaps", Mute::All);
-    scene.make("missed").await;
-    until("lists are complete", async || scene.through.json(MAPS).await.to_string().contains("missed")).await;
-    assert_eq!(watch.next_event().await["object"]["metadata"]["name"], "missed");
-    assert!(scene.silences() >= 2);
-    scene.proxy.mute("/configmaps", Mute::None);
-    scene.make("after").await;
-    until("lists are complete", async || scene.through.json(MAPS).await.to_string().contains("after")).await;
-    assert_eq!(watch.next_event().await["object"]["metadata"]["name"], "after");
-}
-
-/// A quiet resource is no silent one: nothing of it is given up, however often it is read.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_quiet_watch_is_kept() {
-    let scene = Scene::start("consistentReads: { get: probe, list: probe, watch: probe }\n").await;
-    let mut watch = begin(&scene).await;
-    for n in 0..10 {
-        // The store goes on without the resource.
-        let body = json!({"metadata": {"annotations": {"noise": n.to_string()}}}).to_string();
-        let merge = [super::MERGE];
-        assert!(scene.direct.request(Method::PATCH, "/api/v1/namespaces/a", &merge, &body).await.status.is_success());
-        scene.through.json(MAPS).await;
-        scene.through.json(&format!("{MAPS}?resourceVersion=0")).await;
-    }
-    assert_eq!(scene.silences(), 0);
-    scene.make("after").await;
-    assert_eq!(watch.next_event().await["object"]["metadata"]["name"], "after");
-    eventually("it follows", || {
-        scene.daemon.daemon.factory.informers().iter().all(|informer| informer.status().state == "follow")
-    })
-    .await;
 }
 
 /// What a client has written through the daemon is in its next read of the cached state, also if no event of it comes and
