@@ -1,5 +1,7 @@
 //! Makes the revisions in forwarded answers the floor of local reads.
 
+use std::sync::Arc;
+
 use crate::informer::{Factory, Informer, InformerKey};
 use crate::meta::{ObjectKey, RequestInfo, ResourceVersion};
 use crate::passthrough::RevisionObserver;
@@ -26,19 +28,16 @@ impl Revisions {
         let key = ObjectKey::new(info.scope().unwrap_or_default(), &info.name);
         let floor = self.floors.known(&info.group, &info.resource).map_or(ResourceVersion::ZERO, |floor| floor.get());
         let of = history_of(&info.group, &info.resource);
-        let of_informer = |informer: &Informer| {
-            let InformerKey { gvr, scope, .. } = informer.key();
+        let may_show = |InformerKey { gvr, scope, .. }: &InformerKey| {
             let is_elsewhere = scope.namespace.as_deref().is_some_and(|namespace| namespace != key.namespace());
-            if history_of(&gvr.group, &gvr.resource) != of || is_elsewhere {
-                return Shows::Nothing;
-            }
-            match informer.cache().snapshot() {
-                Some(state) if state.get(&key).is_some() => Shows::Object,
-                Some(state) if state.rv() >= floor => Shows::Nothing,
-                _ => Shows::Perhaps,
-            }
+            history_of(&gvr.group, &gvr.resource) == of && !is_elsewhere
         };
-        self.factory.informers().iter().map(|informer| of_informer(informer)).max().unwrap_or(Shows::Nothing)
+        let of_informer = |informer: Arc<Informer>| match informer.cache().snapshot() {
+            Some(state) if state.get(&key).is_some() => Shows::Object,
+            Some(state) if state.rv() >= floor => Shows::Nothing,
+            _ => Shows::Perhaps,
+        };
+        self.factory.those(may_show).into_iter().map(of_informer).max().unwrap_or(Shows::Nothing)
     }
 }
 

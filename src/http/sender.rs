@@ -1,6 +1,6 @@
 //! How the forwarder knows the client of a connection.
 
-use crate::auth::{Mode, Payer};
+use crate::auth::{Mode, Recalled};
 use crate::lifecycle::slots::group;
 use crate::passthrough::{Client, Sender};
 
@@ -14,14 +14,15 @@ impl Connection {
         self.id
     }
 
-    /// `payer`: the user of a request, if that is known.
-    pub(super) fn sender(&self, payer: Option<Payer>, known: bool, sessions: bool) -> Sender {
+    /// `token`: of a request, if it is known.
+    pub(super) fn sender(&self, token: Option<&Recalled>, known: bool, sessions: bool) -> Sender {
         let address = self.peer.map(|peer| peer.ip());
-        let client = match (self.listener.mode(), payer, address) {
-            (Mode::Delegated, Some(payer), _) => Client::User(payer),
+        let client = match (self.listener.mode(), token, address) {
+            (Mode::Delegated, Some(token), _) => Client::User(token.payer.clone()),
             (Mode::Delegated, None, Some(address)) => Client::Address(group(address)),
             (Mode::Trust, ..) | (Mode::Delegated, None, None) => Client::Connection(self.id),
         };
-        Sender { address, known, sessions, client }
+        let accepted = token.is_some_and(|token| token.is_accepted);
+        Sender { address, known, accepted, sessions, client }
     }
 }

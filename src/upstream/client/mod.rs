@@ -43,6 +43,7 @@ pub use settings::UpstreamConfig;
 pub use source::{ConfigSource, UpstreamCertificates};
 pub use warnings::Warnings;
 
+use self::connect::Wanted;
 use self::generation::Generation;
 use self::health::Keeper;
 use self::moved::{Candidate, Cluster};
@@ -269,14 +270,16 @@ impl Upstream {
         let options = CallOptions::default();
         let span = spans::begin(self, &mut request, &options);
         let request = self.prepare(&generation, identity, request, &options).await?;
-        let Ok(result) = timeout(limit, generation.pool(identity).upgrade(request)).await else {
-            // Perhaps of a pod behind the apiserver: it says nothing about the apiserver.
-            let late = Err(UpstreamError::Timeout { what: "the apiserver's answer", after: limit });
-            spans::end(&span, &late);
-            self.inner.metrics.count_request(options.verb, &options.resource, 0);
-            return late;
-        };
+        let answered = timeout(limit, generation.pool(identity).upgrade(request)).await;
+        // Perhaps of a pod behind the apiserver: it says nothing about the apiserver.
+        let is_of_pod = matches!(&answered, Err(_) | Ok(Err(UpstreamError::Request(_))));
+        let late = |_| Err(UpstreamError::Timeout { what: "the apiserver's answer", after: limit });
+        let result = answered.unwrap_or_else(late);
         spans::end(&span, &result);
+        if is_of_pod {
+            self.inner.metrics.count_request(options.verb, &options.resource, 0);
+            return result;
+        }
         self.learn(&result, &options);
         let refused = result.as_ref().is_ok_and(|response| response.status() == StatusCode::UNAUTHORIZED);
         if refused && identity == Identity::Own {
@@ -315,7 +318,7 @@ impl Upstream {
         let mut renewed = false;
         while let Some(next) = request.take() {
             let mut generation = self.inner.current.load_full();
-            if generation.pool(identity).must_dial() && self.check_files().await {
+            if generation.pool(identity).must_dial(Wanted::Any) && self.check_files().await {
                 generation = self.inner.current.load_full();
             }
             let prepared = self.prepare(&generation, identity, next, options).await?;
