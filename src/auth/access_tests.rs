@@ -97,7 +97,8 @@ async fn what_the_apiserver_says_to_a_token_is_remembered() {
     let upstream = Upstream::from_config(server.config()).await.unwrap();
     for audiences in [vec![], vec!["informerd".to_owned()]] {
         let is_for_the_apiserver = audiences.is_empty();
-        let config = AuthConfig { audiences, ..AuthConfig::default() };
+        let token_ttl = std::time::Duration::from_secs(3600);
+        let config = AuthConfig { audiences, token_ttl, ..AuthConfig::default() };
         let access = Access::delegated(&config, &upstream, &Fatal::new()).unwrap();
         let (ours, others) = (bearer(10), bearer(11));
         let is_accepted = async |headers| Some(access.recall(&caller(headers)).await?.is_accepted);

@@ -94,9 +94,8 @@ impl Cause {
         }
         let Some(error) = self.0.downcast_ref::<hyper::Error>() else { return false };
         let said = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
-        let is_said = |error: &h2::Error| {
-            error.is_reset() || error.is_go_away() && error.reason() != Some(h2::Reason::NO_ERROR)
-        };
+        let is_said =
+            |error: &h2::Error| error.is_reset() || error.is_go_away() && error.reason() != Some(h2::Reason::NO_ERROR);
         error.is_user() || said.is_some_and(is_said)
     }
 }

@@ -60,7 +60,9 @@ async fn a_slow_connection_for_http1_comes_about() {
     client.send(Identity::Bare, Request::get("/api").body(empty()).unwrap()).await.unwrap();
     server.manners.lock().delay = Duration::from_millis(500);
     let pool = Arc::clone(&client.inner.current.load().bare);
-    let dials = async { tokio::select! { dialed = pool.http1() => dialed.map(drop), () = found_again(&pool.keeper) => Ok(()) } };
+    let dials = async {
+        tokio::select! { dialed = pool.http1() => dialed.map(drop), () = found_again(&pool.keeper) => Ok(()) }
+    };
     timeout(Duration::from_secs(60), dials).await.expect("it is not begun anew each time").unwrap();
 }
 
@@ -78,7 +80,8 @@ async fn a_new_connection_replaces_those_of_either_protocol() {
         let server = FakeServer::tls(&["h2", "http/1.1"], 10, |_, _| std::future::ready(answer(200, "it"))).await;
         let other = FakeServer::tls(&[alpn], 10, |_, _| std::future::ready(answer(200, "it"))).await;
         let [client, new] = [&server, &other].map(|server| Upstream::from_config(server.config()));
-        let [pool, new] = [client.await.unwrap(), new.await.unwrap()].map(|of| Arc::clone(&of.inner.current.load().own));
+        let [pool, new] =
+            [client.await.unwrap(), new.await.unwrap()].map(|of| Arc::clone(&of.inner.current.load().own));
         pool.add().await.unwrap();
         let (id, sender) = pool.http1().await.unwrap();
         pool.state.lock().idle.push(Idle { id, sender, since: Instant::now() });
