@@ -162,8 +162,8 @@ mod tests {
         ) {
             let whole = head(&lines, others, &places);
             let values = |name: &str| -> Vec<&[u8]> {
-                let of = |(other, value): &'_ &Line| other.eq_ignore_ascii_case(name).then_some(&value[..]);
-                lines.iter().filter_map(|line| of(&line)).collect()
+                let named = lines.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
+                named.map(|(_, value)| &value[..]).collect()
             };
             let text = |value: &&[u8]| String::from_utf8_lossy(value).into_owned();
             let shown = values("authorization");
