@@ -114,16 +114,6 @@ impl Factory {
         self.inner.discovery.last_preferred(group, resource)
     }
 
-    /// See [`Discovery::may_lack`].
-    pub fn may_lack(&self, group: &str, version: Option<&str>) -> bool {
-        self.inner.discovery.may_lack(group, version)
-    }
-
-    /// See [`Discovery::may_exist`].
-    pub fn may_exist(&self, group: &str, resource: &str) -> bool {
-        self.inner.discovery.may_exist(group, resource)
-    }
-
     /// Whether the apiserver answers at present.
     pub fn is_answered(&self) -> bool {
         self.inner.upstream.is_reachable()

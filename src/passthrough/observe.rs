@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderMap};
+use http::header::HeaderMap;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use http_body::{Body, Frame};
@@ -100,9 +100,8 @@ impl Observation {
         if !status.is_success() {
             // A client error is a refusal. After a server error the write may still have been executed.
             self.told |= !status.is_server_error();
-            // What is observed of subresources is of objects that exist, too. Paths that are not served are refused in words.
-            let is_of_object = !self.info.name.is_empty() && !says_words(headers);
-            if status == StatusCode::NOT_FOUND && is_of_object && self.kind != Kind::Watch {
+            // What is observed of a subresource needs its object, too.
+            if status == StatusCode::NOT_FOUND && !self.info.name.is_empty() && self.kind != Kind::Watch {
                 self.observer.showed_none(&self.info);
             }
             return body;
@@ -169,11 +168,6 @@ impl Drop for Observation {
     fn drop(&mut self) {
         self.tell_unknown();
     }
-}
-
-/// Whether the body is no Status.
-fn says_words(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|what| what.as_bytes().starts_with(b"text/"))
 }
 
 fn kind(info: &RequestInfo, method: &Method) -> Option<Kind> {
