@@ -88,7 +88,7 @@ mod tests {
         let mut all = vec![
             bearer(&b"t".repeat(MAX_TOKEN)),
             bearer(&b"t".repeat(MAX_TOKEN + 1)),
-            bearer(&[&b"t "[..], &b"x".repeat(700_000)].concat()),
+            bearer(&[&b"t "[..], &b"x".repeat(70_000)].concat()),
             socket(&[("sec-websocket-protocol", protocols)]),
             socket(&[("sec-websocket-protocol", protocols), ("authorization", b"Basic t")]),
         ];

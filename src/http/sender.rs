@@ -1,10 +1,14 @@
 //! How the forwarder knows the client of a connection.
 
+use http::StatusCode;
+
 use crate::auth::{Mode, Recalled};
 use crate::lifecycle::slots::group;
+use crate::meta::{RequestInfo, Verb};
 use crate::passthrough::{Client, Sender};
 
 use super::connection::Connection;
+use super::service::Inner;
 
 // === impl Connection ===
 
@@ -24,5 +28,28 @@ impl Connection {
         };
         let accepted = token.is_some_and(|token| token.is_accepted);
         Sender { address, known, accepted, sessions, client }
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    /// Learns from the answer to a forwarded request whether the apiserver accepts the token that the request shows.
+    pub(super) async fn learn(
+        &self,
+        status: StatusCode,
+        info: &RequestInfo,
+        connection: &Connection,
+        (shows_token, known): (bool, Option<Recalled>),
+    ) {
+        let is_success = status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
+        // Browsers ask without credentials whether they may ask, and are told.
+        let is_accepted = is_success && shows_token && info.is_resource && info.verb != Verb::None;
+        if is_accepted {
+            connection.confirmed();
+        }
+        if let Some(token) = known.filter(|_| is_accepted || status == StatusCode::UNAUTHORIZED) {
+            self.access.said(&token, is_accepted).await;
+        }
     }
 }

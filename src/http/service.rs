@@ -436,15 +436,7 @@ impl Inner {
             (forwarded, _) => forwarded?,
         };
         let status = answer.response.status();
-        let is_success = status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
-        // Browsers ask without credentials whether they may ask, and are told.
-        let is_accepted = is_success && shows_token && info.is_resource && info.verb != Verb::None;
-        if is_accepted {
-            connection.confirmed();
-        }
-        if let Some(token) = token.filter(|_| is_accepted || status == StatusCode::UNAUTHORIZED) {
-            self.access.said(&token, is_accepted).await;
-        }
+        self.learn(status, info, connection, (shows_token, token)).await;
         self.metrics.requests_forwarded.inc();
         if let Some(term) = &mut term
             && [StatusCode::OK, StatusCode::SWITCHING_PROTOCOLS].contains(&answer.response.status())

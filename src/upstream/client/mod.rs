@@ -48,6 +48,7 @@ use self::generation::Generation;
 use self::health::Keeper;
 use self::moved::{Candidate, Cluster};
 use self::pool::Lease;
+use self::replay::copy_of;
 pub use super::error::{Cause, UpstreamError};
 pub use super::metrics::{RequestSeries, RequestVerb, UpstreamMetrics};
 use super::retries::Retries;
@@ -487,17 +488,4 @@ async fn overtaken(mut renewed: watch::Receiver<()>) {
         std::future::pending::<()>().await;
     }
     sleep_until(asked + OVERTAKEN).await;
-}
-
-/// Returns a copy of the request if it is safe to send it twice.
-fn copy_of(request: &Request<ReqBody>) -> Option<Request<ReqBody>> {
-    let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    if !safe || !request.body().is_end_stream() {
-        return None;
-    }
-    let mut copy = Request::new(empty());
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    Some(copy)
 }
