@@ -28,8 +28,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::header::{AUTHORIZATION, HOST, USER_AGENT};
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
-use http_body::Body as _;
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::Instrument as _;
