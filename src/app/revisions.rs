@@ -1,5 +1,7 @@
 //! Makes the revisions in forwarded answers the floor of local reads.
 
+use std::sync::Arc;
+
 use crate::informer::{Factory, Informer, InformerKey};
 use crate::meta::{ObjectKey, RequestInfo, ResourceVersion};
 use crate::passthrough::RevisionObserver;
@@ -26,19 +28,16 @@ impl Revisions {
         let key = ObjectKey::new(info.scope().unwrap_or_default(), &info.name);
         let floor = self.floors.known(&info.group, &info.resource).map_or(ResourceVersion::ZERO, |floor| floor.get());
         let of = history_of(&info.group, &info.resource);
-        let of_informer = |informer: &Informer| {
-            let InformerKey { gvr, scope, .. } = informer.key();
+        let may_show = |InformerKey { gvr, scope, .. }: &InformerKey| {
             let is_elsewhere = scope.namespace.as_deref().is_some_and(|namespace| namespace != key.namespace());
-            if history_of(&gvr.group, &gvr.resource) != of || is_elsewhere {
-                return Shows::Nothing;
-            }
-            match informer.cache().snapshot() {
-                Some(state) if state.get(&key).is_some() => Shows::Object,
-                Some(state) if state.rv() >= floor => Shows::Nothing,
-                _ => Shows::Perhaps,
-            }
+            history_of(&gvr.group, &gvr.resource) == of && !is_elsewhere
         };
-        self.factory.informers().iter().map(|informer| of_informer(informer)).max().unwrap_or(Shows::Nothing)
+        let of_informer = |informer: Arc<Informer>| match informer.cache().snapshot() {
+            Some(state) if state.get(&key).is_some() => Shows::Object,
+            Some(state) if state.rv() >= floor => Shows::Nothing,
+            _ => Shows::Perhaps,
+        };
+        self.factory.those(may_show).into_iter().map(of_informer).max().unwrap_or(Shows::Nothing)
     }
 }
 
@@ -70,6 +69,10 @@ impl RevisionObserver for Revisions {
 
     /// An object that a cache shows was deleted, at a revision that nobody has told.
     fn showed_none(&self, info: &RequestInfo) {
+        // Whoever may read an object may also ask for it in a version that there is not.
+        if !self.factory.serves(&info.gvr()) {
+            return;
+        }
         match self.shows(info) {
             Shows::Object => self.wrote_unknown(info),
             // Anybody may ask for what does not exist, so this counts for a short time only.
@@ -88,16 +91,44 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::codec::json;
+    use crate::meta::{FieldTable, Resource};
     use crate::upstream::client::Upstream;
     use crate::upstream::discovery::{ApiResource, Discovery};
 
-    #[tokio::test]
-    async fn a_write_that_may_have_happened_counts_for_resources_that_exist() {
+    async fn revisions() -> Revisions {
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let upstream = Upstream::from_config(nowhere).await.unwrap();
         let discovery = Discovery::knowing(upstream.clone(), vec![ApiResource::core("configmaps", "ConfigMap")]);
         let factory = Factory::simple(Duration::from_secs(3600), upstream, discovery);
-        let revisions = Revisions { floors: Floors::default(), factory };
+        Revisions { floors: Floors::default(), factory }
+    }
+
+    #[tokio::test]
+    async fn an_object_that_a_cache_shows_and_the_apiserver_does_not_was_deleted() {
+        let revisions = revisions().await;
+        let mut writer = revisions.factory.put(Resource::simple("", "configmaps", "ConfigMap"));
+        let item = r#"{"metadata":{"name":"shown","namespace":"a","resourceVersion":"5"}}"#;
+        let object = Arc::new(json::parse_item(item.as_bytes(), &FieldTable::default()).unwrap().0);
+        writer.replace(vec![object], ResourceVersion(5)).await.unwrap();
+        for (version, namespace, name, was_deleted) in [
+            ("v2", "a", "shown", false),
+            ("v1", "b", "shown", false),
+            ("v1", "a", "other", false),
+            ("v1", "a", "shown", true),
+            ("v1", "a", "shown/status", true),
+        ] {
+            let floor = revisions.floors.of("", "configmaps");
+            floor.cover(floor.uncovered().unwrap_or_default(), ResourceVersion(5));
+            let path = format!("/api/{version}/namespaces/{namespace}/configmaps/{name}");
+            revisions.showed_none(&RequestInfo::parse("GET", &path, ""));
+            assert_eq!(floor.has_unknown_write(), was_deleted, "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_write_that_may_have_happened_counts_for_resources_that_exist() {
+        let revisions = revisions().await;
         for path in ["/api/v1/namespaces/a/configmaps", "/apis/g1/v1/r1", "/apis/g2/v1/configmaps"] {
             revisions.may_have_written(&RequestInfo::parse("POST", path, ""));
         }

@@ -9,7 +9,7 @@ use http::header::HeaderMap;
 use rustls::pki_types::CertificateDer;
 
 use super::attributes::Attributes;
-use super::authenticator::{Authenticator, Known, Source, Who};
+use super::authenticator::{Authenticator, Known, Recalled, Source, Who};
 use super::authorizer::{Asking, Authorizer, Memory};
 use super::bearer;
 use super::client_ca::ClientCa;
@@ -21,7 +21,6 @@ use super::metrics::AuthMetrics;
 use super::rbac_generations::RbacGenerations;
 use super::review::{Reviews, Unavailable};
 use super::revocation::{self, Revoked};
-use super::shares::Payer;
 use super::term::Term;
 use super::user::UserInfo;
 use crate::lifecycle::Fatal;
@@ -229,10 +228,18 @@ impl Access {
         }
     }
 
-    /// The user that a request with this caller's token is charged to, as far as it is known without a review.
-    pub async fn payer(&self, caller: &Caller<'_>) -> Option<Payer> {
+    /// What is known of this caller's token without a review.
+    pub async fn recall(&self, caller: &Caller<'_>) -> Option<Recalled> {
         let delegated = self.delegated.as_ref().filter(|_| caller.mode == Mode::Delegated)?;
-        delegated.authenticator.recall(caller.headers).await.map(|user| Payer::of(&user))
+        delegated.authenticator.recall(caller.headers).await
+    }
+
+    /// Records whether the apiserver has accepted this token. The request must be one that is refused to whoever has no
+    /// valid token.
+    pub async fn said(&self, of: &Recalled, is_accepted: bool) {
+        if let Some(delegated) = &self.delegated {
+            delegated.authenticator.said(of, is_accepted).await;
+        }
     }
 
     /// How long a watch that is forwarded with its client's own credentials may go on. To be called before it is

@@ -87,6 +87,34 @@ async fn a_trusted_listener_leaves_impersonation_to_the_apiserver() {
     }
 }
 
+/// A token for our audiences may be one that the apiserver refuses, with the connection of all who share it.
+#[tokio::test]
+async fn what_the_apiserver_says_to_a_token_is_remembered() {
+    let server = FakeServer::plain(|_, _| async {
+        answer(201, r#"{"status":{"authenticated":true,"user":{"username":"jane"},"audiences":["informerd"]}}"#)
+    })
+    .await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    for audiences in [vec![], vec!["informerd".to_owned()]] {
+        let is_for_the_apiserver = audiences.is_empty();
+        let token_ttl = std::time::Duration::from_secs(3600);
+        let config = AuthConfig { audiences, token_ttl, ..AuthConfig::default() };
+        let access = Access::delegated(&config, &upstream, &Fatal::new()).unwrap();
+        let (ours, others) = (bearer(10), bearer(11));
+        let is_accepted = async |headers| Some(access.recall(&caller(headers)).await?.is_accepted);
+        assert_eq!(is_accepted(&ours).await, None, "it was never reviewed");
+        for headers in [&ours, &others] {
+            access.recognize(&caller(headers)).await.unwrap();
+        }
+        assert_eq!(is_accepted(&ours).await, Some(is_for_the_apiserver));
+        for said in [false, true, true, false, false, true] {
+            access.said(&access.recall(&caller(&ours)).await.unwrap(), said).await;
+            assert_eq!(is_accepted(&ours).await, Some(said));
+            assert_eq!(is_accepted(&others).await, Some(is_for_the_apiserver), "another token");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_selector_that_is_not_read_here_is_for_the_apiserver() {
     let access = access(AuthConfig::default()).await;

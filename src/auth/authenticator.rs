@@ -20,6 +20,7 @@ use super::config::AuthConfig;
 use super::pods::{Pods, Seen};
 use super::review::{Reviews, Unavailable};
 use super::revocation::Revoked;
+use super::shares::Payer;
 use super::user::{AUTHENTICATED, NODE_NAME, UNAUTHENTICATED, UserInfo};
 
 /// The most cached tokens and certificates. The least used are evicted first.
@@ -27,6 +28,8 @@ const MAX_REMEMBERED: u64 = 65_536;
 /// A review is cached for at least this long, even if the token says that it expires earlier. Our clock may be ahead of
 /// the apiserver's; without a minimum, each request and each open stream would then ask again and again.
 const LEAST_LIFE: Duration = Duration::from_secs(1);
+/// How long it is remembered of a token what the apiserver has said to it.
+const LONGEST_SURPRISE: Duration = Duration::from_secs(3600);
 /// Longer tokens are left to the apiserver, which takes them. A review of one would be as large.
 pub(super) const MAX_TOKEN: usize = 32 << 10;
 
@@ -40,6 +43,8 @@ pub(super) struct Authenticator {
     /// The key is a hash under a secret that only this process has. So no token stays in memory longer than its use,
     /// and the hashes are worthless elsewhere.
     remembered: Cache<[u8; 32], Known>,
+    /// Tokens to which the apiserver has said something else than [`Self::is_for_the_apiserver`].
+    surprising: Cache<[u8; 32], ()>,
     key: hmac::Key,
     revoked: Arc<Revoked>,
     /// `None` if the pods of all accepted tokens are watched.
@@ -66,6 +71,17 @@ pub(super) struct Known {
     pub until: Instant,
     /// [`Revoked::missed`] before a token was reviewed. It says nothing about certificates.
     pub missed: u64,
+}
+
+/// A token that was accepted before, as far as it is known without a review.
+#[derive(Clone, Debug)]
+pub struct Recalled {
+    /// The user that its requests are charged to.
+    pub payer: Payer,
+    /// Whether the apiserver accepts the token itself.
+    pub is_accepted: bool,
+    /// A hash.
+    token: [u8; 32],
 }
 
 /// The credentials themselves, to authenticate again while a stream is open.
@@ -105,6 +121,7 @@ impl Authenticator {
             node: config.node.clone(),
             ttl: config.token_ttl,
             remembered: Cache::builder().max_capacity(MAX_REMEMBERED).expire_after(Lifetime).build(),
+            surprising: Cache::builder().max_capacity(MAX_REMEMBERED).time_to_live(LONGEST_SURPRISE).build(),
             key,
             revoked,
         })
@@ -155,11 +172,29 @@ impl Authenticator {
         }
     }
 
-    /// The user of a token that was accepted before.
-    pub(super) async fn recall(&self, headers: &HeaderMap) -> Option<Arc<UserInfo>> {
+    /// A token that was accepted before.
+    pub(super) async fn recall(&self, headers: &HeaderMap) -> Option<Recalled> {
         let token = bearer::token(headers).filter(|token| token.len() <= MAX_TOKEN)?;
         let known = self.remembered.get(&self.hash_of_token(&token, self.revoked.missed())).await?;
-        known.user.filter(|user| !self.revoked.covers(user))
+        let user = known.user.filter(|user| !self.revoked.covers(user))?;
+        let token = self.hash(b"said", [token.as_bytes()]);
+        let is_accepted = self.surprising.contains_key(&token) != self.is_for_the_apiserver();
+        Some(Recalled { payer: Payer::of(&user), is_accepted, token })
+    }
+
+    /// Records what the apiserver has said to a token.
+    pub(super) async fn said(&self, of: &Recalled, is_accepted: bool) {
+        match is_accepted == self.is_for_the_apiserver() {
+            _ if is_accepted == of.is_accepted => {}
+            true => self.surprising.invalidate(&of.token).await,
+            false => self.surprising.insert(of.token, ()).await,
+        }
+    }
+
+    /// Whether a token that is accepted here is one for the apiserver, as long as that has said nothing else to it. One for
+    /// our audiences may be for them alone.
+    fn is_for_the_apiserver(&self) -> bool {
+        self.audiences.is_empty()
     }
 
     /// How long the apiserver may still accept a token that is not valid here. `None` means without limit, because

@@ -68,13 +68,79 @@ fn value(prefix: &[u8], text: &[u8]) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::{Index, select};
+
     use super::super::bearer::{is_ambiguous, is_of_another_scheme, token};
     use super::*;
 
-    fn map(lines: &[(&str, Vec<u8>)]) -> HeaderMap {
+    /// A line of a head, as it is sent.
+    type Line = (String, Vec<u8>);
+
+    /// Lines that decide who asks, or seem to. Some decide only together.
+    fn deciding() -> impl Strategy<Value = Vec<Line>> {
+        let socket = |more: &[(&'static str, &[u8])]| -> Vec<(&str, Vec<u8>)> {
+            let upgrade = [("connection", &b"upgrade"[..]), ("upgrade", b"websocket")];
+            upgrade.iter().chain(more).map(|(name, value)| (*name, value.to_vec())).collect()
+        };
+        let protocols = &b"v4, base64url.bearer.authorization.k8s.io.dG9rZX"[..];
+        let bearer = |rest: &[u8]| vec![("authorization", [b"Bearer ", rest].concat())];
+        let mut all = vec![
+            bearer(&b"t".repeat(MAX_TOKEN)),
+            bearer(&b"t".repeat(MAX_TOKEN + 1)),
+            bearer(&[&b"t "[..], &b"x".repeat(70_000)].concat()),
+            socket(&[("sec-websocket-protocol", protocols)]),
+            socket(&[("sec-websocket-protocol", protocols), ("authorization", b"Basic t")]),
+        ];
+        let single: &[(&str, &[u8])] = &[
+            ("authorization", b"Bearer t"),
+            ("authorization", b"bEARER  t"),
+            ("authorization", b" Bearer t\xc3\xa9 \xff"),
+            ("authorization", b"Bearer \xff"),
+            ("authorization", b"Basic t"),
+            ("authorization", b""),
+            ("impersonate-user", b"jane"),
+            ("impersonate-user", b"joe"),
+            ("impersonate-user", b""),
+            ("impersonate-user", b"\xff"),
+            ("impersonate-user", b"system:node:n"),
+            ("impersonate-group", b"a"),
+            ("impersonate-group", b"system:masters"),
+            ("impersonate-uid", b"1"),
+            ("impersonate-extra-a%2fb", b"x"),
+            ("impersonate-new-kind", b"x"),
+            ("sec-websocket-protocol", protocols),
+            ("upgrade", b"websocket"),
+            ("x-remote-user", b"admin"),
+            ("x-remote-group", b"system:masters"),
+            ("proxy-authorization", b"Bearer u"),
+            ("grpc-metadata-authorization", b"Bearer u"),
+            ("authorization-bin", b"QmVhcmVyIHU"),
+        ];
+        all.extend(single.iter().map(|(name, value)| vec![(*name, value.to_vec())]));
+        let line = |upper: u64, (name, value): &(&str, Vec<u8>)| {
+            let cased = |(at, c): (usize, char)| if upper >> at & 1 == 1 { c.to_ascii_uppercase() } else { c };
+            (name.char_indices().map(cased).collect(), value.clone())
+        };
+        let some = (select(all), any::<u64>())
+            .prop_map(move |(lines, upper)| lines.iter().map(|of| line(upper, of)).collect());
+        proptest::collection::vec(some, 0..6).prop_map(|groups: Vec<Vec<Line>>| groups.concat())
+    }
+
+    /// A head with the lines anywhere among up to hundreds of others.
+    fn head(lines: &[Line], others: usize, places: &[Index]) -> HeaderMap {
+        let mut all: Vec<Line> =
+            (0..others).map(|n| (["grpc-x", "grpc-y-bin", "x-remote-user"][n % 3].into(), vec![b'x'; 300])).collect();
+        let mut places: Vec<_> = lines.iter().enumerate().map(|(at, _)| places[at].index(others + 1)).collect();
+        places.sort_unstable();
+        for (line, place) in lines.iter().zip(places).rev() {
+            all.insert(place, line.clone());
+        }
+        let header = |(name, value): &Line| (name.parse().unwrap(), HeaderValue::from_bytes(value).unwrap());
         let mut headers = HeaderMap::new();
-        for (name, value) in lines {
-            headers.append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_bytes(value).unwrap());
+        for (name, value) in all.iter().map(header) {
+            let name: HeaderName = name;
+            headers.append(name, value);
         }
         headers
     }
@@ -87,54 +153,43 @@ mod tests {
         (token, too_long, is_ambiguous(headers), is_of_another_scheme(headers), impersonates(headers), impersonation)
     }
 
-    #[test]
-    fn every_decision_is_the_same_as_from_the_whole_head() {
-        let socket = [("connection", &b"upgrade"[..]), ("upgrade", b"websocket")];
-        let protocols = b"v4, base64url.bearer.authorization.k8s.io.dG9rZX";
-        let long = [b"Bearer ", &b"t".repeat(MAX_TOKEN + 1)[..]].concat();
-        let longest = [b"Bearer ", &b"t".repeat(MAX_TOKEN)[..]].concat();
-        let padded = [b"Bearer t ", &b"x".repeat(700_000)[..]].concat();
-        let all: &[&[(&str, &[u8])]] = &[
-            &[],
-            &[("authorization", b"Bearer t")],
-            &[("authorization", b"bearer  t")],
-            &[("authorization", b" Bearer t\xc3\xa9 \xff")],
-            &[("authorization", b"Bearer \xff")],
-            &[("authorization", b"Basic t")],
-            &[("authorization", b"")],
-            &[("authorization", b"Bearer t"), ("authorization", b"Bearer u")],
-            &[("authorization", b"Basic t"), ("authorization", b"Bearer u")],
-            &[("authorization", &long)],
-            &[("authorization", &longest)],
-            &[("authorization", &padded)],
-            &[socket[0], socket[1], ("sec-websocket-protocol", protocols)],
-            &[socket[0], socket[1], ("sec-websocket-protocol", protocols), ("authorization", b"Bearer t")],
-            &[socket[0], socket[1], ("sec-websocket-protocol", protocols), ("authorization", b"Basic t")],
-            &[socket[1], ("sec-websocket-protocol", protocols)],
-            &[("impersonate-user", b"jane"), ("impersonate-group", b"a"), ("impersonate-group", b"b")],
-            &[("impersonate-user", b"jane"), ("impersonate-extra-a%2fb", b"x"), ("impersonate-uid", b"1")],
-            &[("impersonate-user", b"jane"), ("impersonate-user", b"joe")],
-            &[("impersonate-group", b"a")],
-            &[("impersonate-user", b"\xff")],
-            &[("impersonate-new-kind", b"x"), ("authorization", b"Bearer t")],
-        ];
-        for lines in all {
-            // The rest of the head stands before, behind and between, and there is more of it than anybody would read.
-            for filler in [0, 1, 62, 63, 64, 65, 2000] {
-                let filler = (0..filler).map(|n| (["grpc-x", "grpc-y-bin", "x-remote-user"][n % 3], vec![b'x'; 300]));
-                let lines = lines.iter().map(|(name, value)| (*name, value.to_vec()));
-                let before = map(&filler.clone().chain(lines.clone()).collect::<Vec<_>>());
-                let between = map(&lines.flat_map(|line| filler.clone().chain([line])).collect::<Vec<_>>());
-                for whole in [before, between] {
-                    let kept = credentials(&whole, true);
-                    let names: Vec<_> = whole.keys().collect();
-                    assert_eq!(decided(&kept), decided(&whole), "{names:?}");
-                    assert!(size(&kept) < MAX_TOKEN + 3000, "{names:?}");
-                    let refused = credentials(&whole, false);
-                    assert_eq!(impersonates(&refused), impersonates(&whole), "{names:?}");
-                    assert_eq!(token(&refused).is_some(), token(&whole).is_some(), "{names:?}");
-                }
+    proptest! {
+        /// The apiserver reads the first line of a name, all groups and extras, and no other headers. Nobody is taken for
+        /// whom it would not take them for.
+        #[test]
+        fn every_decision_is_the_same_as_from_the_whole_head_and_the_apiservers(
+            lines in deciding(), others in 0..400_usize, places in proptest::collection::vec(any::<Index>(), 24),
+        ) {
+            let whole = head(&lines, others, &places);
+            let values = |name: &str| -> Vec<&[u8]> {
+                let named = lines.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
+                named.map(|(_, value)| &value[..]).collect()
+            };
+            let text = |value: &&[u8]| String::from_utf8_lossy(value).into_owned();
+            let shown = values("authorization");
+            if let Some(first) = shown.first().map(text) {
+                let words: Vec<_> = first.trim().split(' ').collect();
+                let is_bearer = words.len() > 1 && words[0].eq_ignore_ascii_case("bearer") && !words[1].is_empty();
+                let found = bearer::authorization_token(&whole);
+                prop_assert_eq!(found.as_deref(), is_bearer.then(|| words[1]));
             }
+            prop_assert_eq!(is_ambiguous(&whole), shown.len() > 1);
+            let is_impersonating = |(name, _): &Line| name.to_ascii_lowercase().starts_with("impersonate-");
+            prop_assert_eq!(impersonates(&whole), lines.iter().any(is_impersonating));
+            if let Some(Impersonation { user, accesses }) = Impersonation::of(&whole) {
+                let [users, uids, groups] = ["user", "uid", "group"].map(|of| values(&format!("impersonate-{of}")));
+                prop_assert_eq!(users.iter().map(text).collect::<Vec<_>>(), [user.username.clone()]);
+                prop_assert_eq!(uids.iter().map(text).collect::<Vec<_>>().concat(), user.uid.clone());
+                prop_assert_eq!(&user.groups[..groups.len()], groups.iter().map(text).collect::<Vec<_>>());
+                prop_assert!(user.groups[groups.len()..].iter().all(|group| group == "system:authenticated"));
+                prop_assert_eq!(accesses.len(), lines.iter().filter(|line| is_impersonating(line)).count());
+            }
+            let kept = credentials(&whole, true);
+            prop_assert_eq!(decided(&kept), decided(&whole));
+            prop_assert!(size(&kept) < MAX_TOKEN + 3000);
+            let refused = credentials(&whole, false);
+            prop_assert_eq!(impersonates(&refused), impersonates(&whole));
+            prop_assert_eq!(token(&refused).is_some(), token(&whole).is_some());
         }
     }
 

@@ -33,6 +33,7 @@ mod user;
 
 pub use access::{Access, Caller, Grant, Mode, Subject, Verdict};
 pub use attributes::{Attributes, Selectors};
+pub use authenticator::Recalled;
 pub use bearer::{connection_tokens, shows_token, token as bearer_token, wants_upgrade};
 pub use certificate::{user as certificate_user, validity as certificate_validity};
 pub use client_ca::ClientCertificates;

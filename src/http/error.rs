@@ -111,6 +111,7 @@ impl From<&ForwardError> for Status {
             ForwardError::NoCredentials => Self::failure(401, "Unauthorized", message),
             ForwardError::NotLent(_) | ForwardError::NoSessions => Self::failure(403, "Forbidden", message),
             ForwardError::BadRequest(_) => Self::failure(400, "BadRequest", message),
+            ForwardError::LargeHead => Self::failure(431, "", message),
             // Nothing was sent, so any request may be retried.
             ForwardError::Unreachable { .. } => Self::failure(503, "ServiceUnavailable", message).with_retry_after(1),
             ForwardError::Broken { .. } => Self::failure(503, "ServiceUnavailable", message),

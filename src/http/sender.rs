@@ -1,10 +1,14 @@
 //! How the forwarder knows the client of a connection.
 
-use crate::auth::{Mode, Payer};
+use http::StatusCode;
+
+use crate::auth::{Mode, Recalled};
 use crate::lifecycle::slots::group;
+use crate::meta::{RequestInfo, Verb};
 use crate::passthrough::{Client, Sender};
 
 use super::connection::Connection;
+use super::service::Inner;
 
 // === impl Connection ===
 
@@ -14,14 +18,38 @@ impl Connection {
         self.id
     }
 
-    /// `payer`: the user of a request, if that is known.
-    pub(super) fn sender(&self, payer: Option<Payer>, known: bool, sessions: bool) -> Sender {
+    /// `token`: of a request, if it is known.
+    pub(super) fn sender(&self, token: Option<&Recalled>, known: bool, sessions: bool) -> Sender {
         let address = self.peer.map(|peer| peer.ip());
-        let client = match (self.listener.mode(), payer, address) {
-            (Mode::Delegated, Some(payer), _) => Client::User(payer),
+        let client = match (self.listener.mode(), token, address) {
+            (Mode::Delegated, Some(token), _) => Client::User(token.payer.clone()),
             (Mode::Delegated, None, Some(address)) => Client::Address(group(address)),
             (Mode::Trust, ..) | (Mode::Delegated, None, None) => Client::Connection(self.id),
         };
-        Sender { address, known, sessions, client }
+        let accepted = token.is_some_and(|token| token.is_accepted);
+        Sender { address, known, accepted, sessions, client }
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    /// Learns from the answer to a forwarded request whether the apiserver accepts the token that the request shows.
+    pub(super) async fn learn(
+        &self,
+        status: StatusCode,
+        info: &RequestInfo,
+        connection: &Connection,
+        (shows_token, known): (bool, Option<Recalled>),
+    ) {
+        let is_success = status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
+        // Browsers ask without credentials whether they may ask, and are told.
+        let is_accepted = is_success && shows_token && info.is_resource && info.verb != Verb::None;
+        if is_accepted {
+            connection.confirmed();
+        }
+        if let Some(token) = known.filter(|_| is_accepted || status == StatusCode::UNAUTHORIZED) {
+            self.access.said(&token, is_accepted).await;
+        }
     }
 }

@@ -402,7 +402,7 @@ impl Inner {
         audit_id: &HeaderValue,
         room: Option<&Arc<Reservation>>,
     ) -> Result<Response<Body>, ForwardError> {
-        let mut term = None;
+        let (mut term, mut token) = (None, None);
         let status_form = wanted::status(request.headers(), request.uri()).unwrap_or_default();
         let shows_token = auth::shows_token(request.headers());
         let request = Patient::of(request, info);
@@ -422,7 +422,8 @@ impl Inner {
                     let attributes = Attributes::of(request.method().as_str(), path, query, info);
                     term = self.access.term(&caller, attributes);
                 }
-                let sender = connection.sender(self.access.payer(&caller).await, known, sessions);
+                token = self.access.recall(&caller).await;
+                let sender = connection.sender(token.as_ref(), known, sessions);
                 self.forward.forward_as_client(request, info, sender).await
             }
         };
@@ -435,9 +436,7 @@ impl Inner {
             (forwarded, _) => forwarded?,
         };
         let status = answer.response.status();
-        if shows_token && info.is_resource && (status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS) {
-            connection.confirmed();
-        }
+        self.learn(status, info, connection, (shows_token, token)).await;
         self.metrics.requests_forwarded.inc();
         if let Some(term) = &mut term
             && [StatusCode::OK, StatusCode::SWITCHING_PROTOCOLS].contains(&answer.response.status())

@@ -1,13 +1,29 @@
-//! Informers whose definition changes, or has changed.
+//! What discovery knows of definitions, and informers whose definition changes, or has changed.
 
 use std::sync::Arc;
 
 use super::{Factory, Informer};
 use crate::lifecycle;
+use crate::meta::Gvr;
 
 // === impl Factory ===
 
 impl Factory {
+    /// See [`crate::upstream::discovery::Discovery::may_lack`].
+    pub fn may_lack(&self, group: &str, version: Option<&str>) -> bool {
+        self.discovery().may_lack(group, version)
+    }
+
+    /// See [`crate::upstream::discovery::Discovery::serves`].
+    pub fn serves(&self, gvr: &Gvr) -> bool {
+        self.discovery().serves(gvr)
+    }
+
+    /// See [`crate::upstream::discovery::Discovery::may_exist`].
+    pub fn may_exist(&self, group: &str, resource: &str) -> bool {
+        self.discovery().may_exist(group, resource)
+    }
+
     /// Looks once more at the definition of an informer that was just started. A change just before that was seen by
     /// nobody: the read had already looked, and the informer did not run yet.
     pub(super) fn confirm_definition(&self, informer: Arc<Informer>) {

@@ -114,16 +114,6 @@ impl Factory {
         self.inner.discovery.last_preferred(group, resource)
     }
 
-    /// See [`Discovery::may_lack`].
-    pub fn may_lack(&self, group: &str, version: Option<&str>) -> bool {
-        self.inner.discovery.may_lack(group, version)
-    }
-
-    /// See [`Discovery::may_exist`].
-    pub fn may_exist(&self, group: &str, resource: &str) -> bool {
-        self.inner.discovery.may_exist(group, resource)
-    }
-
     /// Whether the apiserver answers at present.
     pub fn is_answered(&self) -> bool {
         self.inner.upstream.is_reachable()
@@ -161,22 +151,23 @@ impl Factory {
 
     /// A forwarded answer has shown a resource at `rv`: brings its caches to this revision in the background.
     pub fn advance(&self, group: &str, resource: &str, rv: ResourceVersion, verb: Verb) {
-        for informer in self.inner.informers.lock().values() {
-            let gvr = &informer.key.gvr;
-            if &*gvr.group == group && &*gvr.resource == resource {
-                let informer = informer.clone();
-                // A get shows the revision of its object, which does not tell the store's revision.
-                if verb == Verb::List {
-                    informer.learn(rv);
-                }
-                lifecycle::spawn("advance", async move { informer.advance(rv).await });
+        for informer in self.those(|InformerKey { gvr, .. }| &*gvr.group == group && &*gvr.resource == resource) {
+            // A get shows the revision of its object, which does not tell the store's revision.
+            if verb == Verb::List {
+                informer.learn(rv);
             }
+            lifecycle::spawn("advance", async move { informer.advance(rv).await });
         }
+    }
+
+    /// The running informers with such a key, in any order.
+    pub fn those(&self, are: impl Fn(&InformerKey) -> bool) -> Vec<Arc<Informer>> {
+        self.inner.informers.lock().values().filter(|informer| are(&informer.key)).cloned().collect()
     }
 
     /// Every running informer, ordered by key.
     pub fn informers(&self) -> Vec<Arc<Informer>> {
-        let mut all: Vec<_> = self.inner.informers.lock().values().cloned().collect();
+        let mut all = self.those(|_| true);
         all.sort_by(|a, b| a.key.cmp(&b.key));
         all
     }

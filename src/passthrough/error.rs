@@ -19,6 +19,8 @@ pub enum ForwardError {
     NoSessions,
     #[error("informerd cannot forward the request: {0}")]
     BadRequest(&'static str),
+    #[error("informerd cannot forward the request: its headers are larger than the kube-apiserver takes")]
+    LargeHead,
     /// The connection could not be established. Nothing was sent.
     #[error("informerd cannot reach the kube-apiserver at {authority}: {error}")]
     Unreachable { authority: String, error: String },

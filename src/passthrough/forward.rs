@@ -18,7 +18,7 @@ use super::admission::{Admission, Admitted, Refused, Whose, Why};
 use super::coalesce::Coalescer;
 use super::discovery::{self, Document, DocumentKey, MAX_DOCUMENT};
 use super::error::ForwardError;
-use super::headers::{say_where_from, strip_forwarded, strip_request, strip_response};
+use super::headers::{fits, say_where_from, strip_forwarded, strip_request, strip_response};
 use super::identity::{self, LendIdentity};
 use super::metrics::ForwardMetrics;
 use super::observe::{Observation, RevisionObserver};
@@ -60,6 +60,8 @@ pub struct Sender {
     pub address: Option<IpAddr>,
     /// Its credentials were accepted, or it is trusted. See [`Observation`].
     pub known: bool,
+    /// The apiserver accepts its token, as far as that is known.
+    pub accepted: bool,
     /// It may open sessions in pods with our identity if it has no credentials of its own.
     pub sessions: bool,
     pub client: Client,
@@ -158,7 +160,7 @@ impl Forward {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let identity = identity::of_client(&sender.client, request.headers());
+        let identity = identity::of_client(sender.accepted, info);
         self.forward_as(Some(identity), request, info, sender).await
     }
 
@@ -190,6 +192,9 @@ impl Forward {
             strip_forwarded(&mut head.headers);
         }
         say_where_from(&mut head.headers, address);
+        if !fits(&head) {
+            return Err(ForwardError::LargeHead);
+        }
         if let Some(client) = upgrade {
             for protocol in protocols {
                 head.headers.append(UPGRADE, protocol);

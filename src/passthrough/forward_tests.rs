@@ -34,7 +34,8 @@ pub(super) async fn forward_to(address: SocketAddr, config: ForwardConfig) -> (F
     (Forward::new(config, upstream, Arc::clone(&recorder) as _), recorder)
 }
 
-pub(super) const LOCAL: Sender = Sender { address: None, known: true, sessions: true, client: Client::Connection(0) };
+pub(super) const LOCAL: Sender =
+    Sender { address: None, known: true, accepted: true, sessions: true, client: Client::Connection(0) };
 
 pub(super) fn lend_all() -> ForwardConfig {
     ForwardConfig { lend: LendIdentity::All, ..ForwardConfig::default() }
@@ -357,6 +358,26 @@ async fn an_upgrade_becomes_a_pipe_with_half_close() {
     let mut rest = String::new();
     client.read_to_string(&mut rest).await.unwrap();
     assert_eq!(rest, "you said hello");
+}
+
+#[tokio::test]
+async fn a_refused_upgrade_is_answered_whole() {
+    let body = "no".repeat(200_000);
+    let (refusal, asks) = (body.clone(), ["Upgrade", "SPDY/3.1"]);
+    let script: Script = Arc::new(move |request| {
+        let asked = [CONNECTION, UPGRADE].map(|name| request.headers()[name].to_str().unwrap().to_owned());
+        let response = Response::builder().status(403).header("connection", "close, x-hop").header("x-hop", "1");
+        let response = response.header("x-kept", "1").body(full(Bytes::from(refusal.clone()))).unwrap();
+        Box::pin(async move { if asked == asks { response } else { json("{}") } })
+    });
+    let (forward, _) = forward_to(serve(script).await, lend_all()).await;
+    let request = Request::post("/api/v1/namespaces/a/pods/p/exec").header("connection", "Upgrade");
+    let request = request.header("upgrade", "SPDY/3.1").body(Empty::<Bytes>::new()).unwrap();
+    let response = ask(&forward, request).await.unwrap();
+    assert_eq!(response.status(), 403);
+    let has = |name: &str| response.headers().contains_key(name);
+    assert!(has("x-kept") && !has("x-hop") && !has("connection"), "{:?}", response.headers());
+    assert_eq!(text(response).await, body);
 }
 
 #[tokio::test]

@@ -4,10 +4,11 @@ use std::net::IpAddr;
 
 use http::HeaderValue;
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LOCATION, EXPECT, Entry, FORWARDED, HOST, HeaderMap, HeaderName, LINK, LOCATION,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, REFRESH, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, TE, TRAILER,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_LOCATION, EXPECT, Entry, FORWARDED, HOST, HeaderMap, HeaderName,
+    LINK, LOCATION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, REFRESH, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE,
 };
+use http::request::Parts;
 
 use crate::auth::connection_tokens;
 
@@ -15,6 +16,10 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// The limit of a kube-apiserver, less what is added to each request: its target, its method, and [`super::VIA`].
+const MAX_HEAD: usize = (1 << 20) - 1024;
+const HEADER_OVERHEAD: usize = 32;
 
 /// Hop-by-hop headers. `TE` is dropped too: it asks for trailers, as gRPC does, and the Kubernetes API has none.
 const HOP_BY_HOP: [HeaderName; 9] = [
@@ -36,6 +41,10 @@ pub(super) fn strip_request(headers: &mut HeaderMap) {
     // The HTTP client sets `Host` when the request is sent. The body is sent without waiting for `100 Continue`.
     headers.remove(HOST);
     headers.remove(EXPECT);
+    // Over HTTP/2, several lines that say the same are one for the apiserver. Over HTTP/1.1, servers differ.
+    if let Some(length) = headers.get(CONTENT_LENGTH).cloned() {
+        headers.insert(CONTENT_LENGTH, length);
+    }
     remove_prefixed(headers, "x-remote-");
 }
 
@@ -102,6 +111,14 @@ fn replace(headers: &mut HeaderMap, name: &HeaderName, new: &dyn Fn(&str) -> Opt
             }
         }
     }
+}
+
+/// Whether a head is no larger than the apiserver takes, counted as HTTP/2 counts it (RFC 9113, 6.5.2). By a larger one,
+/// Go's server ends the connection, with the requests of everybody else.
+pub(super) fn fits(head: &Parts) -> bool {
+    let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    let of = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + HEADER_OVERHEAD;
+    target + head.headers.iter().map(of).sum::<usize>() <= MAX_HEAD
 }
 
 pub(super) fn has_prefixed(headers: &HeaderMap, prefix: &str) -> bool {
@@ -171,12 +188,22 @@ mod tests {
             ("x-stream-protocol-version", "v4.channel.k8s.io"),
             ("x-stream-protocol-version", "v3.channel.k8s.io"),
             ("x-forwarded-for", "1.2.3.4"),
+            ("content-length", "0"),
+            ("content-length", "00"),
         ]);
         strip_request(&mut headers);
         assert_eq!(
             names(&headers),
-            ["accept-encoding", "authorization", "user-agent", "x-forwarded-for", "x-stream-protocol-version"]
+            [
+                "accept-encoding",
+                "authorization",
+                "content-length",
+                "user-agent",
+                "x-forwarded-for",
+                "x-stream-protocol-version"
+            ]
         );
+        assert_eq!(headers.get_all("content-length").iter().collect::<Vec<_>>(), ["0"]);
         assert_eq!(headers.get_all("x-stream-protocol-version").iter().count(), 2);
         strip_forwarded(&mut headers);
         assert!(!headers.contains_key("x-forwarded-for"));
@@ -225,6 +252,31 @@ mod tests {
         let mut headers = map(&[("set-cookie", "a=1; path=/k8s/c1/"), ("set-cookie", "b=1; path=/k8s/c1/")]);
         strip_response(&mut headers, &local);
         assert_eq!(headers.get_all("set-cookie").iter().collect::<Vec<_>>(), ["a=1; Path=/", "b=1; Path=/"]);
+    }
+
+    #[test]
+    fn what_an_answer_keeps() {
+        let lines = [("connection", "close, X-Mine"), ("x-mine", "1"), ("keep-alive", "1"), ("upgrade", "h2c")];
+        let mut headers = map(&[&lines[..], &[("content-type", "text/plain"), ("x-other", "1")]].concat());
+        strip_response(&mut headers, &|_| None);
+        assert_eq!(names(&headers), ["content-type", "x-other"]);
+    }
+
+    #[test]
+    fn a_head_is_as_large_as_the_apiserver_takes() {
+        // Over HTTP/1.1, a header is a few bytes. Over HTTP/2, each counts for 32 more.
+        for count in [1, 2000] {
+            let of = |more: usize| {
+                let mut request = http::Request::get("/api").body(()).unwrap();
+                for _ in 1..count {
+                    request.headers_mut().append("a", HeaderValue::from_static("x"));
+                }
+                let rest = MAX_HEAD - "/api".len() - (count - 1) * (2 + HEADER_OVERHEAD) - HEADER_OVERHEAD;
+                request.headers_mut().append("b", "x".repeat(rest - "b".len() + more).parse().unwrap());
+                fits(&request.into_parts().0)
+            };
+            assert_eq!((of(0), of(1)), (true, false), "{count}");
+        }
     }
 
     #[test]

@@ -6,9 +6,8 @@ use http::request::Parts;
 
 use super::error::ForwardError;
 use super::headers::has_prefixed;
-use super::places::Client;
 use crate::auth::wants_upgrade;
-use crate::meta::RequestInfo;
+use crate::meta::{RequestInfo, Verb};
 use crate::upstream::client::Identity;
 
 const SESSION: &str = "a session in a pod";
@@ -27,11 +26,12 @@ pub enum LendIdentity {
     None,
 }
 
-/// The identity of a request that is sent with its client's own credentials and with nothing of ours. Whoever has no
-/// accepted credentials does not share the connections of users.
-pub(super) fn of_client(client: &Client, headers: &HeaderMap) -> Identity {
-    let is_user = matches!(client, Client::User(_)) && has_own_credentials(headers);
-    if is_user { Identity::Bare } else { Identity::Stranger }
+/// The identity of a request that is sent with its client's own credentials and with nothing of ours. A client whose token
+/// the apiserver may not accept does not share the connections of users. Neither does a request to a server behind the
+/// apiserver: the head of its answer may be one that ends the connection.
+pub(super) fn of_client(accepted: bool, info: &RequestInfo) -> Identity {
+    let is_proxied = info.subresource == "proxy" || info.verb == Verb::Proxy;
+    if accepted && !is_proxied { Identity::Bare } else { Identity::Stranger }
 }
 
 /// Chooses the identity of a request. `info` was parsed from it.
@@ -112,7 +112,6 @@ mod tests {
     use http::Request;
 
     use super::*;
-    use crate::auth::{Payer, UserInfo};
 
     fn identity(
         lend: LendIdentity,
@@ -131,14 +130,15 @@ mod tests {
 
     #[test]
     fn only_users_share_the_connections_of_users() {
-        let with_token = HeaderMap::from_iter([(AUTHORIZATION, "Bearer t".parse().unwrap())]);
-        let user = Client::User(Payer::of(&UserInfo::default()));
-        let address = Client::Address([127, 0, 0, 1].into());
-        for (client, identity) in
-            [(user, Identity::Bare), (address, Identity::Stranger), (Client::Connection(1), Identity::Stranger)]
-        {
-            assert_eq!(of_client(&client, &with_token), identity, "{client:?}");
-            assert_eq!(of_client(&client, &HeaderMap::new()), Identity::Stranger, "{client:?}");
+        for (accepted, path, identity) in [
+            (true, "/api/v1/nodes/n", Identity::Bare),
+            (false, "/api/v1/nodes/n", Identity::Stranger),
+            (true, "/api/v1/nodes/n/proxy/metrics", Identity::Stranger),
+            (true, "/api/v1/nodes/n%2Fproxy", Identity::Stranger),
+            (true, "/api/v1/proxy/nodes/n", Identity::Stranger),
+        ] {
+            let info = RequestInfo::parse("GET", path, "");
+            assert_eq!(of_client(accepted, &info), identity, "{path}");
         }
     }
 

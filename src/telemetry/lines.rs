@@ -176,7 +176,6 @@ impl Writer {
                         closed.insert(opened)
                     }
                 };
-                *size += lines.len() as u64;
                 let written = async {
                     // End the partly written line.
                     if *torn {
@@ -186,6 +185,11 @@ impl Writer {
                 };
                 let written = written.await;
                 *torn = written.is_err();
+                // Of what could not be written, nothing may be there. It puts no other lines aside.
+                *size = match file.metadata().await {
+                    Ok(metadata) if *torn => metadata.len(),
+                    _ => *size + lines.len() as u64,
+                };
                 written
             }
         }

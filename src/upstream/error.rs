@@ -86,14 +86,17 @@ impl Cause {
         &*self.0
     }
 
-    /// Whether the connection is still usable: the request's own body broke off, or only its stream was reset.
-    fn is_of_one_request(&self) -> bool {
+    /// Whether this says nothing about the apiserver, which has spoken: the request's own body broke off, its stream was
+    /// reset, or what was said over the connection ended that. Clients and pods can bring all of it about.
+    pub(super) fn is_of_peer(&self) -> bool {
         if self.0.is::<CutOff>() {
             return true;
         }
         let Some(error) = self.0.downcast_ref::<hyper::Error>() else { return false };
-        let reset = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
-        error.is_user() || reset.is_some_and(h2::Error::is_reset)
+        let said = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+        let is_said =
+            |error: &h2::Error| error.is_reset() || error.is_go_away() && error.reason() != Some(h2::Reason::NO_ERROR);
+        error.is_user() || said.is_some_and(is_said)
     }
 }
 
@@ -150,7 +153,7 @@ impl UpstreamError {
     pub fn is_unreachable(&self) -> bool {
         match self {
             Self::Connect { .. } | Self::Tls { .. } | Self::Timeout { .. } => true,
-            Self::Request(cause) | Self::Body(cause) => !cause.is_of_one_request(),
+            Self::Request(cause) | Self::Body(cause) => !cause.is_of_peer(),
             _ => false,
         }
     }

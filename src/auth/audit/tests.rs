@@ -169,18 +169,6 @@ async fn files_are_rotated_and_bounded() {
     assert_eq!(log.metrics.audit.dropped.get(), 0);
 }
 
-/// The writer runs on this single thread, so it cannot run before all lines were offered.
-#[tokio::test]
-async fn what_finds_no_room_is_dropped_and_nobody_waits() {
-    let log = log(Policy::default(), 1 << 30, 1);
-    let (user, pods) = (user(), attributes("/api/v1/pods"));
-    for _ in 0..10_000 {
-        log.audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
-    }
-    assert_eq!(log.metrics.audit.dropped.get(), 10_000 - 8192);
-    assert_eq!(log.lines(8192).await.len(), 8192);
-}
-
 #[tokio::test]
 async fn a_file_that_somebody_took_away_is_made_again() {
     let log = log(Policy::default(), 2000, 2);
@@ -195,7 +183,30 @@ async fn a_file_that_somebody_took_away_is_made_again() {
     }
 }
 
-/// Requests of any length use a bounded amount of memory.
+/// The device takes every byte for one too many.
+#[tokio::test]
+async fn a_full_disk_costs_the_lines_that_find_no_room_and_no_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let earlier = directory.path().join("audit.log.1");
+    std::fs::write(&earlier, "earlier lines").unwrap();
+    std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+    let metrics = Arc::<AuthMetrics>::default();
+    let sink = LinesTo::File { path: path.clone(), max_size: 2000, max_files: 1 };
+    let audit = Audit::start(&AuditConfig { sink, policy: Policy::default() }, &metrics, &Fatal::new()).unwrap();
+    let (user, pods) = (user(), attributes("/api/v1/pods"));
+    for n in 1..=20 {
+        audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
+        while metrics.audit.dropped.get() < n {
+            assert_eq!(metrics.audit.written.get(), 0);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    assert_eq!(std::fs::read_to_string(&earlier).unwrap(), "earlier lines");
+}
+
+/// Requests of any length use a bounded amount of memory, and nobody waits. The writer runs on this single thread, so it
+/// cannot run before all lines were offered.
 #[tokio::test]
 async fn long_requests_are_bounded() {
     let (many, log) = (log(Policy::default(), 1 << 30, 1), log(Policy::default(), 1 << 30, 1));
@@ -204,6 +215,7 @@ async fn long_requests_are_bounded() {
         many.audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
     }
     assert_eq!(many.metrics.audit.dropped.get(), 8200 - 8192, "so many lines wait, and no more");
+    assert_eq!(many.lines(8192).await.len(), 8192);
     let long = "x".repeat(1 << 20);
     for _ in 0..100 {
         log.audit.begin(|| request(&long, &pods, &user)).unwrap().complete(200);

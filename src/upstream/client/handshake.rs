@@ -35,6 +35,10 @@ const DEFAULT_STREAMS: usize = 100;
 /// The window of a connection, in stream windows. It is larger than all unread streams together can use.
 const WINDOW_STREAMS: u32 = 100;
 
+/// The largest head of an answer. The apiserver repeats the longest headers of a request, which the largest of those have
+/// room for.
+pub(super) const MAX_HEADER_LIST: u32 = (1 << 20) + (64 << 10);
+
 /// A connection attempt that takes longer counts as slow.
 const SLOW: Duration = Duration::from_secs(1);
 
@@ -63,7 +67,7 @@ impl Pool {
                 },
                 // The sender is owned by the keeper.
                 _ = found.changed() => {
-                    if !self.must_dial() {
+                    if !self.must_dial(wanted) {
                         return Ok(None);
                     }
                     if attempts.len() < ATTEMPTS {
@@ -114,7 +118,7 @@ impl Pool {
             .keep_alive_interval(self.config.ping_interval)
             .keep_alive_timeout(self.config.ping_timeout)
             .keep_alive_while_idle(true)
-            .max_header_list_size(1 << 20)
+            .max_header_list_size(MAX_HEADER_LIST)
             .handshake(io)
             .await
             .map_err(|error| UpstreamError::Request(Cause::new(error)))?;
@@ -164,9 +168,11 @@ impl Pool {
         lifecycle::spawn(name, async move {
             let result = connection.await;
             drop(knot);
-            if let Err(error) = result {
-                tracing::debug!(%authority, error = %Cause::new(error), "connection to the apiserver broke");
-                keeper.doubt();
+            if let Err(error) = result.map_err(Cause::new) {
+                tracing::debug!(%authority, %error, "connection to the apiserver broke");
+                if !error.is_of_peer() {
+                    keeper.doubt();
+                }
             }
             metrics.connections.dec();
         });

@@ -28,8 +28,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::header::{AUTHORIZATION, HOST, USER_AGENT};
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
-use http_body::Body as _;
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::Instrument as _;
@@ -43,10 +42,12 @@ pub use settings::UpstreamConfig;
 pub use source::{ConfigSource, UpstreamCertificates};
 pub use warnings::Warnings;
 
+use self::connect::Wanted;
 use self::generation::Generation;
 use self::health::Keeper;
 use self::moved::{Candidate, Cluster};
 use self::pool::Lease;
+use self::replay::copy_of;
 pub use super::error::{Cause, UpstreamError};
 pub use super::metrics::{RequestSeries, RequestVerb, UpstreamMetrics};
 use super::retries::Retries;
@@ -269,14 +270,16 @@ impl Upstream {
         let options = CallOptions::default();
         let span = spans::begin(self, &mut request, &options);
         let request = self.prepare(&generation, identity, request, &options).await?;
-        let Ok(result) = timeout(limit, generation.pool(identity).upgrade(request)).await else {
-            // Perhaps of a pod behind the apiserver: it says nothing about the apiserver.
-            let late = Err(UpstreamError::Timeout { what: "the apiserver's answer", after: limit });
-            spans::end(&span, &late);
-            self.inner.metrics.count_request(options.verb, &options.resource, 0);
-            return late;
-        };
+        let answered = timeout(limit, generation.pool(identity).upgrade(request)).await;
+        // Perhaps of a pod behind the apiserver: it says nothing about the apiserver.
+        let is_of_pod = matches!(&answered, Err(_) | Ok(Err(UpstreamError::Request(_))));
+        let late = |_| Err(UpstreamError::Timeout { what: "the apiserver's answer", after: limit });
+        let result = answered.unwrap_or_else(late);
         spans::end(&span, &result);
+        if is_of_pod {
+            self.inner.metrics.count_request(options.verb, &options.resource, 0);
+            return result;
+        }
         self.learn(&result, &options);
         let refused = result.as_ref().is_ok_and(|response| response.status() == StatusCode::UNAUTHORIZED);
         if refused && identity == Identity::Own {
@@ -315,7 +318,7 @@ impl Upstream {
         let mut renewed = false;
         while let Some(next) = request.take() {
             let mut generation = self.inner.current.load_full();
-            if generation.pool(identity).must_dial() && self.check_files().await {
+            if generation.pool(identity).must_dial(Wanted::Any) && self.check_files().await {
                 generation = self.inner.current.load_full();
             }
             let prepared = self.prepare(&generation, identity, next, options).await?;
@@ -484,17 +487,4 @@ async fn overtaken(mut renewed: watch::Receiver<()>) {
         std::future::pending::<()>().await;
     }
     sleep_until(asked + OVERTAKEN).await;
-}
-
-/// Returns a copy of the request if it is safe to send it twice.
-fn copy_of(request: &Request<ReqBody>) -> Option<Request<ReqBody>> {
-    let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    if !safe || !request.body().is_end_stream() {
-        return None;
-    }
-    let mut copy = Request::new(empty());
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    Some(copy)
 }

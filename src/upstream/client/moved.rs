@@ -13,6 +13,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
+use super::connect::Wanted;
 use super::generation::Generation;
 use super::source::{ConfigSource, Fingerprint};
 use super::{CallOptions, Identity, RequestVerb, Upstream, empty};
@@ -161,7 +162,7 @@ impl Upstream {
             let options = CallOptions::new(RequestVerb::Get, "namespaces");
             let request = Request::get(KUBE_SYSTEM).body(empty()).ok()?;
             let request = self.prepare(generation, Identity::Own, request, &options).await.ok()?;
-            if is_new && generation.own.must_dial() {
+            if is_new && generation.own.must_dial(Wanted::Any) {
                 // A request that has to connect for long would cast doubt on the server that is in use.
                 generation.own.renew().await.ok()?;
             }

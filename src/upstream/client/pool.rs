@@ -117,11 +117,12 @@ impl Pool {
     }
 
     /// Whether the next request needs a new connection.
-    pub(super) fn must_dial(&self) -> bool {
+    pub(super) fn must_dial(&self, wanted: Wanted) -> bool {
         let mut state = self.state.lock();
-        match self.pick(&mut state, None, None) {
+        let picked = if wanted == Wanted::Any { self.pick(&mut state, None, None) } else { Pick::Http1 };
+        match picked {
             Pick::Connection(_) => false,
-            Pick::Http1 => state.idle.is_empty(),
+            Pick::Http1 => state.ready().is_none(),
             Pick::Dial => true,
         }
     }
@@ -187,7 +188,8 @@ impl Pool {
         let (sender, connection) =
             http1::Builder::new().max_buf_size(self.config.http1_buffer).handshake(io).await.map_err(request_error)?;
         let (sender, knot) = Sender::new(sender);
-        self.run("upstream-upgrade", async move { connection.with_upgrades().await }, knot);
+        // How it ends says nothing about the apiserver: perhaps a pod behind that has ended it.
+        self.run("upstream-upgrade", async move { connection.with_upgrades().await.or(Ok(())) }, knot);
         self.connector.address(&mut request);
         let mut lease = self.lease(Held::Own, Some(permit));
         let response = sender.send(request).await.map_err(|unanswered| UpstreamError::Request(unanswered.error))?;
@@ -201,18 +203,18 @@ impl Pool {
     /// Makes a connection that replaces all present ones, because they may be dead without anyone noticing. Requests in
     /// flight on them continue.
     pub(super) async fn renew(&self) -> Result<(), UpstreamError> {
-        let connected = self.establish(Wanted::Any).await?;
-        let mut state = self.state.lock();
-        match connected {
-            Connected::Http1(idle) => state.idle = vec![idle],
-            Connected::Http2(connection) => {
-                state.http2 = vec![Arc::new(connection)];
-                state.idle.clear();
-            }
-        }
-        drop(state);
-        self.renewed.send_replace(());
+        self.replace(self.establish(Wanted::Any).await?);
         Ok(())
+    }
+
+    fn replace(&self, connected: Connected) {
+        *self.state.lock() = match connected {
+            Connected::Http1(idle) => State { http2: Vec::new(), http1_until: declined(), idle: vec![idle] },
+            Connected::Http2(connection) => {
+                State { http2: vec![Arc::new(connection)], http1_until: None, idle: Vec::new() }
+            }
+        };
+        self.renewed.send_replace(());
     }
 
     /// Changes when the connections were replaced.
@@ -308,7 +310,7 @@ impl Pool {
         match self.dial(Wanted::Any).await? {
             Some(Connected::Http1(idle)) => {
                 let mut state = self.state.lock();
-                state.http1_until = Some(Instant::now() + DECLINED_FOR);
+                state.http1_until = declined();
                 state.idle.push(idle);
             }
             Some(Connected::Http2(connection)) => self.state.lock().http2.push(Arc::new(connection)),
@@ -330,10 +332,7 @@ impl Pool {
 
     fn take_idle(&self) -> Option<Idle> {
         let mut state = self.state.lock();
-        state.idle.retain(|idle| !idle.sender.is_closed() && idle.since.elapsed() < IDLE_TIMEOUT);
-        // Newest first, so that surplus connections become old. A connection that is not ready still reads the end of
-        // its last body.
-        let ready = state.idle.iter().rposition(|idle| idle.sender.is_ready())?;
+        let ready = state.ready()?;
         Some(state.idle.remove(ready))
     }
 
@@ -360,6 +359,22 @@ impl Pool {
             state.http2.retain(|connection| connection.id != idle.id);
         }
     }
+}
+
+// === impl State ===
+
+impl State {
+    /// The newest idle connection that takes a request, so that surplus connections become old. One that is not ready still
+    /// reads the end of its last body.
+    fn ready(&mut self) -> Option<usize> {
+        self.idle.retain(|idle| !idle.sender.is_closed() && idle.since.elapsed() < IDLE_TIMEOUT);
+        self.idle.iter().rposition(|idle| idle.sender.is_ready())
+    }
+}
+
+/// See [`State::http1_until`].
+fn declined() -> Option<Instant> {
+    Some(Instant::now() + DECLINED_FOR)
 }
 
 fn respond(response: Response<Incoming>, id: ConnectionId, lease: Lease) -> Response<UpstreamBody> {

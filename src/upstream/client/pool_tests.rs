@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::lifecycle::spawn;
+use crate::upstream::client::handshake::MAX_HEADER_LIST;
 use crate::upstream::client::{ConfigSource, Identity, Upstream, empty};
 use crate::upstream::testing::{FakeServer, answer, silence};
 
@@ -49,4 +50,73 @@ async fn a_connection_is_avoided_if_there_can_be_another() {
         assert_eq!(other != first, most > 1);
         assert_eq!(used(Some(first)).await.0, other, "no third one is made");
     }
+}
+
+/// The apiserver answers over HTTP/2 meanwhile, again and again.
+#[tokio::test]
+async fn a_slow_connection_for_http1_comes_about() {
+    let server = FakeServer::tls(&["h2", "http/1.1"], 10, |_, _| std::future::ready(answer(200, "it"))).await;
+    let client = Upstream::from_config(server.config()).await.unwrap();
+    client.send(Identity::Bare, Request::get("/api").body(empty()).unwrap()).await.unwrap();
+    server.manners.lock().delay = Duration::from_millis(500);
+    let pool = Arc::clone(&client.inner.current.load().bare);
+    let dials = async {
+        tokio::select! { dialed = pool.http1() => dialed.map(drop), () = found_again(&pool.keeper) => Ok(()) }
+    };
+    timeout(Duration::from_secs(60), dials).await.expect("it is not begun anew each time").unwrap();
+}
+
+async fn found_again(keeper: &Keeper) {
+    loop {
+        keeper.doubt();
+        keeper.learn(&Ok(()), "a");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_new_connection_replaces_those_of_either_protocol() {
+    for alpn in ["h2", "http/1.1"] {
+        let server = FakeServer::tls(&["h2", "http/1.1"], 10, |_, _| std::future::ready(answer(200, "it"))).await;
+        let other = FakeServer::tls(&[alpn], 10, |_, _| std::future::ready(answer(200, "it"))).await;
+        let [client, new] = [&server, &other].map(|server| Upstream::from_config(server.config()));
+        let [pool, new] =
+            [client.await.unwrap(), new.await.unwrap()].map(|of| Arc::clone(&of.inner.current.load().own));
+        pool.add().await.unwrap();
+        let (id, sender) = pool.http1().await.unwrap();
+        pool.state.lock().idle.push(Idle { id, sender, since: Instant::now() });
+        pool.replace(new.establish(Wanted::Any).await.unwrap());
+        let state = pool.state.lock();
+        let (http2, http1) = (state.http2.len(), state.idle.len());
+        assert_eq!((http2, http1), if alpn == "h2" { (1, 0) } else { (0, 1) });
+        assert_eq!(state.http1_until.is_some(), http1 == 1);
+    }
+}
+
+/// A pod behind the apiserver may answer with a head of any size, and the apiserver repeats long headers of a request.
+#[tokio::test]
+async fn a_head_that_is_too_large_says_nothing_about_the_apiserver() {
+    let server = FakeServer::tls(&["h2", "http/1.1"], 10, |request, _| {
+        let mut response = answer(200, "it");
+        let length = request.uri().path()[1..].parse().unwrap();
+        response.headers_mut().insert("x", "x".repeat(length).parse().unwrap());
+        std::future::ready(response)
+    })
+    .await;
+    let client = Upstream::from_config(server.config()).await.unwrap();
+    let request = |length: usize| Request::get(format!("/{length}")).body(empty()).unwrap();
+    let most = MAX_HEADER_LIST as usize;
+    for (identity, length, fits) in [
+        (Identity::Own, 0, true),
+        (Identity::Bare, most - 1000, true),
+        (Identity::Bare, most, false),
+        (Identity::Stranger, 2 * most, false),
+    ] {
+        assert_eq!(client.send(identity, request(length)).await.is_ok(), fits, "{length}");
+    }
+    let session = client.upgrade(Identity::Bare, request(2 * most), Duration::from_secs(60)).await;
+    assert!(matches!(session, Err(UpstreamError::Request(_))));
+    let upstream = client.metrics();
+    assert_eq!((client.is_reachable(), upstream.seeks.get()), (true, 0), "it is not looked for");
+    assert!(upstream.connects.get() >= 4, "some have ended");
 }

@@ -56,6 +56,19 @@ struct Reader {
     turn: u32,
 }
 
+/// Returns a copy of the request if it is safe to send it twice.
+pub(super) fn copy_of(request: &Request<ReqBody>) -> Option<Request<ReqBody>> {
+    let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    if !safe || !request.body().is_end_stream() {
+        return None;
+    }
+    let mut copy = Request::new(empty());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
+}
+
 /// Whether the server has said that it did nothing for this request.
 pub(super) fn was_refused(error: &hyper::Error) -> bool {
     let refusal = error.source().and_then(|source| source.downcast_ref::<h2::Error>());

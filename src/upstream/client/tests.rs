@@ -269,19 +269,6 @@ async fn waits_for_the_head_no_longer_than_asked() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_a_connect_error() {
-    let server = FakeServer::plain(|_, _| async { answer(200, "") }).await;
-    let config = server.config();
-    let address = server.address;
-    drop(server);
-    tokio::time::sleep(Duration::from_millis(20)).await;
-    let client = Upstream::from_config(config).await.unwrap();
-    let error = client.send(Identity::Own, get("/")).await.err().unwrap();
-    assert!(matches!(error, UpstreamError::Connect { .. }), "{error}");
-    assert!(error.to_string().contains(&address.to_string()), "{error}");
-}
-
-#[tokio::test]
 async fn a_certificate_of_a_stranger_is_a_tls_error() {
     let server = FakeServer::tls(&["h2"], 100, |_, _| async { answer(200, "") }).await;
     let other = FakeServer::tls(&["h2"], 100, |_, _| async { answer(200, "") }).await;

@@ -311,6 +311,13 @@ impl Discovery {
         self.inner.index.load().as_ref().is_none_or(|index| index.preferred(group, resource).is_some())
     }
 
+    /// Whether the resource was in this version when discovery was last read; true if that is not known. The apiserver is not
+    /// asked now.
+    pub fn serves(&self, gvr: &Gvr) -> bool {
+        let is_there = self.inner.index.load().as_ref().is_some_and(|index| index.resource(gvr).is_some());
+        is_there || self.may_lack(&gvr.group, Some(&gvr.version))
+    }
+
     /// Whether discovery may lack resources of a group version, or of a group: a server of it did not answer, or discovery does
     /// not name yet what an APIService has. The apiserver is not asked now.
     pub fn may_lack(&self, group: &str, version: Option<&str>) -> bool {

@@ -7,6 +7,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::access::wire::{codes, connect, raw};
 use crate::access::world::World;
+use crate::support::client::Client;
 use crate::world::assert_alike;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,6 +144,45 @@ async fn tokens_for_others_are_refused() {
     assert_eq!(world.through(Some(&ours)).get(target).await.status, 200);
     assert_eq!(world.through(Some(&apiservers)).get(target).await.status, 401);
     assert_eq!(world.through(Some(&ours)).get("/version").await.status, 401, "the apiserver's own word");
+}
+
+/// The kube-apiserver closes a connection over HTTP/2 after a request that it does not authenticate, and with a head that is
+/// too large for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_ends_the_connections_of_others() {
+    let world = World::start(
+        "authentication: {audiences: [informerd, https://kubernetes.default.svc]}\n\
+         resources: [{resource: configmaps, exclude: true}]\n",
+    )
+    .await;
+    world.settled().await;
+    let reader = world.through(Some("reader-token"));
+    let target = "/api/v1/namespaces/a/configmaps";
+    // Its token is reviewed, is accepted by the apiserver, and is used for what the apiserver answers.
+    for path in ["/api/v1/pods", target, target] {
+        assert_eq!(reader.get(path).await.status, 200);
+    }
+    let mut watch = reader.watch(&format!("{target}?watch=1")).await;
+    let connects = &world.daemon.daemon.upstream.metrics().connects;
+    let ours = world.through(Some(&world.token("nothing", &["--audience", "informerd"]).await));
+    let nothing = world.token("nothing", &["--audience", "https://kubernetes.default.svc"]).await;
+    let nothing = Client::tls_http1(&world.daemon.url, &world.ca).with_token(&nothing);
+    let (large, json) = ("x".repeat(680), [("content-type", "application/json")]);
+    let review = r#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}"#;
+    for _ in 0..3 {
+        assert_eq!(ours.get("/api/v1/pods").await.status, 403, "it is reviewed");
+        assert_eq!(ours.get("/version").await.status, 401, "the apiserver's own word");
+        let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+        let accepted = nothing.request(Method::POST, path, &json, review).await;
+        assert_eq!(accepted.status, 201, "{}", accepted.text());
+        let answer = nothing.request(Method::GET, "/version", &vec![("x", &*large); 1500], "").await;
+        assert_eq!(answer.status, 431, "{}", answer.text());
+        let before = connects.get();
+        assert_eq!(reader.get(target).await.status, 200);
+        assert_eq!(connects.get(), before, "its connection is there");
+    }
+    world.create("a", "told").await;
+    while watch.next_event().await["object"]["metadata"]["name"] != "told" {}
 }
 
 /// Writes whose clients break off before they are complete.

@@ -93,14 +93,12 @@ async fn metadata_vouches_for_nobody() {
         &[("authorization", "Bearer reader-token")],
     ] {
         // However many others stand before it.
-        for fillers in [0, 63, 64, 500] {
-            let all = [&vec![("grpc-x", "v"); fillers][..], headers].concat();
-            let (code, body) = status_as(&admin, "Objects/List", &all, &list(&["a"])).await;
-            assert_eq!((&*code, body.is_empty()), ("14", true), "{headers:?} behind {fillers}");
-            let is_other = headers[0].0.starts_with("impersonate-");
-            let (code, body) = status_as(&trusted, "Objects/List", &all, &list(&["a"])).await;
-            assert_eq!((&*code, body.is_empty()), if is_other { ("14", true) } else { ("0", false) }, "{headers:?}");
-        }
+        let all = [&[("grpc-x", "v"); 500][..], headers].concat();
+        let (code, body) = status_as(&admin, "Objects/List", &all, &list(&["a"])).await;
+        assert_eq!((&*code, body.is_empty()), ("14", true), "{headers:?}");
+        let is_other = headers[0].0.starts_with("impersonate-");
+        let (code, body) = status_as(&trusted, "Objects/List", &all, &list(&["a"])).await;
+        assert_eq!((&*code, body.is_empty()), if is_other { ("14", true) } else { ("0", false) }, "{headers:?}");
     }
     // What there is, is told to nobody who may not read it, and the apiserver is not asked for it.
     let nobody = world.through(Some("nobody-token"));
