@@ -316,7 +316,8 @@ impl Found {
     /// Takes a request of the list.
     fn take(&mut self, text: &[u8], failed: &mut HashMap<String, Failed>) {
         let Ok(head) = serde_json::from_slice::<Head>(text) else { return };
-        if !head.waits() {
+        // A list may have come twice, see `Pages`.
+        if !head.waits() || self.later.iter().any(|later| later.uid == head.metadata.uid) {
             return;
         }
         let before = failed.get_mut(&head.metadata.uid);
