@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use prometheus_client::metrics::gauge::Gauge;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
@@ -25,12 +24,15 @@ use super::user::UserInfo;
 use crate::telemetry::gauge::Raised;
 use crate::telemetry::trace::SPANS;
 use crate::upstream::client::{CallOptions, Identity, ReqBody, Upstream, empty, full};
-use crate::upstream::metadata::ACCEPT_OBJECT;
+use crate::upstream::metadata::{ACCEPT_OBJECT, near_root};
 use crate::upstream::{RequestVerb, UpstreamError};
 
 const TOKENS: &str = "tokenreviews.authentication.k8s.io";
-/// An answer is as large as its question, plus a few words.
+/// The most bytes of a TokenReview: it is as large as its question, plus a few words.
 const MAX_ANSWER: usize = 4 << 20;
+/// How deep the members of other answers are, and the most bytes of them. The answers have any size: they quote the names of
+/// bindings, which may be as long as an object, and a pod's metadata may be as large.
+const NEAR: (usize, usize) = (2, 64 << 10);
 
 /// A question without an answer. It implies nothing about the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,6 +60,9 @@ pub(super) struct Reviews {
     limit: std::time::Duration,
     metrics: Arc<AuthMetrics>,
 }
+
+/// The answer, or the status of a refusal.
+type Answered<T> = Result<Result<T, StatusCode>, Unavailable>;
 
 #[derive(Deserialize)]
 struct Answer<S> {
@@ -206,15 +211,11 @@ impl Reviews {
         *request.uri_mut() = target.parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static(ACCEPT_OBJECT));
         self.metrics.pod_checks.inc();
-        let (status, body) = self.in_time("pods", request).await?;
-        match status {
-            StatusCode::NOT_FOUND => Ok(Some(false)),
-            StatusCode::FORBIDDEN => Ok(None),
-            status if status.is_success() => {
-                let pod: Pod = serde_json::from_slice(&body).map_err(|error| failed(&error))?;
-                Ok(Some(pod.metadata.uid == uid))
-            }
-            status => Err(Unavailable::Failed(format!("the apiserver answers {status}"))),
+        match self.in_time::<Pod>("pods", request).await? {
+            Ok(pod) => Ok(Some(pod.metadata.uid == uid)),
+            Err(StatusCode::NOT_FOUND) => Ok(Some(false)),
+            Err(StatusCode::FORBIDDEN) => Ok(None),
+            Err(status) => Err(Unavailable::Failed(format!("the apiserver answers {status}"))),
         }
     }
 
@@ -230,12 +231,9 @@ impl Reviews {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = http::Uri::from_static(path);
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let answer = self.in_time(resource, request).await.and_then(|(status, body)| {
-            if !status.is_success() {
-                return Err(Unavailable::Failed(format!("the apiserver answers {status}")));
-            }
-            let answer: Answer<S> = serde_json::from_slice(&body).map_err(|error| failed(&error))?;
-            Ok(answer.status)
+        let answer = self.in_time::<Answer<S>>(resource, request).await.and_then(|answer| {
+            let refused = |status| Unavailable::Failed(format!("the apiserver answers {status}"));
+            answer.map(|answer| answer.status).map_err(refused)
         });
         if let Err(error) = &answer {
             self.metrics.review_failures.inc();
@@ -244,11 +242,7 @@ impl Reviews {
         answer
     }
 
-    async fn in_time(
-        &self,
-        resource: &'static str,
-        request: Request<ReqBody>,
-    ) -> Result<(StatusCode, Bytes), Unavailable> {
+    async fn in_time<T: DeserializeOwned>(&self, resource: &'static str, request: Request<ReqBody>) -> Answered<T> {
         let span = tracing::info_span!(target: SPANS, "review", otel.name = resource, otel.status_code = Empty);
         // Boxed: every request of a client waits for its decision with it, and seldom needs it.
         let asked = timeout(self.limit, Box::pin(self.in_turn(resource, request))).instrument(span.clone()).await;
@@ -269,11 +263,7 @@ impl Reviews {
         self.strangers.acquire().await.map_err(|_| Unavailable::Busy)
     }
 
-    async fn in_turn(
-        &self,
-        resource: &'static str,
-        request: Request<ReqBody>,
-    ) -> Result<(StatusCode, Bytes), Unavailable> {
+    async fn in_turn<T: DeserializeOwned>(&self, resource: &'static str, request: Request<ReqBody>) -> Answered<T> {
         let _stranger = if resource == TOKENS { Some(self.as_stranger().await?) } else { None };
         let _turn = match self.turns.try_acquire() {
             Ok(turn) => turn,
@@ -294,18 +284,23 @@ impl Reviews {
         answer
     }
 
-    async fn exchange(
-        &self,
-        resource: &'static str,
-        request: Request<ReqBody>,
-    ) -> Result<(StatusCode, Bytes), Unavailable> {
+    async fn exchange<T: DeserializeOwned>(&self, resource: &'static str, request: Request<ReqBody>) -> Answered<T> {
         let failed = |error: &dyn std::fmt::Display| Unavailable::Failed(error.to_string());
         let options = CallOptions::new(RequestVerb::Review, resource);
         let response = self.upstream.send_with(Identity::Own, request, &options).await;
         let response = response.map_err(|error: UpstreamError| failed(&error))?;
         let status = response.status();
+        let (depth, most) = NEAR;
+        if !status.is_success() {
+            // It is read, so that the connection is used again.
+            near_root::<IgnoredAny>(response, depth, most).await.ok();
+            return Ok(Err(status));
+        }
+        if resource != TOKENS {
+            return near_root(response, depth, most).await.map(Ok).map_err(|error| failed(&error));
+        }
         let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(|error| failed(&error))?;
-        Ok((status, body.to_bytes()))
+        serde_json::from_slice(&body.to_bytes()).map(Ok).map_err(|error| failed(&error))
     }
 }
 
@@ -331,7 +326,7 @@ impl<'a> ResourceAttributes<'a> {
 mod tests {
     use super::*;
     use crate::lifecycle::spawn;
-    use crate::upstream::testing::FakeServer;
+    use crate::upstream::testing::{FakeServer, answer};
 
     #[tokio::test]
     async fn reviews_of_unknown_tokens_leave_a_turn_and_wait_in_bounded_number() {
@@ -358,5 +353,27 @@ mod tests {
             spawn("access", async move { known.access(&UserInfo::default(), &Attributes::default()).await.map(drop) });
         until(&|| server.requests().len() == 4).await;
         waiting.into_iter().chain([known]).for_each(|task| task.abort());
+    }
+
+    /// Who may write bindings and pods in one namespace chooses the names that answers quote.
+    #[tokio::test]
+    async fn answers_may_quote_names_of_any_length() {
+        let long = "\\u003c".repeat(1_400_000);
+        let bodies = [
+            format!(r#"{{"status":{{"allowed":true,"reason":"RBAC: allowed by RoleBinding {long}"}}}}"#),
+            format!(r#"{{"status":{{"allowed":false,"evaluationError":"{long}"}}}}"#),
+            format!(r#"{{"metadata":{{"ownerReferences":[{{"name":"{long}"}}],"name":"{long}","uid":"u"}}}}"#),
+        ];
+        let bodies = parking_lot::Mutex::new(bodies.into_iter());
+        let server =
+            FakeServer::plain(move |_, _| std::future::ready(answer(200, bodies.lock().next().unwrap()))).await;
+        let upstream = Upstream::from_config(server.config()).await.unwrap();
+        let reviews = Reviews::new(upstream, &AuthConfig::default(), Arc::default());
+        let access = async || reviews.access(&UserInfo::default(), &Attributes::default()).await.unwrap();
+        let (allowed, not) = (access().await, access().await);
+        assert_eq!((allowed.allowed, not.allowed), (true, false));
+        assert_ne!(not.evaluation_error, "", "that is an error and no denial");
+        assert!(allowed.reason.len() + not.evaluation_error.len() < 100);
+        assert_eq!(reviews.pod("a", "p", "u").await, Ok(Some(true)));
     }
 }

@@ -21,7 +21,9 @@ use crate::upstream::{RequestVerb, UpstreamError};
 /// JSON.
 const MOST: usize = 16 << 20;
 /// The number of objects per page of a list.
-const PAGE: usize = 100;
+pub(super) const PAGE: usize = 100;
+/// Longer paths are not sent.
+const LONGEST: usize = 16 << 10;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long one watch lasts before it is opened again, in seconds.
 const WATCHED: u64 = 240;
@@ -98,10 +100,18 @@ impl<'a> Pages<'a> {
 
     /// Passes each object of the next page to `take`, as JSON, and returns the revision of the list. `None` after the last
     /// page. Only one object is in memory at a time.
+    ///
+    /// Where a token is too long, as it has the name of an object, the page is the whole list again.
     pub(super) async fn next(&mut self, take: impl FnMut(&[u8])) -> Result<Option<String>, AuthorityError> {
         let Some(next) = &self.next else { return Ok(None) };
         let (collection, selector) = (self.collection, self.selector);
-        let path = format!("{collection}?limit={PAGE}&fieldSelector={selector}&continue={next}");
+        let whole = format!("{collection}?fieldSelector={selector}");
+        let page = format!("{whole}&limit={PAGE}&continue={next}");
+        let path = if page.len() <= LONGEST { page } else { whole };
+        if path.len() > LONGEST {
+            let (what, message) = (collection.to_owned(), "the name is too long".to_owned());
+            return Err(AuthorityError::Content { what, message });
+        }
         let options = CallOptions::new(RequestVerb::List, self.kind).header_timeout(TIMEOUT);
         let (revision, next) = get_items(self.upstream, &path, &options, MOST, take).await.map_err(|error| {
             let UpstreamError::Status(status) = error else { return AuthorityError::Upstream(error) };

@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::ca::Ca;
 use super::decision::{Accepted, Addresses, Denial, Node, decide};
 use super::members::Members;
-use super::objects::{Pages, only, segment};
-use super::request::{Head, Request};
+use super::objects::{PAGE, Pages, only, segment};
+use super::request::{Head, Meta, Request};
 use super::{AuthorityError, ObjectName, objects};
 use crate::lifecycle::backoff::Backoff;
 use crate::upstream::client::Upstream;
@@ -85,8 +85,8 @@ struct Failed {
 struct Found {
     /// Requests to decide at once.
     small: Vec<Vec<u8>>,
-    /// The names of those to decide after all others.
-    later: Vec<String>,
+    /// Those to decide after all others.
+    later: Vec<Meta>,
     /// When the round must be repeated, whatever changes.
     again: Option<Instant>,
 }
@@ -166,12 +166,14 @@ impl Signer {
             }
         }
         self.failed.retain(|_, failed| failed.is_listed);
-        for name in std::mem::take(&mut found.later) {
+        for Meta { name, uid } in std::mem::take(&mut found.later) {
             let selector = only(&name, &selector);
             let mut text = None;
-            Pages::of(&upstream, KIND, REQUESTS, &selector).next(|item| text = Some(item.to_vec())).await?;
-            if let Some(text) = text {
-                self.process(&text, &mut round).await?;
+            let read = Pages::of(&upstream, KIND, REQUESTS, &selector).next(|item| text = Some(item.to_vec())).await;
+            match (read, text) {
+                (Ok(_), Some(text)) => self.process(&text, &mut round).await?,
+                (Ok(_), None) => {}
+                (Err(error), _) => self.fail(uid, &name, error, &mut round)?,
             }
         }
         let again = self.failed.values().filter_map(|failed| failed.again).chain(found.again).min();
@@ -223,18 +225,24 @@ impl Signer {
             Ok(()) => drop(self.failed.remove(&uid)),
             // The other replica was first, or the request was deleted.
             Err(AuthorityError::Conflict { .. } | AuthorityError::Refused { status: 404, .. }) => {}
-            Err(error) => {
-                round.broken += usize::from(matches!(error, AuthorityError::Upstream(_)));
-                if round.broken >= MOST_BROKEN {
-                    return Err(error);
-                }
-                self.fail(uid, &name, &error);
-            }
+            Err(error) => self.fail(uid, &name, error, round)?,
         }
         Ok(())
     }
 
-    fn fail(&mut self, uid: String, name: &str, error: &AuthorityError) {
+    /// # Errors
+    /// It is the apiserver that fails, and not this request.
+    fn fail(
+        &mut self,
+        uid: String,
+        name: &str,
+        error: AuthorityError,
+        round: &mut Round,
+    ) -> Result<(), AuthorityError> {
+        round.broken += usize::from(matches!(error, AuthorityError::Upstream(_)));
+        if round.broken >= MOST_BROKEN {
+            return Err(error);
+        }
         if self.failed.len() >= MOST_FAILED {
             self.failed.clear();
         }
@@ -247,6 +255,7 @@ impl Signer {
             self.metrics.dropped.inc();
             tracing::warn!(request = name, %error, "cannot decide a certificate request, dropping it");
         }
+        Ok(())
     }
 
     async fn settle(&self, mut request: Request, nodes: &Addresses) -> Result<(), AuthorityError> {
@@ -307,7 +316,8 @@ impl Found {
     /// Takes a request of the list.
     fn take(&mut self, text: &[u8], failed: &mut HashMap<String, Failed>) {
         let Ok(head) = serde_json::from_slice::<Head>(text) else { return };
-        if !head.waits() {
+        // A list may have come twice, see `Pages`.
+        if !head.waits() || self.later.iter().any(|later| later.uid == head.metadata.uid) {
             return;
         }
         let before = failed.get_mut(&head.metadata.uid);
@@ -318,10 +328,10 @@ impl Found {
                 return;
             }
         }
-        if !is_later {
+        if !is_later && self.small.len() < PAGE {
             self.small.push(text.to_vec());
-        } else if self.later.len() < MOST_LATER {
-            self.later.push(head.metadata.name);
+        } else if is_later && self.later.len() < MOST_LATER {
+            self.later.push(head.metadata);
         } else {
             self.again = Some(Instant::now());
         }

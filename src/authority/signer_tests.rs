@@ -61,9 +61,12 @@ async fn signing(requests: Vec<(&str, String)>) -> World {
             let store = stored.lock();
             let only = query.split("metadata.name%3D").nth(1).map(|rest| selected(rest.split("%2Cspec.").next().unwrap()));
             let items = store.requests.iter().filter(|(name, _)| only.as_ref().is_none_or(|only| only == *name));
-            let items: Vec<_> = items.map(|(_, text)| &**text).collect();
+            // A token has the name of an object.
+            let is_page = only.is_none() && query.contains("limit=");
+            let (most, token) = if is_page { (2, "t".repeat(70_000)) } else { (usize::MAX, String::new()) };
+            let items: Vec<_> = items.map(|(_, text)| &**text).take(most).collect();
             let items = items.join(",");
-            answer(200, format!(r#"{{"kind":"CertificateSigningRequestList","apiVersion":"certificates.k8s.io/v1","metadata":{{"resourceVersion":"9"}},"items":[{items}]}}"#))
+            answer(200, format!(r#"{{"kind":"CertificateSigningRequestList","apiVersion":"certificates.k8s.io/v1","metadata":{{"resourceVersion":"9","continue":"{token}"}},"items":[{items}]}}"#))
         }
     })
     .await;
@@ -133,6 +136,7 @@ fn decided<'a>(name: &'a str, how: &'a str) -> impl Fn(&Store) -> bool + 'a {
 async fn a_bad_request_costs_itself_alone() {
     let large = format!("{{\"f:{}\":1}}", "\\u003c".repeat(1_300_000));
     let names: Vec<_> = (0..12).map(|n| format!("large{n}")).collect();
+    let long = "y".repeat(70_000);
     let mut requests: Vec<_> = names.iter().map(|name| (&**name, of(name, "eve", &large))).collect();
     requests.extend([
         ("deep", of("deep", "eve", &nested(5000))),
@@ -142,17 +146,21 @@ async fn a_bad_request_costs_itself_alone() {
         ("stuck3", of("stuck3", "eve", &large)),
         ("victim?", of("victim?", "eve", "{}")),
         ("a,b=c\\?..", of("a,b=c\\?..", "eve", &large)),
+        (&long, of(&long, "eve", "{}")),
         ("zgood", of("zgood", AGENT, "{}")),
+        ("zlarge", of("zlarge", "eve", &large)),
     ]);
     let count = requests.len();
     let world = signing(requests).await;
     world.until("the agent has its certificate", decided("zgood", "\"certificate\":")).await;
-    for name in ["deepagent", "deep", "victim?", "a,b=c\\?.."].into_iter().chain(names.iter().map(|name| &**name)) {
+    for name in
+        ["deepagent", "deep", "victim?", "a,b=c\\?..", "zlarge"].into_iter().chain(names.iter().map(|name| &**name))
+    {
         let how = if name == "deepagent" { "\"certificate\":" } else { "\"Denied\"" };
         world.until(name, decided(name, how)).await;
     }
     let counted = || (world.metrics.signed.get(), world.metrics.denied.get());
-    world.until("all are counted", |_| counted() == (2, count as u64 - 5)).await;
+    world.until("all are counted", |_| counted() == (2, count as u64 - 6)).await;
     let store = world.store.lock();
     let at = |is: &dyn Fn(&str) -> bool| store.writes.iter().position(|(target, _)| is(target)).unwrap();
     assert!(

@@ -7,7 +7,7 @@ use super::typed::Refusal;
 use super::{Outcome, Served, Waited, refusal};
 use crate::informer::Informer;
 use crate::meta::{Gvr, ResourceVersion};
-use crate::telemetry::trace::{self, SPANS};
+use crate::telemetry::trace::{self, SPANS, cut};
 
 pub(super) fn begin(verb: &'static str, gvr: &Gvr, namespace: Option<&str>) -> Span {
     let span = tracing::info_span!(
@@ -22,10 +22,11 @@ pub(super) fn begin(verb: &'static str, gvr: &Gvr, namespace: Option<&str>) -> S
         informerd.informer = Empty,
         informerd.informer_state = Empty,
         informerd.resource_version = Empty,
-        k8s.namespace.name = namespace,
+        k8s.namespace.name = namespace.map(cut),
     );
     if !span.is_disabled() {
         let resource = gvr.group_resource();
+        let resource = cut(&resource);
         span.record("otel.name", format!("{verb} {resource}"));
         span.record("informerd.resource", resource);
     }

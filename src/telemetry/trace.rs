@@ -18,6 +18,8 @@ pub const SPANS: &str = "informerd::spans";
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+/// The longest text in a span, in bytes. A client can send any length, and spans wait in memory for their export.
+const LONGEST: usize = 256;
 /// `00-`, 32 digits, `-`, 16 digits, `-`, 2 digits.
 const TRACEPARENT_LEN: usize = 55;
 
@@ -64,6 +66,12 @@ pub fn hand_on(span: &Span, headers: &mut HeaderMap) {
         // The state belongs to a trace that this request is not part of.
         _ => headers.remove(TRACESTATE),
     };
+}
+
+/// A text for a span.
+pub fn cut(text: &str) -> &str {
+    let beyond = text.char_indices().find(|(at, character)| at + character.len_utf8() > LONGEST);
+    beyond.map_or(text, |(at, _)| &text[..at])
 }
 
 /// The trace and span of a log line.
@@ -121,6 +129,13 @@ mod tests {
             headers.append(*name, HeaderValue::from_str(value).unwrap());
         }
         named(&headers)
+    }
+
+    #[test]
+    fn long_texts_are_cut() {
+        assert_eq!(cut("short"), "short");
+        assert_eq!(cut(&"é".repeat(200)).len(), 256);
+        assert!(cut(&format!("a{}", "é".repeat(200))).len() == 255);
     }
 
     #[test]

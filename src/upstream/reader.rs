@@ -126,7 +126,15 @@ pub(super) async fn get_outline<T: DeserializeOwned>(
     options: &CallOptions,
     (depth, limit): (usize, usize),
 ) -> Result<T, UpstreamError> {
-    let (_, mut chunks) = get(upstream, path, accept, Compression::Gzip, options).await?;
+    let (_, chunks) = get(upstream, path, accept, Compression::Gzip, options).await?;
+    decode_outline(chunks, depth, limit).await
+}
+
+async fn decode_outline<T: DeserializeOwned>(
+    mut chunks: Chunks,
+    depth: usize,
+    limit: usize,
+) -> Result<T, UpstreamError> {
     let mut outline = Outline::new(depth, limit);
     while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
         outline.push(&chunk);
@@ -136,6 +144,19 @@ pub(super) async fn get_outline<T: DeserializeOwned>(
     let too_long = || UpstreamError::Decode(Cause::new("an answer with too many members"));
     let text = outline.text().ok_or_else(too_long)?;
     serde_json::from_slice(text).map_err(|error| UpstreamError::Decode(Cause::new(error)))
+}
+
+/// Decodes the few members near the root of an answer of any size, see [`Outline`].
+///
+/// # Errors
+/// The answer breaks off, or is something other than a `T`.
+pub async fn near_root<T: DeserializeOwned>(
+    response: Response<UpstreamBody>,
+    depth: usize,
+    limit: usize,
+) -> Result<T, UpstreamError> {
+    let (head, body) = response.into_parts();
+    decode_outline(Chunks::new(&head.headers, body), depth, limit).await
 }
 
 /// Reads a page of a list in JSON and passes on its items as they arrive. Only one of them, of at most `limit` bytes, is

@@ -3,11 +3,13 @@
 
 use memchr::memchr2;
 
-/// A longer string is replaced with an empty one. Names, revisions and reasons are shorter.
+/// A longer string is replaced. Names, revisions and reasons are shorter.
 const LONGEST: usize = 4 << 10;
+/// What replaces it. It is not empty, because that may mean something else: no error, or no further page.
+const INSTEAD: &[u8] = b"...";
 
-/// The copy. Strings longer than 4 KiB become empty, and so do containers inside of more than `depth` others. What is
-/// left out is not checked.
+/// The copy. Strings longer than 4 KiB become `...`, and containers inside of more than `depth` others become empty. What
+/// is left out is not checked.
 #[derive(Debug)]
 pub struct Outline {
     depth: usize,
@@ -108,6 +110,7 @@ impl Outline {
             } else {
                 kept = Kept::Quotes;
                 self.text.truncate(start + 1);
+                self.keep(INSTEAD);
             }
         }
         if ends && kept == Kept::Quotes {
@@ -156,14 +159,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_empty() {
+    fn what_is_long_is_left_out() {
         let escaped = "\\u003c".repeat(1_000_000);
         assert_eq!(
             outline(2, &format!(r#"{{"a":"{escaped}","{escaped}":["b\\",{{"c":"{escaped}"}}]}}"#)),
-            r#"{"a":"","":["b\\",{}]}"#
+            r#"{"a":"...","...":["b\\",{}]}"#
         );
         let (most, more) = ("x".repeat(LONGEST - 2), "x".repeat(LONGEST - 1));
-        assert_eq!(outline(1, &format!(r#"["{most}","{more}"]"#)), format!(r#"["{most}",""]"#));
+        assert_eq!(outline(1, &format!(r#"["{most}","{more}"]"#)), format!(r#"["{most}","..."]"#));
     }
 
     #[test]

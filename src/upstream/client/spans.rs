@@ -7,7 +7,7 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use super::{CallOptions, Upstream, UpstreamError};
-use crate::telemetry::trace::{self, SPANS};
+use crate::telemetry::trace::{self, SPANS, cut};
 
 /// Begins the span, and passes it to the apiserver as the parent of its own spans.
 pub(super) fn begin<B>(upstream: &Upstream, request: &mut Request<B>, options: &CallOptions) -> Span {
@@ -23,13 +23,13 @@ pub(super) fn begin<B>(upstream: &Upstream, request: &mut Request<B>, options: &
         server.address = Empty,
         server.port = Empty,
         informerd.verb = options.verb.as_str(),
-        informerd.resource = &*options.resource,
+        informerd.resource = cut(&options.resource),
     );
     if span.is_disabled() {
         return span;
     }
     let method = method(request.method());
-    let name = format!("{method} {}", options.resource);
+    let name = format!("{method} {}", cut(&options.resource));
     span.record("otel.name", name.trim_end());
     span.record("http.request.method", method);
     let authority = upstream.authority();

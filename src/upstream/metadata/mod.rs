@@ -14,6 +14,8 @@ use tokio::time::{Instant, timeout_at};
 
 pub use follow::{Collection, Seen, Whole, follow};
 
+pub use super::reader::near_root;
+
 use super::error::{Cause, UpstreamError};
 use super::lenient::nullable;
 use super::reader::Chunks;
