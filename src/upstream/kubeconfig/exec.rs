@@ -1,6 +1,8 @@
 //! Exec plugins: programs that print credentials (`client.authentication.k8s.io`).
 
 use std::io::{IsTerminal as _, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -9,6 +11,7 @@ use jiff::Timestamp;
 use kube::config::{ExecConfig, ExecInteractiveMode};
 use rustls::sign::CertifiedKey;
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::credentials::bearer;
@@ -87,7 +90,7 @@ fn run(config: &ExecConfig) -> Result<(Issued, Option<Arc<CertifiedKey>>), Strin
     }
     let info = serde_json::json!({ "kind": "ExecCredential", "apiVersion": version, "spec": spec });
     let variables = config.env.iter().flatten().filter_map(|pair| Some((pair.get("name")?, pair.get("value")?)));
-    let mut child = Command::new(command);
+    let mut child = Command::new(program(command));
     child.args(config.args.iter().flatten()).envs(variables).env("KUBERNETES_EXEC_INFO", info.to_string());
     child.stdin(if is_interactive { Stdio::inherit() } else { Stdio::null() }).stdout(Stdio::piped());
     let hint = config
@@ -106,6 +109,17 @@ fn run(config: &ExecConfig) -> Result<(Issued, Option<Arc<CertifiedKey>>), Strin
     parse(&printed, version).map_err(failed)
 }
 
+/// The program of a command without a slash. It is looked up in our own PATH: the one among the plugin's variables is for
+/// what the plugin runs.
+fn program(command: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").filter(|_| !command.contains('/')).unwrap_or_default();
+    let is_program = |file: &PathBuf| {
+        file.is_absolute() && file.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    };
+    let found = std::env::split_paths(&path).map(|directory| directory.join(command)).find(is_program);
+    found.unwrap_or_else(|| command.into())
+}
+
 fn is_interactive(mode: Option<&ExecInteractiveMode>) -> Result<bool, &'static str> {
     let is_terminal = std::io::stdin().is_terminal();
     match mode {
@@ -118,10 +132,17 @@ fn is_interactive(mode: Option<&ExecInteractiveMode>) -> Result<bool, &'static s
 
 /// Reads what a plugin printed: JSON, or YAML.
 fn parse(printed: &[u8], version: &str) -> Result<(Issued, Option<Arc<CertifiedKey>>), String> {
-    let unreadable = |_| "what it printed is no ExecCredential".to_owned();
-    let printed = serde_saphyr::from_slice::<Credential>(printed).map_err(unreadable)?;
-    if printed.kind != "ExecCredential" {
-        return Err("what it printed is no ExecCredential".to_owned());
+    let unreadable = "what it printed is no ExecCredential";
+    // As Go: the last of two members with one name counts, and a byte of no character is U+FFFD.
+    let options = serde_saphyr::options! {
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+        with_snippet: false,
+    };
+    let text = String::from_utf8_lossy(printed);
+    let printed = serde_saphyr::from_str_with_options::<Value>(&text, options).map_err(|_| unreadable)?;
+    let printed: Credential = serde_json::from_value(printed).map_err(|_| unreadable)?;
+    if !matches!(printed.kind.as_str(), "" | "ExecCredential") {
+        return Err(unreadable.to_owned());
     }
     if printed.api_version != version {
         return Err(format!("it is configured for {version}, and it printed {}", printed.api_version));

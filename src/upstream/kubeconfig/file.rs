@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::KubeconfigError;
@@ -20,6 +20,7 @@ pub(super) struct Cluster {
     pub(super) certificate_authority_data: String,
     pub(super) proxy_url: String,
     pub(super) disable_compression: bool,
+    #[serde(deserialize_with = "elements")]
     pub(super) extensions: Vec<Extension>,
 }
 
@@ -44,7 +45,7 @@ pub(super) struct User {
     pub(super) impersonate: String,
     #[serde(rename = "as-uid")]
     pub(super) impersonate_uid: String,
-    #[serde(rename = "as-groups")]
+    #[serde(rename = "as-groups", deserialize_with = "elements")]
     pub(super) impersonate_groups: Vec<String>,
     #[serde(rename = "as-user-extra")]
     pub(super) impersonate_extra: BTreeMap<String, Vec<String>>,
@@ -65,7 +66,9 @@ pub(super) struct Provider {
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Exec {
     pub(super) command: String,
+    #[serde(deserialize_with = "elements")]
     pub(super) args: Vec<String>,
+    #[serde(deserialize_with = "elements")]
     pub(super) env: Vec<Variable>,
     pub(super) api_version: String,
     pub(super) install_hint: String,
@@ -103,8 +106,11 @@ struct File {
     kind: String,
     #[serde(rename = "apiVersion")]
     api_version: String,
+    #[serde(deserialize_with = "elements")]
     clusters: Vec<NamedCluster>,
+    #[serde(deserialize_with = "elements")]
     users: Vec<NamedUser>,
+    #[serde(deserialize_with = "elements")]
     contexts: Vec<NamedContext>,
     #[serde(rename = "current-context")]
     current_context: String,
@@ -193,9 +199,10 @@ impl File {
             legacy_octal_numbers: true,
             with_snippet: false,
         };
-        // kubectl reads the first document of a file. Booleans are those of YAML 1.1, as for kubectl.
-        let documents = serde_saphyr::from_multiple_with_options::<Value>(text, options);
-        let document = documents.map_err(|error| error.to_string())?.into_iter().next().unwrap_or_default();
+        // kubectl reads the first document of a file, whatever follows it. Booleans are those of YAML 1.1, as for kubectl.
+        let mut bytes = text.as_bytes();
+        let first = serde_saphyr::read_with_options::<_, Value>(&mut bytes, options).next();
+        let document = first.transpose().map_err(|error| error.to_string())?.unwrap_or_default();
         if document.is_null() {
             return Ok(Self::default());
         }
@@ -231,13 +238,15 @@ fn without_nulls(value: Value) -> Value {
             let kept = members.into_iter().filter(|member| !member.1.is_null());
             Value::Object(kept.map(|(name, value)| (name, without_nulls(value))).collect())
         }
-        Value::Array(items) => {
-            let item =
-                |item: Value| if item.is_null() { Value::Object(serde_json::Map::new()) } else { without_nulls(item) };
-            Value::Array(items.into_iter().map(item).collect())
-        }
+        Value::Array(items) => Value::Array(items.into_iter().map(without_nulls).collect()),
         value => value,
     }
+}
+
+/// In a list, null is the empty value.
+fn elements<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    let elements = Vec::<Option<T>>::deserialize(from)?;
+    Ok(elements.into_iter().map(Option::unwrap_or_default).collect())
 }
 
 /// The text of a file, which may be UTF-16 if it begins with a byte order mark.

@@ -31,7 +31,9 @@ impl ResolvesClientCert for Shown {
 /// # Errors
 /// One of them is missing or cannot be used, or they do not belong together. The message is one line without secrets.
 pub(super) fn pair(certificates: &[u8], key: &[u8]) -> Result<CertifiedKey, String> {
-    let chain = pem::certificates(certificates);
+    // Headers of a block do not matter here, as they do for a CA.
+    let chain: Vec<_> =
+        pem::blocks(certificates).into_iter().filter(|it| it.label == "CERTIFICATE").map(|it| it.der).collect();
     let Some(first) = chain.first() else { return Err("the client certificate has no certificate in it".to_owned()) };
     let shown = Certificate::parse(first).ok_or("the client certificate cannot be read")?.key;
     let is_key = |block: &pem::Block| block.label == "PRIVATE KEY" || block.label.ends_with(" PRIVATE KEY");

@@ -89,14 +89,10 @@ impl Selected {
         let info = || self.cluster.for_exec(authorities.clone());
         let of = &mut config.auth_info;
         self.user.credentials(of, info);
-        let has_other = of.token.is_some()
-            || of.token_file.is_some()
-            || of.username.is_some()
-            || of.exec.is_some()
-            || of.auth_provider.is_some();
-        if let Some((name, password)) = login.filter(|_| !has_other) {
-            of.username = some(&name);
-            of.password = Some(password.into());
+        if let Some((name, password)) = login {
+            // As for Go, which adds nothing to a request that has an Authorization.
+            (of.token, of.token_file, of.exec, of.auth_provider) = (None, None, None, None);
+            (of.username, of.password) = (some(&name), Some(password.into()));
         }
         Ok(config)
     }
@@ -154,7 +150,7 @@ impl Cluster {
             wrong.push("certificate-authority and certificate-authority-data are both set".to_owned());
         }
         let has_ca = !self.certificate_authority.is_empty() || !self.certificate_authority_data.is_empty();
-        if has_ca && self.insecure_skip_tls_verify && self.server.starts_with("https://") {
+        if has_ca && self.insecure_skip_tls_verify && self.server.to_ascii_lowercase().starts_with("https://") {
             wrong.push("a certificate-authority is set together with insecure-skip-tls-verify".to_owned());
         }
         readable("certificate-authority", &self.certificate_authority, &mut wrong);

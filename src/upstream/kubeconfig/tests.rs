@@ -40,10 +40,15 @@ fn a_password_in_the_url_of_the_server_is_a_credential_and_not_shown() {
     let (admin, s3cret) = (Some("admin".to_owned()), Some("s3cret".to_owned()));
     let url = |text: &str| text.to_owned();
     assert_eq!(basic("https://admin:s3cret@h:1/p", "{}"), (url("https://h:1/p"), admin.clone(), s3cret.clone()));
-    assert_eq!(basic("https://admin:s3%63ret@h", "{}"), (url("https://h/"), admin.clone(), s3cret));
+    for user in ["{}", "{token: t}", "{tokenFile: /t}", "{username: u, password: p}"] {
+        assert_eq!(
+            basic("https://admin:s3%63ret@h", user),
+            (url("https://h/"), admin.clone(), s3cret.clone()),
+            "{user}"
+        );
+    }
+    assert!(config("https://admin:s3cret@h", "{token: t}").unwrap().auth_info.token.is_none());
     assert_eq!(basic("https://admin@h", "{}"), (url("https://h/"), admin, Some(String::new())));
-    assert_eq!(basic("https://admin:s3cret@h", "{token: t}"), (url("https://h/"), None, None));
-    assert_eq!(basic("https://admin:s3cret@h", "{username: u}").1.as_deref(), Some("u"));
     assert_eq!(basic("http://admin:s3cret@h", "{}"), (url("http://h/"), None, None));
     assert_eq!(basic("admin:s3cret@h", "{}").1, None);
     for server in ["ftp://admin:s3cret@h", "https://admin:s3cret@h h", "https://admin:s3cret@", "https://s3cret:%ff@h"]

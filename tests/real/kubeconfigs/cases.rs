@@ -1,5 +1,8 @@
 //! The kubeconfigs.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use super::provider::{USER, unsigned};
 use super::{Case, World, base64, data};
 
@@ -79,6 +82,9 @@ fn certificates(add: &mut dyn FnMut(&'static str, &str, Option<&'static str>)) {
     add("Ed25519", &pair("ed25519.crt", "ed25519.key"), Some("ed25519"));
     add("RSA of 1,024 bits", &pair("rsa1024.crt", "rsa1024.key"), Some("rsa1024"));
     add("RSA of 1,536 bits in PKCS #8", &pair("rsa1536.crt", "rsa1536.key"), Some("rsa1536"));
+    let headed = std::fs::read_to_string(data("ec.crt")).expect("a file").replacen("E-----\n", "E-----\nA: b\n\n", 1);
+    let headed = pair("ec.crt", "ec.key").replace(&base64("ec.crt"), &STANDARD.encode(headed));
+    add("a certificate with a header", &headed, Some("ec"));
     add("an encrypted key", &pair("rsa.crt", "rsa-encrypted.key"), None);
     add("an encrypted key of the old kind", &pair("rsa.crt", "rsa-encrypted-old.key"), None);
     add("the key of another certificate", &pair("rsa.crt", "ec.key"), None);
@@ -141,7 +147,7 @@ fn tokens(world: &World, add: &mut dyn FnMut(&'static str, &str, Option<&'static
     add("a user name that nobody knows", "{username: u, password: p}", None);
     add(
         "an impersonation",
-        "{token: admin-token, as: somebody, as-groups: [a, b], as-uid: '7', as-user-extra: {'Ex/t%ra': [x, z]}}",
+        "{token: admin-token, as: somebody, as-groups: [a, null, b], as-uid: '7', as-user-extra: {'Ex/t%ra': [x, z]}}",
         Some("somebody"),
     );
     add("groups without a user", "{token: admin-token, as-groups: [a]}", None);
@@ -159,6 +165,13 @@ fn plugins(world: &World, add: &mut dyn FnMut(&'static str, &str, Option<&'stati
     add("a plugin without a mode", &plugin("v1", "", READER, ""), None);
     add("a plugin with another mode", &plugin("v1", ", interactiveMode: Sometimes", READER, ""), None);
     add("a beta plugin without a mode", &plugin("v1beta1", "", READER, ""), Some("reader"));
+    let path = ", env: [{name: PATH, value: /no-such}]";
+    add("a plugin with a PATH of its own", &plugin("v1", never, READER, path), Some("reader"));
+    let null = plugin("v1", never, READER, "").replace("$0\\\"\", ", "$1\\\"\", null, ");
+    add("a plugin with an argument of null", &null, Some("reader"));
+    let twice = READER.replace('{', "{\"token\":\"x\",");
+    add("a plugin that prints a member twice", &plugin("v1", never, &twice, ""), Some("reader"));
+    add("a plugin that prints no kind", &plugin("v1", never, READER, "").replace("kind", "other"), Some("reader"));
     add("an alpha plugin", &plugin("v1alpha1", never, READER, ""), None);
     add("a plugin without a token", &plugin("v1", never, "{}", ""), None);
     add(
@@ -344,6 +357,7 @@ fn clusters(world: &World, add: &mut dyn FnMut(&'static str, &str, Option<&'stat
     add("a proxy that is not there", &format!("{{server: '{server}', {ca}, proxy-url: 'http://127.0.0.1:1'}}"), None);
     add("a proxy of another kind", &format!("{{server: '{server}', {ca}, proxy-url: 'ftp://{}'}}", world.http), None);
     add("a server without TLS", &format!("{{server: '{}'}}", server.replace("https", "http")), None);
+    add("a user in the URL", &format!("{{server: '{}', {ca}}}", server.replace("//", "//u:p@")), None);
     add("a server without a scheme", &format!("{{server: '{}', {ca}}}", server.trim_start_matches("https://")), None);
     add("no server", &format!("{{{ca}}}"), None);
 }
@@ -381,5 +395,5 @@ fn several(world: &World, add: &mut AddFiles<'_>) {
         &[format!("{whole}x: {{y: 1}}\npreferences: {{colors: true}}\nextensions: []\n")],
         Some("reader"),
     );
-    add("a second document", &[format!("{whole}---\nkind: Pod\n")], Some("reader"));
+    add("a second document, which is malformed", &[format!("{whole}---\n[{{\n")], Some("reader"));
 }
