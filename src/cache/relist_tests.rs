@@ -100,6 +100,8 @@ async fn a_list_that_changes_nothing_keeps_the_window() {
     assert_eq!(take(&mut watch(&cache, 10)), ["MODIFIED a/x@11"]);
     assert!(replace(&mut writer, vec![plain("a", "x", 11)], 12).await.continued);
     assert!(cache.watch(spec(after(11))).is_err(), "what came and went between 11 and 12 is unknown");
+    replace(&mut writer, vec![plain("a", "x", 11)], 15).await;
+    assert_eq!([12, 13, 14, 15].map(|rv| cache.is_inside_gap(ResourceVersion(rv))), [false, true, true, false]);
     let key = ObjectKey::new("a", "x");
     assert!(Arc::ptr_eq(kept.get(&key).unwrap(), cache.snapshot().unwrap().get(&key).unwrap()), "bytes are held once");
 }
