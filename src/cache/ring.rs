@@ -411,10 +411,10 @@ mod tests {
         ring.trim(ResourceVersion(5));
         assert!(ring.listed(here).is_ok() && ring.listed(covered).is_ok());
         assert_eq!(ring.listed(gone).unwrap_err(), EndReason::TooSlow);
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(matches!(ring.next(gone, ResourceVersion(3), &mut cx), Next::Overtaken));
+        let cx = Context::from_waker(Waker::noop());
+        assert!(matches!(ring.next(gone, ResourceVersion(3), &cx), Next::Overtaken));
         assert!(
-            matches!(ring.next(covered, ResourceVersion(4), &mut cx), Next::Entry(entry, _) if entry.event.rv.0 == 5)
+            matches!(ring.next(covered, ResourceVersion(4), &cx), Next::Entry(entry, _) if entry.event.rv.0 == 5)
         );
         assert_eq!(next(&mut ring, here), Some(5));
     }
