@@ -413,9 +413,7 @@ mod tests {
         assert_eq!(ring.listed(gone).unwrap_err(), EndReason::TooSlow);
         let cx = Context::from_waker(Waker::noop());
         assert!(matches!(ring.next(gone, ResourceVersion(3), &cx), Next::Overtaken));
-        assert!(
-            matches!(ring.next(covered, ResourceVersion(4), &cx), Next::Entry(entry, _) if entry.event.rv.0 == 5)
-        );
+        assert!(matches!(ring.next(covered, ResourceVersion(4), &cx), Next::Entry(entry, _) if entry.event.rv.0 == 5));
         assert_eq!(next(&mut ring, here), Some(5));
     }
 }

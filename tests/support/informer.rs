@@ -229,7 +229,13 @@ async fn follow(
                     seen.complaints.push(format!("{kind} {key} at {at} after {last}"));
                 }
                 last = at;
-                seen.apply(kind, &key, uid(object), at);
+                // After a relist, the apiserver may go on inside the gap, where it tells of what nobody was shown before.
+                match (is_served, kind, seen.state.contains_key(&key)) {
+                    (false, "DELETED", false) => continue,
+                    (false, "ADDED", true) => seen.apply("MODIFIED", &key, uid(object), at),
+                    (false, "MODIFIED", false) => seen.apply("ADDED", &key, uid(object), at),
+                    _ => seen.apply(kind, &key, uid(object), at),
+                }
                 observer.event(&key, at, (kind != "DELETED").then_some(at));
             }
         }

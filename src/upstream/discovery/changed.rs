@@ -96,14 +96,6 @@ impl Changed {
         self.groups.retain(|group, _| is_unread(group));
     }
 
-    /// Of the group that was about to be read, only these versions could not be.
-    pub(super) fn narrow(&mut self, unread: &[Arc<str>]) {
-        for (group, subjects) in &mut self.groups {
-            let version = |version: &Arc<str>| Subject::Version { group: group.clone(), version: version.clone() };
-            *subjects = unread.iter().map(version).collect();
-        }
-    }
-
     /// Whether there may be resources by now that a group version, or any version of a group, was not read to have.
     pub(super) fn may_add(&self, group: &str, version: Option<&str>) -> bool {
         let concerned = |subject: &Subject| match subject {

@@ -141,15 +141,11 @@ impl Discovery {
         let mut unread = Unread::take(inner, Part::Group(Arc::clone(group)));
         let asked = Instant::now();
         let versions = self.read_group(group).await?;
-        let silent = versions.iter().filter(|version| version.resources.is_none());
-        let silent: Vec<_> = silent.map(|version| Arc::clone(&version.version)).collect();
+        let is_complete = versions.iter().all(|version| version.resources.is_some());
         self.store(Some(group), |last| last.unwrap_or(&Index::default()).with(group, versions, asked));
-        if silent.is_empty() {
+        if is_complete {
             unread.changes = None;
             return Ok(());
-        }
-        if let Some(changes) = &mut unread.changes {
-            changes.narrow(&silent);
         }
         Err(UpstreamError::Decode(Cause::new("a group version whose server does not answer")))
     }
