@@ -165,7 +165,7 @@ impl Discovery {
             let read = self.read_hidden(group, resource).await;
             if self.lookup(&gvr).is_none() {
                 return match read {
-                    Err(error) if self.has_version(group, version) || self.may_lack(group, Some(version)) => Err(error),
+                    Err(error) if self.may_have(group, version) || self.may_lack(group, Some(version)) => Err(error),
                     // It may be another version whose server does not answer.
                     _ => Ok(None),
                 };
@@ -318,12 +318,15 @@ impl Discovery {
         self.inner.index.load().as_ref().is_none_or(|index| index.preferred(group, resource).is_some())
     }
 
-    fn has_version(&self, group: &str, version: &str) -> bool {
-        self.inner.index.load().as_ref().is_some_and(|index| index.is_current(group, version).is_some())
+    /// Whether discovery names the version, or lacks its group.
+    fn may_have(&self, group: &str, version: &str) -> bool {
+        let index = self.inner.index.load();
+        let names = |index: &Arc<Index>| index.group(group).is_none() || index.is_current(group, version).is_some();
+        index.as_ref().is_none_or(names)
     }
 
     /// Whether discovery may lack resources of a group version, or of a group: a server of it did not answer, what has changed
-    /// was not read yet, or discovery does not name yet what an APIService or a definition has. The apiserver is not asked now.
+    /// was not read yet, or discovery does not name yet what an APIService has. The apiserver is not asked now.
     pub fn may_lack(&self, group: &str, version: Option<&str>) -> bool {
         let changed = self.inner.changed.lock();
         let may_add = |changed: &Changed| changed.may_add(group, version);
@@ -332,9 +335,6 @@ impl Discovery {
         // What is read no more is in the index.
         let index = self.inner.index.load();
         let Some(index) = index.as_deref().filter(|_| !has_changed) else { return true };
-        if index.group(group).is_none() && self.inner.definitions.lock().name_group(group) {
-            return true;
-        }
         let is_asked = |name: &Arc<str>| version.is_none_or(|version| **name == *version);
         let mut named = index.versions(group).cloned().chain(self.inner.servers.aggregated(group));
         named.any(|version| is_asked(&version) && index.is_current(group, &version) != Some(true))
