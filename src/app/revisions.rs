@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
     use crate::codec::json;
-    use crate::meta::{FieldTable, Resource};
+    use crate::meta::{AttributesBuilder, FieldTable, Object, Raw, Resource};
     use crate::upstream::client::Upstream;
     use crate::upstream::discovery::{ApiResource, Discovery};
 
@@ -123,6 +123,35 @@ mod tests {
             let path = format!("/api/{version}/namespaces/{namespace}/configmaps/{name}");
             revisions.showed_none(&RequestInfo::parse("GET", &path, ""));
             assert_eq!(floor.has_unknown_write(), was_deleted, "{path}");
+        }
+    }
+
+    /// Of a cache that is still starting, that shows the object, and that has none before and at what clients have seen.
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_is_gone_counts_as_long_as_a_cache_may_show_it() {
+        let one = || {
+            let raw = Raw::new(r#"{"metadata":{"name":"one"}},"#.into(), 12..26, 0..0);
+            let attributes = AttributesBuilder::new("uid").build();
+            std::sync::Arc::new(Object::new(ObjectKey::new("a", "one"), ResourceVersion(3), attributes, raw))
+        };
+        for (state, counts) in [
+            (None, [true, false]),
+            (Some((4, vec![one()])), [true, true]),
+            (Some((4, Vec::new())), [true, false]),
+            (Some((5, Vec::new())), [false, false]),
+        ] {
+            let revisions = revisions().await;
+            let floor = revisions.floors.of("", "configmaps");
+            floor.raise(ResourceVersion(5));
+            let mut writer = revisions.factory.put(Resource::simple("", "configmaps", "ConfigMap"));
+            if let Some((rv, objects)) = state.clone() {
+                writer.replace(objects, ResourceVersion(rv)).await.unwrap();
+            }
+            revisions.showed_none(&RequestInfo::parse("GET", "/api/v1/namespaces/a/configmaps/one", ""));
+            let now = [floor.has_unknown_write(), floor.uncovered().is_some()];
+            tokio::time::advance(Duration::from_secs(11)).await;
+            let later = [floor.has_unknown_write(), floor.uncovered().is_some()];
+            assert_eq!([now, later], counts.map(|counts| [counts; 2]), "{state:?}");
         }
     }
 

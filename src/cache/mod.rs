@@ -4,8 +4,6 @@
 //! passes it to the groups of watchers that select it. Each [`CacheWatcher`] reads it from its group's ring at its own
 //! pace. Readers of the present state take no lock. An older state is rebuilt exactly from the window.
 
-#[cfg(test)]
-mod ahead_tests;
 mod backfill;
 mod budget;
 mod config;
@@ -50,8 +48,6 @@ mod store;
 mod stress_tests;
 #[cfg(test)]
 mod testing;
-#[cfg(test)]
-mod together_tests;
 mod walk;
 mod watch_cache;
 #[cfg(test)]

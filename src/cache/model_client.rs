@@ -43,8 +43,6 @@ pub(super) struct Client {
     /// It was asked to end, with a last bookmark or without.
     pub(super) drained: Option<bool>,
     has_bookmark: bool,
-    /// The revision up to which events were dispatched when it began.
-    dispatched: u64,
     pub(super) ended: Option<EndReason>,
     pub(super) is_closed: Option<EndReason>,
 }
@@ -55,7 +53,6 @@ type Kept = (State, bool, u64);
 impl Client {
     pub(super) fn new(watcher: CacheWatcher, spec: &WatchSpec, cache: &WatchCache, epoch: usize, start: u64) -> Self {
         let listing = spec.start == WatchStart::State;
-        let dispatched = cache.shared().dispatched_rv.load(Ordering::Acquire);
         Self {
             watcher,
             predicate: spec.predicate.clone(),
@@ -77,7 +74,6 @@ impl Client {
             deadline: spec.deadline,
             drained: None,
             has_bookmark: false,
-            dispatched,
             ended: None,
             is_closed: None,
         }
@@ -286,10 +282,7 @@ impl Client {
             }
             EndReason::TooSlow => {
                 let oldest = self.cache.stats().window_oldest_rv;
-                // What was not dispatched when it began stands before what it lacks.
-                let is_past = self.last > self.watcher.starts_after().0;
-                let last = if is_past { self.last } else { self.last.min(self.dispatched) };
-                let least = last + u64::from(!self.is_deletion);
+                let least = self.last + u64::from(!self.is_deletion);
                 assert!(oldest.is_none_or(|oldest| oldest.0 >= least), "what it lacks is in the window");
             }
             EndReason::Relisted | EndReason::NotReady | EndReason::Stopped => {

@@ -80,6 +80,17 @@ fn watch(cache: &WatchCache, rv: u64) -> CacheWatcher {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_task_that_waits_in_the_future_is_woken_by_the_end_of_its_watch() {
+    let (mut writer, cache, _) = synced(vec![plain("a", "x", 10)], 100).await;
+    let mut watcher = watch(&cache, 120);
+    assert!(take(&mut watcher).is_empty());
+    let end = crate::lifecycle::spawn("watch", async move { watcher.next().await.map(|event| short(&event)) });
+    tokio::task::yield_now().await;
+    replace(&mut writer, vec![plain("a", "x", 10)], 140).await;
+    assert_eq!(timeout(Duration::from_secs(60), end).await.expect("it is woken").unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_list_that_contradicts_what_was_received_ends_all() {
     let (mut writer, cache, mut dispatcher) = synced(vec![plain("a", "x", 1)], 10).await;
     let mut watcher = cache.watch(spec(after(10))).unwrap();
@@ -100,6 +111,8 @@ async fn a_list_that_changes_nothing_keeps_the_window() {
     assert_eq!(take(&mut watch(&cache, 10)), ["MODIFIED a/x@11"]);
     assert!(replace(&mut writer, vec![plain("a", "x", 11)], 12).await.continued);
     assert!(cache.watch(spec(after(11))).is_err(), "what came and went between 11 and 12 is unknown");
+    replace(&mut writer, vec![plain("a", "x", 11)], 15).await;
+    assert_eq!([12, 13, 14, 15].map(|rv| cache.is_inside_gap(ResourceVersion(rv))), [false, true, true, false]);
     let key = ObjectKey::new("a", "x");
     assert!(Arc::ptr_eq(kept.get(&key).unwrap(), cache.snapshot().unwrap().get(&key).unwrap()), "bytes are held once");
 }

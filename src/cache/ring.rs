@@ -32,6 +32,8 @@ pub(super) struct Ring {
     entries: VecDeque<Entry>,
     /// Number of the front entry. Entries are numbered from the creation of the group.
     base: u64,
+    /// The newest revision that has left with the window.
+    dropped: ResourceVersion,
     slots: Slots,
     /// The length at which the ring looks for entries that all watchers have passed.
     trim_at: usize,
@@ -52,7 +54,7 @@ pub(super) enum Next<'a> {
     /// The entry, and the revision of the one that follows it, if there is one.
     Entry(&'a Entry, Option<ResourceVersion>),
     CaughtUp,
-    /// The watcher's next entry was dropped.
+    /// The watcher's next entry was dropped, and its initial part does not cover it.
     Overtaken,
     Closed(EndReason),
 }
@@ -194,11 +196,15 @@ impl Ring {
     }
 
     /// Returns the entry at the watcher's position, and moves the watcher on. If no entry follows, the waker is stored.
-    pub(super) fn next(&mut self, slot: u32, cx: &Context<'_>) -> Next<'_> {
+    /// The watcher does without entries up to the revision `covered`.
+    pub(super) fn next(&mut self, slot: u32, covered: ResourceVersion, cx: &Context<'_>) -> Next<'_> {
         if let Some(reason) = self.ended(slot) {
             return Next::Closed(reason);
         }
         let Some(slot) = self.slots.get(slot) else { return Next::Overtaken };
+        if slot.cursor < self.base && self.dropped <= covered {
+            slot.cursor = self.base;
+        }
         let Some(offset) = slot.cursor.checked_sub(self.base) else { return Next::Overtaken };
         // At most the length of the deque, so it fits into usize.
         if let Some(entry) = self.entries.get(offset as usize) {
@@ -241,16 +247,17 @@ impl Ring {
     /// Drops the entries whose event has left the window, and the entries that all watchers have passed.
     pub(super) fn trim(&mut self, oldest: ResourceVersion) {
         let before = self.base;
-        while self.entries.front().is_some_and(|entry| entry.event.rv < oldest) {
+        while let Some(rv) = self.entries.front().map(|entry| entry.event.rv).filter(|rv| *rv < oldest) {
             self.entries.pop_front();
             self.base += 1;
+            self.dropped = rv;
         }
         if self.base > before {
             // An overtaken watcher ends at its next poll, and need not hold an old state until then.
-            let base = self.base;
+            let (base, dropped) = (self.base, self.dropped);
             let overtaken = self.slots.iter_mut().filter(|slot| slot.cursor < base);
-            let listing = overtaken.filter(|slot| matches!(slot.basis, Basis::Listing(_)));
-            listing.for_each(|slot| slot.basis = Basis::Known);
+            let lists = |basis: &Basis| matches!(basis, Basis::Listing(state) if state.rv() < dropped);
+            overtaken.filter(|slot| lists(&slot.basis)).for_each(|slot| slot.basis = Basis::Known);
         }
         self.trim_passed();
         if self.entries.capacity() > 4 * self.entries.len().max(SHORT) {
@@ -350,7 +357,7 @@ mod tests {
     }
 
     fn next(ring: &mut Ring, slot: u32) -> Option<u64> {
-        match ring.next(slot, &Context::from_waker(Waker::noop())) {
+        match ring.next(slot, ResourceVersion::ZERO, &Context::from_waker(Waker::noop())) {
             Next::Entry(entry, _) => Some(entry.event.rv.0),
             _ => None,
         }
@@ -391,9 +398,9 @@ mod tests {
     #[test]
     fn the_window_overtakes_a_watcher_and_frees_its_snapshot() {
         let mut ring = Ring::default();
-        let (here, gone) = (ring.join(), ring.join());
-        for slot in [here, gone] {
-            ring.set_basis(slot, Basis::Listing(Snapshot::new(ResourceVersion(0), Default::default())));
+        let [here, gone, covered] = [(); 3].map(|()| ring.join());
+        for (slot, rv) in [(here, 0), (gone, 3), (covered, 4)] {
+            ring.set_basis(slot, Basis::Listing(Snapshot::empty(ResourceVersion(rv))));
         }
         for rv in 1..=10 {
             push(&mut ring, rv);
@@ -402,9 +409,11 @@ mod tests {
             next(&mut ring, here);
         }
         ring.trim(ResourceVersion(5));
-        assert!(ring.listed(here).is_ok());
+        assert!(ring.listed(here).is_ok() && ring.listed(covered).is_ok());
         assert_eq!(ring.listed(gone).unwrap_err(), EndReason::TooSlow);
-        assert!(matches!(ring.next(gone, &Context::from_waker(Waker::noop())), Next::Overtaken));
+        let cx = Context::from_waker(Waker::noop());
+        assert!(matches!(ring.next(gone, ResourceVersion(3), &cx), Next::Overtaken));
+        assert!(matches!(ring.next(covered, ResourceVersion(4), &cx), Next::Entry(entry, _) if entry.event.rv.0 == 5));
         assert_eq!(next(&mut ring, here), Some(5));
     }
 }

@@ -81,6 +81,8 @@ pub(super) struct State {
     /// Events before this position stand for the gap before a relist. Their revisions are no real states of their own,
     /// so no bookmark may name one.
     pub(super) gap_end: u64,
+    /// The revisions before and after the last gap.
+    pub(super) gap: Option<(ResourceVersion, ResourceVersion)>,
     /// The budget accounts of backfilled events, until the writer counts the window again.
     pub(super) backfilled: Vec<Account>,
 }
@@ -127,6 +129,7 @@ impl Shared {
             reset_at: None,
             moved: Order::now(),
             gap_end: 0,
+            gap: None,
             backfilled: Vec::new(),
         };
         Self {
@@ -269,7 +272,7 @@ impl Shared {
         state.began = Order::now();
         state.unconfirm();
         state.history.reset(rv);
-        state.gap_end = 0;
+        (state.gap_end, state.gap) = (0, None);
         state.backfilled.clear();
         let ended = self.groups.write().close_all(reason, state.generation);
         // Not before the groups are closed, because watchers use this as the revision of a bookmark.

@@ -179,7 +179,13 @@ impl CacheWatcher {
     pub fn cut_short_at(&self) -> Option<ResourceVersion> {
         let listed = || self.membership.shared.listed_rv.load(Ordering::Acquire);
         let is_listed = self.end == Some(EndReason::Relisted) && self.reached.last.0 >= listed();
-        (self.end.is_some() && (is_listed || self.reached.is_split())).then_some(self.reached.last)
+        let split_at = self.split_at().filter(|_| self.end.is_some());
+        if is_listed { Some(self.reached.last) } else { split_at }
+    }
+
+    /// The revision of its last event, if changes up to it may follow. Who ends it now tells its client the same.
+    pub fn split_at(&self) -> Option<ResourceVersion> {
+        self.reached.is_split().then_some(self.reached.last)
     }
 
     /// Sets the time between bookmarks for this watcher only. From now on they come even if the revision did not move:
@@ -329,7 +335,7 @@ impl CacheWatcher {
         let here = if is_known { group.ring.changes() } else { NOWHERE };
         self.waits_at = NOWHERE;
         loop {
-            match ring.next(self.membership.slot, cx) {
+            match ring.next(self.membership.slot, self.live_after, cx) {
                 Next::Entry(entry, _) if entry.event.rv <= self.live_after => {}
                 Next::Entry(Entry { event, kind }, next) => {
                     if next.is_none() {

@@ -228,7 +228,7 @@ impl Writer {
             for event in difference.changed {
                 self.shared.append(&mut state, event, &self.store, now);
             }
-            state.gap_end = state.history.head();
+            (state.gap_end, state.gap) = (state.history.head(), Some((self.rv, rv)));
             state.history.cut(rv);
             ended
         } else {

@@ -19,7 +19,7 @@ use crate::auth::audit::Entry;
 use crate::codec::{Form, Shape, Slices};
 use crate::lifecycle::ending::Ending;
 use crate::memory::{Cut, Ledger, StallGuards};
-use crate::meta::{Encoding, errors};
+use crate::meta::{Encoding, ResourceVersion, errors};
 use crate::passthrough::websocket;
 use crate::reads::{WatchAnswer, WatchSource, WatcherEvent};
 use crate::telemetry::gauge::Raised;
@@ -58,11 +58,14 @@ struct Written {
 struct Leased {
     source: WatchSource,
     /// Comes next. There was no room for it. Boxed, because it is seldom there.
-    next: Option<Box<WatcherEvent>>,
+    next: Option<Box<Item>>,
     lease: Lease,
     /// Records the end of the watch when it is dropped.
     _audit_entry: Option<Box<Entry>>,
 }
+
+/// An event, and where the watch is split before it: see [`WatchSource::split_at`].
+type Item = (WatcherEvent, Option<ResourceVersion>);
 
 // === impl WatchBody ===
 
@@ -119,16 +122,20 @@ impl WatchBody {
             match events.poll_next(cx) {
                 Poll::Pending => break,
                 Poll::Ready(None) => over = true,
-                Poll::Ready(Some(item)) => {
+                Poll::Ready(Some((mut item, split_at))) => {
                     if let WatcherEvent::Event { object, rv, .. } = &item
                         && self.copies.reserve(self.written.form.copied(object, *rv, self.written.shape)).is_err()
                     {
-                        events.next = Some(Box::new(item));
-                        if frame.is_empty() {
-                            ready!(self.waiting.poll_late(cx));
-                            over = true;
+                        if !frame.is_empty() || self.waiting.poll_late(cx).is_pending() {
+                            events.next = Some(Box::new((item, split_at)));
+                            break;
                         }
-                        break;
+                        // Its client continues after the last event that it got.
+                        let Some(rv) = split_at else {
+                            over = true;
+                            break;
+                        };
+                        item = WatcherEvent::Error(Box::new(errors::expired_watch(rv.get(), rv.get())));
                     }
                     let (event, is_last) = self.written.event(&item, &events.source);
                     frame.append(if self.messages { self.written.message(event) } else { event });
@@ -248,14 +255,15 @@ impl Body for WatchBody {
 impl Leased {
     /// Must not be polled again after an error. The lease is checked before every event, so that events after the loss
     /// of the authorization are not sent.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatcherEvent>> {
-        match self.lease.poll_gone(cx) {
-            Poll::Ready(status) => Poll::Ready(Some(WatcherEvent::Error(status))),
-            Poll::Pending => match self.next.take() {
-                Some(next) => Poll::Ready(Some(*next)),
-                None => self.source.poll_next(cx),
-            },
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        if let Poll::Ready(status) = self.lease.poll_gone(cx) {
+            return Poll::Ready(Some((WatcherEvent::Error(status), None)));
         }
+        if let Some(next) = self.next.take() {
+            return Poll::Ready(Some(*next));
+        }
+        let split_at = self.source.split_at();
+        self.source.poll_next(cx).map(|next| next.map(|event| (event, split_at)))
     }
 }
 

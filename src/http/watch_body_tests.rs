@@ -7,9 +7,11 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::cache::WatchStart;
-use crate::http::testing::{FIRST, World, added_text, bookmark, objects};
+use crate::codec::json::Style;
+use crate::http::testing::{FIRST, World, added_text, bookmark, item, objects, parse};
 use crate::lifecycle::drain::{self, DrainWatch};
-use crate::meta::{ResourceVersion, errors};
+use crate::memory::Pressure;
+use crate::meta::{EventType, ResourceVersion, errors};
 
 /// The watch starts after the first state.
 const AFTER: WatchStart = WatchStart::After(ResourceVersion(FIRST as u64));
@@ -108,6 +110,38 @@ async fn nothing_follows_an_error() {
     assert_eq!(world.cache.stats().watchers, 0, "the watcher is gone");
     assert_eq!(next(&mut open.body).await, None);
     assert_eq!(open.metrics.watches_failed.get(), 1);
+}
+
+/// Its client continues after the last event that it got, and would not be told of the other deletions.
+#[tokio::test(start_paused = true)]
+async fn a_watch_without_memory_ends_with_an_error_between_deletions_of_one_revision() {
+    for together in [true, false] {
+        let (mut world, ledger) = (world().await, Ledger::new(0, Pressure::default()));
+        let mut answer = world.watch(AFTER);
+        // Metadata of such objects is copied.
+        answer.form = Arc::new(Form::new(Encoding::Json, Style::Inline, "v1", "ConfigMap", "ConfigMapList"));
+        answer.shape = Shape::PartialObjectMetadata;
+        let rvs = [FIRST + 1, FIRST + 1 + usize::from(!together)];
+        let gone = [0, 1].map(|number| {
+            let item = item(number, 1).replace(&format!("\"{}\"", number + 1), &format!("\"{}\"", rvs[number]));
+            Arc::into_inner(parse(&item)).unwrap()
+        });
+        if together {
+            world.writer.delete_together(gone.into()).await.unwrap();
+        } else {
+            for object in gone {
+                world.writer.apply(EventType::Deleted, object).await.unwrap();
+            }
+        }
+        world.settle().await;
+        let ending = Ending::new(&DrainWatch::never(), Duration::ZERO, SHORTEST);
+        let mut body = WatchBody::new(answer, Lease::all([]), None, ending, &Arc::default(), &ledger);
+        assert_eq!(next(&mut body).await.unwrap().lines().count(), 1);
+        let _all = ledger.last_copy(1).unwrap();
+        let last = next(&mut body).await;
+        assert_eq!(last.is_some_and(|last| last.contains(r#""reason":"Expired""#)), together);
+        assert_eq!(next(&mut body).await, None);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::cache::{CacheWatcher, StateId, Walk, WatchCache, WatcherEvent};
 use crate::codec::{Form, ListMetaOut, Shape};
-use crate::meta::{Damaged, Encoding, Object, ObjectKey, Status, errors};
+use crate::meta::{Damaged, Encoding, Object, ObjectKey, ResourceVersion, Status, errors};
 use crate::selector::Predicate;
 
 use super::{Served, Shareable};
@@ -253,6 +253,14 @@ impl WatchSource {
                 Poll::Ready(Some(WatcherEvent::Error(Box::new(errors::expired_watch(rv.get(), rv.get())))))
             }
             Self::Error(status) => Poll::Ready(status.take().map(WatcherEvent::Error)),
+        }
+    }
+
+    /// See [`CacheWatcher::split_at`].
+    pub fn split_at(&self) -> Option<ResourceVersion> {
+        match self {
+            Self::Cache { watcher, .. } => watcher.split_at(),
+            Self::Error(_) => None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
 use crate::meta::ResourceVersion;
@@ -38,10 +38,7 @@ pub struct Floor {
     raised: AtomicU64,
     /// The first revision that a forwarded read has shown since this daemon started; zero before that.
     first_shown: AtomicU64,
-    /// Until when a write counts of which only the store knows the revision, in milliseconds of [`now`].
-    written_until: AtomicU64,
-    /// The value of `unknown` after the last such write.
-    written: AtomicU64,
+    written: Mutex<Written>,
     /// Counts forwarded answers whose revision could not be read, and writes with an unknown outcome.
     unknown: AtomicU64,
     /// The value of `unknown` after the last answer that is certain to be a success.
@@ -52,6 +49,15 @@ pub struct Floor {
     covered: AtomicU64,
     /// Until when no read is sent to the apiserver that asks for the floor, in milliseconds of [`now`].
     unreached_until: AtomicU64,
+}
+
+/// The last write of which only the store knows the revision.
+#[derive(Clone, Copy, Debug, Default)]
+struct Written {
+    /// The value of [`Floor::unknown`] after it.
+    answers: u64,
+    /// Until when it counts, in milliseconds of [`now`].
+    until: u64,
 }
 
 /// Maximum number of floors that forwarded requests make.
@@ -69,10 +75,12 @@ const RECENT: Duration = Duration::from_secs(300);
 /// How long an apiserver that did not reach the floor in time is not asked for it again. Each such question takes 3 s.
 const UNREACHED: Duration = Duration::from_secs(60);
 
-/// Milliseconds since the first call.
+/// Milliseconds since long before the first call. A test's clock may be behind the one of that call.
 fn now() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
-    millis(START.get_or_init(Instant::now).elapsed())
+    let (start, now) = (*START.get_or_init(Instant::now), Instant::now());
+    let since = (1 << 40) + millis(now.saturating_duration_since(start));
+    since.saturating_sub(millis(start.saturating_duration_since(now)))
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -150,7 +158,7 @@ impl Floor {
     fn copy(&self) -> Self {
         let of = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Acquire));
         let Self { rv, raised, first_shown, unknown, certain, .. } = self;
-        let Self { doubt_until, covered, unreached_until, written_until, written, .. } = self;
+        let Self { doubt_until, covered, unreached_until, .. } = self;
         Self {
             rv: of(rv),
             raised: of(raised),
@@ -160,8 +168,7 @@ impl Floor {
             doubt_until: of(doubt_until),
             covered: of(covered),
             unreached_until: of(unreached_until),
-            written_until: of(written_until),
-            written: of(written),
+            written: Mutex::new(*self.written.lock()),
         }
     }
 
@@ -222,22 +229,22 @@ impl Floor {
     }
 
     fn wrote(&self, counts: Duration) {
-        let until = now().saturating_add(millis(counts));
-        match self.has_unknown_write() {
-            true => self.written_until.fetch_max(until, Ordering::AcqRel),
-            // How long an earlier write counted, which is covered, says nothing of this one.
-            false => self.written_until.swap(until, Ordering::AcqRel),
-        };
+        let mut written = self.written.lock();
+        // How long an earlier write counted, which is covered, says nothing of this one.
+        let before = if self.counts(*written) { written.until } else { 0 };
         let answers = self.unknown.fetch_add(1, Ordering::AcqRel) + 1;
-        self.written.fetch_max(answers, Ordering::AcqRel);
+        *written = Written { answers, until: before.max(now().saturating_add(millis(counts))) };
+    }
+
+    fn counts(&self, written: Written) -> bool {
+        written.answers > self.covered.load(Ordering::Acquire) && now() < written.until
     }
 
     /// Whether an apiserver that lags may lack a write of which only the store knows the revision. What was only shown does
     /// not count: reads that the apiserver answers from its cache would have to be answered by the store for as long as a
     /// client watches in an encoding that is not read here.
     pub fn has_unknown_write(&self) -> bool {
-        let (written, covered) = (self.written.load(Ordering::Acquire), self.covered.load(Ordering::Acquire));
-        written > covered && now() < self.written_until.load(Ordering::Acquire)
+        self.counts(*self.written.lock())
     }
 
     /// The number of unknown answers, if some of them still count and are not yet covered by a read of the store's

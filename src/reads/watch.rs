@@ -9,10 +9,11 @@ use tracing::Instrument as _;
 
 use crate::cache::{WaitError, WatchError, WatchSpec, WatchStart};
 use crate::codec::{Form, Shape};
-use crate::informer::Unshareable;
-use crate::meta::{Status, Verb, errors};
+use crate::informer::{Informer, Unshareable};
+use crate::meta::{ResourceVersion, Status, Verb, errors};
 
 use super::answer::WatchSource;
+use super::floors::Floor;
 use super::plan::{Freshness, WatchPlan};
 use super::service::served;
 use super::unserved::Unserved;
@@ -105,16 +106,7 @@ impl Reads {
                 Ok(WatchAnswer { form, shape: read.shape, source, served, proof })
             }
             Err(WatchError::NotReady) => Err(ForwardReason::NotSynced.into()),
-            // Forwarded, because the client may know this revision from a list that we forwarded: the apiserver's
-            // window still has it. And types without a watch cache have the much longer history of etcd.
-            Err(WatchError::TooOld { rv, .. }) if read.floor.may_have_shown(rv) || request.gvr.is_events() => {
-                Err(ForwardReason::OutsideWindow.into())
-            }
-            // The apiserver's window may reach further back than ours. But if we had to relist, the revisions before
-            // that had left its window, too.
-            Err(WatchError::TooOld { .. })
-                if informer.cache().stats().replaced_total <= 1 && self.old_watches.take(Instant::now()) =>
-            {
+            Err(WatchError::TooOld { rv, .. }) if self.goes_on_upstream(&informer, &read.floor, rv) => {
                 Err(ForwardReason::OutsideWindow.into())
             }
             Err(WatchError::TooOld { rv, oldest_minus_1 }) => {
@@ -122,6 +114,21 @@ impl Reads {
                 Ok(failed(read.shape, form, error, served(&informer, waited, oldest_minus_1)))
             }
         }
+    }
+
+    /// Whether a watch from before the window is forwarded.
+    fn goes_on_upstream(&self, informer: &Informer, floor: &Floor, rv: ResourceVersion) -> bool {
+        if informer.cache().is_inside_gap(rv) {
+            return false;
+        }
+        // The client may know this revision from a list that we forwarded: the apiserver's window still has it. And types
+        // without a watch cache have the much longer history of etcd.
+        if floor.may_have_shown(rv) || informer.key().gvr.is_events() {
+            return true;
+        }
+        // The apiserver's window may reach further back than ours. But if we had to relist, the revisions before that had
+        // left its window, too.
+        informer.cache().stats().replaced_total <= 1 && self.old_watches.take(Instant::now())
     }
 }
 
@@ -133,5 +140,41 @@ fn lifetime(timeout_seconds: Option<i64>) -> Duration {
     match timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok()) {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
         _ => MIN_REQUEST_TIMEOUT.mul_f64(rand::rng().random_range(1.0..2.0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::json::Style;
+    use crate::informer::Factory;
+    use crate::meta::{Encoding, Gvr, ListOptions, Resource};
+    use crate::reads::{ConsistentReads, ReadsConfig};
+    use crate::upstream::client::Upstream;
+    use crate::upstream::discovery::{ApiResource, Discovery};
+
+    /// The apiserver would tell it of what comes, and not of what it lacks.
+    #[tokio::test]
+    async fn a_client_that_was_cut_off_inside_a_gap_lists_again() {
+        let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let upstream = Upstream::from_config(nowhere).await.unwrap();
+        let discovery = Discovery::knowing(upstream.clone(), vec![ApiResource::core("configmaps", "ConfigMap")]);
+        let factory = Factory::simple(Duration::from_secs(3600), upstream, discovery);
+        let mut writer = factory.put(Resource::simple("", "configmaps", "ConfigMap"));
+        writer.set_form(Form::new(Encoding::Json, Style::Stripped, "v1", "ConfigMap", "ConfigMapList"));
+        for rv in [10, 20] {
+            writer.replace(Vec::new(), ResourceVersion(rv)).await.unwrap();
+        }
+        let config = ReadsConfig::simple(ConsistentReads::Cache, Duration::from_secs(60));
+        let reads = Reads::new(config, factory).for_trusted();
+        reads.floors().of("", "configmaps").showed(ResourceVersion(1));
+        for (rv, is_forwarded) in [(9, true), (10, true), (11, false), (19, false), (20, false)] {
+            let options = ListOptions { watch: true, resource_version: rv.to_string(), ..ListOptions::default() };
+            let request = ReadRequest::simple(Gvr::new("", "v1", "configmaps"), None, options);
+            let outcome = reads.watch(&request).await;
+            assert_eq!(matches!(outcome, Outcome::Forward(ForwardReason::OutsideWindow)), is_forwarded, "{outcome:?}");
+            let ends = matches!(&outcome, Outcome::Serve(WatchAnswer { source: WatchSource::Error(_), .. }));
+            assert_eq!(ends, rv != 20 && !is_forwarded, "{outcome:?}");
+        }
     }
 }

@@ -18,7 +18,7 @@ pub(super) enum Subject {
 }
 
 /// The changes since the last read of each group, and of everything.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Changed {
     all: bool,
     groups: HashMap<Arc<str>, HashSet<Subject>>,
@@ -88,6 +88,22 @@ impl Changed {
     pub(super) fn take(&mut self, group: &Arc<str>) -> Self {
         let groups = self.groups.remove_entry(group).into_iter().collect();
         Self { all: false, groups }
+    }
+
+    /// Everything was read, except for these groups.
+    pub(super) fn keep(&mut self, is_unread: impl Fn(&str) -> bool) {
+        self.all = false;
+        self.groups.retain(|group, _| is_unread(group));
+    }
+
+    /// Whether there may be resources by now that a group version, or any version of a group, was not read to have.
+    pub(super) fn may_add(&self, group: &str, version: Option<&str>) -> bool {
+        let concerned = |subject: &Subject| match subject {
+            Subject::Version { version: changed, .. } => version.is_none_or(|version| **changed == *version),
+            Subject::Resource { .. } | Subject::All => true,
+        };
+        let all = self.all && !is_built_in(&Gvr::new(group, "", ""));
+        all || self.groups.get(group).is_some_and(|subjects| subjects.iter().any(concerned))
     }
 
     /// They were not read.

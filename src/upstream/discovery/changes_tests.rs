@@ -255,17 +255,50 @@ async fn a_group_that_the_document_of_all_groups_lacks_is_read_by_itself() {
     }
 }
 
-/// A full read drops it. What was read before does not count then.
+/// Who reads it meanwhile finds it, and what has changed of it is still to be read.
 #[tokio::test]
-async fn a_hidden_group_is_read_again_after_a_full_read() {
-    let world = World::start_with(Duration::from_millis(600)).await;
+async fn a_hidden_group_outlives_a_full_read() {
+    let world = World::start().await;
     world.hides.store(true, Ordering::Release);
-    assert_eq!(within(world.discovery.resolve("unknown.org", "v1", "things")).await.unwrap(), None);
-    world.discovery.inner.hidden.lock().insert("example.com".into(), Instant::now() + Duration::from_secs(3600));
-    assert!(world.discovery.inner.index.load().is_some());
-    tokio::time::sleep(Duration::from_millis(700)).await;
-    assert_eq!(within(world.discovery.resolve("unknown.org", "v1", "things")).await.unwrap(), None);
-    assert_eq!(&*world.resolve("example.com", "widgets").await.kind, "Widget");
+    let widgets = world.resolve("example.com", "widgets").await;
+    world.discovery.suspect(&Gvr::new("example.com", "v1", "gadgets"));
+    within(world.discovery.refresh()).await.unwrap();
+    assert!(!world.discovery.is_outdated(&widgets) && world.discovery.may_exist("example.com", "widgets"));
+    assert!(world.discovery.inner.changed.lock().includes("example.com", "gadgets"));
+    // Everything has changed as long as definitions may not be watched.
+    world.discovery.mark(&Subject::All);
+    within(world.discovery.refresh()).await.unwrap();
+    assert!(world.discovery.is_outdated(&widgets));
+    assert_eq!(world.resolve("example.com", "widgets").await, widgets);
+}
+
+/// The other server of its group is away. It does not have what only a definition names, in a version that nobody names.
+#[tokio::test]
+async fn a_version_that_does_not_exist_is_not_unread_for_ever() {
+    let world = World::start().await;
+    world.resolve("metrics.k8s.io", "nodes").await;
+    for name in ["nodes", "others"] {
+        let known = definitions::Known::new("", 0, "4", None);
+        world.discovery.inner.definitions.lock().forget(&format!("{name}.metrics.k8s.io"), known);
+        world.discovery.suspect(&Gvr::new("metrics.k8s.io", "v1", name));
+    }
+    assert_eq!(within(world.discovery.resolve("metrics.k8s.io", "v9", "nodes")).await.unwrap(), None);
+    assert!(within(world.discovery.resolve("metrics.k8s.io", "v1", "others")).await.is_err());
+    // As long as it is being read, nobody knows.
+    world.discovery.suspect(&Gvr::new("metrics.k8s.io", "v1", "nodes"));
+    assert!(world.discovery.may_lack("metrics.k8s.io", Some("v9")));
+    world.held.store(true, Ordering::Release);
+    let reading = world.discovery.clone();
+    let reading = lifecycle::spawn("reading", async move { reading.refresh().await });
+    within(async {
+        while world.discovery.inner.reading.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(!world.discovery.inner.changed.lock().includes_group("metrics.k8s.io"));
+    assert!(world.discovery.may_lack("metrics.k8s.io", Some("v9")));
+    reading.abort();
 }
 
 /// That a group could not be read says nothing about its resources.

@@ -262,6 +262,11 @@ impl Definitions {
         self.known.contains_key(&format!("{resource}.{group}"))
     }
 
+    /// Whether there is a CustomResourceDefinition of the group.
+    pub(super) fn name_group(&self, group: &str) -> bool {
+        self.known.keys().any(|name| name.split_once('.').is_some_and(|(_, of)| of == group))
+    }
+
     /// There is none of this name, although that was not reported.
     pub(super) fn is_gone(&mut self, name: &str) {
         self.known.remove(name);

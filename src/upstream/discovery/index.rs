@@ -34,9 +34,14 @@ struct Version {
 // === impl Index ===
 
 impl Index {
-    /// All groups, as they were asked for at `asked`. What could not be read, and what was asked for later, stays as in
-    /// `last`.
-    pub(super) fn read(all: Vec<VersionRead>, asked: Instant, last: Option<&Self>) -> Self {
+    /// All groups, as they were asked for at `asked`. What could not be read, what was asked for later, and groups that
+    /// are `hidden` from a read of everything stay as in `last`.
+    pub(super) fn read(
+        all: Vec<VersionRead>,
+        asked: Instant,
+        last: Option<&Self>,
+        hidden: impl Fn(&str) -> bool,
+    ) -> Self {
         let mut reads: HashMap<Arc<str>, Vec<VersionRead>> = HashMap::new();
         for read in all {
             reads.entry(Arc::clone(&read.group)).or_default().push(read);
@@ -47,8 +52,11 @@ impl Index {
                 (Arc::clone(&name), Arc::new(Group::read(reads, asked, last.and_then(|i| i.group(&name)))))
             })
             .collect();
-        let later = last.into_iter().flat_map(|last| &last.groups).filter(|(_, group)| group.asked > asked);
-        groups.extend(later.map(|(name, group)| (Arc::clone(name), Arc::clone(group))));
+        for (name, group) in last.into_iter().flat_map(|last| &last.groups) {
+            if group.asked > asked || !groups.contains_key(name) && hidden(name) {
+                groups.insert(Arc::clone(name), Arc::clone(group));
+            }
+        }
         Self { groups }
     }
 

@@ -58,6 +58,8 @@ struct Inner {
     shared: Mutex<HashMap<Part, Refreshing>>,
     /// What has changed since the index was read.
     changed: Mutex<Changed>,
+    /// What of it is being read. Locked after `changed`.
+    reading: Mutex<HashMap<Part, Changed>>,
     resolutions: Resolutions,
     /// CustomResourceDefinitions.
     definitions: Mutex<Definitions>,
@@ -115,6 +117,7 @@ impl Discovery {
                 hidden: Mutex::default(),
                 shared: Mutex::default(),
                 changed: Mutex::default(),
+                reading: Mutex::default(),
                 resolutions: Resolutions::default(),
                 definitions: Mutex::default(),
                 services: Mutex::default(),
@@ -134,7 +137,7 @@ impl Discovery {
             resources: Some(vec![found]),
             is_current: true,
         };
-        let index = Index::read(resources.into_iter().map(read).collect(), Instant::now(), None);
+        let index = Index::read(resources.into_iter().map(read).collect(), Instant::now(), None, |_| false);
         discovery.inner.index.store(Some(Arc::new(index)));
         discovery
     }
@@ -161,7 +164,11 @@ impl Discovery {
         if self.lookup(&gvr).is_none() {
             let read = self.read_hidden(group, resource).await;
             if self.lookup(&gvr).is_none() {
-                return read.map(|()| None);
+                return match read {
+                    Err(error) if self.may_have(group, version) || self.may_lack(group, Some(version)) => Err(error),
+                    // It may be another version whose server does not answer.
+                    _ => Ok(None),
+                };
             }
         }
         let asked = timeout(PATIENCE, self.ask(&gvr)).await;
@@ -318,11 +325,23 @@ impl Discovery {
         is_there || self.may_lack(&gvr.group, Some(&gvr.version))
     }
 
-    /// Whether discovery may lack resources of a group version, or of a group: a server of it did not answer, or discovery does
-    /// not name yet what an APIService has. The apiserver is not asked now.
-    pub fn may_lack(&self, group: &str, version: Option<&str>) -> bool {
+    /// Whether discovery names the version, or lacks its group.
+    fn may_have(&self, group: &str, version: &str) -> bool {
         let index = self.inner.index.load();
-        let Some(index) = index.as_deref() else { return true };
+        let names = |index: &Arc<Index>| index.group(group).is_none() || index.is_current(group, version).is_some();
+        index.as_ref().is_none_or(names)
+    }
+
+    /// Whether discovery may lack resources of a group version, or of a group: a server of it did not answer, what has changed
+    /// was not read yet, or discovery does not name yet what an APIService has. The apiserver is not asked now.
+    pub fn may_lack(&self, group: &str, version: Option<&str>) -> bool {
+        let changed = self.inner.changed.lock();
+        let may_add = |changed: &Changed| changed.may_add(group, version);
+        let has_changed = may_add(&changed) || self.inner.reading.lock().values().any(may_add);
+        drop(changed);
+        // What is read no more is in the index.
+        let index = self.inner.index.load();
+        let Some(index) = index.as_deref().filter(|_| !has_changed) else { return true };
         let is_asked = |name: &Arc<str>| version.is_none_or(|version| **name == *version);
         let mut named = index.versions(group).cloned().chain(self.inner.servers.aggregated(group));
         named.any(|version| is_asked(&version) && index.is_current(group, &version) != Some(true))

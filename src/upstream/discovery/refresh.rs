@@ -1,17 +1,17 @@
 //! Reads discovery: all of it, or the documents of one group.
 
+use std::collections::HashSet;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use futures_util::stream::{StreamExt as _, iter};
-use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::changed::Changed;
 use super::index::Index;
 use super::parse::{Document, LegacyGroup, LegacyVersion, VersionRead};
-use super::{ACCEPT, AFTER_FAILURE, Discovery, MAX_DOCUMENT, PACE, PARALLEL, PATIENCE};
+use super::{ACCEPT, AFTER_FAILURE, Discovery, Inner, MAX_DOCUMENT, PACE, PARALLEL, PATIENCE};
 use crate::lifecycle;
 use crate::upstream::client::{CallOptions, RequestVerb, UpstreamError};
 use crate::upstream::error::Cause;
@@ -31,10 +31,12 @@ pub(super) struct Refreshing {
     result: watch::Receiver<Option<Result<(), UpstreamError>>>,
 }
 
-/// Puts changes back when it is dropped: the read of what has changed has failed, or its caller has gone away.
+/// What is being read. Puts changes back when it is dropped: the read of what has changed has failed, or its caller has gone
+/// away.
 struct Unread<'a> {
+    part: Part,
     changes: Option<Changed>,
-    all: &'a Mutex<Changed>,
+    inner: &'a Inner,
 }
 
 /// Lets others share a running read, until it is dropped.
@@ -112,12 +114,18 @@ impl Discovery {
             sleep(PACE.min(inner.config.min_refresh).saturating_sub(at.elapsed())).await;
         }
         // Before the read, so that what changes during the read is read again.
-        let mut unread = Unread { changes: Some(inner.changed.lock().take_all()), all: &inner.changed };
+        let mut unread = Unread::take(inner, Part::All);
+        let everything = unread.changes.as_ref().is_some_and(Changed::is_all);
         let asked = Instant::now();
         let all = self.read().await?;
-        unread.changes = None;
-        self.store(None, |last| Index::read(all, asked, last));
-        // It has dropped the groups that it lacks.
+        let named: HashSet<_> = all.iter().map(|version| Arc::clone(&version.group)).collect();
+        let is_defined = |group: &str| inner.definitions.lock().name_group(group);
+        let is_hidden = |group: &str| !everything && !named.contains(group) && is_defined(group);
+        self.store(None, |last| Index::read(all, asked, last, is_hidden));
+        if let Some(changes) = &mut unread.changes {
+            changes.keep(is_hidden);
+        }
+        drop(unread);
         inner.hidden.lock().clear();
         *last = Some(Instant::now());
         Ok(())
@@ -130,7 +138,7 @@ impl Discovery {
         if let Some(last) = last {
             sleep(PACE.min(inner.config.min_refresh).saturating_sub(last.elapsed())).await;
         }
-        let mut unread = Unread { changes: Some(inner.changed.lock().take(group)), all: &inner.changed };
+        let mut unread = Unread::take(inner, Part::Group(Arc::clone(group)));
         let asked = Instant::now();
         let versions = self.read_group(group).await?;
         let is_complete = versions.iter().all(|version| version.resources.is_some());
@@ -219,10 +227,24 @@ impl Drop for Sharing {
 
 // === impl Unread ===
 
+impl<'a> Unread<'a> {
+    fn take(inner: &'a Inner, part: Part) -> Self {
+        let mut changed = inner.changed.lock();
+        let changes = match &part {
+            Part::All => changed.take_all(),
+            Part::Group(group) => changed.take(group),
+        };
+        inner.reading.lock().insert(part.clone(), changes.clone());
+        Self { part, changes: Some(changes), inner }
+    }
+}
+
 impl Drop for Unread<'_> {
     fn drop(&mut self) {
+        let mut changed = self.inner.changed.lock();
         if let Some(changes) = self.changes.take() {
-            self.all.lock().put_back(changes);
+            changed.put_back(changes);
         }
+        self.inner.reading.lock().remove(&self.part);
     }
 }
