@@ -43,7 +43,7 @@ const WAIT_FOR_MEMORY: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(50);
 /// So large a part of the memory for answers is for requests that wait without a reservation, at 4 KiB each. Besides, a few of
 /// each connection may.
-const SHARE: usize = 4;
+const SHARE: usize = 2;
 const UNRESERVED: usize = 4 << 10;
 /// What a request takes that waits, without its headers.
 const WAITING: usize = 2 << 10;
