@@ -1,6 +1,9 @@
 //! How many requests of one HTTP/2 connection are handled at once. Others wait with nothing but their heads, like those
 //! that Go's HTTP/2 server has not started yet: a client that opens all streams of its connections at once would
 //! otherwise make the process hold the state of a handler for each.
+//!
+//! A few of each connection are handled whatever memory there is, one after the other if they must. So no client is refused
+//! because of what others do, while it has answers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use h2::Reason;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -16,6 +20,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::body::Body;
 use super::connection::Connection;
 use super::head;
+use super::http2::ends_at_once;
 use super::metrics::HttpMetrics;
 use super::newcomer::HEADER_COST;
 use super::open_head::{OpenHead, Reserved};
@@ -29,11 +34,17 @@ const MOST_RUNNING: usize = 256;
 const LEAST_RUNNING: usize = 32;
 /// So many of a connection are handled whatever memory there is.
 const FEW: usize = 4;
-/// How long a request waits for a place, and for memory. The others may have no answer soon, or may need the answer to this
-/// one. It is then handled as well if there is memory for it.
+/// How long a request waits for a place. The others may have no answer soon, or may need the answer to this one. It is then
+/// handled as well if there is memory for it.
 const WAIT: Duration = Duration::from_secs(1);
+/// How long it waits for memory, or for one of the few places that need none.
+const WAIT_FOR_MEMORY: Duration = Duration::from_secs(10);
 /// Who waits for memory looks again after this time.
-const AGAIN: Duration = Duration::from_millis(20);
+const AGAIN: Duration = Duration::from_millis(50);
+/// So large a part of the memory for answers is for requests that wait without a reservation, at 4 KiB each. Besides, a few of
+/// each connection may.
+const SHARE: usize = 2;
+const UNRESERVED: usize = 4 << 10;
 /// What a request takes that waits, without its headers.
 const WAITING: usize = 2 << 10;
 /// What a handler takes.
@@ -48,21 +59,29 @@ pub(super) struct Handlers {
     handler: Arc<dyn Handler>,
     few: Arc<Semaphore>,
     running: Arc<Semaphore>,
+    /// For requests of this connection that wait without a reservation.
+    few_unreserved: Arc<Semaphore>,
+    unreserved: Unreserved,
     account: OpenHead,
     metrics: Arc<HttpMetrics>,
 }
 
+/// Places for requests of all connections that wait without a reservation. The library makes the state of a stream before any
+/// of its memory can be reserved. Cloning shares them.
+#[derive(Clone)]
+pub(super) struct Unreserved(Arc<Semaphore>);
+
 /// An answer that has not begun. It is small, because hyper keeps room for it until the stream ends: a watch would
 /// otherwise hold the state of a wait.
 pub(super) struct Handled {
-    answer: BoxFuture<Response<Body>>,
-    /// Given back when the answer has begun.
+    /// `None` if the stream has to be reset.
+    answer: Option<BoxFuture<Response<Body>>>,
     place: Option<Place>,
 }
 
-/// The place of a request that is handled.
+/// The place of a request, which is given back when its answer has begun.
 #[expect(dead_code, reason = "kept, and never looked at")]
-enum Place {
+pub(super) enum Place {
     Few(OwnedSemaphorePermit),
     /// Boxed, because hyper keeps room for it until the stream ends.
     Further(Box<(OwnedSemaphorePermit, Reserved)>),
@@ -85,6 +104,15 @@ async fn in_time(until: Instant, mut has_room: impl FnMut() -> bool) -> bool {
     true
 }
 
+// === impl Unreserved ===
+
+impl Unreserved {
+    /// `memory`: what all answers may take.
+    pub(super) fn new(memory: usize) -> Self {
+        Self(Arc::new(Semaphore::new(memory / SHARE / UNRESERVED)))
+    }
+}
+
 // === impl Handlers ===
 
 impl Handlers {
@@ -92,25 +120,34 @@ impl Handlers {
     pub(super) fn new(
         handler: Arc<dyn Handler>,
         most: usize,
+        unreserved: Unreserved,
         account: OpenHead,
         metrics: Arc<HttpMetrics>,
     ) -> Arc<Self> {
-        let (few, running) = (Arc::new(Semaphore::new(FEW)), Arc::new(Semaphore::new(most.saturating_sub(FEW))));
-        Arc::new(Self { handler, few, running, account, metrics })
+        let [few, few_unreserved, running] =
+            [FEW, FEW, most.saturating_sub(FEW)].map(|places| Arc::new(Semaphore::new(places)));
+        Arc::new(Self { handler, few, running, few_unreserved, unreserved, account, metrics })
     }
 
     /// Answers a request once there is a place for it. If no memory is left for it, it is handled as one that has
-    /// [`NoRoom`], and the connection accepts no further requests, so that its client opens another one.
+    /// [`NoRoom`], and the connection accepts no further requests, so that its client opens another one. If too many wait
+    /// for memory already, its stream is reset before anything is made for it. Clients send such a request again.
     pub(super) fn handle(self: &Arc<Self>, request: Request<Incoming>, connection: &Arc<Connection>) -> Handled {
         // Clients that are not authenticated have fewer requests, and the handler counts them.
         if connection.newcomer.as_ref().is_some_and(|newcomer| !newcomer.is_authenticated()) {
-            return Handled { answer: self.handler.handle(request, connection), place: None };
+            return Handled { answer: Some(self.handler.handle(request, connection)), place: None };
         }
         let place = self.place();
-        let answer = match &place {
-            Some(_) => self.handler.handle(request, connection),
-            None => Box::pin(Arc::clone(self).handle_later(request, Arc::clone(connection))),
+        let answer = match place {
+            Some(_) => Some(self.handler.handle(request, connection)),
+            None => self.unreserved().map(|unreserved| {
+                Box::pin(Arc::clone(self).handle_later(request, Arc::clone(connection), unreserved)) as _
+            }),
         };
+        if answer.is_none() {
+            self.metrics.requests_refused.inc();
+            ends_at_once();
+        }
         Handled { answer, place }
     }
 
@@ -122,26 +159,39 @@ impl Handlers {
         Some(Place::Further(Box::new((permit, self.account.reserved(RUNNING)?))))
     }
 
-    async fn handle_later(self: Arc<Self>, request: Request<Incoming>, connection: Arc<Connection>) -> Response<Body> {
+    fn unreserved(&self) -> Option<OwnedSemaphorePermit> {
+        let places = [&self.few_unreserved, &self.unreserved.0];
+        places.into_iter().find_map(|places| Arc::clone(places).try_acquire_owned().ok())
+    }
+
+    async fn handle_later(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        connection: Arc<Connection>,
+        unreserved: OwnedSemaphorePermit,
+    ) -> Response<Body> {
         let headers = request.headers();
         // A header takes more memory than its bytes, and may have come as one byte.
         let takes = WAITING + head::bytes(headers, request.uri()) + headers.len() * HEADER_COST;
-        let until = Instant::now() + WAIT;
+        let begun = Instant::now();
+        let until = begun + WAIT_FOR_MEMORY;
         let waits = Raised::new(&self.metrics.requests_waiting);
         let mut reserved = self.account.nothing();
-        if !in_time(until, || reserved.reserve(takes)).await {
-            return self.refuse(request, &connection).await;
-        }
-        let place = async {
-            tokio::select! {
-                place = self.few.acquire() => place,
-                place = self.running.acquire() => place,
+        let further = async {
+            if !in_time(until, || reserved.reserve(takes)).await {
+                return None;
             }
+            drop(unreserved);
+            let place = timeout_at(begun + WAIT, self.running.acquire()).await;
+            let has_room = in_time(until, || reserved.reserve(takes + RUNNING)).await;
+            has_room.then(|| place.ok().and_then(Result::ok))
         };
-        let _place = timeout_at(until, place).await;
-        if !in_time(until, || reserved.reserve(takes + RUNNING)).await {
-            return self.refuse(request, &connection).await;
-        }
+        let place = tokio::select! {
+            biased;
+            few = self.few.acquire() => Some(few.ok()),
+            further = further => further,
+        };
+        let Some(_place) = place else { return self.refuse(request, &connection).await };
         drop(waits);
         self.handler.handle(request, &connection).await
     }
@@ -156,14 +206,12 @@ impl Handlers {
 // === impl Handled ===
 
 impl Future for Handled {
-    type Output = Response<Body>;
+    type Output = Result<(Response<Body>, Option<Place>), h2::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        this.answer.as_mut().poll(cx).map(|answer| {
-            this.place = None;
-            answer
-        })
+        let Some(answer) = &mut this.answer else { return Poll::Ready(Err(Reason::REFUSED_STREAM.into())) };
+        answer.as_mut().poll(cx).map(|answer| Ok((answer, this.place.take())))
     }
 }
 

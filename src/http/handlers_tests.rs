@@ -1,4 +1,3 @@
-use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -50,6 +49,7 @@ struct Scene {
     handler: Arc<Held>,
     heads: Arc<OpenHeads>,
     ledger: Ledger,
+    unreserved: Unreserved,
     metrics: Arc<HttpMetrics>,
 }
 
@@ -59,18 +59,19 @@ impl Scene {
         let (ledger, metrics) = (Ledger::new(limit, Pressure::default()), Arc::<HttpMetrics>::default());
         let heads = OpenHeads::new(ledger.clone(), 1 << 20, Arc::clone(&metrics));
         let handler = Arc::new(Held { begun: watch::Sender::new(0), released: watch::Sender::new(false) });
-        Self { handler, heads, ledger, metrics }
+        Self { handler, heads, ledger, unreserved: Unreserved::new(limit), metrics }
     }
 
     /// A client of a new connection from this host.
     async fn connect(&self, host: u8) -> http2::SendRequest<Sent> {
         let (ours, theirs) = duplex(64 << 10);
         let head = self.heads.of(Some([10, 0, 0, host].into()));
-        let handlers = Handlers::new(Arc::clone(&self.handler) as _, MOST_RUNNING, head, Arc::clone(&self.metrics));
+        let (unreserved, metrics) = (self.unreserved.clone(), Arc::clone(&self.metrics));
+        let handlers = Handlers::new(Arc::clone(&self.handler) as _, MOST_RUNNING, unreserved, head, metrics);
         let connection = Arc::new(Connection::new("http://127.0.0.1:0".parse().unwrap(), None));
         let service = service_fn(move |request| {
-            let response = handlers.handle(request, &connection);
-            async move { Ok::<_, Infallible>(response.await) }
+            let handled = handlers.handle(request, &connection);
+            async move { handled.await.map(|(response, _)| response) }
         });
         let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         server.max_concurrent_streams(10_000).max_header_list_size(1 << 20);
@@ -213,4 +214,25 @@ async fn few_are_handled_whatever_memory_there_is() {
     scene.begun(FEW + 10 + FEW).await;
     assert_eq!(send(&other, 0).await.unwrap().0, StatusCode::TOO_MANY_REQUESTS);
     scene.release(answers.into_iter().chain(more)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_while_too_many_wait_for_memory_is_reset_at_once_and_who_waits_is_handled() {
+    let mut scene = Scene::new(8 * 2 * 10 * RUNNING);
+    scene.unreserved = Unreserved::new(SHARE * UNRESERVED);
+    let (one, other) = (scene.connect(1).await, scene.connect(1).await);
+    let mut answers = ask(&one, FEW + 10);
+    scene.begun(FEW + 10).await;
+    answers.extend(ask(&other, FEW));
+    scene.begun(FEW + 10 + FEW).await;
+    for (client, waiting, all) in [(&one, FEW + 1, 5), (&other, FEW, 9)] {
+        answers.extend(ask(client, waiting));
+        until(|| scene.metrics.requests_waiting.get() == all).await;
+        let request = Request::get("http://host/").body(Empty::new()).unwrap();
+        let error = client.clone().send_request(request).await.unwrap_err();
+        let reset = std::error::Error::source(&error).unwrap().downcast_ref::<h2::Error>().unwrap();
+        assert_eq!(reset.reason(), Some(Reason::REFUSED_STREAM));
+    }
+    assert_eq!(scene.metrics.requests_refused.get(), 2);
+    scene.release(answers).await;
 }

@@ -92,6 +92,14 @@ thread_local! {
     static IS_WATCH: Cell<bool> = const { Cell::new(false) };
     /// The answer of the stream that runs now may be given up.
     static CUT: RefCell<Option<Cut>> = const { RefCell::new(None) };
+    /// The next stream has its end already.
+    static ENDS_AT_ONCE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The stream of the request that has come now is reset when it is first polled. It is then no task: with many connections,
+/// all of them would make their streams before the first of these tasks runs.
+pub(super) fn ends_at_once() {
+    ENDS_AT_ONCE.set(true);
 }
 
 /// The answer of the stream that is polled now. If it is given up, the stream ends.
@@ -234,7 +242,11 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, future: F) {
-        spawn("stream", Stream { future: Some(Box::pin(future)), streams: self.clone() });
+        let mut future: BoxFuture = Box::pin(future);
+        if ENDS_AT_ONCE.take() && future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+            return;
+        }
+        spawn("stream", Stream { future: Some(future), streams: self.clone() });
     }
 }
 

@@ -23,7 +23,7 @@ use super::cipher_suites::TlsServer;
 use super::config::{ConnectionLimits, HttpConfig, ListenAddr};
 use super::connection::Connection;
 use super::direct_watch::WatchSocket;
-use super::handlers::{Handlers, at_once};
+use super::handlers::{Handlers, Unreserved, at_once};
 use super::http1::Handover;
 use super::http2::cuttable;
 use super::io::{Bounded, Protocol};
@@ -83,6 +83,7 @@ struct Shared {
     pressure: Pressure,
     /// See [`handlers::at_once`].
     at_once: usize,
+    unreserved: Unreserved,
     handshake_timeout: Duration,
     limits: ConnectionLimits,
     write_stall_timeout: Duration,
@@ -156,6 +157,7 @@ impl Server {
             small_answers: SmallAnswers::new(memory, Arc::clone(&self.metrics)),
             pressure: self.ledger.pressure().clone(),
             at_once: at_once(memory),
+            unreserved: Unreserved::new(memory),
             heads: OpenHeads::new(self.ledger, largest, Arc::clone(&self.metrics)),
             handshake_timeout: self.config.handshake_timeout,
             limits: self.config.limits.unwrap_or_else(|| default_limits(memory)),
@@ -318,7 +320,8 @@ impl Shared {
             Ok(Some(Protocol::Http2)) => {
                 let of = &connection;
                 let (handler, requests) = (Arc::clone(&self.handler), self.accounts.requests(of));
-                let handlers = &Handlers::new(handler, self.at_once, requests, Arc::clone(&self.metrics));
+                let (unreserved, metrics) = (self.unreserved.clone(), Arc::clone(&self.metrics));
+                let handlers = &Handlers::new(handler, self.at_once, unreserved, requests, metrics);
                 let unread = &self.small_answers.of_connection(self.accounts.answers(of));
                 let service = |socket: WatchSocket| {
                     service_fn(move |mut request| {
@@ -327,9 +330,13 @@ impl Shared {
                             of.close();
                         }
                         let (is_read, unread) = (request.method().is_safe(), Arc::clone(unread));
-                        let response = handlers.handle(request, of);
+                        let handled = handlers.handle(request, of);
                         async move {
-                            let response = unread.looked_after(response.await, is_read)?;
+                            let (response, _place) = handled.await?;
+                            let response = match unread.looked_after(response, is_read) {
+                                Ok(response) => response,
+                                Err(later) => later.await?,
+                            };
                             Ok::<_, h2::Error>(cuttable(stream.answer(response)))
                         }
                     })

@@ -4,24 +4,25 @@
 //!
 //! A few of a connection cost nothing, and some more of all connections, if they are small: to look after an answer takes
 //! half as much work again as to give it. Memory is reserved for any further one, and it is given up as a large answer
-//! would be. Without memory, its stream is reset, and those are given up soon of which nothing is taken.
+//! would be. Without memory, it waits until its client has taken one that is free, and those are given up soon of which nothing
+//! is taken. If that does not help, its stream is reset.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use h2::Reason;
 use http::Response;
 use http_body::{Body as _, Frame, SizeHint};
-use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep};
 
 use super::body::{Body, BoxError};
 use super::clients::IsWatch;
 use super::metrics::HttpMetrics;
 use super::open_head::{OpenHead, Reserved};
+use super::server::BoxFuture;
 use crate::codec::Slices;
 use crate::memory::{Cut, Pressure, StallGuard, StallGuards};
 
@@ -34,11 +35,13 @@ const SHARE: usize = 8;
 /// The least pause between two looks for answers of which nothing is taken.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How long an answer waits for memory. What is given up in a hurry is free by then.
+const WAIT: Duration = Duration::from_secs(5);
+
 /// The small answers of all connections.
 pub(super) struct SmallAnswers {
-    /// Counts the free ones.
-    free: AtomicUsize,
-    most_free: usize,
+    /// Places for free ones.
+    free: Arc<Semaphore>,
     /// The guards hold the answers that are not free. They hurry no answers of other kinds.
     guards: StallGuards,
     refused: Notify,
@@ -47,13 +50,13 @@ pub(super) struct SmallAnswers {
 
 /// The small answers of one connection.
 pub(super) struct OfConnection {
-    free: AtomicUsize,
+    few: Arc<Semaphore>,
     all: Arc<SmallAnswers>,
     account: OpenHead,
 }
 
-/// One free answer, until the library has written its bytes, or has dropped them.
-struct Free(Arc<OfConnection>);
+/// An answer for which there is no memory yet. The error resets its stream.
+pub(super) type Later = BoxFuture<Result<Response<Body>, h2::Error>>;
 
 /// What is kept for an answer that is not free.
 struct Further {
@@ -62,7 +65,8 @@ struct Further {
 }
 
 enum Kept {
-    Free(Free),
+    /// Until the library has written the bytes, or has dropped them.
+    Free(OwnedSemaphorePermit),
     Further(Further),
 }
 
@@ -79,12 +83,13 @@ impl SmallAnswers {
     /// `memory`: what all answers may take.
     pub(super) fn new(memory: usize, metrics: Arc<HttpMetrics>) -> Arc<Self> {
         let (guards, refused) = (StallGuards::default(), Notify::new());
-        Arc::new(Self { free: AtomicUsize::new(0), most_free: memory / SHARE / STREAM, guards, refused, metrics })
+        let free = Arc::new(Semaphore::new(memory / SHARE / STREAM));
+        Arc::new(Self { free, guards, refused, metrics })
     }
 
     /// `account`: reserves what is not free.
     pub(super) fn of_connection(self: &Arc<Self>, account: OpenHead) -> Arc<OfConnection> {
-        Arc::new(OfConnection { free: AtomicUsize::new(0), all: Arc::clone(self), account })
+        Arc::new(OfConnection { few: Arc::new(Semaphore::new(FEW)), all: Arc::clone(self), account })
     }
 
     /// Gives up the answers of which nothing is taken for `timeout`, or for a shorter time while memory is short or one was
@@ -108,48 +113,66 @@ impl OfConnection {
     /// Looks after an answer that has begun, if nobody else does. `is_read`: its request cannot have changed anything.
     ///
     /// # Errors
-    /// There is no memory for it. The stream has to be reset.
+    /// There is no memory for it now. What its request has reserved has to be kept until there is.
     pub(super) fn looked_after(
         self: &Arc<Self>,
-        mut response: Response<Body>,
+        response: Response<Body>,
         is_read: bool,
-    ) -> Result<Response<Body>, h2::Error> {
+    ) -> Result<Response<Body>, Later> {
         let (extensions, body) = (response.extensions(), response.body());
         let has_cut = extensions.get::<Cut>().is_some() || extensions.get::<IsWatch>().is_some();
         let size = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
         let Some(size) = size.filter(|_| !has_cut && !body.is_end_stream()) else { return Ok(response) };
-        let free = if size <= STREAM { self.free() } else { None };
-        let kept = match free {
-            Some(free) => Kept::Free(free),
-            None => {
-                let Some(reserved) = self.account.reserved(STREAM + size) else {
-                    self.all.refused.notify_one();
-                    self.all.metrics.answers_reset.inc();
-                    // Clients send a refused request again.
-                    return Err(if is_read { Reason::REFUSED_STREAM } else { Reason::ENHANCE_YOUR_CALM }.into());
-                };
-                let guard = self.all.guards.hold(());
-                response.extensions_mut().insert(guard.cut());
-                Kept::Further(Further { reserved, guard })
-            }
-        };
-        Ok(response.map(|inner| Body::new(Small { inner, kept: Some(kept) })))
+        match self.free(size).or_else(|| self.further(size)) {
+            Some(kept) => Ok(kept.with(response)),
+            None => Err(Box::pin(Arc::clone(self).later(response, size, is_read))),
+        }
     }
 
-    /// `None` if there are too many already.
-    fn free(self: &Arc<Self>) -> Option<Free> {
-        let (own, all) = (self.free.fetch_add(1, Ordering::Relaxed), self.all.free.fetch_add(1, Ordering::Relaxed));
-        let free = Free(Arc::clone(self));
-        (own < FEW || all < self.all.most_free).then_some(free)
+    fn free(&self, size: usize) -> Option<Kept> {
+        let mut places = [&self.few, &self.all.free].into_iter().filter(|_| size <= STREAM);
+        places.find_map(|places| Arc::clone(places).try_acquire_owned().ok()).map(Kept::Free)
+    }
+
+    fn further(&self, size: usize) -> Option<Kept> {
+        let reserved = self.account.reserved(STREAM + size)?;
+        Some(Kept::Further(Further { reserved, guard: self.all.guards.hold(()) }))
+    }
+
+    async fn later(
+        self: Arc<Self>,
+        response: Response<Body>,
+        size: usize,
+        is_read: bool,
+    ) -> Result<Response<Body>, h2::Error> {
+        let until = Instant::now() + WAIT;
+        let mut few = pin!(Arc::clone(&self.few).acquire_owned());
+        loop {
+            self.all.refused.notify_one();
+            tokio::select! {
+                Ok(few) = &mut few, if size <= STREAM => return Ok(Kept::Free(few).with(response)),
+                () = sleep(PAUSE) => {}
+            }
+            if let Some(kept) = self.further(size) {
+                return Ok(kept.with(response));
+            }
+            if Instant::now() >= until {
+                self.all.metrics.answers_reset.inc();
+                // Clients send a refused request again.
+                return Err(if is_read { Reason::REFUSED_STREAM } else { Reason::ENHANCE_YOUR_CALM }.into());
+            }
+        }
     }
 }
 
-// === impl Free ===
+// === impl Kept ===
 
-impl Drop for Free {
-    fn drop(&mut self) {
-        self.0.free.fetch_sub(1, Ordering::Relaxed);
-        self.0.all.free.fetch_sub(1, Ordering::Relaxed);
+impl Kept {
+    fn with(self, mut response: Response<Body>) -> Response<Body> {
+        if let Self::Further(further) = &self {
+            response.extensions_mut().insert(further.guard.cut());
+        }
+        response.map(|inner| Body::new(Small { inner, kept: Some(self) }))
     }
 }
 

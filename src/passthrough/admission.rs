@@ -96,7 +96,8 @@ impl Admission {
                 }
             }
             // The answers to others need not end soon. Those of one client end as it reads them.
-            if gives_way || !refused.is_its_own() && begun.elapsed() >= WAIT_FOR_OTHERS {
+            let is_over = if refused.is_its_own() { gives_way } else { begun.elapsed() >= WAIT_FOR_OTHERS };
+            if is_over {
                 return Err(refused);
             }
             self.wait(refused, deadline).await?;
@@ -267,14 +268,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_finds_all_memory_in_use_waits_for_a_moment() {
         let (admission, metrics) = admission(10, Some(1000), 3000);
-        for (ends_after, result) in [(HURRY / 2, Ok(())), (2 * HURRY, Err(Why::Memory))] {
+        let cases = [(HURRY / 2, Ok(())), (2 * HURRY, Err(Why::Memory))];
+        for (gives_way, (ends_after, result)) in
+            [false, true].into_iter().flat_map(|gives_way| cases.map(|case| (gives_way, case)))
+        {
             let first = admission.admit(&ONE, &info(), Some(0), false).await.unwrap();
             let ends = async {
                 sleep(ends_after).await;
                 drop(first);
             };
             let asked = info();
-            let (admitted, ()) = tokio::join!(admission.admit(&OTHER, &asked, Some(0), false), ends);
+            let (admitted, ()) = tokio::join!(admission.admit(&OTHER, &asked, Some(0), gives_way), ends);
             let admitted = admitted.map(drop).map_err(|refused| refused.why);
             assert_eq!((admitted, metrics.given_up.get()), (result, 0));
         }
