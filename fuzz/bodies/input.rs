@@ -1,6 +1,9 @@
 //! How a fuzzer's bytes are divided into what is decoded and how it arrives.
 
+use std::fmt::Debug;
+
 use bytes::Bytes;
+use informerd::codec::CodecError;
 use tikv_jemalloc_ctl::thread::allocatedp;
 
 /// Bytes to decode, and the chunks in which they arrive.
@@ -34,7 +37,20 @@ impl<'a> Input<'a> {
         Some(Self { bytes, limit, steps: steps.map(|step| usize::from(step) + 1) })
     }
 
-    pub fn chunks(&self) -> Vec<Bytes> {
+    /// What is decoded of the whole and in chunks, which must be the same.
+    pub fn decoded<T: Debug, E: Debug + PartialEq>(
+        &self,
+        decode: impl Fn(&[Bytes], usize) -> (Vec<T>, E),
+    ) -> (Vec<T>, E) {
+        let whole = [Bytes::copy_from_slice(self.bytes)];
+        let (items, end) = measured(self.bytes.len(), || decode(&whole, self.limit));
+        let (in_chunks, end_in_chunks) = decode(&self.chunks(), self.limit);
+        let shown = |items: &[T]| items.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>();
+        assert_eq!((shown(&items), &end), (shown(&in_chunks), &end_in_chunks), "it depends on the chunks");
+        (items, end)
+    }
+
+    fn chunks(&self) -> Vec<Bytes> {
         let mut rest = self.bytes;
         let mut chunks = Vec::new();
         for step in self.steps.iter().cycle() {
@@ -48,13 +64,31 @@ impl<'a> Input<'a> {
         chunks
     }
 
-    pub fn whole(&self) -> Vec<Bytes> {
-        vec![Bytes::copy_from_slice(self.bytes)]
-    }
-
     pub fn is_bounded(&self) -> bool {
         self.limit < NO_LIMIT
     }
+}
+
+/// All that a decoder makes of chunks, which `step` gives it one by one.
+pub fn all<T>(
+    chunks: &[Bytes],
+    mut step: impl FnMut(Option<Bytes>) -> Result<Option<T>, CodecError>,
+) -> (Vec<T>, Result<(), CodecError>) {
+    let mut items = Vec::new();
+    for chunk in chunks {
+        let mut chunk = Some(chunk.clone());
+        loop {
+            match step(chunk.take()) {
+                Ok(Some(item)) => items.push(item),
+                Ok(None) => break,
+                Err(error) => {
+                    assert_eq!(step(None).err(), Some(error.clone()), "an error that passes");
+                    return (items, Err(error));
+                }
+            }
+        }
+    }
+    (items, Ok(()))
 }
 
 /// Runs a decoder of `len` bytes. All that it allocates, whether it keeps it or not, must be bounded by a multiple of them.

@@ -7,18 +7,14 @@ use informerd::codec::CodecError;
 use informerd::codec::json::{ListDecoder, ListMeta, TypeMeta};
 use informerd::meta::Object;
 
-use super::input::{Input, measured};
+use super::input::{Input, all};
 use super::json::{Json, assert_deep, is_valid};
 use super::json_item::Expected;
 use super::pods::table;
 
 pub fn check(data: &[u8]) {
     let Some(input) = Input::of(data) else { return };
-    let whole = input.whole();
-    let (items, end) = measured(input.bytes.len(), || decode(&whole, input.limit));
-    let (in_chunks, end_in_chunks) = decode(&input.chunks(), input.limit);
-    let shown = |items: &[(Object, TypeMeta)]| items.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>();
-    assert_eq!((shown(&items), &end), (shown(&in_chunks), &end_in_chunks), "it depends on the chunks");
+    let (items, end) = input.decoded(decode);
     match &end {
         Err(CodecError::TooDeep { limit }) => return assert_deep(input.bytes, *limit),
         Err(CodecError::TooLarge { limit }) => {
@@ -46,21 +42,11 @@ type Decoded = (Vec<(Object, TypeMeta)>, Result<ListMeta, CodecError>);
 
 fn decode(chunks: &[bytes::Bytes], limit: usize) -> Decoded {
     let mut decoder = ListDecoder::new(limit, table().clone());
-    let mut items = Vec::new();
-    for chunk in chunks {
-        decoder.push(chunk.clone());
-        loop {
-            match decoder.next() {
-                Ok(Some(item)) => items.push(item),
-                Ok(None) => break,
-                Err(error) => {
-                    assert_eq!(decoder.next().err(), Some(error.clone()), "an error that passes");
-                    return (items, Err(error));
-                }
-            }
-        }
-    }
-    (items, decoder.finish())
+    let (items, end) = all(chunks, |chunk| {
+        chunk.into_iter().for_each(|chunk| decoder.push(chunk));
+        decoder.next()
+    });
+    (items, end.and_then(|()| decoder.finish()))
 }
 
 #[derive(Debug)]

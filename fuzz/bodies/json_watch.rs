@@ -8,7 +8,7 @@ use informerd::codec::{CodecError, INITIAL_EVENTS_END, Shape};
 use informerd::meta::{EventType, Status};
 use serde_json::value::RawValue;
 
-use super::input::{Input, measured};
+use super::input::{Input, all};
 use super::json::{Json, assert_deep};
 use super::json_item::Expected;
 use super::messages::text;
@@ -16,10 +16,7 @@ use super::pods::table;
 
 pub fn check(data: &[u8]) {
     let Some(input) = Input::of(data) else { return };
-    let whole = input.whole();
-    let (frames, end) = measured(input.bytes.len(), || decode(&whole, input.limit));
-    let (in_chunks, end_in_chunks) = decode(&input.chunks(), input.limit);
-    assert_eq!((shown(&frames), &end), (shown(&in_chunks), &end_in_chunks), "it depends on the chunks");
+    let (frames, end) = input.decoded(decode);
     match end {
         Err(CodecError::TooDeep { limit }) => return assert_deep(input.bytes, limit),
         Err(CodecError::TooLarge { limit }) => {
@@ -59,28 +56,14 @@ pub fn check(data: &[u8]) {
     }
 }
 
-fn shown(frames: &[WatchFrame]) -> Vec<String> {
-    frames.iter().map(|frame| format!("{frame:?}")).collect()
-}
-
 /// The frames, and whether a part of another one is left.
 fn decode(chunks: &[bytes::Bytes], limit: usize) -> (Vec<WatchFrame>, Result<bool, CodecError>) {
     let mut decoder = WatchDecoder::new(limit, table().clone());
-    let mut frames = Vec::new();
-    for chunk in chunks {
-        decoder.push(chunk.clone());
-        loop {
-            match decoder.next() {
-                Ok(Some(frame)) => frames.push(frame),
-                Ok(None) => break,
-                Err(error) => {
-                    assert_eq!(decoder.next().err(), Some(error.clone()), "an error that passes");
-                    return (frames, Err(error));
-                }
-            }
-        }
-    }
-    (frames, Ok(decoder.has_partial()))
+    let (frames, end) = all(chunks, |chunk| {
+        chunk.into_iter().for_each(|chunk| decoder.push(chunk));
+        decoder.next()
+    });
+    (frames, end.map(|()| decoder.has_partial()))
 }
 
 #[derive(Debug)]

@@ -7,46 +7,32 @@
 use informerd::codec::CodecError;
 use prost::Message;
 
-#[derive(Clone, PartialEq, Message)]
-pub struct Unknown {
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    pub type_meta: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", repeated, tag = "2")]
-    pub raw: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", repeated, tag = "3")]
-    pub content_encoding: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", repeated, tag = "4")]
-    pub content_type: Vec<Vec<u8>>,
+/// Messages of bytes that may occur several times.
+macro_rules! repeated {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident = $tag:tt),* })*) => {
+        $($(#[$doc])*
+        #[derive(Clone, PartialEq, Message)]
+        pub struct $name {
+            $(#[prost(bytes = "vec", repeated, tag = $tag)]
+            pub $field: Vec<Vec<u8>>,)*
+        })*
+    };
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct TypeMeta {
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    pub api_version: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", repeated, tag = "2")]
-    pub kind: Vec<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct WatchEvent {
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    pub kind: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", repeated, tag = "2")]
-    pub object: Vec<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct RawExtension {
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    pub raw: Vec<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct List {
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    pub metadata: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", repeated, tag = "2")]
-    pub items: Vec<Vec<u8>>,
+repeated! {
+    Unknown { type_meta = "1", raw = "2", content_encoding = "3", content_type = "4" }
+    TypeMeta { api_version = "1", kind = "2" }
+    WatchEvent { kind = "1", object = "2" }
+    RawExtension { raw = "1" }
+    List { metadata = "1", items = "2" }
+    Pod { metadata = "1" }
+    /// What is not looked at before somebody selects by it.
+    PodFields { spec = "2", status = "3" }
+    PodIp { ip = "1" }
+    /// What of ObjectMeta is looked at where somebody asks for it.
+    Parts { annotations = "12", owner_references = "13", managed_fields = "17" }
+    Owner { uid = "4" }
+    StatusMetadata { continue_token = "3" }
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -57,21 +43,6 @@ pub struct ListMeta {
     pub continue_token: Vec<Vec<u8>>,
     #[prost(int64, optional, tag = "4")]
     pub remaining_item_count: Option<i64>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Pod {
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    pub metadata: Vec<Vec<u8>>,
-}
-
-/// What is not looked at before somebody selects by it.
-#[derive(Clone, PartialEq, Message)]
-pub struct PodFields {
-    #[prost(bytes = "vec", repeated, tag = "2")]
-    pub spec: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", repeated, tag = "3")]
-    pub status: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -103,12 +74,6 @@ pub struct PodStatus {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct PodIp {
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    pub ip: Vec<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, Message)]
 pub struct ObjectMeta {
     #[prost(bytes = "vec", tag = "1")]
     pub name: Vec<u8>,
@@ -131,29 +96,12 @@ pub struct BookmarkMeta {
     pub annotations: Vec<Entry>,
 }
 
-/// What of ObjectMeta is looked at where somebody asks for it.
-#[derive(Clone, PartialEq, Message)]
-pub struct Parts {
-    #[prost(bytes = "vec", repeated, tag = "12")]
-    pub annotations: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", repeated, tag = "13")]
-    pub owner_references: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", repeated, tag = "17")]
-    pub managed_fields: Vec<Vec<u8>>,
-}
-
 #[derive(Clone, PartialEq, Message)]
 pub struct Entry {
     #[prost(bytes = "vec", tag = "1")]
     pub key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     pub value: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Owner {
-    #[prost(bytes = "vec", repeated, tag = "4")]
-    pub uid: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -170,12 +118,6 @@ pub struct Status {
     pub details: Vec<Vec<u8>>,
     #[prost(uint64, tag = "6")]
     pub code: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct StatusMetadata {
-    #[prost(bytes = "vec", repeated, tag = "3")]
-    pub continue_token: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -7,18 +7,14 @@ use informerd::codec::json::ListMeta;
 use informerd::codec::protobuf::ListDecoder;
 use informerd::meta::Object;
 
-use super::input::{Input, measured};
+use super::input::{Input, all};
 use super::messages::{assert_listed, decimal, last_text, unwrapped_list};
 use super::pods::table;
 use super::protobuf_item::Expected;
 
 pub fn check(data: &[u8]) {
     let Some(input) = Input::of(data) else { return };
-    let whole = input.whole();
-    let (items, end) = measured(input.bytes.len(), || decode(&whole, input.limit));
-    let (in_chunks, end_in_chunks) = decode(&input.chunks(), input.limit);
-    let shown = |items: &[Object]| items.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>();
-    assert_eq!((shown(&items), &end), (shown(&in_chunks), &end_in_chunks), "it depends on the chunks");
+    let (items, end) = input.decoded(decode);
     let expected = unwrapped_list(input.bytes).map(|(type_meta, metadata, messages)| {
         let items: Vec<_> = messages.iter().map(|item| Expected::of(item)).collect();
         (type_meta, metadata, messages, items)
@@ -46,19 +42,9 @@ pub fn check(data: &[u8]) {
 
 fn decode(chunks: &[bytes::Bytes], limit: usize) -> (Vec<Object>, Result<ListMeta, CodecError>) {
     let mut decoder = ListDecoder::new(limit, table().clone());
-    let mut items = Vec::new();
-    for chunk in chunks {
-        decoder.push(chunk.clone());
-        loop {
-            match decoder.next() {
-                Ok(Some(item)) => items.push(item),
-                Ok(None) => break,
-                Err(error) => {
-                    assert_eq!(decoder.next().err(), Some(error.clone()), "an error that passes");
-                    return (items, Err(error));
-                }
-            }
-        }
-    }
-    (items, decoder.finish())
+    let (items, end) = all(chunks, |chunk| {
+        chunk.into_iter().for_each(|chunk| decoder.push(chunk));
+        decoder.next()
+    });
+    (items, end.and_then(|()| decoder.finish()))
 }

@@ -9,7 +9,7 @@ use informerd::codec::{CodecError, INITIAL_EVENTS_END, Shape};
 use informerd::meta::{EventType, ResourceVersion, Status, StatusCause, StatusDetails};
 use prost::Message;
 
-use super::input::{Input, measured};
+use super::input::{Input, all};
 use super::messages::{
     self, BookmarkMeta, Pod, RawExtension, WatchEvent, Why, assert_listed, decimal, last_text, text, unwrapped,
 };
@@ -18,11 +18,7 @@ use super::protobuf_item::Expected;
 
 pub fn check(data: &[u8]) {
     let Some(input) = Input::of(data) else { return };
-    let whole = input.whole();
-    let (frames, end) = measured(input.bytes.len(), || decode(&whole, input.limit));
-    let (in_chunks, end_in_chunks) = decode(&input.chunks(), input.limit);
-    let shown = |frames: &[WatchFrame]| frames.iter().map(|frame| format!("{frame:?}")).collect::<Vec<_>>();
-    assert_eq!((shown(&frames), &end), (shown(&in_chunks), &end_in_chunks), "it depends on the chunks");
+    let (frames, end) = input.decoded(decode);
     let (mut frames, mut rest) = (frames.into_iter(), input.bytes);
     while let Some((length, after)) = rest.split_first_chunk::<4>() {
         let len = u32::from_be_bytes(*length) as usize;
@@ -53,21 +49,11 @@ pub fn check(data: &[u8]) {
 /// The frames, and whether a part of another one is left.
 fn decode(chunks: &[bytes::Bytes], limit: usize) -> (Vec<WatchFrame>, Result<bool, CodecError>) {
     let mut decoder = WatchDecoder::new(limit, table().clone());
-    let mut frames = Vec::new();
-    for chunk in chunks {
-        decoder.push(chunk.clone());
-        loop {
-            match decoder.next() {
-                Ok(Some(frame)) => frames.push(frame),
-                Ok(None) => break,
-                Err(error) => {
-                    assert_eq!(decoder.next().err(), Some(error.clone()), "an error that passes");
-                    return (frames, Err(error));
-                }
-            }
-        }
-    }
-    (frames, Ok(decoder.has_partial()))
+    let (frames, end) = all(chunks, |chunk| {
+        chunk.into_iter().for_each(|chunk| decoder.push(chunk));
+        decoder.next()
+    });
+    (frames, end.map(|()| decoder.has_partial()))
 }
 
 #[allow(clippy::large_enum_variant, reason = "few of them live at once")]

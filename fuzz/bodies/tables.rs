@@ -12,7 +12,7 @@ use informerd::codec::{CodecError, Form, ListDecoder, Shape};
 use informerd::meta::{Encoding, Moment, Object};
 
 use super::durations::length;
-use super::input::{Input, measured};
+use super::input::{Input, all};
 use super::json::{Json, is_valid};
 use super::json_item::Expected;
 use super::pods::{resource, table};
@@ -29,11 +29,7 @@ static NOW: LazyLock<Moment> = LazyLock::new(|| Moment::parse("2026-01-01T00:00:
 
 pub fn check(data: &[u8]) {
     let Some(input) = Input::of(data) else { return };
-    let whole = input.whole();
-    let (rows, end) = measured(input.bytes.len(), || decode(&whole, input.limit));
-    let (in_chunks, end_in_chunks) = decode(&input.chunks(), input.limit);
-    let shown = |rows: &[(Object, TypeMeta)]| rows.iter().map(|row| format!("{row:?}")).collect::<Vec<_>>();
-    assert_eq!((shown(&rows), &end), (shown(&in_chunks), &end_in_chunks), "it depends on the chunks");
+    let (rows, end) = input.decoded(decode);
     if end.is_ok() {
         assert!(is_valid(input.bytes), "a table that is no JSON");
     }
@@ -57,18 +53,11 @@ type Decoded = (Vec<(Object, TypeMeta)>, Result<ListMeta, CodecError>);
 
 fn decode(chunks: &[bytes::Bytes], limit: usize) -> Decoded {
     let mut decoder = ListDecoder::new(Encoding::Table, limit, table().clone());
-    let mut rows = Vec::new();
-    for chunk in chunks {
-        decoder.push(chunk.clone());
-        loop {
-            match decoder.next() {
-                Ok(Some(row)) => rows.push(row),
-                Ok(None) => break,
-                Err(error) => return (rows, Err(error)),
-            }
-        }
-    }
-    (rows, decoder.finish())
+    let (rows, end) = all(chunks, |chunk| {
+        chunk.into_iter().for_each(|chunk| decoder.push(chunk));
+        decoder.next()
+    });
+    (rows, end.and_then(|()| decoder.finish()))
 }
 
 fn printed(mut object: Object, json: &Json, cells: &Json) {

@@ -217,24 +217,6 @@ async fn lists_at_a_revision() {
 }
 
 #[tokio::test]
-async fn watches_with_initial_events_over_both_protocols() {
-    let server = server().await;
-    let p = server.create(pod("p", json!({}))).unwrap();
-    for http2 in [false, true] {
-        let mut stream = Stream::open_over(&server, http2, "allowWatchBookmarks=1").await;
-        assert_eq!(stream.brief().await, brief("ADDED", "p", p));
-        let (event, object) = stream.event().await;
-        assert_eq!(event, "BOOKMARK");
-        assert_eq!(object["metadata"]["annotations"], json!({"k8s.io/initial-events-end": "true"}));
-        assert_eq!(object["metadata"]["resourceVersion"], server.revision().to_string());
-        let q = server.create(pod("q", json!({}))).unwrap();
-        assert_eq!(stream.brief().await, brief("ADDED", "q", q));
-        let gone = server.delete("pods", "a", "q").unwrap();
-        assert_eq!(stream.brief().await, brief("DELETED", "q", gone));
-    }
-}
-
-#[tokio::test]
 async fn selector_edges() {
     let server = server().await;
     let from = server.revision();
@@ -351,38 +333,4 @@ async fn large_lists_are_compressed_for_whoever_accepts_it() {
     let mut unpacked = String::new();
     std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&packed[..]), &mut unpacked).unwrap();
     assert_eq!(unpacked, plain);
-}
-
-#[tokio::test]
-async fn counts_open_watches() {
-    let server = server().await;
-    let first = Stream::open(&server, "").await;
-    let second = Stream::open_over(&server, true, "").await;
-    let counts = server.counts();
-    assert_eq!((counts.open_watches("pods"), counts.requests(Verb::Watch, "pods")), (2, 2));
-    drop((first, second));
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
-    while server.counts().open_watches("pods") > 0 {
-        assert!(tokio::time::Instant::now() < deadline, "dropped watches stay open");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert_eq!(server.counts().most_watches("pods"), 2);
-}
-
-#[tokio::test]
-async fn discovery_in_both_forms() {
-    let server = server().await;
-    let aggregated =
-        [("accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json")];
-    let (_, headers, body) = text(&server, "/apis?timeout=32s", &aggregated).await;
-    assert!(headers["content-type"].to_str().unwrap().contains("as=APIGroupDiscoveryList"));
-    let list: Value = serde_json::from_str(&body).unwrap();
-    let groups: Vec<&str> =
-        list["items"].as_array().unwrap().iter().filter_map(|g| g["metadata"]["name"].as_str()).collect();
-    assert!(groups.contains(&"apps") && groups.contains(&"demo.informerd.io"), "{groups:?}");
-    let (_, core) = get(&server, "/api/v1").await;
-    assert!(core["resources"].as_array().unwrap().iter().any(|r| r["name"] == "pods" && r["namespaced"] == true));
-    assert_eq!(get(&server, "/apis").await.1["groups"].as_array().unwrap().len(), groups.len());
-    assert_eq!(get(&server, "/version").await.1["gitVersion"], "v1.36.0-sim");
-    assert_eq!(text(&server, "/readyz", &[]).await.2, "ok");
 }

@@ -8,14 +8,13 @@ use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
     PKCS_ECDSA_P384_SHA384, PKCS_ED25519,
 };
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use serde_json::json;
 
 use super::ObjectName;
 use super::ca::Ca;
 use super::decision::{Accepted, Addresses, Denial, decide};
 use super::requester::request;
+use super::tests::trusts;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -87,22 +86,9 @@ fn an_agent_gets_a_certificate_for_the_addresses_of_its_node() {
     assert_eq!((accepted.node.as_str(), accepted.lasts), ("one", DAY));
     let ca = Ca::make(now, 10 * DAY, None).unwrap();
     let chain = ca.certify(&accepted.key, accepted.addresses, now, accepted.lasts).unwrap();
-    let verified = |name: &str| verified(&ca, &chain, name, now);
+    let verified = |name: &str| trusts(&ca.certificate, &chain, name, now);
     assert!(verified("10.0.0.1") && verified("fd00::1"));
     assert!(!verified("10.0.0.2") && !verified("informerd.agents.svc") && !verified("informerd"));
-}
-
-/// Verifies the chain as a client does.
-fn verified(ca: &Ca, chain: &str, name: &str, at: Timestamp) -> bool {
-    use rustls::client::danger::ServerCertVerifier as _;
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(ca.certificate.as_bytes()).unwrap()).unwrap();
-    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = rustls::client::WebPkiServerVerifier::builder_with_provider(roots.into(), provider).build().unwrap();
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(chain.as_bytes()).map(Result::unwrap).collect();
-    let at = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(at.as_second()).unwrap()));
-    let name = ServerName::try_from(name.to_owned()).unwrap();
-    verifier.verify_server_cert(&chain[0], &chain[1..], &name, &[], at).is_ok()
 }
 
 #[test]

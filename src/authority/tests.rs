@@ -9,6 +9,7 @@ use super::Lifetimes;
 use super::bundle::Bundle;
 use super::ca::Leaf;
 
+const NAME: &str = "informerd.x.svc";
 const HOUR: Duration = Duration::from_secs(3600);
 const LIFETIMES: Lifetimes =
     Lifetimes { ca: Duration::from_secs(100 * 3600), overlap: HOUR, leaf: Duration::from_secs(10 * 3600) };
@@ -17,8 +18,8 @@ fn begin() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
 }
 
-/// Verifies as a client does, at a given time, with the bundle that it has read.
-fn trusts(bundle: &str, leaf: &Leaf, at: Timestamp) -> bool {
+/// Verifies a chain as a client does, at a given time, with the bundle that it has read.
+pub(super) fn trusts(bundle: &str, chain: &str, name: &str, at: Timestamp) -> bool {
     use rustls::client::danger::ServerCertVerifier as _;
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
@@ -26,9 +27,9 @@ fn trusts(bundle: &str, leaf: &Leaf, at: Timestamp) -> bool {
     }
     let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = rustls::client::WebPkiServerVerifier::builder_with_provider(roots.into(), provider).build().unwrap();
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(leaf.chain.as_bytes()).map(Result::unwrap).collect();
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(chain.as_bytes()).map(Result::unwrap).collect();
     let at = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(at.as_second()).unwrap()));
-    let name = ServerName::try_from("informerd.x.svc").unwrap();
+    let name = ServerName::try_from(name.to_owned()).unwrap();
     verifier.verify_server_cert(&chain[0], &chain[1..], &name, &[], at).is_ok()
 }
 
@@ -74,8 +75,8 @@ fn after_a_long_absence_there_is_nothing_to_wait_for() {
     assert!(step(&mut bundle, false, now));
     let bundle = bundle.unwrap();
     assert_eq!(bundle.current.made, now);
-    let leaf = bundle.current.issue(&["informerd.x.svc".to_owned()], now, LIFETIMES.leaf).unwrap();
-    assert!(trusts(&bundle.trusted(), &leaf, now));
+    let leaf = bundle.current.issue(&[NAME.to_owned()], now, LIFETIMES.leaf).unwrap();
+    assert!(trusts(&bundle.trusted(), &leaf.chain, NAME, now));
 }
 
 #[test]
@@ -101,7 +102,7 @@ proptest! {
     fn a_client_with_an_old_bundle_trusts_every_replica(
         passes in prop::collection::vec((0..3_usize, 1..55_u64), 30..120),
     ) {
-        let names = ["informerd.x.svc".to_owned()];
+        let names = [NAME.to_owned()];
         let (mut now, mut bundle) = (begin(), None);
         let mut published: Vec<(Timestamp, String)> = Vec::new();
         let mut leaves: [Option<(Timestamp, Timestamp, Leaf)>; 3] = Default::default();
@@ -123,7 +124,7 @@ proptest! {
             let read = published.iter().rev().find(|(at, _)| now.duration_since(*at).unsigned_abs() >= LIFETIMES.overlap);
             let read = read.unwrap_or(&published[0]);
             for (_, _, leaf) in leaves.iter().flatten() {
-                prop_assert!(trusts(&read.1, leaf, now), "at {now}, read at {}", read.0);
+                prop_assert!(trusts(&read.1, &leaf.chain, NAME, now), "at {now}, read at {}", read.0);
             }
         }
     }

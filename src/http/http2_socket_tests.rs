@@ -4,7 +4,6 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::io::AsyncWriteExt as _;
 
 use super::*;
 use crate::http::frames::{ACK, GOAWAY, HEADERS, SETTINGS};
@@ -139,14 +138,6 @@ fn small_writes_go_out_together_at_the_next_poll() {
 }
 
 #[test]
-fn a_flush_without_a_read_between_writes_too() {
-    let mut scene = Scene::new();
-    assert!(scene.write(b"one").is_ready() && scene.flush().is_ready());
-    assert!(scene.flush().is_ready());
-    assert_eq!(scene.take(), [b"one"]);
-}
-
-#[test]
 fn large_writes_do_not_wait_and_nothing_is_overtaken() {
     let mut scene = Scene::new();
     let (small, large, end) = (frame(20), frame(LARGE), frame(10));
@@ -220,14 +211,6 @@ async fn the_buffer_is_shared_and_a_slow_client_keeps_none() {
     *slow.full.lock() = false;
     assert!(slow.write(b" more").is_ready() && slow.read().is_pending());
     assert_eq!(slow.take(), [b"small more"]);
-}
-
-#[tokio::test]
-async fn what_waits_goes_out_before_the_end() {
-    let mut scene = Scene::new();
-    assert!(scene.write(b"last words").is_ready());
-    scene.socket.shutdown().await.unwrap();
-    assert_eq!(scene.take(), [&b"last words"[..], b"end"]);
 }
 
 #[tokio::test(start_paused = true)]

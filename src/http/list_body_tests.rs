@@ -72,20 +72,6 @@ async fn a_body_is_the_same_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_nobody_takes_is_given_up() {
-    let (mut body, stall_guards, metrics) = body(1000).await;
-    crate::lifecycle::spawn("stall_guards", watch(stall_guards, Pressure::default(), metrics.clone()));
-    // A slow but steady reader is fine.
-    for _ in 0..5 {
-        tokio::time::sleep(TIMEOUT * 3 / 4).await;
-        assert!(body.frame().await.unwrap().is_ok());
-    }
-    tokio::time::sleep(TIMEOUT * 5 / 4 + Duration::from_secs(1)).await;
-    assert!(body.frame().await.unwrap().is_err());
-    assert_eq!(metrics.lists_stalled.get(), 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn while_memory_is_short_a_list_nobody_takes_is_given_up_soon() {
     let (mut body, stall_guards, metrics) = body(1000).await;
     let pressure = Pressure::default();

@@ -1,6 +1,5 @@
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
 use proptest::prelude::*;
@@ -47,19 +46,6 @@ fn a_watch_writes_itself_once_its_head_is_written_and_the_client_has_granted_eno
 }
 
 #[test]
-fn without_a_grant_the_library_sends() {
-    let mut windows = SendWindows::default();
-    begun(&mut windows, 1);
-    assert_eq!(take(&mut windows, 1, 100_000), Way::Library(65_535));
-    assert_eq!(take(&mut windows, 1, 1), Way::Full);
-    windows.written(frame(DATA, 0, 1, 65_535));
-    assert_eq!(windows.grown(1, 10), 10, "the library believes what is real");
-    assert_eq!(windows.grown(0, 65_535), 16_383, "a quarter");
-    assert_eq!(take(&mut windows, 1, 100), Way::Direct(10));
-    assert_eq!(windows.grown(1, 10), 0, "the library has not sent what this is for");
-}
-
-#[test]
 fn the_library_gets_more_when_it_has_little() {
     let mut windows = SendWindows::default();
     assert_eq!(windows.grown(0, 334_465), 34_465, "a quarter of 400,000");
@@ -91,62 +77,6 @@ fn what_is_too_much_is_told_to_the_library() {
 }
 
 #[test]
-fn a_window_is_used_up_by_other_bodies_too() {
-    let mut windows = SendWindows::default();
-    begun(&mut windows, 1);
-    for _ in 0..100_000 {
-        windows.written(frame(DATA, 0, 1, 60_000));
-        assert_eq!(windows.grown(1, 60_000), 60_000);
-    }
-    assert_eq!(window(&windows, 1), DEFAULT_WINDOW);
-}
-
-#[test]
-fn a_setting_changes_all_windows() {
-    let mut windows = SendWindows::default();
-    begun(&mut windows, 1);
-    set(&mut windows, 5);
-    assert_eq!(take(&mut windows, 1, 10), Way::Library(5));
-    set(&mut windows, 2);
-    assert_eq!(take(&mut windows, 1, 10), Way::Full);
-    assert_eq!(windows.grown(1, 3), 3);
-    assert_eq!(take(&mut windows, 1, 10), Way::Full);
-    windows.set(Some(u32::MAX));
-    set(&mut windows, 3);
-    windows.written(frame(SETTINGS, ACK, 0, 0));
-    assert_eq!(take(&mut windows, 1, 10), Way::Library(1));
-}
-
-#[test]
-fn a_setting_counts_from_its_acknowledgement_on() {
-    let mut windows = SendWindows::default();
-    begun(&mut windows, 1);
-    windows.grown(0, 1 << 20);
-    set(&mut windows, 100);
-    assert_eq!(take(&mut windows, 1, 1000), Way::Direct(100));
-    let wakes = Arc::<Wakes>::default();
-    let waker = Waker::from(Arc::clone(&wakes));
-    assert_eq!(windows.take(1, 1000, true, &waker), Way::Full);
-    for initial in [Some(300), None, Some(50), Some(400)] {
-        windows.set(initial);
-    }
-    // Streams that begin now have the old window, too.
-    begun(&mut windows, 3);
-    assert_eq!(windows.take(1, 1000, true, &waker), Way::Full, "a larger one is not used before");
-    assert_eq!((window(&windows, 3), wakes.0.load(Ordering::Relaxed)), (100, 0));
-    let mut next = || {
-        windows.written(frame(SETTINGS, ACK, 0, 0));
-        [window(&windows, 1), window(&windows, 3)]
-    };
-    assert_eq!([next(), next(), next(), next()], [[200, 300], [200, 300], [-50, 50], [300, 400]]);
-    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
-    windows.written(frame(SETTINGS, ACK, 0, 0));
-    windows.written(frame(SETTINGS, 0, 0, 6));
-    assert_eq!(window(&windows, 3), 400, "nothing is left to acknowledge, and our settings are not the client's");
-    assert_eq!(windows.next.capacity(), 0);
-}
-
-#[test]
 fn an_update_may_follow_a_setting_that_makes_room_for_it() {
     let mut windows = SendWindows::default();
     begun(&mut windows, 1);
@@ -170,40 +100,6 @@ fn held() -> SendWindows {
     windows.watches = 0;
     assert_eq!(take(&mut windows, 1, 60), Way::Library(40));
     windows
-}
-
-#[test]
-fn what_the_library_must_not_send_any_more_comes_back() {
-    let mut windows = held();
-    assert!(!windows.may_return());
-    windows.set(Some(80));
-    assert!(windows.may_return() && !windows.must_return(frame(DATA, 0, 1, 30)), "not before the acknowledgement");
-    windows.written(frame(SETTINGS, ACK, 0, 0));
-    let before = windows.library;
-    assert!(!windows.must_return(frame(DATA, 0, 1, 20)) && !windows.must_return(frame(HEADERS, 0, 1, 30)));
-    windows.written(frame(DATA, 0, 1, 15));
-    assert_eq!(windows.poll_written(1, Waker::noop()), Poll::Pending);
-    assert!(windows.must_return(frame(DATA, 0, 1, 6)), "the client accepts 5");
-    // The client accepts more, but nothing may overtake what has come back.
-    windows.grown(1, 1000);
-    assert!(windows.must_return(frame(DATA, 0, 1, 19)));
-    assert_eq!(windows.poll_written(1, Waker::noop()), Poll::Ready(25));
-    assert_eq!((windows.library, windows.watches), (before - 40, 25), "the client has got 15 bytes");
-    assert_eq!((window(&windows, 1), windows.may_return()), (1005, false));
-    assert_eq!(take(&mut windows, 1, 25), Way::Direct(25));
-}
-
-#[test]
-fn the_library_gets_back_what_it_has_used_in_vain() {
-    let mut windows = held();
-    set(&mut windows, 70);
-    // It believes in 70, and the client accepts 10. An update of which the library is told nothing makes this 60.
-    assert_eq!(windows.grown(1, 50), 0);
-    set(&mut windows, 30);
-    assert!(windows.must_return(frame(DATA, 0, 1, 25)), "20 are accepted");
-    assert!(windows.must_lend());
-    assert_eq!(windows.owed().collect::<Vec<_>>(), [(1, 15)]);
-    assert!(windows.streams[&1].excess == 0 && windows.owed().next().is_none());
 }
 
 #[test]
@@ -239,15 +135,6 @@ fn a_watch_that_cannot_write_now_takes_nothing() {
     assert_eq!(windows.take(1, 500, false, Waker::noop()), Way::Blocked);
     assert_eq!(window(&windows, 1), DEFAULT_WINDOW);
     assert_eq!(take(&mut windows, 1, 500), Way::Direct(500));
-}
-
-#[derive(Default)]
-struct Wakes(AtomicUsize);
-
-impl Wake for Wakes {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 #[derive(Clone, Debug)]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::Predicate;
 use super::tests::{attributes, object, pods, predicate, scope};
-use super::{FieldSelector, LabelSelector, Predicate};
 use crate::meta::Object;
 
 /// A requirement in the form that the tests use.
@@ -173,31 +173,5 @@ proptest! {
         demands.extend(more.2);
         prop_assert!(build(&(a.0, wishes, demands)).implies(&p));
         prop_assert!(p.implies(&Predicate::everything()));
-    }
-
-    #[test]
-    fn shown_label_selectors_parse_to_themselves(wishes in wishes()) {
-        let text: Vec<_> = wishes.iter().map(Wish::text).collect();
-        let selector = LabelSelector::parse(&text.join(" , ")).unwrap();
-        let shown = selector.to_string();
-        let again = LabelSelector::parse(&shown).unwrap();
-        prop_assert_eq!(&again, &selector);
-        prop_assert_eq!(again.to_string(), shown);
-    }
-
-    #[test]
-    fn whatever_parses_is_shown_so_that_it_parses(text in "[ab/.\\-19=!<>(), \\\\]{0,12}|\\PC{0,8}") {
-        if let Ok(selector) = LabelSelector::parse(&text) {
-            prop_assert_eq!(LabelSelector::parse(&selector.to_string()), Ok(selector));
-        }
-        if let Ok(selector) = FieldSelector::parse(&text) {
-            prop_assert_eq!(FieldSelector::parse(&selector.to_string()), Ok(selector));
-        }
-    }
-
-    #[test]
-    fn any_field_value_can_be_written(value in "\\PC{0,6}|[\\\\,=!a]{0,6}") {
-        let selector = FieldSelector::equals("f", &value);
-        prop_assert_eq!(FieldSelector::parse(&selector.to_string()), Ok(selector));
     }
 }

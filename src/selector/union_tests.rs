@@ -2,18 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::codec::json::parse_item;
-use crate::meta::{Gvr, Origin, Verbs};
+use crate::selector::tests::pods;
 use crate::selector::{FieldSelector, field_table};
-
-fn pods() -> Resource {
-    Resource {
-        gvr: Gvr::new("", "v1", "pods"),
-        kind: "Pod".into(),
-        namespaced: true,
-        verbs: Verbs::default(),
-        origin: Origin::BuiltIn,
-    }
-}
 
 /// A pod with only the properties that matter here.
 #[derive(Clone, Debug)]

@@ -81,21 +81,6 @@ async fn every_single_bit_changed() {
 }
 
 #[tokio::test]
-async fn zeros_in_place_of_what_a_crash_lost() {
-    let storage = Memory::default();
-    let world = written(&storage, None, PackingForm::Plain).await;
-    let name = identity().file_name();
-    let file = storage.inner.lock().files[&name].clone();
-    for from in (0..file.len()).step_by(7) {
-        let mut zeroed = file.clone();
-        zeroed[from..].fill(0);
-        zeroed.extend([0; 4096]);
-        storage.inner.lock().files.insert(name.clone(), zeroed);
-        is_sound(&storage, None, &world).await;
-    }
-}
-
-#[tokio::test]
 async fn blocks_in_another_order_or_from_another_file() {
     for key in keys() {
         let (storage, other) = (Memory::default(), Memory::default());

@@ -220,17 +220,6 @@ async fn a_state_that_does_not_fit_is_not_loaded() {
 }
 
 #[tokio::test]
-async fn an_encrypted_file_needs_its_key() {
-    let (storage, world) = (Memory::default(), World::new(20, PackingForm::Plain).await);
-    let key = |digits: &str| Some(Key::parse(&digits.repeat(32)).unwrap());
-    drop(begin(&snapshots(&storage, key("5a")), &identity(), &world.cache));
-    for other in [None, key("5b")] {
-        assert!(load(&snapshots(&storage, other), identity(), PackingForm::Plain).await.is_none());
-    }
-    assert!(load(&snapshots(&storage, key("5a")), identity(), PackingForm::Plain).await.is_some());
-}
-
-#[tokio::test]
 async fn an_old_file_is_not_used() {
     let (storage, world) = (Memory::default(), World::new(20, PackingForm::Plain).await);
     let of = |max_served_age| {

@@ -19,7 +19,6 @@ const usage = `usage: judge COMMAND [flags]
   cluster    run etcd and kube-apiserver until stdin closes
   kubectl    kubectl
   informer   run client-go informers and print what they see
-  churn      write to a server at random, reproducibly
   vectors    write what the apiserver's own code makes of random objects of every type
 `
 
@@ -29,7 +28,6 @@ var commands = map[string]func(args []string) int{
 	"cluster":   runCluster,
 	"kubectl":   runKubectl,
 	"informer":  runInformer,
-	"churn":     runChurn,
 	"apiserver": runAPIServer,
 	"etcd":      runEtcd,
 }

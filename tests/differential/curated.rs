@@ -34,18 +34,9 @@ const FORMS: &[&str] = &[
     "application/json,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
 ];
 
-/// A row with its own strings: the table's, or one of the vectors.
-struct Line {
-    id: String,
-    request: String,
-    /// Where it is known without asking.
-    status: Option<u16>,
-    holds: Vec<String>,
-}
-
 /// Every row that is one request.
 pub(crate) async fn run(world: &Arc<World>, filter: Option<&str>, report: &Arc<Report>) {
-    let mut lines: Vec<Line> = rows::all().map(Line::from).collect();
+    let mut lines: Vec<Row> = rows::all().collect();
     lines.extend(selector_vectors());
     lines.extend(option_vectors());
     lines.extend(form_vectors());
@@ -69,7 +60,7 @@ pub(crate) async fn run(world: &Arc<World>, filter: Option<&str>, report: &Arc<R
     }
 }
 
-async fn one(world: &World, line: &Line, report: &Report) {
+async fn one(world: &World, line: &Row, report: &Report) {
     let what = format!("curated --filter {} ({})", line.id, line.request);
     let mut asks = Vec::new();
     for side in &world.pair {
@@ -104,16 +95,9 @@ async fn first_token(side: &Endpoint) -> String {
     token.unwrap_or_default()
 }
 
-// === impl Line ===
+// === impl Row ===
 
-impl From<&Row> for Line {
-    fn from((id, request, status, holds): &Row) -> Self {
-        let holds = holds.iter().map(|text| (*text).to_owned()).collect();
-        Self { id: (*id).to_owned(), request: (*request).to_owned(), status: Some(*status), holds }
-    }
-}
-
-impl Line {
+impl Row {
     fn ask(&self, world: &World, side: &Endpoint, token: &str) -> Ask {
         let mut parts = self.request.split(" | ");
         let first = parts.next().unwrap_or_default();
@@ -174,7 +158,7 @@ fn in_json(message: &str) -> String {
 }
 
 /// H1 to H60: `L "selector" OK…` and `F "selector" ERR message`.
-fn selector_vectors() -> Vec<Line> {
+fn selector_vectors() -> Vec<Row> {
     let mut lines = Vec::new();
     for vector in LABEL_VECTORS.lines() {
         let Some((kind, rest)) = vector.split_once(' ') else { continue };
@@ -192,13 +176,13 @@ fn selector_vectors() -> Vec<Line> {
             Some(message) => (Some(400), vec![in_json(message)]),
             None => (Some(200), Vec::new()),
         };
-        lines.push(Line { id: "H1-H60".to_owned(), request, status, holds });
+        lines.push(Row { id: "H1-H60".to_owned(), request, status, holds });
     }
     lines
 }
 
 /// B: combinations of options with the message that refuses them.
-fn option_vectors() -> Vec<Line> {
+fn option_vectors() -> Vec<Row> {
     let mut lines = Vec::new();
     let text = String::from_utf8_lossy(OPTION_VECTORS);
     let mut vectors = text.lines().peekable();
@@ -224,14 +208,14 @@ fn option_vectors() -> Vec<Line> {
         // What is valid by itself may still be refused for its token or its revision.
         let Some(message) = message else { continue };
         let request = format!("/api/v1/configmaps?{}", query.join("&"));
-        lines.push(Line { id: "B".to_owned(), request, status: Some(422), holds: vec![in_json(message)] });
+        lines.push(Row { id: "B".to_owned(), request, status: Some(422), holds: vec![in_json(message)] });
     }
     lines
 }
 
 /// I: every way to ask for a form, by each kind of read.
-fn form_vectors() -> Vec<Line> {
-    let line = |request: String| Line { id: "I".to_owned(), request, status: None, holds: Vec::new() };
+fn form_vectors() -> Vec<Row> {
+    let line = |request: String| Row { id: "I".to_owned(), request, status: None, holds: Vec::new() };
     let one = "/api/v1/namespaces/diff-a/pods/one?resourceVersion=0";
     let none = "/api/v1/namespaces/diff-a/pods/none?resourceVersion=0";
     let mut lines = vec![line(format!("{one} | Accept: application/yaml | Accept: application/json"))];

@@ -40,8 +40,7 @@ const PHASES: &[(&str, Phase, &str)] = &[
 pub(crate) fn are_accounted_for() -> Result<(), String> {
     let all: BTreeSet<String> =
         ALL.iter().flat_map(|(letter, numbers)| numbers.clone().map(move |n| format!("{letter}{n}"))).collect();
-    let mut shown: BTreeSet<String> =
-        rows::all().map(|row| row.0).filter(|id| *id != "odd").map(String::from).collect();
+    let mut shown: BTreeSet<String> = rows::all().map(|row| row.id).filter(|id| id != "odd").collect();
     shown.extend(scripts::SHOWN.iter().map(|id| (*id).to_owned()));
     for ids in PHASES.iter().map(|row| row.0).chain(rows::LEFT_OUT.iter().map(|row| row.0)) {
         shown.extend(expanded(ids));

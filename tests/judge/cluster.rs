@@ -281,13 +281,6 @@ impl Cluster {
     pub(crate) async fn token(&self, namespace: &str, account: &str) -> String {
         self.command::<Token>(&format!("token {namespace} {account}")).await.token
     }
-
-    /// Runs `judge churn` with `args` as admin until it is done and returns its counts; panics unless it succeeds.
-    pub(crate) async fn churn(&self, args: &[&str]) -> serde_json::Value {
-        let mut command = process::command("churn", self.admin()).await;
-        command.args(args);
-        parse(&stdout("judge churn", process::run(command, "").await))
-    }
 }
 
 /// A kubeconfig for the bearer of this token.

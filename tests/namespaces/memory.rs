@@ -88,13 +88,6 @@ async fn everything(limit: usize, objects: usize, clients: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_come_and_go_in_128_mib() {
-    let server = Server::builder().history(100).start().await.unwrap();
-    let limited = Limited::start(&server, 128 * MIB, &[]).await;
-    come_and_go(&server, &limited, 4500).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn objects_come_and_go_in_64_mib() {
     let server = Server::builder().history(100).start().await.unwrap();
     let limited = Limited::start(&server, 64 * MIB, &[]).await;
@@ -108,11 +101,6 @@ async fn lists_are_forwarded_and_shared_in_128_mib() {
     let refused = lists_at_once(&server, &limited.url, 8, 4).await;
     limited.lives(&format!("lists, {refused} refused")).await;
     accounted_for(&limited).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn everything_at_once_in_128_mib() {
-    everything(128 * MIB, 500, 40).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,6 @@ pub(crate) mod ledger;
 pub(crate) mod matrix;
 pub(crate) mod raw;
 pub(crate) mod scene;
-pub(crate) mod sharing;
 pub(crate) mod tables;
 
 use crate::cluster::Cluster;
@@ -72,11 +71,4 @@ async fn who_comes_with_a_token_of_their_own_sees_what_they_may() {
     cluster.kubectl(&daemon.https, ["get", "--raw", "/api/v1/pods?resourceVersion=0"]).await;
     let https = https.with_token("nobody-through-informerd", "nobody-token").await;
     kubectl::compare_forbidden(&cluster, &direct, &https).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn fifty_clients_of_five_resources_share_a_watch_for_each_encoding() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let (cluster, log) = sharing::audited_cluster(dir.path()).await;
-    sharing::measure(&cluster, &log).await;
 }

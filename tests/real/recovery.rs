@@ -1,5 +1,5 @@
-//! How soon the first event comes once a fault is over: through a network that loses bytes, with credentials that are
-//! wrong for a while, and from an apiserver that refuses everything.
+//! How soon the first event comes once a fault is over: through a network that loses bytes, and with credentials that are
+//! wrong for a while.
 //!
 //! The faults last as long as `INFORMERD_FAULT_SECONDS` says: 20 s show more than the few that a test may take.
 
@@ -17,7 +17,6 @@ use crate::support::relay::{Loss, Relay};
 use crate::world::admin;
 use http::Method;
 use informerd::upstream::client::ConfigSource;
-use informerd_sim::{Effect, Fault, Server, Verb};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -161,36 +160,4 @@ async fn credentials_that_were_wrong_for_a_while() {
         real.write(real.cluster.admin());
         scene.recovers(&format!("credentials {what}"), async |n| real.change(n).await).await;
     }
-}
-
-async fn refused(code: u16, retry_after: Option<u32>, verb: Option<Verb>) {
-    let server = Server::builder().start().await.unwrap();
-    let map = |n: u64| {
-        let metadata = json!({"name": format!("map-{n}"), "namespace": "default"});
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
-    };
-    server.create(map(0)).unwrap();
-    let config = kube::Config::new(server.url().parse().unwrap());
-    let scene = Scene::before(ConfigSource::Fixed(Box::new(config))).await;
-    let fault = Fault::always(Effect::Answer { code, retry_after });
-    server.faults().add(verb.map_or(fault.clone(), |verb| fault.verb(verb)));
-    server.faults().reset_connections();
-    sleep(seconds(6)).await;
-    let asked = server.requests().len();
-    server.faults().clear();
-    let what = format!("{code} {retry_after:?} {verb:?}, {asked} requests");
-    let change = async |n| {
-        server.create(map(n + 1)).unwrap();
-    };
-    scene.recovers(&what, change).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_apiserver_that_refused_everything() {
-    tokio::join!(
-        refused(503, None, None),
-        refused(429, None, None),
-        refused(429, Some(1), None),
-        refused(503, None, Some(Verb::Watch)),
-    );
 }

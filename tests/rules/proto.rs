@@ -7,10 +7,7 @@ use std::collections::BTreeSet;
 use informerd::grpc::pb::DESCRIPTORS;
 use prost::Message;
 use prost_types::field_descriptor_proto::{Label, Type};
-use prost_types::{
-    DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet,
-    ServiceDescriptorProto,
-};
+use prost_types::{DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet};
 
 /// One line for each thing a client may rely on. Lines are added, and never changed or taken out.
 const LOCK: &str = include_str!("../../proto/informerd/v1/api.lock");
@@ -44,14 +41,32 @@ fn a_change_would_be_noticed() {
 fn names_follow_the_rules() {
     let mut wrong = Vec::new();
     for file in files() {
-        if file.package() != "informerd.v1" || file.syntax() != "proto3" {
-            wrong.push(format!("{}: package informerd.v1 in proto3", file.name()));
-        }
-        file.message_type.iter().for_each(|message| lint_message(message, &mut wrong));
-        file.enum_type.iter().for_each(|of| lint_enum(of, &mut wrong));
-        file.service.iter().for_each(|service| lint_service(service, &mut wrong));
+        assert_eq!((file.package(), file.syntax()), ("informerd.v1", "proto3"), "{}", file.name());
+        wrong.extend(surface(&file).into_iter().filter(|line| !is_named_well(line)));
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(wrong.is_empty(), "against the rules of names: {wrong:#?}");
+}
+
+/// Types and methods are in PascalCase, fields in snake_case. Values begin with their type, and zero is unspecified. A method
+/// has messages of its own.
+fn is_named_well(line: &str) -> bool {
+    let words: Vec<&str> = line.split([' ', '(', ')']).filter(|word| !word.is_empty()).collect();
+    let names: Vec<&str> = words[1].split('.').skip(2).collect();
+    let Some((name, parents)) = names.split_last() else { return false };
+    let is_right = match words[0] {
+        "message" => is_pascal(name),
+        "field" => is_snake(name) && words.iter().skip_while(|word| **word != "in").skip(1).all(|of| is_snake(of)),
+        "value" => {
+            let prefix = parents.last().map_or(String::new(), |of| shouted(of));
+            let rest = name.strip_prefix(&prefix).unwrap_or_default();
+            rest.starts_with('_') && (rest == "_UNSPECIFIED") == (words.last() == Some(&"0"))
+        }
+        _ => {
+            let [request, response] = ["Request", "Response"].map(|end| format!(".informerd.v1.{name}{end}"));
+            is_pascal(name) && words.contains(&request.as_str()) && words.last() == Some(&response.as_str())
+        }
+    };
+    is_right && parents.iter().all(|name| is_pascal(name))
 }
 
 fn files() -> Vec<FileDescriptorProto> {
@@ -118,62 +133,19 @@ fn of_enum(parent: &str, of: &EnumDescriptorProto, lines: &mut Vec<String>) {
     }
 }
 
-fn lint_message(message: &DescriptorProto, wrong: &mut Vec<String>) {
-    pascal(message.name(), wrong);
-    for field in &message.field {
-        snake(field.name(), wrong);
-    }
-    message.oneof_decl.iter().for_each(|oneof| snake(oneof.name(), wrong));
-    message.enum_type.iter().for_each(|of| lint_enum(of, wrong));
-    // The entries of maps are named by the compiler.
-    let own = message
-        .nested_type
-        .iter()
-        .filter(|nested| !nested.options.as_ref().is_some_and(prost_types::MessageOptions::map_entry));
-    own.for_each(|nested| lint_message(nested, wrong));
+/// `EventType` as `EVENT_TYPE`.
+fn shouted(name: &str) -> String {
+    let parts = name
+        .char_indices()
+        .flat_map(|(at, c)| [Some('_').filter(|_| at > 0 && c.is_ascii_uppercase()), Some(c.to_ascii_uppercase())]);
+    parts.flatten().collect()
 }
 
-fn lint_enum(of: &EnumDescriptorProto, wrong: &mut Vec<String>) {
-    pascal(of.name(), wrong);
-    let mut prefix = String::new();
-    for (index, c) in of.name().chars().enumerate() {
-        if index > 0 && c.is_ascii_uppercase() {
-            prefix.push('_');
-        }
-        prefix.push(c.to_ascii_uppercase());
-    }
-    for value in &of.value {
-        if !value.name().starts_with(&format!("{prefix}_")) {
-            wrong.push(format!("{} does not begin with {prefix}_", value.name()));
-        }
-    }
-    let zero = of.value.first().map(|value| (value.name().to_owned(), value.number()));
-    if zero != Some((format!("{prefix}_UNSPECIFIED"), 0)) {
-        wrong.push(format!("{} does not begin with an unspecified zero", of.name()));
-    }
+fn is_pascal(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_uppercase()) && name.chars().all(|c| c.is_ascii_alphanumeric())
 }
 
-fn lint_service(service: &ServiceDescriptorProto, wrong: &mut Vec<String>) {
-    pascal(service.name(), wrong);
-    for method in &service.method {
-        pascal(method.name(), wrong);
-        for (of, end) in [(method.input_type(), "Request"), (method.output_type(), "Response")] {
-            if of != format!(".informerd.v1.{}{end}", method.name()) {
-                wrong.push(format!("{} takes or returns {of}", method.name()));
-            }
-        }
-    }
-}
-
-fn pascal(name: &str, wrong: &mut Vec<String>) {
-    if !(name.starts_with(|c: char| c.is_ascii_uppercase()) && name.chars().all(|c| c.is_ascii_alphanumeric())) {
-        wrong.push(format!("{name} is not in PascalCase"));
-    }
-}
-
-fn snake(name: &str, wrong: &mut Vec<String>) {
-    let parts = |name: &str| name.split('_').all(|part| !part.is_empty());
-    if !(parts(name) && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')) {
-        wrong.push(format!("{name} is not in snake_case"));
-    }
+fn is_snake(name: &str) -> bool {
+    let is_lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    name.split('_').all(|part| !part.is_empty() && part.chars().all(is_lower))
 }

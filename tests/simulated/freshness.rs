@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use crate::support::client::{Client, names, rv};
-use crate::support::informer::Informer;
 use crate::support::{Through, eventually, until};
 use informerd_sim::{Builder, Effect, Fault, Server, Verb};
 use serde_json::{Value, json};
@@ -14,31 +13,6 @@ const CONFIG_MAPS: &str = "/api/v1/configmaps";
 
 fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "a"}})
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn reads_are_served_again_after_the_store_was_restored() {
-    let server = Server::builder().revision(1000).start().await.unwrap();
-    server.create(config_map("one")).unwrap();
-    let through = Through::before(&server, "").await;
-    let client = Client::new(&through.url);
-    client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
-    // Forwarded: it shows a revision that the restored store is far from.
-    let shown = rv(&client.json(CONFIG_MAPS).await);
-    server.faults().rewind(500);
-    server.restart(Duration::from_millis(50), true).await.unwrap();
-    server.create(config_map("after-the-restore")).unwrap();
-    let metrics = through.daemon.reads.metrics().clone();
-    let before = metrics.local();
-    until("reads are served from the restored store", async || {
-        let list = client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
-        let served = metrics.local() > before && rv(&list) < shown;
-        assert!(!served || list.to_string().contains("after-the-restore"), "{list}");
-        served
-    })
-    .await;
-    let informer = Informer::start(client, CONFIG_MAPS, "");
-    informer.reaches("after", || server.state("configmaps")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -292,18 +266,4 @@ async fn no_informer_answers_with_a_past_that_another_has_left() {
         let list = client.json(&format!("{path}{version}")).await;
         assert!(list.to_string().contains("\"shown\""), "{path}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_page_counts_what_remains_unless_a_selector_requires_something() {
-    let (_server, through, client) = Through::simulated(["one", "two"].map(config_map), "").await;
-    let rv = rv(&client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await);
-    let metrics = through.daemon.reads.metrics().clone();
-    let before = metrics.local();
-    let selectors = ["", "&fieldSelector=%2C", "&fieldSelector=%3D", "&labelSelector=%20", "&labelSelector=%21x"];
-    for (selector, remaining) in selectors.iter().zip([1.into(), 1.into(), 1.into(), 1.into(), Value::Null]) {
-        let page = client.json(&format!("{CONFIG_MAPS}?limit=1&resourceVersion={rv}{selector}")).await;
-        assert_eq!(page["metadata"]["remainingItemCount"], remaining, "{selector}: {page}");
-    }
-    assert_eq!(metrics.local(), before + 5, "all are served from the cache");
 }

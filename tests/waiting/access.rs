@@ -16,7 +16,6 @@ mod forwarding;
 mod grpc;
 mod impersonation;
 mod look;
-mod matrix;
 mod reviews;
 mod revocation;
 mod shares;

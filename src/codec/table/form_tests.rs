@@ -1,5 +1,5 @@
 use crate::codec::json::Style;
-use crate::codec::{Form, ListMetaOut, Shape, WatchDecoder};
+use crate::codec::{Form, ListMetaOut, Shape};
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, Verbs};
 
 use super::super::columns::Printed;
@@ -66,90 +66,6 @@ fn metadata_of_custom_resources_is_put_into_order() {
     let partial = r#"{"cells":["l","5m"],"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1","metadata":{"name":"l","resourceVersion":"7","creationTimestamp":"2024-01-01T00:00:00Z"}}}"#;
     let shape = TableShape { v1beta1: true, now: now(300), ..TableShape::default() };
     assert_eq!(text(form.list_item(&object, Shape::Table(shape), true).unwrap()), partial);
-}
-
-#[test]
-fn tables_have_heads_and_tails() {
-    let form = form(Origin::BuiltIn);
-    let shape = shape(Include::None, 0);
-    let meta = ListMetaOut {
-        rv: ResourceVersion(9),
-        continue_token: Some("t".into()),
-        remaining: Some(3),
-        ..ListMetaOut::default()
-    };
-    let head = format!(
-        r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{{"resourceVersion":"9","continue":"t","remainingItemCount":3}},"columnDefinitions":{COLUMNS},"rows":["#
-    );
-    assert_eq!(text(form.list_head(shape, &meta, false)), head);
-    assert_eq!(text(form.list_tail(shape, &meta, false)), "]}\n");
-    let one = row(&form, BUILTIN);
-    let body = text(form.object_body(&one, shape).unwrap());
-    assert!(
-        body.starts_with(r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7"},"col"#),
-        "{body}"
-    );
-    assert!(body.ends_with("\"object\":null}]}\n"), "{body}");
-}
-
-#[test]
-fn only_the_first_event_names_the_columns() {
-    let form = form(Origin::BuiltIn);
-    let object = row(&form, BUILTIN);
-    let shape = shape(Include::Object, 300);
-    let first = text(form.event_frame(EventType::Added, &object, None, shape).unwrap());
-    let second =
-        text(form.event_frame(EventType::Deleted, &object, Some(ResourceVersion(12)), shape.after_first()).unwrap());
-    let at_12 = BUILTIN.replace("\"resourceVersion\":\"7\"", "\"resourceVersion\":\"12\"");
-    assert_eq!(
-        first,
-        format!(
-            "{{\"type\":\"ADDED\",\"object\":{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{{\"resourceVersion\":\"7\"}},\"columnDefinitions\":{COLUMNS},\"rows\":[{BUILTIN}]}}}}\n"
-        )
-    );
-    assert_eq!(
-        second,
-        format!(
-            "{{\"type\":\"DELETED\",\"object\":{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{{\"resourceVersion\":\"12\"}},\"columnDefinitions\":null,\"rows\":[{at_12}]}}}}\n"
-        )
-    );
-    // The output can be decoded again.
-    let mut decoder = WatchDecoder::new(Encoding::Table, 1 << 20, FieldTable::default());
-    decoder.push(Bytes::from(first + &second));
-    let Some(crate::codec::json::WatchFrame::Event { object: read, .. }) = decoder.next().unwrap() else { panic!() };
-    assert_eq!((read.row().unwrap().head.clone(), read.rv), (object.row().unwrap().head.clone(), object.rv));
-    assert_eq!(decoder.take_columns().unwrap(), COLUMNS);
-    assert!(decoder.next().unwrap().is_some());
-    assert_eq!(decoder.take_columns(), None);
-}
-
-#[test]
-fn bookmarks_are_rows_of_nothing() {
-    let form = form(Origin::BuiltIn);
-    let template = Bytes::from_static(
-        br#"{"cells":["","\u003cunknown\u003e"],"object":{"kind":"Lease","apiVersion":"v1","metadata":{"resourceVersion":"3","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{}}}"#,
-    );
-    let frame = |include, end| {
-        let shape = shape(include, 0).after_first();
-        let frame = form.bookmark_frame(Some(&template), ResourceVersion(9), end, shape);
-        let head = r#"{"type":"BOOKMARK","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"9"},"columnDefinitions":null,"rows":[{"cells":["","\u003cunknown\u003e"],"object":"#;
-        String::from_utf8(frame.to_vec())
-            .unwrap()
-            .strip_prefix(head)
-            .unwrap()
-            .strip_suffix("}]}}\n")
-            .unwrap()
-            .to_owned()
-    };
-    let marked = r#"{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}"#;
-    let partial = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#;
-    assert_eq!(frame(Include::None, false), "null");
-    assert_eq!(frame(Include::None, true), format!("{partial}{marked}}}"), "the marker is said whatever was asked for");
-    assert_eq!(frame(Include::Metadata, false), format!(r#"{partial}{{"resourceVersion":"9"}}}}"#));
-    assert_eq!(
-        frame(Include::Object, true),
-        format!(r#"{{"kind":"Lease","apiVersion":"v1","metadata":{marked},"spec":{{}}}}"#)
-    );
 }
 
 #[test]

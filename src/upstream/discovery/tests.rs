@@ -1,7 +1,6 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
-use crate::lifecycle::drain::DrainWatch;
 use crate::meta::{Origin, PrinterColumn};
 use crate::upstream::metadata::Metadata;
 use crate::upstream::testing::{FakeServer, answer, silence};
@@ -274,98 +273,6 @@ async fn an_apiserver_that_has_never_answered_is_not_waited_for_long() {
         assert!(answers.into_iter().all(|answer| answer.is_err_and(|error| error.is_unreachable())));
     }
     assert!(began.elapsed() <= PATIENCE, "{:?}", began.elapsed());
-}
-
-/// APIServices as the apiserver lists them, and their later states, each as a line of a watch.
-async fn with_services(definition: u16, services: u16, lines: Vec<String>) -> FakeServer {
-    let lines = Arc::new(Mutex::new(lines.into_iter()));
-    FakeServer::plain(move |request, _| {
-        let lines = Arc::clone(&lines);
-        async move {
-            let query = request.uri().query().unwrap_or_default().to_owned();
-            match request.uri().path() {
-                "/api" => answer(200, AGGREGATED_API),
-                "/apis" => answer(200, AGGREGATED_APIS),
-                "/apis/apiregistration.k8s.io/v1/apiservices" if services != 200 => answer(services, ""),
-                "/apis/apiregistration.k8s.io/v1/apiservices" if query.contains("watch=true") => {
-                    let (sender, response) = crate::upstream::testing::streamed();
-                    crate::lifecycle::spawn("script", async move {
-                        loop {
-                            let line = lines.lock().next();
-                            let Some(line) = line else { std::future::pending().await };
-                            sender.send(line.into()).await.ok();
-                        }
-                    });
-                    response
-                }
-                "/apis/apiregistration.k8s.io/v1/apiservices" => {
-                    let accept = request.headers()["accept"].to_str().unwrap().to_owned();
-                    assert!(!accept.contains("PartialObjectMetadata") || query == "limit=1", "{accept}: the specs are needed");
-                    let list = r#"{"metadata":{"resourceVersion":"5"},"items":[
-                        {"metadata":{"name":"v1.","uid":"a","resourceVersion":"1"},"spec":{"version":"v1"}},
-                        {"metadata":{"name":"v1.example.com","uid":"b","resourceVersion":"2"},"spec":{"group":"example.com","version":"v1","service":null}},
-                        {"metadata":{"name":"v1.metrics.k8s.io","uid":"c","resourceVersion":"3"},"spec":{"group":"metrics.k8s.io","version":"v1","service":{"name":"m","namespace":"n","port":443}}}]}"#;
-                    answer(200, list)
-                }
-                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com" => answer(definition, CRD),
-                _ => answer(404, ""),
-            }
-        }
-    })
-    .await
-}
-
-fn widgets_served_by(service: &str, revision: u32) -> String {
-    format!(
-        r#"{{"type":"MODIFIED","object":{{"metadata":{{"name":"v1.example.com","uid":"b","resourceVersion":"{revision}"}},"spec":{{"group":"example.com","version":"v1"{service}}}}}}}"#
-    ) + "\n"
-}
-
-async fn shareable(discovery: &Discovery, group: &str, resource: &str) -> (Origin, bool) {
-    let found = discovery.resolve(group, "v1", resource).await.unwrap().unwrap();
-    (found.origin.clone(), discovery.servers().shareable(&found).await.is_ok())
-}
-
-#[tokio::test]
-async fn apiservices_tell_who_serves_a_group_version() {
-    for definition in [200, 403] {
-        let server = with_services(definition, 200, Vec::new()).await;
-        let discovery = discovery(&server, DiscoveryConfig::default()).await;
-        let task = crate::lifecycle::spawn("definitions", discovery.clone().watch_definitions(DrainWatch::never()));
-        assert_eq!(shareable(&discovery, "", "pods").await, (Origin::BuiltIn, true));
-        let (origin, shared) = shareable(&discovery, "example.com", "widgets").await;
-        assert_eq!((matches!(origin, Origin::Custom { .. }), shared), (definition == 200, true));
-        assert_eq!(shareable(&discovery, "metrics.k8s.io", "nodes").await, (Origin::Unknown, false));
-        task.abort();
-    }
-}
-
-#[tokio::test]
-async fn without_the_right_to_read_apiservices_only_what_is_built_in_is_shared() {
-    for code in [403, 404, 500] {
-        let server = with_services(200, code, Vec::new()).await;
-        let discovery = discovery(&server, DiscoveryConfig::default()).await;
-        let task = crate::lifecycle::spawn("definitions", discovery.clone().watch_definitions(DrainWatch::never()));
-        assert_eq!(shareable(&discovery, "", "pods").await, (Origin::BuiltIn, true));
-        assert!(!shareable(&discovery, "example.com", "widgets").await.1, "{code}");
-        task.abort();
-    }
-}
-
-#[tokio::test]
-async fn a_definition_whose_group_version_a_service_takes_over_is_no_definition_any_more() {
-    let lines = vec![widgets_served_by("", 6), widgets_served_by(r#","service":{"name":"s","namespace":"n"}"#, 7)];
-    let server = with_services(200, 200, lines).await;
-    let config = DiscoveryConfig { min_refresh: Duration::ZERO, ..DiscoveryConfig::default() };
-    let discovery = discovery(&server, config).await;
-    let widgets = Gvr::new("example.com", "v1", "widgets");
-    let mut changes = discovery.changes();
-    let task = crate::lifecycle::spawn("definitions", discovery.clone().watch_definitions(DrainWatch::never()));
-    while !discovery.servers().is_aggregated(&widgets) {
-        tokio::time::timeout(Duration::from_secs(60), changes.changed()).await.expect("the change is told").unwrap();
-    }
-    assert_eq!(shareable(&discovery, "example.com", "widgets").await, (Origin::Unknown, false));
-    task.abort();
 }
 
 #[tokio::test]

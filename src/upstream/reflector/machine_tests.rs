@@ -52,27 +52,6 @@ impl Bench {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_happy_way() {
-    let mut bench = Bench::following();
-    assert_eq!(bench.after(400, Outcome::Ended { heard: true }), State::Check);
-    assert_eq!(bench.after(0, Outcome::Current(ResourceVersion(100))), State::Watch);
-    assert_eq!(bench.after(0, Outcome::Opened), State::Follow);
-    assert_eq!((bench.machine.syncs, bench.machine.restarts), (1, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_refused_watch_list_becomes_pages_and_stays_so() {
-    let mut bench = Bench::new();
-    bench.after(0, Outcome::Learned);
-    assert_eq!(bench.after(0, Outcome::Failed(Failure::Refused)), State::List);
-    assert_eq!(bench.after(0, Outcome::Failed(Failure::Expired)), State::ListWhole);
-    assert_eq!(bench.after(0, Outcome::Synced), State::Watch);
-    bench.after(0, Outcome::Opened);
-    assert_eq!(bench.after(600, Outcome::Failed(Failure::Expired)), State::Learn);
-    assert_eq!(bench.after(0, Outcome::Learned), State::List);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_watch_list_whose_end_is_late_becomes_one_list() {
     let mut bench = Bench::new();
     bench.after(0, Outcome::Learned);

@@ -12,7 +12,7 @@ use futures_util::stream;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
-use super::scene;
+use super::{raw, scene};
 use crate::cluster::Cluster;
 use crate::process;
 
@@ -211,7 +211,7 @@ delete pod missing -n one
 pub(crate) async fn compare_forbidden(cluster: &Cluster, direct: &Kubectl, other: &Kubectl) {
     scene::set_up(cluster).await;
     // The cache has it all.
-    cluster.churn(&["--resource", "pods", "--namespaces", "one"]).await;
+    scene::some_pods(&raw::client(cluster.admin()).await).await;
     let mut wrong = Vec::new();
     for line in FORBIDDEN.trim().lines() {
         let (expected, found) = (direct.run(&words(line), "").await, other.run(&words(line), "").await);
@@ -223,8 +223,8 @@ pub(crate) async fn compare_forbidden(cluster: &Cluster, direct: &Kubectl, other
 /// Compares everything; panics with all that differs.
 pub(crate) async fn compare(cluster: &Cluster, direct: &Kubectl, others: &[Kubectl]) {
     scene::set_up(cluster).await;
-    let client = super::raw::client(cluster.admin()).await;
-    scene::churn(cluster, &client, 40, 3, Duration::ZERO).await;
+    let client = raw::client(cluster.admin()).await;
+    scene::churn(&client, 40, 3, Duration::ZERO).await;
     let pods = cluster.kubectl_ok(["get", "pods", "-n", "one", "-o", "jsonpath={.items[0].metadata.name}"]).await;
 
     let mut wrong = Vec::new();
@@ -260,12 +260,12 @@ pub(crate) async fn compare(cluster: &Cluster, direct: &Kubectl, others: &[Kubec
         }
     }
 
-    wrong.extend(watch(cluster, &client, direct, others).await);
+    wrong.extend(watch(&client, direct, others).await);
     assert!(wrong.is_empty(), "{} commands differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 /// Runs the same watches everywhere while objects change, until nothing comes any more.
-async fn watch(cluster: &Cluster, client: &kube::Client, direct: &Kubectl, others: &[Kubectl]) -> Vec<String> {
+async fn watch(client: &kube::Client, direct: &Kubectl, others: &[Kubectl]) -> Vec<String> {
     let mut running = Vec::new();
     for (at, arguments) in WATCHES.trim().lines().enumerate() {
         let mut everywhere = Vec::new();
@@ -280,7 +280,7 @@ async fn watch(cluster: &Cluster, client: &kube::Client, direct: &Kubectl, other
     }
     // All have to be watching before anything happens, and kubectl does not say when it is.
     sleep(Duration::from_secs(6)).await;
-    scene::churn(cluster, client, 60, 4, Duration::from_millis(5)).await;
+    scene::churn(client, 60, 4, Duration::from_millis(5)).await;
 
     // A table's last column is the age, and the others are as wide as it lets them be.
     let cells = |line: &str| line.rsplit_once(' ').map_or("", |(cells, _)| cells).trim_end().to_owned() + "\n";

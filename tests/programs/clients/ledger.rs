@@ -201,37 +201,9 @@ impl Ledger {
                 .is_some_and(|initial| (marked == 0 || marked == initial) && fits(changes, initial))
         });
         if !found {
-            wrong.push(self.explain(callbacks, marked));
+            let seen: Vec<_> = callbacks.iter().map(|callback| (callback.rv, callback.kind, &callback.key)).collect();
+            wrong.push(format!("what was seen fits into no part of the history: {seen:?}\n    {:?}", self.changes));
         }
-    }
-
-    /// Puts a name to a history that fits nowhere.
-    fn explain(&self, callbacks: &[Callback], marked: usize) -> String {
-        let (initial, live) = callbacks.split_at(marked);
-        let objects: State = initial.iter().map(|callback| (callback.key.clone(), callback.rv)).collect();
-        let Some(start) = (0..=self.changes.len()).find(|changes| marked == 0 || self.after(*changes) == objects)
-        else {
-            let nearest = (0..=self.changes.len()).min_by_key(|changes| {
-                let state = self.after(*changes);
-                let missing = state.iter().filter(|(key, rv)| objects.get(*key) != Some(rv)).count();
-                missing + objects.keys().filter(|key| !state.contains_key(*key)).count()
-            });
-            let nearest = self.after(nearest.unwrap_or_default());
-            return format!("the initial objects are those of no moment: {}", difference(&nearest, &objects));
-        };
-        let expected = &self.changes[start..];
-        let mut out = vec!["the history is not the server's".to_owned()];
-        let times = |change: &Change| live.iter().filter(|callback| callback.is(change)).count();
-        out.extend(
-            expected.iter().filter(|change| marked > 0 && times(change) == 0).map(|change| format!("lost {change:?}")),
-        );
-        out.extend(expected.iter().filter(|change| times(change) > 1).map(|change| format!("doubled {change:?}")));
-        let unknown = live.iter().filter(|callback| !expected.iter().any(|change| callback.is(change)));
-        out.extend(unknown.map(|callback| format!("never happened, or not then: {:?}", callback.line)));
-        let out_of_order = live.windows(2).filter(|pair| pair[0].rv >= pair[1].rv);
-        out.extend(out_of_order.map(|pair| format!("out of order: {:?} before {:?}", pair[0].line, pair[1].line)));
-        out.truncate(12);
-        out.join("\n    ")
     }
 }
 
@@ -261,7 +233,7 @@ fn difference(expected: &State, found: &State) -> String {
     out.join(", ")
 }
 
-// === tests ===
+// === corruptions ===
 
 /// Ways to spoil what a client printed, each of which [`Ledger::check`] has to notice. None applies to a log that has
 /// nothing to spoil.
@@ -313,99 +285,4 @@ pub(crate) fn corruptions(lines: &[Line]) -> Vec<(&'static str, Vec<Line>)> {
         });
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn line(t: &str, key: &str, rv: u64, initial: bool) -> Line {
-        Line { t: t.to_owned(), key: key.to_owned(), rv: rv.to_string(), initial, ..Line::default() }
-    }
-
-    fn ledger() -> Ledger {
-        let change = |rv, key: &str, kind| Change { rv, key: key.to_owned(), kind };
-        Ledger {
-            initial: [("n/a".to_owned(), 3), ("n/b".to_owned(), 5)].into(),
-            changes: vec![
-                change(10, "n/c", Kind::Added),
-                change(11, "n/a", Kind::Modified),
-                change(12, "n/c", Kind::Deleted),
-                change(13, "n/c", Kind::Added),
-                change(14, "n/a", Kind::Modified),
-                change(15, "n/b", Kind::Deleted),
-                change(17, "n/a", Kind::Modified),
-                change(18, "n/b", Kind::Added),
-            ],
-        }
-    }
-
-    /// What a perfect client that started after `changes` of the changes prints.
-    fn perfect(ledger: &Ledger, changes: usize, marks: bool) -> Vec<Line> {
-        let initial = ledger.after(changes);
-        let mut lines: Vec<_> = initial.iter().map(|(key, rv)| line("ADDED", key, *rv, marks)).collect();
-        lines.push(line("SYNCED", "", 0, false));
-        for change in &ledger.changes[changes..] {
-            lines.push(line(&format!("{:?}", change.kind).to_uppercase(), &change.key, change.rv, false));
-        }
-        let items = ledger.last().into_iter().map(|(key, rv)| (key, rv.to_string())).collect();
-        lines.push(Line { items, ..line("STATE", "", 0, false) });
-        lines
-    }
-
-    #[test]
-    fn a_perfect_client_is_accepted_whenever_it_started() {
-        let ledger = ledger();
-        for (start, marks) in (0..=ledger.changes.len()).flat_map(|start| [(start, true), (start, false)]) {
-            assert_eq!(ledger.check(&perfect(&ledger, start, marks)), Vec::<String>::new(), "{start} {marks}");
-        }
-    }
-
-    #[test]
-    fn every_corruption_is_noticed() {
-        let ledger = ledger();
-        let mut whats = std::collections::BTreeSet::new();
-        for (start, marks) in (0..=ledger.changes.len()).flat_map(|start| [(start, true), (start, false)]) {
-            for (what, lines) in corruptions(&perfect(&ledger, start, marks)) {
-                assert_ne!(ledger.check(&lines), Vec::<String>::new(), "{what}, {start} {marks}");
-                whats.insert(what);
-            }
-        }
-        assert_eq!(whats.len(), 14, "{whats:?}");
-    }
-
-    #[test]
-    fn an_error_a_relist_and_a_second_state_are_noticed() {
-        let ledger = ledger();
-        for extra in ["ERROR", "RELISTED", "STATE"] {
-            let mut lines = perfect(&ledger, 0, true);
-            lines.push(line(extra, "", 0, false));
-            assert_ne!(ledger.check(&lines), Vec::<String>::new(), "{extra}");
-        }
-    }
-
-    #[test]
-    fn an_interrupted_client_may_miss_and_repeat_but_not_go_back() {
-        let ledger = ledger();
-        let mut lines = perfect(&ledger, 0, true);
-        let at = lines.iter().position(|line| line.rv == "13").expect("it is there");
-        lines.insert(at, lines[at].clone());
-        let at = lines.iter().position(|line| line.rv == "14").expect("it is there");
-        lines.remove(at);
-        assert_ne!(ledger.check(&lines), Vec::<String>::new());
-        assert_eq!(ledger.check_end_of_interrupted(&lines), Vec::<String>::new());
-        let at = lines.iter().position(|line| line.rv == "17").expect("it is there");
-        lines.insert(at + 1, line("MODIFIED", "n/a", 16, false));
-        assert_eq!(ledger.check_end_of_interrupted(&lines).len(), 2);
-    }
-
-    #[test]
-    fn names_what_is_wrong() {
-        let ledger = ledger();
-        let mut lines = perfect(&ledger, 0, true);
-        let at = lines.iter().position(|line| line.rv == "13").expect("it is there");
-        lines.remove(at);
-        let wrong = ledger.check(&lines).join("\n");
-        assert!(wrong.contains("lost Change { rv: 13, key: \"n/c\", kind: Added }"), "{wrong}");
-    }
 }

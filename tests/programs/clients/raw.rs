@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test without its server is over")]
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -53,6 +54,21 @@ pub(crate) fn listed(body: &str) -> (State, u64) {
     (items.map(|item| (key(item), rv(item))).collect(), rv(&list))
 }
 
+/// Open watches by resource, as kube-apiserver counts them.
+pub(crate) async fn open_watches(direct: &kube::Client) -> BTreeMap<String, i64> {
+    let (status, metrics) = get(direct, "/metrics").await;
+    assert_eq!(status, StatusCode::OK, "{metrics}");
+    let mut open = BTreeMap::new();
+    for line in metrics.lines().filter(|line| line.starts_with("apiserver_longrunning_requests{")) {
+        let Some((labels, count)) = line.rsplit_once("} ") else { continue };
+        let resource = labels.split("resource=\"").nth(1).and_then(|rest| rest.split('"').next());
+        if let (Some(resource), true) = (resource, labels.contains("verb=\"WATCH\"")) {
+            *open.entry(resource.to_owned()).or_default() += count.parse::<f64>().expect("a number") as i64;
+        }
+    }
+    open
+}
+
 fn is_bookmark(line: &str) -> bool {
     line.starts_with(r#"{"type":"BOOKMARK""#)
 }
@@ -87,18 +103,8 @@ impl RawWatch {
     }
 
     /// Its lines so far without bookmarks.
-    pub(crate) fn events(&self) -> Vec<String> {
+    fn events(&self) -> Vec<String> {
         self.lines.lock().iter().filter(|line| !is_bookmark(line)).cloned().collect()
-    }
-
-    /// Whether the initial events are over.
-    pub(crate) fn initial_events_ended(&self) -> bool {
-        let mark = r#""k8s.io/initial-events-end":"true""#;
-        self.lines.lock().iter().any(|line| is_bookmark(line) && line.contains(mark))
-    }
-
-    pub(crate) fn is_open(&self) -> bool {
-        !self.task.is_finished()
     }
 
     /// The changes its events say, up to an error that ends it.

@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::cluster::Cluster;
@@ -78,47 +79,87 @@ pub(crate) async fn set_up(cluster: &Cluster) {
     cluster.kubectl_ok(["get", "widgets", "-A"]).await;
 }
 
-/// Changes pods, config maps and widgets at once, directly at the server: `ops` writes of each but widgets, of which
-/// there are fewer. The same `seed` gives the same writes.
-pub(crate) async fn churn(cluster: &Cluster, direct: &kube::Client, ops: usize, seed: usize, pause: Duration) {
-    let (ops_text, seed_text) = (ops.to_string(), seed.to_string());
-    let pause_text = format!("{}ms", pause.as_millis());
-    let common = ["--ops", &ops_text, "--seed", &seed_text, "--pause", &pause_text];
-    let with = |more: &[&'static str]| -> Vec<String> {
-        common.iter().copied().chain(more.iter().copied()).map(str::to_owned).collect()
-    };
-    let pods = with(&["--resource", "pods", "--namespaces", "one,two", "--objects", "6"]);
-    let maps = with(&["--resource", "configmaps", "--namespaces", "one,two", "--objects", "6", "--labels"]);
-    let pods: Vec<_> = pods.iter().map(String::as_str).collect();
-    let maps: Vec<_> = maps.iter().map(String::as_str).collect();
-    tokio::join!(cluster.churn(&pods), cluster.churn(&maps), churn_widgets(direct, ops / 3, seed, pause));
+/// A kind of objects that change.
+struct Kind {
+    group: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    /// What an object has besides its metadata.
+    content: fn(usize) -> Value,
+    /// Whether a patch may change that.
+    changes: bool,
 }
 
-async fn churn_widgets(direct: &kube::Client, ops: usize, seed: usize, pause: Duration) {
-    let kind = GroupVersionKind::gvk("example.com", "v1", "Widget");
-    let resource = ApiResource::from_gvk_with_plural(&kind, "widgets");
+const PODS_THERE: Kind = Kind {
+    group: "",
+    kind: "Pod",
+    plural: "pods",
+    content: |_| json!({"spec": {"containers": [{"name": "main", "image": "none"}]}}),
+    changes: false,
+};
+const KINDS: [Kind; 3] = [
+    PODS_THERE,
+    Kind {
+        group: "",
+        kind: "ConfigMap",
+        plural: "configmaps",
+        content: |step| json!({"data": {"key": step.to_string()}}),
+        changes: true,
+    },
+    // What separates lines in some readers, and what Go escapes in JSON, has to survive.
+    Kind {
+        group: "example.com",
+        kind: "Widget",
+        plural: "widgets",
+        content: |step| json!({"spec": {"size": step, "text": "<é&\u{2028}>\n"}}),
+        changes: true,
+    },
+];
+
+/// Changes pods, config maps and widgets at once, directly at the server: `ops` writes of each. The same `seed` gives the same writes.
+pub(crate) async fn churn(direct: &kube::Client, ops: usize, seed: usize, pause: Duration) {
+    join_all(KINDS.map(|kind| churn_of(direct, kind, ops, seed, pause))).await;
+}
+
+/// Makes a few pods.
+pub(crate) async fn some_pods(direct: &kube::Client) {
+    churn_of(direct, PODS_THERE, 30, 1, Duration::ZERO).await;
+}
+
+async fn churn_of(direct: &kube::Client, of: Kind, ops: usize, seed: usize, pause: Duration) {
+    let kind = GroupVersionKind::gvk(of.group, "v1", of.kind);
+    let resource = ApiResource::from_gvk_with_plural(&kind, of.plural);
+    let now = DeleteParams::default().grace_period(0);
     for step in 0..ops {
-        let namespace = ["one", "two"][step % 2];
-        let api: Api<DynamicObject> = Api::namespaced_with(direct.clone(), namespace, &resource);
-        let name = format!("widget-{}", (step * 7 + seed) % 5);
-        // What separates lines in some readers, and what Go escapes in JSON, has to survive.
-        let spec = json!({"size": step, "text": "<é&\u{2028}>\n"});
-        let widget = json!({
-            "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec,
-        });
-        let widget: DynamicObject = serde_json::from_value(widget).expect("a widget");
+        let api: Api<DynamicObject> = Api::namespaced_with(direct.clone(), ["one", "two"][step % 2], &resource);
+        let name = format!("{}-{}", of.plural, (step * 7 + seed) % 5);
+        let color = ["red", "green", "blue"][step / 2 % 3];
+        let picked = if step / 5 % 3 == 0 { Value::Null } else { "yes".into() };
+        let labels = json!({"color": color, "picked": picked});
+        let mut object = (of.content)(step);
+        object["metadata"] = json!({"name": name, "labels": labels, "annotations": {"step": step.to_string()}});
+        let create = async || {
+            let mut object = object.clone();
+            (object["apiVersion"], object["kind"]) = (resource.api_version.clone().into(), of.kind.into());
+            if picked.is_null() {
+                object["metadata"]["labels"] = json!({"color": color});
+            }
+            let object: DynamicObject = serde_json::from_value(object).expect("an object");
+            api.create(&PostParams::default(), &object).await.expect("it can be made");
+        };
+        let delete = async || drop(api.delete(&name, &now).await.expect("it can be deleted"));
         let exists = api.get_opt(&name).await.expect("the server answers").is_some();
-        match (exists, step % 5) {
+        match (exists, (step + step / 10) % 5) {
             (true, 0 | 1 | 3) => {
-                let patch = Patch::Merge(json!({"spec": spec}));
-                api.patch(&name, &PatchParams::default(), &patch).await.expect("a widget can be patched");
+                let patch = if of.changes { object.clone() } else { json!({"metadata": object["metadata"]}) };
+                api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("it can be patched");
             }
-            (true, 2) => drop(api.delete(&name, &DeleteParams::default()).await.expect("a widget can be deleted")),
+            (true, 2) => delete().await,
             (true, _) => {
-                drop(api.delete(&name, &DeleteParams::default()).await.expect("a widget can be deleted"));
-                api.create(&PostParams::default(), &widget).await.expect("a widget can be made");
+                delete().await;
+                create().await;
             }
-            (false, _) => drop(api.create(&PostParams::default(), &widget).await.expect("a widget can be made")),
+            (false, _) => create().await,
         }
         sleep(pause).await;
     }

@@ -73,39 +73,6 @@ async fn rest(watch: &mut Watch) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_definition_comes_goes_and_comes_again() {
-    let world = World::start("").await;
-    assert_eq!(world.same(&format!("{GADGETS}?resourceVersion=0"), &[]).await.status, 404);
-    for round in 0..2 {
-        world.define(&[("v1", true, &[])]).await;
-        // Found at once: the first answer is not the 404 of a moment ago.
-        world.create_gadget("one", "red").await;
-        let created = world.create_gadget("two", "blue").await;
-        let path = format!("{GADGETS}?resourceVersion={created}&resourceVersionMatch=NotOlderThan");
-        assert_eq!(names(&world.through.json(&path).await), ["one", "two"], "round {round}");
-        let list = world.comes_from_a_cache(&format!("{GADGETS}?resourceVersion={created}"), &["one", "two"]).await;
-        let mut watch = world.through.watch(&format!("{GADGETS}?watch=1&resourceVersion={}", rv(&list))).await;
-        let three = world.create_gadget("three", "red").await;
-        let event = watch.next_event().await;
-        assert_eq!((event["type"].as_str(), rv(&event["object"])), (Some("ADDED"), three));
-
-        // The apiserver deletes the objects first, which the watch tells, then it ends.
-        world.write(Method::DELETE, &format!("{DEFINITIONS}/gadgets.test.example.com"), &json!({})).await;
-        let mut events = rest(&mut watch).await;
-        events.sort();
-        let deleted = ["one", "three", "two"].map(|name| ("DELETED".to_owned(), name.to_owned()));
-        assert_eq!(events, deleted, "round {round}");
-        world.until_status(&format!("{DEFINITIONS}/gadgets.test.example.com"), 404).await;
-        world.until_status(GADGETS, 404).await;
-        // And so do we, in the same words.
-        for path in [GADGETS.to_owned(), format!("{GADGETS}?resourceVersion=0"), format!("{GADGETS}?watch=1")] {
-            until(&format!("{path} is not found"), async || world.through.get(&path).await.status == 404).await;
-            assert_eq!(world.same(&path, &[]).await.status, 404, "{path}");
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_definition_changes_under_open_watches() {
     let world = World::start("").await;
     world.define(&[("v1", true, &[])]).await;

@@ -73,6 +73,12 @@ async fn fifty_clients_of_five_resources_are_five_watches() {
     for (path, informer) in &informers {
         eventually(path, || informer.seen().state.len() == 40).await;
         informer.assert_content();
+        let seen = informer.seen();
+        assert_eq!(
+            (seen.lists, seen.resumes, seen.expired),
+            (1, 0, 0),
+            "{path}: nothing goes wrong, and nothing begins anew"
+        );
     }
     // Clients that come back cost nothing either.
     drop(watches);

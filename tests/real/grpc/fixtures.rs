@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tonic::transport::{Channel, Endpoint};
 use tonic_types::pb::{ErrorInfo, RetryInfo, Status as RpcStatus};
-pub(super) use v1::watch_response::Frame;
+pub(crate) use v1::watch_response::Frame;
 
 pub(super) use crate::daemon::fixtures::config_map;
 use crate::support::Through;

@@ -162,22 +162,6 @@ async fn a_key_in_hand_waits_and_comes_with_the_latest_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn workers_of_a_group_share_its_keys() {
-    let (_server, _through, channel) = three().await;
-    let mut first = Worker::join(&channel, "g", all("configmaps"), 2).await.unwrap();
-    let mut second = Worker::join(&channel, "g", all("configmaps"), 2).await.unwrap();
-    let (mut ones, mut others) = (vec![], vec![]);
-    while ones.len() + others.len() < 3 {
-        tokio::select! {
-            item = first.item() => ones.push(item),
-            item = second.item() => others.push(item),
-        }
-    }
-    assert!(!ones.is_empty() && !others.is_empty());
-    assert!(names(&ones).is_disjoint(&names(&others)));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn retries_come_back_with_a_count_and_forget_clears_it() {
     let (_server, through, channel) = three().await;
     let only = v1::Filter { names: vec!["a".to_owned()], ..Default::default() };
@@ -213,20 +197,6 @@ async fn retries_come_back_with_a_count_and_forget_clears_it() {
     assert!(metrics.contains("workqueue_retries_total{name=\"g\"} 6\n"), "{metrics}");
     assert!(metrics.contains("workqueue_work_duration_seconds_count{name=\"g\"} 7\n"), "{metrics}");
     assert!(metrics.contains("workqueue_work_duration_seconds_bucket{le=\"+Inf\",name=\"g\"} 7\n"), "{metrics}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_vanished_workers_keys_go_to_the_others() {
-    let (_server, _through, channel) = three().await;
-    let mut first = Worker::join(&channel, "g", all("configmaps"), 2).await.unwrap();
-    let held = first.items(2).await;
-    let mut second = Worker::join(&channel, "g", all("configmaps"), 10).await.unwrap();
-    let rest = second.item().await;
-    assert!(!names(&held).contains(&name_of(&rest)));
-    drop(first);
-    let returned = second.items(2).await;
-    assert_eq!(names(&returned), names(&held));
-    assert!(returned.iter().all(|item| item.attempt == 2 && why(item).contains(&v1::Why::Returned)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

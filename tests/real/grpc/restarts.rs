@@ -10,8 +10,7 @@ use informerd_sim::{Effect, Fault, Server, Verb};
 use serde_json::json;
 
 use super::fixtures::{
-    Client, Frame, Frames, all, client, config_map, filtered, index, labelled, labels, namespace, resume, said,
-    started, watch_of,
+    Client, Frame, Frames, all, client, config_map, filtered, labelled, labels, resume, said, started, watch_of,
 };
 use crate::support::{Through, eventually};
 
@@ -60,67 +59,6 @@ fn backfills(through: &Through) -> (u64, u64) {
         .iter()
         .map(|informer| informer.cache().stats())
         .fold((0, 0), |(tried, failed), stats| (tried + stats.backfills_total, failed + stats.backfills_failed_total))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_happened_meanwhile_is_told_with_its_edges() {
-    let server = Server::builder()
-        .object(app("last", "x"))
-        .object(app("leaves", "x"))
-        .object(app("enters", "y"))
-        .object(app("goes", "x"))
-        .object(app("never", "y"))
-        .object(app("stays", "x"))
-        .start()
-        .await
-        .unwrap();
-    // A selector, a union, values of an index, and everything of a namespace: one after the other.
-    let of = |filters| filtered("configmaps", filters);
-    let selections = [
-        of(vec![labels("app=x")]),
-        of(vec![labels("app=x"), labels("app=w")]),
-        of(vec![index(v1::Index::Namespace, &["b"]), labels("app in (x)")]),
-        of(vec![namespace("a")]),
-    ];
-    let before = Through::before(&server, "").await;
-    let mut tokens = Vec::new();
-    for selection in &selections {
-        tokens.push(token(&before, selection).await);
-    }
-    before.stop(Duration::from_secs(5)).await;
-
-    let left = server.update(app("leaves", "y")).unwrap();
-    let entered = server.update(app("enters", "x")).unwrap();
-    let gone = server.delete("configmaps", "a", "goes").unwrap();
-    let aside = server.update(labelled("a", "never", &json!({"app": "y", "n": "1"}))).unwrap();
-    let stayed = server.update(labelled("a", "stays", &json!({"app": "x", "n": "1"}))).unwrap();
-    let (made, unmade) =
-        (server.create(app("brief", "x")).unwrap(), server.delete("configmaps", "a", "brief").unwrap());
-    let again = server.create(app("goes", "x")).unwrap();
-
-    let (through, mut client) = begun(&server, "", &of(vec![])).await;
-    for (selection, token) in selections.iter().zip(&tokens) {
-        let events = missed(&server, &mut client, selection, token).await;
-        let every = selection.filters[0].namespace == "a";
-        let wanted = [
-            Some(format!("{} a/leaves@{left}", if every { "MODIFIED" } else { "DELETED" })),
-            Some(format!("{} a/enters@{entered}", if every { "MODIFIED" } else { "ADDED" })),
-            Some(format!("DELETED a/goes@{gone}")),
-            every.then(|| format!("MODIFIED a/never@{aside}")),
-            Some(format!("MODIFIED a/stays@{stayed}")),
-            Some(format!("ADDED a/brief@{made}")),
-            Some(format!("DELETED a/brief@{unmade}")),
-            Some(format!("ADDED a/goes@{again}")),
-        ];
-        let told = said(&events);
-        let told: Vec<_> = told.iter().filter(|line| !line.contains("a/last")).collect();
-        assert_eq!(told, wanted.iter().flatten().collect::<Vec<_>>(), "{selection:?}");
-        // What has left is told in the last state that was selected.
-        let text = String::from_utf8_lossy(&events[0].object).into_owned();
-        let app = if every { "y" } else { "x" };
-        assert!(text.contains(&format!(r#""app":"{app}""#)) && text.contains(&left.to_string()), "{text}");
-    }
-    assert_eq!(backfills(&through), (1, 0), "one for all");
 }
 
 #[tokio::test(flavor = "multi_thread")]

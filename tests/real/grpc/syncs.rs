@@ -214,60 +214,6 @@ async fn watches_come_go_and_fail_alone() {
     assert_eq!(left, [1, 2], "those without credit hear it, too");
 }
 
-/// Nothing is taken while 3,000 changes and 20 recreations happen.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_conflated_watch_gets_the_latest_of_each_key() {
-    let server =
-        Server::builder().object(config_map("a", "hot")).object(config_map("a", "other")).start().await.unwrap();
-    let through = Through::before(&server, "window: {minAge: 1s, maxEvents: 100}\n").await;
-    let mut sync = Sync::open(&mut client(&through).await).await;
-    let conflated = v1::WatchRequest { conflate: true, ..watch_of(all("configmaps")) };
-    sync.add(1, conflated, None).await;
-    while !matches!(sync.next().await.unwrap(), (1, Frame::SnapshotEnd(_))) {}
-    sync.ask(1, Action::Remove(v1::RemoveWatch {})).await;
-    while !matches!(sync.next().await.unwrap(), (1, Frame::Goodbye(_))) {}
-
-    let conflated = v1::WatchRequest { conflate: true, ..watch_of(all("configmaps")) };
-    sync.add(2, conflated, NONE).await;
-    eventually("the watch is open", || through.daemon.grpc.pending.get() == 2).await;
-    for n in 0..3000 {
-        server.update(written("hot", &n.to_string())).unwrap();
-        if n % 150 == 0 {
-            server.create(config_map("a", "again")).unwrap();
-            server.delete("configmaps", "a", "again").unwrap();
-        }
-    }
-    let last = server.update(written("hot", "last")).unwrap();
-    let conflating = || through.daemon.grpc.conflated.get() == 3001;
-    eventually("all is merged", conflating).await;
-    assert!(through.daemon.grpc.pending.get() <= 2 + 40, "{}", through.daemon.grpc.pending.get());
-    sync.ask(2, Action::Credit(PLENTY)).await;
-    let (mut state, mut created, mut deleted, mut events) = (BTreeMap::new(), 0, 0, 0);
-    while state.get("hot") != Some(&last.to_string()) || deleted < 20 {
-        let (_, frame) = sync.next().await.unwrap();
-        let Frame::Events(batch) = frame else { continue };
-        for event in batch.events {
-            events += 1;
-            let key = event.key.clone().unwrap();
-            match event.r#type() {
-                v1::event::Type::Deleted => {
-                    assert!(state.remove(&key.name).is_some());
-                    deleted += 1;
-                }
-                v1::event::Type::Added => {
-                    created += u32::from(key.name == "again");
-                    assert!(state.insert(key.name, key.resource_version).is_none());
-                }
-                _ => assert!(state.insert(key.name, key.resource_version).is_some()),
-            }
-        }
-    }
-    let names: Vec<_> = state.keys().map(String::as_str).collect();
-    assert_eq!((created, deleted, names), (20, 20, vec!["hot", "other"]));
-    assert!(events <= 44, "{events}");
-    eventually("nothing waits", || through.daemon.grpc.pending.get() == 0).await;
-}
-
 /// The apiserver says nothing, so the watches stay as they were asked for.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_to_open_is_accounted_for() {

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::fixtures::{
-    Frame, Frames, all, client, config_map, filtered, labelled, labels, namespace, resume, said, simulated, started,
-    watch_of,
+    Frame, Frames, all, client, config_map, filtered, labels, namespace, resume, said, simulated, started, watch_of,
 };
 use crate::support::Through;
 use crate::support::client::Client as Http;
@@ -40,34 +39,6 @@ async fn a_snapshot_and_then_the_changes() {
     let deleted = server.delete("configmaps", "a", "three").unwrap();
     assert_eq!(said(&frames.events(1).await), [format!("DELETED a/three@{deleted}")]);
     assert_eq!(through.daemon.grpc.event_lag.read().count, 3, "of the changes, and not of the snapshot");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn edges_of_a_union_are_exact() {
-    let (server, _through, mut client) = simulated([], "").await;
-    let union = filtered("configmaps", vec![labels("app=x"), labels("tier=front"), namespace("b")]);
-    let mut frames = Frames::open(&mut client, watch_of(union)).await;
-    started(&frames.tell().await);
-    frames.snapshot().await;
-    let write = |labels: Value| server.update(labelled("a", "one", &labels)).unwrap();
-    server.create(labelled("a", "one", &json!({}))).unwrap();
-    let entered = write(json!({"app": "x"}));
-    // From one alternative to another: it stays.
-    let stayed = write(json!({"tier": "front"}));
-    let both = write(json!({"tier": "front", "app": "x"}));
-    let left = write(json!({"app": "y"}));
-    let other = server.create(config_map("b", "two")).unwrap();
-    let wanted = [
-        format!("ADDED a/one@{entered}"),
-        format!("MODIFIED a/one@{stayed}"),
-        format!("MODIFIED a/one@{both}"),
-        format!("DELETED a/one@{left}"),
-        format!("ADDED b/two@{other}"),
-    ];
-    let events = frames.events(5).await;
-    assert_eq!(said(&events), wanted);
-    let last: Value = serde_json::from_slice(&events[3].object).unwrap();
-    assert_eq!(last["metadata"]["labels"], json!({"tier": "front", "app": "x"}), "the last state that was selected");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use super::life::{Files, Kept, Life, assert_own, direct};
 use crate::cluster::Cluster;
-use crate::grpc::fixtures::{filtered, labels, namespace};
+use crate::grpc::fixtures::{Frame, filtered, labels, namespace, resume, watch_of};
 use crate::grpc::real::churn_while;
-use crate::grpc::real_restarts::over_restarts;
 use crate::grpc::told::{accept, by_http, is_last, line};
 use crate::support::client::{Client, rv};
 use crate::support::eventually;
 use informerd::grpc::pb::v1;
+use informerd::grpc::pb::v1::objects_client::ObjectsClient;
 use informerd::lifecycle;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tonic::transport::Endpoint;
 
 /// How many events a client has heard.
 type Heard = Arc<AtomicU64>;
@@ -58,6 +59,51 @@ async fn http_over_restarts(urls: watch::Receiver<String>, path: &str, mut from:
                 if is_last(lines.last().unwrap()) {
                     return lines;
                 }
+            }
+        }
+    }
+}
+
+/// What a watch tells over all daemons by gRPC, up to the last write.
+async fn grpc_over_restarts(
+    mut urls: watch::Receiver<String>,
+    selection: v1::Selection,
+    from: u64,
+    heard: Heard,
+) -> Vec<String> {
+    let start = Some(v1::watch_request::Start::FromResourceVersion(from.to_string()));
+    let mut request = v1::WatchRequest { start, ..watch_of(selection.clone()) };
+    let mut told = Vec::new();
+    loop {
+        let url = urls.borrow_and_update().clone();
+        let opening = async {
+            let channel = Endpoint::from_shared(url).unwrap().connect().await.ok()?;
+            ObjectsClient::new(channel).watch(request.clone()).await.ok()
+        };
+        let Some(response) = opening.await else {
+            // The daemon of this address ends: there will be another.
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        let mut stream = response.into_inner();
+        let mut first = true;
+        // An error is the end of a daemon that was killed.
+        while let Ok(Some(message)) = stream.message().await {
+            request = resume(selection.clone(), &message.resume_token);
+            match message.frame.unwrap() {
+                Frame::Events(batch) => {
+                    for event in batch.events {
+                        let kind = event.r#type().as_str_name().trim_start_matches("TYPE_");
+                        told.push(line(kind, selection.encoding(), &event.object));
+                        heard.fetch_add(1, Ordering::Relaxed);
+                    }
+                    if told.last().is_some_and(|line| is_last(line)) {
+                        return told;
+                    }
+                }
+                Frame::Started(started) => assert!(std::mem::take(&mut first) && started.resumed, "{selection:?}"),
+                Frame::Goodbye(_) | Frame::Bookmark(_) => {}
+                other => panic!("{other:?}"),
             }
         }
     }
@@ -137,7 +183,7 @@ pub(super) async fn watches_hear_each_event_once(cluster: &Cluster) {
             let selection = v1::Selection { encoding: encoding.into(), ..filtered("configmaps", vec![filter.clone()]) };
             let ours = lifecycle::spawn("ours", async move {
                 if by_grpc {
-                    over_restarts(at, selection, from, heard).await.0
+                    grpc_over_restarts(at, selection, from, heard).await
                 } else {
                     http_over_restarts(at, &path, from, heard).await
                 }

@@ -14,7 +14,6 @@ use crate::access::world::FIXTURES;
 use crate::cluster::Cluster;
 use crate::support::binary::{Binary, informerd};
 use crate::support::client::Client;
-use crate::support::within;
 
 /// What all of them together may cost.
 const BOUND: u64 = 32 << 20;
@@ -234,44 +233,6 @@ async fn whoever_nobody_knows_costs_little() {
         report.push_str(&format!("{attack}. {what}: {:.1} MiB\n", peak as f64 / f64::from(1 << 20)));
         eprintln!("{}", report.lines().last().unwrap());
         assert!(peak <= BOUND, "idle {idle}, {report}");
-    }
-}
-
-/// The apiserver tells its version to everybody.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_everybody_gets_lifts_no_limit() {
-    let cluster = Cluster::start().await;
-    let daemon = Daemon::start(&cluster, |command| {
-        command.args(["--authentication-anonymous", "forward"]);
-    });
-    let daemon = daemon.await;
-    let trusted = Client::new(&daemon.trusted);
-    assert_eq!(trusted.get("/version").await.status, 200);
-    let head = [b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ".to_vec(), vec![b'x'; 1_000_000]].concat();
-    let idle = daemon.memory("VmRSS");
-    daemon.forget_peak();
-    for headers in [
-        "",
-        "Upgrade: x\r\nSec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.eA\r\n",
-        "Connection: Upgrade, Sec-WebSocket-Protocol\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.eA, v4\r\n",
-    ] {
-        let answered = async |_| {
-            let mut stream = daemon.connect().await;
-            let request = format!("GET /version HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
-            stream.write_all(request.as_bytes()).await.unwrap();
-            // A hundred clients in one task may be out of their turn, and TLS keeps what it cannot send.
-            stream.flush().await.unwrap();
-            assert!(within("an answer", stream.read(&mut [0; 4096])).await.unwrap() > 0);
-            stream
-        };
-        let streams = join_all((0..100).map(answered)).await;
-        let held = join_all(streams.into_iter().map(|stream| say(stream, head.clone()))).await;
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        drop(held);
-        let peak = daemon.memory("VmHWM").saturating_sub(idle);
-        eprintln!("{headers:?}: {:.1} MiB", peak as f64 / f64::from(1 << 20));
-        assert!(peak <= BOUND, "idle {idle}, {headers}");
     }
 }
 

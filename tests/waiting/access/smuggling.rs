@@ -188,21 +188,6 @@ async fn nobody_slips_by_as_somebody_else() {
     assert!(answer.contains("system:anonymous"), "{answer}");
 }
 
-/// An impersonation that the connection is told to drop is none that is dropped: without it the request would be its
-/// sender's own.
-#[tokio::test(flavor = "multi_thread")]
-async fn impersonation_is_not_dropped() {
-    let world = World::start("").await;
-    world.settled().await;
-    for header in ["Impersonate-User", "impersonate-user"] {
-        let request = format!(
-            "GET /api/v1/pods HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer admin-token\r\nConnection: close, {header}\r\n{header}: nobody\r\n\r\n"
-        );
-        let (ours, theirs) = (raw(&world, &request).await, direct(&world, request.as_bytes()).await);
-        assert_eq!((codes(&ours), codes(&theirs)), (vec!["403"], vec!["403"]), "{ours}");
-    }
-}
-
 /// What the apiserver answers to everybody makes nobody known, whatever the request seems to have.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_becomes_known_by_what_everybody_gets() {

@@ -164,18 +164,6 @@ impl World {
         self.admin().write(Method::DELETE, path, &Value::Null).await;
     }
 
-    /// Everybody there is, by name, with their tokens.
-    pub(super) async fn users(&self) -> Vec<(&'static str, Option<String>)> {
-        let mut users = vec![("anonymous", None)];
-        for token in ["admin-token", "reader-token", "nobody-token", "wrong-token"] {
-            users.push((token, Some(token.to_owned())));
-        }
-        for account in ["space", "names", "wide", "lister", "nothing"] {
-            users.push((account, Some(self.token(account, &[]).await)));
-        }
-        users
-    }
-
     /// A ConfigMap with nothing but a name.
     pub(super) async fn create(&self, namespace: &str, name: &str) {
         let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}});

@@ -3,40 +3,6 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn custom_resources_are_answered_as_the_apiserver_does() {
-    let world = world("").await;
-    let crontabs = "/apis/stable.example.com/v1/namespaces/a/crontabs";
-    let now = rv(&world.direct.json(crontabs).await);
-    let answer = world.get(&format!("{crontabs}?resourceVersion={now}"), GO).await;
-    assert_eq!(answer.headers["content-type"], "application/json");
-    let now = rv(&answer.json());
-    let exact = format!("resourceVersion={now}&resourceVersionMatch=Exact");
-    for accept in
-        [GO, PROTOBUF, "application/vnd.kubernetes.protobuf, */*", &partial("List", "v1"), &partial("List", "v1beta1")]
-    {
-        world.compare(&format!("{crontabs}?{exact}"), accept).await;
-    }
-    for accept in [GO, PROTOBUF, &partial("", "v1"), &partial("", "v1beta1")] {
-        world.compare(&format!("{crontabs}/one?resourceVersion=0"), accept).await;
-    }
-    // Whatever ObjectMeta can hold.
-    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "one", "uid": "u", "controller": true,
-        "blockOwnerDeletion": false});
-    let patch = json!({"metadata": {"ownerReferences": [owner], "labels": {"b": "", "a": "1"}}});
-    world.write(Method::PATCH, &format!("{crontabs}/one"), &patch).await;
-    // It has a finalizer, so it stays, with a time of its deletion.
-    world.write(Method::DELETE, &format!("{crontabs}/one"), &Value::Null).await;
-    let deleted = rv(&world.direct.json(&format!("{crontabs}/one")).await);
-    let before = world.served();
-    world.get(&format!("{crontabs}?resourceVersion={deleted}"), &partial("List", "v1")).await;
-    for accept in [&partial("", "v1"), &partial("", "v1beta1")] {
-        world.compare(&format!("{crontabs}/one?resourceVersion={deleted}"), accept).await;
-    }
-    assert_eq!(world.served() - before, 3);
-    assert_eq!(world.informers()["crontabs.stable.example.com"], (1, 0));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn the_setting_decides() {
     let yaml = "resources: [{resource: configmaps, protobuf: json}, {resource: pods, protobuf: forward}]\n";
     let world = world(yaml).await;
