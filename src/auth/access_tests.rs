@@ -213,8 +213,8 @@ async fn a_verdict_says_who_asked_and_is_counted_once() {
     let unread = Arc::new(Attributes { unread: true, ..Attributes::default() });
     let metrics = access.metrics();
     let counted = || {
-        let counters = [&metrics.allowed, &metrics.denied, &metrics.unauthenticated, &metrics.undecided];
-        (counters.map(|counter| counter.get()), metrics.rights_held.get())
+        let of = [metrics.allowed.get(), metrics.denied.get(), metrics.unauthenticated.get(), metrics.undecided.get()];
+        (of, metrics.rights_held.get())
     };
     let who = |subject: Option<Subject>| {
         let subject = subject.unwrap();
