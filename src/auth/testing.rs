@@ -24,20 +24,20 @@ type Right = (String, String);
 
 /// What is allowed, what reviews say, and what was asked.
 #[derive(Default)]
-pub(super) struct Rights {
-    pub(super) given: Mutex<BTreeSet<Right>>,
-    pub(super) asked: Mutex<Vec<Right>>,
+pub(crate) struct Rights {
+    pub(crate) given: Mutex<BTreeSet<Right>>,
+    pub(crate) asked: Mutex<Vec<Right>>,
     /// The status of the TokenReview of a token.
-    pub(super) tokens: Mutex<HashMap<&'static str, Value>>,
+    pub(crate) tokens: Mutex<HashMap<&'static str, Value>>,
     /// No review is answered.
-    pub(super) is_down: AtomicBool,
+    pub(crate) is_down: AtomicBool,
 }
 
-pub(super) fn right(user: &str, namespace: &str) -> Right {
+pub(crate) fn right(user: &str, namespace: &str) -> Right {
     (user.to_owned(), namespace.to_owned())
 }
 
-pub(super) async fn judged_by(rights: &Arc<Rights>, config: &AuthConfig) -> (Access, FakeServer) {
+pub(crate) async fn judged_by(rights: &Arc<Rights>, config: &AuthConfig) -> (Access, FakeServer) {
     let rights = Arc::clone(rights);
     let server = FakeServer::plain(move |request, _| {
         let rights = Arc::clone(&rights);
@@ -73,14 +73,19 @@ pub(super) async fn judged_by(rights: &Arc<Rights>, config: &AuthConfig) -> (Acc
     (Access::delegated(config, &upstream, &Fatal::new()).unwrap(), server)
 }
 
-pub(super) fn bearer(token: &str) -> HeaderMap {
+pub(crate) fn bearer(token: &str) -> HeaderMap {
     HeaderMap::from_iter([(AUTHORIZATION, format!("Bearer {token}").parse().unwrap())])
 }
 
-pub(super) fn caller(headers: &HeaderMap) -> Caller<'_> {
+pub(crate) fn caller(headers: &HeaderMap) -> Caller<'_> {
     Caller { mode: Mode::Delegated, certificates: None, headers, may_impersonate: true }
 }
 
-pub(super) fn watch_of(namespace: &str) -> Arc<Attributes> {
+/// Records a change of rights, as the watches of roles and bindings do.
+pub(crate) fn change(access: &Access, namespace: &str) {
+    access.delegated.as_ref().unwrap().generations.change(namespace);
+}
+
+pub(crate) fn watch_of(namespace: &str) -> Arc<Attributes> {
     Arc::new(Attributes::read(Verb::Watch, &Gvr::new("", "v1", "pods"), namespace, "", &Selectors::default()))
 }
