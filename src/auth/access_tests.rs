@@ -5,6 +5,7 @@ use http::header::{AUTHORIZATION, HeaderName};
 use super::*;
 use crate::auth::authenticator::MAX_TOKEN;
 use crate::auth::config::ClientCaSource;
+use crate::auth::cover::MAX_QUESTIONS;
 use crate::auth::testing::{self, Rights, judged_by, right, watch_of};
 use crate::upstream::metadata::{Metadata, Seen};
 use crate::upstream::testing::{Certificates, FakeServer, answer};
@@ -246,6 +247,10 @@ async fn a_verdict_says_who_asked_and_is_counted_once() {
     assert_eq!(access.enter(&caller(&testing::bearer("new"))).await.unwrap_err().code, 503);
     assert!(access.enter(&caller(&jane)).await.is_ok() && access.recognize(&caller(&bad)).await.is_err());
     assert_eq!(counted().0, [4, 1, 2, 2]);
+    let sent = (metrics.token_reviews.get(), metrics.access_reviews.get(), metrics.review_failures.get());
+    assert_eq!(sent, (5, rights.asked.lock().len() as u64, 1));
+    assert!(metrics.review_seconds.get() > 0.0 && metrics.reviews_peak.get() == 1);
+    assert_eq!((metrics.reviews_abandoned.get(), metrics.reviews_running.get()), (0, 0));
     rights.is_down.store(false, std::sync::atomic::Ordering::Relaxed);
 
     // A forwarded watch holds its right as well.
@@ -313,5 +318,23 @@ async fn what_passes_a_listener_of_a_node_is_of_this_node() {
             }
             assert_eq!(access.pass(&caller(&headers)).await.is_ok(), passes, "{anonymous:?} {lines:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_read_asks_so_many_questions_and_no_more() {
+    let rights = Arc::<Rights>::default();
+    let get = |at| Arc::new(Attributes { verb: "get".into(), ..Attributes::clone(&watch_of(&format!("n{at}"))) });
+    let wanted: Vec<_> = (0..=MAX_QUESTIONS).map(get).collect();
+    rights.given.lock().extend(wanted.iter().map(|access| right("jane", &access.namespace)));
+    let (access, _server) = judged_by(&rights, &long()).await;
+    let headers = testing::bearer("jane");
+    for (asks, code) in [(MAX_QUESTIONS, None), (MAX_QUESTIONS + 1, Some(429))] {
+        let (verdict, _) = access.check_all(&caller(&headers), &wanted[..asks], false).await;
+        let refused = match &verdict {
+            Verdict::Refused { status, .. } => Some(status.code),
+            Verdict::Allowed(_) | Verdict::Forward(_) => None,
+        };
+        assert_eq!((refused, matches!(verdict, Verdict::Allowed(_))), (code, code.is_none()), "{asks}");
     }
 }

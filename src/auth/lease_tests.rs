@@ -47,6 +47,13 @@ async fn after_a_change_of_rights_exactly_the_leases_end_whose_right_is_gone() {
         assert!(stays, "{at}");
     }
     assert_eq!(access.metrics().streams_revoked.get(), 2);
+    drop(stay);
+    within(async {
+        while access.metrics().rights_held.get() > 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

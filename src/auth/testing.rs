@@ -42,15 +42,17 @@ pub(crate) async fn judged_by(rights: &Arc<Rights>, config: &AuthConfig) -> (Acc
     let server = FakeServer::plain(move |request, _| {
         let rights = Arc::clone(&rights);
         async move {
+            let is_json = request.headers().get("content-type").is_some_and(|kind| kind == "application/json");
+            let is_review = request.method() == "POST" && is_json;
             let path = request.uri().path().to_owned();
             let body = request.into_body().collect().await.unwrap().to_bytes();
             let spec = serde_json::from_slice::<Value>(&body).unwrap_or_default()["spec"].take();
             let status = if rights.is_down.load(Ordering::Relaxed) {
                 return answer(500, "{}");
-            } else if path.ends_with("/tokenreviews") {
+            } else if is_review && path.ends_with("/tokenreviews") {
                 let scripted = rights.tokens.lock().get(spec["token"].as_str().unwrap_or_default()).cloned();
                 scripted.unwrap_or_else(|| json!({"authenticated": true, "user": {"username": spec["token"]}}))
-            } else if path.ends_with("/subjectaccessreviews") {
+            } else if is_review && path.ends_with("/subjectaccessreviews") {
                 let of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
                 let right = (of(&spec["user"]), of(&spec["resourceAttributes"]["namespace"]));
                 let allowed = rights.given.lock().contains(&right);
