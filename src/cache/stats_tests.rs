@@ -81,3 +81,34 @@ async fn each_event_bookmark_list_and_end_is_counted_once() {
     assert_eq!((stats.backfills_total, stats.backfills_failed_total, stats.backfilled_events_total), (2, 1, 1));
     assert_eq!((stats.terminated_total, stats.too_slow_total, stats.watchers), (2, 0, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_writer_waits_for_the_dispatcher_and_what_is_old_leaves_though_nothing_comes() {
+    let (mut writer, cache, _) = cache(|config| (config.max_lag, config.window_min_events) = (1, 0));
+    let dispatcher = crate::lifecycle::spawn("dispatcher", cache.run_dispatcher());
+    writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
+    let watcher = cache.watch(spec(WatchStart::Now)).unwrap();
+    for rv in 11..=20 {
+        let applied = writer.apply(EventType::Modified, plain("a", "x", rv));
+        tokio::time::timeout(Duration::from_secs(60), applied).await.expect("it goes on").unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(cache.stats().lagged_total > 0);
+    assert_eq!((cache.stats().window_events, watcher.group().ring.lock().len()), (10, 10));
+    tokio::time::sleep(cache.config().window_min_age + Duration::from_secs(5)).await;
+    assert_eq!((cache.stats().window_events, watcher.group().ring.lock().len()), (0, 0));
+    dispatcher.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_window_shrinks_before_a_state_is_given_up() {
+    let budget = Budget::new(20_000);
+    let (mut writer, cache, mut dispatcher) = cache(|config| config.budget = budget.clone());
+    writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
+    for rv in 11..=200 {
+        writer.apply(EventType::Modified, plain("a", "x", rv)).await.unwrap();
+        dispatch(&mut dispatcher);
+    }
+    assert!((1..150).contains(&cache.stats().window_events) && budget.used() <= budget.limit());
+    assert!(!writer.is_recalled() && budget.recalls() == 0);
+}
