@@ -319,7 +319,7 @@ impl Delegated {
 
     async fn recognize(&self, caller: &Caller<'_>) -> Result<(), Box<Status>> {
         match self.authenticator.authenticate(caller.certificates, caller.headers).await {
-            Ok(Who::User(known, _)) if known.user.is_some() => Ok(()),
+            Ok(Who::User(..)) => Ok(()),
             Ok(_) => Err(Box::new(errors::unauthorized())),
             Err(error) => Err(Box::new(unavailable(&error))),
         }
@@ -455,10 +455,6 @@ pub(super) fn forbidden(user: &UserInfo, attributes: &Attributes, reason: &str) 
     let mut detail = attributes.denial(&user.username);
     if !reason.is_empty() {
         detail = format!("{detail}: {reason}");
-    }
-    if attributes.path.is_some() {
-        // The apiserver's message is the one for a resource without a name.
-        return errors::forbidden(&attributes.gvr(), "", detail);
     }
     errors::forbidden(&attributes.gvr(), &attributes.name, detail)
 }

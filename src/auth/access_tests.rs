@@ -3,7 +3,11 @@
 use http::header::{AUTHORIZATION, HeaderName};
 
 use super::*;
+use crate::auth::authenticator::MAX_TOKEN;
 use crate::auth::config::ClientCaSource;
+use crate::auth::cover::MAX_QUESTIONS;
+use crate::auth::testing::{self, Rights, judged_by, right, watch_of};
+use crate::upstream::metadata::{Metadata, Seen};
 use crate::upstream::testing::{Certificates, FakeServer, answer};
 
 async fn access(config: AuthConfig) -> Access {
@@ -203,8 +207,7 @@ async fn a_token_is_reviewed_again_when_its_end_may_have_been_missed() {
     })
     .await;
     let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let config = AuthConfig { token_ttl: std::time::Duration::from_secs(3600), ..AuthConfig::default() };
-    let access = Access::delegated(&config, &upstream, &Fatal::new()).unwrap();
+    let access = Access::delegated(&long(), &upstream, &Fatal::new()).unwrap();
     let headers = bearer(10);
     let watch = Arc::new(Attributes { verb: "watch".into(), ..Attributes::default() });
     let verdict = access.check(&caller(&headers), &watch).await;
@@ -214,9 +217,152 @@ async fn a_token_is_reviewed_again_when_its_end_may_have_been_missed() {
     assert_eq!(reviews.load(Ordering::Relaxed), 1);
     is_there.store(false, Ordering::Relaxed);
     let delegated = access.delegated.as_ref().unwrap();
-    delegated.revoked.tell(&crate::upstream::metadata::Seen::Restarted(Vec::new()), &delegated.generations);
+    delegated.revoked.tell(&Seen::Restarted(Vec::new()), &delegated.generations);
     assert_eq!(access.recognize(&caller(&headers)).await.unwrap_err().code, 401);
     let gone = tokio::time::timeout(std::time::Duration::from_secs(60), lease.gone()).await;
     assert_eq!(gone.expect("the open stream is told").code, 401);
     assert_eq!(reviews.load(Ordering::Relaxed), 2, "once for all of its requests and streams");
+}
+
+/// What is known stays known, however long the test takes.
+fn long() -> AuthConfig {
+    AuthConfig { token_ttl: std::time::Duration::from_secs(3600), ..AuthConfig::default() }
+}
+
+#[tokio::test]
+async fn a_verdict_says_who_asked_and_is_counted_once() {
+    let rights = Arc::<Rights>::default();
+    rights.given.lock().extend([right("jane", "a"), right("admin", "")]);
+    let root = serde_json::json!({"authenticated": true, "user": {"username": "root", "groups": ["system:masters"]}});
+    rights.tokens.lock().extend([("bad", serde_json::json!({})), ("root", root)]);
+    let (access, server) = judged_by(&rights, &long()).await;
+    let [jane, bad, root, mut admin] = ["jane", "bad", "root", "admin"].map(testing::bearer);
+    admin.insert("impersonate-user", "jane".parse().unwrap());
+    let list = |namespace| Arc::new(Attributes { verb: "list".into(), ..Attributes::clone(&watch_of(namespace)) });
+    let unread = Arc::new(Attributes { unread: true, ..Attributes::default() });
+    let metrics = access.metrics();
+    let counted = || {
+        let of = [metrics.allowed.get(), metrics.denied.get(), metrics.unauthenticated.get(), metrics.undecided.get()];
+        (of, metrics.rights_held.get())
+    };
+    let who = |subject: Option<Subject>| {
+        let subject = subject.unwrap();
+        (subject.user.username.clone(), subject.impersonated.map(|user| user.username.clone()))
+    };
+    for (headers, attributes, user, impersonated, rights_held) in [
+        (&jane, list("a"), "jane", None, 0),
+        (&jane, watch_of("a"), "jane", None, 1),
+        (&admin, watch_of("a"), "admin", Some("jane"), 2),
+        (&root, list("z"), "root", None, 0),
+    ] {
+        let before = counted().0;
+        let verdict = access.check(&caller(headers), &attributes).await;
+        let Verdict::Allowed(grant) = verdict else { panic!("{user}: {verdict:?}") };
+        assert_eq!(who(grant.subject()), (user.to_owned(), impersonated.map(str::to_owned)));
+        assert!(grant.may_forward() && grant.user().is_some_and(|known| known.username == user));
+        assert_eq!(counted(), ([before[0] + 1, before[1], before[2], before[3]], rights_held), "{user}");
+    }
+    let verdict = access.check(&caller(&jane), &list("b")).await;
+    let Verdict::Refused { status, subject } = verdict else { panic!("{verdict:?}") };
+    assert!(status.code == 403 && status.message.ends_with(r#"in the namespace "b": so it is written"#), "{status:?}");
+    assert_eq!((who(subject), counted()), (("jane".into(), None), ([4, 1, 0, 0], 0)));
+    let verdict = access.check(&caller(&bad), &list("a")).await;
+    assert!(matches!(&verdict, Verdict::Refused { status, subject: None } if status.code == 401), "{verdict:?}");
+    assert!(matches!(access.check(&caller(&admin), &unread).await, Verdict::Forward(_)));
+    assert_eq!(counted().0, [4, 1, 1, 1]);
+    assert_eq!(access.enter(&caller(&bad)).await.unwrap_err().code, 401);
+    rights.is_down.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(access.enter(&caller(&testing::bearer("new"))).await.unwrap_err().code, 503);
+    assert!(access.enter(&caller(&jane)).await.is_ok() && access.recognize(&caller(&bad)).await.is_err());
+    assert_eq!(counted().0, [4, 1, 2, 2]);
+    let sent = (metrics.token_reviews.get(), metrics.access_reviews.get(), metrics.review_failures.get());
+    assert_eq!(sent, (5, rights.asked.lock().len() as u64, 1));
+    assert!(metrics.review_seconds.get() > 0.0 && metrics.reviews_peak.get() == 1);
+    assert_eq!((metrics.reviews_abandoned.get(), metrics.reviews_running.get()), (0, 0));
+    rights.is_down.store(false, std::sync::atomic::Ordering::Relaxed);
+
+    // A forwarded watch holds its right as well.
+    let _term = access.term(&caller(&jane), Attributes::clone(&watch_of("a")));
+    let is_there = || metrics.rights_held.get() == 1 && server.seen.lock().iter().any(|s| s.uri.contains("/roles"));
+    tokio::time::timeout(std::time::Duration::from_secs(60), async {
+        while !is_there() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("changes of rights are followed");
+}
+
+#[tokio::test]
+async fn the_payer_is_the_user_of_a_token_that_was_accepted() {
+    let rights = Arc::<Rights>::default();
+    let jane = serde_json::json!({"authenticated": true, "user": {"username": "jane", "uid": "1"}});
+    rights.tokens.lock().insert("jane", jane);
+    let (access, _server) = judged_by(&rights, &long()).await;
+    let headers = testing::bearer("jane");
+    assert_eq!(access.payer(&caller(&headers)).await, None, "nobody knows it yet");
+    access.recognize(&caller(&headers)).await.unwrap();
+    let payer = Some(Payer::of(&UserInfo { username: "jane".into(), ..UserInfo::default() }));
+    assert_eq!(access.payer(&caller(&headers)).await, payer);
+    assert_eq!(access.payer(&Caller { mode: Mode::Trust, ..caller(&headers) }).await, None);
+    let delegated = access.delegated.as_ref().unwrap();
+    let object = &Metadata { uid: "1".into(), ..Metadata::default() };
+    delegated.revoked.tell(&Seen::Change { deleted: true, object }, &delegated.generations);
+    assert_eq!(access.payer(&caller(&headers)).await, None, "the account is gone");
+    assert_eq!(access.recognize(&caller(&headers)).await.unwrap_err().code, 401);
+    // The longest token that is reviewed, and a longer one.
+    for (length, is_known) in [(MAX_TOKEN, true), (MAX_TOKEN + 1, false)] {
+        let headers = bearer(length);
+        assert_eq!(access.recognize(&caller(&headers)).await.is_ok(), is_known, "{length}");
+        assert_eq!(access.payer(&caller(&headers)).await.is_some(), is_known, "{length}");
+    }
+}
+
+/// Nothing is forwarded for a user of another node, or for one that a server behind informerd could take for another.
+#[tokio::test]
+async fn what_passes_a_listener_of_a_node_is_of_this_node() {
+    let here = |node: &str| {
+        let extra = serde_json::json!({"authentication.kubernetes.io/node-name": [node]});
+        serde_json::json!({"authenticated": true, "user": {"username": "pod", "extra": extra}})
+    };
+    let rights = Arc::<Rights>::default();
+    rights.tokens.lock().extend([("here", here("x")), ("there", here("y")), ("bad", serde_json::json!({}))]);
+    for anonymous in [Anonymous::Refuse, Anonymous::Forward] {
+        let config = AuthConfig { node: Some("x".into()), anonymous, ..AuthConfig::default() };
+        let (access, _server) = judged_by(&rights, &config).await;
+        for (lines, passes) in [
+            (&["Bearer here"][..], true),
+            (&["Bearer there"], false),
+            (&["Bearer nowhere"], false),
+            (&["Bearer bad"], false),
+            (&["Bearer here", "Bearer here"], false),
+            (&["Bearer here", "Basic eA=="], false),
+            (&["Basic eA=="], false),
+            (&[], anonymous == Anonymous::Forward),
+        ] {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(AUTHORIZATION, line.parse().unwrap());
+            }
+            assert_eq!(access.pass(&caller(&headers)).await.is_ok(), passes, "{anonymous:?} {lines:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_read_asks_so_many_questions_and_no_more() {
+    let rights = Arc::<Rights>::default();
+    let get = |at| Arc::new(Attributes { verb: "get".into(), ..Attributes::clone(&watch_of(&format!("n{at}"))) });
+    let wanted: Vec<_> = (0..=MAX_QUESTIONS).map(get).collect();
+    rights.given.lock().extend(wanted.iter().map(|access| right("jane", &access.namespace)));
+    let (access, _server) = judged_by(&rights, &long()).await;
+    let headers = testing::bearer("jane");
+    for (asks, code) in [(MAX_QUESTIONS, None), (MAX_QUESTIONS + 1, Some(429))] {
+        let (verdict, _) = access.check_all(&caller(&headers), &wanted[..asks], false).await;
+        let refused = match &verdict {
+            Verdict::Refused { status, .. } => Some(status.code),
+            Verdict::Allowed(_) | Verdict::Forward(_) => None,
+        };
+        assert_eq!((refused, matches!(verdict, Verdict::Allowed(_))), (code, code.is_none()), "{asks}");
+    }
 }

@@ -287,6 +287,7 @@ mod tests {
         assert_eq!(fields, ["a In 1,1", "b NotIn 2"]);
         assert!(of("GET", "/api/v1/watch/pods?labelSelector=a").labels.is_empty());
         assert!(of("GET", "/api/v1/pods?labelSelector=!!").labels.is_empty());
+        assert_eq!(of("DELETE", "/api/v1/pods?fieldSelector=metadata.name=p").name, "", "as the apiserver has it");
     }
 
     #[test]

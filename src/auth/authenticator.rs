@@ -331,7 +331,122 @@ fn expiry(token: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use rustls::pki_types::pem::PemObject as _;
+    use serde_json::json;
+
     use super::*;
+    use crate::auth::config::ClientCaSource;
+    use crate::auth::rbac_generations::RbacGenerations;
+    use crate::auth::testing::{Rights, bearer, judged_by};
+    use crate::auth::user::{POD_NAME, POD_UID};
+    use crate::upstream::metadata;
+    use crate::upstream::testing::Certificates;
+
+    #[tokio::test]
+    async fn a_token_is_of_the_audience_the_node_and_a_pod_that_is_there() {
+        let (rights, ttl) = (Arc::<Rights>::default(), Duration::from_secs(3600));
+        let pod = |name: &str| {
+            let extra = json!({POD_NAME: [name], POD_UID: ["1"], NODE_NAME: ["x"]});
+            json!({"username": "system:serviceaccount:a:b", "extra": extra})
+        };
+        for (audiences, node, of, user, is_accepted) in [
+            (&[] as &[&str], None, &[] as &[&str], json!({"username": "u"}), true),
+            (&[], None, &["a"], json!({"username": "u"}), true),
+            (&[], None, &[], json!({"username": ""}), false),
+            (&["a", "b"], None, &["c", "b"], json!({"username": "u"}), true),
+            (&["a"], None, &["b"], json!({"username": "u"}), false),
+            (&["a"], None, &[], json!({"username": "u"}), false),
+            (&[], Some("x"), &[], json!({"username": "u", "extra": {NODE_NAME: ["x"]}}), true),
+            (&[], Some("x"), &[], json!({"username": "u", "extra": {NODE_NAME: ["y"]}}), false),
+            (&[], Some("x"), &[], json!({"username": "u"}), false),
+            (&[], None, &[], pod("there"), true),
+            (&[], None, &[], pod("gone"), false),
+            (&[], None, &[], pod("hidden"), true),
+            (&[], Some("x"), &[], pod("gone"), true),
+        ] {
+            let audiences: Vec<_> = audiences.iter().copied().map(str::to_owned).collect();
+            let case = format!("{audiences:?} {node:?} {of:?} {user}");
+            let status = json!({"authenticated": true, "audiences": of, "user": user});
+            rights.tokens.lock().insert("t", status);
+            let node = node.map(str::to_owned);
+            let is_the_apiservers = audiences.is_empty() && node.is_none();
+            let config = AuthConfig { audiences, node, token_ttl: ttl, ..AuthConfig::default() };
+            let (access, _server) = judged_by(&rights, &config).await;
+            let authenticator = &access.delegated.as_ref().unwrap().authenticator;
+            assert_eq!(authenticator.doubt(), is_the_apiservers.then_some(ttl), "{case}");
+            let known = authenticator.token("t").await.unwrap();
+            assert_eq!(known.user.is_some(), is_accepted, "{case}");
+            let is_looked_for = is_the_apiservers && ["there", "gone"].iter().any(|pod| case.contains(pod));
+            let (now, life) = (Instant::now(), if is_looked_for { ttl / 2 } else { ttl });
+            assert!(now < known.until && known.until <= now + life, "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_certificate_goes_before_a_token_unless_it_is_refused() {
+        let (ours, file) = (Certificates::new(), tempfile::NamedTempFile::new().unwrap());
+        std::fs::write(file.path(), &ours.ca).unwrap();
+        let client_ca = Some(ClientCaSource::File(file.path().to_owned()));
+        let chain = |of: &Certificates| -> Arc<[_]> {
+            [CertificateDer::from_pem_slice(of.client.0.as_bytes()).unwrap()].into()
+        };
+        let (ours, others, token) = (chain(&ours), chain(&Certificates::new()), bearer("jane"));
+        let rights = Arc::<Rights>::default();
+        for client_ca in [client_ca, None] {
+            let is_known = client_ca.is_some();
+            let config = AuthConfig { client_ca, ..AuthConfig::default() };
+            let (access, _server) = judged_by(&rights, &config).await;
+            let authenticator = &access.delegated.as_ref().unwrap().authenticator;
+            for (certificates, headers, expected) in [
+                (Some(&ours), &token, if is_known { "certificate" } else { "token" }),
+                (Some(&others), &token, "token"),
+                (None, &token, "token"),
+                (Some(&others), &HeaderMap::new(), "invalid"),
+                (None, &HeaderMap::new(), "nobody"),
+            ] {
+                let found = match authenticator.authenticate(certificates, headers).await.unwrap() {
+                    Who::User(_, Source::Certificate(_)) => "certificate",
+                    Who::User(_, Source::Token(_)) => "token",
+                    Who::Invalid => "invalid",
+                    Who::Nobody => "nobody",
+                    Who::TooLong => "too long",
+                };
+                assert_eq!(found, expected, "{is_known}");
+            }
+            for chain in [&ours, &others] {
+                let asked = Instant::now();
+                let known = authenticator.certificate(chain).await.unwrap();
+                assert!(known.until > asked, "what is known of a certificate is used again");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_known_of_a_token_ends() {
+        let rights = Arc::<Rights>::default();
+        let config = AuthConfig { token_ttl: Duration::from_millis(50), ..AuthConfig::default() };
+        let (access, _server) = judged_by(&rights, &config).await;
+        let delegated = access.delegated.as_ref().unwrap();
+        let authenticator = &delegated.authenticator;
+        assert!(authenticator.token("jane").await.unwrap().user.is_some());
+        rights.tokens.lock().insert("jane", json!({}));
+        let end = async || {
+            while authenticator.token("jane").await.is_ok_and(|known| known.user.is_some()) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), end()).await.expect("it is reviewed again");
+        // What may have been missed concerns tokens alone.
+        let known = Known { user: None, until: Instant::now(), missed: 0 };
+        let [token, certificate] = [Source::Token(Secret::new("t")), Source::Certificate([].into())];
+        let outdated = || [&token, &certificate].map(|source| authenticator.is_outdated(source, &known));
+        assert_eq!(outdated(), [false, false]);
+        delegated.revoked.tell(&metadata::Seen::Restarted(Vec::new()), &RbacGenerations::new());
+        assert_eq!(outdated(), [true, false]);
+        let hashes = [("a", ["bc", ""]), ("b", ["bc", ""]), ("a", ["b", "c"]), ("a", ["", "bc"])]
+            .map(|(kind, parts)| authenticator.hash(kind.as_bytes(), parts.map(str::as_bytes)));
+        assert_eq!(std::collections::HashSet::from(hashes).len(), hashes.len(), "no two are mixed up");
+    }
 
     fn jwt(claims: &str) -> String {
         format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims))

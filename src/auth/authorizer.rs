@@ -33,7 +33,7 @@ const LATER: Duration = Duration::from_secs(5);
 const OLDER: u64 = 2 * SETTLES.len() as u64;
 /// The prefix of the reason of every access that RBAC allowed. Other authorizers decide by state that is not watched
 /// here: the pods of a node, or a webhook's own rules.
-const BY_RBAC: &str = "RBAC: allowed by ";
+pub(super) const BY_RBAC: &str = "RBAC: allowed by ";
 
 /// Decides accesses.
 pub(super) struct Authorizer {
@@ -264,6 +264,7 @@ impl Expiry<Key, Arc<Decision>> for Lifetime {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::testing::{Rights, judged_by, right, watch_of};
     use crate::upstream::client::Upstream;
 
     fn decision(until: Instant, again: Instant) -> Arc<Decision> {
@@ -298,6 +299,36 @@ mod tests {
             authorizer.decisions.insert(key, decision(later, later)).await;
             assert_eq!(authorizer.authorize(&user, &large, asking).await.is_ok(), is_remembered);
         }
+    }
+
+    /// While a change of rights settles, the answer from before is as good as it was.
+    #[tokio::test]
+    async fn an_older_answer_stands_in_for_a_review_until_rights_change() {
+        let rights = Arc::<Rights>::default();
+        rights.given.lock().insert(right("jane", "a"));
+        let (access, _server) = judged_by(&rights, &AuthConfig::default()).await;
+        let delegated = access.delegated.as_ref().unwrap();
+        let (authorizer, generations) = (&delegated.authorizer, &delegated.generations);
+        generations.set_watched(true);
+        let [jane, root] = [("jane", "x"), ("root", MASTERS)].map(|(username, group)| {
+            let groups = vec![group.to_owned()];
+            Arc::new(UserInfo { username: username.into(), groups, ..UserInfo::default() })
+        });
+        let watch = watch_of("a");
+        let ask = async |user, memory| authorizer.authorize(user, &watch, Asking { payer: None, memory }).await;
+        for (memory, asked) in [(Memory::Doubtful, 1), (Memory::Good, 1), (Memory::Doubtful, 2), (Memory::Good, 2)] {
+            let decision = ask(&jane, memory).await.unwrap();
+            assert!(decision.allowed && decision.until > Instant::now() + UNTOLD_TTL, "the rights are watched");
+            assert_eq!(rights.asked.lock().len(), asked);
+        }
+        rights.is_down.store(true, std::sync::atomic::Ordering::Relaxed);
+        generations.settle("a");
+        let (before, older) = (Instant::now(), ask(&jane, Memory::Good).await.unwrap());
+        assert!(older.allowed && older.generation == generations.of("a"));
+        assert!(before < older.again && older.again <= Instant::now() + LATER, "it is tried again");
+        assert!(ask(&root, Memory::Doubtful).await.unwrap().until > before, "needs no review");
+        generations.change("a");
+        assert!(ask(&jane, Memory::Good).await.is_err());
     }
 
     #[test]

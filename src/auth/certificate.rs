@@ -213,6 +213,40 @@ mod tests {
         assert!(user(b"").is_err());
     }
 
+    #[test]
+    fn lengths_and_texts_are_those_of_der() {
+        for (length, content, expected) in [
+            (&[0][..], 0, Some((0, 0))),
+            (&[0x7f], 0x80, Some((0x7f, 1))),
+            (&[0x80], 0x90, None),
+            (&[0x81, 0x80], 0x80, Some((0x80, 0))),
+            (&[0x81, 0], 0, Some((0, 0))),
+            (&[0x84, 0, 0, 0, 1], 1, Some((1, 0))),
+            (&[0x85, 0, 0, 0, 0, 1], 1, None),
+            (&[0x81], 0, None),
+            (&[0x81, 2], 1, None),
+        ] {
+            let der = [&[12][..], length, &vec![b'x'; content]].concat();
+            let mut rest = &der[..];
+            let found = element(&mut rest).map(|element| (element.content.len(), rest.len()));
+            assert_eq!(found, expected, "{length:x?}");
+        }
+        for (tag, content, expected) in [
+            (12, &b"a\xc3\xa9"[..], Some("aé")),
+            (12, b"a\xff", None),
+            (19, b"a", Some("a")),
+            (19, b"a\xc3\xa9", None),
+            (22, b"a", Some("a")),
+            (20, b"a\xe9", Some("aé")),
+            (30, b"\0a\0\xe9", Some("aé")),
+            (30, b"\0a\0", None),
+            (30, b"\xd8\0", None),
+            (4, b"a", None),
+        ] {
+            assert_eq!(Element { tag, content }.text().as_deref(), expected, "{tag} {content:x?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn no_bytes_break_it(bytes in proptest::collection::vec(any::<u8>(), 0..512), at in any::<prop::sample::Index>(), byte: u8) {

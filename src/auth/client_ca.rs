@@ -176,4 +176,21 @@ mod tests {
             assert!(matches!(ca.verify(chain), Err(NotVerified::Invalid(_))), "not of a client");
         }
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_file_comes_into_use() {
+        let (file, first, second) = (tempfile::NamedTempFile::new().unwrap(), Certificates::new(), Certificates::new());
+        std::fs::write(file.path(), &first.ca).unwrap();
+        let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
+        let source = ClientCaSource::File(file.path().to_owned());
+        let ca = ClientCa::start(&source, &upstream, &Fatal::new()).unwrap();
+        std::fs::write(file.path(), &second.ca).unwrap();
+        let client = [CertificateDer::from_pem_slice(second.client.0.as_bytes()).unwrap()];
+        let replaced = async {
+            while ca.verify(&client).is_err() {
+                tokio::time::sleep(CHECK_INTERVAL).await;
+            }
+        };
+        tokio::time::timeout(1000 * CHECK_INTERVAL, replaced).await.expect("it is read again");
+    }
 }

@@ -13,7 +13,7 @@ use super::user::UserInfo;
 
 /// The most questions for one read. A read that needs more is refused. A union has at most 256 filters: one question for
 /// each, and the one for all namespaces.
-const MAX_QUESTIONS: usize = 256 + 1;
+pub(super) const MAX_QUESTIONS: usize = 256 + 1;
 
 /// A question, and the decision that allows it. It cannot be made from a denial.
 #[derive(Clone, Debug)]

@@ -28,7 +28,7 @@ mod shares;
 mod sight;
 mod term;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod user;
 
 pub use access::{Access, Caller, Grant, Mode, Subject, Verdict};

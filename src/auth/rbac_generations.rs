@@ -127,6 +127,9 @@ mod tests {
         generations.change("");
         assert!(now().0 > a && now().1 > b && now().2 > all);
         assert!(changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        generations.settle("b");
+        assert!(changes.has_changed().unwrap(), "it is time to ask again");
     }
 
     #[test]

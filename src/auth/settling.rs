@@ -89,7 +89,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_change_is_told_at_once_and_settles_for_minutes() {
         let generations = Arc::new(RbacGenerations::new());
-        let settling = Arc::new(Settling::new(generations.clone(), Arc::default()));
+        let metrics = Arc::<AuthMetrics>::default();
+        let settling = Arc::new(Settling::new(generations.clone(), Arc::clone(&metrics)));
         let task = crate::lifecycle::spawn("settling", settling.clone().run());
         let (a, b) = (generations.of("a"), generations.of("b"));
         let started = Instant::now();
@@ -106,6 +107,7 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert_eq!((generations.of("a"), generations.of("b")), (last, b), "nothing more");
         assert_eq!(last.change, changed.change, "one change");
+        assert_eq!((metrics.flushes.get(), metrics.settlings.get()), (1, SETTLES.len() as u64));
         task.abort();
     }
 

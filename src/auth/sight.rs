@@ -103,7 +103,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_was_decided_ends_when_a_watch_stays_away() {
         let generations = Arc::new(RbacGenerations::new());
-        let sight = Arc::new(Sight::new(2, generations.clone(), Arc::default()));
+        let metrics = Arc::<AuthMetrics>::default();
+        let sight = Arc::new(Sight::new(2, generations.clone(), Arc::clone(&metrics)));
         let task = spawn("sight", sight.clone().run());
         let before = generations.of("a");
         sight.opened();
@@ -139,6 +140,7 @@ mod tests {
         sight.lost();
         sleep(Duration::from_secs(11)).await;
         assert!(generations.of("a").change > forgotten.change, "and once more the next time");
+        assert_eq!((metrics.flushes.get(), metrics.watches_live.get()), (2, 1));
         task.abort();
     }
 }

@@ -131,13 +131,14 @@ mod tests {
     use tokio::time::{Instant, timeout};
 
     use super::*;
+    use crate::auth::AuthConfig;
     use crate::auth::testing::{Rights, bearer, caller, judged_by, right, watch_of};
 
     #[tokio::test]
     async fn a_forwarded_watch_lasts_as_long_as_the_right_to_it() {
         let rights = Arc::<Rights>::default();
         rights.given.lock().insert(right("jane", "a"));
-        let (access, _server) = judged_by(&rights).await;
+        let (access, _server) = judged_by(&rights, &AuthConfig::default()).await;
         let of = |user: &str, attributes: Attributes| access.term(&caller(&bearer(user)), attributes).unwrap();
         let in_a = Attributes::clone(&watch_of("a"));
         let (mut jane, mut joe) = (of("jane", in_a.clone()), of("joe", in_a.clone()));
@@ -147,12 +148,25 @@ mod tests {
             "the apiserver has not let it begin"
         );
         joe.begin();
+        // A right that is granted while the watch begins.
+        let mut amy = of("amy", in_a.clone());
+        let is_asked = async || {
+            while !rights.asked.lock().contains(&right("amy", "a")) {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), is_asked()).await.expect("it is asked for");
+        rights.given.lock().insert(right("amy", "a"));
+        amy.begin();
+        let over = timeout(Duration::from_millis(50), std::future::poll_fn(|cx| amy.poll_over(cx))).await;
+        assert!(over.is_err(), "{:?}", over.map(|status| status.map(|status| status.code)));
         let end = async |term: Term| timeout(Duration::from_secs(60), term.over()).await.expect("it ends");
         assert_eq!(end(joe).await.map(|status| status.code), Some(403));
         rights.given.lock().clear();
         let generations = &access.delegated.as_ref().unwrap().generations;
         generations.change("a");
         assert_eq!(end(jane).await.map(|status| status.code), Some(403));
+        assert_eq!(end(amy).await.map(|status| status.code), Some(403));
 
         // What only the apiserver can judge is asked anew after a change.
         let unread = of("jane", Attributes { unread: true, ..in_a });
@@ -161,5 +175,6 @@ mod tests {
         generations.change("a");
         assert_eq!(unread.over().await, None);
         assert!((SETTLED..2 * SETTLED).contains(&changed.elapsed()), "{:?}", changed.elapsed());
+        assert_eq!(access.metrics().streams_revoked.get(), 4);
     }
 }

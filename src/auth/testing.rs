@@ -1,7 +1,8 @@
-//! A scripted apiserver that takes each token for its user's name, and allows what it is told to.
+//! A scripted apiserver that takes a token for its user's name, unless told otherwise, and allows what it is told to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::access::{Access, Caller, Mode};
 use super::attributes::{Attributes, Selectors};
+use super::authorizer::BY_RBAC;
 use super::config::AuthConfig;
 use crate::lifecycle::Fatal;
 use crate::meta::{Gvr, Verb};
@@ -20,52 +22,72 @@ use crate::upstream::testing::{FakeServer, answer};
 /// A user and a namespace.
 type Right = (String, String);
 
-/// What is allowed, and what was asked.
+/// What is allowed, what reviews say, and what was asked.
 #[derive(Default)]
-pub(super) struct Rights {
-    pub(super) given: Mutex<BTreeSet<Right>>,
-    pub(super) asked: Mutex<Vec<Right>>,
+pub(crate) struct Rights {
+    pub(crate) given: Mutex<BTreeSet<Right>>,
+    pub(crate) asked: Mutex<Vec<Right>>,
+    /// The status of the TokenReview of a token.
+    pub(crate) tokens: Mutex<HashMap<&'static str, Value>>,
+    /// No review is answered.
+    pub(crate) is_down: AtomicBool,
 }
 
-pub(super) fn right(user: &str, namespace: &str) -> Right {
+pub(crate) fn right(user: &str, namespace: &str) -> Right {
     (user.to_owned(), namespace.to_owned())
 }
 
-pub(super) async fn judged_by(rights: &Arc<Rights>) -> (Access, FakeServer) {
+pub(crate) async fn judged_by(rights: &Arc<Rights>, config: &AuthConfig) -> (Access, FakeServer) {
     let rights = Arc::clone(rights);
     let server = FakeServer::plain(move |request, _| {
         let rights = Arc::clone(&rights);
         async move {
+            let is_json = request.headers().get("content-type").is_some_and(|kind| kind == "application/json");
+            let is_review = request.method() == "POST" && is_json;
             let path = request.uri().path().to_owned();
             let body = request.into_body().collect().await.unwrap().to_bytes();
             let spec = serde_json::from_slice::<Value>(&body).unwrap_or_default()["spec"].take();
-            let status = if path.ends_with("/tokenreviews") {
-                json!({"authenticated": true, "user": {"username": spec["token"]}})
-            } else if path.ends_with("/subjectaccessreviews") {
+            let status = if rights.is_down.load(Ordering::Relaxed) {
+                return answer(500, "{}");
+            } else if is_review && path.ends_with("/tokenreviews") {
+                let scripted = rights.tokens.lock().get(spec["token"].as_str().unwrap_or_default()).cloned();
+                scripted.unwrap_or_else(|| json!({"authenticated": true, "user": {"username": spec["token"]}}))
+            } else if is_review && path.ends_with("/subjectaccessreviews") {
                 let of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
                 let right = (of(&spec["user"]), of(&spec["resourceAttributes"]["namespace"]));
                 let allowed = rights.given.lock().contains(&right);
                 rights.asked.lock().push(right);
-                json!({ "allowed": allowed })
+                json!({"allowed": allowed, "reason": if allowed { BY_RBAC } else { "so it is written" }})
             } else {
-                return answer(404, "{}");
+                let pod = path.rsplit_once("/pods/").map_or("", |(_, name)| name);
+                let (code, body) = match pod {
+                    "there" => (200, r#"{"metadata":{"uid":"1"}}"#),
+                    "hidden" => (403, "{}"),
+                    _ => (404, "{}"),
+                };
+                return answer(code, body);
             };
             answer(201, json!({ "status": status }).to_string())
         }
     })
     .await;
     let upstream = Upstream::from_config(server.config()).await.unwrap();
-    (Access::delegated(&AuthConfig::default(), &upstream, &Fatal::new()).unwrap(), server)
+    (Access::delegated(config, &upstream, &Fatal::new()).unwrap(), server)
 }
 
-pub(super) fn bearer(token: &str) -> HeaderMap {
+pub(crate) fn bearer(token: &str) -> HeaderMap {
     HeaderMap::from_iter([(AUTHORIZATION, format!("Bearer {token}").parse().unwrap())])
 }
 
-pub(super) fn caller(headers: &HeaderMap) -> Caller<'_> {
+pub(crate) fn caller(headers: &HeaderMap) -> Caller<'_> {
     Caller { mode: Mode::Delegated, certificates: None, headers, may_impersonate: true }
 }
 
-pub(super) fn watch_of(namespace: &str) -> Arc<Attributes> {
+/// Records a change of rights, as the watches of roles and bindings do.
+pub(crate) fn change(access: &Access, namespace: &str) {
+    access.delegated.as_ref().unwrap().generations.change(namespace);
+}
+
+pub(crate) fn watch_of(namespace: &str) -> Arc<Attributes> {
     Arc::new(Attributes::read(Verb::Watch, &Gvr::new("", "v1", "pods"), namespace, "", &Selectors::default()))
 }

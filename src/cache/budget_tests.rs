@@ -15,6 +15,7 @@ fn what_does_not_fit_is_refused_and_a_tenth_is_left_to_grow() {
     pods.hold(700);
     assert!(!pods.is_recalled() && !nodes.is_recalled());
     assert_eq!((budget.used(), budget.recalls()), (1000, 0));
+    assert_eq!([pods.excess(700), pods.excess(750), nodes.excess(100)], [0, 50, 0]);
 }
 
 #[test]
@@ -27,7 +28,7 @@ fn the_largest_goes_and_pinned_ones_last() {
     small.hold(201);
     assert!(large.is_recalled() && !small.is_recalled() && !pinned.is_recalled());
     // It has not been cleared yet, but is no longer counted.
-    assert_eq!(budget.used(), 701);
+    assert_eq!((budget.used(), large.excess(300)), (701, 1));
     large.clear();
     assert!(!large.is_recalled());
     pinned.hold(900);
@@ -56,6 +57,7 @@ fn what_readers_still_send_is_counted() {
     let (first, second) = (budget.account(false), budget.account(true));
     first.settle(800);
     let lent = first.lend();
+    assert_eq!(budget.used(), 800);
     first.clear();
     assert_eq!(budget.used(), 800);
     assert_eq!(second.load(200).unwrap_err().room, 100, "it is in memory as before");
@@ -98,6 +100,7 @@ fn under_pressure_nothing_new_is_read() {
     let account = budget.account(true);
     account.load(10).unwrap();
     pressure.set(Level::Tight);
+    account.load(10).unwrap();
     assert_eq!(account.load(11).unwrap_err().room, 0);
     pressure.set(Level::Calm);
     account.load(11).unwrap();
@@ -177,5 +180,6 @@ proptest! {
         }
         drop(accounts);
         prop_assert_eq!(budget.used(), 0);
+        prop_assert!(budget.inner.accounts.lock().by_id.is_empty());
     }
 }

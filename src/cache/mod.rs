@@ -43,6 +43,8 @@ mod schedule;
 mod shared;
 mod spec;
 mod stats;
+#[cfg(test)]
+mod stats_tests;
 mod store;
 #[cfg(test)]
 mod stress_tests;

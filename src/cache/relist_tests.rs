@@ -79,6 +79,16 @@ fn watch(cache: &WatchCache, rv: u64) -> CacheWatcher {
     cache.watch(spec(after(rv))).unwrap()
 }
 
+/// Apiservers sort them. Whoever else answers may not.
+#[tokio::test(start_paused = true)]
+async fn a_list_in_any_order_is_one_state() {
+    let (mut writer, cache, _dispatcher) = synced(vec![plain("a", "x", 1), plain("a", "z", 2)], 10).await;
+    let (z, y, old) = (plain("a", "z", 2), plain("a", "y", 12), plain("a", "y", 11));
+    let replaced = replace(&mut writer, vec![z, old, y], 13).await;
+    assert_eq!((replaced.changed, replaced.deleted), (1, 1));
+    assert_eq!(listed(&cache), ["a/y@12", "a/z@2"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_task_that_waits_in_the_future_is_woken_by_the_end_of_its_watch() {
     let (mut writer, cache, _) = synced(vec![plain("a", "x", 10)], 100).await;

@@ -316,3 +316,7 @@ impl Right {
         self.lease.poll_gone(cx).map(|status| Error::status(*status))
     }
 }
+
+#[cfg(test)]
+#[path = "access_tests.rs"]
+mod tests;

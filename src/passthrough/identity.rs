@@ -231,6 +231,10 @@ mod tests {
             let answer = identity(LendIdentity::Reads, "GET", target, &[]);
             assert!(matches!(answer, Err(ForwardError::NotLent(_))), "{target} {answer:?}");
         }
+        for (subresource, why) in [("exec", SESSION), ("proxy", "a proxy"), ("token", "this subresource")] {
+            let target = format!("/api/v1/namespaces/a/pods/p/{subresource}");
+            assert_eq!(identity(LendIdentity::Reads, "GET", &target, &[]), Err(ForwardError::NotLent(why)));
+        }
         for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT"] {
             assert!(identity(LendIdentity::Reads, method, "/api/v1/nodes/n", &[]).is_err(), "{method}");
         }

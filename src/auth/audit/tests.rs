@@ -45,7 +45,11 @@ fn the_first_rule_that_matches_decides() {
         ("{level: Metadata, resources: [{group: '', resources: ['pods/*']}]}", "/api/v1/namespaces/a/pods/p/log", true),
         ("{level: Metadata, resources: [{group: '', resources: ['*/log']}]}", "/api/v1/namespaces/a/pods/p/log", true),
         ("{level: Metadata, resources: [{group: '', resources: ['*/log']}]}", "/api/v1/namespaces/a/pods/p", false),
+        ("{level: Metadata, resources: [{group: '', resources: ['*/log']}]}", "/api/v1/namespaces/a/pods/p/x", false),
         ("{level: Metadata, resources: [{group: '', resources: [pods]}]}", "/api/v1/namespaces/a/pods/p/log", false),
+        ("{level: Metadata, resources: [{group: '', resourceNames: [q], resources: [pods]}]}", "/api/v1/pods/p", false),
+        ("{level: Metadata, namespaces: [a]}", "/x", false),
+        ("{level: Metadata, resources: [{group: ''}]}", "/x", false),
         (
             "{level: Metadata, resources: [{group: '', resources: [pods], resourceNames: [p]}]}",
             "/api/v1/namespaces/a/pods?fieldSelector=metadata.name=p",
@@ -136,6 +140,9 @@ async fn refusals_and_streams() {
     drop(stream);
     let lines = log.lines(3).await;
     assert_eq!(lines[2]["stage"], "ResponseComplete");
+    assert_eq!(lines[1]["responseStatus"]["code"], 200);
+    let at = |line: usize, time: &str| lines[line][time].as_str().unwrap().to_owned();
+    assert!(at(2, "stageTimestamp") > at(1, "stageTimestamp"));
     let unknown = Request { user: None, ..request("/api/v1/pods", &pods, &user) };
     log.audit.begin(|| unknown).unwrap().complete(200);
     assert_eq!(log.lines(4).await[3]["user"]["username"], "system:unsecured");
