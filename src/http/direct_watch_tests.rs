@@ -155,6 +155,8 @@ proptest! {
             true => (window, every.min(window as usize / 2 + 1)),
             false => (65_535, 1),
         };
+        // And all streams together of the connection's.
+        let every = every.min(connection as usize / 4 / sizes.len());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let done = runtime.block_on(async { timeout(Duration::from_secs(60), async {
             let mut builder = client::Builder::new();

@@ -57,11 +57,6 @@ impl Socket {
         Self::open(stream, Some(token), "Accept: application/json\r\nAccept: application/json\r\n", target).await
     }
 
-    pub(super) async fn direct(world: &World, token: Option<&str>, target: &str) -> Self {
-        let info = &world.cluster.info;
-        Self::open(connect(&info.server, &info.ca).await, token, "", target).await
-    }
-
     async fn open(mut stream: TlsStream<TcpStream>, token: Option<&str>, more: &str, target: &str) -> Self {
         let authorization = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
         let request = format!(

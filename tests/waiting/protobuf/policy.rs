@@ -27,6 +27,7 @@ async fn the_setting_decides() {
 async fn revisions_never_go_back_from_one_encoding_to_the_other() {
     let world = world("consistentReads: { get: cache, list: cache, watch: cache }\n").await;
     let collection = "/api/v1/namespaces/a/configmaps";
+    world.write(Method::POST, collection, &json!({"metadata": {"name": "one"}})).await;
     world.settled(collection).await;
     world.through.json(&format!("{collection}?resourceVersion=0")).await;
     assert_eq!(world.informers()["configmaps"], (1, 1));
