@@ -283,15 +283,17 @@ async fn a_verdict_says_who_asked_and_is_counted_once() {
     rights.is_down.store(false, std::sync::atomic::Ordering::Relaxed);
 
     // A forwarded watch holds its right as well.
-    let _term = access.term(&caller(&jane), Attributes::clone(&watch_of("a")));
+    let term = access.term(&caller(&jane), Attributes::clone(&watch_of("a")));
     let is_there = || metrics.rights_held.get() == 1 && server.seen.lock().iter().any(|s| s.uri.contains("/roles"));
-    tokio::time::timeout(std::time::Duration::from_secs(60), async {
-        while !is_there() {
+    let until = async |is_so: &dyn Fn() -> bool| {
+        while !is_so() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
-    })
-    .await
-    .expect("changes of rights are followed");
+    };
+    let most = std::time::Duration::from_secs(60);
+    tokio::time::timeout(most, until(&is_there)).await.expect("changes of rights are followed");
+    drop(term);
+    tokio::time::timeout(most, until(&|| metrics.rights_held.get() == 0)).await.expect("nothing is held any more");
 }
 
 #[tokio::test]

@@ -93,6 +93,7 @@ mod tests {
         let settling = Arc::new(Settling::new(generations.clone(), Arc::clone(&metrics)));
         let task = crate::lifecycle::spawn("settling", settling.clone().run());
         let (a, b) = (generations.of("a"), generations.of("b"));
+        tokio::task::yield_now().await;
         let started = Instant::now();
         settling.change("a");
         let changed = generations.of("a");

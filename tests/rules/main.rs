@@ -8,4 +8,5 @@ mod fuzz;
 mod generated;
 mod holes;
 mod layering;
+mod mutants;
 mod proto;
