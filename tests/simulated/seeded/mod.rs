@@ -51,7 +51,7 @@ fn number(variable: &str, default: u64) -> u64 {
 
 #[test]
 fn every() {
-    let (first, seeds) = (number("INFORMERD_SEED", 1), number("INFORMERD_SEEDS", 60));
+    let (first, seeds) = (number("INFORMERD_SEED", 1), number("INFORMERD_SEEDS", 200));
     // The first clock is a real one, which no seed is ahead of.
     Floor::default().raise(ResourceVersion(1));
     let hook = std::panic::take_hook();
