@@ -397,7 +397,6 @@ impl Delegated {
             // The apiserver would take this client for another user: the one of its token, or the anonymous one.
             Ok(Who::User(_, Source::Certificate(_))) => Err(Box::new(not_to_be_shown())),
             Ok(Who::User(_, Source::Token(_))) => Ok(()),
-            Ok(Who::Nobody) if self.anonymous == Anonymous::Forward => Ok(()),
             Ok(Who::TooLong) if !self.bound_to_node => Ok(()),
             Ok(Who::Nobody | Who::Invalid | Who::TooLong) => Err(Box::new(errors::unauthorized())),
             Err(error) => Err(Box::new(unavailable(&error))),

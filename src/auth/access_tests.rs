@@ -271,7 +271,7 @@ async fn a_verdict_says_who_asked_and_is_counted_once() {
     assert!(matches!(&verdict, Verdict::Refused { status, subject: None } if status.code == 401), "{verdict:?}");
     assert!(matches!(access.check(&caller(&admin), &unread).await, Verdict::Forward(_)));
     assert_eq!(counted().0, [4, 1, 1, 1]);
-    assert_eq!(access.enter(&caller(&bad)).await.unwrap_err().code, 401);
+    assert_eq!((access.enter(&caller(&bad)).await.unwrap_err().code, counted().0), (401, [4, 1, 2, 1]));
     rights.is_down.store(true, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(access.enter(&caller(&testing::bearer("new"))).await.unwrap_err().code, 503);
     assert!(access.enter(&caller(&jane)).await.is_ok() && access.recognize(&caller(&bad)).await.is_err());
@@ -369,4 +369,5 @@ async fn a_read_asks_so_many_questions_and_no_more() {
         };
         assert_eq!((refused, matches!(verdict, Verdict::Allowed(_))), (code, code.is_none()), "{asks}");
     }
+    assert_eq!((access.metrics().unauthenticated.get(), access.metrics().undecided.get()), (0, 1));
 }
