@@ -187,7 +187,11 @@ impl Collector for Memory {
         }
         for (name, help, value) in [
             ("informerd_caches_recalled", "Caches dropped because memory was low", self.budget.recalls()),
-            ("informerd_bodies_refused", "Refused reservations of memory; a request that waits makes several", self.ledger.refused()),
+            (
+                "informerd_bodies_refused",
+                "Refused reservations of memory; a request that waits makes several",
+                self.ledger.refused(),
+            ),
             (
                 "informerd_memory_purges",
                 "Times that freed memory was returned to the system at once",
