@@ -85,7 +85,10 @@ impl ProgressProbe {
         let read = async {
             let options = options.off(stream.connection());
             let (_, chunks) = get(&self.upstream, &path, ACCEPT_WATCH, Compression::Identity, &options).await?;
-            MetadataStream::new(chunks).next(|| end).await
+            match MetadataStream::new(chunks).next(|| end).await {
+                Err(UpstreamError::Timeout { .. }) => Ok(None),
+                word => word,
+            }
         };
         timeout_at(end, read).await.unwrap_or(Ok(None))
     }
