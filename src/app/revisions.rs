@@ -116,7 +116,6 @@ mod tests {
             ("v1", "b", "shown", false),
             ("v1", "a", "other", false),
             ("v1", "a", "shown", true),
-            ("v1", "a", "shown/status", true),
         ] {
             let floor = revisions.floors.of("", "configmaps");
             floor.cover(floor.uncovered().unwrap_or_default(), ResourceVersion(5));

@@ -100,8 +100,9 @@ impl Observation {
         if !status.is_success() {
             // A client error is a refusal. After a server error the write may still have been executed.
             self.told |= !status.is_server_error();
-            // What is observed of a subresource needs its object, too.
-            if status == StatusCode::NOT_FOUND && !self.info.name.is_empty() && self.kind != Kind::Watch {
+            // A type may lack the subresource, which says nothing about the object.
+            let is_of_object = !self.info.name.is_empty() && self.info.subresource.is_empty();
+            if status == StatusCode::NOT_FOUND && is_of_object && self.kind != Kind::Watch {
                 self.observer.showed_none(&self.info);
             }
             return body;

@@ -181,9 +181,8 @@ async fn an_object_that_is_not_there_is_told_before_its_client_knows() {
         ("GET", "/api/v1/namespaces/a/pods/p?resourceVersion=0", &["no p in pods"][..]),
         ("DELETE", "/api/v1/namespaces/a/pods/p", &["no p in pods"]),
         ("PATCH", "/api/v1/namespaces/a/pods/p", &["no p in pods"]),
-        ("POST", "/api/v1/namespaces/a/pods/p/eviction", &["no p in pods"]),
-        ("GET", "/api/v1/namespaces/a/pods/p/status", &["no p in pods"]),
-        // This is about the namespace.
+        // This may be about the subresource, or about the namespace.
+        ("GET", "/api/v1/namespaces/a/pods/p/status", &[]),
         ("POST", "/api/v1/namespaces/a/pods", &[]),
     ] {
         let seen = pass(begin(method, target), 404, &json(), parts(&["none"])).await;
