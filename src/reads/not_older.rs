@@ -101,6 +101,11 @@ impl Accepted {
             Freshness::NotOlderThan(rv) => rv,
             Freshness::Consistent => return None,
         };
+        if least > floor.get() {
+            // Whether there is such a revision yet, only an apiserver can say that is asked for it. What it shows is newer than all
+            // that is known.
+            return None;
+        }
         let (is_unknown, is_unreached) = (floor.has_unknown_write(), floor.is_unreached());
         // The store may have been restored at an older revision since.
         let counts = floor.is_recent() || reason == ForwardReason::NotFresh;
@@ -271,6 +276,21 @@ mod tests {
         floor.wrote_unknown();
         assert_eq!(forwarded(&floor, Verb::List), newest());
         assert_eq!(forwarded(&floor, Verb::Watch), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_revision_that_may_be_of_the_future_is_asked_for_as_it_is() {
+        let floor = Floor::default();
+        floor.raise(ResourceVersion(5));
+        floor.wrote_unknown();
+        for (verb, query, expected) in [
+            (Verb::Get, "resourceVersion=5", newest()),
+            (Verb::Get, "resourceVersion=6", None),
+            (Verb::List, "resourceVersion=6", None),
+        ] {
+            let accepted = Accepted::of(&ListOptions::decode(query).unwrap(), verb, false).unwrap();
+            assert_eq!(accepted.not_older(&floor, ForwardReason::NotFresh, query, || true), expected, "{query}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
