@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    /// Of a cache that is still starting, that shows the object, and that has none before and at what clients have seen.
+    /// The cache is still starting, shows the object, or has none, before and at what clients have seen.
     #[tokio::test(start_paused = true)]
     async fn an_object_that_is_gone_counts_as_long_as_a_cache_may_show_it() {
         let one = || {

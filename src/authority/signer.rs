@@ -85,7 +85,7 @@ struct Failed {
 struct Found {
     /// Requests to decide at once.
     small: Vec<Vec<u8>>,
-    /// Those to decide after all others.
+    /// Requests to decide after all others.
     later: Vec<Meta>,
     /// When the round must be repeated, whatever changes.
     again: Option<Instant>,
