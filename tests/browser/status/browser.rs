@@ -65,11 +65,16 @@ impl Browser {
 
     /// The value of an expression, or of what it promises.
     pub(super) async fn evaluate(&mut self, expression: &str) -> Value {
+        self.try_evaluate(expression).await.unwrap_or_else(|error| panic!("{expression}: {error}"))
+    }
+
+    /// The same; an error if the page is left before the browser answers.
+    async fn try_evaluate(&mut self, expression: &str) -> Result<Value, Value> {
         let answer = self
-            .ask("Runtime.evaluate", json!({"expression": expression, "returnByValue": true, "awaitPromise": true}))
-            .await;
+            .try_ask("Runtime.evaluate", json!({"expression": expression, "returnByValue": true, "awaitPromise": true}))
+            .await?;
         assert!(answer.get("exceptionDetails").is_none(), "{expression}: {answer}");
-        answer["result"]["value"].clone()
+        Ok(answer["result"]["value"].clone())
     }
 
     /// Waits until an expression is true; the bound only keeps a failing test from hanging.
@@ -78,7 +83,8 @@ impl Browser {
         // What the page has not drawn yet cannot be read.
         let guarded = format!("(() => {{ try {{ return {expression} }} catch (e) {{ return String(e) }} }})()");
         loop {
-            let value = self.evaluate(&guarded).await;
+            // A page that is being loaded again ends what is asked of the one before.
+            let value = self.try_evaluate(&guarded).await.unwrap_or_else(|error| error);
             if value == true {
                 return;
             }
@@ -93,6 +99,11 @@ impl Browser {
     /// Errors and warnings of the page so far.
     pub(super) fn complaints(&self) -> Vec<String> {
         self.complaints.clone()
+    }
+
+    /// Loads the page again.
+    pub(super) async fn reload(&mut self) {
+        self.ask("Page.reload", json!({})).await;
     }
 
     /// Presses a key.
@@ -135,8 +146,12 @@ impl Browser {
         std::fs::write(path, png).unwrap();
     }
 
-    /// Sends a command and waits for its answer; messages in between that complain are kept.
     async fn ask(&mut self, method: &str, params: Value) -> Value {
+        self.try_ask(method, params).await.unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    /// Sends a command and waits for its answer; messages in between that complain are kept.
+    async fn try_ask(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         self.last += 1;
         let mut command = json!({"id": self.last, "method": method, "params": params});
         if let Some(session) = &self.session {
@@ -154,8 +169,7 @@ impl Browser {
             message.pop();
             let message: Value = serde_json::from_slice(&message).expect("JSON");
             if message["id"] == self.last {
-                assert!(message.get("error").is_none(), "{method}: {message}");
-                return message["result"].clone();
+                return message.get("error").map_or_else(|| Ok(message["result"].clone()), |error| Err(error.clone()));
             }
             let method = message["method"].as_str().unwrap_or_default();
             if ["Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"].contains(&method) {

@@ -88,7 +88,7 @@ async fn the_span_is_chosen_and_nobody_is_asked_while_nobody_looks() {
 
     // It is kept when the page is loaded again.
     assert_eq!(page.evaluate("location.hash").await, "#span=300");
-    page.evaluate("location.reload(); 0").await;
+    page.reload().await;
     page.until("performance.getEntriesByType('navigation')[0].type === 'reload' && document.getElementById('state').textContent === 'ready'").await;
     page.until("document.querySelector('#span input:checked').value === '300'").await;
 
