@@ -26,6 +26,10 @@ type Heard = Arc<AtomicU64>;
 /// Time before a client tries again to reach a daemon.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// Time for the opening of a watch by gRPC. hyper may never answer a request that it takes while its connection ends:
+/// one in some thousand such requests waits for ever.
+const OPENING: Duration = Duration::from_secs(10);
+
 /// An event of a watch by HTTP, in the words of [`line`].
 fn told(event: &str) -> String {
     let (kind, object) = event.strip_prefix("{\"type\":\"").unwrap().split_once("\",\"object\":").unwrap();
@@ -80,7 +84,7 @@ async fn grpc_over_restarts(
             let channel = Endpoint::from_shared(url).unwrap().connect().await.ok()?;
             ObjectsClient::new(channel).watch(request.clone()).await.ok()
         };
-        let Some(response) = opening.await else {
+        let Ok(Some(response)) = timeout(OPENING, opening).await else {
             // The daemon of this address ends: there will be another.
             tokio::time::sleep(PAUSE).await;
             continue;
