@@ -80,7 +80,12 @@ async fn grpc_over_restarts(
             let channel = Endpoint::from_shared(url).unwrap().connect().await.ok()?;
             ObjectsClient::new(channel).watch(request.clone()).await.ok()
         };
-        let Some(response) = opening.await else {
+        // The library may wait for ever for the answer to a request that it has queued while the connection ended.
+        let opened = tokio::select! {
+            opened = opening => opened,
+            Ok(()) = urls.changed() => None,
+        };
+        let Some(response) = opened else {
             // The daemon of this address ends: there will be another.
             tokio::time::sleep(PAUSE).await;
             continue;
