@@ -91,6 +91,11 @@ impl WatchCache {
         self.shared.ready.wait_ready().await;
     }
 
+    /// Whether its writer is gone.
+    pub fn is_stopped(&self) -> bool {
+        self.shared.ready.is_stopped()
+    }
+
     /// How TypeMeta is encoded in this cache's objects, once known.
     pub fn form(&self) -> Option<Arc<Form>> {
         self.shared.form.load_full()

@@ -73,10 +73,12 @@ pub(super) struct Unreserved(Arc<Semaphore>);
 
 /// An answer that has not begun. It is small, because hyper keeps room for it until the stream ends: a watch would
 /// otherwise hold the state of a wait.
-pub(super) struct Handled {
-    /// `None` if the stream has to be reset.
-    answer: Option<BoxFuture<Response<Body>>>,
-    place: Option<Place>,
+pub(super) enum Handled {
+    Begun(BoxFuture<Response<Body>>, Option<Place>),
+    /// There was no place for its request.
+    Waits(BoxFuture<(Response<Body>, Option<Place>)>),
+    /// The stream has to be reset.
+    Refused,
 }
 
 /// The place of a request, which is given back when its answer has begun.
@@ -84,7 +86,7 @@ pub(super) struct Handled {
 pub(super) enum Place {
     Few(OwnedSemaphorePermit),
     /// Boxed, because hyper keeps room for it until the stream ends.
-    Further(Box<(OwnedSemaphorePermit, Reserved)>),
+    Further(Box<(Option<OwnedSemaphorePermit>, Reserved)>),
 }
 
 /// How many requests of a connection are handled at once: one for each MiB that all answers may take.
@@ -135,20 +137,21 @@ impl Handlers {
     pub(super) fn handle(self: &Arc<Self>, request: Request<Incoming>, connection: &Arc<Connection>) -> Handled {
         // Clients that are not authenticated have fewer requests, and the handler counts them.
         if connection.newcomer.as_ref().is_some_and(|newcomer| !newcomer.is_authenticated()) {
-            return Handled { answer: Some(self.handler.handle(request, connection)), place: None };
+            return Handled::Begun(self.handler.handle(request, connection), None);
         }
-        let place = self.place();
-        let answer = match place {
-            Some(_) => Some(self.handler.handle(request, connection)),
-            None => self.unreserved().map(|unreserved| {
-                Box::pin(Arc::clone(self).handle_later(request, Arc::clone(connection), unreserved)) as _
-            }),
-        };
-        if answer.is_none() {
-            self.metrics.requests_refused.inc();
-            ends_at_once();
+        if let Some(place) = self.place() {
+            return Handled::Begun(self.handler.handle(request, connection), Some(place));
         }
-        Handled { answer, place }
+        if let Some(unreserved) = self.unreserved() {
+            return Handled::Waits(Box::pin(Arc::clone(self).handle_later(
+                request,
+                Arc::clone(connection),
+                unreserved,
+            )));
+        }
+        self.metrics.requests_refused.inc();
+        ends_at_once();
+        Handled::Refused
     }
 
     fn place(&self) -> Option<Place> {
@@ -156,7 +159,7 @@ impl Handlers {
             return Some(Place::Few(permit));
         }
         let permit = Arc::clone(&self.running).try_acquire_owned().ok()?;
-        Some(Place::Further(Box::new((permit, self.account.reserved(RUNNING)?))))
+        Some(Place::Further(Box::new((Some(permit), self.account.reserved(RUNNING)?))))
     }
 
     fn unreserved(&self) -> Option<OwnedSemaphorePermit> {
@@ -169,7 +172,7 @@ impl Handlers {
         request: Request<Incoming>,
         connection: Arc<Connection>,
         unreserved: OwnedSemaphorePermit,
-    ) -> Response<Body> {
+    ) -> (Response<Body>, Option<Place>) {
         let headers = request.headers();
         // A header takes more memory than its bytes, and may have come as one byte.
         let takes = WAITING + head::bytes(headers, request.uri()) + headers.len() * HEADER_COST;
@@ -182,18 +185,19 @@ impl Handlers {
                 return None;
             }
             drop(unreserved);
-            let place = timeout_at(begun + WAIT, self.running.acquire()).await;
+            let place = timeout_at(begun + WAIT, Arc::clone(&self.running).acquire_owned()).await;
             let has_room = in_time(until, || reserved.reserve(takes + RUNNING)).await;
             has_room.then(|| place.ok().and_then(Result::ok))
         };
         let place = tokio::select! {
             biased;
-            few = self.few.acquire() => Some(few.ok()),
+            few = Arc::clone(&self.few).acquire_owned() => Some(few.ok()),
             further = further => further,
         };
-        let Some(_place) = place else { return self.refuse(request, &connection).await };
+        let Some(permit) = place else { return (self.refuse(request, &connection).await, None) };
         drop(waits);
-        self.handler.handle(request, &connection).await
+        let answer = self.handler.handle(request, &connection).await;
+        (answer, Some(Place::Further(Box::new((permit, reserved)))))
     }
 
     fn refuse(&self, mut request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
@@ -209,9 +213,11 @@ impl Future for Handled {
     type Output = Result<(Response<Body>, Option<Place>), h2::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        let Some(answer) = &mut this.answer else { return Poll::Ready(Err(Reason::REFUSED_STREAM.into())) };
-        answer.as_mut().poll(cx).map(|answer| Ok((answer, this.place.take())))
+        match self.get_mut() {
+            Self::Begun(answer, place) => answer.as_mut().poll(cx).map(|answer| Ok((answer, place.take()))),
+            Self::Waits(handled) => handled.as_mut().poll(cx).map(Ok),
+            Self::Refused => Poll::Ready(Err(Reason::REFUSED_STREAM.into())),
+        }
     }
 }
 

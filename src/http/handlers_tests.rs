@@ -50,6 +50,8 @@ struct Scene {
     heads: Arc<OpenHeads>,
     ledger: Ledger,
     unreserved: Unreserved,
+    /// Answers begin as long as there are some.
+    answers: Arc<Semaphore>,
     metrics: Arc<HttpMetrics>,
 }
 
@@ -59,7 +61,8 @@ impl Scene {
         let (ledger, metrics) = (Ledger::new(limit, Pressure::default()), Arc::<HttpMetrics>::default());
         let heads = OpenHeads::new(ledger.clone(), 1 << 20, Arc::clone(&metrics));
         let handler = Arc::new(Held { begun: watch::Sender::new(0), released: watch::Sender::new(false) });
-        Self { handler, heads, ledger, unreserved: Unreserved::new(limit), metrics }
+        let answers = Arc::new(Semaphore::new(10_000));
+        Self { handler, heads, ledger, unreserved: Unreserved::new(limit), answers, metrics }
     }
 
     /// A client of a new connection from this host.
@@ -69,9 +72,14 @@ impl Scene {
         let (unreserved, metrics) = (self.unreserved.clone(), Arc::clone(&self.metrics));
         let handlers = Handlers::new(Arc::clone(&self.handler) as _, MOST_RUNNING, unreserved, head, metrics);
         let connection = Arc::new(Connection::new("http://127.0.0.1:0".parse().unwrap(), None));
+        let answers = Arc::clone(&self.answers);
         let service = service_fn(move |request| {
-            let handled = handlers.handle(request, &connection);
-            async move { handled.await.map(|(response, _)| response) }
+            let (handled, answers) = (handlers.handle(request, &connection), Arc::clone(&answers));
+            async move {
+                let (response, _place) = handled.await?;
+                answers.acquire().await.unwrap().forget();
+                Ok::<_, h2::Error>(response)
+            }
         });
         let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         server.max_concurrent_streams(10_000).max_header_list_size(1 << 20);
@@ -178,6 +186,23 @@ async fn a_request_that_is_given_up_while_it_waits_leaves_nothing() {
     }
     until(|| scene.metrics.requests_waiting.get() == 0 && scene.ledger.used() == FURTHER * RUNNING).await;
     scene.release(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_has_waited_keeps_its_place_until_its_answer_begins() {
+    let scene = Scene { answers: Arc::new(Semaphore::new(0)), ..Scene::new(0) };
+    let client = scene.connect(1).await;
+    scene.handler.released.send_replace(true);
+    let mut answers = ask(&client, FEW);
+    for handled in [FEW, 2 * FEW] {
+        scene.begun(handled).await;
+        answers.extend(ask(&client, FEW));
+        until(|| scene.metrics.requests_waiting.get() == FEW as i64).await;
+        scene.begun(handled).await;
+        scene.answers.add_permits(FEW);
+    }
+    scene.answers.add_permits(FEW);
+    scene.release(answers).await;
 }
 
 #[tokio::test(start_paused = true)]

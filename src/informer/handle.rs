@@ -169,6 +169,11 @@ impl Informer {
         self.cache.is_ready()
     }
 
+    /// Whether its reflector is gone, so that it will never be synced.
+    pub fn has_ended(&self) -> bool {
+        self.cache.is_stopped()
+    }
+
     /// The status of its reflector.
     pub fn status(&self) -> ReflectorStatus {
         self.reflector.status()

@@ -4,7 +4,7 @@
 use crate::meta::{ListOptions, Query, ResourceVersion, Verb};
 
 use super::plan::{At, Freshness, WatchPlan};
-use super::{ConsistentReads, Floor, ForwardReason, ReadRequest, Reads, plan};
+use super::{ConsistentReads, Floor, ForwardReason, ReadRequest, Reads, history_of, plan};
 
 /// The query with which a read is forwarded instead of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,12 @@ impl Reads {
         }
         let accepted = Accepted::of(&request.options, verb, request.gvr.is_events())?;
         let floor = self.floors().known(&request.gvr.group, &request.gvr.resource)?;
-        accepted.not_older(&floor, reason, query, || self.factory.is_stalled(&request.gvr))
+        let cached = || {
+            let of = history_of(&request.gvr.group, &request.gvr.resource);
+            let informers = self.factory.those(|key| history_of(&key.gvr.group, &key.gvr.resource) == of);
+            informers.iter().map(|informer| informer.cache().newest()).max().unwrap_or_default()
+        };
+        accepted.not_older(&floor, reason, query, cached, || self.factory.is_stalled(&request.gvr))
     }
 }
 
@@ -88,12 +93,13 @@ impl Accepted {
         }
     }
 
-    /// See [`Reads::not_older`].
+    /// See [`Reads::not_older`]. `cached`: the newest revision of a cache.
     fn not_older(
         &self,
         floor: &Floor,
         reason: ForwardReason,
         query: &str,
+        cached: impl FnOnce() -> ResourceVersion,
         is_stalled: impl FnOnce() -> bool,
     ) -> Option<NotOlder> {
         let least = match self.freshness {
@@ -101,9 +107,8 @@ impl Accepted {
             Freshness::NotOlderThan(rv) => rv,
             Freshness::Consistent => return None,
         };
-        if least > floor.get() {
-            // Whether there is such a revision yet, only an apiserver can say that is asked for it. What it shows is newer than all
-            // that is known.
+        if least > floor.get() && least > cached() {
+            // Nothing here has shown this revision. Only an apiserver that is asked for it can say whether it exists.
             return None;
         }
         let (is_unknown, is_unreached) = (floor.has_unknown_write(), floor.is_unreached());
@@ -234,7 +239,7 @@ mod tests {
     fn forwarded(floor: &Floor, verb: Verb) -> Option<NotOlder> {
         let query = if verb == Verb::Watch { WATCH } else { "resourceVersion=0" };
         let accepted = Accepted::of(&ListOptions::decode(query).unwrap(), verb, false).unwrap();
-        accepted.not_older(floor, ForwardReason::Excluded, query, || false)
+        accepted.not_older(floor, ForwardReason::Excluded, query, ResourceVersion::default, || false)
     }
 
     const WATCH: &str = "watch=1&resourceVersion=0&allowWatchBookmarks=true";
@@ -283,13 +288,16 @@ mod tests {
         let floor = Floor::default();
         floor.raise(ResourceVersion(5));
         floor.wrote_unknown();
-        for (verb, query, expected) in [
-            (Verb::Get, "resourceVersion=5", newest()),
-            (Verb::Get, "resourceVersion=6", None),
-            (Verb::List, "resourceVersion=6", None),
+        for (verb, query, cached, expected) in [
+            (Verb::Get, "resourceVersion=5", 0, newest()),
+            (Verb::Get, "resourceVersion=6", 0, None),
+            (Verb::List, "resourceVersion=6", 5, None),
+            // Its client has it from a watch of the cache, and must not read what it has deleted since.
+            (Verb::List, "resourceVersion=6", 6, newest()),
         ] {
             let accepted = Accepted::of(&ListOptions::decode(query).unwrap(), verb, false).unwrap();
-            assert_eq!(accepted.not_older(&floor, ForwardReason::NotFresh, query, || true), expected, "{query}");
+            let asked = accepted.not_older(&floor, ForwardReason::NotFresh, query, || ResourceVersion(cached), || true);
+            assert_eq!(asked, expected, "{query} {cached}");
         }
     }
 

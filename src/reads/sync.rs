@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::service::Resolved;
 use super::unserved::Unserved;
@@ -11,6 +11,9 @@ use super::{ForwardReason, Reads, Waited, spans};
 use crate::codec::Form;
 use crate::informer::{Coverage, Informer, NoCoverage};
 use crate::meta::{Encoding, errors};
+
+/// A read whose informer has ended looks for another one after this time.
+const AGAIN: Duration = Duration::from_millis(10);
 
 impl Reads {
     /// Returns the informer that covers the request, once it is synced; an informer of JSON if the apiserver does not
@@ -48,6 +51,10 @@ impl Reads {
             }
             // A refusal ends the wait: the loop then tries a narrower informer, or one of another encoding.
             informer.synced(deadline, !informer.is_stuck()).await;
+            if informer.has_ended() {
+                // Its factory is about to remove it, unless the process ends.
+                sleep_until(deadline.min(Instant::now() + AGAIN)).await;
+            }
         }
     }
 

@@ -1,10 +1,15 @@
 //! Reads of resources whose informers cannot sync, with a scripted apiserver. A read that waited would wait for an hour.
 
+use std::pin::pin;
+
+use futures_util::poll;
+use tokio::task::coop::unconstrained;
 use tokio::time::timeout;
 
 use super::*;
+use crate::codec::json::Style;
 use crate::informer::Factory;
-use crate::meta::{Gvr, ListOptions, Status, Verb};
+use crate::meta::{Gvr, ListOptions, Resource, ResourceVersion, Status, Verb};
 use crate::reads::{ConsistentReads, Fate, Outcome, ReadRequest, ReadsConfig};
 use crate::upstream::client::Upstream;
 use crate::upstream::discovery::{ApiResource, Discovery};
@@ -94,6 +99,21 @@ async fn nobody_waits_for_an_informer_whose_attempts_fail() {
     let local = ReadRequest { local: true, ..request(Verb::Get) };
     let waiting = world.reads.get(&local);
     assert!(timeout(Duration::from_millis(50), waiting).await.is_err(), "it waits");
+}
+
+/// Nothing else makes a read in a stream of gRPC give its thread to others, such as the task that removes the informer.
+#[tokio::test]
+async fn a_read_whose_informer_has_ended_gives_others_their_turn() {
+    let world = world(list(r#""20""#)).await;
+    let mut writer = world.reads.factory.put(Resource::simple("", "configmaps", "ConfigMap"));
+    writer.set_form(Form::new(Encoding::Json, Style::Stripped, "v1", "ConfigMap", "ConfigMapList"));
+    writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
+    let wait = Duration::from_secs(5);
+    let reads = Reads::new(ReadsConfig::simple(ConsistentReads::Auto, wait), world.reads.factory.clone());
+    let request = request(Verb::List);
+    assert!(matches!(reads.list(&request).await, Outcome::Serve(_)));
+    drop(writer);
+    assert!(poll!(pin!(unconstrained(reads.list(&request)))).is_pending());
 }
 
 #[tokio::test]

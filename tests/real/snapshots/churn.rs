@@ -26,10 +26,6 @@ type Heard = Arc<AtomicU64>;
 /// Time before a client tries again to reach a daemon.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Time for the opening of a watch by gRPC. hyper may never answer a request that it takes while its connection ends:
-/// one in some thousand such requests waits for ever.
-const OPENING: Duration = Duration::from_secs(10);
-
 /// An event of a watch by HTTP, in the words of [`line`].
 fn told(event: &str) -> String {
     let (kind, object) = event.strip_prefix("{\"type\":\"").unwrap().split_once("\",\"object\":").unwrap();
@@ -84,7 +80,12 @@ async fn grpc_over_restarts(
             let channel = Endpoint::from_shared(url).unwrap().connect().await.ok()?;
             ObjectsClient::new(channel).watch(request.clone()).await.ok()
         };
-        let Ok(Some(response)) = timeout(OPENING, opening).await else {
+        // The library may wait for ever for the answer to a request that it has queued while the connection ended.
+        let opened = tokio::select! {
+            opened = opening => opened,
+            Ok(()) = urls.changed() => None,
+        };
+        let Some(response) = opened else {
             // The daemon of this address ends: there will be another.
             tokio::time::sleep(PAUSE).await;
             continue;
