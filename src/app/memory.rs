@@ -189,7 +189,7 @@ impl Collector for Memory {
             ("informerd_caches_recalled", "Caches dropped because memory was low", self.budget.recalls()),
             (
                 "informerd_bodies_refused",
-                "Refused reservations of memory; a request that waits makes several",
+                "Requests refused because there was no memory for them",
                 self.ledger.refused(),
             ),
             (

@@ -88,6 +88,14 @@ impl Form {
         }
     }
 
+    /// Returns a form that writes kind and apiVersion in the items of lists as in watch events.
+    pub fn with_typed_items(self, typed_items: bool) -> Self {
+        match self {
+            Self::Json(json) => Self::Json(json.with_typed_items(typed_items)),
+            Self::Protobuf(_) | Self::Table(_) => self,
+        }
+    }
+
     /// Returns a form that writes table rows with these columns, instead of plain objects.
     pub fn with_columns(self, columns: Arc<Columns>) -> Self {
         match self {

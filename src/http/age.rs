@@ -49,6 +49,11 @@ impl Age {
         self.retire.watch()
     }
 
+    /// Waits until the connection is this old.
+    pub(super) async fn is_at_least(&self, old: Duration) {
+        sleep_until(self.since + old).await;
+    }
+
     /// Waits until the connection reaches its age and must take no new calls.
     pub(super) async fn reached(&self, limits: AgeLimits) {
         if limits.age.is_zero() {

@@ -30,6 +30,9 @@ pub struct HttpConfig {
     pub handshake_timeout: Duration,
     /// When a drain starts, the ends of open watches are spread over this time. Default 3 s.
     pub drain_spread: Duration,
+    /// A drain ends connections without a request once they are so old. A younger one may be about to send its first.
+    /// Default 5 s, as in Go's server.
+    pub drain_patience: Duration,
     /// Whether every answer carries a header of informerd that explains how it was produced. Default no: the apiserver
     /// has no such header.
     pub explain: bool,
@@ -130,6 +133,7 @@ impl HttpConfig {
             header_read_timeout: Duration::from_secs(90),
             handshake_timeout: Duration::from_secs(30),
             drain_spread: Duration::from_secs(3),
+            drain_patience: Duration::from_secs(5),
             explain: false,
             lend_sessions: false,
             limits: None,

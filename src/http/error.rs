@@ -1,6 +1,7 @@
 //! The one place where errors become HTTP: it maps the errors of all modules to a Status that a client of the apiserver
 //! understands.
 
+use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Response, StatusCode};
 
@@ -70,6 +71,14 @@ pub fn short() -> Status {
 /// The answer to requests over HTTP/2 while too many others wait until they are handled.
 pub fn too_many_waiting() -> Status {
     errors::too_many_requests("informerd has too many requests that wait, please try again later", 1)
+}
+
+/// The whole answer over HTTP/1.1 to a client that is not authenticated, and whose head is not read to its end.
+pub(super) fn large_head() -> Bytes {
+    let body = Status::from(TooMuch::Head).to_json();
+    let head =
+        "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n";
+    format!("{head}content-length: {}\r\n\r\n{body}", body.len()).into()
 }
 
 /// The answer to a request of informerd itself that is routed back to informerd.

@@ -26,6 +26,19 @@ pub(super) const PRIORITY: u8 = 0x20;
 pub(super) const INITIAL_WINDOW_SIZE: u16 = 4;
 pub(super) const MAX_FRAME_SIZE: u16 = 5;
 
+/// The client sends too much (section 7).
+const ENHANCE_YOUR_CALM: u32 = 11;
+/// The header block of an answer with 431: `:status` is the eighth field of the static table (RFC 7541, section 6.2.2).
+const LARGE_HEAD: [u8; 5] = [8, 3, b'4', b'3', b'1'];
+
+/// The answer to a request whose head is too large, and the end of its connection.
+pub(super) fn large_head(stream: u32) -> Vec<u8> {
+    let head = FrameHead { len: LARGE_HEAD.len(), kind: HEADERS, flags: END_HEADERS | END_STREAM, stream };
+    let goaway = FrameHead { len: 8, kind: GOAWAY, flags: 0, stream: 0 };
+    let (last, reason) = (stream.to_be_bytes(), ENHANCE_YOUR_CALM.to_be_bytes());
+    [&head.to_bytes()[..], &LARGE_HEAD, &goaway.to_bytes(), &last, &reason].concat()
+}
+
 /// The head of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameHead {

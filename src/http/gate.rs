@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
+use super::frames::FrameHead;
 use super::io::{HTTP2_PREFACE, Protocol};
 use super::newcomer::{Newcomer, Wait};
 
@@ -37,6 +38,7 @@ pub(super) struct Gate {
     /// A header block was read and has to be examined.
     look: bool,
     ended: bool,
+    refused: bool,
 }
 
 /// Finds the frames in an HTTP/2 byte stream.
@@ -66,6 +68,7 @@ impl Gate {
             behind: Vec::new(),
             look: false,
             ended: false,
+            refused: false,
         }
     }
 
@@ -85,6 +88,17 @@ impl Gate {
         }
         self.release();
         self.read == self.ready.len()
+    }
+
+    /// Whether nothing more is read.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused
+    }
+
+    /// The stream of the header block that is held back.
+    pub(super) fn open_stream(&self) -> Option<u32> {
+        let head = self.frames.as_ref()?.held.first_chunk()?;
+        Some(FrameHead::parse(*head).stream)
     }
 
     /// Like [`AsyncRead::poll_read`].
@@ -112,6 +126,7 @@ impl Gate {
                 Wait::Over => {}
                 Wait::Judged => return Poll::Pending,
                 Wait::Never => {
+                    self.refused = true;
                     let error = "the client has said too much without being authenticated";
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::PermissionDenied, error)));
                 }

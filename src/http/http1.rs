@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::{Frame, SizeHint};
@@ -21,8 +22,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::body::{Body, BoxError};
 use super::clients::IsWatch;
+use super::error;
 use super::io::Bounded;
 use super::open_head::{FREE, OpenHead, READ};
+use super::parting::LastAnswer;
 use super::protocol::Serving;
 use super::watch_shards::{Sharded, WatchShards};
 use super::watch_writer::WatchWriter;
@@ -48,6 +51,8 @@ enum Stage<S, V: HttpService<Incoming>> {
     /// A watch that waits for events.
     Sharded(Sharded<S>),
     Closing(Bounded<S>),
+    /// A request was refused before it was complete.
+    Parting(Box<LastAnswer<S>>, Option<BoxError>),
     Over,
 }
 
@@ -115,6 +120,8 @@ struct InPlace(Answering);
 struct Handed<S> {
     io: Bounded<S>,
     handover: Arc<Handover>,
+    /// The library has nothing to write.
+    is_flushed: bool,
 }
 
 // === impl Http1 ===
@@ -139,7 +146,7 @@ where
     }
 
     fn library(&self, io: Bounded<S>) -> Stage<S, V> {
-        let io = TokioIo::new(Handed { io, handover: Arc::clone(&self.handover) });
+        let io = TokioIo::new(Handed { io, handover: Arc::clone(&self.handover), is_flushed: true });
         Stage::Library(Box::new(self.builder.serve_connection(io, self.service.clone()).with_upgrades()))
     }
 
@@ -158,6 +165,24 @@ where
         true
     }
 
+    /// The library has failed. If it has refused a request, or reads no more of it, the client gets to read why.
+    fn part(&mut self, error: hyper::Error) -> Result<(), BoxError> {
+        let parts = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Library(library) => library.into_parts(),
+            _ => None,
+        };
+        let Some(parts) = parts else { return Err(error.into()) };
+        let Handed { io, is_flushed, .. } = parts.io.into_inner();
+        let is_head = matches!(self.handover.reading.lock().stage, ReadStage::Head(_));
+        let answer = match error.is_parse() {
+            true => Bytes::new(),
+            false if io.is_refused() && is_flushed && is_head => error::large_head(),
+            false => return Err(error.into()),
+        };
+        self.stage = Stage::Parting(Box::new(LastAnswer::new(io, answer)), Some(error.into()));
+        Ok(())
+    }
+
     /// Hands a watch that has nothing to write now over to a shard.
     fn wait(&mut self) {
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
@@ -172,8 +197,13 @@ where
         loop {
             match &mut self.stage {
                 Stage::Library(library) => {
-                    if let Poll::Ready(result) = Pin::new(library).poll(cx) {
-                        return Poll::Ready(result.map_err(Into::into));
+                    match Pin::new(library).poll(cx) {
+                        Poll::Ready(Ok(())) => return Poll::Ready(Ok(())),
+                        Poll::Ready(Err(error)) => {
+                            self.part(error)?;
+                            continue;
+                        }
+                        Poll::Pending => {}
                     }
                     if !self.take_over() {
                         return Poll::Pending;
@@ -194,6 +224,10 @@ where
                     self.go_on(writer.into_io());
                 }
                 Stage::Closing(io) => return Pin::new(io).poll_shutdown(cx).map_err(Into::into),
+                Stage::Parting(answer, error) => {
+                    ready!(answer.poll(cx));
+                    return Poll::Ready(error.take().map_or(Ok(()), Err));
+                }
                 Stage::Over => return Poll::Ready(Ok(())),
             }
         }
@@ -246,11 +280,11 @@ impl Handover {
         Arc::new(Self { watch: Mutex::default(), cut: Mutex::default(), reading })
     }
 
-    /// Must be called with each request, before the service gets it.
-    pub(super) fn asked(&self, request: &Request<Incoming>) -> Asked {
+    /// Must be called with each request, before the service gets it. `is_last`: the connection takes no further one.
+    pub(super) fn asked(&self, request: &Request<Incoming>, is_last: bool) -> Asked {
         use http_body::Body as _;
         let plain = request.version() == Version::HTTP_11 && request.method() == Method::GET;
-        let is_last = self.reading.lock().end_head() || says_close(request.headers());
+        let is_last = self.reading.lock().end_head() || is_last || says_close(request.headers());
         Asked { may_hand_over: plain && request.body().is_end_stream(), is_last }
     }
 
@@ -402,6 +436,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Handed<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Handed<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.is_flushed = false;
         Pin::new(&mut self.io).poll_write(cx, buf)
     }
 
@@ -410,6 +445,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Handed<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.is_flushed = false;
         Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
     }
 
@@ -419,6 +455,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Handed<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.io).poll_flush(cx))?;
+        self.is_flushed = true;
         self.handover.flushed();
         Poll::Ready(Ok(()))
     }

@@ -45,7 +45,7 @@ impl Answers {
         spawn("server", async move {
             let handover = Handover::new(OpenHead::unlimited());
             let service = service_fn(|request| {
-                let asked = handover.asked(&request);
+                let asked = handover.asked(&request, false);
                 let ends = bytes::Bytes::from_static(b"no watch is left");
                 let watch = self.bodies.lock().pop();
                 let is_watch = watch.is_some() && self.are_watches;

@@ -18,10 +18,11 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::frame_filter::{FrameFilter, WORN};
-use super::frames::{DATA, FrameHead, HEAD, LARGEST, Scanner};
+use super::frames::{self, DATA, FrameHead, HEAD, LARGEST, Scanner};
 use super::io::Bounded;
 use super::metrics::HttpMetrics;
 use super::open_head::{OpenHead, READ};
+use super::parting::Parting;
 use super::send_windows::{SendWindows, Way};
 use crate::codec::Slices;
 
@@ -56,6 +57,8 @@ pub struct Http2Socket<S> {
     given: usize,
     /// The client sends nothing more.
     has_ended: bool,
+    /// Present once the client has been refused.
+    parting: Option<Parting>,
     /// Wakes the connection.
     connection: Waker,
     metrics: Arc<HttpMetrics>,
@@ -143,6 +146,7 @@ impl<S> Http2Socket<S> {
             arrived: Vec::new(),
             given: 0,
             has_ended: false,
+            parting: None,
             connection,
             metrics,
         }
@@ -349,6 +353,28 @@ impl<S: AsyncWrite + Unpin> Http2Socket<S> {
     }
 }
 
+impl<S: AsyncRead + AsyncWrite + Unpin> Http2Socket<S> {
+    /// Answers the request whose header block the gate reads no further, in place of the library, which gets nothing of it.
+    /// The table of header fields is not known any more, so the connection ends.
+    fn refuse(&mut self) {
+        let stream = self.inner.open_stream().filter(|_| self.inner.is_refused() && self.scanner.is_between_frames());
+        let Some(stream) = stream.filter(|_| self.parting.is_none() && self.frame == Fate::Sent) else { return };
+        let frames = frames::large_head(stream);
+        self.reserve(frames.len());
+        self.waiting.extend(frames);
+        self.parting = Some(Parting::default());
+    }
+
+    /// Ready once the client that was refused can have read why.
+    fn poll_parted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(mut parting) = self.parting.take() else { return Poll::Ready(()) };
+        let written = self.poll_drain(cx);
+        let parted = parting.poll(&mut self.inner, written, cx);
+        self.parting = Some(parting);
+        parted
+    }
+}
+
 impl<S: AsyncRead + Unpin> Http2Socket<S> {
     /// Reads what the library gets.
     fn poll_arrived(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -405,13 +431,19 @@ impl<S: AsyncRead + Unpin> Http2Socket<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Http2Socket<S> {
     /// A connection reads first whenever it is polled. By then the other streams have run.
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if !self.waiting().is_empty()
+        if self.parting.is_none()
+            && !self.waiting().is_empty()
             && let Poll::Ready(Err(error)) = self.poll_drain(cx)
         {
             // If the peer accepts no more data, this may be the only place that sees the error.
             return Poll::Ready(Err(error));
         }
-        self.poll_arrived(cx, buf)
+        let arrived = self.poll_arrived(cx, buf);
+        if matches!(arrived, Poll::Ready(Err(_))) {
+            self.refuse();
+            ready!(self.poll_parted(cx));
+        }
+        arrived
     }
 }
 

@@ -52,6 +52,8 @@ struct Stalled {
 /// A task that writes much lets others run. The budget that tokio gives a task each time it runs counts writes, and a
 /// write can be large: each of so many bytes counts like one more. So a task writes about 4 MiB each time it runs.
 const SHARE: usize = 32 << 10;
+/// The bytes that are dropped at once.
+const DROPPED: usize = 4 << 10;
 
 fn spend(cx: &mut Context<'_>, units: usize) {
     for _ in 0..units {
@@ -79,6 +81,16 @@ impl<S> Bounded<S> {
     pub(super) fn unread(&mut self, mut bytes: Vec<u8>) {
         bytes.append(&mut self.opening);
         self.opening = bytes;
+    }
+
+    /// Whether nothing more is read from the client, because it has said too much without being authenticated.
+    pub(super) fn is_refused(&self) -> bool {
+        self.gate.as_ref().is_some_and(|gate| gate.is_refused())
+    }
+
+    /// The HTTP/2 stream whose header block is not complete, if the gate holds it back.
+    pub(super) fn open_stream(&self) -> Option<u32> {
+        self.gate.as_ref().and_then(|gate| gate.open_stream())
     }
 
     fn written(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -145,6 +157,13 @@ impl<S: AsyncRead + Unpin> Bounded<S> {
 }
 
 impl<S: AsyncRead + Unpin> Bounded<S> {
+    /// Reads and drops what the client still sends. Returns the number of bytes.
+    pub(super) fn poll_drop(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut bytes = [0; DROPPED];
+        let mut part = ReadBuf::new(&mut bytes);
+        Pin::new(&mut self.inner).poll_read(cx, &mut part).map_ok(|()| part.filled().len())
+    }
+
     /// Reads through the gate while there is one.
     fn poll_inner(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if let Some(gate) = &mut self.gate {

@@ -13,7 +13,8 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use super::config::{HttpConfig, ListenAddr};
 use super::unix_socket::UnixSocket;
 
-const BACKLOG: u32 = 1024;
+/// The most connections that the kernel keeps until they are accepted.
+pub(super) const BACKLOG: u32 = 1024;
 /// A dead peer on an idle connection is detected after the idle time and five unanswered probes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);

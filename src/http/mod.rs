@@ -41,6 +41,7 @@ pub mod metrics;
 mod newcomer;
 mod not_older;
 mod open_head;
+mod parting;
 pub mod patient;
 mod places;
 mod protocol;

@@ -62,7 +62,7 @@ impl Scene {
                     let handover = Handover::new(head);
                     let of_service = Arc::clone(&handover);
                     let service = service_fn(move |request| {
-                        let (asked, handover) = (of_service.asked(&request), Arc::clone(&of_service));
+                        let (asked, handover) = (of_service.asked(&request, false), Arc::clone(&of_service));
                         async move { Ok::<_, Infallible>(handover.answer(&asked, count(request).await)) }
                     });
                     let config = HttpConfig::new(Vec::new(), "state".into());

@@ -9,6 +9,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -27,7 +28,7 @@ use super::handlers::{Handlers, Unreserved, at_once};
 use super::http1::Handover;
 use super::http2::cuttable;
 use super::io::{Bounded, Protocol};
-use super::listener::{Accepted, BindError, Listener, is_of_one_connection};
+use super::listener::{Accepted, BACKLOG, BindError, Listener, is_of_one_connection};
 use super::metrics::HttpMetrics;
 use super::newcomer::{Newcomers, Stage};
 use super::open_head::OpenHeads;
@@ -37,7 +38,7 @@ use super::small_answers::SmallAnswers;
 use super::socket::{Socket, Tcp};
 use super::tls::Certificates;
 use crate::auth::Mode;
-use crate::lifecycle::drain::DrainWatch;
+use crate::lifecycle::drain::{DrainGuard, DrainWatch};
 use crate::lifecycle::quiet::Quiet;
 use crate::lifecycle::slots::Slots;
 use crate::lifecycle::{Fatal, spawn, spawn_supervised};
@@ -85,6 +86,7 @@ struct Shared {
     at_once: usize,
     unreserved: Unreserved,
     handshake_timeout: Duration,
+    drain_patience: Duration,
     limits: ConnectionLimits,
     write_stall_timeout: Duration,
     age: AgeLimits,
@@ -160,6 +162,7 @@ impl Server {
             unreserved: Unreserved::new(memory),
             heads: OpenHeads::new(self.ledger, largest, Arc::clone(&self.metrics)),
             handshake_timeout: self.config.handshake_timeout,
+            drain_patience: self.config.drain_patience,
             limits: self.config.limits.unwrap_or_else(|| default_limits(memory)),
             write_stall_timeout: self.config.write_stall_timeout,
             age: self.config.age,
@@ -177,17 +180,17 @@ impl Server {
 // === impl Shared ===
 
 impl Shared {
-    /// Accepts until the drain starts.
+    /// Accepts until the drain starts, and then who has connected before.
     async fn accept(self: Arc<Self>, listener: Listener) {
-        let address = listener.address();
+        let (address, _guard) = (listener.address(), self.drain.guard());
         loop {
             let accepted = tokio::select! {
                 biased;
-                () = self.drain.draining() => return,
+                () = self.drain.draining() => break,
                 accepted = listener.accept() => accepted,
             };
-            let accepted = match accepted {
-                Ok(accepted) => accepted,
+            match accepted {
+                Ok(accepted) => Arc::clone(&self).take(accepted, &address),
                 Err(error) => {
                     self.metrics.accept_errors.inc();
                     // An error of one peer needs no pause. An error of ours (no file descriptors left) would repeat at
@@ -196,38 +199,48 @@ impl Shared {
                         tracing::warn!(%error, listener = %address, "cannot accept connections");
                         tokio::time::sleep(ACCEPT_BACKOFF).await;
                     }
-                    continue;
                 }
-            };
-            self.metrics.connections_total.inc();
-            let peer = accepted.peer();
-            let Some(place) = self.places.take(&address, peer.map(|peer| peer.ip())) else {
-                self.metrics.connections_refused.inc();
-                continue;
-            };
-            let connection = Connection { place: Some(place), ..Connection::new(address.clone(), peer) };
-            match peer.filter(|_| address.mode() == Mode::Delegated) {
-                None => Arc::clone(&self).start(accepted, connection),
-                Some(peer) => match self.newcomers.try_place(peer.ip()) {
-                    Ok(newcomer) => {
-                        Arc::clone(&self).start(accepted, Connection { newcomer: Some(newcomer), ..connection });
-                    }
-                    Err(_) => Arc::clone(&self).start_later(accepted, connection, peer.ip()),
-                },
             }
+        }
+        // The runtime learns of connections when a task yields.
+        tokio::task::yield_now().await;
+        for _ in 0..BACKLOG {
+            match tokio::task::unconstrained(listener.accept()).now_or_never() {
+                Some(Ok(accepted)) => Arc::clone(&self).take(accepted, &address),
+                Some(Err(error)) if is_of_one_connection(&error) => _ = self.metrics.accept_errors.inc(),
+                _ => return,
+            };
+        }
+    }
+
+    fn take(self: Arc<Self>, accepted: Accepted, address: &ListenAddr) {
+        self.metrics.connections_total.inc();
+        let peer = accepted.peer();
+        let Some(place) = self.places.take(address, peer.map(|peer| peer.ip())) else {
+            self.metrics.connections_refused.inc();
+            return;
+        };
+        let connection = Connection { place: Some(place), ..Connection::new(address.clone(), peer) };
+        match peer.filter(|_| address.mode() == Mode::Delegated) {
+            None => self.start(accepted, connection),
+            Some(peer) => match self.newcomers.try_place(peer.ip()) {
+                Ok(newcomer) => self.start(accepted, Connection { newcomer: Some(newcomer), ..connection }),
+                Err(_) => self.start_later(accepted, connection, peer.ip()),
+            },
         }
     }
 
     /// Starts a connection for which there is no room among the newcomers yet. The accept loop does not wait for it,
     /// because the next connections may be from other clients.
     fn start_later(self: Arc<Self>, accepted: Accepted, connection: Connection, address: IpAddr) {
-        let waits = self.waiting.take(address);
+        let (waits, guard) = (self.waiting.take(address), self.drain.guard());
         spawn("connection", async move {
+            let _guard = guard;
             let place = tokio::time::timeout(WAIT, self.newcomers.place(address));
             let newcomer = tokio::select! {
                 placed = place => placed.ok(),
                 () = waits.lost() => return,
-                () = self.drain.draining() => return,
+                () = self.is_idle(&connection) => return,
             };
             drop(waits);
             match newcomer {
@@ -245,12 +258,12 @@ impl Shared {
             ListenAddr::Delegated(_) => self.delegated.clone(),
             ListenAddr::Http(_) | ListenAddr::Unix(_) => None,
         };
-        let must_be_tls = listener.tls_ip().is_some();
+        let (must_be_tls, guard) = (listener.tls_ip().is_some(), self.drain.guard());
         match (accepted, acceptor) {
             (Accepted::Tcp(stream, _), Some(acceptor)) => {
                 spawn("connection", async move {
                     if let Some((stream, connection)) = Box::pin(self.handshake(stream, acceptor, connection)).await {
-                        self.http(Socket::Tls(stream), connection).await;
+                        self.http(Socket::Tls(stream), connection, guard).await;
                     }
                 });
             }
@@ -258,10 +271,10 @@ impl Shared {
             // text.
             _ if must_be_tls => self.handshake_failed(&connection, &"no certificate"),
             (Accepted::Tcp(stream, _), None) => {
-                spawn("connection", async move { self.http(Socket::Tcp(stream), connection).await });
+                spawn("connection", async move { self.http(Socket::Tcp(stream), connection, guard).await });
             }
             (Accepted::Unix(stream), _) => {
-                spawn("connection", async move { self.http(Socket::Unix(stream), connection).await });
+                spawn("connection", async move { self.http(Socket::Unix(stream), connection, guard).await });
             }
         }
     }
@@ -275,6 +288,7 @@ impl Shared {
         let accepted = tokio::select! {
             accepted = tokio::time::timeout(self.handshake_timeout, accept_tls(acceptor, stream, &connection)) => accepted,
             () = connection.sent_away() => return None,
+            () = self.is_idle(&connection) => return None,
         };
         match accepted {
             Ok(Ok(stream)) => {
@@ -294,15 +308,15 @@ impl Shared {
         tracing::debug!(peer = ?connection.peer, %error, "tls handshake failed");
     }
 
-    async fn http(&self, stream: Socket, connection: Connection) {
-        let _guard = self.drain.guard();
+    async fn http(&self, stream: Socket, connection: Connection, _guard: DrainGuard) {
         let connection = Arc::new(connection);
         let upgraded = Arc::clone(&connection.upgraded);
         let mut stream = Bounded::new(stream, self.write_stall_timeout, upgraded, connection.newcomer.as_ref());
         stream.hurries(self.pressure.clone());
         let opened = tokio::select! {
+            biased;
             opened = stream.open(self.handshake_timeout) => opened,
-            () = self.drain.draining() => return,
+            () = self.is_idle(&connection) => return,
             () = connection.sent_away() => return,
         };
         let head = self.heads.of(connection.peer.map(|peer| peer.ip()));
@@ -311,7 +325,7 @@ impl Shared {
             Ok(Some(Protocol::Http1)) => {
                 let handover = Handover::new(head);
                 let service = service_fn(|request| {
-                    let asked = handover.asked(&request);
+                    let asked = handover.asked(&request, self.drain.is_draining());
                     let (response, handover) = (self.handler.handle(request, &connection), Arc::clone(&handover));
                     async move { Ok::<_, Infallible>(handover.answer(&asked, response.await)) }
                 });
@@ -346,6 +360,15 @@ impl Shared {
                     .await;
             }
             Err(error) => self.failed(&connection, &error),
+        }
+    }
+
+    /// Waits until the drain ends a connection that has sent no request.
+    async fn is_idle(&self, connection: &Connection) {
+        self.drain.draining().await;
+        tokio::select! {
+            () = connection.age.is_at_least(self.drain_patience) => {}
+            () = self.drain.forced() => {}
         }
     }
 

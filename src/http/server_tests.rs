@@ -7,15 +7,19 @@ use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioExecutor;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
 
 use super::*;
 use crate::codec::Slices;
 use crate::http::body::full;
-use crate::http::testing::trusting;
+use crate::http::testing::{trusting, until};
 use crate::lifecycle::drain::{self, Drain, DrainEnd};
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 type Respond = dyn Fn(Request<Incoming>) -> BoxFuture<Response<Body>> + Send + Sync;
 
@@ -46,7 +50,32 @@ impl Running {
     async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.tcp()).await.unwrap()
     }
+
+    /// Connects while the server does not run.
+    fn connect_at_once(&self) -> Box<dyn Io> {
+        if let ListenAddr::Unix(path) = &self.address {
+            let stream = std::os::unix::net::UnixStream::connect(path).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            return Box::new(UnixStream::from_std(stream).unwrap());
+        }
+        let stream = std::net::TcpStream::connect(self.tcp()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        Box::new(TcpStream::from_std(stream).unwrap())
+    }
+
+    /// Begins TLS if the listener has it.
+    async fn begin(&self, stream: Box<dyn Io>, protocol: &str) -> Box<dyn Io> {
+        let Some(ca) = &self.ca_file else { return stream };
+        let connector = trusting([CertificateDer::from_pem_file(ca).unwrap()], &[protocol.into()]);
+        let stream = connector.connect("localhost".try_into().unwrap(), stream).await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(protocol.as_bytes()));
+        Box::new(stream)
+    }
 }
+
+trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Io for S {}
 
 fn start(listen: &str, change: impl FnOnce(&mut HttpConfig), respond: Box<Respond>) -> Running {
     start_with(listen, Ledger::default(), change, respond)
@@ -147,9 +176,8 @@ async fn after_many_large_headers_a_client_connects_again() {
 
 #[tokio::test]
 async fn tls_offers_both_protocols() {
-    use rustls::pki_types::pem::PemObject;
     let server = start("https://127.0.0.1:0", |_| {}, hello());
-    let ca = rustls::pki_types::CertificateDer::from_pem_file(server.ca_file.as_ref().unwrap()).unwrap();
+    let ca = CertificateDer::from_pem_file(server.ca_file.as_ref().unwrap()).unwrap();
     for protocols in [vec![b"h2".to_vec()], vec![b"http/1.1".to_vec()], vec![]] {
         let connector = trusting([ca.clone()], &protocols);
         let stream = connector.connect("localhost".try_into().unwrap(), server.connect().await).await.unwrap();
@@ -237,17 +265,7 @@ async fn a_drain_lets_running_requests_end() {
     for body in [&mut first, &mut second] {
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "open\n");
     }
-    // An idle connection ends at once.
-    let (mut idle, connection) =
-        http1::handshake::<_, Empty<Bytes>>(TokioIo::new(server.connect().await)).await.unwrap();
-    let idle_end = spawn("client", connection);
-    idle.ready().await.unwrap();
-    while server.metrics.connections_open.get() < 3 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-
     server.drain.start(Duration::from_secs(30));
-    idle_end.await.unwrap().ok();
     while TcpStream::connect(server.tcp()).await.is_ok() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -255,6 +273,113 @@ async fn a_drain_lets_running_requests_end() {
     closed.send_replace(true);
     assert!(ends_clean(&mut first).await && ends_clean(&mut second).await);
     assert_eq!(server.drain.completed().await, DrainEnd::Clean);
+}
+
+/// Whichever request of a connection it is.
+#[tokio::test]
+async fn a_head_that_is_too_large_is_answered_with_431() {
+    let large = |header: usize, all: usize| vec![("large", "x".repeat(header)); all / header];
+    for (listen, protocol, header, all) in [
+        ("http://127.0.0.1:0", "http/1.1", 2 << 20, 2 << 20),
+        ("http://127.0.0.1:0", "h2", 8 << 10, 1100 << 10),
+        ("https://127.0.0.1:0", "http/1.1", 2 << 20, 2 << 20),
+        ("https://127.0.0.1:0", "h2", 8 << 10, 1100 << 10),
+        ("unix://DIR/socket", "http/1.1", 2 << 20, 2 << 20),
+        // Its client is not authenticated.
+        ("delegated+https://127.0.0.1:0", "http/1.1", 200 << 10, 200 << 10),
+        ("delegated+https://127.0.0.1:0", "h2", 200 << 10, 200 << 10),
+        ("delegated+https://127.0.0.1:0", "h2", 8 << 10, 200 << 10),
+    ] {
+        let server = start(listen, |_| {}, hello());
+        for earlier in [0, 2] {
+            let mut stream = server.begin(server.connect_at_once(), protocol).await;
+            if protocol == "h2" {
+                let (mut sender, connection) =
+                    http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+                spawn("client", async move { connection.await.ok() });
+                for _ in 0..earlier {
+                    assert_eq!(sender.send_request(get("http://localhost/")).await.unwrap().status(), 200);
+                }
+                let mut request = get("http://localhost/");
+                for (name, value) in large(header, all) {
+                    request.headers_mut().append(name, value.parse().unwrap());
+                }
+                assert_eq!(sender.send_request(request).await.unwrap().status(), 431, "{listen} {protocol} {earlier}");
+                continue;
+            }
+            for _ in 0..earlier {
+                stream.write_all(GET).await.unwrap();
+                let mut answer = Vec::new();
+                while !answer.ends_with(b"hello") {
+                    stream.read_buf(&mut answer).await.unwrap();
+                }
+            }
+            let lines: String = large(header, all).iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+            let (mut reader, mut writer) = tokio::io::split(stream);
+            let mut answer = Vec::new();
+            let (_, read) = tokio::join!(
+                async {
+                    writer.write_all(format!("GET / HTTP/1.1\r\nhost: localhost\r\n{lines}\r\n").as_bytes()).await
+                },
+                reader.read_to_end(&mut answer)
+            );
+            let answer = String::from_utf8_lossy(&answer);
+            assert!(answer.starts_with("HTTP/1.1 431 "), "{listen} {earlier}: {answer} {read:?}");
+        }
+    }
+}
+
+/// As the apiserver does it: clients that have connected get their first answer, however far they were.
+#[tokio::test]
+async fn a_drain_lets_those_who_have_connected_ask_once() {
+    for (listen, protocol) in [
+        ("http://127.0.0.1:0", "http/1.1"),
+        ("http://127.0.0.1:0", "h2"),
+        ("https://127.0.0.1:0", "http/1.1"),
+        ("https://127.0.0.1:0", "h2"),
+        ("delegated+https://127.0.0.1:0", "http/1.1"),
+        ("unix://DIR/socket", "http/1.1"),
+    ] {
+        let server = start(listen, |config| config.drain_patience = Duration::from_secs(600), hello());
+        let (begun, mut idle) = (server.connect_at_once(), server.begin(server.connect_at_once(), "http/1.1").await);
+        idle.write_all(GET).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"hello") {
+            idle.read_buf(&mut answer).await.unwrap();
+        }
+        until(|| server.metrics.connections_total.get() == 2).await;
+        // The runtime does not know of this one.
+        let waiting = server.connect_at_once();
+        server.drain.start(Duration::from_secs(600));
+        assert!(idle.read_to_end(&mut answer).await.is_ok() && answer.ends_with(b"hello"));
+        for stream in [begun, waiting] {
+            let mut stream = server.begin(stream, protocol).await;
+            if protocol == "h2" {
+                let (mut sender, connection) =
+                    http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+                let end = spawn("client", connection);
+                assert_eq!(sender.send_request(get("http://localhost/")).await.unwrap().status(), 200, "{listen}");
+                end.await.unwrap().unwrap();
+                continue;
+            }
+            let mut answer = String::new();
+            stream.write_all(GET).await.unwrap();
+            stream.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.contains("\r\nconnection: close\r\n") && answer.ends_with("hello"), "{listen}: {answer}");
+        }
+        assert_eq!(server.drain.completed().await, DrainEnd::Clean);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_who_says_nothing() {
+    for listen in ["http://127.0.0.1:0", "https://127.0.0.1:0"] {
+        let server = start(listen, |config| config.handshake_timeout = Duration::from_secs(600), hello());
+        let _silent = server.connect_at_once();
+        until(|| server.metrics.connections_total.get() == 1).await;
+        server.drain.start(Duration::from_secs(600));
+        assert_eq!(server.drain.completed().await, DrainEnd::Clean);
+    }
 }
 
 #[tokio::test]

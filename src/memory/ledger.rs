@@ -81,7 +81,7 @@ impl Ledger {
         self.inner.used.load(Ordering::Relaxed)
     }
 
-    /// How often a required reservation was refused.
+    /// How many requests were refused because there was no memory for them.
     pub fn refused(&self) -> u64 {
         self.inner.refused.load(Ordering::Relaxed)
     }
@@ -107,6 +107,11 @@ impl Ledger {
         self.begin(bytes, Purpose::Lasting)
     }
 
+    /// Reserves nothing yet, for what [`Self::reserve`] is for.
+    pub fn needed(&self) -> Reservation {
+        Reservation { ledger: self.clone(), bytes: 0, purpose: Purpose::Needed }
+    }
+
     /// Reserves nothing yet, for what [`Self::lasting`] is for.
     pub fn nothing(&self) -> Reservation {
         Reservation { ledger: self.clone(), bytes: 0, purpose: Purpose::Lasting }
@@ -114,8 +119,13 @@ impl Ledger {
 
     /// Counts a request that is refused because memory is short.
     pub fn note_refused(&self) {
-        self.inner.refused.fetch_add(1, Ordering::Relaxed);
+        self.count_refused();
         self.ask_for_room();
+    }
+
+    /// The same if it has asked for room before.
+    pub fn count_refused(&self) {
+        self.inner.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Asks for room without a refusal.

@@ -142,7 +142,7 @@ impl Forward {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        self.forward_as(None, request, info, sender).await
+        self.forward_as(None, request, info, sender).await.inspect_err(|error| self.count(error))
     }
 
     /// Like [`Self::forward`], but never with our identity, whatever the configuration lends. The request is sent with
@@ -161,7 +161,13 @@ impl Forward {
         B::Error: Into<BoxError>,
     {
         let identity = identity::of_client(sender.accepted, info);
-        self.forward_as(Some(identity), request, info, sender).await
+        self.forward_as(Some(identity), request, info, sender).await.inspect_err(|error| self.count(error))
+    }
+
+    fn count(&self, error: &ForwardError) {
+        if matches!(error, ForwardError::Memory { .. }) {
+            self.inner.config.ledger.count_refused();
+        }
     }
 
     async fn forward_as<B>(

@@ -160,21 +160,18 @@ impl Places {
         taken.by_client.entry(client.clone()).or_default().bytes += bytes;
         // The ledger may have to measure the process.
         drop(taken);
-        let reserved = if room.has_little {
-            let reserve = if is_long { Ledger::lasting } else { Ledger::reserve };
-            reserve(&self.ledger, bytes)
-        } else {
-            // Nobody else makes room for a client that has much: the refusal is not noted.
-            let mut reserved = self.ledger.nothing();
-            reserved.try_grow(bytes).map(|()| reserved)
-        };
-        match reserved {
-            Ok(reserved) => Ok(Held { places: Arc::clone(self), client: client.clone(), reserved }),
-            Err(_short) => {
-                self.give_back(client, 0, bytes);
-                Err(if room.has_little { Full::All } else { Full::Much })
-            }
+        let is_lasting = is_long || !room.has_little;
+        let mut reserved = if is_lasting { self.ledger.nothing() } else { self.ledger.needed() };
+        if reserved.try_grow(bytes).is_ok() {
+            return Ok(Held { places: Arc::clone(self), client: client.clone(), reserved });
         }
+        self.give_back(client, 0, bytes);
+        // Nobody else makes room for a client that has much.
+        if !room.has_little {
+            return Err(Full::Much);
+        }
+        self.ledger.ask_for_room();
+        Err(Full::All)
     }
 
     fn give_back(&self, client: &Client, requests: usize, bytes: usize) {
@@ -359,12 +356,11 @@ mod tests {
         assert_eq!((much.len(), ledger.used()), (20, 1000));
         assert_eq!(hold(2, true).len(), 3, "who has little");
         assert_eq!(places.hold(&Client::Connection(1), false, 50).err(), Some(Full::Own));
-        assert_eq!(ledger.refused(), 0, "its own share is no shortage");
         let little = hold(2, false);
         assert_eq!(little.len(), 3);
         assert!(places.hold(&Client::Connection(3), false, 450).is_ok(), "one request has room");
         assert_eq!(places.hold(&Client::Connection(3), false, 500).err(), Some(Full::All));
-        assert_eq!(ledger.refused(), 1);
+        assert_eq!(ledger.refused(), 0, "it may try again");
         drop(much);
         assert_eq!(hold(1, false).len(), 16, "half of it beside another client");
         drop(little);

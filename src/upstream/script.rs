@@ -69,6 +69,7 @@ impl Script {
             list_kind: "".into(),
             api_version: "".into(),
             style: Style::Stripped,
+            typed_items: None,
             columns: None,
         }
     }

@@ -40,6 +40,8 @@ pub struct Form {
     pub api_version: Arc<str>,
     pub kind: Arc<str>,
     pub list_kind: Arc<str>,
+    /// Stripped items begin with kind and apiVersion in lists, too. Some aggregated API servers write them.
+    pub(super) typed_items: bool,
     /// Annotations that the partial shapes omit.
     pub(super) unshown: &'static [&'static str],
     /// The bytes before the members of a stripped item in a GET body.
@@ -67,6 +69,7 @@ impl Form {
             api_version: api_version.into(),
             kind: kind.into(),
             list_kind: list_kind.into(),
+            typed_items: false,
             unshown: unshown(api_version, kind),
             frame_prefixes: [frame(EventType::Added), frame(EventType::Modified), frame(EventType::Deleted)],
             body_prefix: body.into(),
@@ -78,6 +81,11 @@ impl Form {
                 list_kind,
             ))),
         }
+    }
+
+    /// Returns the form for objects that show their type in lists.
+    pub fn with_typed_items(self, typed_items: bool) -> Self {
+        Self { typed_items, ..self }
     }
 
     /// Returns the form for objects that upstream sends in the rows of tables.

@@ -63,7 +63,14 @@ pub(crate) fn push_list_meta(out: &mut String, meta: &ListMetaOut) {
 pub fn list_item(form: &Form, object: &Object, shape: Shape, last: bool) -> Result<Slices, Damaged> {
     if shape == Shape::Full {
         let raw = object.raw()?;
-        return Ok(Slices::from(if last { raw.item() } else { raw.framed() }));
+        let has_own = !form.typed_items || form.style_of(&raw.item()) == Style::Inline;
+        let bytes = if last { raw.item() } else { raw.framed() };
+        if has_own {
+            return Ok(Slices::from(bytes));
+        }
+        let mut out = Slices::from(form.body_prefix());
+        out.push(bytes.slice(1..));
+        return Ok(out);
     }
     let mut out = Slices::from(shape.partial_prefix());
     out.append(partial_metadata(form, object, None)?);

@@ -24,6 +24,8 @@ pub struct ListMeta {
     pub api_version: Arc<str>,
     /// The style of the first item, or of the list itself if it has no items.
     pub style: Style,
+    /// Whether the first item begins with its kind and apiVersion. `None` without items.
+    pub typed_items: Option<bool>,
     /// The column definitions of a table.
     pub columns: Option<Bytes>,
 }
@@ -81,6 +83,7 @@ struct Head {
     /// The first member is `kind`, so the list was written from a Go struct.
     kind_first: bool,
     item_style: Option<Style>,
+    typed_items: Option<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -154,6 +157,7 @@ impl ListDecoder {
             list_kind: self.head.list_kind.ok_or(CodecError::Missing("kind"))?,
             api_version: self.head.api_version.ok_or(CodecError::Missing("apiVersion"))?,
             style: self.head.item_style.unwrap_or(style),
+            typed_items: self.head.typed_items,
             columns: self.head.columns,
         })
     }
@@ -191,6 +195,8 @@ impl ListDecoder {
                     let Some(item) = self.item()? else { return Ok(None) };
                     self.state = State::AfterItem;
                     self.head.item_style.get_or_insert(item.1.style);
+                    let is_typed = item.1.style == Style::Stripped && !item.1.kind.is_empty();
+                    self.head.typed_items.get_or_insert(is_typed);
                     return Ok(Some(item));
                 }
                 (State::AfterItem, b',') => self.step(State::Item),

@@ -109,6 +109,7 @@ impl ListDecoder {
             list_kind: self.head.list_kind.ok_or(CodecError::Missing("kind"))?,
             api_version: self.head.api_version,
             style: Style::Stripped,
+            typed_items: None,
         })
     }
 

@@ -88,7 +88,22 @@ impl Reflector {
         if **known == columns { Ok(()) } else { Err(Unprintable::Changed) }
     }
 
+    /// Learns whether the items of lists have their type, once there is one: events have it always. Only aggregated API
+    /// servers may write it.
+    pub(super) async fn learn_items(&mut self) {
+        let may_have = self.lister.encoding == Encoding::Json && self.lister.resource.origin == Origin::Unknown;
+        if self.typed_items.is_some() || !may_have {
+            return;
+        }
+        let (options, path) = (self.lister.options(RequestVerb::Probe), self.lister.list_path(1, ""));
+        let page = read_page(&self.upstream, &self.lister, &self.config, &path, &options, |_, _| true).await;
+        if let Ok(Some(meta)) = page {
+            self.learned(&meta);
+        }
+    }
+
     pub(super) fn learned(&mut self, meta: &ListMeta) {
+        self.typed_items = meta.typed_items.or(self.typed_items);
         let kind = &self.lister.resource.kind;
         let form = match self.lister.columns.get() {
             // A table shows the TypeMeta of its objects only in its rows.
@@ -100,7 +115,8 @@ impl Reflector {
                 let list_kind = format!("{kind}List");
                 Form::new(Encoding::Table, style, &api_version, kind, &list_kind).with_columns(Arc::clone(columns))
             }
-            None => Form::new(self.lister.encoding, meta.style, &meta.api_version, kind, &meta.list_kind),
+            None => Form::new(self.lister.encoding, meta.style, &meta.api_version, kind, &meta.list_kind)
+                .with_typed_items(self.typed_items == Some(true)),
         };
         if self.form.as_ref() != Some(&form) {
             self.writer.set_form(form.clone());
@@ -116,7 +132,8 @@ impl Reflector {
             && form.columns().is_none()
         {
             let (api_version, kind, list_kind) = (form.api_version(), form.kind(), form.list_kind());
-            let form = Form::new(self.lister.encoding, type_meta.style, api_version, kind, list_kind);
+            let form = Form::new(self.lister.encoding, type_meta.style, api_version, kind, list_kind)
+                .with_typed_items(self.typed_items == Some(true));
             self.writer.set_form(form.clone());
             self.form = Some(form);
         }

@@ -76,6 +76,8 @@ pub struct Reflector {
     machine: Machine,
     handle: Handle,
     form: Option<Form>,
+    /// Whether the items of lists have their type. `None` until a list with items has shown it.
+    typed_items: Option<bool>,
     stream: Option<EventStream>,
     /// The connection of a watch that said nothing. The next watch is opened on another one.
     avoided: Option<ConnectionId>,
@@ -128,6 +130,7 @@ impl Reflector {
             writer,
             config,
             form: None,
+            typed_items: None,
             stream: None,
             avoided: None,
             expected: None,
@@ -265,6 +268,9 @@ impl Reflector {
                 Ok(Some(WatchFrame::Bookmark { rv, initial_events_end: true, object, .. })) => {
                     self.writer.set_bookmark_template(object);
                     stream.last = rv;
+                    if !objects.is_empty() {
+                        self.learn_items().await;
+                    }
                     return match self.replace(objects.into_values().collect(), rv).await {
                         Ok(()) => {
                             self.stream = Some(stream);
@@ -445,6 +451,7 @@ impl Reflector {
                 Ok(Some(WatchFrame::Event { kind, object, type_meta })) => {
                     if !heard {
                         self.seen(&type_meta);
+                        self.learn_items().await;
                     }
                     heard = true;
                     if expires {

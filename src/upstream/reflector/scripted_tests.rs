@@ -9,6 +9,7 @@ use tokio::time::{sleep, timeout};
 use super::tests::{SOON, World, config, reflect, resource};
 use super::*;
 use crate::cache::{self, CacheConfig, WatchCache};
+use crate::codec::Shape;
 use crate::lifecycle::spawn;
 use crate::meta::{Encoding, Gvr, Origin, Resource, Scope, Status};
 use crate::upstream::testing::{Body, FakeServer, answer, streamed};
@@ -299,6 +300,42 @@ async fn what_a_server_speaks_is_learnt_from_answers_that_make_sense() {
         assert_eq!(handle.is_unacceptable(), learnt, "{what}: {:?}", handle.status().last_error);
         let refuses = if learnt { vec!["encoding"] } else { Vec::new() };
         assert_eq!(handle.status().refuses(), refuses, "{what}");
+    }
+}
+
+/// Some aggregated API servers write the type into each item of a list. Events have it always.
+#[tokio::test]
+async fn lists_show_the_type_of_items_where_the_server_does() {
+    let metadata = r#""metadata":{"name":"a","namespace":"default","uid":"a","resourceVersion":"15"}}"#;
+    let typed = format!(r#"{{"kind":"Widget","apiVersion":"x.io/v1",{metadata}"#);
+    for (item, is_filled) in
+        [&typed, &format!("{{{metadata}")].into_iter().flat_map(|item| [(item, true), (item, false)])
+    {
+        let state = Arc::new(Mutex::new((15, item.clone())));
+        let listed = Arc::clone(&state);
+        if !is_filled {
+            *state.lock() = (10, String::new());
+        }
+        let (server, open) = scripted(move |_| {
+            let (rv, items) = listed.lock().clone();
+            let head = r#"{"kind":"WidgetList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"#;
+            answer(200, format!(r#"{head}"{rv}"}},"items":[{items}]}}"#))
+        })
+        .await;
+        let widgets = Resource { origin: Origin::Unknown, ..(*resource("x.io", "widgets", "Widget")).clone() };
+        let upstream = Upstream::from_config(server.config()).await.unwrap();
+        let world = reflect(upstream, Arc::new(widgets), config());
+        world.follows().await;
+        let (_, watch) = open.last();
+        if !is_filled {
+            *state.lock() = (15, item.clone());
+            watch.send(format!(r#"{{"type":"ADDED","object":{typed}}}{}"#, "\n").into()).await.unwrap();
+        }
+        world.cache.wait_for(ResourceVersion(15), Instant::now() + SOON).await.unwrap();
+        let (form, snapshot, all) = (world.cache.form().unwrap(), world.cache.snapshot().unwrap(), Scope::all());
+        let object = snapshot.range(&all, None).next().unwrap();
+        assert_eq!(form.list_item(object, Shape::Full, true).unwrap().into_bytes(), *item, "{is_filled}");
+        assert_eq!(form.object(object, None, Shape::Full).unwrap().into_bytes(), typed);
     }
 }
 
