@@ -223,7 +223,9 @@ async fn a_large_collection_is_compared_if_watches_should_have_said_something() 
     let no_bookmarks = world.server.faults().add(Fault::always(Effect::NoBookmark));
     assert_eq!(check(true, true).await, (Heard::Nothing, [1, 0]), "others speak");
     world.server.faults().remove(no_bookmarks);
-    [Effect::Stall, Effect::NoInitialEnd].map(|effect| world.server.faults().add(Fault::always(effect)));
+    for mute in [Effect::Stall, Effect::NoInitialEnd] {
+        world.server.faults().add(Fault::always(mute));
+    }
     assert_eq!(check(false, true).await, (Heard::Nothing, [0, 0]));
     assert_eq!(check(true, false).await, (Heard::Strange { compared: false }, [1, 0]));
     assert_eq!(check(true, true).await, (Heard::Strange { compared: true }, [1, 1]));

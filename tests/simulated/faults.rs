@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::client::{Client, rv};
 use crate::support::informer::Informer;
-use crate::support::{Through, eventually, until};
+use crate::support::{Through, eventually};
 use http::Method;
 use informerd::meta::ResourceVersion;
 use informerd_sim::{Builder, Cut, Effect, Fault, Server, Verb};
