@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::informer::{Factory, Informer, InformerKey};
-use crate::meta::{ObjectKey, RequestInfo, ResourceVersion};
+use crate::meta::{ObjectKey, RequestInfo, ResourceVersion, Verb};
 use crate::passthrough::RevisionObserver;
 use crate::reads::{Floor, Floors, history_of};
 
@@ -27,23 +27,36 @@ impl Revisions {
     fn shows(&self, info: &RequestInfo) -> Shows {
         let key = ObjectKey::new(info.scope().unwrap_or_default(), &info.name);
         let floor = self.floors.known(&info.group, &info.resource).map_or(ResourceVersion::ZERO, |floor| floor.get());
-        let of = history_of(&info.group, &info.resource);
-        let may_show = |InformerKey { gvr, scope, .. }: &InformerKey| {
-            let is_elsewhere = scope.namespace.as_deref().is_some_and(|namespace| namespace != key.namespace());
-            history_of(&gvr.group, &gvr.resource) == of && !is_elsewhere
-        };
         let of_informer = |informer: Arc<Informer>| match informer.cache().snapshot() {
             Some(state) if state.get(&key).is_some() => Shows::Object,
             Some(state) if state.rv() >= floor => Shows::Nothing,
             _ => Shows::Perhaps,
         };
-        self.factory.those(may_show).into_iter().map(of_informer).max().unwrap_or(Shows::Nothing)
+        self.of(info).into_iter().map(of_informer).max().unwrap_or(Shows::Nothing)
+    }
+
+    /// The informers that hold the object, if there is one.
+    fn of(&self, info: &RequestInfo) -> Vec<Arc<Informer>> {
+        let (of, namespace) = (history_of(&info.group, &info.resource), info.scope().unwrap_or_default());
+        self.factory.those(|InformerKey { gvr, scope, .. }| {
+            let is_elsewhere = scope.namespace.as_deref().is_some_and(|ours| ours != namespace);
+            history_of(&gvr.group, &gvr.resource) == of && !is_elsewhere
+        })
+    }
+
+    /// The streams of an object that is or was at `rv` must deliver it.
+    fn must_deliver(&self, info: &RequestInfo, rv: ResourceVersion) {
+        // The answer of another subresource may be an object of another type.
+        if matches!(info.subresource.as_str(), "" | "status") {
+            self.of(info).iter().for_each(|informer| informer.must_deliver(rv));
+        }
     }
 }
 
 impl RevisionObserver for Revisions {
     fn wrote(&self, info: &RequestInfo, rv: ResourceVersion) {
         self.floors.tell(&info.group, &info.resource, |floor| floor.raise(rv));
+        self.must_deliver(info, rv);
     }
 
     fn wrote_unknown(&self, info: &RequestInfo) {
@@ -61,6 +74,10 @@ impl RevisionObserver for Revisions {
     fn showed(&self, info: &RequestInfo, rv: ResourceVersion) {
         self.floors.tell(&info.group, &info.resource, |floor| floor.showed(rv));
         self.factory.advance(&info.group, &info.resource, rv, info.verb);
+        // A list has a revision that need not be one of its objects.
+        if info.verb == Verb::Get {
+            self.must_deliver(info, rv);
+        }
     }
 
     fn showed_unknown(&self, info: &RequestInfo) {

@@ -102,6 +102,10 @@ impl Families {
         let help =
             "Whether the resource is not cached because it does not fit into memory, or an object cannot be decoded";
         family(encoder, "cache_refused", help, MetricType::Gauge, refused)?;
+        // Anybody may read metrics, so they name no objects.
+        let undecodable = caches.iter().map(|(labels, _, i)| (labels.clone(), u64::from(i.status().undecodable)));
+        let help = "Whether the resource is not cached because an object cannot be decoded; the log and status name it";
+        family(encoder, "cache_undecodable", help, MetricType::Gauge, undecodable)?;
         let relists = caches.iter().map(|(labels, _, informer)| (labels.clone(), informer.status().relists));
         family(encoder, "reflector_relists", "Lists after the first", MetricType::Counter, relists)?;
         let silences = caches.iter().map(|(labels, _, informer)| (labels.clone(), informer.status().silences));

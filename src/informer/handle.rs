@@ -1,13 +1,14 @@
 //! One running informer.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::coverage::scope_predicate;
@@ -21,6 +22,7 @@ use crate::upstream::backfill::Backfiller;
 use crate::upstream::discovery::{Shareable, Since};
 use crate::upstream::progress::{Progress, ProgressProbe};
 use crate::upstream::reflector::{Handle, ListerWatcher, ReflectorStatus};
+use crate::upstream::silence::OVERDUE;
 
 /// The part of a resource that an informer holds: everything, one namespace, or what one selector matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -233,9 +235,15 @@ impl Informer {
         // Taken, because the store may be set back: what was shown before that would be proved in vain for ever.
         let shown = ResourceVersion(self.shown.swap(0, Ordering::AcqRel));
         if self.cache.is_ready() && self.cache.newest() < shown {
-            self.catch_up(shown, Instant::now() + ADVANCE_TIMEOUT).await;
-            if self.cache.newest() < shown {
-                self.is_unproved();
+            let (at, stood, begun) = (self.reflector.position(), self.cache.resource_version(), Instant::now());
+            let mut proof = pin!(self.catch_up(shown, begun + ADVANCE_TIMEOUT));
+            let is_over = timeout_at(begun + OVERDUE, &mut proof).await.is_ok();
+            // By then, a second watch has ended, if it is heard.
+            if self.cache.wait_for(shown, begun + OVERDUE).await.is_err() {
+                self.is_unproved(at, stood);
+            }
+            if !is_over {
+                proof.await;
             }
         }
         self.advancing.store(false, Ordering::Release);

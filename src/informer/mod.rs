@@ -12,6 +12,7 @@ mod fresh;
 mod handle;
 mod kept;
 mod limit;
+mod owed;
 mod rules;
 mod servers;
 mod stalled;

@@ -180,6 +180,11 @@ impl ProgressProbe {
         self.questions.whole(&self.upstream, &self.source, cache, since).instrument(span).await
     }
 
+    /// Asks how many objects the store has.
+    pub(super) async fn count(&self) -> Result<Option<usize>, UpstreamError> {
+        self.questions.count(&self.upstream, &self.source).instrument(self.span("audit", "the number of objects")).await
+    }
+
     /// Returns the newest state if it is at or past `rv`, or if the newest digest of the part, or of everything, shows
     /// that it is the state at such a revision. The store must have reached `rv`. Sends no request.
     pub async fn settled(&self, cache: &WatchCache, part: Option<&Part>, rv: ResourceVersion) -> Option<Snapshot> {

@@ -2,9 +2,9 @@ use std::sync::Arc;
 
 use super::*;
 use crate::cache::{self, CacheConfig, Writer};
-use crate::meta::{Gvr, Resource};
-use crate::upstream::reflector::{Reflector, ReflectorConfig};
-use crate::upstream::silence::Heard;
+use crate::meta::{Gvr, Origin, Resource};
+use crate::upstream::reflector::{Handle, Reflector, ReflectorConfig};
+use crate::upstream::silence::{Heard, Means};
 use informerd_sim::{Effect, Fault, Server, Verb};
 
 const PACE: Pace = Pace { alone: Duration::from_millis(1), together: Duration::from_millis(1) };
@@ -17,12 +17,21 @@ struct World {
     writer: Writer,
 }
 
-async fn world() -> World {
+impl World {
+    /// The handle of a stream that nobody follows.
+    fn stream(&self) -> Handle {
+        let (unused, _) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
+        let ProgressProbe { upstream, source, .. } = &*self.probe;
+        Reflector::new(upstream.clone(), source.clone(), unused, ReflectorConfig::default()).handle()
+    }
+}
+
+async fn world(origin: Origin) -> World {
     let server = Server::builder().start().await.unwrap();
     let url: http::Uri = server.url().parse().unwrap();
     let upstream = Upstream::from_config(kube::Config::new(url)).await.unwrap();
     let gvr = Gvr::new("", "v1", "configmaps");
-    let source = ListerWatcher::of(Arc::new(Resource::simple("", "configmaps", "ConfigMap")));
+    let source = ListerWatcher::of(Arc::new(Resource { origin, ..Resource::simple("", "configmaps", "ConfigMap") }));
     let (sender, claims) = mpsc::channel(4);
     let (mut writer, cache) = cache::new(CacheConfig::new(gvr));
     crate::lifecycle::spawn("dispatcher", cache.run_dispatcher());
@@ -34,7 +43,7 @@ async fn world() -> World {
 
 #[tokio::test]
 async fn readers_share_a_revision_that_was_read_after_they_came() {
-    let world = world().await;
+    let world = world(Origin::BuiltIn).await;
     let before = world.probe.upstream.metrics().total(RequestVerb::Probe, None);
     let reads: Vec<_> = (0..50)
         .map(|_| {
@@ -53,7 +62,7 @@ async fn readers_share_a_revision_that_was_read_after_they_came() {
 
 #[tokio::test]
 async fn a_reader_that_gives_up_gives_its_turn_back() {
-    let world = world().await;
+    let world = world(Origin::BuiltIn).await;
     for _ in 0..20 {
         let given_up = tokio::time::timeout(
             Duration::from_micros(50),
@@ -72,7 +81,7 @@ async fn a_reader_that_gives_up_gives_its_turn_back() {
 
 #[tokio::test]
 async fn a_quiet_cache_is_proved_by_a_bookmark() {
-    let mut world = world().await;
+    let mut world = world(Origin::BuiltIn).await;
     // Something happened, but to another type.
     create(&world, "Namespace", "other");
     let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
@@ -91,7 +100,7 @@ async fn a_quiet_cache_is_proved_by_a_bookmark() {
 
 #[tokio::test]
 async fn events_that_the_probe_replays_are_waited_for() {
-    let mut world = world().await;
+    let mut world = world(Origin::BuiltIn).await;
     let rv = create(&world, "ConfigMap", "x");
     let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
     let (probe, cache) = (world.probe.clone(), world.cache.clone());
@@ -104,7 +113,7 @@ async fn events_that_the_probe_replays_are_waited_for() {
 
 #[tokio::test]
 async fn a_resource_without_bookmarks_is_not_tried_for_ever() {
-    let world = world().await;
+    let world = world(Origin::BuiltIn).await;
     world.server.faults().add(Fault::always(Effect::NoBookmark));
     create(&world, "Namespace", "other");
     let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
@@ -140,7 +149,7 @@ async fn digest(world: &World, part: Option<&Part>) -> ResourceVersion {
 
 #[tokio::test]
 async fn a_quiet_collection_is_proved_by_comparison() {
-    let mut world = world().await;
+    let mut world = world(Origin::BuiltIn).await;
     create(&world, "Namespace", "other");
     let from = world.cache.resource_version();
     let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
@@ -156,7 +165,7 @@ async fn a_quiet_collection_is_proved_by_comparison() {
 
 #[tokio::test]
 async fn a_namespace_is_proved_alone_and_says_nothing_of_the_others() {
-    let mut world = world().await;
+    let mut world = world(Origin::BuiltIn).await;
     let rv = create(&world, "ConfigMap", "x");
     world.writer.apply(crate::meta::EventType::Added, object("x", rv)).await.unwrap();
     let other = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "y", "namespace": "kube-system"}});
@@ -173,7 +182,7 @@ async fn a_namespace_is_proved_alone_and_says_nothing_of_the_others() {
 
 #[tokio::test]
 async fn a_comparison_is_completed_by_the_event_that_is_on_its_way() {
-    let mut world = world().await;
+    let mut world = world(Origin::BuiltIn).await;
     let rv = create(&world, "ConfigMap", "x");
     create(&world, "Namespace", "other");
     let compared = digest(&world, None).await;
@@ -185,7 +194,7 @@ async fn a_comparison_is_completed_by_the_event_that_is_on_its_way() {
 
 #[tokio::test]
 async fn what_was_compared_before_the_store_was_restored_confirms_nothing() {
-    let mut world = world().await;
+    let mut world = world(Origin::BuiltIn).await;
     create(&world, "Namespace", "other");
     let compared = digest(&world, None).await;
     world.writer.not_ready("restored");
@@ -195,26 +204,56 @@ async fn what_was_compared_before_the_store_was_restored_confirms_nothing() {
     assert_eq!(world.cache.newest(), restored);
 }
 
-/// Otherwise a digest of it costs too much: a server without bookmarks has nothing to say of a quiet resource.
+/// A digest of it costs much. It is only read if watches say nothing that should, and not if the number of objects shows
+/// enough. While nobody has a reason to ask, less is asked.
 #[tokio::test]
-async fn a_large_collection_is_compared_if_bookmarks_should_have_come() {
-    let mut world = world().await;
+async fn a_large_collection_is_compared_if_watches_should_have_said_something() {
+    let mut world = world(Origin::BuiltIn).await;
     let names = (0..=5000).map(|n| format!("x{n}"));
     let objects = names.map(|name| Arc::new(object(&name, create(&world, "ConfigMap", &name)))).collect();
     world.writer.replace(objects, ResourceVersion(world.server.revision())).await.unwrap();
-    world.server.faults().add(Fault::always(Effect::Stall));
-    let (unused, _) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
-    let ProgressProbe { upstream, source, .. } = &*world.probe;
-    let stream = Reflector::new(upstream.clone(), source.clone(), unused, ReflectorConfig::default()).handle();
-    let check = async || {
-        let heard = world.probe.check_stream(&world.cache, &stream).await;
-        (heard, world.server.counts().requests(Verb::List, "configmaps"))
+    let (stream, at) = (world.stream(), ResourceVersion(world.server.revision()));
+    // Questions for the number, and digests.
+    let requests = || [Verb::Probe, Verb::List].map(|verb| world.server.counts().requests(verb, "configmaps"));
+    let check = async |is_suspected, may_read_all| {
+        let before = requests();
+        let heard = world.probe.check_stream(&world.cache, &stream, Means { is_suspected, may_read_all }).await;
+        (heard, [0, 1].map(|n| requests()[n] - before[n]))
     };
+    let no_bookmarks = world.server.faults().add(Fault::always(Effect::NoBookmark));
+    assert_eq!(check(true, true).await, (Heard::Nothing, [1, 0]), "others speak");
+    world.server.faults().remove(no_bookmarks);
+    for mute in [Effect::Stall, Effect::NoInitialEnd] {
+        world.server.faults().add(Fault::always(mute));
+    }
+    assert_eq!(check(false, true).await, (Heard::Nothing, [0, 0]));
+    assert_eq!(check(true, false).await, (Heard::Strange { compared: false }, [1, 0]));
+    assert_eq!(check(true, true).await, (Heard::Strange { compared: true }, [1, 1]));
     create(&world, "ConfigMap", "missed");
-    assert_eq!(check().await, (Heard::Nothing, 0));
+    let number = "the store has 5002 objects, and the watch has shown 5001".to_owned();
+    assert_eq!(check(true, false).await, (Heard::Missing(number), [1, 0]));
+    world.server.delete("configmaps", "default", "x0").unwrap();
+    let others = format!("the store has other objects at resource version {} than after {at}", world.server.revision());
+    assert_eq!(check(true, true).await, (Heard::Missing(others.clone()), [1, 1]));
     (0..2).for_each(|_| stream.bookmark(Instant::now()));
-    let (heard, digests) = check().await;
-    assert!(matches!(heard, Heard::Missing(_)) && digests == 1, "{heard:?} after {digests} digests");
-    world.server.delete("configmaps", "default", "missed").unwrap();
-    assert_eq!(check().await, (Heard::Same, 2));
+    assert_eq!(check(false, true).await, (Heard::Missing(others), [0, 1]), "bookmarks came before");
+}
+
+/// What its revisions mean nobody knows, but an object that is the same has the same one.
+#[tokio::test]
+async fn a_collection_of_an_aggregated_server_is_compared_twice() {
+    let world = world(Origin::Unknown).await;
+    let stream = world.stream();
+    world.server.faults().add(Fault::always(Effect::Stall));
+    let check = async |is_suspected| {
+        let means = Means { is_suspected, may_read_all: true };
+        world.probe.check_stream(&world.cache, &stream, means).await
+    };
+    assert!(matches!(check(true).await, Heard::All { bookmark: false, .. }));
+    create(&world, "ConfigMap", "missed");
+    assert_eq!(check(false).await, Heard::Nothing);
+    let lists = world.server.counts().requests(Verb::List, "configmaps");
+    let heard = check(true).await;
+    assert!(matches!(heard, Heard::Missing(_)), "{heard:?}");
+    assert_eq!(world.server.counts().requests(Verb::List, "configmaps") - lists, 2);
 }

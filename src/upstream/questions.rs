@@ -203,6 +203,26 @@ impl Questions {
         Ok(digest)
     }
 
+    /// The number of objects in the store, by a list of one of them. `None` if the apiserver does not say.
+    pub(super) async fn count(
+        &self,
+        upstream: &Upstream,
+        source: &ListerWatcher,
+    ) -> Result<Option<usize>, UpstreamError> {
+        // With a selector, lists do not tell it, and even one of one object costs the apiserver a search.
+        let counts = source.field_selector.is_empty() && source.label_selector.is_empty();
+        let (nothing, mut items, asked) = (source.nothing(), 0_usize, Instant::now());
+        let asks = if counts { source } else { &nothing };
+        let (meta, connection) = self.read_keys(upstream, asks, 1, |_, _| items += 1).await?;
+        self.heard_by(connection);
+        self.remember(meta.rv, asked);
+        let more = match meta.continue_token.is_empty() {
+            true => Some(0),
+            false => meta.remaining_item_count.and_then(|more| usize::try_from(more).ok()),
+        };
+        Ok(more.filter(|_| counts).map(|more| items.saturating_add(more)))
+    }
+
     fn remember(&self, rv: ResourceVersion, asked: Instant) -> Word {
         let word = Word { rv, asked };
         self.movement.lock().heard(rv, asked);

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use crate::support::client::{Client, rv};
 use crate::support::informer::Informer;
-use crate::support::{Through, eventually, until};
+use crate::support::{Through, eventually};
+use http::Method;
+use informerd::meta::ResourceVersion;
 use informerd_sim::{Builder, Cut, Effect, Fault, Server, Verb};
 use serde_json::{Value, json};
 
@@ -16,30 +18,60 @@ fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "a"}})
 }
 
-/// Every watch of a large collection is open and says nothing more.
+/// Every watch of a large collection is open and says nothing more, before a bookmark came.
 #[tokio::test(flavor = "multi_thread")]
 async fn where_no_watch_says_anything_lists_do() {
     let objects = (0..=5000).map(|n| config_map(&format!("cm-{n}")));
-    let builder = Server::builder().bookmark_every(Duration::from_millis(100));
-    let server = objects.fold(builder, Builder::object).start().await.unwrap();
+    let server = objects.fold(Server::builder(), Builder::object).start().await.unwrap();
     let through = Through::before(&server, "").await;
     let client = Client::new(&through.url);
     let informer = Informer::start(client.clone(), CONFIG_MAPS, "");
     informer.reaches("synced", || server.state("configmaps")).await;
-    server.create(config_map("first")).unwrap();
     let status = || through.daemon.factory.informers()[0].status();
-    eventually("bookmarks come", || status().bookmarks >= 2).await;
+    server.create(config_map("first")).unwrap();
+    informer.reaches("it follows", || server.state("configmaps")).await;
     server.faults().add(Fault::always(Effect::Stall).on("configmaps"));
     // More than a comparison has room for.
     for n in 0..100 {
         server.create(config_map(&format!("missed-{n}"))).unwrap();
     }
-    until("what was missed is told", async || {
-        client.json("/api/v1/namespaces/a/configmaps/missed-0").await;
-        informer.seen.lock().state == server.state("configmaps")
-    })
-    .await;
+    client.json(CONFIG_MAPS).await;
+    informer.reaches("one forwarded list was enough", || server.state("configmaps")).await;
     assert!(status().silences >= 2 && status().relists >= 1);
+}
+
+/// What a client has written must come. Nobody reads.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_owes_an_object_is_opened_anew_and_then_listed() {
+    let server = Server::builder().start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    let client = Client::new(&through.url);
+    let informer = Informer::start(client.clone(), CONFIG_MAPS, "");
+    informer.reaches("synced", || server.state("configmaps")).await;
+    let status = || through.daemon.factory.informers()[0].status();
+    client.write(Method::POST, "/api/v1/namespaces/a/configmaps", &config_map("heard")).await;
+    informer.reaches("it follows", || server.state("configmaps")).await;
+    server.faults().add(Fault::always(Effect::Stall).on("configmaps"));
+    client.write(Method::POST, "/api/v1/namespaces/a/configmaps", &config_map("missed")).await;
+    informer.reaches("it is listed", || server.state("configmaps")).await;
+    assert_eq!((status().silences, status().relists), (2, 1));
+}
+
+/// A server whose revisions have no order shows any revision.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_even_a_list_does_not_reach_is_not_owed() {
+    let server = Server::builder().start().await.unwrap();
+    let through = Through::before(&server, "").await;
+    Client::new(&through.url).json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
+    let informer = through.daemon.factory.informers().remove(0);
+    informer.must_deliver(ResourceVersion(u64::MAX));
+    eventually("it is listed", || informer.status().relists == 1).await;
+    // As long as it would take again.
+    for _ in 0..16 {
+        informer.must_deliver(ResourceVersion(u64::MAX));
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert_eq!(informer.status().silences, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

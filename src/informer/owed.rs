@@ -1,0 +1,89 @@
+//! Changes that a stream owes: a client was shown an object, or has written it, at a revision that the stream must
+//! deliver. Nothing needs to be asked to know that one that stands still is silent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::Informer;
+use crate::lifecycle;
+use crate::meta::ResourceVersion;
+use crate::upstream::reflector::Position;
+
+/// What a stream owes.
+#[derive(Debug, Default)]
+pub(super) struct Owed {
+    /// The newest revision of an object; zero if there is none.
+    rv: ResourceVersion,
+    is_awaited: bool,
+    /// A list that was asked for later than the object was shown has an earlier revision. So the server's revisions have
+    /// no order.
+    is_unordered: bool,
+}
+
+/// A stream that delivers nothing for this long, although it owes something, is silent.
+const SILENT: Duration = Duration::from_secs(5);
+/// What has arrived meanwhile is taken within this time, also if the whole process had been stopped.
+const TAKEN: Duration = Duration::from_millis(500);
+/// How often a stream may deliver something else instead.
+const OTHERS: usize = 12;
+/// How long a list may take that replaces what a stream did not deliver.
+const LISTED: Duration = Duration::from_secs(60);
+
+// === impl Informer ===
+
+impl Informer {
+    /// An object of the informer's namespace is or was at this revision.
+    pub fn must_deliver(self: &Arc<Self>, rv: ResourceVersion) {
+        let scope = &self.key.scope;
+        let selects = !(scope.field_selector.is_empty() && scope.label_selector.is_empty());
+        if selects || !self.cache.is_ready() || self.cache.resource_version() >= rv {
+            return;
+        }
+        let owed = &mut self.stall.0.lock().owed;
+        owed.rv = owed.rv.max(rv);
+        if owed.is_unordered || std::mem::replace(&mut owed.is_awaited, true) {
+            return;
+        }
+        let informer = Arc::clone(self);
+        lifecycle::spawn("await-event", async move { informer.await_owed().await });
+    }
+
+    async fn await_owed(&self) {
+        for _ in 0..OTHERS {
+            let (at, from) = (self.reflector.position(), self.cache.resource_version());
+            let owed = self.stall.0.lock().owed.rv;
+            if self.cache.wait_for(owed, Instant::now() + SILENT).await.is_ok() {
+                if self.cache.newest() >= self.stall.0.lock().owed.rv {
+                    break;
+                }
+                continue;
+            }
+            sleep(TAKEN).await;
+            if self.stands_at(at) && self.cache.resource_version() == from && !self.pays(at, from, owed).await {
+                break;
+            }
+        }
+        let owed = &mut self.stall.0.lock().owed;
+        (owed.rv, owed.is_awaited) = (ResourceVersion::ZERO, false);
+    }
+
+    /// The stream stands still and has not delivered what it owes. It is opened anew, and listed if that does not help.
+    /// Returns whether it can be said what is owed here.
+    async fn pays(&self, at: Position, from: ResourceVersion, owed: ResourceVersion) -> bool {
+        let lists = self.reflector.status().relists;
+        let why = format!("an object was shown at resource version {owed}, after {from}");
+        let restarts = self.report(why, at);
+        if !self.has_missed_again(from, restarts).await {
+            return true;
+        }
+        let listed = self.reflector.wait_for(|status| status.relists > lists);
+        let is_unordered = timeout(LISTED, listed).await.is_ok() && self.cache.newest() < owed;
+        if is_unordered {
+            tracing::info!(informer = %self.key, %owed, "the resource versions of this resource have no order");
+            self.stall.0.lock().owed.is_unordered = true;
+        }
+        !is_unordered
+    }
+}
