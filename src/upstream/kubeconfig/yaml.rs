@@ -143,7 +143,6 @@ impl Document {
                 };
                 return self.place(Node::Whole(whole), anchor, start);
             }
-            Event::DocumentEnd => return Ok(Some(Node::Scalar(Scalar::Null))),
             _ => {}
         }
         Ok(None)
@@ -216,3 +215,7 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "yaml_tests.rs"]
+mod tests;
