@@ -5,6 +5,7 @@
 mod cases;
 mod provider;
 mod proxies;
+mod yaml;
 
 use std::path::{Path, PathBuf};
 

@@ -11,11 +11,11 @@ use jiff::Timestamp;
 use kube::config::{ExecConfig, ExecInteractiveMode};
 use rustls::sign::CertifiedKey;
 use serde::Deserialize;
-use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::credentials::bearer;
 use super::keys::{self, Shown};
+use super::yaml::first_document;
 
 /// The most bytes that a plugin may print.
 const MOST: u64 = 1 << 20;
@@ -133,13 +133,8 @@ fn is_interactive(mode: Option<&ExecInteractiveMode>) -> Result<bool, &'static s
 /// Reads what a plugin printed: JSON, or YAML.
 fn parse(printed: &[u8], version: &str) -> Result<(Issued, Option<Arc<CertifiedKey>>), String> {
     let unreadable = "what it printed is no ExecCredential";
-    // As Go: the last of two members with one name counts, and a byte of no character is U+FFFD.
-    let options = serde_saphyr::options! {
-        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
-        with_snippet: false,
-    };
-    let text = String::from_utf8_lossy(printed);
-    let printed = serde_saphyr::from_str_with_options::<Value>(&text, options).map_err(|_| unreadable)?;
+    // As Go: a byte of no character is U+FFFD.
+    let printed = first_document(&String::from_utf8_lossy(printed)).map_err(|_| unreadable)?;
     let printed: Credential = serde_json::from_value(printed).map_err(|_| unreadable)?;
     if !matches!(printed.kind.as_str(), "" | "ExecCredential") {
         return Err(unreadable.to_owned());

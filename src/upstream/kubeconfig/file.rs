@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::KubeconfigError;
+use super::yaml::first_document;
 
 #[derive(Clone, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "kebab-case")]
@@ -48,12 +49,16 @@ pub(super) struct User {
     #[serde(rename = "as-groups", deserialize_with = "elements")]
     pub(super) impersonate_groups: Vec<String>,
     #[serde(rename = "as-user-extra")]
-    pub(super) impersonate_extra: BTreeMap<String, Vec<String>>,
+    pub(super) impersonate_extra: BTreeMap<String, Texts>,
     pub(super) username: String,
     pub(super) password: String,
     pub(super) auth_provider: Option<Provider>,
     pub(super) exec: Option<Exec>,
 }
+
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(transparent)]
+pub(super) struct Texts(#[serde(deserialize_with = "elements")] pub(super) Vec<String>);
 
 #[derive(Clone, Default, Deserialize, Serialize)]
 #[serde(default)]
@@ -194,15 +199,7 @@ impl File {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let options = serde_saphyr::options! {
-            duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
-            legacy_octal_numbers: true,
-            with_snippet: false,
-        };
-        // kubectl reads the first document of a file, whatever follows it. Booleans are those of YAML 1.1, as for kubectl.
-        let mut bytes = text.as_bytes();
-        let first = serde_saphyr::read_with_options::<_, Value>(&mut bytes, options).next();
-        let document = first.transpose().map_err(|error| error.to_string())?.unwrap_or_default();
+        let document = first_document(text)?;
         if document.is_null() {
             return Ok(Self::default());
         }
@@ -231,12 +228,13 @@ impl File {
     }
 }
 
-/// A member that is null is the same as none.
+/// A member that is null is the same as none, except in what is passed on as it is.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(members) => {
             let kept = members.into_iter().filter(|member| !member.1.is_null());
-            Value::Object(kept.map(|(name, value)| (name, without_nulls(value))).collect())
+            let taken = |value, name: &str| if name == "extension" { value } else { without_nulls(value) };
+            Value::Object(kept.map(|(name, value)| (name.clone(), taken(value, &name))).collect())
         }
         Value::Array(items) => Value::Array(items.into_iter().map(without_nulls).collect()),
         value => value,

@@ -12,6 +12,7 @@ mod proxy;
 mod rsa;
 mod select;
 mod tls;
+mod yaml;
 
 use std::path::PathBuf;
 

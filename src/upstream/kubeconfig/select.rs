@@ -239,8 +239,9 @@ impl User {
             impersonate: some(&self.impersonate),
             impersonate_uid: some(&self.impersonate_uid),
             impersonate_groups: Some(self.impersonate_groups.clone()).filter(|groups| !groups.is_empty()),
-            impersonate_user_extra: Some(self.impersonate_extra.clone().into_iter().collect())
-                .filter(|_| !self.impersonate_extra.is_empty()),
+            impersonate_user_extra: Some(&self.impersonate_extra)
+                .filter(|extra| !extra.is_empty())
+                .map(|extra| extra.iter().map(|(key, texts)| (key.clone(), texts.0.clone())).collect()),
             ..AuthInfo::default()
         }
     }
