@@ -36,6 +36,8 @@ async fn a_token_that_is_too_long_is_left_to_the_apiserver_and_is_no_outage() {
         assert!(matches!(verdict, Verdict::Forward(_)), "{verdict:?}");
         assert!(open.pass(&caller(headers)).await.is_ok());
     }
+    let unknown: Arc<[_]> = [CertificateDer::from(vec![0])].into();
+    assert!(open.pass(&Caller { certificates: Some(&unknown), ..caller(&long) }).await.is_ok());
     // The apiserver could not say of which node it is.
     let bound = access(AuthConfig { node: Some("node-x".into()), ..AuthConfig::default() }).await;
     assert_eq!(bound.pass(&caller(&long)).await.unwrap_err().code, 401);
@@ -269,13 +271,15 @@ async fn a_verdict_says_who_asked_and_is_counted_once() {
     assert_eq!((who(subject), counted()), (("jane".into(), None), ([4, 1, 0, 0], 0)));
     let verdict = access.check(&caller(&bad), &list("a")).await;
     assert!(matches!(&verdict, Verdict::Refused { status, subject: None } if status.code == 401), "{verdict:?}");
-    assert!(matches!(access.check(&caller(&admin), &unread).await, Verdict::Forward(_)));
-    assert_eq!(counted().0, [4, 1, 1, 1]);
-    assert_eq!((access.enter(&caller(&bad)).await.unwrap_err().code, counted().0), (401, [4, 1, 2, 1]));
+    for (headers, attributes) in [(&admin, unread), (&jane, list("unsure"))] {
+        assert!(matches!(access.check(&caller(headers), &attributes).await, Verdict::Forward(_)));
+    }
+    assert_eq!(counted().0, [4, 1, 1, 2]);
+    assert_eq!((access.enter(&caller(&bad)).await.unwrap_err().code, counted().0), (401, [4, 1, 2, 2]));
     rights.is_down.store(true, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(access.enter(&caller(&testing::bearer("new"))).await.unwrap_err().code, 503);
     assert!(access.enter(&caller(&jane)).await.is_ok() && access.recognize(&caller(&bad)).await.is_err());
-    assert_eq!(counted().0, [4, 1, 2, 2]);
+    assert_eq!(counted().0, [4, 1, 2, 3]);
     let sent = (metrics.token_reviews.get(), metrics.access_reviews.get(), metrics.review_failures.get());
     assert_eq!(sent, (5, rights.asked.lock().len() as u64, 1));
     assert!(metrics.review_seconds.get() > 0.0 && metrics.reviews_peak.get() == 1);

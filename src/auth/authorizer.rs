@@ -309,17 +309,18 @@ mod tests {
         let (access, _server) = judged_by(&rights, &AuthConfig::default()).await;
         let delegated = access.delegated.as_ref().unwrap();
         let (authorizer, generations) = (&delegated.authorizer, &delegated.generations);
-        generations.set_watched(true);
         let [jane, root] = [("jane", "x"), ("root", MASTERS)].map(|(username, group)| {
             let groups = vec![group.to_owned()];
             Arc::new(UserInfo { username: username.into(), groups, ..UserInfo::default() })
         });
         let watch = watch_of("a");
         let ask = async |user, memory| authorizer.authorize(user, &watch, Asking { payer: None, memory }).await;
-        for (memory, asked) in [(Memory::Doubtful, 1), (Memory::Good, 1), (Memory::Doubtful, 2), (Memory::Good, 2)] {
+        for (asked, memory) in [(1, Memory::Doubtful), (2, Memory::Doubtful), (2, Memory::Good), (3, Memory::Doubtful)]
+        {
             let decision = ask(&jane, memory).await.unwrap();
-            assert!(decision.allowed && decision.until > Instant::now() + UNTOLD_TTL, "the rights are watched");
-            assert_eq!(rights.asked.lock().len(), asked);
+            assert_eq!((decision.allowed, rights.asked.lock().len()), (true, asked));
+            assert_eq!(decision.until > Instant::now() + UNTOLD_TTL, asked > 1, "the rights are watched");
+            generations.set_watched(true);
         }
         rights.is_down.store(true, std::sync::atomic::Ordering::Relaxed);
         generations.settle("a");

@@ -1,12 +1,19 @@
 use crate::auth::AuthConfig;
 use crate::auth::access::{Access, Verdict};
-use crate::auth::testing::{Rights, bearer, caller, judged_by, right, watch_of};
+use crate::auth::rbac_generations::RbacGenerations;
+use crate::auth::testing::{Rights, bearer, caller, change, judged_by, right, watch_of};
+use crate::upstream::metadata::Seen;
 
 use super::*;
 
 async fn lease(access: &Access, user: &str, namespaces: &[&str]) -> Lease {
+    lease_of(access, user, namespaces, true).await
+}
+
+/// `lasts`: as a stream, or else as a list that is being sent.
+async fn lease_of(access: &Access, user: &str, namespaces: &[&str], lasts: bool) -> Lease {
     let wanted: Vec<_> = namespaces.iter().map(|namespace| watch_of(namespace)).collect();
-    let (verdict, _) = access.check_all(&caller(&bearer(user)), &wanted, true).await;
+    let (verdict, _) = access.check_all(&caller(&bearer(user)), &wanted, lasts).await;
     let Verdict::Allowed(grant) = verdict else { panic!("{user}: {verdict:?}") };
     grant.lease()
 }
@@ -15,62 +22,118 @@ async fn within<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), what).await.expect("it comes")
 }
 
+async fn until(is_so: impl Fn() -> bool) {
+    let come = async {
+        while !is_so() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(come).await;
+}
+
+async fn is_open(lease: &mut Lease) -> bool {
+    std::future::poll_fn(|cx| Poll::Ready(lease.poll_gone(cx).is_pending())).await
+}
+
+/// Nothing is asked for again by itself.
+fn long() -> AuthConfig {
+    AuthConfig { token_ttl: Duration::from_secs(3600), ..AuthConfig::default() }
+}
+
 #[tokio::test]
 async fn after_a_change_of_rights_exactly_the_leases_end_whose_right_is_gone() {
-    let rights = Arc::<Rights>::default();
-    rights.given.lock().extend([right("jane", "a"), right("jane", "b"), right("joe", "b"), right("joe", "")]);
-    let (access, _server) = judged_by(&rights, &AuthConfig::default()).await;
-    let mut stay = [
-        lease(&access, "jane", &["a"]).await,
-        lease(&access, "joe", &["b"]).await,
-        lease(&access, "joe", &[""]).await,
-        Lease::all([]),
-    ];
-    let go = [lease(&access, "jane", &["b"]).await, lease(&access, "jane", &["a", "b"]).await];
-    let bound = lease(&access, "jane", &["a"]).await.bound_by(std::future::ready(Box::new(errors::unauthorized())));
-    assert_eq!(within(bound.gone()).await.code, 401, "it ends with something else");
+    // Some authorizers are behind, and the change is seen as it settles.
+    for tell in [RbacGenerations::change, RbacGenerations::settle] {
+        let rights = Arc::<Rights>::default();
+        rights.given.lock().extend([right("jane", "a"), right("jane", "b"), right("joe", "b"), right("joe", "")]);
+        let (access, _server) = judged_by(&rights, &long()).await;
+        let generations = &access.delegated.as_ref().unwrap().generations;
+        generations.set_watched(true);
+        let mut stay = [
+            lease(&access, "jane", &["a"]).await,
+            lease(&access, "joe", &["b"]).await,
+            lease(&access, "joe", &[""]).await,
+            Lease::all([]),
+        ];
+        let go = [lease(&access, "jane", &["b"]).await, lease(&access, "jane", &["a", "b"]).await];
+        let bound = lease(&access, "jane", &["a"]).await.bound_by(std::future::ready(Box::new(errors::unauthorized())));
+        assert_eq!(within(bound.gone()).await.code, 401, "it ends with something else");
 
-    rights.given.lock().remove(&right("jane", "b"));
+        rights.given.lock().remove(&right("jane", "b"));
+        rights.asked.lock().clear();
+        tell(generations, "b");
+        for lease in go {
+            assert_eq!(within(lease.gone()).await.code, 403);
+        }
+        until(|| rights.asked.lock().contains(&right("joe", "b"))).await;
+        for (at, lease) in stay.iter_mut().enumerate() {
+            assert!(is_open(lease).await, "{at}");
+        }
+        assert_eq!(access.metrics().streams_revoked.get(), 2);
+        drop(stay);
+        until(|| access.metrics().rights_held.get() == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_is_charged_for_what_it_rests_on_now() {
+    let rights = Arc::<Rights>::default();
+    rights.given.lock().extend([right("jane", ""), right("joe", "")]);
+    let jane = |group| serde_json::json!({"authenticated": true, "user": {"username": "jane", "groups": [group]}});
+    rights.tokens.lock().extend([("one", jane("x")), ("two", jane("y"))]);
+    let (access, _server) = judged_by(&rights, &long()).await;
+    let delegated = access.delegated.as_ref().unwrap();
+    delegated.generations.set_watched(true);
+    let held = || access.metrics().rights_held.get();
+    let mut first = lease(&access, "one", &["a", "b"]).await;
+    let mut list = lease_of(&access, "joe", &["a", "b"], false).await;
+    assert_eq!(held(), 1, "the right to all namespaces, and nothing for a list");
+    let narrow = ["jane", "joe"].map(|user| ["a", "b"].map(|namespace| right(user, namespace)));
+    *rights.given.lock() = narrow.into_iter().flatten().collect();
     rights.asked.lock().clear();
-    access.delegated.as_ref().unwrap().generations.change("b");
-    for lease in go {
-        assert_eq!(within(lease.gone()).await.code, 403);
+    change(&access, "");
+    until(|| held() == 2 && rights.asked.lock().contains(&right("joe", "b"))).await;
+    // The token is of another group from now on.
+    rights.tokens.lock().insert("one", jane("y"));
+    let reviews = access.metrics().token_reviews.get();
+    delegated.revoked.tell(&Seen::Restarted(Vec::new()), &delegated.generations);
+    rights.asked.lock().clear();
+    until(|| access.metrics().token_reviews.get() > reviews && rights.asked.lock().contains(&right("jane", "b"))).await;
+    let mut second = lease(&access, "two", &["a", "b"]).await;
+    until(|| held() == 2).await;
+    for lease in [&mut first, &mut list, &mut second] {
+        assert!(is_open(lease).await);
     }
-    within(async {
-        while !rights.asked.lock().contains(&right("joe", "b")) {
-            sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
-    for (at, lease) in stay.iter_mut().enumerate() {
-        let stays = std::future::poll_fn(|cx| Poll::Ready(lease.poll_gone(cx).is_pending())).await;
-        assert!(stays, "{at}");
-    }
-    assert_eq!(access.metrics().streams_revoked.get(), 2);
-    drop(stay);
-    within(async {
-        while access.metrics().rights_held.get() > 0 {
-            sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
 }
 
 #[tokio::test]
 async fn a_right_that_cannot_be_checked_ends_soon_after_a_change_and_else_with_its_decision() {
     let (second, config) = (Duration::from_secs(1), AuthConfig::default());
-    for (is_changed, life) in [(true, DOUBT), (false, config.allow_ttl)] {
+    let ttl = config.allow_ttl;
+    let pass = async |time| {
+        tokio::time::pause();
+        tokio::time::advance(time).await;
+        tokio::time::resume();
+    };
+    for (is_renewed, is_changed, life) in [(false, true, DOUBT), (true, true, DOUBT), (false, false, ttl)] {
         let rights = Arc::<Rights>::default();
         rights.given.lock().insert(right("jane", "a"));
-        let config = AuthConfig { review_timeout: second, token_ttl: 2 * config.allow_ttl, ..config.clone() };
+        let config = AuthConfig { review_timeout: second, token_ttl: 2 * ttl, ..config.clone() };
         let (access, _server) = judged_by(&rights, &config).await;
-        let generations = &access.delegated.as_ref().unwrap().generations;
-        generations.set_watched(true);
-        let (begun, lease) = (Instant::now(), lease(&access, "jane", &["a"]).await);
+        access.delegated.as_ref().unwrap().generations.set_watched(true);
+        let (mut begun, lease) = (Instant::now(), lease(&access, "jane", &["a"]).await);
+        if is_renewed {
+            // So the first decision is over before the apiserver is gone, and the second one is not.
+            pass(ttl / 2).await;
+            change(&access, "a");
+            until(|| rights.asked.lock().len() == 2 && access.metrics().reviews_running.get() == 0).await;
+            pass(ttl * 3 / 4).await;
+            begun = Instant::now();
+        }
         rights.is_down.store(true, std::sync::atomic::Ordering::Relaxed);
         tokio::time::pause();
         if is_changed {
-            generations.change("a");
+            change(&access, "a");
         }
         assert_eq!(lease.gone().await.code, 503);
         let lived = begun.elapsed();

@@ -56,8 +56,10 @@ pub(crate) async fn judged_by(rights: &Arc<Rights>, config: &AuthConfig) -> (Acc
                 let of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
                 let right = (of(&spec["user"]), of(&spec["resourceAttributes"]["namespace"]));
                 let allowed = rights.given.lock().contains(&right);
+                let error = if right.1 == "unsure" { "no authorizer knows" } else { "" };
                 rights.asked.lock().push(right);
-                json!({"allowed": allowed, "reason": if allowed { BY_RBAC } else { "so it is written" }})
+                let reason = if allowed { BY_RBAC } else { "so it is written" };
+                json!({"allowed": allowed, "reason": reason, "evaluationError": error})
             } else {
                 let pod = path.rsplit_once("/pods/").map_or("", |(_, name)| name);
                 let (code, body) = match pod {

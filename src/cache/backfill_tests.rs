@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::cache::Writer;
 use crate::cache::testing::{cache, dispatch, object, plain};
@@ -49,10 +51,11 @@ fn fill(mut backfill: Backfill, from: &Cluster, to: &Cluster) -> Result<usize, B
     for (kind, rv, name, chosen) in &to.events[from.events.len()..] {
         backfill.push(*kind, made(name, *rv, *chosen))?;
     }
-    let unknown = backfill.unknown();
+    let unknown: BTreeSet<_> = backfill.unknown().iter().map(|key| key.name().to_owned()).collect();
     // The list contains all objects, not only the unknown ones.
     from.objects().try_for_each(|object| backfill.was(object))?;
-    assert!(unknown.iter().all(|key| from.objects.contains_key(key.name())), "{unknown:?}");
+    let changed = to.events[from.events.len()..].iter().map(|(_, _, name, _)| name.clone());
+    assert_eq!(unknown, changed.filter(|name| from.objects.contains_key(name)).collect());
     backfill.finish()
 }
 

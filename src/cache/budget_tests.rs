@@ -138,6 +138,7 @@ async fn a_recall_is_heard() {
     heard.await;
     account.clear();
     let pending = account.recalled();
+    drop(account);
     assert!(futures_util::FutureExt::now_or_never(pending).is_none());
 }
 

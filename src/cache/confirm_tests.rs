@@ -32,15 +32,22 @@ async fn it_is_the_newest_state_and_no_progress() {
     assert_eq!(cache.snapshot_at(rv(110)).unwrap().rv(), rv(110));
     // The states between the two revisions are not known yet.
     assert_eq!(cache.snapshot_at(rv(107)).unwrap_err(), SnapshotError::TooNew);
+    // Few of the earlier ones are known.
+    for at in 111..=200 {
+        assert!(cache.confirm(&cache.snapshot().unwrap(), rv(at), Order::now()));
+    }
+    let known: Vec<_> = (101..=210).filter(|at| cache.snapshot_at(rv(*at)).is_ok()).collect();
+    assert_eq!(known, (136..=200).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_ends_with_the_past_it_is_of() {
     let (mut writer, cache, _) = confirmed().await;
+    assert!(cache.confirm(&cache.snapshot().unwrap(), rv(111), Order::now()));
     let (old, asked) = (cache.snapshot().unwrap(), Order::now());
     // A list returns the newest revision. One below the confirmed revision comes from a store that was restored.
     let error = writer.replace(vec![Arc::new(plain("a", "x", 10))], rv(105)).await.unwrap_err();
-    assert_eq!(error, ReplaceError::WentBack { rv: rv(105), current: rv(110) });
+    assert_eq!(error, ReplaceError::WentBack { rv: rv(105), current: rv(111) });
     writer.not_ready("restored");
     assert!(cache.snapshot().is_none() && cache.newest().is_zero());
     writer.replace(vec![Arc::new(plain("a", "x", 10))], rv(50)).await.unwrap();
@@ -49,12 +56,16 @@ async fn it_ends_with_the_past_it_is_of() {
     assert!(!cache.confirm(&old, rv(120), Order::now()), "not the newest state any more");
     assert!(!cache.confirm(&new, rv(120), asked), "the store was read before");
     assert_eq!(listed(&cache).0, 50);
+    assert!(cache.confirm(&new, rv(60), Order::now()));
+    assert!(cache.snapshot_at(rv(110)).is_err(), "that was another state");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_relist_that_contradicts_it_ends_the_watches() {
     let (mut writer, cache, _) = confirmed().await;
     let mut watcher = cache.watch(spec(WatchStart::After(rv(110)))).unwrap();
+    writer.replace(vec![Arc::new(plain("a", "x", 10))], rv(115)).await.unwrap();
+    assert!(take(&mut watcher).is_empty(), "it has the state of then");
     // The store was restored, and has passed the confirmed revision again.
     writer.replace(vec![Arc::new(plain("a", "x", 105))], rv(120)).await.unwrap();
     assert_eq!(take(&mut watcher), ["END relisted"], "it would never get x@105");
@@ -62,17 +73,30 @@ async fn a_relist_that_contradicts_it_ends_the_watches() {
 
 #[tokio::test(start_paused = true)]
 async fn another_cache_counts_until_this_one_was_reset() {
-    let (_other_writer, other, _) = confirmed().await;
+    let (mut other_writer, other, _) = confirmed().await;
     let (mut writer, cache, _) = cache(|_| {});
     assert_eq!(other.newest_before(&cache), Some(rv(110)));
     writer.replace(vec![], rv(50)).await.unwrap();
     assert_eq!(other.newest_before(&cache), Some(rv(110)), "a saved state may be older");
-    writer.not_ready("restored");
-    writer.replace(vec![], rv(50)).await.unwrap();
-    assert_eq!(other.newest_before(&cache), None);
-    assert!(other.confirm(&other.snapshot().unwrap(), rv(115), Order::now()));
-    assert_eq!(other.newest_before(&cache), Some(rv(115)), "and again once it has moved");
-    writer.replace(vec![], rv(115)).await.unwrap();
+    // And again once it has moved, by something that began later.
+    for (at, moves) in [(111, true), (112, true), (113, true), (114, true), (115, false), (116, false), (117, false)] {
+        let before = Order::now();
+        writer.not_ready("restored");
+        writer.replace(vec![], rv(50)).await.unwrap();
+        assert_eq!(other.newest_before(&cache), None);
+        let newest = other.snapshot().unwrap();
+        match at {
+            111 => assert!(other.confirm(&newest, rv(at), Order::now())),
+            112 => drop(other_writer.replace(vec![Arc::new(plain("a", "x", 10))], rv(at)).await.unwrap()),
+            113 => other_writer.progress_proved(rv(at), Order::now()),
+            114 => assert!(other_writer.progress(rv(at))),
+            115 => other_writer.progress_proved(rv(at), before),
+            116 => assert!(other.confirm(&newest, rv(120), before)),
+            _ => other_writer.progress_proved(rv(at), Order::now()),
+        }
+        assert_eq!(other.newest_before(&cache), moves.then_some(rv(at)), "{at}");
+    }
+    writer.replace(vec![], rv(120)).await.unwrap();
     assert_eq!(other.newest_before(&cache), None);
 }
 

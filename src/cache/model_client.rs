@@ -179,6 +179,9 @@ impl Client {
         };
         self.position = Some(self.last);
         self.judge(self.last, is_split, truth, &what);
+        let is_listed = self.is_closed.is_some() || self.gaps.iter().any(|gap| gap.to > self.last);
+        let is_whole = !is_split && !self.is_deletion && !is_listed;
+        assert!(!is_whole || self.complete() >= Some(self.last), "{what} is not claimed");
     }
 
     fn listing_ends(&mut self, truth: &Model, what: &str) {

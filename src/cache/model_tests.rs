@@ -340,6 +340,9 @@ impl World {
         self.given_up(EndReason::Stopped);
         drop(before);
         self.cache = cache;
+        // It may have had another state before.
+        self.writer.replace(Vec::new(), ResourceVersion(1 << 40)).await.unwrap();
+        self.writer.not_ready("given up");
         let Some(saved) = saved else { return self.list().await };
         let mut restoration = self.writer.restoration();
         let encoding = crate::meta::Encoding::Json;

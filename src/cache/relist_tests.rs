@@ -35,16 +35,25 @@ fn soon() -> Instant {
 /// Who continues after the revision that it has reached would never learn of the deletion.
 #[tokio::test(start_paused = true)]
 async fn what_a_list_at_the_same_revision_lacks_cuts_watches_short() {
-    let (mut writer, cache, _dispatcher) = synced(vec![plain("a", "x", 1), plain("a", "y", 2)], 10).await;
+    let (mut writer, cache, mut dispatcher) = synced(vec![plain("a", "x", 1), plain("a", "y", 2)], 10).await;
     let [mut same, mut later] = [0; 2].map(|_| cache.watch(spec(WatchStart::Now)).unwrap());
     let replaced = replace(&mut writer, vec![plain("a", "x", 1)], 10).await;
     assert_eq!((replaced.ended, replaced.deleted), (2, 1));
     assert_eq!(take(&mut same), ["END relisted"]);
     assert_eq!(same.cut_short_at(), Some(ResourceVersion(10)));
+    // So it is after a bookmark.
+    same = cache.watch(spec(WatchStart::Now)).unwrap();
+    writer.progress(ResourceVersion(12));
+    dispatch(&mut dispatcher);
+    tokio::time::advance(Duration::from_secs(61)).await;
+    assert_eq!(take(&mut same), ["BOOKMARK 12"]);
+    replace(&mut writer, vec![], 12).await;
+    assert_eq!((take(&mut same)[0].as_str(), same.cut_short_at()), ("END relisted", Some(ResourceVersion(12))));
+    replace(&mut writer, vec![plain("a", "z", 13)], 14).await;
     // A list at a later revision is known to have more.
     drop((same, later));
     later = cache.watch(spec(WatchStart::Now)).unwrap();
-    replace(&mut writer, vec![], 11).await;
+    replace(&mut writer, vec![], 15).await;
     assert_eq!((take(&mut later), later.cut_short_at()), (vec!["END relisted".to_owned()], None));
 }
 
@@ -52,7 +61,7 @@ async fn what_a_list_at_the_same_revision_lacks_cuts_watches_short() {
 async fn what_reads_otherwise_at_the_same_revision_is_taken_and_ends_all() {
     let before = || object("a", "x", 5, &[], "");
     let (mut writer, cache, _dispatcher) = synced(vec![before(), plain("a", "y", 6)], 10).await;
-    let mut watcher = cache.watch(spec(WatchStart::Now)).unwrap();
+    let (mut watcher, state) = (cache.watch(spec(WatchStart::Now)).unwrap(), cache.snapshot().unwrap());
     let text = |raw: &str| {
         Object::new(ObjectKey::new("a", "x"), ResourceVersion(5), before().attributes.clone(), {
             let at = u32::try_from(raw.find("\"5\"").unwrap() + 1).unwrap();
@@ -68,6 +77,11 @@ async fn what_reads_otherwise_at_the_same_revision_is_taken_and_ends_all() {
     assert_eq!(take(&mut watcher), ["END relisted"]);
     let held = cache.snapshot().unwrap().get(&ObjectKey::new("a", "x")).unwrap().raw().unwrap().framed();
     assert_eq!(held, raw);
+    let now = cache.snapshot().unwrap();
+    assert!(
+        now.id() != state.id() && now.lineage() != state.lineage(),
+        "answers that were made of it are no longer good"
+    );
     // Once more: nothing has changed.
     let mut watcher = cache.watch(spec(WatchStart::Now)).unwrap();
     let replaced = replace(&mut writer, vec![text(raw), plain("a", "y", 6)], 10).await;
@@ -90,14 +104,21 @@ async fn a_list_in_any_order_is_one_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_waits_in_the_future_is_woken_by_the_end_of_its_watch() {
-    let (mut writer, cache, _) = synced(vec![plain("a", "x", 10)], 100).await;
-    let mut watcher = watch(&cache, 120);
-    assert!(take(&mut watcher).is_empty());
-    let end = crate::lifecycle::spawn("watch", async move { watcher.next().await.map(|event| short(&event)) });
-    tokio::task::yield_now().await;
-    replace(&mut writer, vec![plain("a", "x", 10)], 140).await;
-    assert_eq!(timeout(Duration::from_secs(60), end).await.expect("it is woken").unwrap(), None);
+async fn a_task_that_waits_is_woken_by_the_end_of_its_watch() {
+    // Lost in a gap, with what was deleted, and with everything.
+    for (from, listed) in [(120, Some(vec![plain("a", "x", 10)])), (100, Some(vec![])), (100, None)] {
+        let (mut writer, cache, _) = synced(vec![plain("a", "x", 10)], 100).await;
+        let mut watcher = watch(&cache, from);
+        assert!(take(&mut watcher).is_empty());
+        let end = crate::lifecycle::spawn("watch", async move { watcher.next().await.map(|event| short(&event)) });
+        tokio::task::yield_now().await;
+        match listed {
+            Some(objects) => drop(replace(&mut writer, objects, 140).await),
+            None => writer.not_ready("rewound"),
+        }
+        // Before any bookmark is due.
+        assert_eq!(timeout(Duration::from_secs(10), end).await.expect("it is woken").unwrap(), None);
+    }
 }
 
 #[tokio::test(start_paused = true)]

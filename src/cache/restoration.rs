@@ -2,6 +2,7 @@
 //! apiserver has confirmed that its history goes on from there.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -91,6 +92,7 @@ impl Writer {
         let mut state = self.shared.state.lock();
         self.shared.forget(&mut state, rv, EndReason::Relisted);
         state.history.prepend(events, from, Instant::now());
+        self.shared.listed_rv.store(from.0, Ordering::Release);
         let head = state.history.head();
         state.history.evict(Instant::now(), head);
         self.shared.publish(&mut state, Snapshot::new(rv, store.clone()));

@@ -176,7 +176,6 @@ impl Shared {
             state.unconfirm();
             self.published.store(Some(snapshot.inner()));
         }
-        self.listed_rv.store(state.history.listed().0, Ordering::Release);
         state.current = Some(snapshot);
         state.moved = Order::now();
     }

@@ -27,6 +27,10 @@ async fn each_event_bookmark_list_and_end_is_counted_once() {
     let mut backfill = cache.backfill(rv(5)).unwrap();
     backfill.push(EventType::Added, plain("a", "y", 6)).unwrap();
     assert_eq!(backfill.finish(), Ok(1));
+    let mut replay = cache.watch(spec(WatchStart::After(rv(5)))).unwrap();
+    assert!(poll(&mut replay).is_ready());
+    assert_eq!(replay.complete(), rv(6), "no list is known to have more");
+    drop(replay);
     assert!(cache.backfill(rv(5)).is_none(), "the window begins there");
 
     let mut watcher = cache.watch(spec(WatchStart::State)).unwrap();
@@ -97,6 +101,12 @@ async fn the_writer_waits_for_the_dispatcher_and_what_is_old_leaves_though_nothi
     assert_eq!((cache.stats().window_events, watcher.group().ring.lock().len()), (10, 10));
     tokio::time::sleep(cache.config().window_min_age + Duration::from_secs(5)).await;
     assert_eq!((cache.stats().window_events, watcher.group().ring.lock().len()), (0, 0));
+    // Another one does nothing, and this one has stopped.
+    dispatcher.abort();
+    let dispatcher = crate::lifecycle::spawn("dispatcher", cache.run_dispatcher());
+    writer.apply(EventType::Modified, plain("a", "x", 21)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(cache.stats().dispatched_total, 10);
     dispatcher.abort();
 }
 
@@ -110,5 +120,6 @@ async fn the_window_shrinks_before_a_state_is_given_up() {
         dispatch(&mut dispatcher);
     }
     assert!((1..150).contains(&cache.stats().window_events) && budget.used() <= budget.limit());
-    assert!(!writer.is_recalled() && budget.recalls() == 0);
+    assert!(!writer.is_pinned() && !writer.is_recalled() && budget.recalls() == 0);
+    assert!(budget.recall() && writer.is_recalled());
 }

@@ -63,11 +63,15 @@ proptest! {
         }
         prop_assert_eq!(store.bytes(), model.values().map(|object| object.size()).sum::<usize>());
         prop_assert_eq!(store.len(), model.len());
+        prop_assert_eq!(names(store.last().into_iter()), names(model.values().next_back().into_iter()));
         let after = after.map(|(namespace, name)| format!("{}/n{name}", NAMESPACES[namespace]));
         let snapshot = Snapshot::new(ResourceVersion(1000), store);
+        prop_assert_eq!(snapshot.is_empty(), model.is_empty());
         for namespace in [None, Some("a"), Some("a-b"), Some("a0"), Some("b"), Some("c")] {
             for name in [None, Some("n1")] {
                 let scope = Scope { namespace: namespace.map(Into::into), name: name.map(Into::into) };
+                let count = model.values().filter(|object| scope.contains(&object.key)).count();
+                prop_assert_eq!(snapshot.count_up_to(&scope, 3), count.min(3));
                 let expected = model.values().filter(|object| {
                     scope.contains(&object.key) && after.as_deref().is_none_or(|after| object.key.as_str() > after)
                 });

@@ -238,7 +238,9 @@ async fn who_begins_before_the_stores_progress_is_told_of_it_by_a_bookmark() {
     for (from, event) in [(100, Some("MODIFIED a/x@101")), (101, None), (110, None)] {
         let mut watcher = cache.watch(spec(after(from))).unwrap();
         assert_eq!(take(&mut watcher), event.into_iter().collect::<Vec<_>>(), "from {from}");
-        advance(Duration::from_secs(61)).await;
+        advance(Duration::from_secs(50)).await;
+        assert!(take(&mut watcher).is_empty(), "it is not marked");
+        advance(Duration::from_secs(11)).await;
         assert_eq!(take(&mut watcher), ["BOOKMARK 120"], "from {from}");
     }
     let mut newest = cache.watch(spec(after(120))).unwrap();
@@ -320,6 +322,15 @@ async fn the_dispatcher_wakes_those_it_has_something_for() {
     modify(&mut writer, "b", "y", 102).await;
     let (event, watcher) = timeout(Duration::from_secs(1), waiting).await.unwrap().unwrap();
     assert_eq!(short(&event.unwrap()), "MODIFIED b/y@102");
+    let waiting = crate::lifecycle::spawn("watcher", async move {
+        let mut watcher = watcher;
+        (watcher.next().await, watcher)
+    });
+    tokio::task::yield_now().await;
+    let list = [plain("a", "x", 101), plain("b", "y", 103)].map(Arc::new);
+    writer.replace(list.into(), ResourceVersion(103)).await.unwrap();
+    let (event, watcher) = timeout(Duration::from_secs(1), waiting).await.unwrap().unwrap();
+    assert_eq!(short(&event.unwrap()), "MODIFIED b/y@103");
 
     let waiting = crate::lifecycle::spawn("watcher", async move {
         let mut watcher = watcher;
@@ -344,10 +355,11 @@ async fn the_writer_waits_for_a_dispatcher_that_is_far_behind() {
     }
     let stuck = timeout(Duration::from_secs(1), modify(&mut writer, "a", "x", 111)).await;
     assert!(stuck.is_err());
+    assert!(timeout(Duration::from_secs(1), writer.delete_together(vec![plain("a", "x", 111)])).await.is_err());
     assert_eq!(cache.stats().window_events, 10, "nothing undispatched is lost");
     dispatcher.step(1);
     timeout(Duration::from_secs(1), modify(&mut writer, "a", "x", 111)).await.unwrap();
-    assert_eq!(cache.stats().lagged_total, 1);
+    assert_eq!(cache.stats().lagged_total, 2);
     dispatch(&mut dispatcher);
     assert_eq!(take(&mut watcher).len(), 11);
 }
@@ -399,7 +411,11 @@ async fn an_unsynced_cache_starts_no_watch() {
     assert_eq!(cache.watch(spec(WatchStart::State)).map(drop), Err(WatchError::NotReady));
     writer.replace(Vec::new(), ResourceVersion(1)).await.unwrap();
     assert_eq!(take(&mut cache.watch(spec(WatchStart::State)).unwrap()), ["BOOKMARK 1 initial"]);
+    let (now, zero) = (spec(WatchStart::Now), ResourceVersion::ZERO);
+    let mut early = CacheWatcher::new(watcher::Membership::join(&cache.shared(), &now.predicate), &now);
     writer.not_ready("gone");
+    assert!(!early.begin(watcher::Phase::Live, ring::Basis::Known, zero, zero), "its group has ended");
+    drop(early);
     assert_eq!(cache.watch(spec(WatchStart::State)).map(drop), Err(WatchError::NotReady));
     assert_eq!(cache.stats().watchers, 0);
 }

@@ -218,11 +218,7 @@ impl Writer {
         self.shared.listed_rv.store(rv.0, Ordering::Release);
         let ended = if self.synced && explained {
             let mut groups = self.shared.groups.write();
-            let mut ended = match deleted {
-                0 => 0,
-                _ => groups.close_holders(&difference.deleted, EndReason::Relisted),
-            };
-            ended += groups.lose((self.rv, rv));
+            let ended = groups.close_holders(&difference.deleted, EndReason::Relisted) + groups.lose((self.rv, rv));
             drop(groups);
             let now = Instant::now();
             for event in difference.changed {

@@ -249,7 +249,9 @@ async fn without_memory_to_spare_each_reads_for_itself_and_without_any_is_refuse
     assert!(matches!(refused, ForwardError::Memory { .. }), "{refused}");
     assert_eq!((reads.load(Ordering::SeqCst), ledger.refused()), (3, 1), "nothing was asked for");
     drop(held);
-    assert!(ask(&forward, get("/api/v1/nodes")).await.is_ok());
+    let answer = ask(&forward, Request::post("/api/v1/nodes").body(Empty::new()).unwrap()).await.unwrap();
+    assert!(ledger.used() > 0, "until it is read");
+    drop(answer);
     assert_eq!(ledger.used(), 0, "nothing is left of it");
 }
 

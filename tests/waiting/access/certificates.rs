@@ -199,6 +199,18 @@ async fn of_the_clusters_ca() {
     }
     let initial = "watch=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1";
     assert_eq!(through.watch(&format!("/api/v1/configmaps?{initial}")).await.status, 200);
+
+    // Another authority joins the bundle.
+    let (directory, other) = (tempfile::tempdir().unwrap(), Authority::new("other"));
+    let (certificate, key) = other.issue(directory.path(), "reader", &[]);
+    let reader = Client::tls_certificate(&world.daemon.url, &world.ca, &certificate, &key, None);
+    assert_eq!(reader.get(target).await.status, 401);
+    let path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+    let mut bundle = world.admin().json(path).await;
+    let joined = format!("{}{}", bundle["data"]["client-ca-file"].as_str().unwrap(), other.pem);
+    bundle["data"]["client-ca-file"] = joined.into();
+    world.admin().write(Method::PUT, path, &bundle).await;
+    until("it is trusted", async || reader.get(target).await.status == 200).await;
 }
 
 /// As another library reads it: from when and until when the first certificate of a file is valid.

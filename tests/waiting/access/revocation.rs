@@ -1,4 +1,4 @@
-//! Tokens that are bound to a pod of one node.
+//! Tokens that are bound to a pod of one node. What was reviewed is remembered for an hour: only watches tell of their end.
 
 use http::Method;
 
@@ -6,17 +6,20 @@ use crate::access::streams::{WATCH, error};
 use crate::access::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_pod_ends_the_tokens_bound_to_it() {
-    let world = World::start("authentication: {node: node-x}\n").await;
+async fn a_deleted_pod_or_account_ends_the_tokens_bound_to_it() {
+    let world = World::start("authentication: {node: node-x, ttl: 1h}\n").await;
     world.settled().await;
-    let pod = |name: &str, node: &str| {
+    let pod = |name: &str, account: &str, node: &str| {
         format!(
-            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: a}}\nspec: {{serviceAccountName: wide, nodeName: {node}, containers: [{{name: main, image: image}}]}}\n"
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: a}}\nspec: {{serviceAccountName: {account}, nodeName: {node}, containers: [{{name: main, image: image}}]}}\n"
         )
     };
-    world.cluster.apply(&(pod("here", "node-x") + &pod("there", "node-y"))).await;
-    let here = world.token("wide", &["--bound-object-kind", "Pod", "--bound-object-name", "here"]).await;
-    let there = world.token("wide", &["--bound-object-kind", "Pod", "--bound-object-name", "there"]).await;
+    let here = pod("here", "wide", "node-x") + &pod("also-here", "space", "node-x");
+    world.cluster.apply(&(here + &pod("there", "wide", "node-y"))).await;
+    let bound = async |account: &str, pod: &str| {
+        world.token(account, &["--bound-object-kind", "Pod", "--bound-object-name", pod]).await
+    };
+    let there = bound("wide", "there").await;
     let free = world.token("wide", &[]).await;
     let collection = "/api/v1/configmaps";
     // A token of another node, or of none, is worth nothing here, neither for what is served nor for what is forwarded.
@@ -27,12 +30,17 @@ async fn a_deleted_pod_ends_the_tokens_bound_to_it() {
         }
         assert_eq!(client.request(Method::POST, collection, &[], "{}").await.status, 401);
     }
-    let through = world.through(Some(&here));
-    assert_eq!(through.get("/version").await.status, 200);
-    let mut watch = through.watch(&format!("{collection}?{WATCH}")).await;
-    while watch.next().await.unwrap().unwrap()["type"] != "BOOKMARK" {}
-    world.delete("/api/v1/namespaces/a/pods/here?gracePeriodSeconds=0").await;
-    let status = error(&mut watch).await;
-    assert_eq!(status["code"], 401, "{status}");
-    assert_eq!(through.get(&format!("{collection}?resourceVersion=0")).await.status, 401);
+    for (account, pod, collection, goes) in [
+        ("wide", "here", collection, "pods/here?gracePeriodSeconds=0"),
+        ("space", "also-here", "/api/v1/namespaces/a/configmaps", "serviceaccounts/space"),
+    ] {
+        let through = world.through(Some(&bound(account, pod).await));
+        assert_eq!(through.get("/version").await.status, 200);
+        let mut watch = through.watch(&format!("{collection}?{WATCH}")).await;
+        while watch.next().await.unwrap().unwrap()["type"] != "BOOKMARK" {}
+        world.delete(&format!("/api/v1/namespaces/a/{goes}")).await;
+        let status = error(&mut watch).await;
+        assert_eq!(status["code"], 401, "{status}");
+        assert_eq!(through.get(&format!("{collection}?resourceVersion=0")).await.status, 401);
+    }
 }
