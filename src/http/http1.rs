@@ -167,13 +167,14 @@ where
 
     /// The library has failed. If it has refused a request, or reads no more of it, the client gets to read why.
     fn part(&mut self, error: hyper::Error) -> Result<(), BoxError> {
+        // The answer is dropped with the library, as if it had ended.
+        let is_head = matches!(self.handover.reading.lock().stage, ReadStage::Head(_));
         let parts = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Library(library) => library.into_parts(),
             _ => None,
         };
         let Some(parts) = parts else { return Err(error.into()) };
         let Handed { io, is_flushed, .. } = parts.io.into_inner();
-        let is_head = matches!(self.handover.reading.lock().stage, ReadStage::Head(_));
         let answer = match error.is_parse() {
             true => Bytes::new(),
             false if io.is_refused() && is_flushed && is_head => error::large_head(),

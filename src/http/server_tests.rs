@@ -26,8 +26,13 @@ type Respond = dyn Fn(Request<Incoming>) -> BoxFuture<Response<Body>> + Send + S
 struct Scripted(Box<Respond>);
 
 impl Handler for Scripted {
-    fn handle(&self, request: Request<Incoming>, _: &Arc<Connection>) -> BoxFuture<Response<Body>> {
-        (self.0)(request)
+    fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
+        let heard = connection.hear(&request);
+        let answer = (self.0)(request);
+        Box::pin(async move {
+            let _heard = heard;
+            answer.await
+        })
     }
 }
 
@@ -459,5 +464,37 @@ async fn a_connection_has_fewer_streams_where_memory_is_small() {
         let request = Request::get("http://localhost/").body(()).unwrap();
         client.send_request(request, true).unwrap().0.await.unwrap();
         assert_eq!(client.current_max_send_streams(), streams);
+    }
+}
+
+/// The library reads on while an answer is on its way, and the client may send no more than this before it is authenticated.
+#[tokio::test]
+async fn no_answer_is_within_another() {
+    let respond: Box<Respond> = Box::new(|_| {
+        let (sender, receiver) = mpsc::channel::<Bytes>(1);
+        spawn("body", async move {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            sender.send(Bytes::from_static(&[b'x'; 100])).await.ok();
+        });
+        let mut response = Response::new(streamed(receiver));
+        response.headers_mut().insert("content-length", "100".parse().unwrap());
+        Box::pin(async { response })
+    });
+    let server = start("delegated+https://127.0.0.1:0", |_| {}, respond);
+    let mut stream = server.begin(server.connect_at_once(), "http/1.1").await;
+    let head = "GET / HTTP/1.1\r\nhost: localhost\r\nfill: ";
+    let request = format!("{head}{}\r\n\r\n", "x".repeat(4096 - head.len() - 4));
+    let mut answers = Vec::new();
+    for _ in 0..17 {
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let before = answers.len();
+        while !answers[before..].ends_with(&[b'x'; 100])
+            && stream.read_buf(&mut answers).await.is_ok_and(|read| read > 0)
+        {}
+    }
+    let answers = String::from_utf8(answers).unwrap();
+    for answer in answers.split("HTTP/1.1 200 OK").skip(1) {
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        assert!(body.is_empty() || body.starts_with(&"x".repeat(100)), "{answer}");
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Informer;
 use crate::lifecycle;
-use crate::meta::ResourceVersion;
+use crate::meta::{Origin, ResourceVersion};
 use crate::upstream::reflector::Position;
 
 /// What a stream owes.
@@ -31,6 +31,14 @@ const OTHERS: usize = 12;
 /// How long a list may take that replaces what a stream did not deliver.
 const LISTED: Duration = Duration::from_secs(60);
 
+// === impl Owed ===
+
+impl Owed {
+    fn forget(&mut self) {
+        (self.rv, self.is_awaited) = (ResourceVersion::ZERO, false);
+    }
+}
+
 // === impl Informer ===
 
 impl Informer {
@@ -38,7 +46,9 @@ impl Informer {
     pub fn must_deliver(self: &Arc<Self>, rv: ResourceVersion) {
         let scope = &self.key.scope;
         let selects = !(scope.field_selector.is_empty() && scope.label_selector.is_empty());
-        if selects || !self.cache.is_ready() || self.cache.resource_version() >= rv {
+        // The revisions of aggregated servers need not follow any rule.
+        let is_unruly = self.resource.origin == Origin::Unknown;
+        if selects || is_unruly || !self.cache.is_ready() || self.cache.resource_version() >= rv {
             return;
         }
         let owed = &mut self.stall.0.lock().owed;
@@ -55,8 +65,11 @@ impl Informer {
             let (at, from) = (self.reflector.position(), self.cache.resource_version());
             let owed = self.stall.0.lock().owed.rv;
             if self.cache.wait_for(owed, Instant::now() + SILENT).await.is_ok() {
-                if self.cache.newest() >= self.stall.0.lock().owed.rv {
-                    break;
+                let newest = self.cache.newest();
+                let owed = &mut self.stall.0.lock().owed;
+                if newest >= owed.rv {
+                    owed.forget();
+                    return;
                 }
                 continue;
             }
@@ -65,25 +78,26 @@ impl Informer {
                 break;
             }
         }
-        let owed = &mut self.stall.0.lock().owed;
-        (owed.rv, owed.is_awaited) = (ResourceVersion::ZERO, false);
+        self.stall.0.lock().owed.forget();
     }
 
     /// The stream stands still and has not delivered what it owes. It is opened anew, and listed if that does not help.
     /// Returns whether it can be said what is owed here.
     async fn pays(&self, at: Position, from: ResourceVersion, owed: ResourceVersion) -> bool {
-        let lists = self.reflector.status().relists;
+        let before = self.reflector.status();
         let why = format!("an object was shown at resource version {owed}, after {from}");
         let restarts = self.report(why, at);
         if !self.has_missed_again(from, restarts).await {
             return true;
         }
-        let listed = self.reflector.wait_for(|status| status.relists > lists);
-        let is_unordered = timeout(LISTED, listed).await.is_ok() && self.cache.newest() < owed;
+        let listed = self.reflector.wait_for(|status| status.relists > before.relists);
+        let is_unreached = timeout(LISTED, listed).await.is_ok() && self.cache.newest() < owed;
+        // A store that was set back owes nothing that it had shown before.
+        let is_unordered = is_unreached && self.reflector.status().rewinds == before.rewinds;
         if is_unordered {
             tracing::info!(informer = %self.key, %owed, "the resource versions of this resource have no order");
             self.stall.0.lock().owed.is_unordered = true;
         }
-        !is_unordered
+        !is_unreached
     }
 }

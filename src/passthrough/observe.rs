@@ -14,7 +14,7 @@ use http_body::{Body, Frame};
 use super::read::AsksForMore;
 use super::revision::Finder;
 use super::{BoxError, ForwardBody};
-use crate::meta::{RequestInfo, ResourceVersion, Verb};
+use crate::meta::{Query, RequestInfo, ResourceVersion, Verb};
 
 /// Records the revisions that pass through. It is called before the part of the body that shows them, or the end of the
 /// body, reaches the client. So a read that the client sends afterwards finds them recorded.
@@ -85,6 +85,12 @@ impl Observation {
         known: bool,
     ) -> Option<Self> {
         let kind = kind(info, &request.method)?;
+        // A dry run changes nothing, and its answer has any revision that its client sends. A deletion may have its options in
+        // the body.
+        let may_be_dry = matches!(info.verb, Verb::Create | Verb::Update | Verb::Patch);
+        if may_be_dry && request.uri.query().is_some_and(|query| Query::parse(query).bytes("dryRun").is_some()) {
+            return None;
+        }
         let told = kind != Kind::Write || !known;
         let is_raised = kind == Kind::Watch && request.extensions.get::<AsksForMore>().is_some();
         Some(Self { observer: Arc::clone(observer), info: info.clone(), kind, told, is_raised, succeeded: false })

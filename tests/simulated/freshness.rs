@@ -250,7 +250,13 @@ async fn no_informer_answers_with_a_past_that_another_has_left() {
     let server = objects.fold(Server::builder(), Builder::object).start().await.unwrap();
     let through = Through::before(&server, "").await;
     let client = Client::new(&through.url);
-    let list = client.json(&format!("{A}?resourceVersion=0")).await;
+    let mut list = json!(null);
+    // A read that has waited for too long is forwarded.
+    until("the namespace has an informer", async || {
+        list = client.json(&format!("{A}?resourceVersion=0")).await;
+        through.daemon.factory.informers().iter().any(|informer| informer.key.scope.namespace.is_some())
+    })
+    .await;
     client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
     assert_eq!(through.daemon.factory.informers().len(), 2);
     let mut watch = client.watch(&format!("{A}?watch=1&resourceVersion={}", rv(&list))).await;

@@ -83,6 +83,8 @@ struct Open {
     anchor: usize,
     /// The size of the document at its start.
     start: usize,
+    /// How deep the collections in it are nested so far.
+    depth: usize,
     items: Items,
 }
 
@@ -91,12 +93,19 @@ enum Items {
     Mapping(Map<String, Value>, Option<Key>),
 }
 
+struct Anchored {
+    node: Node,
+    size: usize,
+    /// How deep its collections are nested.
+    depth: usize,
+}
+
 /// The document so far.
 #[derive(Default)]
 struct Document {
     open: Vec<Open>,
-    /// The nodes that are whole and have an anchor, and their sizes.
-    anchors: HashMap<usize, (Node, usize)>,
+    /// The nodes that are whole and have an anchor.
+    anchors: HashMap<usize, Anchored>,
     /// The size of all nodes, with those that stand for aliases.
     size: usize,
     copied: usize,
@@ -109,7 +118,7 @@ impl Document {
     fn take(&mut self, event: Event<'_>) -> Result<Option<Node>, String> {
         let start = self.size;
         self.size += NODE;
-        let mut open = |anchor, items| self.open.push(Open { anchor, start, items });
+        let mut open = |anchor, items| self.open.push(Open { anchor, start, depth: 1, items });
         match event {
             Event::SequenceStart(_, anchor, _) => open(anchor, Items::Sequence(Vec::new())),
             Event::MappingStart(_, anchor, _) => open(anchor, Items::Mapping(Map::new(), None)),
@@ -123,25 +132,26 @@ impl Document {
                     return Ok(None);
                 }
                 let scalar = if is_plain { Scalar::plain(&text) } else { Scalar::tagged(tag.as_deref(), &text)? };
-                return self.place(Node::Scalar(scalar), anchor, start);
+                return self.place(Node::Scalar(scalar), anchor, start, 0);
             }
             Event::Alias(anchor) => {
-                let (node, size) = self.anchors.get(&anchor).ok_or("an anchor contains itself")?;
+                let Anchored { node, size, depth } = self.anchors.get(&anchor).ok_or("an anchor contains itself")?;
                 self.copied += size;
                 self.size += size;
-                if self.copied > LARGEST_COPIED {
+                // What uses the value recurses into it.
+                if self.copied > LARGEST_COPIED || self.open.len() + depth > MOST_NESTED {
                     return Err("its aliases stand for too much".to_owned());
                 }
-                let node = node.clone();
-                return self.place(node, 0, start);
+                let (node, depth) = (node.clone(), *depth);
+                return self.place(node, 0, start, depth);
             }
             Event::SequenceEnd | Event::MappingEnd => {
-                let Some(Open { anchor, start, items }) = self.open.pop() else { return Ok(None) };
+                let Some(Open { anchor, start, depth, items }) = self.open.pop() else { return Ok(None) };
                 let whole = match items {
                     Items::Sequence(items) => Value::Array(items),
                     Items::Mapping(members, _) => Value::Object(members),
                 };
-                return self.place(Node::Whole(whole), anchor, start);
+                return self.place(Node::Whole(whole), anchor, start, depth);
             }
             _ => {}
         }
@@ -158,19 +168,22 @@ impl Document {
         }
     }
 
-    /// Puts a node where it belongs. The root is returned.
-    fn place(&mut self, node: Node, anchor: usize, start: usize) -> Result<Option<Node>, String> {
+    /// Puts a node where it belongs. The root is returned. `depth`: 0 for a scalar.
+    fn place(&mut self, node: Node, anchor: usize, start: usize, depth: usize) -> Result<Option<Node>, String> {
         if anchor != 0 {
             let size = self.size - start;
             self.copied += size;
             if self.copied > LARGEST_COPIED {
                 return Err("its anchors hold too much".to_owned());
             }
-            self.anchors.insert(anchor, (node.clone(), size));
+            self.anchors.insert(anchor, Anchored { node: node.clone(), size, depth });
         }
         if self.wants_key() {
             self.key(Key::Name(node.key()?));
             return Ok(None);
+        }
+        if let Some(open) = self.open.last_mut() {
+            open.depth = open.depth.max(depth + 1);
         }
         match self.open.last_mut().map(|open| &mut open.items) {
             None => return Ok(Some(node)),

@@ -37,3 +37,19 @@ fn texts_of_many_lines_are_mended_at_once_and_many_texts_have_a_bound() {
     assert!(read(&text(999, 1)).is_ok());
     assert!(read(&text(1_000, 1)).unwrap_err().contains("too many"));
 }
+
+/// Each holds the one before it.
+#[test]
+fn aliases_nest_no_deeper_than_what_is_written() {
+    let text = |nested: usize, anchors: usize| {
+        let (open, close) = ("[".repeat(nested), "]".repeat(nested));
+        let each = |n: usize| match n {
+            0 => format!("a0: &a0 {open}x{close}\n"),
+            n => format!("a{n}: &a{n} {open}*a{}{close}\n", n - 1),
+        };
+        (0..anchors).map(each).collect::<String>()
+    };
+    assert!(read(&text(100, 9)).is_ok());
+    assert!(read(&text(100, 10)).unwrap_err().contains("too much"));
+    assert!(read(&text(990, 16)).unwrap_err().contains("too much"));
+}

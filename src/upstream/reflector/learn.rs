@@ -97,7 +97,8 @@ impl Reflector {
         }
         let (options, path) = (self.lister.options(RequestVerb::Probe), self.lister.list_path(1, ""));
         let page = read_page(&self.upstream, &self.lister, &self.config, &path, &options, |_, _| true).await;
-        if let Ok(Some(meta)) = page {
+        // An empty list tells less than the events do.
+        if let Some(meta) = page.ok().flatten().filter(|meta| meta.typed_items.is_some()) {
             self.learned(&meta);
         }
     }

@@ -223,9 +223,12 @@ async fn writes_that_change_nothing() {
     let floor = || scene.floor("", "configmaps");
     let before = floor();
     let patch = json!({"data": {"k": "dry"}});
+    let exported = json!({"metadata": {"name": "dry", "resourceVersion": "9000000000000000000"}});
     for (method, path, kind, body) in [
         (Method::PATCH, format!("{object}?dryRun=All"), MERGE, &patch),
         (Method::POST, format!("{CONFIG_MAPS}?dryRun=All"), JSON, &json!({"metadata": {"name": "dry"}})),
+        // The apiserver shows the revision that it was sent.
+        (Method::POST, format!("{CONFIG_MAPS}?dryRun=All"), JSON, &exported),
         (Method::DELETE, object.clone(), JSON, &json!({"dryRun": ["All"]})),
     ] {
         scene.write(method, &path, kind, body).await;
