@@ -254,7 +254,7 @@ async fn no_informer_answers_with_a_past_that_another_has_left() {
     // A read that has waited for too long is forwarded.
     until("the namespace has an informer", async || {
         list = client.json(&format!("{A}?resourceVersion=0")).await;
-        through.daemon.factory.informers().iter().any(|informer| informer.key.scope.namespace.is_some())
+        through.daemon.factory.informers().iter().any(|informer| informer.key().scope.namespace.is_some())
     })
     .await;
     client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
