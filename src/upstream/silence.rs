@@ -27,7 +27,7 @@ use crate::meta::{Origin, ResourceVersion};
 #[derive(Clone, Copy, Debug)]
 pub struct Means {
     /// There is a reason to think that the stream has missed something. Otherwise it has only been silent for long, as
-    /// that of an idle resource is, and the check costs no more than before it found anything.
+    /// that of an idle resource is, and nothing more is asked than a second watch if that speaks.
     pub is_suspected: bool,
     /// Whether the digest of a large collection may be read.
     pub may_read_all: bool,
@@ -85,8 +85,7 @@ impl ProgressProbe {
         let (false, Some(ours)) = (from.is_zero(), cache.snapshot().map(|snapshot| snapshot.len())) else {
             return Heard::Nothing;
         };
-        let looks_around = means.is_suspected && ours > MOST;
-        let (word, around) = self.first_words(from, stream, looks_around).await;
+        let (word, around) = self.first_words(from, stream, ours > MOST, means.is_suspected).await;
         match word {
             Ok(Some(MetadataEvent::Changed { metadata, .. })) => {
                 // A server that ignores our revision sends all objects.
@@ -118,19 +117,28 @@ impl ProgressProbe {
         }
     }
 
-    /// The first word of a second watch. Where watches say nothing at all, its end is not waited for.
+    /// The first word of a second watch, and what else is asked about a large collection. If that is in a hurry and shows
+    /// that watches say nothing at all, the end of the second watch is not waited for.
     async fn first_words(
         &self,
         from: ResourceVersion,
         stream: &Handle,
-        looks_around: bool,
+        is_large: bool,
+        hurries: bool,
     ) -> (Result<Option<MetadataEvent>, UpstreamError>, Around) {
         let path = self.source.watch_path(from, WATCH_SECONDS);
         let mut word = pin!(self.word_of(&path, stream, OVERDUE));
-        if !looks_around {
+        if !is_large {
             return (word.await, Around::default());
         }
         let mut around = pin!(async { timeout(OVERDUE, self.around(stream)).await.unwrap_or_default() });
+        if !hurries {
+            let word = word.await;
+            return match word {
+                Ok(None) => (word, around.await),
+                word => (word, Around::default()),
+            };
+        }
         tokio::select! {
             around = &mut around => match around.is_mute {
                 true => (Ok(None), around),

@@ -206,7 +206,7 @@ impl File {
         if !document.is_object() {
             return Err("this is no kubeconfig".to_owned());
         }
-        let file: Self = serde_json::from_value(without_nulls(document)).map_err(|error| error.to_string())?;
+        let file: Self = serde_json::from_value(without_nulls(document)).map_err(|error| without_value(&error))?;
         if !matches!(file.kind.as_str(), "" | "Config") || !matches!(file.api_version.as_str(), "" | "v1") {
             return Err(format!("no kubeconfig, but a {} of {}", file.kind, file.api_version));
         }
@@ -225,6 +225,16 @@ impl File {
             }
         }
         Ok(file)
+    }
+}
+
+/// What is wrong, without the value: it may be a token that stands in a wrong place, or that YAML takes for a number.
+fn without_value(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let value = text.find(['`', '"']).zip(text.rfind(", expected ")).filter(|(begin, end)| begin < end);
+    match value {
+        Some((begin, end)) => format!("{}{}", text[..begin].trim_end(), &text[end..]),
+        None => text,
     }
 }
 
