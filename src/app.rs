@@ -105,9 +105,7 @@ fn dispatch(
         Command::Version | Command::Completions(_) | Command::Man { .. } | Command::Get(_) | Command::Watch(_) => {
             Ok(())
         }
-        Command::Kubeconfig { write } => {
-            print_kubeconfig(&loaded.config, write.as_deref(), out, err).map_err(Failed::from)
-        }
+        Command::Kubeconfig { write } => print_kubeconfig(&loaded.config, write.as_deref(), out, err),
         Command::Status(wanted) => show_status(&loaded, *wanted, out),
         Command::Explain(explained) => asking(explain::ask(loaded.config.admin.listen, explained))
             .and_then(|explanation| print(out, &explain::render(&explanation, &explained.target))),
@@ -162,7 +160,11 @@ fn asking<T>(answer: impl Future<Output = Result<T, String>>) -> Result<T, Faile
 }
 
 fn print(out: &mut dyn io::Write, text: &str) -> Result<(), Failed> {
-    Ok(out.write_all(text.as_bytes()).map_err(|error| error.to_string())?)
+    match out.write_all(text.as_bytes()) {
+        // A pager or `head` that has seen enough is no error.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string().into()),
+        _ => Ok(()),
+    }
 }
 
 /// Queries the cache of a running daemon.
@@ -186,7 +188,7 @@ fn print_kubeconfig(
     write: Option<&Path>,
     out: &mut dyn io::Write,
     err: &mut dyn io::Write,
-) -> Result<(), String> {
+) -> Result<(), Failed> {
     let (https, address) = kubeconfig::listener(&config.http.listen)?;
     let ca = match (https, &config.http.tls.files) {
         (false, _) => None,
@@ -198,8 +200,11 @@ fn print_kubeconfig(
             Some(std::fs::read(&path).map_err(failed)?)
         }
     };
-    let text = kubeconfig::render(&kubeconfig::Endpoint { https, address, ca })?;
-    let Some(path) = write else { return out.write_all(text.as_bytes()).map_err(|error| error.to_string()) };
+    // The files that the daemon uses may be in another place.
+    let namespace = asking(check::cluster(config)).ok().map(|cluster| cluster.config.default_namespace);
+    let namespace = namespace.filter(|name| name != "default");
+    let text = kubeconfig::render(&kubeconfig::Endpoint { https, address, ca, namespace })?;
+    let Some(path) = write else { return print(out, &text) };
     kubeconfig::write(path, &text).map_err(|error| format!("{}: {error}", path.display()))?;
     // The file is what was asked for. That this cannot be told is no failure.
     let _ = writeln!(err, "wrote {0}: kubectl --kubeconfig {0} get pods", path.display());
@@ -214,11 +219,11 @@ fn run_check(loaded: &Loaded, out: &mut dyn io::Write) -> Result<(), Failed> {
     for warning in &loaded.warnings {
         text.push_str(&format!("  warning: {warning}\n"));
     }
-    out.write_all(text.as_bytes()).map_err(|error| error.to_string())?;
+    print(out, &text)?;
     let runtime = process::runtime(Some(1)).map_err(|error| error.to_string())?;
     let cluster = runtime.block_on(check::cluster(&loaded.config)).map_err(Failed::usage)?;
     let (text, wrong) = runtime.block_on(check::ask(&cluster, &loaded.config))?;
-    out.write_all(text.as_bytes()).map_err(|error| error.to_string())?;
+    print(out, &text)?;
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ").into()) }
 }
 
@@ -410,9 +415,31 @@ mod tests {
         let wrote = format!("wrote {0}: kubectl --kubeconfig {0} get pods\n", path.display());
         assert_eq!((code, out.as_str(), err), (0, "", wrote));
         assert!(std::fs::read_to_string(&path).unwrap().contains("127.0.0.1:9999"));
+        let again = format!("kubeconfig --listen http://127.0.0.1:9998 --kubeconfig {}", path.display());
+        assert!(!told(&again).1.contains("namespace"));
+        let text = std::fs::read_to_string(&path).unwrap().replace("    user: ", "    namespace: shop\n    user: ");
+        std::fs::write(&path, text).unwrap();
+        let (code, out, _) = told(&again);
+        assert!(code == 0 && out.contains("    namespace: \"shop\"\n"), "{out}");
         let state = directory.path().display();
         let (code, _, err) = told(&format!("kubeconfig --listen https://127.0.0.1:9999 --state-dir {state}"));
         assert!(code == 1 && err.contains("ca.crt"), "{err}");
+    }
+
+    #[test]
+    fn a_reader_that_has_seen_enough_is_no_error() {
+        struct Gone;
+        impl io::Write for Gone {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut err = Vec::new();
+        let line = "informerd kubeconfig --listen http://127.0.0.1:9999".split(' ').map(OsString::from);
+        assert_eq!((dispatch(line, &mut Gone, &mut err), err), (0, Vec::new()));
     }
 
     #[test]
@@ -423,6 +450,7 @@ mod tests {
             https: false,
             address: "127.0.0.1:1".parse().unwrap(),
             ca: None,
+            namespace: Some("a".to_owned()),
         });
         std::fs::write(&path, text.unwrap()).unwrap();
         let (code, out, err) = told(&format!("check --kubeconfig {}", path.display()));

@@ -17,6 +17,8 @@ pub struct Endpoint {
     pub address: SocketAddr,
     /// The CA that issued our certificate, in PEM. `None`: the client's system already trusts the issuer.
     pub ca: Option<Vec<u8>>,
+    /// The namespace of the context, where it has one.
+    pub namespace: Option<String>,
 }
 
 /// The first listener that a kubeconfig without credentials can use. It must not require credentials, and must not be a
@@ -54,11 +56,14 @@ pub fn render(endpoint: &Endpoint) -> Result<String, String> {
     if let Some(ca) = &endpoint.ca {
         cluster.push_str(&format!("    certificate-authority-data: {}\n", STANDARD.encode(ca)));
     }
+    let namespace =
+        endpoint.namespace.as_ref().map(|name| format!("    namespace: {}\n", serde_json::Value::from(&**name)));
     let user = if endpoint.https { placeholder_credential()? } else { "  user: {}\n".to_owned() };
     Ok(format!(
         "apiVersion: v1\nkind: Config\nclusters:\n- name: informerd\n  cluster:\n{cluster}users:\n- name: informerd\n{user}\
-         contexts:\n- name: informerd\n  context:\n    cluster: informerd\n    user: informerd\n\
-         current-context: informerd\n"
+         contexts:\n- name: informerd\n  context:\n    cluster: informerd\n    user: informerd\n{}\
+         current-context: informerd\n",
+        namespace.unwrap_or_default()
     ))
 }
 
@@ -98,7 +103,8 @@ mod tests {
     use super::*;
 
     fn endpoint(https: bool, ca: Option<&str>) -> Endpoint {
-        Endpoint { https, address: "127.0.0.1:8001".parse().unwrap(), ca: ca.map(|ca| ca.as_bytes().to_vec()) }
+        let (address, ca) = ("127.0.0.1:8001".parse().unwrap(), ca.map(|ca| ca.as_bytes().to_vec()));
+        Endpoint { https, address, ca, namespace: None }
     }
 
     /// Reads the text with the loader that Rust client libraries use.

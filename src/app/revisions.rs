@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::informer::{Factory, Informer, InformerKey};
+use crate::informer::{Factory, Informer};
 use crate::meta::{ObjectKey, RequestInfo, ResourceVersion, Verb};
 use crate::passthrough::RevisionObserver;
 use crate::reads::{Floor, Floors, history_of};
@@ -32,31 +32,34 @@ impl Revisions {
             Some(state) if state.rv() >= floor => Shows::Nothing,
             _ => Shows::Perhaps,
         };
-        self.of(info).into_iter().map(of_informer).max().unwrap_or(Shows::Nothing)
+        let informers = self.of(info).into_iter().filter(|informer| holds(informer, info));
+        informers.map(of_informer).max().unwrap_or(Shows::Nothing)
     }
 
-    /// The informers that hold the object, if there is one.
+    /// The informers of the resource.
     fn of(&self, info: &RequestInfo) -> Vec<Arc<Informer>> {
-        let (of, namespace) = (history_of(&info.group, &info.resource), info.scope().unwrap_or_default());
-        self.factory.those(|InformerKey { gvr, scope, .. }| {
-            let is_elsewhere = scope.namespace.as_deref().is_some_and(|ours| ours != namespace);
-            history_of(&gvr.group, &gvr.resource) == of && !is_elsewhere
-        })
+        let of = history_of(&info.group, &info.resource);
+        self.factory.those(|key| history_of(&key.gvr.group, &key.gvr.resource) == of)
     }
+}
 
-    /// The streams of an object that is or was at `rv` must deliver it.
-    fn must_deliver(&self, info: &RequestInfo, rv: ResourceVersion) {
-        // The answer of another subresource may be an object of another type.
-        if matches!(info.subresource.as_str(), "" | "status") {
-            self.of(info).iter().for_each(|informer| informer.must_deliver(rv));
-        }
+/// Whether an informer of the resource holds the object, if there is one.
+fn holds(informer: &Informer, info: &RequestInfo) -> bool {
+    informer.key().scope.namespace.as_deref().is_none_or(|ours| ours == info.scope().unwrap_or_default())
+}
+
+/// The stream of an object that is or was at `rv` must deliver it.
+fn must_deliver(informer: &Arc<Informer>, info: &RequestInfo, rv: ResourceVersion) {
+    // The answer of another subresource may be an object of another type.
+    if matches!(info.subresource.as_str(), "" | "status") && holds(informer, info) {
+        informer.must_deliver(rv);
     }
 }
 
 impl RevisionObserver for Revisions {
     fn wrote(&self, info: &RequestInfo, rv: ResourceVersion) {
         self.floors.tell(&info.group, &info.resource, |floor| floor.raise(rv));
-        self.must_deliver(info, rv);
+        self.of(info).iter().for_each(|informer| must_deliver(informer, info, rv));
     }
 
     fn wrote_unknown(&self, info: &RequestInfo) {
@@ -73,10 +76,12 @@ impl RevisionObserver for Revisions {
 
     fn showed(&self, info: &RequestInfo, rv: ResourceVersion) {
         self.floors.tell(&info.group, &info.resource, |floor| floor.showed(rv));
-        self.factory.advance(&info.group, &info.resource, rv, info.verb);
-        // A list has a revision that need not be one of its objects.
-        if info.verb == Verb::Get {
-            self.must_deliver(info, rv);
+        for informer in self.of(info) {
+            informer.was_shown(rv, info.verb);
+            // A list has a revision that need not be one of its objects.
+            if info.verb == Verb::Get {
+                must_deliver(&informer, info, rv);
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::cache::{self, CacheConfig};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{self, Fatal};
-use crate::meta::{Encoding, Gvr, Origin, Resource, ResourceVersion, Verb};
+use crate::meta::{Encoding, Gvr, Origin, Resource};
 use crate::selector;
 use crate::snapshots::Snapshots;
 use crate::upstream::backfill::Backfiller;
@@ -147,17 +147,6 @@ impl Factory {
     /// Whether the limit on informers is reached.
     pub(super) fn is_full(&self) -> bool {
         self.inner.informers.lock().len() >= self.inner.config.max_informers
-    }
-
-    /// A forwarded answer has shown a resource at `rv`: brings its caches to this revision in the background.
-    pub fn advance(&self, group: &str, resource: &str, rv: ResourceVersion, verb: Verb) {
-        for informer in self.those(|InformerKey { gvr, .. }| &*gvr.group == group && &*gvr.resource == resource) {
-            // A get shows the revision of its object, which does not tell the store's revision.
-            if verb == Verb::List {
-                informer.learn(rv);
-            }
-            lifecycle::spawn("advance", async move { informer.advance(rv).await });
-        }
     }
 
     /// The running informers with such a key, in any order.

@@ -15,7 +15,8 @@ use super::coverage::scope_predicate;
 use super::stalled::Stall;
 use super::waits::{Proofs, Waits};
 use crate::cache::WatchCache;
-use crate::meta::{Encoding, Gvr, ObjectKey, Resource, ResourceVersion};
+use crate::lifecycle;
+use crate::meta::{Encoding, Gvr, ObjectKey, Resource, ResourceVersion, Verb};
 use crate::selector::Predicate;
 use crate::upstream::Suspects;
 use crate::upstream::backfill::Backfiller;
@@ -216,11 +217,14 @@ impl Informer {
         }
     }
 
-    /// Records that the store is at `rv`, as a forwarded list has shown.
-    pub(super) fn learn(&self, rv: ResourceVersion) {
-        if self.probe.heard(rv) {
+    /// A forwarded answer has shown the resource at `rv`: brings the cache to this revision in the background.
+    pub fn was_shown(self: &Arc<Self>, rv: ResourceVersion, verb: Verb) {
+        // A get shows the revision of its object, which does not tell the store's revision.
+        if verb == Verb::List && self.probe.heard(rv) {
             self.probe.learn(self.cache.resource_version() >= rv);
         }
+        let informer = Arc::clone(self);
+        lifecycle::spawn("advance", async move { informer.advance(rv).await });
     }
 
     /// A forwarded answer has shown these objects at `rv`. Brings the cache of a quiet resource to this revision, so

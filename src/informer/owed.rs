@@ -17,9 +17,6 @@ pub(super) struct Owed {
     /// The newest revision of an object; zero if there is none.
     rv: ResourceVersion,
     is_awaited: bool,
-    /// A list that was asked for later than the object was shown has an earlier revision. So the server's revisions have
-    /// no order.
-    is_unordered: bool,
 }
 
 /// A stream that delivers nothing for this long, although it owes something, is silent.
@@ -53,7 +50,7 @@ impl Informer {
         }
         let owed = &mut self.stall.0.lock().owed;
         owed.rv = owed.rv.max(rv);
-        if owed.is_unordered || std::mem::replace(&mut owed.is_awaited, true) {
+        if std::mem::replace(&mut owed.is_awaited, true) {
             return;
         }
         let informer = Arc::clone(self);
@@ -82,22 +79,15 @@ impl Informer {
     }
 
     /// The stream stands still and has not delivered what it owes. It is opened anew, and listed if that does not help.
-    /// Returns whether it can be said what is owed here.
+    /// Returns false if not even the list has what is owed: the store may have been set back since.
     async fn pays(&self, at: Position, from: ResourceVersion, owed: ResourceVersion) -> bool {
-        let before = self.reflector.status();
+        let before = self.reflector.status().relists;
         let why = format!("an object was shown at resource version {owed}, after {from}");
         let restarts = self.report(why, at);
         if !self.has_missed_again(from, restarts).await {
             return true;
         }
-        let listed = self.reflector.wait_for(|status| status.relists > before.relists);
-        let is_unreached = timeout(LISTED, listed).await.is_ok() && self.cache.newest() < owed;
-        // A store that was set back owes nothing that it had shown before.
-        let is_unordered = is_unreached && self.reflector.status().rewinds == before.rewinds;
-        if is_unordered {
-            tracing::info!(informer = %self.key, %owed, "the resource versions of this resource have no order");
-            self.stall.0.lock().owed.is_unordered = true;
-        }
-        !is_unreached
+        let listed = self.reflector.wait_for(|status| status.relists > before);
+        timeout(LISTED, listed).await.is_err() || self.cache.newest() >= owed
     }
 }

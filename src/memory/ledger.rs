@@ -123,7 +123,7 @@ impl Ledger {
         self.ask_for_room();
     }
 
-    /// The same if it has asked for room before.
+    /// The same if it has asked for room before, or if nobody else makes room for its client, which has much.
     pub fn count_refused(&self) {
         self.inner.refused.fetch_add(1, Ordering::Relaxed);
     }

@@ -57,7 +57,7 @@ async fn a_watch_that_owes_an_object_is_opened_anew_and_then_listed() {
     assert_eq!((status().silences, status().relists), (2, 1));
 }
 
-/// A server whose revisions have no order shows any revision.
+/// A store that was set back does not have what it has shown before.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_even_a_list_does_not_reach_is_not_owed() {
     let server = Server::builder().start().await.unwrap();
@@ -67,10 +67,7 @@ async fn what_even_a_list_does_not_reach_is_not_owed() {
     informer.must_deliver(ResourceVersion(u64::MAX));
     eventually("it is listed", || informer.status().relists == 1).await;
     // As long as it would take again.
-    for _ in 0..16 {
-        informer.must_deliver(ResourceVersion(u64::MAX));
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+    tokio::time::sleep(Duration::from_secs(8)).await;
     assert_eq!(informer.status().silences, 2);
 }
 

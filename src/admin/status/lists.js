@@ -122,6 +122,7 @@ const FORWARDS = {
 		whole('what to change', forward.change),
 		['address', or(forward.address)],
 		['user', or(forward.user)],
+		['protocol', or(forward.protocol)],
 	],
 };
 

@@ -127,7 +127,7 @@ fn write_kubeconfig(daemon: &Daemon) -> Result<PathBuf, String> {
         _ => None,
     };
     let path = std::env::temp_dir().join(format!("informerd-demo-{}.kubeconfig", std::process::id()));
-    let text = kubeconfig::render(&Endpoint { https, address, ca })?;
+    let text = kubeconfig::render(&Endpoint { https, address, ca, namespace: None })?;
     kubeconfig::write(&path, &text).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(path)
 }

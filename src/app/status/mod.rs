@@ -37,9 +37,10 @@ const SPARE_OF_CLIENTS: [usize; 2] = [1, 3];
 const SPARE_OF_FORWARDS: [usize; 1] = [3];
 /// User, retries and delayed keys of queues.
 const SPARE_OF_QUEUES: [usize; 3] = [1, 7, 6];
-/// In a terminal of 40 columns: what the informer is of, and requests of clients.
+/// In a terminal of 40 columns: what the informer is of, requests of clients, and protocol of forwarded reads.
 const LAST: [usize; 1] = [1];
 const LAST_OF_CLIENTS: [usize; 1] = [5];
+const LAST_OF_FORWARDS: [usize; 1] = [5];
 /// Seconds between two points of the history that are compared. Further apart, nobody measured in between.
 const LONGEST: u64 = 15;
 /// Seconds of the history that a daemon keeps.
@@ -119,6 +120,7 @@ pub struct Forward {
     pub address: String,
     pub user: String,
     pub program: String,
+    pub protocol: String,
     pub reason: String,
     pub count: u64,
     pub cause: String,
@@ -248,7 +250,7 @@ impl Status {
         }
         if !self.forwards.is_empty() {
             text.push('\n');
-            text.push_str(&style.table(&self.forward_rows(), &SPARE_OF_FORWARDS, &[]));
+            text.push_str(&style.table(&self.forward_rows(), &SPARE_OF_FORWARDS, &LAST_OF_FORWARDS));
             text.push_str(&self.changes(style));
         }
         if !self.queues.is_empty() {
@@ -350,11 +352,11 @@ impl Status {
     }
 
     fn forward_rows(&self) -> Vec<Vec<String>> {
-        let head = ["FORWARDED", "REASON", "CLIENT", "USER", "PROGRAM"];
+        let head = ["FORWARDED", "REASON", "CLIENT", "USER", "PROGRAM", "PROTOCOL"];
         let row = |forward: &Forward| {
-            let Forward { address, user, program, reason, count, .. } = forward;
+            let Forward { address, user, program, protocol, reason, count, .. } = forward;
             std::iter::once(count.to_string())
-                .chain([reason, address, user, program].map(|text| or_none(text)))
+                .chain([reason, address, user, program, protocol].map(|text| or_none(text)))
                 .collect()
         };
         std::iter::once(head.map(str::to_owned).to_vec()).chain(self.forwards.iter().map(row)).collect()

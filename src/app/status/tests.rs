@@ -69,7 +69,7 @@ fn shows_what_the_page_shows() {
         "lastError":"no route","objects":7,"bytes":2048,"idleSeconds":7,"silentSeconds":3},
         {"resource":"nodes","encoding":"protobuf","ready":true,"state":"watching","idleSeconds":150}],
         "clients":[{"address":"10.0.0.7","program":"kubectl/v1","protocol":"HTTP/2","watches":2,"requests":12,"bytes":4096}],
-        "forwards":[{"address":"10.0.0.7","program":"kubectl/v1","reason":"encoding","count":12,"cause":"no","change":"do"},
+        "forwards":[{"address":"10.0.0.7","program":"kubectl/v1","protocol":"HTTP/2","reason":"encoding","count":12,"cause":"no","change":"do"},
         {"address":"","program":"others","reason":"encoding","count":1,"cause":"no","change":"do"}]}"#;
     let status: Status = serde_json::from_str(json).unwrap();
     let text = status.render(Style::PLAIN);
@@ -85,7 +85,7 @@ fn shows_what_the_page_shows() {
         "nodes (protobuf)  all                watching            2m          0        0Ki     0s      0         0       0",
         "pods: no route",
         "10.0.0.7  –     kubectl/v1  HTTP/2    2        12        4Ki",
-        "12         encoding  10.0.0.7  –     kubectl/v1",
+        "12         encoding  10.0.0.7  –     kubectl/v1  HTTP/2",
         "1          encoding  –         –     others",
         "encoding: no; do",
         "QUEUE          USER  WORKERS  OBJECTS  READY  HELD  DELAYED  RETRIES",

@@ -86,8 +86,8 @@ pub struct Reflector {
     claims: mpsc::Receiver<Progress>,
     recoveries: watch::Receiver<u64>,
     found: watch::Receiver<u64>,
-    /// When an apiserver that was found last ended a wait.
-    found_at: Option<Instant>,
+    /// When an apiserver that is found may end a wait again.
+    finds: Finds,
     /// The retry queue of all reflectors that wait for the same server.
     queue: Arc<Queue>,
     /// The apiserver has refused it, and it has not followed a stream since.
@@ -137,7 +137,7 @@ impl Reflector {
             claims,
             recoveries,
             found,
-            found_at: None,
+            finds: Finds::default(),
             queue,
             refused: false,
             claim_sender,
