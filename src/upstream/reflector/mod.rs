@@ -43,6 +43,7 @@ use self::given_up::Undecodable;
 use self::machine::{Failure, Haste, Machine, Outcome, State};
 use self::memory::{Load, Sample};
 use self::stream::{EventStream, read_page};
+use self::trouble::Finds;
 use super::client::{ConnectionId, RequestVerb, Upstream, UpstreamError};
 use super::progress::Progress;
 use super::questions;
