@@ -86,7 +86,7 @@ fn shows_what_the_page_shows() {
         "pods: no route",
         "10.0.0.7  –     kubectl/v1  HTTP/2    2        12        4Ki",
         "12         encoding  10.0.0.7  –     kubectl/v1  HTTP/2",
-        "1          encoding  –         –     others",
+        "1          encoding  –         –     others      –",
         "encoding: no; do",
         "QUEUE          USER  WORKERS  OBJECTS  READY  HELD  DELAYED  RETRIES",
         "pods-to-check  –     2        100      7      3     1        9",
