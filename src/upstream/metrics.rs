@@ -253,10 +253,24 @@ mod tests {
                 metrics.count_request(RequestVerb::Forward, &name.as_str().into(), code);
             }
         }
+        metrics.count_request(RequestVerb::Forward, &"y".repeat(254).into(), 200);
+        metrics.count_request(RequestVerb::Forward, &"pods".into(), 403);
+        metrics.count_request(RequestVerb::Forward, &"pods".into(), 200);
         metrics.count_request(RequestVerb::Forward, &"pods".into(), 403);
         let series: Vec<_> =
             metrics.requests().into_iter().map(|(series, n)| (series.resource.to_string(), series.code, n)).collect();
-        let other = [(0, 1000), (401, 1000), (403, 1000), (404, 1000)].map(|(code, n)| ("other".to_owned(), code, n));
-        assert_eq!(series, [&other[..], &[("pods".to_owned(), 403, 1)]].concat());
+        let series: Vec<_> = series.iter().map(|(resource, code, n)| (&**resource, *code, *n)).collect();
+        assert_eq!(
+            series,
+            [
+                ("other", 0, 1000),
+                ("other", 200, 1),
+                ("other", 401, 1000),
+                ("other", 403, 1001),
+                ("other", 404, 1000),
+                ("pods", 200, 1),
+                ("pods", 403, 1)
+            ]
+        );
     }
 }
