@@ -9,7 +9,7 @@ use crate::auth::cover::MAX_QUESTIONS;
 use crate::auth::shares::Payer;
 use crate::auth::testing::{self, Rights, judged_by, right, watch_of};
 use crate::upstream::metadata::{Metadata, Seen};
-use crate::upstream::testing::{Certificates, FakeServer, answer};
+use crate::upstream::testing::{Certificates, FakeServer, answer, until};
 
 async fn access(config: AuthConfig) -> Access {
     let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
@@ -18,6 +18,14 @@ async fn access(config: AuthConfig) -> Access {
 
 fn caller(headers: &HeaderMap) -> Caller<'_> {
     Caller { mode: Mode::Delegated, certificates: None, headers, may_impersonate: true }
+}
+
+fn head(lines: &[(&'static str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        headers.append(HeaderName::from_static(name), value.parse().unwrap());
+    }
+    headers
 }
 
 fn bearer(length: usize) -> HeaderMap {
@@ -56,8 +64,7 @@ async fn what_passes_with_a_token_has_one_that_the_apiserver_sees() {
         (&[("upgrade", "x")], false),
         (&[], false),
     ] {
-        let lines = upgrade.iter().chain([&token]);
-        let headers = lines.map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect();
+        let headers = head(&[upgrade, &[token]].concat());
         assert_eq!(access.pass(&caller(&headers)).await.is_ok(), passes, "{upgrade:?}");
     }
 }
@@ -68,10 +75,7 @@ async fn a_trusted_listener_leaves_impersonation_to_the_apiserver() {
     let access = Access::trusting();
     let attributes = Arc::default();
     let asks = |lines: &[(&'static str, &'static str)], may_impersonate| {
-        let mut headers = HeaderMap::new();
-        for (name, value) in lines {
-            headers.append(HeaderName::from_static(name), value.parse().unwrap());
-        }
+        let headers = head(lines);
         let (access, attributes) = (access.clone(), Arc::clone(&attributes));
         async move {
             let caller = Caller { mode: Mode::Trust, certificates: None, headers: &headers, may_impersonate };
@@ -170,10 +174,7 @@ async fn a_caller_that_is_never_forwarded_is_told_to_try_again() {
                 &[basic, jane],
                 &[token],
             ] {
-                let mut headers = HeaderMap::new();
-                for (name, value) in lines {
-                    headers.append(HeaderName::from_static(name), value.parse().unwrap());
-                }
+                let headers = head(lines);
                 let caller = Caller { mode: Mode::Delegated, certificates, headers: &headers, may_impersonate: false };
                 let verdict = access.check(&caller, &Arc::default()).await;
                 assert!(matches!(&verdict, Verdict::Forward(status) if status.code == 503), "{lines:?}: {verdict:?}");
@@ -289,15 +290,10 @@ async fn a_verdict_says_who_asked_and_is_counted_once() {
     // A forwarded watch holds its right as well.
     let term = access.term(&caller(&jane), Attributes::clone(&watch_of("a")));
     let is_there = || metrics.rights_held.get() == 1 && server.seen.lock().iter().any(|s| s.uri.contains("/roles"));
-    let until = async |is_so: &dyn Fn() -> bool| {
-        while !is_so() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
-    let most = std::time::Duration::from_secs(60);
-    tokio::time::timeout(most, until(&is_there)).await.expect("changes of rights are followed");
+    // Changes of rights are followed.
+    until(is_there).await;
     drop(term);
-    tokio::time::timeout(most, until(&|| metrics.rights_held.get() == 0)).await.expect("nothing is held any more");
+    until(|| metrics.rights_held.get() == 0).await;
 }
 
 #[tokio::test]
@@ -348,10 +344,7 @@ async fn what_passes_a_listener_of_a_node_is_of_this_node() {
             (&["Basic eA=="], false),
             (&[], anonymous == Anonymous::Forward),
         ] {
-            let mut headers = HeaderMap::new();
-            for line in lines {
-                headers.append(AUTHORIZATION, line.parse().unwrap());
-            }
+            let headers = head(&lines.iter().map(|line| ("authorization", *line)).collect::<Vec<_>>());
             assert_eq!(access.pass(&caller(&headers)).await.is_ok(), passes, "{anonymous:?} {lines:?}");
         }
     }

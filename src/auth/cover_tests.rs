@@ -151,27 +151,6 @@ proptest! {
     }
 }
 
-/// The wider question of an earlier access may be a later access itself.
-#[test]
-fn a_denied_wider_question_allows_nothing() {
-    let list = |namespace, name| access(Verb::List, namespace, name, "", "");
-    let only_a = [Right { verb: "list", namespace: Some("a"), name: None }];
-    let only_x = [Right { verb: "list", namespace: Some("b"), name: Some("x") }];
-    for (rights, wanted) in [
-        (&only_a, [list("a", ""), list("", "")]),
-        (&only_a, [list("", ""), list("a", "")]),
-        (&only_x, [list("b", "x"), list("b", "")]),
-    ] {
-        let cover = decide(rights, Deciding::new(&wanted, None)).unwrap();
-        assert!(matches!(cover, Cover::Denied(_)), "{wanted:?}");
-        // A stream that rests on the wide right ends with it.
-        let everything = [Right { verb: "list", namespace: None, name: None }];
-        let Some(Cover::All(proof)) = decide(&everything, Deciding::new(&wanted, None)) else { panic!("allowed") };
-        let cover = decide(rights, Deciding::new(&wanted, Some(&proof))).unwrap();
-        assert!(matches!(cover, Cover::Denied(_)), "{wanted:?}");
-    }
-}
-
 #[test]
 fn a_read_of_nothing_is_not_allowed() {
     assert!(decide(&[Right { verb: "list", namespace: None, name: None }], Deciding::new(&[], None)).is_none());

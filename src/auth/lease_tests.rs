@@ -3,6 +3,7 @@ use crate::auth::access::{Access, Verdict};
 use crate::auth::rbac_generations::RbacGenerations;
 use crate::auth::testing::{Rights, bearer, caller, change, judged_by, right, watch_of};
 use crate::upstream::metadata::Seen;
+use crate::upstream::testing::until;
 
 use super::*;
 
@@ -20,15 +21,6 @@ async fn lease_of(access: &Access, user: &str, namespaces: &[&str], lasts: bool)
 
 async fn within<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), what).await.expect("it comes")
-}
-
-async fn until(is_so: impl Fn() -> bool) {
-    let come = async {
-        while !is_so() {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    within(come).await;
 }
 
 async fn is_open(lease: &mut Lease) -> bool {

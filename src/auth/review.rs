@@ -326,7 +326,7 @@ impl<'a> ResourceAttributes<'a> {
 mod tests {
     use super::*;
     use crate::lifecycle::spawn;
-    use crate::upstream::testing::{FakeServer, answer};
+    use crate::upstream::testing::{FakeServer, answer, padded, until};
 
     #[tokio::test]
     async fn reviews_of_unknown_tokens_leave_a_turn_and_wait_in_bounded_number() {
@@ -340,22 +340,17 @@ mod tests {
             let reviews = Arc::clone(&reviews);
             spawn("token", async move { reviews.token("t", &[]).await.map(drop) })
         };
-        let until = async |done: &dyn Fn() -> bool| {
-            while !done() {
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-            }
-        };
         let waiting: Vec<_> = (0..5).map(|_| ask()).collect();
-        until(&|| server.requests().len() == 3 && metrics.reviews_waiting.get() == 2).await;
+        until(|| server.requests().len() == 3 && metrics.reviews_waiting.get() == 2).await;
         assert_eq!(ask().await.unwrap(), Err(Unavailable::Busy));
         let known = Arc::clone(&reviews);
         let known =
             spawn("access", async move { known.access(&UserInfo::default(), &Attributes::default()).await.map(drop) });
-        until(&|| server.requests().len() == 4).await;
+        until(|| server.requests().len() == 4).await;
         waiting.into_iter().chain([known]).for_each(|task| task.abort());
     }
 
-    /// Who may write bindings and pods in one namespace chooses the names that answers quote.
+    /// Who may write bindings and pods in one namespace chooses the names that answers quote. A TokenReview quotes none.
     #[tokio::test]
     async fn answers_may_quote_names_of_any_length() {
         let long = "\\u003c".repeat(1_400_000);
@@ -363,6 +358,8 @@ mod tests {
             format!(r#"{{"status":{{"allowed":true,"reason":"RBAC: allowed by RoleBinding {long}"}}}}"#),
             format!(r#"{{"status":{{"allowed":false,"evaluationError":"{long}"}}}}"#),
             format!(r#"{{"metadata":{{"ownerReferences":[{{"name":"{long}"}}],"name":"{long}","uid":"u"}}}}"#),
+            padded(r#"{"status":{"authenticated":true}}"#, MAX_ANSWER),
+            padded(r#"{"status":{"authenticated":true}}"#, MAX_ANSWER + 1),
         ];
         let bodies = parking_lot::Mutex::new(bodies.into_iter());
         let server =
@@ -375,5 +372,7 @@ mod tests {
         assert_ne!(not.evaluation_error, "", "that is an error and no denial");
         assert!(allowed.reason.len() + not.evaluation_error.len() < 100);
         assert_eq!(reviews.pod("a", "p", "u").await, Ok(Some(true)));
+        assert!(reviews.token("t", &[]).await.unwrap().authenticated);
+        assert!(matches!(reviews.token("t", &[]).await, Err(Unavailable::Failed(_))), "it authenticates nobody");
     }
 }

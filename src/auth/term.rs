@@ -133,6 +133,7 @@ mod tests {
     use super::*;
     use crate::auth::AuthConfig;
     use crate::auth::testing::{Rights, bearer, caller, judged_by, right, watch_of};
+    use crate::upstream::testing::until;
 
     #[tokio::test]
     async fn a_forwarded_watch_lasts_as_long_as_the_right_to_it() {
@@ -150,12 +151,7 @@ mod tests {
         joe.begin();
         // A right that is granted while the watch begins.
         let mut amy = of("amy", in_a.clone());
-        let is_asked = async || {
-            while !rights.asked.lock().contains(&right("amy", "a")) {
-                sleep(Duration::from_millis(5)).await;
-            }
-        };
-        timeout(Duration::from_secs(60), is_asked()).await.expect("it is asked for");
+        until(|| rights.asked.lock().contains(&right("amy", "a"))).await;
         rights.given.lock().insert(right("amy", "a"));
         amy.begin();
         let over = timeout(Duration::from_millis(50), std::future::poll_fn(|cx| amy.poll_over(cx))).await;

@@ -194,3 +194,22 @@ pub(super) async fn at<T: DeserializeOwned>(
     }
     serde_json::from_slice(&body).map_err(|error| content(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::testing::{FakeServer, answer, padded};
+
+    #[tokio::test]
+    async fn an_object_has_a_bound() {
+        for (bytes, fits) in [(MOST, true), (MOST + 1, false)] {
+            let text = padded(r#"{"message":"it"}"#, bytes);
+            let server = FakeServer::plain(move |_, _| std::future::ready(answer(200, text.clone()))).await;
+            let upstream = Upstream::from_config(server.config()).await.unwrap();
+            match at::<Message>(&upstream, Method::GET, "secrets", "/secret", None).await {
+                Ok(read) => assert_eq!((read.message.as_str(), fits), ("it", true)),
+                Err(error) => assert!(!fits && matches!(error, AuthorityError::TooLong { .. }), "{error}"),
+            }
+        }
+    }
+}

@@ -10,6 +10,7 @@ use serde_json::json;
 use super::*;
 use crate::authority::requester::request;
 use crate::lifecycle::spawn;
+use crate::upstream::UpstreamError;
 use crate::upstream::testing::{FakeServer, answer, streamed};
 
 /// The requests that the apiserver has, by name, and the paths of all writes.
@@ -192,6 +193,38 @@ async fn a_request_that_cannot_be_decided_is_tried_ever_more_rarely_and_then_dro
     world.store.lock().requests.insert("good".to_owned(), of("good", AGENT, "{}"));
     world.until("the later one", decided("good", "\"certificate\":")).await;
     world.task.abort();
+}
+
+#[tokio::test]
+async fn what_a_round_takes_and_remembers_has_bounds() {
+    let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
+    let account = ObjectName { namespace: "x".into(), name: "agent".into() };
+    let config = SignerConfig { name: "informerd.io/node-serving".into(), account };
+    let (_sender, ca) = watch::channel(None);
+    let mut signer = Signer::new(config, Duration::ZERO, upstream, ca, Arc::default());
+    // Exchanges that fail, among requests that the apiserver refuses.
+    let mut round = Round::default();
+    for number in 1..=MOST_BROKEN {
+        let refused = AuthorityError::Refused { what: String::new(), status: 500, message: String::new() };
+        signer.fail("refused".to_owned(), "a", refused, &mut round).unwrap();
+        let broken = signer.fail(number.to_string(), "a", AuthorityError::Upstream(UpstreamError::Busy), &mut round);
+        assert_eq!(broken.is_ok(), number < MOST_BROKEN, "it is the apiserver that fails");
+    }
+    let later = Instant::now() + Duration::from_secs(3600);
+    let of = |number: usize| (number.to_string(), Failed { again: Some(later), ..Failed::new(later) });
+    signer.failed = (1..MOST_FAILED).map(of).collect();
+    for (uid, left) in [("one", MOST_FAILED), ("another", 1)] {
+        let refused = AuthorityError::TooLong { what: String::new() };
+        signer.fail(uid.to_owned(), "a", refused, &mut Round::default()).unwrap();
+        assert_eq!(signer.failed.len(), left);
+    }
+    let mut found = Found::default();
+    for number in 0..=MOST_LATER {
+        assert_eq!((found.later.len(), found.again.is_some()), (number, false));
+        let large = format!(r#"{{"metadata":{{"uid":"{number}"}},"spec":"{}"}}"#, "x".repeat(SMALL));
+        found.take(large.as_bytes(), &mut HashMap::new());
+    }
+    assert_eq!((found.later.len(), found.again.is_some()), (MOST_LATER, true), "the round is repeated");
 }
 
 #[test]

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::cache::Writer;
-use crate::cache::testing::{cache, dispatch, object, plain};
+use crate::cache::testing::{cache, object};
 
 /// A simulated apiserver: states and events by revision. A cache can be fed from it at any time.
 #[derive(Debug, Default)]
@@ -111,32 +111,6 @@ async fn what_does_not_lead_to_the_window_is_not_taken() {
     assert_eq!(stats.backfills_total, stats.backfills_failed_total);
     assert_eq!(fill(begin(), &before, &now), Ok(3));
     assert_eq!(cache.stats().backfills_total, stats.backfills_failed_total + 1);
-}
-
-#[tokio::test]
-async fn a_window_that_has_moved_is_left_alone() {
-    let (before, now, mut writer, cache) = restarted().await;
-    let from = ResourceVersion(before.rv);
-    let begun = cache.backfill(from).unwrap();
-    let relisted = Arc::new(plain("ns", "n9", 20));
-    let mut state = now.state();
-    state.push(relisted);
-    writer.replace(state.clone(), ResourceVersion(20)).await.unwrap();
-    assert_eq!(fill(begun, &before, &now), Err(BackfillError::Moved));
-    // There is a gap before the list, and the changes in it are unknown.
-    assert!(cache.backfill(from).is_none());
-    writer.not_ready("for a test");
-    assert!(cache.backfill(from).is_none());
-    writer.replace(state, ResourceVersion(20)).await.unwrap();
-    assert!(cache.backfill(from).is_some());
-    // A window that has dropped events cannot be extended either.
-    for rv in 21..200 {
-        writer.apply(EventType::Modified, plain("ns", "n9", rv)).await.unwrap();
-    }
-    dispatch(&mut crate::cache::dispatcher::Dispatcher::new(cache.shared()));
-    writer.apply(EventType::Modified, plain("ns", "n9", 200)).await.unwrap();
-    assert!(cache.window_floor().unwrap().get() > 20);
-    assert!(cache.backfill(from).is_none());
 }
 
 #[tokio::test]

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use tokio::time::Instant;
 
-use super::groups::{WatchGroups, view};
-use super::testing::{object, predicate};
+use super::groups::{MAX_RELIST_EVALUATIONS, WatchGroups, view};
+use super::spec::EndReason;
+use super::testing::{object, plain, predicate};
 use crate::meta::{EventType, ResourceVersion, Scope, WatchCacheEvent};
 use crate::selector::Predicate;
 
@@ -103,7 +104,13 @@ proptest! {
 }
 
 #[test]
-fn an_event_costs_nothing_for_groups_that_require_other_labels() {
+fn an_event_costs_nothing_for_groups_that_require_other_labels_or_nodes() {
+    let mut groups = WatchGroups::new(Some(0));
+    for node in ["n1", "n2", "n3"] {
+        groups.join(&predicate(Scope::all(), "", &format!("spec.nodeName={node}")));
+    }
+    let moved = event(EventType::Modified, "a", (0, 2), Some((0, 1)));
+    assert_eq!(groups.dispatch(&moved, &mut Vec::new()), 2);
     let mut groups = WatchGroups::new(Some(0));
     for number in 0..10_000 {
         groups.join(&predicate(Scope::all(), &format!("part-of=shop,app=app-{number}"), ""));
@@ -120,4 +127,19 @@ fn an_event_costs_nothing_for_groups_that_require_other_labels() {
     assert!(groups.dispatch(&event("app-7", "app-8"), &mut touched) <= 3);
     assert!(groups.dispatch(&event("other", "another"), &mut touched) <= 1);
     assert_eq!(touched.len(), 2);
+}
+
+/// Beyond the bound, nobody looks who holds what is gone.
+#[test]
+fn a_relist_searches_for_holders_within_a_bound() {
+    const GROUPS: usize = 200;
+    for (gone, ended) in [(MAX_RELIST_EVALUATIONS / GROUPS, 1), (MAX_RELIST_EVALUATIONS / GROUPS + 1, GROUPS)] {
+        let mut groups = WatchGroups::new(None);
+        for number in 0..GROUPS {
+            groups.join(&predicate(Scope::namespace(&format!("n{number}")), "", ""));
+        }
+        let gone: Vec<_> = (0..gone).map(|number| Arc::new(plain("n7", &format!("x{number}"), 1))).collect();
+        assert_eq!(groups.close_holders(&gone, EndReason::Relisted), ended);
+        assert_eq!((groups.len(), groups.watchers()), (GROUPS - ended, GROUPS - ended));
+    }
 }

@@ -37,7 +37,7 @@ pub(super) struct WatchGroup {
 
 /// Above this many evaluations, a relist does not search for the groups that its deletions concern, but ends all of
 /// them.
-const MAX_RELIST_EVALUATIONS: usize = 200_000;
+pub(super) const MAX_RELIST_EVALUATIONS: usize = 200_000;
 
 /// The event type for a predicate; `None` if the event does not concern it.
 pub(super) fn view(predicate: &Predicate, event: &WatchCacheEvent) -> Option<EventType> {

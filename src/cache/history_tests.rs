@@ -162,32 +162,19 @@ fn a_cut_closes_the_past_but_keeps_the_events() {
 
 /// A pod of some 5 kB at a revision: what a kubelet changes in its status, and when it did.
 fn pod(number: usize, rv: u64) -> Object {
-    let time = |rv: u64| format!("2026-03-{:02}T{:02}:{:02}:{:02}Z", rv % 28 + 1, rv % 24, rv % 60, rv * 7 % 60);
-    let filler: String = (0..50)
-        .map(|part| {
-            format!(
-                r#"{{"name":"VARIABLE_{part}","value":"{:x}"}},"#,
-                (number + part) as u128 * 0x9e37_79b9_7f4a_7c15_f39c_c060
-            )
-        })
-        .collect();
-    let conditions: String = ["Initialized", "Ready", "ContainersReady", "PodScheduled"]
-        .iter()
-        .enumerate()
-        .map(|(index, kind)| {
-            let rv = if index == 1 || index == 2 { rv } else { 1 };
-            let status = if rv % 2 == 0 { "True" } else { "False" };
-            format!(
-                r#"{{"type":"{kind}","status":"{status}","lastProbeTime":null,"lastTransitionTime":"{}"}},"#,
-                time(rv)
-            )
-        })
-        .collect();
+    let time = format!("2026-03-{:02}T{:02}:{:02}:{:02}Z", rv % 28 + 1, rv % 24, rv % 60, rv * 7 % 60);
+    let env = |part| {
+        format!(
+            r#"{{"name":"VARIABLE_{part}","value":"{:x}"}},"#,
+            (number + part) as u128 * 0x9e37_79b9_7f4a_7c15_f39c_c060
+        )
+    };
+    let env: String = (0..50).map(env).collect();
+    let condition = |kind| format!(r#"{{"type":"{kind}","status":"{}","lastTransitionTime":"{time}"}}"#, rv % 2 == 0);
     let text = format!(
-        r#"{{"metadata":{{"name":"pod-{number:05}","namespace":"team","uid":"uid-{number}","resourceVersion":"{rv}","labels":{{"app":"shop","tier":"web"}},"managedFields":[{{"manager":"kubelet","operation":"Update","time":"{}","fieldsV1":{{"f:status":{{"f:conditions":{{}}}}}}}}]}},"spec":{{"nodeName":"node-1","env":[{}0]}},"status":{{"phase":"Running","conditions":[{}0],"containerStatuses":[{{"name":"app","ready":true,"restartCount":{},"started":true}}]}}}}"#,
-        time(rv),
-        filler,
-        conditions,
+        r#"{{"metadata":{{"name":"pod-{number:05}","namespace":"team","uid":"uid-{number}","resourceVersion":"{rv}","managedFields":[{{"manager":"kubelet","time":"{time}"}}]}},"spec":{{"nodeName":"node-1","env":[{env}0]}},"status":{{"conditions":[{},{}],"restartCount":{}}}}}"#,
+        condition("Ready"),
+        condition("ContainersReady"),
         rv % 40,
     );
     json::parse_item(text.as_bytes(), &FieldTable::default()).unwrap().0

@@ -18,7 +18,7 @@ use super::model_client::Client;
 use super::model_ops::*;
 use super::testing::*;
 use super::*;
-use crate::meta::{Object, ResourceVersion};
+use crate::meta::{EventType, Object, ResourceVersion};
 use crate::packing::PackingForm;
 
 struct World {
@@ -175,9 +175,19 @@ impl World {
         let Self { writer, truths, heard, .. } = self;
         for (rv, sent) in truths.last().unwrap().log.iter().skip(*heard).take(most) {
             match sent {
-                Sent::Event(kind, object) => writer.apply(*kind, copy(object)).await.unwrap(),
+                // What the cache holds tells whether it is new.
+                Sent::Event(EventType::Added | EventType::Modified, object) => {
+                    let kind = [EventType::Added, EventType::Modified][(*rv % 2) as usize];
+                    writer.apply(kind, copy(object)).await.unwrap();
+                }
+                Sent::Event(EventType::Deleted, object) => {
+                    writer.apply(EventType::Deleted, copy(object)).await.unwrap();
+                }
                 Sent::Together(objects) => {
                     writer.delete_together(objects.iter().map(|object| copy(object)).collect()).await.unwrap();
+                }
+                Sent::Progress if rv.is_multiple_of(2) && *rv > writer.resource_version().0 => {
+                    writer.apply(EventType::Deleted, plain("a", "nobody-has-it", *rv)).await.unwrap();
                 }
                 Sent::Progress => assert!(writer.progress(ResourceVersion(*rv))),
             }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::Arriving;
+use crate::cache::dispatcher::Dispatcher;
 use crate::cache::testing::{cache, dispatch, spec, take};
 use crate::cache::{Budget, CacheConfig, WatchCache, WatchStart, Writer};
 use crate::lifecycle::spawn;
@@ -41,21 +42,35 @@ async fn filled(writer: &mut Writer) {
     writer.replace(objects, ResourceVersion(1000)).await.unwrap();
 }
 
+/// A cache of the objects, with its packer.
+async fn running(
+    form: PackingForm,
+    threshold: usize,
+    hot_bytes: usize,
+) -> (Packing, Budget, Writer, WatchCache, Dispatcher) {
+    let (packing, budget, change) = with(form, threshold, hot_bytes);
+    let (mut writer, cache, dispatcher) = cache(change);
+    spawn("packer", cache.run_packer());
+    filled(&mut writer).await;
+    (packing, budget, writer, cache, dispatcher)
+}
+
+/// Another task waits for the same moments, on real threads.
+async fn until_packed(packing: &Packing) {
+    while packing.stats().objects < OBJECTS {
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
 fn list(cache: &WatchCache) -> Vec<Bytes> {
     cache.snapshot().unwrap().store().iter().map(|object| object.raw().unwrap().framed()).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_quiet_cache_is_packed_and_its_account_shrinks() {
-    let (packing, budget, change) = with(PackingForm::Packed, 0, 0);
-    let (mut writer, cache, mut dispatcher) = cache(change);
-    spawn("packer", cache.run_packer());
-    filled(&mut writer).await;
+    let (packing, budget, mut writer, cache, mut dispatcher) = running(PackingForm::Packed, 0, 0).await;
     let (before, plain, bytes) = (list(&cache), budget.used(), cache.stats().bytes);
-    // Another task waits for the same moments, on real threads.
-    while packing.stats().objects < OBJECTS {
-        sleep(Duration::from_secs(1)).await;
-    }
+    until_packed(&packing).await;
     assert_eq!(list(&cache), before);
     let saved = usize::try_from(packing.stats().saved_bytes).unwrap();
     assert_eq!(budget.used(), plain - saved);
@@ -87,13 +102,8 @@ async fn a_quiet_cache_is_packed_and_its_account_shrinks() {
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_object_becomes_a_difference_from_its_packed_version() {
-    let (packing, _budget, change) = with(PackingForm::Packed, 0, 0);
-    let (mut writer, cache, mut dispatcher) = cache(change);
-    spawn("packer", cache.run_packer());
-    filled(&mut writer).await;
-    while packing.stats().objects < OBJECTS {
-        sleep(Duration::from_secs(1)).await;
-    }
+    let (packing, _budget, mut writer, cache, mut dispatcher) = running(PackingForm::Packed, 0, 0).await;
+    until_packed(&packing).await;
     let key = ObjectKey::new("a", "o0007");
     let size = || cache.snapshot().unwrap().get(&key).unwrap().present_size();
     let packed = size();
@@ -109,10 +119,7 @@ async fn a_changed_object_becomes_a_difference_from_its_packed_version() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_read_stays_plain() {
-    let (packing, _budget, change) = with(PackingForm::Packed, 0, 1 << 20);
-    let (mut writer, cache, _dispatcher) = cache(change);
-    spawn("packer", cache.run_packer());
-    filled(&mut writer).await;
+    let (packing, _budget, _writer, cache, _dispatcher) = running(PackingForm::Packed, 0, 1 << 20).await;
     let reader = cache.clone();
     let read = move || {
         let snapshot = reader.snapshot().unwrap();
@@ -137,13 +144,8 @@ async fn what_is_read_stays_plain() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_read_in_a_state_that_no_longer_changes_is_packed_again() {
-    let (packing, _budget, change) = with(PackingForm::Packed, 0, 1 << 20);
-    let (mut writer, cache, _dispatcher) = cache(change);
-    spawn("packer", cache.run_packer());
-    filled(&mut writer).await;
-    while packing.stats().objects < OBJECTS {
-        sleep(Duration::from_secs(1)).await;
-    }
+    let (packing, _budget, _writer, cache, _dispatcher) = running(PackingForm::Packed, 0, 1 << 20).await;
+    until_packed(&packing).await;
     // Nothing is left to do.
     sleep(Duration::from_secs(60)).await;
     assert_eq!(list(&cache), list(&cache));
@@ -154,10 +156,7 @@ async fn what_was_read_in_a_state_that_no_longer_changes_is_packed_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_small_process_packs_nothing() {
-    let (packing, _budget, change) = with(PackingForm::Auto, 10 << 20, 0);
-    let (mut writer, cache, _dispatcher) = cache(change);
-    spawn("packer", cache.run_packer());
-    filled(&mut writer).await;
+    let (packing, _budget, _writer, _cache, _dispatcher) = running(PackingForm::Auto, 10 << 20, 0).await;
     sleep(Duration::from_secs(300)).await;
     assert_eq!(packing.stats(), Default::default());
 }
@@ -196,9 +195,7 @@ async fn what_slow_readers_hold_of_an_earlier_state_makes_the_new_one_no_smaller
     spawn("packer", cache.run_packer());
     for is_given_up in [false, true] {
         filled(&mut writer).await;
-        while packing.stats().objects < OBJECTS {
-            sleep(Duration::from_secs(1)).await;
-        }
+        until_packed(&packing).await;
         let (packed, reader) = (budget.used(), cache.snapshot().unwrap());
         let others: Vec<_> = (OBJECTS..2 * OBJECTS).map(|name| Arc::new(object(name, name + 1))).collect();
         let plain: usize = others.iter().map(|object| Budget::cost(object.size())).sum();

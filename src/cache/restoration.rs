@@ -227,3 +227,97 @@ impl Restoration {
         self.rv = before;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::testing::{cache, names, plain};
+    use crate::codec::json::Style;
+    use crate::meta::Encoding;
+
+    /// Reads a file: `a@5` is an object, `=10/1` the end of a state of one object at revision 10, `+a@11`, `*a@11` and `-a@11`
+    /// are events, and `p12` is progress.
+    fn read(restoration: &mut Restoration, file: &str) -> Result<(), RestoreError> {
+        let number = |text: &str| text.parse::<u64>().unwrap();
+        let object = |text: &str| text.split_once('@').map(|(name, rv)| plain("", name, number(rv))).unwrap();
+        for entry in file.split(' ') {
+            match (&entry[..1], &entry[1..]) {
+                ("=", end) => {
+                    let (rv, objects) = end.split_once('/').unwrap();
+                    restoration.begin(ResourceVersion(number(rv)), objects.parse().unwrap())?;
+                }
+                ("+", text) => restoration.push(EventType::Added, object(text))?,
+                ("*", text) => restoration.push(EventType::Modified, object(text))?,
+                ("-", text) => restoration.push(EventType::Deleted, object(text))?,
+                ("p", rv) => restoration.progress(ResourceVersion(number(rv))),
+                _ => restoration.insert(object(entry))?,
+            }
+        }
+        restoration.finish();
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn what_contradicts_itself_is_no_state_and_what_is_not_all_of_it_is_undone() {
+        for (file, expected) in [
+            ("a@5 b@3 =10/2", Ok((10, "a@5 b@3", 0))),
+            ("=10/0", Ok((10, "", 0))),
+            ("a@5 =5/1", Ok((5, "a@5", 0))),
+            ("p5 a@5 =10/1 p12 p11", Ok((12, "a@5", 0))),
+            ("a@5 =10/1 +b@11 *a@12", Ok((12, "a@12 b@11", 2))),
+            ("a@5 b@6 =10/2 -a@11 *b@12", Ok((12, "b@12", 2))),
+            // Others of the same revision may be missing.
+            ("a@5 b@6 c@7 =10/3 *c@11 -a@12 -b@12", Ok((11, "a@5 b@6 c@11", 1))),
+            ("a@5 b@6 =10/2 -a@11 -b@11", Ok((10, "a@5 b@6", 0))),
+            ("a@5 b@6 =10/2 -a@11 -b@11 p12", Ok((12, "", 2))),
+            ("a@5 b@6 =10/2 -a@11 p9", Ok((11, "b@6", 1))),
+            ("b@5 a@3", Err("its objects are out of order")),
+            ("a@5 a@6", Err("its objects are out of order")),
+            ("=10/0 a@5", Err("its objects are out of order")),
+            ("a@5 =4/1", Err("its state is not complete")),
+            ("a@5 =10/2", Err("its state is not complete")),
+            ("=0/0", Err("its state is not complete")),
+            ("=10/0 =10/0", Err("its state is not complete")),
+            ("+a@5", Err("its events are out of order")),
+            ("=10/0 +a@10", Err("its events are out of order")),
+            ("=10/0 +a@11 *a@9", Err("its events are out of order")),
+            ("a@5 b@6 =10/2 *b@11 -a@11", Err("its events are out of order")),
+            ("a@5 b@6 =10/2 -a@11 +a@11", Err("its events are out of order")),
+            ("a@5 =10/1 -a@10", Err("its events are out of order")),
+            ("a@5 =10/1 +a@11", Err("its events contradict its state")),
+            ("=10/0 *a@11", Err("its events contradict its state")),
+            ("=10/0 -a@11", Err("its events contradict its state")),
+            ("a@5", Err("not complete")),
+        ] {
+            let budget = Budget::new(1 << 20);
+            let (mut writer, cache, _) = cache(|config| config.budget = budget.clone());
+            let begin = |writer: &Writer| {
+                let mut restoration = writer.restoration();
+                restoration.set_form(Form::new(Encoding::Json, Style::Stripped, "v1", "Pod", "PodList"));
+                restoration.set_bookmark_template(Bytes::from_static(b"{}"));
+                restoration
+            };
+            let mut restoration = begin(&writer);
+            let read = read(&mut restoration, file);
+            let counted = (restoration.objects(), restoration.events());
+            let restored = read.and_then(|()| writer.restore(restoration));
+            let found = restored.map(|()| {
+                let stats = cache.stats();
+                let held = names(cache.snapshot().unwrap().store().iter()).join(" ");
+                assert_eq!((stats.objects, stats.window_events), counted);
+                (stats.rv.0, held, stats.window_events)
+            });
+            let expected = expected.map(|(rv, held, events)| (rv, held.to_owned(), events)).map_err(Contradictory);
+            assert_eq!(found, expected, "{file}");
+            assert_eq!((cache.form().is_some(), cache.bookmark_template().is_some()), (found.is_ok(), found.is_ok()));
+            assert_eq!(
+                budget.used() > 0,
+                found.is_ok_and(|(_, held, events)| !held.is_empty() || events > 0),
+                "{file}"
+            );
+            let mut again = begin(&writer);
+            again.begin(ResourceVersion(20), 0).unwrap();
+            assert_eq!(writer.restore(again).is_err(), expected.is_ok(), "it has a state already");
+        }
+    }
+}

@@ -117,3 +117,32 @@ proptest! {
         })?;
     }
 }
+
+/// How many of ten events the first step dispatches to so many groups, with a window of four times these bytes. And the
+/// bytes of one event.
+async fn first_step(groups: usize, quarter: usize) -> (u64, usize) {
+    let (mut writer, cache, mut dispatcher) = cache(|config| config.window_max_bytes = 4 * quarter);
+    writer.replace(vec![Arc::new(plain("a", "x", 100))], ResourceVersion(100)).await.unwrap();
+    let watch = |number: usize| {
+        let predicate = predicate(Scope::all(), "", &format!("spec.nodeName!=n{number}"));
+        cache.watch(WatchSpec { predicate, ..spec(WatchStart::Now) }).unwrap()
+    };
+    let _watchers: Vec<_> = (0..groups).map(watch).collect();
+    for rv in 101..=110 {
+        writer.apply(EventType::Modified, plain("a", "x", rv)).await.unwrap();
+    }
+    let bytes = cache.shared().state.lock().history.plain_bytes() / 10;
+    dispatcher.step(usize::MAX);
+    (cache.stats().dispatched_total, bytes)
+}
+
+/// So watchers are woken soon, and rings hold little more than the window.
+#[tokio::test(start_paused = true)]
+async fn a_step_ends_after_a_quarter_of_the_window_or_ten_thousand_evaluations() {
+    const ROOM: usize = usize::MAX / 4;
+    let (all, bytes) = first_step(1, ROOM).await;
+    assert_eq!(all, 10);
+    for (groups, quarter, events) in [(1, 2 * bytes - 1, 2), (1, 2 * bytes, 3), (5000, ROOM, 3), (5001, ROOM, 2)] {
+        assert_eq!(first_step(groups, quarter).await.0, events, "{groups} groups, {quarter} bytes");
+    }
+}

@@ -17,21 +17,10 @@ use crate::selector::{FieldSelector, LabelSelector, Predicate};
 
 /// An object with labels sorted by key and one selectable field (index 0), such as a pod's node.
 pub(super) fn object(namespace: &str, name: &str, rv: u64, labels: &[(&str, &str)], field: &str) -> Object {
-    object_of(&format!("uid-{namespace}-{name}"), namespace, name, rv, labels, field)
+    object_with("", &format!("uid-{namespace}-{name}"), namespace, name, rv, labels, field)
 }
 
-pub(super) fn object_of(
-    uid: &str,
-    namespace: &str,
-    name: &str,
-    rv: u64,
-    labels: &[(&str, &str)],
-    field: &str,
-) -> Object {
-    object_with("", uid, namespace, name, rv, labels, field)
-}
-
-/// The same, with more members in its bytes: `,"spec":{}`.
+/// The same of this uid, with more members in its bytes: `,"spec":{}`.
 pub(super) fn object_with(
     members: &str,
     uid: &str,

@@ -30,18 +30,6 @@ fn after(rv: u64) -> WatchStart {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_selection_is_marked_too() {
-    let (_writer, cache, _) = listed(|_| {}).await;
-    for fields in ["spec.nodeName=n", "metadata.name=a,metadata.name=b"] {
-        let predicate = predicate(Scope::all(), "", fields);
-        let mut watcher = cache.watch(WatchSpec { predicate, ..spec(WatchStart::State) }).unwrap();
-        assert_eq!(take(&mut watcher), ["BOOKMARK 100 initial"]);
-    }
-    let mut unmarked = cache.watch(WatchSpec { initial_end: false, ..spec(WatchStart::State) }).unwrap();
-    assert_eq!(take(&mut unmarked), ["ADDED a/x@10", "ADDED b/y@20"]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_large_initial_list_is_complete_whatever_happens_meanwhile() {
     let (mut writer, cache, mut dispatcher) = cache(|_| {});
     let objects =
@@ -109,53 +97,6 @@ async fn it_is_known_where_watchers_stand() {
     take(&mut live);
     assert_eq!(cache.standing(), standing(0, 0));
     drop(other);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_trigger_finds_the_watchers_of_both_values() {
-    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
-    let watch = |node: &str| {
-        let predicate = predicate(Scope::all(), "", &format!("spec.nodeName={node}"));
-        cache.watch(WatchSpec { predicate, ..spec(after(100)) }).unwrap()
-    };
-    let (mut one, mut two, mut three) = (watch("n1"), watch("n2"), watch("n3"));
-    writer.apply(EventType::Modified, object("a", "x", 101, &[], "n1")).await.unwrap();
-    writer.apply(EventType::Modified, object("a", "x", 102, &[], "n2")).await.unwrap();
-    dispatch(&mut dispatcher);
-    assert_eq!(take(&mut one), ["ADDED a/x@101", "DELETED a/x@101 as 102"]);
-    assert_eq!(take(&mut two), ["ADDED a/x@102"]);
-    assert!(take(&mut three).is_empty());
-    assert_eq!(cache.stats().evaluated_total, 3, "the third watcher's group was never looked at");
-}
-
-#[tokio::test(start_paused = true)]
-async fn equal_predicates_share_a_group_and_the_last_to_leave_removes_it() {
-    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
-    let scopes = [
-        (Scope::all(), ""),
-        (Scope::namespace("a"), ""),
-        (Scope::all(), "metadata.name=x"),
-        (Scope::namespace("a"), "metadata.name=x"),
-        (Scope::all(), "spec.nodeName=n1"),
-        (Scope::all(), "metadata.name=x,metadata.name=y"),
-    ];
-    let watchers: Vec<_> = scopes
-        .iter()
-        .chain(&scopes)
-        .map(|(scope, fields)| {
-            let predicate = predicate(scope.clone(), "", fields);
-            cache.watch(WatchSpec { predicate, ..spec(after(100)) }).unwrap()
-        })
-        .collect();
-    assert_eq!((cache.stats().watchers, cache.stats().groups), (12, 6));
-    modify(&mut writer, "a", "x", 101).await;
-    dispatch(&mut dispatcher);
-    assert_eq!(cache.stats().evaluated_total, 4);
-    drop(watchers);
-    assert_eq!((cache.stats().watchers, cache.stats().groups), (0, 0));
-    modify(&mut writer, "a", "x", 102).await;
-    dispatch(&mut dispatcher);
-    assert_eq!(cache.stats().evaluated_total, 4, "the indexes are empty");
 }
 
 #[tokio::test(start_paused = true)]
@@ -271,74 +212,30 @@ async fn no_bookmark_without_progress_or_without_asking() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_mark_is_followed_by_a_bookmark_if_the_revision_moved() {
-    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
-    let start = Instant::now();
-    let mut watcher = cache.watch(spec(WatchStart::State)).unwrap();
-    assert_eq!(take(&mut watcher).len(), 3);
-    writer.progress(ResourceVersion(101));
-    dispatcher.step(1);
-    let event = watcher.next().await.unwrap();
-    assert_eq!(short(&event), "BOOKMARK 101");
-    assert!((1000..=1250).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
-    assert_eq!(short(&watcher.next().await.unwrap()), "BOOKMARK 101");
-    assert!(start.elapsed() >= Duration::from_secs(57));
-}
-
-#[tokio::test(start_paused = true)]
-async fn drained_watchers_deliver_then_bookmark_then_end() {
-    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
-    let mut quiet = cache.watch(WatchSpec { bookmarks: false, ..spec(after(100)) }).unwrap();
-    let mut idle = cache.watch(spec(WatchStart::Now)).unwrap();
-    let mut busy = cache.watch(spec(WatchStart::State)).unwrap();
-    let mut alone = cache.watch(spec(after(100))).unwrap();
-    modify(&mut writer, "a", "x", 101).await;
-    dispatch(&mut dispatcher);
-    alone.end(true);
-    assert_eq!(take(&mut alone), ["MODIFIED a/x@101", "BOOKMARK 101", "END drained"]);
-    assert_eq!(take(&mut idle), ["MODIFIED a/x@101"]);
-    cache.end_watchers(true);
-    assert_eq!(take(&mut quiet), ["MODIFIED a/x@101", "END drained"]);
-    assert_eq!(take(&mut idle), ["BOOKMARK 101", "END drained"]);
-    let list = ["ADDED a/x@10", "ADDED b/y@20", "BOOKMARK 100 initial", "MODIFIED a/x@101", "BOOKMARK 101"];
-    assert_eq!(take(&mut busy)[..5], list);
-    assert_eq!(busy.end_reason(), Some(EndReason::Drained));
-    assert_eq!(take(&mut cache.watch(spec(after(101))).unwrap()), ["END drained"], "nothing new to say");
-    assert_eq!(cache.stats().terminated_total, 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_dispatcher_wakes_those_it_has_something_for() {
     let (mut writer, cache, _) = listed(|_| {}).await;
     let task = crate::lifecycle::spawn("dispatcher", cache.run_dispatcher());
     let predicate = predicate(Scope::namespace("b"), "", "");
     let mut watcher = cache.watch(WatchSpec { predicate, ..spec(after(100)) }).unwrap();
-    let waiting = crate::lifecycle::spawn("watcher", async move {
-        let event = watcher.next().await;
-        (event, watcher)
-    });
-    tokio::task::yield_now().await;
-    modify(&mut writer, "a", "x", 101).await;
-    modify(&mut writer, "b", "y", 102).await;
-    let (event, watcher) = timeout(Duration::from_secs(1), waiting).await.unwrap().unwrap();
-    assert_eq!(short(&event.unwrap()), "MODIFIED b/y@102");
-    let waiting = crate::lifecycle::spawn("watcher", async move {
-        let mut watcher = watcher;
-        (watcher.next().await, watcher)
-    });
-    tokio::task::yield_now().await;
-    let list = [plain("a", "x", 101), plain("b", "y", 103)].map(Arc::new);
-    writer.replace(list.into(), ResourceVersion(103)).await.unwrap();
-    let (event, watcher) = timeout(Duration::from_secs(1), waiting).await.unwrap().unwrap();
-    assert_eq!(short(&event.unwrap()), "MODIFIED b/y@103");
-
-    let waiting = crate::lifecycle::spawn("watcher", async move {
-        let mut watcher = watcher;
-        watcher.next().await.is_none()
-    });
-    tokio::task::yield_now().await;
-    cache.end_watchers(false);
-    assert!(timeout(Duration::from_secs(1), waiting).await.unwrap().unwrap());
+    for (step, expected) in [(0, Some("MODIFIED b/y@102")), (1, Some("MODIFIED b/y@103")), (2, None)] {
+        let happens = async {
+            tokio::task::yield_now().await;
+            match step {
+                0 => {
+                    modify(&mut writer, "a", "x", 101).await;
+                    modify(&mut writer, "b", "y", 102).await;
+                }
+                1 => {
+                    let list = [plain("a", "x", 101), plain("b", "y", 103)].map(Arc::new);
+                    writer.replace(list.into(), ResourceVersion(103)).await.unwrap();
+                }
+                _ => cache.end_watchers(false),
+            }
+        };
+        // Before any bookmark is due.
+        let (event, ()) = tokio::join!(timeout(Duration::from_secs(1), watcher.next()), happens);
+        assert_eq!(event.expect("it is woken").as_ref().map(short).as_deref(), expected);
+    }
     task.abort();
 }
 
@@ -414,8 +311,17 @@ async fn an_unsynced_cache_starts_no_watch() {
     let (now, zero) = (spec(WatchStart::Now), ResourceVersion::ZERO);
     let mut early = CacheWatcher::new(watcher::Membership::join(&cache.shared(), &now.predicate), &now);
     writer.not_ready("gone");
+    assert!(matches!(cache.ready(), Readiness::NotReady { why, .. } if &*why == "gone"));
+    assert_eq!(cache.snapshot_at(ResourceVersion(1)).map(drop), Err(SnapshotError::NotReady));
+    assert_eq!(cache.wait_for(ResourceVersion(1), Instant::now()).await.map(drop), Err(WaitError::NotReady));
+    assert_eq!(writer.apply(EventType::Added, plain("a", "x", 2)).await, Err(ApplyError::NotSynced));
     assert!(!early.begin(watcher::Phase::Live, ring::Basis::Known, zero, zero), "its group has ended");
     drop(early);
     assert_eq!(cache.watch(spec(WatchStart::State)).map(drop), Err(WatchError::NotReady));
     assert_eq!(cache.stats().watchers, 0);
+    drop(writer);
+    assert!(
+        !cache.wait_ready(Instant::now() + Duration::from_secs(3600)).await.is_ready(),
+        "nothing will change again"
+    );
 }

@@ -168,109 +168,60 @@ mod tests {
         let still = |situation| Situation { odds: 1.0, ..situation };
         let local = |situation| Situation { may_forward: false, ..situation };
         let large = |situation| Situation { all: 90_000, answer: 90_000, ..situation };
-        for (what, situation, first, then) in [
-            ("a still store", still(LIST), First::Revision, Then::Digest(Everything)),
-            ("now and then a change", Situation { odds: 0.5, ..LIST }, First::Revision, Then::Digest(Everything)),
-            (
-                "the same of a few objects",
-                Situation { odds: 0.5, all: 20, answer: 20, ..LIST },
-                First::Digest(Everything),
-                Then::Digest(Everything),
-            ),
-            ("a quiet collection", LIST, First::Digest(Everything), Then::Digest(Everything)),
-            ("a huge quiet collection", large(LIST), First::Forward, Then::Forward),
-            (
-                "most of a large quiet collection",
-                Situation { all: MOST_OF_ALL, answer: 40_000, ..LIST },
-                First::Digest(Everything),
-                Then::Digest(Everything),
-            ),
-            (
-                "most of one that is larger still",
-                Situation { all: MOST_OF_ALL + 1, answer: 40_000, ..LIST },
-                First::Forward,
-                Then::Forward,
-            ),
-            (
-                "the same after a digest that was late",
-                Situation { all: 40_000, answer: 40_000, is_late: true, ..LIST },
-                First::Forward,
-                Then::Forward,
-            ),
-            (
-                "the same if it cannot be forwarded",
-                local(Situation { all: 40_000, answer: 40_000, is_late: true, ..LIST }),
-                First::Digest(Everything),
-                Then::Digest(Everything),
-            ),
-            (
-                "a small one after a digest that was late",
-                Situation { is_late: true, ..LIST },
-                First::Digest(Everything),
-                Then::Digest(Everything),
-            ),
-            ("a large still one", still(large(LIST)), First::Revision, Then::Forward),
-            (
-                "a namespace of a large one",
-                Situation { namespace: Some(40), answer: 40, ..large(LIST) },
-                First::Digest(Namespace),
-                Then::Digest(Namespace),
-            ),
-            (
-                "a small namespace of a small one",
-                Situation { namespace: Some(10), answer: 10, ..LIST },
-                First::Digest(Namespace),
-                Then::Digest(Namespace),
-            ),
-            (
-                "a namespace of a small one is proved with the rest",
-                Situation { namespace: Some(100), answer: 100, ..LIST },
-                First::Digest(Everything),
-                Then::Digest(Everything),
-            ),
-            ("a few of many that no selector tells", Situation { answer: 3, ..LIST }, First::Forward, Then::Forward),
-            (
-                "a few of many",
-                Situation { answer: 3, selective: true, ..large(LIST) },
-                First::Digest(Selection),
-                Then::Digest(Selection),
-            ),
+        let of = |all, answer| Situation { all, answer, ..LIST };
+        let late = |situation| Situation { is_late: true, ..situation };
+        let namespace = |answer, situation| Situation { namespace: Some(answer), answer, ..situation };
+        let digest = |extent| (First::Digest(extent), Then::Digest(extent));
+        const FORWARD: (First, Then) = (First::Forward, Then::Forward);
+        for (what, situation, expected) in [
+            ("a still store", still(LIST), (First::Revision, Then::Digest(Everything))),
+            ("now and then a change", Situation { odds: 0.5, ..LIST }, (First::Revision, Then::Digest(Everything))),
+            ("the same of a few objects", Situation { odds: 0.5, all: 20, answer: 20, ..LIST }, digest(Everything)),
+            ("a quiet collection", LIST, digest(Everything)),
+            ("a huge quiet collection", large(LIST), FORWARD),
+            ("most of a large quiet collection", of(MOST_OF_ALL, 40_000), digest(Everything)),
+            ("most of one that is larger still", of(MOST_OF_ALL + 1, 40_000), FORWARD),
+            ("the same after a digest that was late", late(of(40_000, 40_000)), FORWARD),
+            ("the same if it cannot be forwarded", local(late(of(40_000, 40_000))), digest(Everything)),
+            ("a small one after a digest that was late", late(LIST), digest(Everything)),
+            ("a large still one", still(large(LIST)), (First::Revision, Then::Forward)),
+            ("a namespace of a large one", namespace(40, large(LIST)), digest(Namespace)),
+            ("a small namespace of a small one", namespace(10, LIST), digest(Namespace)),
+            ("a namespace of a small one is proved with the rest", namespace(100, LIST), digest(Everything)),
+            ("a few of many that no selector tells", Situation { answer: 3, ..LIST }, FORWARD),
+            ("a few of many", Situation { answer: 3, selective: true, ..large(LIST) }, digest(Selection)),
             (
                 "half of a small collection is proved with the rest",
                 Situation { answer: 150, selective: true, ..LIST },
-                First::Digest(Everything),
-                Then::Digest(Everything),
+                digest(Everything),
             ),
             (
                 "a few of many, for a crowd",
                 Situation { answer: 3, waiting: 30, selective: true, ..LIST },
-                First::Digest(Everything),
-                Then::Digest(Everything),
+                digest(Everything),
             ),
-            ("a lone get", GET, First::Forward, Then::Forward),
-            ("a get in a still store", still(GET), First::Revision, Then::Forward),
+            ("a lone get", GET, FORWARD),
+            ("a get in a still store", still(GET), (First::Revision, Then::Forward)),
             (
                 "a get of two, and perhaps a change",
                 Situation { odds: 0.8, waiting: 2, namespace: Some(300), ..GET },
-                First::Revision,
-                Then::Forward,
+                (First::Revision, Then::Forward),
             ),
-            ("gets of a crowd", Situation { waiting: 40, ..GET }, First::Digest(Everything), Then::Digest(Everything)),
-            ("a watch", WATCH, First::Digest(Everything), Then::Digest(Everything)),
-            ("a watch of a large one", large(WATCH), First::Revision, Then::Watch),
+            ("gets of a crowd", Situation { waiting: 40, ..GET }, digest(Everything)),
+            ("a watch", WATCH, digest(Everything)),
+            ("a watch of a large one", large(WATCH), (First::Revision, Then::Watch)),
             (
                 "a watch of a namespace of a large one",
                 Situation { namespace: Some(40), all: 90_000, ..WATCH },
-                First::Revision,
-                Then::Watch,
+                (First::Revision, Then::Watch),
             ),
-            ("who cannot be forwarded", local(large(LIST)), First::Revision, Then::Watch),
-            ("a get that cannot be forwarded", local(GET), First::Digest(Everything), Then::Digest(Everything)),
+            ("who cannot be forwarded", local(large(LIST)), (First::Revision, Then::Watch)),
+            ("a get that cannot be forwarded", local(GET), digest(Everything)),
         ] {
             // A watch is never forwarded only because a proof is missing.
             let situation =
                 Situation { may_forward: situation.may_forward && situation.verb != Verb::Watch, ..situation };
-            assert_eq!((situation.first(), situation.then()), (first, then), "{what}");
+            assert_eq!((situation.first(), situation.then()), expected, "{what}");
         }
     }
 }

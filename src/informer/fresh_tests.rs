@@ -93,6 +93,12 @@ impl World {
         world
     }
 
+    /// A task that lists, with the revision that it gets.
+    fn reader(&self) -> tokio::task::JoinHandle<ResourceVersion> {
+        let informer = self.informer.clone();
+        spawn("reader", async move { informer.fresh(&list(&everything())).await.unwrap().snapshot.rv() })
+    }
+
     /// The result of a read, and how many milliseconds it took.
     async fn read(&self, need: &Need<'_>) -> (Result<u64, NotFresh>, u128) {
         let begun = Instant::now();
@@ -130,8 +136,7 @@ async fn a_store_that_moves_now_and_then_is_mostly_asked_for_its_revision() {
 async fn an_event_on_its_way_is_waited_for() {
     let mut world = World::new().await;
     world.script.store(12, &[("a", "x", 12), OBJECTS[1]]);
-    let informer = world.informer.clone();
-    let read = spawn("reader", async move { informer.fresh(&list(&everything())).await.unwrap().snapshot.rv() });
+    let read = world.reader();
     tokio::time::sleep(Duration::from_millis(7)).await;
     world.writer.apply(EventType::Modified, object("a", "x", 12)).await.unwrap();
     assert_eq!(read.await.unwrap(), rv(12));
@@ -142,12 +147,7 @@ async fn an_event_on_its_way_is_waited_for() {
 async fn a_quiet_collection_is_compared_once_for_all_who_wait() {
     let world = World::quiet().await;
     world.script.store(20, &OBJECTS);
-    let reads: Vec<_> = (0..50)
-        .map(|_| {
-            let informer = world.informer.clone();
-            spawn("reader", async move { informer.fresh(&list(&everything())).await.unwrap().snapshot.rv() })
-        })
-        .collect();
+    let reads: Vec<_> = (0..50).map(|_| world.reader()).collect();
     for read in reads {
         assert_eq!(read.await.unwrap(), rv(20));
     }
@@ -185,8 +185,7 @@ async fn what_is_missing_is_waited_for_and_then_left_to_the_apiserver() {
     let mut world = World::quiet().await;
     world.script.store(12, &[("a", "x", 12), OBJECTS[1]]);
     assert_eq!(world.read(&list(&everything())).await, (Err(NotFresh::Late), 104));
-    let informer = world.informer.clone();
-    let read = spawn("reader", async move { informer.fresh(&list(&everything())).await.unwrap().snapshot.rv() });
+    let read = world.reader();
     tokio::time::sleep(Duration::from_millis(54)).await;
     world.writer.apply(EventType::Modified, object("a", "x", 12)).await.unwrap();
     assert_eq!(read.await.unwrap(), rv(12));
@@ -253,11 +252,7 @@ async fn resources_of_one_store_share_its_revision() {
     let store = SharedStore::known(nowhere().await);
     let worlds = [World::of(Some(&store)).await, World::of(Some(&store)).await, World::of(Some(&store)).await];
     let read_all = async || {
-        let readers = worlds.each_ref().map(|world| {
-            let informer = world.informer.clone();
-            spawn("reader", async move { informer.fresh(&list(&everything())).await.unwrap().snapshot.rv() })
-        });
-        for reader in readers {
+        for reader in worlds.each_ref().map(World::reader) {
             assert_eq!(reader.await.unwrap(), worlds[0].informer.cache.newest());
         }
         worlds.each_ref().map(|world| world.script.asked())

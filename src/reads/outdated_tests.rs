@@ -12,7 +12,7 @@ use crate::meta::{Gvr, ListOptions, Status};
 use crate::reads::{ConsistentReads, Outcome, ReadRequest, ReadsConfig};
 use crate::upstream::client::Upstream;
 use crate::upstream::discovery::Discovery;
-use crate::upstream::testing::{Body, FakeServer, answer, streamed};
+use crate::upstream::testing::{Body, FakeServer, answer, streamed, until};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_secs(60);
@@ -103,9 +103,7 @@ async fn a_read_that_waited_does_not_bring_an_outdated_definition_back() {
     let reads = reads(upstream, discovery.clone());
     let waiting = reads.clone();
     let waiting = spawn("waiting", async move { count(&waiting, &list("")).await });
-    while !script.waiting.load(Ordering::SeqCst) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until(|| script.waiting.load(Ordering::SeqCst)).await;
     // The change is seen, and what ran on the old definition is stopped.
     script.has_changed.store(true, Ordering::SeqCst);
     discovery.suspect(&list("").gvr);
@@ -143,9 +141,7 @@ async fn a_read_that_waited_does_not_start_informers_of_a_definition_that_is_gon
     let reads = reads(upstream, discovery.clone());
     let waiting = reads.clone();
     let waiting = spawn("waiting", async move { waiting.list(&list("")).await });
-    while !script.waiting.load(Ordering::SeqCst) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until(|| script.waiting.load(Ordering::SeqCst)).await;
     script.is_gone.store(true, Ordering::SeqCst);
     discovery.suspect(&list("").gvr);
     assert!(reads.factory.resource(&list("").gvr).await.unwrap().is_none());

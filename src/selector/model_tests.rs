@@ -41,10 +41,10 @@ impl Wish {
             Self::Is(key, _, values) => values.iter().any(|value| labels.get(key) == Some(value)),
             Self::IsNot(key, _, values) => !values.iter().any(|value| labels.get(key) == Some(value)),
             Self::Above(key, bound) => {
-                labels.get(key).and_then(|v| v.parse::<i128>().ok()).is_some_and(|v| v > i128::from(*bound))
+                labels.get(key).and_then(|v| v.parse::<i64>().ok()).is_some_and(|v| v > i64::from(*bound))
             }
             Self::Below(key, bound) => {
-                labels.get(key).and_then(|v| v.parse::<i128>().ok()).is_some_and(|v| v < i128::from(*bound))
+                labels.get(key).and_then(|v| v.parse::<i64>().ok()).is_some_and(|v| v < i64::from(*bound))
             }
         }
     }
@@ -52,6 +52,8 @@ impl Wish {
 
 const KEYS: [&str; 6] = ["a", "b", "a.b/c", "in", "notin", "z"];
 const VALUES: [&str; 6] = ["", "x", "in", "1", "20", "3"];
+/// Values of labels that no selector can name, or that are no number there.
+const OTHERS: [&str; 3] = ["-7", "x5", "99999999999999999999"];
 
 fn any_of(items: &'static [&'static str]) -> impl Strategy<Value = &'static str> + Clone {
     prop::sample::select(items)
@@ -75,7 +77,7 @@ fn wishes() -> impl Strategy<Value = Vec<Wish>> {
 }
 
 fn labels() -> impl Strategy<Value = BTreeMap<&'static str, &'static str>> {
-    prop::collection::btree_map(any_of(&KEYS), any_of(&VALUES), 0..6)
+    prop::collection::btree_map(any_of(&KEYS), prop_oneof![4 => any_of(&VALUES), 1 => any_of(&OTHERS)], 0..6)
 }
 
 /// Field label, whether the values must be equal, and the value.

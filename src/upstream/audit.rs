@@ -149,15 +149,13 @@ impl Suspects {
 mod tests {
     use std::sync::Arc;
 
-    use bytes::Bytes;
-
     use super::*;
     use crate::cache::{self, CacheConfig, Order, Writer};
-    use crate::meta::{AttributesBuilder, EventType, Gvr, Object, Raw};
+    use crate::meta::{EventType, Gvr, Object};
+    use crate::upstream::testing::bare;
 
     fn object(name: &str, rv: u64) -> Object {
-        let raw = Raw::new(Bytes::from_static(b"{}"), 0..0, 0..0);
-        Object::new(ObjectKey::new("a", name), ResourceVersion(rv), AttributesBuilder::new("u").build(), raw)
+        bare("a", name, rv)
     }
 
     /// `x@5` and `y@7` at 10.
@@ -214,5 +212,15 @@ mod tests {
         writer.apply(EventType::Deleted, object("y", 19)).await.unwrap();
         writer.progress(ResourceVersion(25));
         assert_eq!(compare(&mut suspects, &cache, 26, &[("x", 5)]), None);
+
+        // More are not remembered.
+        for (last, suspected) in [(MOST_SUSPECTS, MOST_SUSPECTS), (MOST_SUSPECTS + 1, MOST_SUSPECTS)] {
+            let objects = (1..=last).map(|number| Arc::new(object(&format!("n{number}"), 9))).collect();
+            writer.replace(objects, ResourceVersion(30)).await.unwrap();
+            let mut suspects = Suspects::default();
+            assert_eq!(compare(&mut suspects, &cache, 30, &[]), None);
+            assert_eq!(suspects.gone.len(), suspected);
+            writer.not_ready("again");
+        }
     }
 }

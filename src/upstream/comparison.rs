@@ -216,3 +216,32 @@ fn held(objects: usize) -> Duration {
     let longer = EACH * u32::try_from(objects.saturating_sub(SMALL_DIGEST)).unwrap_or(u32::MAX);
     (HELD + longer).min(HELD_AT_MOST)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{Budget, Order};
+
+    #[tokio::test(start_paused = true)]
+    async fn parts_without_readers_are_dropped() {
+        let comparisons = Comparisons::new();
+        let of = |number: usize| {
+            let compared = comparisons.of(Some(&Part::namespace(format!("n{number}").into())));
+            let digest =
+                Digest::new(ResourceVersion(1), Order::now(), None, Digest::room(&Budget::default(), 0).unwrap());
+            *compared.newest.lock() = Some((Arc::new(digest), Instant::now()));
+            compared
+        };
+        let there = || comparisons.parts.lock().len();
+        let _read = of(0);
+        (1..MOST_PARTS).for_each(|number| drop(of(number)));
+        assert_eq!(there(), MOST_PARTS, "all are of use");
+        of(MOST_PARTS);
+        assert_eq!(there(), 2, "there are too many");
+        (1..SOME_PARTS - 1).for_each(|number| drop(of(number)));
+        tokio::time::advance(KEPT).await;
+        assert_eq!(there(), SOME_PARTS);
+        of(MOST_PARTS + 1);
+        assert_eq!(there(), 2, "they are of no use any more");
+    }
+}

@@ -78,20 +78,13 @@ impl Digest {
 mod tests {
     use std::sync::Arc;
 
-    use bytes::Bytes;
-
     use super::*;
     use crate::cache::{self, CacheConfig};
-    use crate::meta::{AttributesBuilder, Gvr, Object, Raw, Scope};
+    use crate::meta::{Gvr, Object, Scope};
+    use crate::upstream::testing::bare;
 
     fn object(namespace: &str, name: &str, rv: u64) -> Arc<Object> {
-        let raw = Raw::new(Bytes::from_static(b"{}"), 0..0, 0..0);
-        Arc::new(Object::new(
-            ObjectKey::new(namespace, name),
-            ResourceVersion(rv),
-            AttributesBuilder::new("u").build(),
-            raw,
-        ))
+        Arc::new(bare(namespace, name, rv))
     }
 
     fn room() -> Lent {

@@ -5,6 +5,7 @@ use crate::cache::{self, CacheConfig, Writer};
 use crate::meta::{Gvr, Origin, Resource};
 use crate::upstream::reflector::{Handle, Reflector, ReflectorConfig};
 use crate::upstream::silence::{Heard, Means};
+use crate::upstream::testing::bare;
 use informerd_sim::{Effect, Fault, Server, Verb};
 
 const PACE: Pace = Pace { alone: Duration::from_millis(1), together: Duration::from_millis(1) };
@@ -39,44 +40,6 @@ async fn world(origin: Origin) -> World {
     let now = probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
     writer.replace(Vec::new(), now).await.unwrap();
     World { server, probe, claims, cache, writer }
-}
-
-#[tokio::test]
-async fn readers_share_a_revision_that_was_read_after_they_came() {
-    let world = world(Origin::BuiltIn).await;
-    let before = world.probe.upstream.metrics().total(RequestVerb::Probe, None);
-    let reads: Vec<_> = (0..50)
-        .map(|_| {
-            let probe = world.probe.clone();
-            crate::lifecycle::spawn("reader", async move {
-                probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap()
-            })
-        })
-        .collect();
-    for read in reads {
-        read.await.unwrap();
-    }
-    let asked = world.probe.upstream.metrics().total(RequestVerb::Probe, None) - before;
-    assert!((1..=10).contains(&asked), "50 readers asked {asked} times");
-}
-
-#[tokio::test]
-async fn a_reader_that_gives_up_gives_its_turn_back() {
-    let world = world(Origin::BuiltIn).await;
-    for _ in 0..20 {
-        let given_up = tokio::time::timeout(
-            Duration::from_micros(50),
-            world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE),
-        )
-        .await;
-        drop(given_up);
-    }
-    let revision = tokio::time::timeout(
-        Duration::from_secs(60),
-        world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE),
-    )
-    .await;
-    revision.expect("nobody holds the turn").unwrap();
 }
 
 #[tokio::test]
@@ -128,9 +91,7 @@ async fn a_resource_without_bookmarks_is_not_tried_for_ever() {
 
 /// An object of the collection, as the store has it.
 fn object(name: &str, rv: ResourceVersion) -> crate::meta::Object {
-    let raw = crate::meta::Raw::new(bytes::Bytes::from_static(b"{}"), 0..0, 0..0);
-    let attributes = crate::meta::AttributesBuilder::new("u").build();
-    crate::meta::Object::new(crate::meta::ObjectKey::new("default", name), rv, attributes, raw)
+    bare("default", name, rv.0)
 }
 
 fn create(world: &World, kind: &str, name: &str) -> ResourceVersion {
@@ -148,22 +109,6 @@ async fn digest(world: &World, part: Option<&Part>) -> ResourceVersion {
 }
 
 #[tokio::test]
-async fn a_quiet_collection_is_proved_by_comparison() {
-    let mut world = world(Origin::BuiltIn).await;
-    create(&world, "Namespace", "other");
-    let from = world.cache.resource_version();
-    let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
-    assert!(world.probe.settled(&world.cache, None, revision).await.is_none(), "a revision alone proves nothing");
-    let before = world.probe.upstream.metrics().total(RequestVerb::Probe, None);
-    let compared = digest(&world, None).await;
-    assert_eq!(world.probe.settled(&world.cache, None, revision).await.map(|snapshot| snapshot.rv()), Some(compared));
-    assert_eq!(world.cache.snapshot().unwrap().rv(), compared, "all readers see it");
-    assert_eq!(world.cache.resource_version(), from, "it is no progress of the stream");
-    assert!(world.claims.try_recv().is_err(), "and nothing is claimed of it");
-    assert_eq!(world.probe.upstream.metrics().total(RequestVerb::Probe, None) - before, 1);
-}
-
-#[tokio::test]
 async fn a_namespace_is_proved_alone_and_says_nothing_of_the_others() {
     let mut world = world(Origin::BuiltIn).await;
     let rv = create(&world, "ConfigMap", "x");
@@ -178,18 +123,6 @@ async fn a_namespace_is_proved_alone_and_says_nothing_of_the_others() {
     let compared = digest(&world, Some(&system)).await;
     assert!(world.probe.settled(&world.cache, Some(&system), compared).await.is_none(), "an object is missing there");
     assert!(world.probe.settled(&world.cache, None, compared).await.is_none());
-}
-
-#[tokio::test]
-async fn a_comparison_is_completed_by_the_event_that_is_on_its_way() {
-    let mut world = world(Origin::BuiltIn).await;
-    let rv = create(&world, "ConfigMap", "x");
-    create(&world, "Namespace", "other");
-    let compared = digest(&world, None).await;
-    assert!(compared > rv);
-    assert!(world.probe.settled(&world.cache, None, compared).await.is_none());
-    world.writer.apply(crate::meta::EventType::Added, object("x", rv)).await.unwrap();
-    assert_eq!(world.probe.settled(&world.cache, None, compared).await.map(|snapshot| snapshot.rv()), Some(compared));
 }
 
 #[tokio::test]

@@ -153,17 +153,10 @@ impl Expiry<Gvr, ShardSupport> for Validity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meta::Verbs;
     use crate::upstream::testing::{FakeServer, answer};
 
     fn resource(origin: Origin) -> Resource {
-        Resource {
-            gvr: Gvr::new("", "v1", "pods"),
-            kind: "Pod".into(),
-            namespaced: true,
-            verbs: Verbs { get: true, list: true, watch: true },
-            origin,
-        }
+        Resource { origin, ..Resource::simple("", "pods", "Pod") }
     }
 
     /// What an answer is taken for, and the requests of two readers, one after the other.

@@ -26,6 +26,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::error::BoxError;
 use crate::lifecycle::spawn;
+use crate::meta::{AttributesBuilder, Object, ObjectKey, Raw, ResourceVersion};
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 type Sent = UnsyncBoxBody<Bytes, BoxError>;
@@ -248,6 +249,27 @@ pub(crate) fn config(address: SocketAddr, certificates: Option<&Certificates>) -
         config.auth_info.client_key_data = Some(encode(&certificates.client.1).into());
     }
     config
+}
+
+/// Waits until it is so.
+pub(crate) async fn until(is_so: impl Fn() -> bool) {
+    let come = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), come).await.expect("it comes");
+}
+
+/// A text and so many spaces that it is as long as this.
+pub(crate) fn padded(text: &str, bytes: usize) -> String {
+    format!("{text}{}", " ".repeat(bytes - text.len()))
+}
+
+/// An object without any content.
+pub(crate) fn bare(namespace: &str, name: &str, rv: u64) -> Object {
+    let raw = Raw::new(Bytes::from_static(b"{}"), 0..0, 0..0);
+    Object::new(ObjectKey::new(namespace, name), ResourceVersion(rv), AttributesBuilder::new("u").build(), raw)
 }
 
 pub(crate) fn answer(code: u16, body: impl Into<Bytes>) -> Response<Body> {

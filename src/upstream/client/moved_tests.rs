@@ -5,7 +5,7 @@ use tokio::time::sleep;
 use super::super::tests::kubeconfig;
 use super::super::{ConfigSource, ReqBody, UpstreamConfig};
 use super::*;
-use crate::upstream::testing::{FakeServer, answer};
+use crate::upstream::testing::{FakeServer, answer, padded, until};
 
 fn get(path: &str) -> Request<ReqBody> {
     Request::get(path).body(empty()).unwrap()
@@ -33,9 +33,7 @@ async fn client(file: &Path, server: &FakeServer) -> Upstream {
 
 async fn uses(client: &Upstream, server: &FakeServer) {
     let authority = server.url().replace("http://", "");
-    while *client.authority() != *authority {
-        sleep(Duration::from_millis(10)).await;
-    }
+    until(|| *client.authority() == *authority).await;
     client.send(Identity::Own, get("/used")).await.unwrap();
     assert!(server.uris().iter().any(|uri| uri == "/used"));
     assert!(!*client.moved().borrow());
@@ -47,9 +45,7 @@ async fn another_server_of_the_same_cluster_is_used() {
     let file = dir.path().join("kubeconfig");
     let first = cluster("a").await;
     let client = client(&file, &first).await;
-    while client.inner.cluster.uid.lock().is_none() {
-        sleep(Duration::from_millis(10)).await;
-    }
+    until(|| client.inner.cluster.uid.lock().is_some()).await;
     // The first one need not be there to say what cluster it was of.
     drop(first);
     let second = cluster("a").await;
@@ -71,13 +67,21 @@ async fn a_server_of_another_cluster_is_not_used() {
 }
 
 #[tokio::test]
+async fn what_a_server_says_of_its_cluster_has_a_bound() {
+    for (bytes, uid) in [(MOST, Ok("a".to_owned())), (MOST + 1, Err(None))] {
+        let text = padded(r#"{"metadata":{"uid":"a"}}"#, bytes);
+        let server = FakeServer::plain(move |_, _| std::future::ready(answer(200, text.clone()))).await;
+        let client = Upstream::from_config(server.config()).await.unwrap();
+        assert_eq!(client.cluster_of(&client.inner.current.load_full(), false).await, uid);
+    }
+}
+
+#[tokio::test]
 async fn a_cluster_that_may_not_be_asked_is_asked_once() {
     let dir = tempfile::tempdir().unwrap();
     let server = cluster("").await;
     let client = client(&dir.path().join("kubeconfig"), &server).await;
-    while client.inner.cluster.asked.lock().is_none() {
-        sleep(Duration::from_millis(10)).await;
-    }
+    until(|| client.inner.cluster.asked.lock().is_some()).await;
     sleep(Duration::from_millis(500)).await;
     assert_eq!(server.uris(), ["/", KUBE_SYSTEM]);
 }
@@ -90,9 +94,7 @@ async fn a_server_that_does_not_say_its_cluster_is_asked_again() {
     let client = client(&file, &first).await;
     let silent = cluster("").await;
     kubeconfig(&file, &silent.url(), "t");
-    while silent.uris().len() < 2 {
-        sleep(Duration::from_millis(10)).await;
-    }
+    until(|| silent.uris().len() >= 2).await;
     assert!(!*client.moved().borrow(), "the configuration may not be complete yet");
     let last = cluster("a").await;
     kubeconfig(&file, &last.url(), "t");

@@ -4,7 +4,7 @@ use super::*;
 use crate::lifecycle::spawn;
 use crate::upstream::client::handshake::MAX_HEADER_LIST;
 use crate::upstream::client::{ConfigSource, Identity, Upstream, empty};
-use crate::upstream::testing::{FakeServer, answer, silence};
+use crate::upstream::testing::{FakeServer, answer, silence, until};
 
 #[tokio::test]
 async fn requests_are_in_flight_from_when_they_are_sent() {
@@ -18,12 +18,7 @@ async fn requests_are_in_flight_from_when_they_are_sent() {
                 spawn("request", async move { client.send(Identity::Own, request).await.map(drop) })
             })
             .collect();
-        let begun = async {
-            while server.requests().len() < 3 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        timeout(Duration::from_secs(60), begun).await.expect("the server sees three requests");
+        until(|| server.requests().len() == 3).await;
         assert_eq!(client.metrics().in_flight.get(), 3, "{alpn}: none is answered");
         for request in sent {
             request.abort();
@@ -90,6 +85,21 @@ async fn a_new_connection_replaces_those_of_either_protocol() {
         let (http2, http1) = (state.http2.len(), state.idle.len());
         assert_eq!((http2, http1), if alpn == "h2" { (1, 0) } else { (0, 1) });
         assert_eq!(state.http1_until.is_some(), http1 == 1);
+    }
+}
+
+#[tokio::test]
+async fn few_connections_stay_idle() {
+    let server = FakeServer::tls(&["http/1.1"], 10, |_, _| std::future::ready(answer(200, "it"))).await;
+    let client = Upstream::from_config(server.config()).await.unwrap();
+    let pool = Arc::clone(&client.inner.current.load().own);
+    let mut leases = Vec::new();
+    for _ in 0..=MAX_IDLE {
+        leases.push(pool.lease(Held::Http1(Some(Box::new(pool.http1().await.unwrap()))), None));
+    }
+    for (number, lease) in leases.into_iter().enumerate() {
+        lease.finished();
+        assert_eq!(pool.state.lock().idle.len(), MAX_IDLE.min(number + 1));
     }
 }
 

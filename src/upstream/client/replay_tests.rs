@@ -131,12 +131,14 @@ async fn a_write_that_may_have_been_begun_is_not_sent_again() {
 
 #[tokio::test]
 async fn a_server_that_always_refuses_is_not_asked_for_ever() {
-    let server = echo().await;
-    let (config, refused) = refusing(&server, usize::MAX, End::Reset { reason: REFUSED_STREAM }, 5).await;
-    let client = Upstream::from_config(config).await.unwrap();
-    let error = client.send(Identity::Own, post(full("hello"))).await.err().unwrap();
-    assert!(error.to_string().contains("refused stream"), "{error}");
-    assert_eq!(refused.load(Ordering::Relaxed), 8);
+    for turns in [7, 8] {
+        let server = echo().await;
+        let (config, refused) = refusing(&server, turns, End::Reset { reason: REFUSED_STREAM }, 5).await;
+        let client = Upstream::from_config(config).await.unwrap();
+        let error = client.send(Identity::Own, post(full("hello"))).await.err().map(|error| error.to_string());
+        assert_eq!(error.is_some_and(|error| error.contains("refused stream")), turns == 8);
+        assert_eq!((refused.load(Ordering::Relaxed), server.requests().len()), (turns, 8 - turns));
+    }
 }
 
 /// A body whose second half is sent after the first connection has ended.
@@ -203,6 +205,17 @@ async fn what_is_kept_is_bounded() {
     assert_eq!(kept(), 0);
     assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "y");
     assert!(body.frame().await.is_none());
+
+    // What others keep leaves room for one byte, or for none.
+    for (others, fits) in [(MAX_KEPT_TOTAL - 1, true), (MAX_KEPT_TOTAL, false)] {
+        metrics.kept_request_bytes.inc_by(others);
+        let (request, replay) = Replay::of(post(full("x")), &metrics, &Ledger::default());
+        request.into_body().frame().await.unwrap().unwrap();
+        assert_eq!((replay.again().is_some(), kept()), (fits, others + i64::from(fits)));
+        drop(replay);
+        metrics.kept_request_bytes.dec_by(others);
+    }
+    assert_eq!(kept(), 0);
 }
 
 /// A server that has answered takes headers on the stream for a mistake of the connection, which other clients share.

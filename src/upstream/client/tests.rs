@@ -5,10 +5,14 @@ use http_body_util::BodyExt as _;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::upstream::testing::{Body, FakeServer, answer, silence, streamed};
+use crate::upstream::testing::{Body, FakeServer, answer, silence, streamed, until};
 
 fn get(path: &str) -> Request<ReqBody> {
     Request::get(path).body(empty()).unwrap()
+}
+
+fn upgrading(path: &str) -> Request<ReqBody> {
+    Request::get(path).header("connection", "upgrade").header("upgrade", "echo").body(empty()).unwrap()
 }
 
 async fn upstream(config: kube::Config, settings: UpstreamConfig) -> Upstream {
@@ -52,12 +56,10 @@ async fn a_bare_request_shows_nothing_of_ours() {
     config.auth_info.token = Some("ours".to_owned().into());
     config.auth_info.impersonate = Some("boss".into());
     let client = Upstream::from_config(config).await.unwrap();
-    let mut request = get("/api");
-    request.headers_mut().insert(AUTHORIZATION, HeaderValue::from_static("Bearer theirs"));
-    client.send(Identity::Bare, request).await.unwrap();
-    let mut request = get("/api");
-    request.headers_mut().insert(AUTHORIZATION, HeaderValue::from_static("Bearer theirs"));
-    client.send(Identity::Own, request).await.unwrap();
+    for identity in [Identity::Bare, Identity::Own] {
+        let request = Request::get("/api").header(AUTHORIZATION, "Bearer theirs").body(empty()).unwrap();
+        client.send(identity, request).await.unwrap();
+    }
     client.send(Identity::Stranger, get("/api")).await.unwrap();
     let seen = server.requests();
     assert!(!seen[0].peer.client_certificate && seen[1].peer.client_certificate && !seen[2].peer.client_certificate);
@@ -89,13 +91,7 @@ async fn opens_connections_as_the_servers_limit_asks_and_gives_them_back() {
     assert_eq!(client.metrics().total(RequestVerb::Watch, Some("pods")), 30);
     open.clear();
     assert_eq!(client.metrics().in_flight.get(), 0);
-    for _ in 0..100 {
-        if client.metrics().connections.get() == 1 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("{} connections are still open", client.metrics().connections.get());
+    until(|| client.metrics().connections.get() == 1).await;
 }
 
 #[tokio::test]
@@ -333,13 +329,20 @@ pub(super) fn kubeconfig(file: &std::path::Path, server: &str, token: &str) {
     std::fs::File::create(file).unwrap().write_all(text.as_bytes()).unwrap();
 }
 
+/// A client by a kubeconfig of this server and token.
+async fn of_file(server: &str, token: &str, settings: UpstreamConfig) -> (tempfile::NamedTempFile, Upstream) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    kubeconfig(file.path(), server, token);
+    let client = Upstream::new(ConfigSource::kubeconfig(file.path()), settings).await.unwrap();
+    (file, client)
+}
+
 #[tokio::test]
 async fn a_kubeconfig_that_is_no_text_is_an_error() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("kubeconfig");
+    let file = tempfile::NamedTempFile::new().unwrap();
     for bytes in [&b"\xfe\xff{"[..], b"\xff\xfe{", b"\xff", b"\0"] {
-        std::fs::write(&file, bytes).unwrap();
-        let read = ConfigSource::kubeconfig(&file).read().await;
+        std::fs::write(file.path(), bytes).unwrap();
+        let read = ConfigSource::kubeconfig(file.path()).read().await;
         assert!(matches!(read, Err(UpstreamError::Config(_))), "{bytes:?}");
     }
 }
@@ -360,13 +363,10 @@ async fn a_kubeconfig_that_cannot_be_read_is_looked_at_again_as_soon_as_any_othe
 #[tokio::test]
 async fn refused_credentials_are_read_anew() {
     let server = guarded("new").await;
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("kubeconfig");
-    kubeconfig(&file, &server.url(), "old");
     let settings = UpstreamConfig { reload_interval: Duration::ZERO, ..UpstreamConfig::default() };
-    let client = Upstream::new(ConfigSource::kubeconfig(&file), settings).await.unwrap();
+    let (file, client) = of_file(&server.url(), "old", settings).await;
     assert_eq!(client.send(Identity::Own, get("/")).await.unwrap().status(), 401);
-    kubeconfig(&file, &server.url(), "new");
+    kubeconfig(file.path(), &server.url(), "new");
     let response = client.send(Identity::Own, get("/")).await.unwrap();
     assert_eq!(response.status(), 200);
     assert_eq!(server.requests().len(), 4, "each refusal is tried once more");
@@ -378,10 +378,7 @@ async fn refused_credentials_are_read_anew() {
 #[tokio::test]
 async fn refused_credentials_are_not_read_too_often() {
     let server = guarded("new").await;
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("kubeconfig");
-    kubeconfig(&file, &server.url(), "old");
-    let client = Upstream::new(ConfigSource::kubeconfig(&file), UpstreamConfig::default()).await.unwrap();
+    let (_file, client) = of_file(&server.url(), "old", UpstreamConfig::default()).await;
     for _ in 0..5 {
         assert_eq!(client.send(Identity::Own, get("/")).await.unwrap().status(), 401);
     }
@@ -392,13 +389,10 @@ async fn refused_credentials_are_not_read_too_often() {
 #[tokio::test]
 async fn changed_files_are_noticed_when_connecting() {
     let server = guarded("t").await;
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("kubeconfig");
-    kubeconfig(&file, "http://127.0.0.1:1", "t");
     let settings = UpstreamConfig { check_interval: Duration::ZERO, ..UpstreamConfig::default() };
-    let client = Upstream::new(ConfigSource::kubeconfig(&file), settings).await.unwrap();
+    let (file, client) = of_file("http://127.0.0.1:1", "t", settings).await;
     assert!(client.send(Identity::Own, get("/")).await.is_err());
-    kubeconfig(&file, &server.url(), "t");
+    kubeconfig(file.path(), &server.url(), "t");
     assert_eq!(client.send(Identity::Own, get("/")).await.unwrap().status(), 200);
 }
 
@@ -431,10 +425,7 @@ async fn upgrades_have_a_connection_of_their_own() {
     })
     .await;
     let client = Upstream::from_config(server.config()).await.unwrap();
-    let mut request = get("/exec");
-    request.headers_mut().insert("connection", HeaderValue::from_static("upgrade"));
-    request.headers_mut().insert("upgrade", HeaderValue::from_static("echo"));
-    let response = client.upgrade(Identity::Own, request, Duration::from_secs(60)).await.unwrap();
+    let response = client.upgrade(Identity::Own, upgrading("/exec"), Duration::from_secs(60)).await.unwrap();
     assert_eq!(response.status(), 101);
     let mut io = hyper_util::rt::TokioIo::new(hyper::upgrade::on(response).await.unwrap());
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -460,12 +451,7 @@ async fn upgrades_take_places_of_forwarded_requests_until_they_are_answered() {
         ..UpstreamConfig::default()
     };
     let client = upstream(server.config(), settings).await;
-    let upgrade = async |path: &str, limit| {
-        let mut request = get(path);
-        request.headers_mut().insert("connection", HeaderValue::from_static("upgrade"));
-        request.headers_mut().insert("upgrade", HeaderValue::from_static("echo"));
-        client.upgrade(Identity::Own, request, limit).await
-    };
+    let upgrade = async |path: &str, limit| client.upgrade(Identity::Own, upgrading(path), limit).await;
     let minute = Duration::from_secs(60);
     let open = upgrade("/exec", minute).await.unwrap();
     assert_eq!(open.status(), 101);

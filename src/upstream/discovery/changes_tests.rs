@@ -9,7 +9,7 @@ use super::*;
 use crate::lifecycle;
 use crate::lifecycle::drain::DrainWatch;
 use crate::meta::Origin;
-use crate::upstream::testing::{FakeServer, answer, streamed};
+use crate::upstream::testing::{FakeServer, answer, streamed, until};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
@@ -75,12 +75,7 @@ impl World {
         lifecycle::spawn("definitions", world.discovery.clone().watch_definitions(DrainWatch::never()));
         let mut servers = world.discovery.servers().changes();
         within(servers.wait_for(|changes| *changes > 0)).await.unwrap();
-        within(async {
-            while !world.discovery.inner.definitions.lock().is_known("widgets.example.com") {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
+        until(|| world.discovery.inner.definitions.lock().is_known("widgets.example.com")).await;
         world
     }
 
@@ -227,12 +222,7 @@ async fn nobody_waits_for_what_has_not_changed() {
         world.service(service("v1.metrics.k8s.io", revision, &metrics(), available, "")).await;
         world.service(service("v1.example.com", revision, &local(), "True", &revision.to_string())).await;
     }
-    within(async {
-        while !world.discovery.inner.changed.lock().includes_group("metrics.k8s.io") {
-            within(world.changes.changed()).await.unwrap();
-        }
-    })
-    .await;
+    until(|| world.discovery.inner.changed.lock().includes_group("metrics.k8s.io")).await;
     assert_eq!(world.asked().await, [""; 0]);
 }
 
@@ -290,12 +280,7 @@ async fn a_version_that_does_not_exist_is_not_unread_for_ever() {
     world.held.store(true, Ordering::Release);
     let reading = world.discovery.clone();
     let reading = lifecycle::spawn("reading", async move { reading.refresh().await });
-    within(async {
-        while world.discovery.inner.reading.lock().is_empty() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until(|| !world.discovery.inner.reading.lock().is_empty()).await;
     assert!(!world.discovery.inner.changed.lock().includes_group("metrics.k8s.io"));
     assert!(world.discovery.may_lack("metrics.k8s.io", Some("v9")));
     reading.abort();
@@ -342,12 +327,7 @@ async fn only_what_has_changed_is_read() {
     for (revision, available, read) in [(300, "False", false), (301, "True", true), (302, "True", false)] {
         world.service(service("v1.example.com", revision, &local(), available, "")).await;
         world.service(service("v1.other.org", revision, &json!({"n": revision}), "True", "")).await;
-        within(async {
-            while !world.discovery.inner.services.lock().is_at("v1.other.org", revision) {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
+        until(|| world.discovery.inner.services.lock().is_at("v1.other.org", revision)).await;
         assert_eq!(world.asked().await, if read { OF_WIDGETS.to_vec() } else { Vec::new() }, "{revision}");
     }
 }
@@ -377,12 +357,7 @@ async fn what_changed_before_the_first_list_is_noticed() {
     world.discovery.inner.definitions.lock().forget("widgets.example.com", known);
     lifecycle::spawn("definitions", world.discovery.clone().watch_definitions(DrainWatch::never()));
     within(world.changes.changed()).await.unwrap();
-    within(async {
-        while !world.discovery.inner.changed.lock().includes("example.com", "widgets") {
-            within(world.changes.changed()).await.unwrap();
-        }
-    })
-    .await;
+    until(|| world.discovery.inner.changed.lock().includes("example.com", "widgets")).await;
 }
 
 /// Whatever is wrong with what one server says: informerd becomes ready, and all other resources are found.

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::*;
 use crate::meta::{Origin, PrinterColumn};
 use crate::upstream::metadata::Metadata;
-use crate::upstream::testing::{FakeServer, answer, silence};
+use crate::upstream::testing::{Body, FakeServer, answer, silence};
 
 const AGGREGATED_API: &str = r#"{"kind":"APIGroupDiscoveryList","items":[{"versions":[{"version":"v1","resources":[{"resource":"pods","responseKind":{"kind":"Pod"},"scope":"Namespaced","verbs":["get","list","watch"]}]}]}]}"#;
 const AGGREGATED_APIS: &str = r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"example.com"},"versions":[{"version":"v1","resources":[{"resource":"widgets","responseKind":{"kind":"Widget"},"scope":"Namespaced","verbs":["get","list","watch"]}]}]},{"metadata":{"name":"metrics.k8s.io"},"versions":[{"version":"v1","resources":[{"resource":"nodes","responseKind":{"kind":"NodeMetrics"},"scope":"Cluster","verbs":["get","list"]}]}]}]}"#;
@@ -13,16 +13,18 @@ async fn discovery(server: &FakeServer, config: DiscoveryConfig) -> Discovery {
     Discovery::with_config(Upstream::from_config(server.config()).await.unwrap(), config)
 }
 
+async fn serve(answers: impl Fn(&str) -> http::Response<Body> + Send + Sync + 'static) -> FakeServer {
+    FakeServer::plain(move |request, _| std::future::ready(answers(request.uri().path()))).await
+}
+
 async fn aggregated(definition: (u16, &'static str)) -> FakeServer {
-    FakeServer::plain(move |request, _| async move {
-        match request.uri().path() {
-            "/api" => answer(200, AGGREGATED_API),
-            "/apis" => answer(200, AGGREGATED_APIS),
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com" => {
-                answer(definition.0, definition.1)
-            }
-            _ => answer(404, ""),
+    serve(move |path| match path {
+        "/api" => answer(200, AGGREGATED_API),
+        "/apis" => answer(200, AGGREGATED_APIS),
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com" => {
+            answer(definition.0, definition.1)
         }
+        _ => answer(404, ""),
     })
     .await
 }
@@ -137,20 +139,14 @@ async fn a_definition_that_may_not_be_read_is_unknown_and_a_failing_one_an_error
 
 #[tokio::test]
 async fn what_was_found_last_is_remembered_until_it_is_gone() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let answers = Arc::clone(&asked);
-    let server = FakeServer::plain(move |request, _| {
-        let asked = Arc::clone(&answers);
-        async move {
-            match request.uri().path() {
-                "/api" => answer(200, AGGREGATED_API),
-                "/apis" if asked.load(Ordering::Relaxed) < 3 => answer(200, AGGREGATED_APIS),
-                "/apis" => answer(200, r#"{"kind":"APIGroupDiscoveryList","items":[]}"#),
-                "/apis/example.com" => answer(404, ""),
-                _ if asked.fetch_add(1, Ordering::Relaxed) == 0 => answer(200, CRD),
-                _ => answer(500, ""),
-            }
-        }
+    let asked = AtomicUsize::new(0);
+    let server = serve(move |path| match path {
+        "/api" => answer(200, AGGREGATED_API),
+        "/apis" if asked.load(Ordering::Relaxed) < 3 => answer(200, AGGREGATED_APIS),
+        "/apis" => answer(200, r#"{"kind":"APIGroupDiscoveryList","items":[]}"#),
+        "/apis/example.com" => answer(404, ""),
+        _ if asked.fetch_add(1, Ordering::Relaxed) == 0 => answer(200, CRD),
+        _ => answer(500, ""),
     })
     .await;
     let config = DiscoveryConfig { min_refresh: Duration::from_millis(10), ..DiscoveryConfig::default() };
@@ -186,8 +182,7 @@ async fn unknown_names_are_looked_for_once_in_a_while() {
 
 #[tokio::test]
 async fn older_servers_are_read_one_group_version_at_a_time() {
-    let server = FakeServer::plain(|request, _| async move {
-        match request.uri().path() {
+    let server = serve(|path| match path {
             "/api" => answer(200, r#"{"kind":"APIVersions","versions":["v1"]}"#),
             "/apis" => answer(
                 200,
@@ -196,7 +191,6 @@ async fn older_servers_are_read_one_group_version_at_a_time() {
             "/api/v1" => answer(200, r#"{"groupVersion":"v1","resources":[{"name":"pods","namespaced":true,"kind":"Pod","verbs":["get"]}]}"#),
             "/apis/apps/v1" => answer(200, r#"{"groupVersion":"apps/v1","resources":[{"name":"deployments","namespaced":true,"kind":"Deployment","verbs":["list"]}]}"#),
             _ => answer(503, ""),
-        }
     })
     .await;
     let discovery = discovery(&server, DiscoveryConfig::default()).await;
@@ -207,15 +201,10 @@ async fn older_servers_are_read_one_group_version_at_a_time() {
 #[tokio::test]
 async fn what_is_known_stays_known_while_the_server_is_away() {
     let calls = AtomicUsize::new(0);
-    let server = FakeServer::plain(move |request, _| {
-        let up = calls.fetch_add(1, Ordering::Relaxed) < 2;
-        async move {
-            match request.uri().path() {
-                "/api" if up => answer(200, AGGREGATED_API),
-                "/apis" if up => answer(200, AGGREGATED_APIS),
-                _ => answer(500, ""),
-            }
-        }
+    let server = serve(move |path| match (path, calls.fetch_add(1, Ordering::Relaxed) < 2) {
+        ("/api", true) => answer(200, AGGREGATED_API),
+        ("/apis", true) => answer(200, AGGREGATED_APIS),
+        _ => answer(500, ""),
     })
     .await;
     let config = DiscoveryConfig { min_refresh: Duration::ZERO, ..DiscoveryConfig::default() };
@@ -228,8 +217,7 @@ async fn what_is_known_stays_known_while_the_server_is_away() {
 
 #[tokio::test]
 async fn finds_the_preferred_version() {
-    let server = FakeServer::plain(|request, _| async move {
-        match request.uri().path() {
+    let server = serve(|path| match path {
             "/api" => answer(200, AGGREGATED_API),
             _ => answer(
                 200,
@@ -238,7 +226,6 @@ async fn finds_the_preferred_version() {
                     {"version":"v1","resources":[{"resource":"hpas","responseKind":{"kind":"H"},"scope":"Namespaced","verbs":[]},
                         {"resource":"old","responseKind":{"kind":"O"},"scope":"Namespaced","verbs":[]}]}]}]}"#,
             ),
-        }
     })
     .await;
     let discovery = discovery(&server, DiscoveryConfig::default()).await;
@@ -290,12 +277,10 @@ async fn what_a_server_has_not_said_may_exist() {
         {"metadata":{"name":"down.io"},"versions":[{"version":"v1","freshness":"Stale"},{"version":"v2","freshness":"Current"}]},
         {"metadata":{"name":"old.io"},"versions":[{"version":"v1","freshness":"Stale","resources":[{"resource":"things","responseKind":{"kind":"Thing"}}]}]},
         {"metadata":{"name":"up.io"},"versions":[{"version":"v1","freshness":"Current"}]}]}"#;
-    let server = FakeServer::plain(|request, _| async move {
-        match request.uri().path() {
-            "/api" => answer(200, AGGREGATED_API),
-            "/apis" => answer(200, APIS),
-            _ => answer(404, ""),
-        }
+    let server = serve(|path| match path {
+        "/api" => answer(200, AGGREGATED_API),
+        "/apis" => answer(200, APIS),
+        _ => answer(404, ""),
     })
     .await;
     let discovery = discovery(&server, DiscoveryConfig::default()).await;

@@ -59,6 +59,29 @@ async fn whoever_impersonates_already_keeps_doing_that() {
     assert_eq!((theirs.len(), &theirs[IMPERSONATE_USER]), (1, &HeaderValue::from_static("b")));
 }
 
+/// A plugin that runs this script.
+fn plugin(script: String) -> Result<Credentials, CredentialError> {
+    Credentials::new(&config(|user| {
+        user.exec = Some(ExecConfig {
+            api_version: Some("client.authentication.k8s.io/v1".into()),
+            command: Some("sh".into()),
+            args: Some(vec!["-c".into(), script]),
+            interactive_mode: Some(ExecInteractiveMode::Never),
+            ..ExecConfig::default()
+        });
+    }))
+}
+
+#[test]
+fn what_a_plugin_prints_has_a_bound() {
+    for (bytes, fits) in [(1 << 20, true), ((1 << 20) + 1, false)] {
+        let (start, end) = (r#"{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":""#, r#""}}"#);
+        let letters = bytes - start.len() - end.len();
+        let script = format!("printf %s '{start}'; head -c {letters} /dev/zero | tr '\\0' x; printf %s '{end}'");
+        assert_eq!(plugin(script).is_ok(), fits, "{bytes}");
+    }
+}
+
 #[tokio::test]
 async fn a_plugin_runs_again_when_its_token_has_expired() {
     let directory = tempfile::tempdir().unwrap();
@@ -70,16 +93,7 @@ async fn a_plugin_runs_again_when_its_token_has_expired() {
         runs = runs.display(),
         expires = expires.display()
     );
-    let credentials = Credentials::new(&config(|user| {
-        user.exec = Some(ExecConfig {
-            api_version: Some("client.authentication.k8s.io/v1".into()),
-            command: Some("sh".into()),
-            args: Some(vec!["-c".into(), script]),
-            interactive_mode: Some(ExecInteractiveMode::Never),
-            ..ExecConfig::default()
-        });
-    }));
-    let credentials = credentials.unwrap();
+    let credentials = plugin(script).unwrap();
     assert_eq!(headers(&credentials).await[AUTHORIZATION], "Bearer t2");
     std::fs::write(&expires, "2999-01-01T00:00:00Z").unwrap();
     assert_eq!(headers(&credentials).await[AUTHORIZATION], "Bearer t3");

@@ -85,19 +85,6 @@ fn its_signatures_are_those_of_the_library() {
 }
 
 #[test]
-fn chooses_a_scheme_that_fits() {
-    let small = key(file!("rsa1024.key"));
-    let chosen = |offered: &[SignatureScheme]| small.choose_scheme(offered).map(|signer| signer.scheme());
-    assert_eq!(
-        chosen(&[SignatureScheme::RSA_PSS_SHA512, SignatureScheme::RSA_PSS_SHA384]),
-        Some(SignatureScheme::RSA_PSS_SHA384)
-    );
-    assert_eq!(chosen(&[SignatureScheme::RSA_PSS_SHA512]), None);
-    assert_eq!(chosen(&[SignatureScheme::RSA_PKCS1_SHA512]), Some(SignatureScheme::RSA_PKCS1_SHA512));
-    assert_eq!(chosen(&[SignatureScheme::ED25519]), None);
-}
-
-#[test]
 fn what_is_no_key_is_none() {
     assert!(Key::parse(&pem::blocks(file!("ec-pkcs8.key"))[0].der).is_none());
     assert!(Key::parse(&[]).is_none() && Key::parse(&[0x30, 0x80]).is_none());

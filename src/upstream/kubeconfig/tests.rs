@@ -110,19 +110,3 @@ fn a_proxy_that_is_set_comes_before_the_environment() {
     assert_eq!(proxy(", proxy-url: 'socks5://file:1'").unwrap(), "socks5://file:1/");
     assert!(proxy(", proxy-url: 'ftp://u:s3cret@file'").unwrap_err().contains("ftp"));
 }
-
-#[test]
-fn a_provider_is_checked_as_in_kubectl() {
-    let refused = |user: &str| of("{server: 'https://h'}", user).unwrap_err();
-    for (user, words) in [
-        ("{auth-provider: {name: gcp}, token: t}", "gke-gcloud-auth-plugin"),
-        ("{auth-provider: {name: oidc}, token: t}", "idp-issuer-url"),
-        ("{auth-provider: {name: oidc, config: {idp-issuer-url: 'https://i'}}}", "client-id"),
-        ("{auth-provider: {name: oidc, config: {idp-issuer-url: 'https://i', client-id: ''}}}", "client-id"),
-        ("{auth-provider: {name: oidc}, exec: {command: x}}", "both"),
-    ] {
-        assert!(refused(user).contains(words), "{user}: {}", refused(user));
-    }
-    let config = of("{server: 'http://h'}", "{auth-provider: {name: gcp}}").unwrap().config;
-    assert!(config.auth_info.auth_provider.is_none(), "nothing is read for a server without TLS");
-}

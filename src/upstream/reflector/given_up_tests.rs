@@ -124,17 +124,23 @@ async fn answers_that_are_far_apart_are_not_counted_together() {
     assert_eq!(counted.count, 1);
 }
 
+/// The next page is of another revision, or its token has expired.
 #[tokio::test]
 async fn pages_of_different_revisions_become_one_whole_list() {
-    let (server, _open) = scripted(|query| match &*query {
-        "limit=500" => answer(200, list(10, "next", &["a"])),
-        "limit=500&continue=next" => answer(200, list(12, "", &["c"])),
-        "" => answer(200, list(20, "", &["b", "c"])),
-        _ => answer(200, list(20, "", &[])),
-    })
-    .await;
-    let world = config_maps(&server).await;
-    world.follows().await;
-    assert_eq!(names(&world.cache), ["b", "c"], "never parts of two states");
-    assert!(server.uris().last().unwrap().contains("resourceVersion=20"));
+    for is_expired in [false, true] {
+        let (server, _open) = scripted(move |query| match &*query {
+            "limit=500" => answer(200, list(10, "next", &["a"])),
+            "limit=500&continue=next" if is_expired => {
+                answer(410, r#"{"kind":"Status","status":"Failure","code":410,"reason":"Expired"}"#)
+            }
+            "limit=500&continue=next" => answer(200, list(12, "", &["c"])),
+            "" => answer(200, list(20, "", &["b", "c"])),
+            _ => answer(200, list(20, "", &[])),
+        })
+        .await;
+        let world = config_maps(&server).await;
+        world.follows().await;
+        assert_eq!(names(&world.cache), ["b", "c"], "never parts of two states");
+        assert!(server.uris().last().unwrap().contains("resourceVersion=20"));
+    }
 }

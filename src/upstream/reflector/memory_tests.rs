@@ -2,6 +2,7 @@ use super::tests::{World, client, config, config_map, reflect_into, resource};
 use super::*;
 use crate::cache::{Budget, CacheConfig, EndReason, WatcherEvent};
 use crate::lifecycle::backoff::BackoffConfig;
+use crate::upstream::testing::until;
 use informerd_sim::{Effect, Fault, Server, Verb};
 
 const MIB: usize = 1 << 20;
@@ -15,7 +16,7 @@ async fn world(server: &Server, budget: &Budget, pinned: bool) -> World {
         ..BackoffConfig::default()
     };
     let config = ReflectorConfig { room: soon, page_size: 4, ..config() };
-    reflect_into(cache, client(&server.url()).await, resource, config)
+    reflect_into(cache, client(&server.url()).await, resource, config, None)
 }
 
 fn large(name: &str) -> serde_json::Value {
@@ -51,9 +52,7 @@ async fn a_state_that_does_not_fit_is_not_read_to_its_end_and_taken_once_there_i
         };
         let probed = || server.counts().requests(Verb::Probe, "configmaps");
         let before = (read(), probed());
-        while probed() < before.1 + 4 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        until(|| probed() >= before.1 + 4).await;
         let (reads, probes) = (read() - before.0, probed() - before.1);
         assert!(reads <= 1 + probes / 2, "{reads} reads, {probes} probes");
         assert!(world.handle.is_too_large(), "all the while");

@@ -6,12 +6,13 @@ use tokio::time::sleep;
 
 use super::given_up_tests::{added, soon};
 use super::scripted_tests::{Open, list, names, scripted_with};
-use super::tests::{config, reflect_saved, resource};
+use super::tests::{config, reflect_into, resource};
 use super::*;
+use crate::cache::CacheConfig;
 use crate::codec::Form;
 use crate::codec::json::Style;
 use crate::meta::{AttributesBuilder, Encoding, Raw};
-use crate::upstream::testing::{Body, FakeServer, answer, streamed};
+use crate::upstream::testing::{Body, FakeServer, answer, streamed, until};
 
 const SAVED: u64 = 100;
 const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Expired\",\"code\":410}}\n";
@@ -56,9 +57,10 @@ fn states(server: &FakeServer) -> usize {
     uris.iter().filter(is_state).count()
 }
 
-async fn reflect(server: &FakeServer, saved: LoadSaved) -> super::tests::World {
+async fn reflect(server: &FakeServer, config: ReflectorConfig, saved: LoadSaved) -> super::tests::World {
     let upstream = Upstream::from_config(server.config()).await.unwrap();
-    reflect_saved(upstream, resource("", "configmaps", "ConfigMap"), config(), saved)
+    let resource = resource("", "configmaps", "ConfigMap");
+    reflect_into(CacheConfig::new(resource.gvr.clone()), upstream, resource, config, Some(saved))
 }
 
 #[tokio::test]
@@ -72,20 +74,16 @@ async fn a_saved_state_takes_the_place_of_the_list() {
         response
     })
     .await;
-    let world = reflect(&server, saved(2)).await;
+    let world = reflect(&server, config(), saved(2)).await;
     world.follows().await;
-    while world.cache.resource_version().get() < 110 {
-        sleep(Duration::from_millis(5)).await;
-    }
+    until(|| world.cache.resource_version().get() >= 110).await;
     assert_eq!(names(&world.cache), ["one", "two", "three"]);
     assert_eq!(states(&server), 0, "{:?}", server.uris());
     assert_eq!(world.cache.window_floor(), Some(ResourceVersion(SAVED)));
     // From here on it is a cache like any other: what expires is listed.
     let sender = senders.lock().pop().unwrap();
     sender.send(EXPIRED.into()).await.unwrap();
-    while names(&world.cache) != ["other"] {
-        sleep(Duration::from_millis(5)).await;
-    }
+    until(|| names(&world.cache) == ["other"]).await;
     assert_eq!(world.handle.status().rewinds, 0);
 }
 
@@ -93,7 +91,7 @@ async fn a_saved_state_takes_the_place_of_the_list() {
 async fn nothing_is_served_before_the_watch_is_open() {
     // The apiserver says its revision, but does not answer the watch.
     let server = server(120, || answer(503, "")).await;
-    let world = reflect(&server, saved(0)).await;
+    let world = reflect(&server, config(), saved(0)).await;
     while server.uris().iter().filter(|uri| uri.contains("resourceVersion=100")).count() < 3 {
         assert!(!world.cache.is_ready());
         sleep(Duration::from_millis(5)).await;
@@ -113,10 +111,8 @@ async fn a_revision_that_the_apiserver_no_longer_has_leads_to_a_list() {
         },
     ] {
         let server = server(120, gone).await;
-        let world = reflect(&server, saved(0)).await;
-        while !world.cache.is_ready() {
-            sleep(Duration::from_millis(1)).await;
-        }
+        let world = reflect(&server, config(), saved(0)).await;
+        until(|| world.cache.is_ready()).await;
         assert_eq!(names(&world.cache), ["other"], "the saved state is never seen");
         world.follows().await;
         assert_eq!(world.cache.resource_version().get(), 120);
@@ -132,10 +128,8 @@ async fn an_apiserver_that_is_behind_leads_to_a_list() {
         streamed().1
     })
     .await;
-    let world = reflect(&server, saved(0)).await;
-    while !world.cache.is_ready() {
-        sleep(Duration::from_millis(1)).await;
-    }
+    let world = reflect(&server, config(), saved(0)).await;
+    until(|| world.cache.is_ready()).await;
     assert_eq!(names(&world.cache), ["other"]);
     assert_eq!((watches.load(Ordering::Relaxed), world.handle.status().rewinds), (0, 1));
     assert_eq!(world.cache.resource_version().get(), SAVED - 1);
@@ -151,8 +145,7 @@ async fn an_event_that_cannot_be_decoded_leads_to_a_list() {
         response
     })
     .await;
-    let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let world = reflect_saved(upstream, resource("", "configmaps", "ConfigMap"), soon(), saved(0));
+    let world = reflect(&server, soon(), saved(0)).await;
     world.until(|status| status.undecodable).await;
     world.follows().await;
     assert_eq!(names(&world.cache), ["other"], "the saved state is never seen");

@@ -110,25 +110,6 @@ fn gone(name: &str, rv: u64) -> String {
 }
 
 #[tokio::test]
-async fn an_expired_continue_token_becomes_one_whole_list() {
-    let (server, _open) = scripted(|query| match &*query {
-        "limit=1" | "limit=1&fieldSelector=metadata.name%3D-" => answer(200, list(10, "", &[])),
-        "limit=500" => answer(200, list(10, "next", &["a"])),
-        "limit=500&continue=next" => {
-            answer(410, r#"{"kind":"Status","status":"Failure","code":410,"reason":"Expired"}"#)
-        }
-        "" => answer(200, list(20, "", &["a", "b"])),
-        other => panic!("{other}"),
-    })
-    .await;
-    let world = config_maps(&server).await;
-    world.follows().await;
-    assert_eq!(names(&world.cache), ["a", "b"], "never a part");
-    let watch = server.uris().last().unwrap().clone();
-    assert!(watch.contains("resourceVersion=20"), "{watch}");
-}
-
-#[tokio::test]
 async fn lists_are_asked_compressed_and_watches_plain() {
     use std::io::Write as _;
     let (server, _open) = scripted(|query| {
@@ -175,39 +156,6 @@ async fn a_list_that_is_behind_is_not_taken() {
     assert_eq!(names(&world.cache), ["a", "b", "c"]);
     assert_eq!((world.handle.status().rewinds, lists.load(Ordering::Relaxed)), (0, 3));
     assert_eq!(world.cache.resource_version().0, 120);
-}
-
-#[tokio::test]
-async fn watches_that_end_at_once_are_not_opened_in_a_circle() {
-    let server = scripted_with(|_| answer(200, list(10, "", &["a"])), |_| answer(200, "")).await;
-    let world = config_maps(&server).await;
-    sleep(Duration::from_millis(1500)).await;
-    let watches = server.uris().iter().filter(|uri| uri.contains("watch=true") && !uri.contains("Initial")).count();
-    assert!((3..20).contains(&watches), "{watches}");
-    assert!(world.cache.is_ready());
-    assert!(!world.handle.is_unacceptable(), "an answer of nothing teaches nothing");
-}
-
-#[tokio::test]
-async fn the_scope_is_part_of_every_request() {
-    let (server, _open) = scripted(|_| answer(200, list(10, "", &["a"]))).await;
-    let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let (writer, _cache) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
-    let lister = ListerWatcher {
-        namespace: Some("web".into()),
-        label_selector: "app=a".into(),
-        field_selector: "metadata.name=x".into(),
-        ..ListerWatcher::of(resource("", "configmaps", "ConfigMap"))
-    };
-    let reflector = Reflector::new(upstream, lister, writer, config());
-    let handle = reflector.handle();
-    let task = spawn("reflector", reflector.run());
-    timeout(SOON, handle.wait_for(|status| status.state == "follow")).await.unwrap();
-    for uri in server.uris() {
-        assert!(uri.starts_with("/api/v1/namespaces/web/configmaps?"), "{uri}");
-        assert!(uri.contains("labelSelector=app%3Da") && uri.contains("fieldSelector=metadata.name%3Dx"), "{uri}");
-    }
-    task.abort();
 }
 
 #[tokio::test]

@@ -42,29 +42,11 @@ pub(super) fn resource(group: &str, name: &str, kind: &str) -> Arc<Resource> {
 
 pub(super) fn reflect(upstream: Upstream, resource: Arc<Resource>, config: ReflectorConfig) -> World {
     let cache = CacheConfig::new(resource.gvr.clone());
-    reflect_into(cache, upstream, resource, config)
+    reflect_into(cache, upstream, resource, config, None)
 }
 
+/// It may begin with a saved state.
 pub(super) fn reflect_into(
-    cache: CacheConfig,
-    upstream: Upstream,
-    resource: Arc<Resource>,
-    config: ReflectorConfig,
-) -> World {
-    begin(cache, upstream, resource, config, None)
-}
-
-/// A reflector that begins with a saved state.
-pub(super) fn reflect_saved(
-    upstream: Upstream,
-    resource: Arc<Resource>,
-    config: ReflectorConfig,
-    saved: LoadSaved,
-) -> World {
-    begin(CacheConfig::new(resource.gvr.clone()), upstream, resource, config, Some(saved))
-}
-
-fn begin(
     cache: CacheConfig,
     upstream: Upstream,
     resource: Arc<Resource>,
@@ -214,15 +196,6 @@ async fn refused_watch_lists_become_pages_of_one_moment() {
 }
 
 #[tokio::test]
-async fn a_watch_list_without_an_end_becomes_a_list() {
-    let server = Server::builder().object(config_map("a", "1")).start().await.unwrap();
-    server.faults().add(Fault::always(Effect::NoInitialEnd));
-    let world = start(&server, ReflectorConfig { initial_idle: Duration::from_millis(50), ..config() }).await;
-    world.converge(&server).await;
-    assert!(!world.handle.status().paged, "the server may only be late");
-}
-
-#[tokio::test]
 async fn resumes_after_every_kind_of_end_without_listing() {
     let server = Server::builder().object(config_map("a", "0")).start().await.unwrap();
     let world = start(&server, config()).await;
@@ -253,90 +226,6 @@ async fn resumes_after_every_kind_of_end_without_listing() {
     assert_eq!(status.relists, 0, "{status:?}");
     assert!(status.garbage_frames >= 2, "{status:?}");
     assert_eq!(server.counts().requests(Verb::List, "configmaps"), 0);
-}
-
-#[tokio::test]
-async fn an_expired_revision_relists_while_readers_are_served() {
-    let server = Server::builder().object(config_map("a", "0")).start().await.unwrap();
-    let world = start(&server, config()).await;
-    world.follows().await;
-    let mut watcher = world.watcher();
-    // While the reflector cannot connect, its revision leaves the window.
-    let away = server.faults().add(Fault::always(Effect::Answer { code: 503, retry_after: None }));
-    server.faults().reset_connections();
-    world.until(|status| status.failing == Some(503)).await;
-    let rv = server.update(config_map("a", "1")).unwrap();
-    let added = server.create(config_map("b", "1")).unwrap();
-    server.faults().compact();
-    assert!(world.cache.is_ready() && world.cache.snapshot().is_some());
-    server.faults().remove(away);
-    world.converge(&server).await;
-    assert_eq!(world.handle.status().relists, 1);
-    // Changes that are known exactly are delivered as events.
-    assert_eq!(next_event(&mut watcher).await, (EventType::Modified, "a".to_owned(), rv));
-    assert_eq!(next_event(&mut watcher).await, (EventType::Added, "b".to_owned(), added));
-}
-
-#[tokio::test]
-async fn a_410_inside_the_stream_or_as_an_answer_relists() {
-    let server = Server::builder().object(config_map("a", "0")).start().await.unwrap();
-    let world = start(&server, config()).await;
-    world.follows().await;
-    server.faults().expire_watches(None);
-    world.until(|status| status.relists == 1).await;
-    world.follows().await;
-    server.faults().add(Fault::once(Effect::Answer { code: 410, retry_after: None }).verb(Verb::Watch));
-    server.faults().end_watches(None);
-    world.until(|status| status.relists == 2).await;
-    world.converge(&server).await;
-}
-
-#[tokio::test]
-async fn waits_as_long_as_a_429_asks() {
-    let server = Server::builder().start().await.unwrap();
-    server.faults().add(Fault::once(Effect::Answer { code: 429, retry_after: Some(1) }).on("configmaps"));
-    let started = Instant::now();
-    let world = start(&server, config()).await;
-    let status = world.until(|status| status.failing == Some(429)).await;
-    assert!(status.last_error.unwrap().contains("429"));
-    world.follows().await;
-    assert!(started.elapsed() >= Duration::from_secs(1), "{:?}", started.elapsed());
-}
-
-#[tokio::test]
-async fn a_rewound_store_is_given_up_and_read_anew() {
-    let server = Server::builder().object(config_map("a", "0")).start().await.unwrap();
-    let world = start(&server, config()).await;
-    world.follows().await;
-    let before = server.revision();
-    for i in 0..20 {
-        server.create(config_map(&format!("lost{i}"), "1")).unwrap();
-    }
-    world.converge(&server).await;
-    let watcher = world.watcher();
-    server.faults().rewind(before);
-    world.until(|status| status.rewinds == 1).await;
-    world.converge(&server).await;
-    assert_eq!(world.cache.resource_version().0, server.revision());
-    let mut watcher = watcher;
-    // A watcher that saw the history that was rolled back is ended.
-    while let Some(event) = timeout(SOON, watcher.next()).await.unwrap() {
-        assert!(!matches!(event, WatcherEvent::Event { kind: EventType::Deleted, .. }), "{event:?}");
-    }
-}
-
-#[tokio::test]
-async fn a_replayed_event_is_settled_by_a_whole_state() {
-    let server = Server::builder().object(config_map("a", "0")).start().await.unwrap();
-    let world = start(&server, config()).await;
-    world.follows().await;
-    server.faults().add(Fault::once(Effect::Replay).verb(Verb::Watch));
-    server.update(config_map("a", "1")).unwrap();
-    server.create(config_map("b", "1")).unwrap();
-    server.create(config_map("c", "1")).unwrap();
-    world.until(|status| status.relists == 1).await;
-    world.converge(&server).await;
-    assert_eq!(world.handle.status().rewinds, 0);
 }
 
 #[tokio::test]
