@@ -29,7 +29,7 @@ use crate::telemetry::Metrics;
 
 /// Enough for a few scrapers and probes. The kubelet restarts a container whose probes are not answered, so a new
 /// connection is always accepted, and another one is closed.
-const MAX_CONNECTIONS: usize = 64;
+pub(super) const MAX_CONNECTIONS: usize = 64;
 /// How long a connection may be without a request, or take for the head of one.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same for clients that the network admits. The kubelet and scrapers ask at once.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::server::MAX_CONNECTIONS;
 use super::*;
 use crate::lifecycle::Fatal;
 use crate::lifecycle::readiness::Registry;
@@ -108,8 +109,7 @@ fn ready_only_when_nothing_is_pending() {
 
 #[test]
 fn serves_metrics_and_caches() {
-    let (readiness, fatal) = (Registry::new(), Fatal::new());
-    let admin = start(&readiness, &fatal);
+    let admin = start(&Registry::new(), &Fatal::new());
     let (status, metrics) = get(&admin, "/metrics");
     assert_eq!(status, 200);
     assert!(metrics.contains("informerd_build_info{"), "{metrics}");
@@ -144,8 +144,7 @@ fn serves_metrics_and_caches() {
 
 #[test]
 fn refuses_what_it_does_not_know() {
-    let (readiness, fatal) = (Registry::new(), Fatal::new());
-    let admin = start(&readiness, &fatal);
+    let admin = start(&Registry::new(), &Fatal::new());
     assert_eq!(get(&admin, "/nothing").0, 404);
     assert!(ask(&admin, "POST", "/livez", "localhost").starts_with("HTTP/1.1 405 "));
     for host in ["localhost:8002", "127.0.0.1", "[::1]:8002", "LOCALHOST"] {
@@ -197,6 +196,14 @@ fn what_is_asked_before_the_end_is_answered() {
 #[test]
 fn whoever_keeps_connections_keeps_no_others_out() {
     let admin = start(&Registry::new(), &Fatal::new());
+    let closed = || -> usize {
+        let metrics = get(&admin, "/metrics").1;
+        let closed = metrics.lines().find_map(|line| line.strip_prefix("informerd_admin_connections_closed_total "));
+        closed.unwrap().parse().unwrap()
+    };
+    let room: Vec<_> = (1..MAX_CONNECTIONS).map(|_| TcpStream::connect(admin.address()).unwrap()).collect();
+    assert_eq!(closed(), 0, "there is room for one more");
+    drop(room);
     for address in [admin.probes().unwrap(), admin.address()] {
         for said in ["", "GET /livez HTTP/1.1\r\nHost: x", "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
             let open = || {
@@ -205,14 +212,12 @@ fn whoever_keeps_connections_keeps_no_others_out() {
                 stream.write_all(said.as_bytes()).ok();
                 stream
             };
-            let _held: Vec<_> = (0..200).map(|_| open()).collect();
+            let _held: Vec<_> = (0..3 * MAX_CONNECTIONS).map(|_| open()).collect();
             assert!(ask_at(address, "GET", "/livez", "localhost").starts_with("HTTP/1.1 200 "), "{said}");
         }
     }
     // They lost their places to newer ones, none of which waited until they had timed out.
-    let metrics = get(&admin, "/metrics").1;
-    let closed = metrics.lines().find_map(|line| line.strip_prefix("informerd_admin_connections_closed_total "));
-    assert!(closed.unwrap().parse::<u64>().unwrap() > 400, "{closed:?}");
+    assert!(closed() > 400, "{}", closed());
 }
 
 #[test]

@@ -295,7 +295,10 @@ fn of_cgroup(root: &Path, line: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
+    /// Their paths and texts.
+    type Files<'f> = &'f [(&'f str, &'f str)];
+
+    fn machine(files: Files<'_>) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = root.path().join(path);
@@ -306,42 +309,52 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_limit_up_the_hierarchy_counts() {
-        let root = machine(&[
-            ("proc/meminfo", "MemFree: 1 kB\nMemTotal:       16 kB\n"),
-            ("proc/self/cgroup", "0::/kubepods/pod1/c1\n"),
-            ("sys/fs/cgroup/memory.max", "9000\n"),
-            ("sys/fs/cgroup/kubepods/memory.max", "max\n"),
-            ("sys/fs/cgroup/kubepods/pod1/memory.max", "4000\n"),
-            ("sys/fs/cgroup/kubepods/pod1/c1/memory.max", "5000\n"),
-        ]);
-        assert_eq!(limit(root.path()), Some(4000));
-    }
-
-    #[test]
-    fn a_container_that_sees_its_own_cgroup_as_the_root() {
-        let root =
-            machine(&[("proc/self/cgroup", "0::/../../elsewhere\n"), ("sys/fs/cgroup/memory.max", "134217728\n")]);
-        assert_eq!(limit(root.path()), Some(128 << 20));
-    }
-
-    #[test]
-    fn the_first_version_of_cgroups() {
-        let root = machine(&[
-            ("proc/meminfo", "MemTotal: 1000000 kB\n"),
-            ("proc/self/cgroup", "5:cpu,cpuacct:/a\n4:memory:/a/b\n0::/\n"),
-            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
-            ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712\n"),
-            ("sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "99999744\n"),
-        ]);
-        assert_eq!(limit(root.path()), Some(99_999_744));
-    }
-
-    #[test]
-    fn a_limit_of_the_data_counts_by_half() {
+    fn the_smallest_limit_counts() {
         let limits = "Limit   Soft Limit  Hard Limit  Units\nMax data size             8000   unlimited   bytes\nMax stack size  1 2 bytes\n";
-        let root = machine(&[("proc/meminfo", "MemTotal: 1000 kB\n"), ("proc/self/limits", limits)]);
-        assert_eq!(limit(root.path()), Some(4000));
+        let cases: &[(&str, Files<'_>, Option<u64>)] = &[
+            (
+                "the hierarchy",
+                &[
+                    ("proc/meminfo", "MemFree: 1 kB\nMemTotal:       16 kB\n"),
+                    ("proc/self/cgroup", "0::/kubepods/pod1/c1\n"),
+                    ("sys/fs/cgroup/memory.max", "9000\n"),
+                    ("sys/fs/cgroup/kubepods/memory.max", "max\n"),
+                    ("sys/fs/cgroup/kubepods/pod1/memory.max", "4000\n"),
+                    ("sys/fs/cgroup/kubepods/pod1/c1/memory.max", "5000\n"),
+                ],
+                Some(4000),
+            ),
+            (
+                "a container that sees its own cgroup as the root",
+                &[("proc/self/cgroup", "0::/../../elsewhere\n"), ("sys/fs/cgroup/memory.max", "134217728\n")],
+                Some(128 << 20),
+            ),
+            (
+                "the first version of cgroups",
+                &[
+                    ("proc/meminfo", "MemTotal: 1000000 kB\n"),
+                    ("proc/self/cgroup", "5:cpu,cpuacct:/a\n4:memory:/a/b\n0::/\n"),
+                    ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+                    ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712\n"),
+                    ("sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "99999744\n"),
+                ],
+                Some(99_999_744),
+            ),
+            (
+                "half of the limit of the data",
+                &[("proc/meminfo", "MemTotal: 1000 kB\n"), ("proc/self/limits", limits)],
+                Some(4000),
+            ),
+            (
+                "the memory of the machine",
+                &[("proc/meminfo", "MemTotal: 1000 kB\n"), ("proc/self/cgroup", "0::/\n")],
+                Some(1000 << 10),
+            ),
+            ("nothing", &[], None),
+        ];
+        for (what, files, expected) in cases {
+            assert_eq!(limit(machine(files).path()), *expected, "{what}");
+        }
         assert_eq!(of_data("Max data size             unlimited            unlimited            bytes"), None);
     }
 
@@ -365,13 +378,6 @@ mod tests {
         assert_eq!(kernel_buffer(64 << 20), Some(64 << 10));
         assert_eq!(kernel_buffer(1 << 30), Some(1 << 20));
         assert_eq!(kernel_buffer(8 << 30), None);
-    }
-
-    #[test]
-    fn without_a_limit_it_is_the_machines_memory() {
-        let root = machine(&[("proc/meminfo", "MemTotal: 1000 kB\n"), ("proc/self/cgroup", "0::/\n")]);
-        assert_eq!(limit(root.path()), Some(1000 << 10));
-        assert_eq!(limit(machine(&[]).path()), None);
     }
 
     #[tokio::test(start_paused = true)]

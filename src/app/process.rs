@@ -137,95 +137,72 @@ mod tests {
 
     const SOFT: Duration = Duration::from_secs(5);
 
-    async fn supervised(
-        context: Context,
-        drain: drain::Drain,
-        signals: mpsc::Receiver<&'static str>,
-        start: impl Future<Output = Result<drain::DrainGuard, String>>,
+    const NEVER: Duration = Duration::MAX;
+
+    /// Supervises a process that gets these signals, and is to end by itself after this time.
+    async fn supervised<T>(
+        (context, drain): (Context, drain::Drain),
+        signals: &[&'static str],
+        start: impl Future<Output = Result<T, String>>,
+        until: Duration,
     ) -> Result<End, ProcessError> {
-        let signals = Signals::from_channel(signals);
-        supervise(context, drain, SOFT, signals, start, |_| std::future::pending()).await
+        let (sender, received) = mpsc::channel(2);
+        signals.iter().for_each(|signal| sender.try_send(*signal).unwrap());
+        supervise(context, drain, SOFT, Signals::from_channel(received), start, |_| tokio::time::sleep(until)).await
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_signal_drains() {
-        let (context, drain) = Context::new();
-        let (sender, signals) = mpsc::channel(2);
-        let watch = context.drain.clone();
+        let process = Context::new();
+        let (watch, readiness) = (process.0.drain.clone(), process.0.readiness.clone());
         let work = watch.clone();
         let connection = lifecycle::spawn("connection", async move {
             let guard = work.guard();
             work.draining().await;
             drop(guard);
         });
-        sender.send("SIGTERM").await.unwrap();
-        let readiness = context.readiness.clone();
-        let (_keep, signals) = (sender, signals);
-        let end = supervise(context, drain, SOFT, Signals::from_channel(signals), async { Ok(()) }, |()| {
-            std::future::pending()
-        })
-        .await;
-        assert_eq!(end.unwrap(), End::Clean);
+        assert_eq!(supervised(process, &["SIGTERM"], async { Ok(()) }, NEVER).await.unwrap(), End::Clean);
         assert!(!readiness.is_ready() && watch.is_draining());
         connection.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_drain_that_hangs_is_forced() {
-        let (context, drain) = Context::new();
-        let (sender, signals) = mpsc::channel(2);
-        sender.send("SIGTERM").await.unwrap();
-        let guard = context.drain.guard();
+        let process = Context::new();
         // The running daemon holds it, so it is never dropped before the drain is over.
-        let end = supervised(context, drain, signals, async { Ok(guard) }).await;
-        assert_eq!(end.unwrap(), End::Forced);
+        let guard = process.0.drain.guard();
+        assert_eq!(supervised(process, &["SIGTERM"], async { Ok(guard) }, NEVER).await.unwrap(), End::Forced);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_dead_task_ends_the_process() {
-        let (context, drain) = Context::new();
-        let (_sender, signals) = mpsc::channel(2);
-        let fatal = context.fatal.clone();
-        let end = supervise(
-            context,
-            drain,
-            SOFT,
-            Signals::from_channel(signals),
-            async move {
-                lifecycle::spawn_critical("reflector", async {}, &fatal);
-                Ok(())
-            },
-            |()| std::future::pending(),
-        )
-        .await;
+        let process = Context::new();
+        let fatal = process.0.fatal.clone();
+        let start = async move {
+            lifecycle::spawn_critical("reflector", async {}, &fatal);
+            Ok(())
+        };
+        let end = supervised(process, &[], start, NEVER).await;
         let ProcessError::Fatal(failure) = end.unwrap_err() else { panic!("another error") };
-        assert_eq!(failure.task, "reflector");
+        assert_eq!((failure.task, failure.reason), ("reflector", "ended"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_signal_ends_a_start_that_waits() {
-        let (context, drain) = Context::new();
-        let (sender, signals) = mpsc::channel(2);
-        sender.send("SIGINT").await.unwrap();
-        assert_eq!(supervised(context, drain, signals, std::future::pending()).await.unwrap(), End::Clean);
+        let end = supervised::<()>(Context::new(), &["SIGINT"], std::future::pending(), NEVER).await;
+        assert_eq!(end.unwrap(), End::Clean);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failed_start_is_told() {
-        let (context, drain) = Context::new();
-        let (_sender, signals) = mpsc::channel(2);
-        let end = supervised(context, drain, signals, async { Err("no apiserver".to_owned()) }).await;
+        let end = supervised::<()>(Context::new(), &[], async { Err("no apiserver".to_owned()) }, NEVER).await;
         assert_eq!(end.unwrap_err().to_string(), "no apiserver");
     }
 
     #[tokio::test(start_paused = true)]
     async fn ends_when_its_time_is_over() {
-        let (context, drain) = Context::new();
-        let (_sender, signals) = mpsc::channel(2);
-        let end = supervise(context, drain, SOFT, Signals::from_channel(signals), async { Ok(()) }, |()| {
-            tokio::time::sleep(Duration::from_secs(3))
-        });
-        assert_eq!(end.await.unwrap(), End::Clean);
+        let end = supervised(Context::new(), &[], async { Ok(()) }, Duration::from_secs(3)).await;
+        assert_eq!(end.unwrap(), End::Clean);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub use sections::{
     UpstreamConfig, WindowConfig,
 };
 pub use setting::{Kind, SETTINGS, Setting};
+#[cfg(test)]
+pub(crate) use source::MadeUp;
 pub use source::{Environment, Flags, Source};
 
 pub use duration::parse_duration;

@@ -32,7 +32,7 @@ pub struct Environment;
 /// A fake environment for tests.
 #[cfg(test)]
 #[derive(Debug, Default, Clone)]
-pub(super) struct MadeUp {
+pub(crate) struct MadeUp {
     pub variables: BTreeMap<String, String>,
     pub files: BTreeMap<std::path::PathBuf, String>,
 }

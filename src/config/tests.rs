@@ -4,7 +4,7 @@ use std::time::Duration;
 use super::source::MadeUp;
 use super::*;
 use crate::passthrough::LendIdentity;
-use crate::reads::{ConsistentReads, Modes, ProtobufReads};
+use crate::reads::{ConsistentReads, ProtobufReads};
 
 const FILE: &str = "/etc/informerd.yaml";
 
@@ -18,31 +18,6 @@ fn from_file(text: &str) -> Result<Loaded, Mistakes> {
 
 fn mistakes(result: Result<Loaded, Mistakes>) -> Vec<String> {
     result.expect_err("there are mistakes").0.iter().map(ToString::to_string).collect()
-}
-
-#[test]
-fn defaults() {
-    let config = load(&Flags::new(), &MadeUp::default()).unwrap().config;
-    assert_eq!(config.http.listen.iter().map(ToString::to_string).collect::<Vec<_>>(), ["http://127.0.0.1:8001"]);
-    assert_eq!(config.admin.listen.to_string(), "127.0.0.1:8002");
-    assert_eq!(config.lend_identity, LendIdentity::Reads, "a service account lends reads only");
-    assert_eq!(
-        config.reads.modes,
-        Modes {
-            get: ConsistentReads::Auto,
-            list: ConsistentReads::Auto,
-            watch: ConsistentReads::Auto,
-            max_age: Duration::from_millis(100),
-            protobuf: ProtobufReads::Serve,
-            while_away: false
-        }
-    );
-    assert_eq!((config.reads.wait, config.reads.then), (Duration::from_secs(5), Then::Forward));
-    assert_eq!(config.window.min_age, Duration::from_secs(75));
-    assert_eq!(config.informer.idle_timeout, Duration::from_secs(600));
-    assert_eq!(config.state_dir, PathBuf::from("/var/lib/informerd"));
-    assert_eq!(config.http.unix_mode, 0o600);
-    assert_eq!(config.threads, None);
 }
 
 #[test]
@@ -215,6 +190,7 @@ fn a_missing_kubeconfig_is_listed_with_other_mistakes() {
 #[test]
 fn a_persons_kubeconfig_lends_everything() {
     let lent = |text: &str| from_file(text).unwrap().config.lend_identity;
+    assert_eq!(lent(""), LendIdentity::Reads, "a service account lends reads only");
     assert_eq!(lent("kubeconfig: /k\n"), LendIdentity::All);
     assert_eq!(lent("kubeconfig: /k\nlendIdentity: none\n"), LendIdentity::None);
     assert_eq!(lent("lendIdentity: all\n"), LendIdentity::All);
@@ -223,6 +199,7 @@ fn a_persons_kubeconfig_lends_everything() {
 #[test]
 fn state_directory() {
     let state = |world: MadeUp| load(&Flags::new(), &world).unwrap().config.state_dir;
+    assert_eq!(state(MadeUp::default()), PathBuf::from("/var/lib/informerd"));
     let home = MadeUp::default().variable("HOME", "/home/a");
     assert_eq!(state(home.clone()), PathBuf::from("/home/a/.local/state/informerd"));
     assert_eq!(state(home.variable("XDG_STATE_HOME", "/s")), PathBuf::from("/s/informerd"));

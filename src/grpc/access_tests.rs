@@ -10,6 +10,7 @@ use crate::auth::AuthConfig;
 use crate::auth::audit::{AuditConfig, Policy};
 use crate::auth::testing::{self, Rights, bearer, judged_by};
 use crate::codec::Shape;
+use crate::grpc::testing::call;
 use crate::lifecycle::Fatal;
 use crate::memory::Pressure;
 use crate::reads::{Filter, Wanted};
@@ -55,10 +56,10 @@ impl World {
         let call = CallInfo {
             audit: self.audit.clone(),
             audit_id: audit_id.to_owned(),
-            uri: "/informerd.v1.Objects/Watch".to_owned(),
             connection: 7,
             source: Some([10, 0, 0, 1].into()),
             known: Some(self.told.clone()),
+            ..call("/informerd.v1.Objects/Watch")
         };
         let headers = bearer(token);
         let caller = auth::Caller { mode, certificates: None, headers: &headers, may_impersonate: false };

@@ -167,14 +167,11 @@ fn differs(before: &v1::Informer, now: &v1::Informer) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderMap;
     use parking_lot::Mutex;
 
-    use super::super::access::{CallInfo, Caller};
     use super::*;
-    use crate::auth::{self, audit::Audit};
+    use crate::grpc::testing::caller;
     use crate::lifecycle::drain;
-    use crate::memory::Ledger;
 
     #[derive(Default)]
     struct Scripted(Mutex<Vec<v1::Informer>>);
@@ -183,24 +180,6 @@ mod tests {
         fn informers(&self) -> Vec<v1::Informer> {
             self.0.lock().clone()
         }
-    }
-
-    fn caller() -> Caller {
-        let caller = auth::Caller {
-            mode: auth::Mode::Trust,
-            certificates: None,
-            headers: &HeaderMap::new(),
-            may_impersonate: false,
-        };
-        let told = CallInfo {
-            audit: Audit::off(),
-            audit_id: String::new(),
-            connection: 0,
-            uri: String::new(),
-            source: None,
-            known: None,
-        };
-        Caller::new(auth::Access::trusting(), told, &caller, &Ledger::default()).unwrap()
     }
 
     fn informer(resource: &str, rv: u64, silence: i64) -> v1::Informer {

@@ -256,11 +256,16 @@ pub(super) fn span(duration: Option<&prost_types::Duration>, name: &str) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grpc::testing;
+
+    /// What is read of a selection of pods with these filters, and the memory that it takes.
+    fn pods(filters: Vec<v1::Filter>) -> Result<(Vec<Filter>, usize), Error> {
+        let read = selection(Some(&testing::selection("pods", filters)), &Ledger::default());
+        read.map(|(selection, _, held)| (selection.filters, held.bytes()))
+    }
 
     fn selected(filters: Vec<v1::Filter>) -> Vec<Filter> {
-        let resource = Some(v1::Resource { group: String::new(), version: "v1".into(), resource: "pods".into() });
-        let sent = v1::Selection { resource, filters, ..Default::default() };
-        selection(Some(&sent), &Ledger::default()).unwrap().0.filters
+        pods(filters).unwrap().0
     }
 
     fn namespaces(values: &[&str]) -> v1::Filter {
@@ -281,12 +286,7 @@ mod tests {
             let many: Vec<_> = (0..values).map(|n| n.to_string()).collect();
             let filter = namespaces(&many.iter().map(String::as_str).collect::<Vec<_>>());
             let label_selector = format!("a={}", "b".repeat(text));
-            let sent = v1::Selection {
-                resource: Some(v1::Resource { version: "v1".into(), resource: "pods".into(), ..Default::default() }),
-                filters: vec![v1::Filter { label_selector, ..filter }],
-                ..Default::default()
-            };
-            selection(Some(&sent), &Ledger::default()).map(|(.., held)| held.bytes())
+            pods(vec![v1::Filter { label_selector, ..filter }]).map(|(_, held)| held)
         };
         assert!((2000..10_000).contains(&of(1000, 1).unwrap()));
         assert!((64 * 2000..300_000).contains(&of(1000, 64).unwrap()), "once for each");
@@ -296,52 +296,29 @@ mod tests {
 
     #[test]
     fn a_selection_has_so_many_filters_and_values() {
-        let is_read = |filters: Vec<v1::Filter>| {
-            let resource = Some(v1::Resource { version: "v1".into(), resource: "pods".into(), ..Default::default() });
-            selection(Some(&v1::Selection { resource, filters, ..Default::default() }), &Ledger::default()).is_ok()
-        };
+        let is_read = |filters| pods(filters).is_ok();
         let named = |count: usize| v1::Filter { names: vec!["n".to_owned(); count], ..Default::default() };
         assert!([0, 1].map(|more| is_read(vec![named(1); MAX_FILTERS + more])) == [true, false]);
         assert!([0, 1].map(|more| is_read(vec![named(MAX_VALUES + more)])) == [true, false]);
     }
 
+    /// The rest of it is tested with calls.
     #[test]
-    fn a_selector_has_a_bound_before_anything_is_made_of_it() {
-        let of = |labels: String, fields: String, ledger: &Ledger| {
-            let resource = Some(v1::Resource { version: "v1".into(), resource: "pods".into(), ..Default::default() });
-            let names = (0..16).map(|n| n.to_string()).collect();
-            let filter = v1::Filter { label_selector: labels, field_selector: fields, names, ..Default::default() };
-            let sent = v1::Selection { resource, filters: vec![filter], ..Default::default() };
-            selection(Some(&sent), ledger)
-                .map(|(.., held)| held.bytes())
-                .map_err(|error| tonic::Status::from(error).code())
-        };
-        let many = |part: &str, count: usize| vec![part; count].join(",");
-        let (ledger, none) = (Ledger::default(), String::new);
-        for count in [1000, 1001, 500_000] {
-            let held = [
-                of(many("a", count), none(), &ledger),
-                of(format!("a in ({})", many("b", count)), none(), &ledger),
-                of(none(), many("a=b", count.min(250_000)), &ledger),
-            ];
-            for held in held {
-                match held {
-                    Ok(held) => assert!(count == 1000 && (500_000..1_000_000).contains(&held), "{held}"),
-                    Err(code) => assert_eq!((count > 1000, code), (true, tonic::Code::InvalidArgument)),
-                }
-            }
-        }
+    fn a_selector_counts_before_anything_is_made_of_it() {
         let small = Ledger::new(400_000, crate::memory::Pressure::default());
-        assert_eq!(of(many("a", 1000), none(), &small), Err(tonic::Code::ResourceExhausted));
-        assert!(of(many("a", 100), none(), &small).is_ok());
+        let of = |count: usize| {
+            let filter = v1::Filter { label_selector: vec!["a"; count].join(","), ..Default::default() };
+            selection(Some(&testing::selection("pods", vec![filter])), &small).map(drop)
+        };
+        assert_eq!(of(1000).map_err(|error| tonic::Status::from(error).code()), Err(tonic::Code::ResourceExhausted));
+        assert!(of(100).is_ok());
         assert_eq!(small.used(), 0);
     }
 
     #[test]
     fn names_and_masks_count_as_what_they_become() {
         let of = |change: &dyn Fn(&mut v1::Selection)| {
-            let resource = Some(v1::Resource { version: "v1".into(), resource: "pods".into(), ..Default::default() });
-            let mut sent = v1::Selection { resource, filters: vec![namespaces(&["x"])], ..Default::default() };
+            let mut sent = testing::selection("pods", vec![namespaces(&["x"])]);
             change(&mut sent);
             selection(Some(&sent), &Ledger::default()).map(|(.., held)| held.bytes())
         };

@@ -3,36 +3,27 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 
 use super::*;
-use crate::cache::{self, CacheConfig, WatchCache, WatchSpec, WatchStart, Writer};
-use crate::codec::json;
-use crate::lifecycle::spawn;
-use crate::meta::{EventType, FieldTable, Gvr};
+use crate::cache::{WatchSpec, WatchStart};
+use crate::http::testing::{self, FIRST};
+use crate::meta::EventType;
 use crate::selector::Predicate;
 
 const SIZE: usize = 100_000;
-const FIRST: u64 = 100;
 
 struct World {
-    writer: Writer,
-    cache: WatchCache,
+    of: testing::World,
     rv: u64,
 }
 
-fn object(name: usize, rv: u64) -> Object {
-    let text = format!(
-        r#"{{"metadata":{{"name":"c{name}","namespace":"a","uid":"u{name}","resourceVersion":"{rv}"}},"data":{{"k":"{}"}}}}"#,
-        "x".repeat(SIZE)
-    );
-    json::parse_item(text.as_bytes(), &FieldTable::default()).unwrap().0
+fn object(name: usize, rv: u64) -> Arc<Object> {
+    let item = testing::item(name, SIZE);
+    testing::parse(&item.replace(&format!("\"{}\"}}", name + 1), &format!("\"{rv}\"}}")))
 }
 
 impl World {
     async fn new(objects: usize) -> Self {
-        let (mut writer, cache) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
-        let objects = (0..objects).map(|name| Arc::new(object(name, 1))).collect();
-        writer.replace(objects, ResourceVersion(FIRST)).await.unwrap();
-        spawn("dispatcher", cache.run_dispatcher());
-        Self { writer, cache, rv: FIRST }
+        let of = testing::World::new(testing::objects(objects, SIZE)).await;
+        Self { of, rv: FIRST as u64 }
     }
 
     /// A conflated watch of what comes from now on.
@@ -44,12 +35,12 @@ impl World {
         let (is_snapshot, deadline) = (start == WatchStart::State, Instant::now() + Duration::from_secs(600));
         let spec =
             WatchSpec { predicate: Predicate::everything(), start, bookmarks: true, initial_end: true, deadline };
-        Feed::new(self.cache.watch(spec).unwrap(), true, is_snapshot, ledger, &Arc::default())
+        Feed::new(self.of.cache.watch(spec).unwrap(), true, is_snapshot, ledger, &Arc::default())
     }
 
     async fn apply(&mut self, kind: EventType, name: usize) {
         self.rv += 1;
-        self.writer.apply(kind, object(name, self.rv)).await.unwrap();
+        self.of.writer.apply(kind, Arc::into_inner(object(name, self.rv)).unwrap()).await.unwrap();
     }
 }
 
@@ -105,6 +96,26 @@ async fn a_watch_that_finds_no_memory_is_too_slow() {
     assert_eq!(ledger.used(), 0, "and what it held is given back");
     world.apply(EventType::Added, 50).await;
     next(&mut other).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_pending_has_a_bound_by_number_and_by_bytes() {
+    let (world, some) = (World::new(0).await, object(0, 1));
+    for (changes, size, fits) in [
+        (MAX_PENDING, 1, true),
+        (MAX_PENDING + 1, 1, false),
+        (1, MAX_PENDING_BYTES, true),
+        (1, MAX_PENDING_BYTES + 1, false),
+    ] {
+        let Feed::Conflated(conflated) = world.watch(&Ledger::default()) else { panic!("it is not conflated") };
+        let mut pending = conflated.shared.pending.lock();
+        for name in 0..changes {
+            let (value, rv) = ((Arc::clone(&some), None, None), ResourceVersion(FIRST as u64 + 1));
+            let change = Change { kind: EventType::Modified, value, rv };
+            pending.conflator.push(ObjectKey::new("a", &name.to_string()), change, size);
+        }
+        assert_eq!(pending.fits(Level::Calm), fits, "{changes} of {size} bytes");
+    }
 }
 
 #[tokio::test(start_paused = true)]

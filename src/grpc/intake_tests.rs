@@ -1,6 +1,7 @@
 use http_body_util::BodyExt;
 use http_body_util::StreamBody;
 use prost::Message;
+use tokio::sync::mpsc::Sender;
 use tonic::Code;
 
 use super::super::pb::v1;
@@ -20,6 +21,12 @@ fn framed(packed: u8, message: &[u8]) -> Vec<u8> {
 fn body(sent: &[u8], frame: usize) -> Body {
     let frames: Vec<_> = sent.chunks(frame).map(|part| Ok::<_, Status>(Frame::data(part.to_vec().into()))).collect();
     Body::new(StreamBody::new(tokio_stream::iter(frames)))
+}
+
+/// A request body that is sent frame by frame.
+fn sent() -> (Sender<Result<Frame<Bytes>, Status>>, Body) {
+    let (sender, receiver) = tokio::sync::mpsc::channel(4);
+    (sender, Body::new(StreamBody::new(tokio_stream::wrappers::ReceiverStream::new(receiver))))
 }
 
 fn opening() -> (Drain, Drain, Opening) {
@@ -148,8 +155,8 @@ async fn a_stream_goes_on_while_memory_is_short() {
 async fn a_message_that_does_not_go_on_gives_its_room_back() {
     let ledger = Ledger::new(MIB, Pressure::default());
     let intake = Intake::new(&ledger, SYNC, false).unwrap();
-    let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Frame<Bytes>, Status>>(4);
-    let mut counted = count(&intake, Body::new(StreamBody::new(tokio_stream::wrappers::ReceiverStream::new(receiver))));
+    let (sender, body) = sent();
+    let mut counted = count(&intake, body);
     let sent = framed(0, &[b'x'; 100_000]);
     sender.send(Ok(Frame::data(sent.clone().into()))).await.unwrap();
     counted.frame().await.unwrap().unwrap();
@@ -171,7 +178,6 @@ async fn a_call_does_not_wait_for_ever_for_its_first_message() {
     let code = |next: Option<Result<Frame<Bytes>, Status>>| next.unwrap().unwrap_err().code();
     for method in [WATCH, WORK, GET, SYNC] {
         let intake = Intake::new(&ledger, method, false).unwrap();
-        let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Frame<Bytes>, Status>>(4);
         let body = || Body::new(StreamBody::new(tokio_stream::pending::<Result<Frame<Bytes>, Status>>()));
         let (_drain, _age, first) = opening();
         let silent = first.silent.clone();
@@ -191,7 +197,7 @@ async fn a_call_does_not_wait_for_ever_for_its_first_message() {
             assert_eq!(ended.ok().map(code), (method != SYNC).then_some(Code::Unavailable), "{method}");
         }
         // What a stream sends after its first message is its own affair; a call with one request must end it.
-        let whole = Body::new(StreamBody::new(tokio_stream::wrappers::ReceiverStream::new(receiver)));
+        let (sender, whole) = sent();
         let mut begun = count(&intake, whole);
         sender.send(Ok(Frame::data(framed(0, b"x").into()))).await.unwrap();
         while let Ok(part) = tokio::time::timeout(PATIENCE / 2, begun.frame()).await {
@@ -211,12 +217,11 @@ async fn nothing_but_the_whole_first_message_ends_the_wait_for_it() {
         // Empty frames, or a byte each.
         for size in [0, 1] {
             let intake = Intake::new(&ledger, method, false).unwrap();
-            let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Frame<Bytes>, Status>>(4);
-            let body = Body::new(StreamBody::new(tokio_stream::wrappers::ReceiverStream::new(receiver)));
+            let (sender, body) = sent();
             let mut slow = count(&intake, body);
             let mut ended = None;
-            for sent in 0..10 {
-                sender.send(Ok(Frame::data(Bytes::copy_from_slice(&whole[sent..sent + size])))).await.unwrap();
+            for at in 0..10 {
+                sender.send(Ok(Frame::data(Bytes::copy_from_slice(&whole[at..at + size])))).await.unwrap();
                 let error = async {
                     loop {
                         if let Err(status) = slow.frame().await.unwrap() {

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 use super::*;
+use crate::http::testing::inflate;
 use crate::memory::{Ledger, Pressure};
 
 fn event() -> impl Strategy<Value = v1::Event> {
@@ -57,17 +58,7 @@ fn messages(pieces: Pieces) -> Vec<Vec<u8>> {
     while let Some((head, tail)) = rest.split_first_chunk::<PREFIX>() {
         let len = u32::from_be_bytes(head[1..].try_into().unwrap()) as usize;
         let (message, tail) = tail.split_at(len);
-        messages.push(match head[0] {
-            0 => message.to_vec(),
-            _ => std::io::read_to_string(flate2::read::GzDecoder::new(message)).map_or_else(
-                |_| {
-                    let mut whole = Vec::new();
-                    std::io::copy(&mut flate2::read::GzDecoder::new(message), &mut whole).unwrap();
-                    whole
-                },
-                String::into_bytes,
-            ),
-        });
+        messages.push(if head[0] == 0 { message.to_vec() } else { inflate(message) });
         rest = tail;
     }
     assert!(rest.is_empty());

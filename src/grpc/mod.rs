@@ -34,6 +34,8 @@ mod shared_events;
 mod status;
 mod sync;
 mod terms;
+#[cfg(test)]
+mod testing;
 mod token;
 mod watch;
 

@@ -9,7 +9,7 @@ use proptest::sample::Index;
 use prost::Message as _;
 use serde_json::Value;
 
-use super::tests::{caller, objects_of};
+use super::super::testing::{caller, objects_of, selection};
 use super::*;
 use crate::cache::{Order, Writer};
 use crate::codec::json;
@@ -227,8 +227,7 @@ impl World {
         held: State,
         had: u64,
     ) {
-        let resource = v1::Resource { version: "v1".into(), resource: "configmaps".into(), ..Default::default() };
-        let selection = Some(v1::Selection { resource: Some(resource), ..Default::default() });
+        let selection = Some(selection("configmaps", vec![]));
         let is_known = !known.is_empty();
         let request = v1::WatchRequest { selection, start, known, max_batch, conflate, ..Default::default() };
         let watch = self.objects.watch_for(&caller(), request).await.unwrap();

@@ -187,21 +187,9 @@ impl fmt::Debug for SharedGroup {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
     use crate::codec::json::Style;
-    use crate::meta::{AttributesBuilder, ObjectKey, Raw};
-    use crate::packing::{MOST_READS, Packing, PackingConfig, PackingForm};
-
-    fn object(rv: u64, bytes: usize) -> Arc<Object> {
-        let json = format!(
-            r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"x","resourceVersion":"{rv}"}},"data":"{}"}}"#,
-            "x".repeat(bytes)
-        );
-        let raw = Raw::new(Bytes::from(json), 0..0, 0..0);
-        Arc::new(Object::new(ObjectKey::new("a", "x"), ResourceVersion(rv), AttributesBuilder::new("u").build(), raw))
-    }
+    use crate::http::testing::{object, packed};
 
     fn group(shared: &SharedEvents) -> Arc<SharedGroup> {
         let rendering = Rendering::new(0, None, &[]).unwrap();
@@ -219,7 +207,7 @@ mod tests {
     fn an_event_is_encoded_once_for_all() {
         let shared = SharedEvents::default();
         let (one, other) = (group(&shared), group(&shared));
-        let objects: Vec<_> = (1..=2 * KEPT as u64).map(|rv| object(rv, 100)).collect();
+        let objects: Vec<_> = (0..2 * KEPT).map(|number| object(number, 100)).collect();
         for object in &objects {
             assert!(share([&one, &other], object));
         }
@@ -259,12 +247,7 @@ mod tests {
 
     #[test]
     fn an_object_that_is_damaged_is_an_error_for_each() {
-        let objects: Vec<_> = (1..200).map(|rv| object(rv, 1000)).collect();
-        let packing = PackingConfig { form: PackingForm::Packed, threshold: 0, hot_bytes: 0 };
-        let packer = Packing::new(packing).packer(None);
-        packer.train(&objects.iter().map(|object| object.raw().unwrap().framed()).collect::<Vec<_>>(), 1 << 20);
-        let damaged = &objects[0];
-        damaged.pack(&packer, MOST_READS);
+        let damaged = &packed(200, 1000)[0];
         damaged.spoil();
         let shared = SharedEvents::default();
         let form = Form::new(Encoding::Json, Style::Inline, "v1", "ConfigMap", "ConfigMapList");
@@ -286,5 +269,12 @@ mod tests {
         drop(other);
         assert!(!share([&one, &one], &object(2, 100)), "one that is alone keeps nothing");
         assert_eq!(shared.0.bytes.load(Ordering::Relaxed), 0);
+        let other = group(&shared);
+        assert!(share([&one, &other], &object(3, 100)));
+        let each = shared.0.bytes.load(Ordering::Relaxed);
+        for (rv, taken, is_kept) in [(4, MOST - each, true), (5, MOST - each + 1, false)] {
+            shared.0.bytes.store(taken, Ordering::Relaxed);
+            assert_eq!(share([&one, &other], &object(rv, 100)), is_kept);
+        }
     }
 }

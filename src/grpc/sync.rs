@@ -400,7 +400,7 @@ impl Wake for Signal {
 
 #[cfg(test)]
 mod tests {
-    use super::super::watch::tests::{caller, objects_of};
+    use super::super::testing::{caller, objects_of};
     use super::*;
     use crate::lifecycle::drain::DrainWatch;
 

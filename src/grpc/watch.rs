@@ -467,7 +467,7 @@ impl Objects {
 
 #[cfg(test)]
 #[path = "watch_tests.rs"]
-pub(super) mod tests;
+mod tests;
 
 #[cfg(test)]
 #[path = "model_tests.rs"]

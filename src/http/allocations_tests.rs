@@ -5,23 +5,20 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
-use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::sync::mpsc;
 
 use super::body::Body;
 use super::clients::IsWatch;
-use super::testing::{FIRST, World, objects, watch};
+use super::testing::{FIRST, World, http2_client, objects, watch};
 use super::watch_body::{SHORTEST, WatchBody};
 use super::*;
 use crate::auth::Lease;
 use crate::cache::{WatchCache, WatchStart};
 use crate::lifecycle::ending::Ending;
-use crate::lifecycle::{Fatal, drain, spawn};
+use crate::lifecycle::{Fatal, drain};
 use crate::memory::Ledger;
 use crate::meta::ResourceVersion;
 
@@ -120,10 +117,7 @@ fn http2_allocates_next_to_nothing() {
     let bytes = bytes_per_delivery(|address, delivered| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let io = TokioIo::new(tokio::net::TcpStream::connect(address).await.unwrap());
-            let (mut client, connection) =
-                http2::Builder::new(TokioExecutor::new()).handshake::<_, Empty<Bytes>>(io).await.unwrap();
-            spawn("client", connection);
+            let (mut client, _) = http2_client(tokio::net::TcpStream::connect(address).await.unwrap()).await;
             let mut bodies = Vec::new();
             for _ in 0..WATCHES {
                 client.ready().await.unwrap();

@@ -107,6 +107,7 @@ mod tests {
     use super::*;
     use crate::http::Certificates;
     use crate::http::HttpConfig;
+    use crate::http::testing::trusting_with;
     use crate::lifecycle::spawn;
 
     fn provider(order: &[Cipher]) -> CryptoProvider {
@@ -123,8 +124,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let certificates =
             Certificates::load(&HttpConfig::new(vec![], directory.path().join("state")).tls, &[]).unwrap();
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(certificates.chain().pop().unwrap()).unwrap();
+        let ca = certificates.chain().pop().unwrap();
         let aes = |cipher| if has_aes() { cipher } else { ChaCha20 };
         for (order, chosen) in [
             (&[Aes256, Aes128, ChaCha20][..], aes(Aes128)),
@@ -136,14 +136,9 @@ mod tests {
         ] {
             for version in rustls::ALL_VERSIONS {
                 for server in [certificates.server(), certificates.delegated_server()] {
-                    let client = rustls::ClientConfig::builder_with_provider(Arc::new(provider(order)))
-                        .with_protocol_versions(&[version])
-                        .unwrap()
-                        .with_root_certificates(roots.clone())
-                        .with_no_client_auth();
                     let (near, far) = duplex(64 << 10);
                     let accepted = spawn("server", async move { server.accept(far).await });
-                    let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
+                    let connector = trusting_with(provider(order), &[version], [ca.clone()], &[]);
                     let stream = connector.connect(ServerName::try_from("localhost").unwrap(), near).await.unwrap();
                     accepted.await.unwrap().unwrap();
                     let suite = stream.get_ref().1.negotiated_cipher_suite().unwrap().suite();

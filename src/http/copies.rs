@@ -202,22 +202,13 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-    use std::task::{Wake, Waker};
+    use std::task::Waker;
 
     use bytes::{Buf as _, Bytes};
 
     use super::*;
+    use crate::lifecycle::testing::Wakes;
     use crate::memory::Pressure;
-
-    #[derive(Default)]
-    struct Woken(AtomicBool);
-
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
 
     fn frame() -> Slices {
         [Bytes::from(vec![1; 100]), Bytes::from(vec![2; 100])].into_iter().collect()
@@ -227,27 +218,20 @@ mod tests {
     fn a_frame_is_counted_until_its_last_byte_is_taken() {
         let ledger = Ledger::new(4 * MOST, Pressure::default());
         let mut copies = Copies::new(&ledger);
-        let woken = Arc::new(Woken::default());
-        let waker = Waker::from(Arc::clone(&woken));
+        let (woken, waker) = Wakes::new();
         let mut cx = Context::from_waker(&waker);
         assert!(copies.poll_taken(&mut cx).is_ready());
         copies.reserve(200).unwrap();
         let mut frame = copies.hold(frame());
         assert!(copies.poll_taken(&mut cx).is_pending());
         frame.advance(199);
-        assert!(copies.poll_taken(&mut cx).is_pending() && !woken.0.load(Ordering::Relaxed));
+        assert!(copies.poll_taken(&mut cx).is_pending() && woken.count() == 0);
         assert_eq!((frame.chunk(), ledger.used()), (&[2][..], 200));
         frame.advance(1);
-        assert!(copies.poll_taken(&mut cx).is_ready() && woken.0.load(Ordering::Relaxed));
+        assert!(copies.poll_taken(&mut cx).is_ready() && woken.count() == 1);
         assert_eq!(ledger.used(), 0);
-    }
-
-    #[test]
-    fn a_frame_without_copies_is_not_counted() {
-        let ledger = Ledger::new(4 * MOST, Pressure::default());
-        let mut copies = Copies::new(&ledger);
-        let _frame = copies.hold(frame());
-        assert!(copies.poll_taken(&mut Context::from_waker(Waker::noop())).is_ready());
+        let _without_copies = copies.hold(self::frame());
+        assert!(copies.poll_taken(&mut cx).is_ready());
         assert_eq!(ledger.used(), 0);
     }
 

@@ -19,7 +19,7 @@ fn bodies() -> Bodies {
     Bodies::new(gzip, &Ledger::default(), StallGuards::default(), &Arc::default())
 }
 
-fn taken(gzip: bool, indent: bool) -> Taken {
+pub(super) fn taken(gzip: bool, indent: bool) -> Taken {
     let wanted = Wanted::of(&HeaderMap::new(), &Uri::from_static("/"), ReadKind::List).unwrap();
     Taken { wanted: Wanted { indent, ..wanted }, gzip, short: 1 << 20, is_stream: false, socket: None, room: None }
 }

@@ -4,13 +4,16 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream::{StreamExt as _, poll_fn};
 use h2::client;
 use http_body::Frame;
+use http_body_util::StreamBody;
 use hyper::service::service_fn;
 use proptest::prelude::*;
 use tokio::io::duplex;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
 
 use super::*;
 use crate::http::body::{self, BoxError};
@@ -21,10 +24,8 @@ use crate::http::io::{Bounded, HTTP2_PREFACE};
 use crate::http::metrics::HttpMetrics;
 use crate::http::open_head::OpenHead;
 use crate::http::protocol::{Protocols, default_limits};
+use crate::http::testing::Takes;
 use crate::lifecycle::spawn;
-
-/// A body that sends frames as they come.
-struct Frames(mpsc::Receiver<Bytes>);
 
 /// A server that answers `/list` with a body of this size, and everything else with the next watch.
 struct Scene {
@@ -33,15 +34,6 @@ struct Scene {
     initial: mpsc::Sender<u32>,
     watches: mpsc::Receiver<mpsc::Sender<Bytes>>,
     metrics: Arc<HttpMetrics>,
-}
-
-impl http_body::Body for Frames {
-    type Data = Slices;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-        self.0.poll_recv(cx).map(|data| data.map(|data| Ok(Frame::data(data.into()))))
-    }
 }
 
 impl Scene {
@@ -60,7 +52,9 @@ impl Scene {
                     }
                     let (sender, frames) = mpsc::channel(100);
                     open.send(sender).await.ok();
-                    let mut response = Response::new(Body::new(Frames(frames)));
+                    let frames =
+                        ReceiverStream::new(frames).map(|data: Bytes| Ok::<_, BoxError>(Frame::data(data.into())));
+                    let mut response = Response::new(Body::new(StreamBody::new(frames)));
                     response.extensions_mut().insert(IsWatch);
                     Ok(stream.answer(response))
                 }
@@ -194,57 +188,6 @@ proptest! {
 async fn endless(watches: u32, pauses: bool, until: usize) -> (Vec<usize>, usize) {
     const FRAME: usize = 256 << 10;
 
-    struct Endless {
-        pauses: bool,
-        is_next: bool,
-    }
-    impl http_body::Body for Endless {
-        type Data = Slices;
-        type Error = BoxError;
-
-        fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-            self.is_next = !self.is_next;
-            if self.pauses && !self.is_next {
-                crate::lifecycle::end_turn(cx);
-                return Poll::Pending;
-            }
-            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[b'x'; FRAME]).into()))))
-        }
-    }
-
-    /// Sends what is in it, and takes everything.
-    struct Client {
-        says: Bytes,
-        scanner: Scanner,
-        got: Arc<Mutex<Vec<usize>>>,
-    }
-    impl AsyncRead for Client {
-        fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-            let now = self.says.len().min(buf.remaining());
-            buf.put_slice(&self.says.split_to(now));
-            if now == 0 { Poll::Pending } else { Poll::Ready(Ok(())) }
-        }
-    }
-    impl AsyncWrite for Client {
-        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-            let Self { scanner, got, .. } = &mut *self;
-            scanner.scan(buf, |head| {
-                if head.kind == DATA {
-                    got.lock()[head.stream as usize / 2] += head.len;
-                }
-            });
-            Poll::Ready(Ok(buf.len()))
-        }
-
-        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
-        }
-    }
-
     let mut says = HTTP2_PREFACE.to_vec();
     let mut say = |kind, flags, stream, payload: &[u8]| {
         says.extend(FrameHead { len: payload.len(), kind, flags, stream }.to_bytes());
@@ -256,12 +199,28 @@ async fn endless(watches: u32, pauses: bool, until: usize) -> (Vec<usize>, usize
         say(HEADERS, END_HEADERS | END_STREAM, 2 * watch + 1, &[0x82, 0x86, 0x84, 0x41, 1, b'a']);
     }
     let got = Arc::new(Mutex::new(vec![0; watches as usize]));
-    let client = Client { says: says.into(), scanner: Scanner::default(), got: Arc::clone(&got) };
+    let (mut scanner, taken) = (Scanner::default(), Arc::clone(&got));
+    let took = move |bytes: &[u8]| {
+        scanner.scan(bytes, |head| {
+            if head.kind == DATA {
+                taken.lock()[head.stream as usize / 2] += head.len;
+            }
+        });
+    };
+    let client = Takes { says: says.into(), has_turns: false, took };
     let io = Bounded::new(client, Duration::from_secs(60), Arc::default(), None);
     let served = move |socket: WatchSocket| {
         service_fn(move |mut request| {
-            let (stream, body) = (socket.stream(&mut request), Endless { pauses, is_next: false });
-            let mut response = Response::new(Body::new(body));
+            let (stream, mut is_next) = (socket.stream(&mut request), false);
+            let endless = poll_fn(move |cx| {
+                is_next = !is_next;
+                if pauses && !is_next {
+                    crate::lifecycle::end_turn(cx);
+                    return Poll::Pending;
+                }
+                Poll::Ready(Some(Ok::<_, BoxError>(Frame::data(Bytes::from_static(&[b'x'; FRAME]).into()))))
+            });
+            let mut response = Response::new(Body::new(StreamBody::new(endless)));
             response.extensions_mut().insert(IsWatch);
             std::future::ready(Ok::<_, Infallible>(stream.answer(response)))
         })

@@ -88,16 +88,8 @@ impl Last {
 mod tests {
     use super::*;
     use crate::codec::json::Style;
-    use crate::meta::{AttributesBuilder, Encoding, ObjectKey, Raw};
-
-    fn object(rv: u64, bytes: usize) -> Arc<Object> {
-        let head = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","resourceVersion":""#;
-        let start = u32::try_from(head.len()).unwrap();
-        let digits = start..start + u32::try_from(rv.to_string().len()).unwrap();
-        let json = format!(r#"{head}{rv}"}},"data":"{}"}}"#, "x".repeat(bytes));
-        let raw = Raw::new(Bytes::from(json), digits, 0..0);
-        Arc::new(Object::new(ObjectKey::new("a", "x"), ResourceVersion(rv), AttributesBuilder::new("u").build(), raw))
-    }
+    use crate::http::testing::object;
+    use crate::meta::Encoding;
 
     fn form() -> Arc<Form> {
         Arc::new(Form::new(Encoding::Json, Style::Inline, "v1", "ConfigMap", "ConfigMapList"))

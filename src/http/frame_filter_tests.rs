@@ -3,11 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::http::frames::{CONTINUATION, DATA, Scanner};
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let head = FrameHead { len: payload.len(), kind, flags, stream };
-    [&head.to_bytes()[..], payload].concat()
-}
+use crate::upstream::raw_testing::frame;
 
 fn update(stream: u32, more: u32) -> Vec<u8> {
     frame(WINDOW_UPDATE, 0, stream, &more.to_be_bytes())

@@ -14,7 +14,7 @@ use super::*;
 use crate::http::body::full;
 use crate::http::open_head::OpenHeads;
 use crate::http::server::BoxFuture;
-use crate::http::testing::until;
+use crate::http::testing::{http2_client, until};
 use crate::lifecycle::spawn;
 use crate::memory::{Ledger, Pressure};
 
@@ -84,10 +84,7 @@ impl Scene {
         let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         server.max_concurrent_streams(10_000).max_header_list_size(1 << 20);
         spawn("server", async move { server.serve_connection(TokioIo::new(ours), service).await.ok() });
-        let (client, connection) =
-            http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(theirs)).await.unwrap();
-        spawn("client", async move { connection.await.ok() });
-        client
+        http2_client(theirs).await.0
     }
 
     /// Lets all go on, who then have their answers and leave nothing.

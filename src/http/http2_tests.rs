@@ -6,9 +6,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty};
-use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper::client::conn::http2::SendRequest;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{DuplexStream, duplex};
 use tokio::sync::watch;
 use tokio::task::{Id, JoinHandle};
@@ -22,6 +21,7 @@ use crate::http::io::Bounded;
 use crate::http::open_head::OpenHead;
 use crate::http::protocol::{Protocols, default_limits};
 use crate::http::stream_tag;
+use crate::http::testing::http2_client;
 
 /// Sends a line for each value, and ends with zero.
 struct Counting {
@@ -148,8 +148,7 @@ async fn serve() -> Served {
         };
         (tokio::task::id(), result.map_err(|error| error.to_string()))
     });
-    let (client, connection) = handshake(TokioExecutor::new(), TokioIo::new(theirs)).await.unwrap();
-    crate::lifecycle::spawn("client", connection);
+    let (client, _) = http2_client(theirs).await;
     Served { client, server, values, seen, stop }
 }
 

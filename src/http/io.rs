@@ -236,18 +236,9 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
+    use crate::http::testing::{counted, largest_turn};
 
     const SECOND: Duration = Duration::from_secs(1);
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_nothing_is_given_up() {
-        let (ours, _theirs) = duplex(4);
-        let mut ours = Bounded::new(ours, 5 * SECOND, Arc::default(), None);
-        let started = Instant::now();
-        let error = ours.write_all(b"0123456789").await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert_eq!(started.elapsed(), 5 * SECOND);
-    }
 
     #[tokio::test(start_paused = true)]
     async fn while_memory_is_short_it_is_given_up_soon() {
@@ -278,31 +269,12 @@ mod tests {
         reader.await.unwrap();
     }
 
-    /// A socket that takes everything, and lets others run as those of tokio do.
-    struct Takes(Arc<AtomicUsize>);
-
-    impl AsyncWrite for Takes {
-        fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-            std::task::ready!(coop::poll_proceed(cx)).made_progress();
-            self.0.fetch_add(buf.len(), Ordering::Relaxed);
-            Poll::Ready(Ok(buf.len()))
-        }
-
-        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
-        }
-    }
-
     #[tokio::test]
     async fn a_task_that_writes_much_lets_others_run() {
         const MIB: usize = 1 << 20;
         for size in [100, 10_000, 100_000, MIB] {
             let written = Arc::<AtomicUsize>::default();
-            let mut ours = Bounded::new(Takes(Arc::clone(&written)), SECOND, Arc::default(), None);
+            let mut ours = Bounded::new(counted(Arc::clone(&written), true), SECOND, Arc::default(), None);
             let all = 300 * size;
             let writer = crate::lifecycle::spawn("writer", async move {
                 let large = vec![0; size];
@@ -310,16 +282,7 @@ mod tests {
                     ours.write_all(&large).await.unwrap();
                 }
             });
-            let (mut largest, mut before) = (0, 0);
-            let other = std::future::poll_fn(|cx| {
-                let now = written.load(Ordering::Relaxed);
-                largest = largest.max(now - before);
-                before = now;
-                // At the end of the queue.
-                cx.waker().wake_by_ref();
-                if now < all { Poll::Pending } else { Poll::Ready(()) }
-            });
-            timeout(60 * SECOND, other).await.expect("all is written");
+            let largest = largest_turn(&written, all).await;
             writer.await.unwrap();
             assert!(
                 largest <= (4 * MIB + size).min(128 * size) && largest >= (3 * MIB).min(100 * size),

@@ -62,15 +62,6 @@ async fn watch(stall_guards: StallGuards, pressure: Pressure, metrics: Arc<HttpM
     stall_guards.watch(TIMEOUT, pressure, move |stalled| _ = metrics.lists_stalled.inc_by(stalled)).await;
 }
 
-#[tokio::test]
-async fn a_body_is_the_same_list() {
-    let (body, stall_guards, metrics) = body(500).await;
-    assert_eq!(stall_guards.held(), 1);
-    let text = body.collect().await.unwrap().to_bytes();
-    assert!(text == list_text(500, 10));
-    assert_eq!((metrics.list_bytes.get(), stall_guards.held()), (text.len() as u64, 0));
-}
-
 #[tokio::test(start_paused = true)]
 async fn while_memory_is_short_a_list_nobody_takes_is_given_up_soon() {
     let (mut body, stall_guards, metrics) = body(1000).await;

@@ -59,7 +59,7 @@ mod spans;
 mod stalled_tests;
 mod stream_tag;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod tls;
 mod turn;
 mod unix_socket;

@@ -14,6 +14,15 @@ fn address(n: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, n])
 }
 
+/// So many of one address.
+async fn crowd(all: &Arc<Newcomers>, count: usize) -> Vec<Arc<Newcomer>> {
+    let mut crowd = Vec::new();
+    for _ in 0..count {
+        crowd.push(all.place(address(1)).await);
+    }
+    crowd
+}
+
 async fn newcomer() -> Arc<Newcomer> {
     Newcomers::new(Arc::default()).place(address(1)).await
 }
@@ -22,10 +31,7 @@ async fn newcomer() -> Arc<Newcomer> {
 async fn the_oldest_of_the_address_with_the_most_leaves_and_has_had_its_time() {
     let all = Newcomers::new(Arc::default());
     let other = all.place(address(2)).await;
-    let mut crowd = Vec::new();
-    for _ in 1..MOST {
-        crowd.push(all.place(address(1)).await);
-    }
+    let crowd = crowd(&all, MOST - 1).await;
     let started = Instant::now();
     let late = all.place(address(1)).await;
     assert_eq!(started.elapsed(), SILENCE);
@@ -101,10 +107,7 @@ async fn few_of_its_calls_last() {
 #[tokio::test(start_paused = true)]
 async fn a_place_that_is_left_is_taken_by_who_waits() {
     let all = Newcomers::new(Arc::default());
-    let mut crowd = Vec::new();
-    for _ in 0..MOST {
-        crowd.push(all.place(address(1)).await);
-    }
+    let crowd = crowd(&all, MOST).await;
     let mut waiting = pin!(all.place(address(1)));
     assert!(futures_util::poll!(waiting.as_mut()).is_pending());
     crowd[7].authenticated();
@@ -156,10 +159,7 @@ async fn its_requests_hold_little() {
 #[tokio::test]
 async fn few_go_on_unjudged() {
     let all = Newcomers::new(Arc::default());
-    let mut newcomers = Vec::new();
-    for _ in 0..UNJUDGED {
-        newcomers.push(all.place(address(1)).await);
-    }
+    let newcomers = crowd(&all, UNJUDGED).await;
     assert!(newcomers.iter().all(|one| one.go_on_unjudged()));
     let late = all.place(address(1)).await;
     assert!(newcomers[0].go_on_unjudged() && !late.go_on_unjudged());

@@ -133,13 +133,4 @@ mod tests {
         drop((first, second));
         assert!(places.by_address.lock().is_empty());
     }
-
-    #[test]
-    fn one_kind_of_listener_has_all_places() {
-        let delegated: ListenAddr = "delegated+https://127.0.0.1:2".parse().unwrap();
-        let places = Places::new(5, [&delegated].into_iter(), Arc::default());
-        let taken: Vec<_> =
-            (0..10).filter_map(|n| places.take(&delegated, Some(IpAddr::from([10, 0, 0, n])))).collect();
-        assert_eq!(taken.len(), 5);
-    }
 }

@@ -199,21 +199,6 @@ mod tests {
     }
 
     #[test]
-    fn selectors_up_to_a_size_are_served() {
-        for (selector, part) in [("labelSelector", "a"), ("labelSelector", "a%3Db"), ("fieldSelector", "a%3Db")] {
-            for watch in ["", "watch=1&"] {
-                let target = |count| format!("/api/v1/pods?{watch}{selector}={}", vec![part; count].join("%2C"));
-                assert!(read(&target(1000), &[]).is_some(), "{selector} {watch}");
-                let unsupported = Parsed::Forward(ForwardReason::Unsupported);
-                assert_eq!(parsed(&target(1001), &[]), unsupported, "{selector} {watch}");
-            }
-        }
-        let set = |count| format!("/api/v1/pods?labelSelector=a+in+({})", vec!["b"; count].join(","));
-        assert!(read(&set(1000), &[]).is_some());
-        assert_eq!(parsed(&set(1001), &[]), Parsed::Forward(ForwardReason::Unsupported));
-    }
-
-    #[test]
     fn what_is_not() {
         for (target, header) in [
             ("/api/v1/pods", ("accept", "*/*")),

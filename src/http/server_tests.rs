@@ -3,20 +3,19 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use http_body_util::{BodyExt, Empty, StreamBody};
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::TokioExecutor;
-use hyper_util::rt::TokioIo;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
 
 use super::*;
 use crate::codec::Slices;
 use crate::http::body::full;
-use crate::http::testing::{trusting, until};
+use crate::http::testing::{http1_client, http2_client, trusting, until};
 use crate::lifecycle::drain::{self, Drain, DrainEnd};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -125,10 +124,7 @@ fn open_until(closed: &watch::Sender<bool>) -> Box<Respond> {
 }
 
 fn streamed(receiver: mpsc::Receiver<Bytes>) -> Body {
-    let frames = futures_util::stream::unfold(receiver, |mut receiver| async move {
-        let part = receiver.recv().await?;
-        Some((Ok(http_body::Frame::data(Slices::from(part))), receiver))
-    });
+    let frames = ReceiverStream::new(receiver).map(|part| Ok(http_body::Frame::data(Slices::from(part))));
     Body::new(StreamBody::new(frames))
 }
 
@@ -139,6 +135,15 @@ async fn ends_clean(body: &mut Incoming) -> bool {
 
 fn get(uri: &str) -> Request<Empty<Bytes>> {
     Request::get(uri).header("host", "localhost").body(Empty::new()).unwrap()
+}
+
+/// Asks for what [`hello`] answers.
+async fn greet(stream: &mut Box<dyn Io>) {
+    stream.write_all(GET).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"hello") {
+        stream.read_buf(&mut answer).await.unwrap();
+    }
 }
 
 /// Sends raw bytes and reads until the server closes.
@@ -155,9 +160,7 @@ async fn raw(server: &Running, request: &str) -> String {
 async fn after_many_large_headers_a_client_connects_again() {
     let closed = watch::Sender::new(false);
     let server = plain(open_until(&closed));
-    let (mut sender, connection) =
-        http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await)).await.unwrap();
-    let end = spawn("client", connection);
+    let (mut sender, end) = http2_client(server.connect().await).await;
     // Its Huffman code has eight bits.
     let large = "X".repeat(100 << 10);
     let mut bodies = Vec::new();
@@ -187,15 +190,10 @@ async fn tls_offers_both_protocols() {
         let connector = trusting([ca.clone()], &protocols);
         let stream = connector.connect("localhost".try_into().unwrap(), server.connect().await).await.unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), protocols.first().map(Vec::as_slice));
-        let io = TokioIo::new(stream);
         let response = if protocols.first().is_some_and(|protocol| protocol == b"h2") {
-            let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
-            spawn("client", connection);
-            sender.send_request(get("https://localhost/")).await.unwrap()
+            http2_client(stream).await.0.send_request(get("https://localhost/")).await.unwrap()
         } else {
-            let (mut sender, connection) = http1::handshake(io).await.unwrap();
-            spawn("client", connection);
-            sender.send_request(get("/")).await.unwrap()
+            http1_client(stream).await.send_request(get("/")).await.unwrap()
         };
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
     }
@@ -260,11 +258,8 @@ async fn a_length_beside_chunks_does_not_smuggle() {
 async fn a_drain_lets_running_requests_end() {
     let closed = watch::Sender::new(false);
     let server = plain(open_until(&closed));
-    let (mut one, connection) = http1::handshake(TokioIo::new(server.connect().await)).await.unwrap();
-    spawn("client", connection);
-    let (mut two, connection) =
-        http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await)).await.unwrap();
-    spawn("client", connection);
+    let mut one = http1_client(server.connect().await).await;
+    let (mut two, _) = http2_client(server.connect().await).await;
     let mut first = one.send_request(get("/")).await.unwrap().into_body();
     let mut second = two.send_request(get("http://localhost/")).await.unwrap().into_body();
     for body in [&mut first, &mut second] {
@@ -299,9 +294,7 @@ async fn a_head_that_is_too_large_is_answered_with_431() {
         for earlier in [0, 2] {
             let mut stream = server.begin(server.connect_at_once(), protocol).await;
             if protocol == "h2" {
-                let (mut sender, connection) =
-                    http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-                spawn("client", async move { connection.await.ok() });
+                let (mut sender, _) = http2_client(stream).await;
                 for _ in 0..earlier {
                     assert_eq!(sender.send_request(get("http://localhost/")).await.unwrap().status(), 200);
                 }
@@ -313,11 +306,7 @@ async fn a_head_that_is_too_large_is_answered_with_431() {
                 continue;
             }
             for _ in 0..earlier {
-                stream.write_all(GET).await.unwrap();
-                let mut answer = Vec::new();
-                while !answer.ends_with(b"hello") {
-                    stream.read_buf(&mut answer).await.unwrap();
-                }
+                greet(&mut stream).await;
             }
             let lines: String = large(header, all).iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
             let (mut reader, mut writer) = tokio::io::split(stream);
@@ -347,22 +336,16 @@ async fn a_drain_lets_those_who_have_connected_ask_once() {
     ] {
         let server = start(listen, |config| config.drain_patience = Duration::from_secs(600), hello());
         let (begun, mut idle) = (server.connect_at_once(), server.begin(server.connect_at_once(), "http/1.1").await);
-        idle.write_all(GET).await.unwrap();
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"hello") {
-            idle.read_buf(&mut answer).await.unwrap();
-        }
+        greet(&mut idle).await;
         until(|| server.metrics.connections_total.get() == 2).await;
         // The runtime does not know of this one.
         let waiting = server.connect_at_once();
         server.drain.start(Duration::from_secs(600));
-        assert!(idle.read_to_end(&mut answer).await.is_ok() && answer.ends_with(b"hello"));
+        assert_eq!(idle.read_to_end(&mut Vec::new()).await.unwrap(), 0);
         for stream in [begun, waiting] {
             let mut stream = server.begin(stream, protocol).await;
             if protocol == "h2" {
-                let (mut sender, connection) =
-                    http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-                let end = spawn("client", connection);
+                let (mut sender, end) = http2_client(stream).await;
                 assert_eq!(sender.send_request(get("http://localhost/")).await.unwrap().status(), 200, "{listen}");
                 end.await.unwrap().unwrap();
                 continue;
@@ -391,8 +374,7 @@ async fn a_drain_ends_who_says_nothing() {
 async fn past_the_deadline_the_rest_is_cut() {
     let closed = watch::Sender::new(false);
     let server = plain(open_until(&closed));
-    let (mut sender, connection) = http1::handshake(TokioIo::new(server.connect().await)).await.unwrap();
-    spawn("client", connection);
+    let mut sender = http1_client(server.connect().await).await;
     let mut body = sender.send_request(get("/")).await.unwrap().into_body();
     assert!(body.frame().await.unwrap().is_ok());
     server.drain.start(Duration::from_millis(100));
@@ -434,8 +416,7 @@ async fn a_certificate_is_replaced_without_a_restart() {
         || async { connector().connect("localhost".try_into().unwrap(), server.connect().await).await.unwrap() };
     let before = connect().await;
     assert_eq!(shown(&before), *first.0.der());
-    let (mut sender, connection) = http1::handshake(hyper_util::rt::TokioIo::new(before)).await.unwrap();
-    spawn("client", connection);
+    let mut sender = http1_client(before).await;
     let mut body = sender.send_request(get("/")).await.unwrap().into_body();
     assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "open\n");
 

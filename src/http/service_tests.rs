@@ -4,14 +4,12 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, Full};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::cache::{WatchCache, Writer};
-use crate::http::testing::{FIRST, add, added_text, fill, item, list_text, objects, parse};
+use crate::http::testing::{FIRST, add, added_text, fill, head, http1_client, item, list_text, objects, parse, until};
 use crate::http::{config::HttpConfig, config::ListenAddr, server::Server};
 use crate::informer::Factory;
 use crate::lifecycle::drain::{self, Drain};
@@ -151,9 +149,7 @@ async fn start_before(upstream: SocketAddr) -> Running {
 
 impl Running {
     async fn send(&self, request: http::request::Builder) -> Response<Incoming> {
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(TcpStream::connect(self.address).await.unwrap())).await.unwrap();
-        spawn("client", connection);
+        let mut sender = http1_client(TcpStream::connect(self.address).await.unwrap()).await;
         let mut request = request.body(Empty::<Bytes>::new()).unwrap();
         request.headers_mut().entry("host").or_insert(HeaderValue::from_static("localhost"));
         sender.send_request(request).await.unwrap()
@@ -238,12 +234,7 @@ async fn a_watch_answers_before_its_first_event_and_ends_with_its_client() {
         assert_eq!(frame, added_text(number, 7));
     }
     drop(body);
-    while server.cached.watches() > 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    while server.metrics.watches_open.get() > 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until(|| server.cached.watches() == 0 && server.metrics.watches_open.get() == 0).await;
 }
 
 #[tokio::test]
@@ -328,25 +319,18 @@ async fn an_upgraded_connection_keeps_its_place() {
         .await
         .unwrap();
     let (mut far, _) = listener.accept().await.unwrap();
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(far.read_u8().await.unwrap());
-    }
+    head(&mut far).await;
     far.write_all(b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\nhello")
         .await
         .unwrap();
-    let mut answer = String::new();
-    while !answer.ends_with("hello") {
-        answer.push(client.read_u8().await.unwrap().into());
-    }
+    let answer = head(&mut client).await;
     assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
+    client.read_exact(&mut [0; b"hello".len()]).await.unwrap();
     assert_eq!((server.metrics.upgrades_open.get(), server.metrics.connections_open.get()), (1, 1));
     drop(client);
     assert_eq!(far.read(&mut [0; 8]).await.unwrap(), 0, "the end is passed on");
     drop(far);
-    while server.metrics.connections_open.get() > 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until(|| server.metrics.connections_open.get() == 0).await;
     assert_eq!(server.metrics.upgrades_open.get(), 0);
 }
 

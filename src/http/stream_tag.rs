@@ -119,12 +119,4 @@ mod tests {
         let strings = field(MOST).len() - 3;
         assert_eq!(strings + 32, SIZE as usize);
     }
-
-    #[test]
-    fn the_field_is_taken_from_the_headers() {
-        let mut headers = HeaderMap::new();
-        assert_eq!(take(&mut headers), None);
-        put(&mut headers, 7);
-        assert_eq!((take(&mut headers), headers.len()), (Some(7), 0));
-    }
 }

@@ -8,8 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::SupportedProtocolVersion;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::task::{JoinHandle, coop};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
@@ -32,20 +39,46 @@ use crate::reads::{ListAnswer, ListIdentity, ListItems, Served, WatchAnswer, Wat
 use crate::selector::{CompiledFields, LabelSelector, Predicate};
 
 /// The revision of the first state, and the number of the first object that comes after it.
-pub(super) const FIRST: usize = 20_000;
+pub(crate) const FIRST: usize = 20_000;
 /// More objects than one step looks at.
 const SKIPPED: usize = 2500;
 
 /// A cache and its writer. Objects with a label `skipped` are in no list.
-pub(super) struct World {
-    pub(super) writer: Writer,
-    pub(super) cache: WatchCache,
+pub(crate) struct World {
+    pub(crate) writer: Writer,
+    pub(crate) cache: WatchCache,
 }
 
-/// Counts the calls that would be system calls.
-pub(super) struct Counting {
-    pub(super) inner: DuplexStream,
-    pub(super) writes: Arc<AtomicUsize>,
+/// A socket that sends what is in it, and takes everything at once, in turns as those of tokio or without.
+pub(super) struct Takes<T> {
+    pub(super) says: Bytes,
+    pub(super) has_turns: bool,
+    /// Is told what was taken with each call that would be a system call.
+    pub(super) took: T,
+}
+
+/// A socket that takes everything, and counts the bytes.
+pub(super) fn counted(got: Arc<AtomicUsize>, has_turns: bool) -> Takes<impl FnMut(&[u8]) + Send + Unpin> {
+    let took = move |bytes: &[u8]| _ = got.fetch_add(bytes.len(), Ordering::Relaxed);
+    Takes { says: Bytes::new(), has_turns, took }
+}
+
+/// The most by which a count grows until another task has its turn, before it comes to this.
+pub(super) async fn largest_turn(count: &Arc<AtomicUsize>, all: usize) -> usize {
+    let count = Arc::clone(count);
+    let turns = spawn("other", async move {
+        let (mut largest, mut before) = (0, 0);
+        std::future::poll_fn(move |cx| {
+            let now = count.load(Ordering::Relaxed);
+            largest = largest.max(now - before);
+            before = now;
+            // At the end of the queue.
+            cx.waker().wake_by_ref();
+            if now < all { Poll::Pending } else { Poll::Ready(largest) }
+        })
+        .await
+    });
+    tokio::time::timeout(Duration::from_secs(60), turns).await.expect("all is written").unwrap()
 }
 
 pub(super) fn form() -> Form {
@@ -53,7 +86,7 @@ pub(super) fn form() -> Form {
 }
 
 /// The item of a config map, without kind and apiVersion. The first two are in the namespace `a`, the others in `b`.
-pub(super) fn item(number: usize, size: usize) -> String {
+pub(crate) fn item(number: usize, size: usize) -> String {
     format!(
         r#"{{"metadata":{{"name":"c{number:05}","namespace":"{}","uid":"u{number}","resourceVersion":"{}"}},"data":{{"k":"{}"}}}}"#,
         if number < 2 { "a" } else { "b" },
@@ -62,16 +95,16 @@ pub(super) fn item(number: usize, size: usize) -> String {
     )
 }
 
-pub(super) fn object(number: usize, size: usize) -> Arc<Object> {
+pub(crate) fn object(number: usize, size: usize) -> Arc<Object> {
     parse(&item(number, size))
 }
 
-pub(super) fn objects(objects: usize, size: usize) -> Vec<Arc<Object>> {
+pub(crate) fn objects(objects: usize, size: usize) -> Vec<Arc<Object>> {
     (0..objects).map(|number| object(number, size)).collect()
 }
 
 /// Objects that are packed, and stay so.
-pub(super) fn packed(length: usize, size: usize) -> Vec<Arc<Object>> {
+pub(crate) fn packed(length: usize, size: usize) -> Vec<Arc<Object>> {
     let objects = objects(length, size);
     let config = PackingConfig { form: PackingForm::Packed, threshold: 0, hot_bytes: 0 };
     let packer = Packing::new(config).packer(None);
@@ -83,7 +116,7 @@ pub(super) fn packed(length: usize, size: usize) -> Vec<Arc<Object>> {
     objects
 }
 
-pub(super) fn parse(item: &str) -> Arc<Object> {
+pub(crate) fn parse(item: &str) -> Arc<Object> {
     Arc::new(json::parse_item(item.as_bytes(), &FieldTable::default()).unwrap().0)
 }
 
@@ -110,7 +143,7 @@ pub(super) async fn add(writer: &mut Writer, number: usize, size: usize) {
 // === impl World ===
 
 impl World {
-    pub(super) async fn new(objects: Vec<Arc<Object>>) -> Self {
+    pub(crate) async fn new(objects: Vec<Arc<Object>>) -> Self {
         let (mut writer, cache) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
         fill(&mut writer, objects).await;
         spawn("dispatcher", cache.run_dispatcher());
@@ -157,39 +190,43 @@ impl World {
     }
 }
 
-// === impl Counting ===
+// === impl Takes ===
 
-impl AsyncRead for Counting {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buf)
+impl<T: FnMut(&[u8]) + Unpin> AsyncRead for Takes<T> {
+    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let now = self.says.len().min(buf.remaining());
+        buf.put_slice(&self.says.split_to(now));
+        if now == 0 { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 }
 
-impl AsyncWrite for Counting {
+impl<T: FnMut(&[u8]) + Unpin> AsyncWrite for Takes<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        Pin::new(&mut self.inner).poll_write(cx, buf)
+        if self.has_turns {
+            std::task::ready!(coop::poll_proceed(cx)).made_progress();
+        }
+        (self.took)(buf);
+        Poll::Ready(Ok(buf.len()))
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+        self.poll_write(cx, &bufs.iter().flat_map(|buf| buf.iter().copied()).collect::<Vec<_>>())
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -206,7 +243,7 @@ pub(super) fn body(watch: WatchAnswer) -> Body {
     Body::new(WatchBody::new(watch, Lease::all([]), None, ending, &Arc::default(), &Ledger::default()))
 }
 
-pub(super) fn inflate(compressed: &[u8]) -> Vec<u8> {
+pub(crate) fn inflate(compressed: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(compressed), &mut plain).unwrap();
     plain
@@ -237,10 +274,19 @@ pub(super) fn bookmark(number: usize) -> String {
 
 /// TLS of a client that trusts these, and offers these protocols.
 pub(super) fn trusting<const N: usize>(cas: [CertificateDer<'static>; N], alpn: &[Vec<u8>]) -> TlsConnector {
+    trusting_with(rustls::crypto::aws_lc_rs::default_provider(), rustls::ALL_VERSIONS, cas, alpn)
+}
+
+/// The same of a client that speaks these versions.
+pub(super) fn trusting_with<const N: usize>(
+    provider: CryptoProvider,
+    versions: &[&'static SupportedProtocolVersion],
+    cas: [CertificateDer<'static>; N],
+    alpn: &[Vec<u8>],
+) -> TlsConnector {
     let mut roots = rustls::RootCertStore::empty();
     cas.into_iter().for_each(|ca| roots.add(ca).unwrap());
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let client = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let client = rustls::ClientConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(versions);
     let mut client = client.unwrap().with_root_certificates(roots).with_no_client_auth();
     client.alpn_protocols = alpn.to_vec();
     TlsConnector::from(Arc::new(client))
@@ -257,8 +303,36 @@ pub(super) fn serve(handler: impl Handler) -> (SocketAddr, Drain, tempfile::Temp
     (address, drain, directory)
 }
 
+/// A client over HTTP/2 on this stream, and the task of its connection.
+pub(super) async fn http2_client<S>(stream: S) -> (http2::SendRequest<Empty<Bytes>>, JoinHandle<hyper::Result<()>>)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (client, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    (client, spawn("client", connection))
+}
+
+/// A client over HTTP/1.1.
+pub(super) async fn http1_client<S>(stream: S) -> http1::SendRequest<Empty<Bytes>>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (client, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    spawn("client", connection);
+    client
+}
+
+/// The head of a message, to its empty line.
+pub(crate) async fn head(stream: &mut (impl AsyncRead + Unpin)) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(head).unwrap()
+}
+
 /// Waits for something, for a minute at most.
-pub(super) async fn until(mut done: impl FnMut() -> bool) {
+pub(crate) async fn until(mut done: impl FnMut() -> bool) {
     let waits = async {
         while !done() {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::*;
 use crate::http::local_ca::CA_KEY;
-use crate::http::testing::trusting;
+use crate::http::testing::{trusting, trusting_with};
 
 fn config(directory: &Path) -> TlsConfig {
     TlsConfig {
@@ -47,10 +47,12 @@ async fn a_self_issued_certificate_is_trusted_through_its_ca() {
 }
 
 #[tokio::test]
-async fn a_key_that_everybody_may_use_is_refused() {
+async fn a_key_is_private_and_one_that_everybody_may_use_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     Certificates::load(&config(directory.path()), &[]).unwrap();
-    let key = directory.path().join("state").join(CA_KEY);
+    let (state, key) = (directory.path().join("state"), directory.path().join("state").join(CA_KEY));
+    let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&state), mode(&key)), (0o700, 0o600));
     for (mode, refused) in [(0o640, false), (0o604, true), (0o602, true)] {
         fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
         let loaded = Certificates::load(&config(directory.path()), &[]);
@@ -65,15 +67,10 @@ async fn the_older_version_can_be_refused() {
         let config = TlsConfig { only_tls13, ..config(directory.path()) };
         let certificates = Certificates::load(&config, &[]).unwrap();
         for server in [certificates.server(), certificates.delegated_server()] {
-            let client = rustls::ClientConfig::builder_with_provider(Arc::new(provider()))
-                .with_protocol_versions(&[&rustls::version::TLS12])
-                .unwrap();
-            let mut roots = rustls::RootCertStore::empty();
-            roots.add(CertificateDer::from_pem_file(certificates.ca_file().unwrap()).unwrap()).unwrap();
-            let client = client.with_root_certificates(roots).with_no_client_auth();
             let (near, far) = duplex(64 * 1024);
             let accepted = crate::lifecycle::spawn("server", async move { server.accept(far).await });
-            let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
+            let ca = CertificateDer::from_pem_file(certificates.ca_file().unwrap()).unwrap();
+            let connector = trusting_with(provider(), &[&rustls::version::TLS12], [ca], &[]);
             let connected = connector.connect(ServerName::try_from("localhost").unwrap(), near).await;
             assert_eq!((connected.is_ok(), accepted.await.unwrap().is_ok()), (speaks, speaks));
         }
@@ -89,14 +86,6 @@ async fn the_ca_outlives_the_process() {
     assert_eq!(handshake(&second, &ca, "localhost").await.unwrap(), b"h2");
     assert!(second.refresh().unwrap(), "a new certificate from the same authority");
     assert_eq!(handshake(&second, &ca, "localhost").await.unwrap(), b"h2");
-}
-
-#[test]
-fn the_key_is_private() {
-    let directory = tempfile::tempdir().unwrap();
-    Certificates::load(&config(directory.path()), &[]).unwrap();
-    let mode = |name| fs::metadata(directory.path().join("state").join(name)).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(""), mode(CA_KEY)), (0o700, 0o600));
 }
 
 #[test]

@@ -153,24 +153,13 @@ impl AsyncWrite for UnixSocket {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
     use std::time::Duration;
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::time::timeout;
 
     use super::*;
-
-    #[derive(Default)]
-    struct Count(AtomicUsize);
-
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    use crate::lifecycle::testing::Wakes;
 
     fn pair() -> (UnixSocket, tokio::net::UnixStream) {
         let (ours, theirs) = tokio::net::UnixStream::pair().unwrap();
@@ -214,8 +203,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_reads_is_not_reported() {
         let (mut ours, mut theirs) = pair();
-        let count = Arc::<Count>::default();
-        let waker = Waker::from(Arc::clone(&count));
+        let (wakes, waker) = Wakes::new();
         let (mut cx, mut room) = (Context::from_waker(&waker), [0; 10]);
         assert!(Pin::new(&mut ours).poll_read(&mut cx, &mut ReadBuf::new(&mut room)).is_pending());
         // A task without budget would be woken for that.
@@ -227,7 +215,7 @@ mod tests {
             }
         })
         .await;
-        assert_eq!(count.0.load(Ordering::Relaxed), 0);
+        assert_eq!(wakes.count(), 0);
     }
 
     #[tokio::test]

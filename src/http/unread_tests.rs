@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use http::{HeaderMap, Uri};
 use http_body_util::BodyExt as _;
 
 use super::*;
 use crate::cache::WatchStart;
 use crate::codec::Shape;
-use crate::codec::negotiate::ReadKind;
 use crate::http::testing::{World, packed};
 use crate::http::watch_body::SHORTEST;
 use crate::lifecycle::drain::DrainWatch;
@@ -39,15 +37,7 @@ async fn scene() -> Scene {
 }
 
 fn taken(indent: bool) -> Taken {
-    let wanted = Wanted::of(&HeaderMap::new(), &Uri::from_static("/"), ReadKind::List).unwrap();
-    Taken {
-        wanted: Wanted { indent, ..wanted },
-        gzip: false,
-        short: 1 << 20,
-        is_stream: true,
-        socket: None,
-        room: None,
-    }
+    Taken { is_stream: true, ..super::tests::taken(false, indent) }
 }
 
 impl Scene {

@@ -173,19 +173,6 @@ async fn a_drain_ends_watches_cleanly_at_their_own_moments() {
     assert!(ends[49] - ends[0] > Duration::from_secs(1), "spread: {ends:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_young_watch_is_not_ended_within_its_first_second() {
-    let (drain, watch) = drain::channel();
-    drain.start(Duration::from_secs(30));
-    let world = world().await;
-    for _ in 0..20 {
-        let opened = Instant::now();
-        let mut open = open_for_ever(&world, AFTER, &watch);
-        while next(&mut open.body).await.is_some() {}
-        assert!(opened.elapsed() >= Duration::from_millis(1200));
-    }
-}
-
 /// The next larger size class of the allocator would add 64 bytes.
 #[test]
 fn an_idle_watch_is_small() {

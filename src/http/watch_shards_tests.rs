@@ -1,10 +1,11 @@
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::stream;
 use http_body::Frame;
-use tokio::io::{AsyncReadExt, DuplexStream, ReadBuf, duplex};
+use http_body_util::StreamBody;
+use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -14,7 +15,7 @@ use crate::cache::WatchStart;
 use crate::codec::Slices;
 use crate::http::Bounded;
 use crate::http::body::Body;
-use crate::http::testing::{Counting, FIRST, World, added_text, body, objects, watch};
+use crate::http::testing::{FIRST, Takes, World, added_text, body, counted, largest_turn, objects, watch};
 use crate::http::watch_body::WatchBody;
 use crate::lifecycle::drain;
 use crate::lifecycle::ending::Ending;
@@ -24,88 +25,34 @@ use crate::meta::errors;
 const STALL: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(60);
 
-struct Panics {
-    also_when_dropped: bool,
+type Polled = Poll<Option<Result<Frame<Slices>, BoxError>>>;
+
+/// The bytes of each frame of a [`large`] body.
+const FRAME: usize = 256 << 10;
+
+/// A body that is polled like this.
+fn polled(poll: impl FnMut(&mut Context<'_>) -> Polled + Send + 'static) -> Body {
+    Body::new(StreamBody::new(stream::poll_fn(poll)))
 }
 
-impl Drop for Panics {
-    fn drop(&mut self) {
-        assert!(!self.also_when_dropped, "on purpose");
+fn panics(also_when_dropped: bool) -> Body {
+    struct Dropped(bool);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            assert!(!self.0, "on purpose");
+        }
     }
-}
-
-impl http_body::Body for Panics {
-    type Data = Slices;
-    type Error = BoxError;
-
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
+    let dropped = Dropped(also_when_dropped);
+    polled(move |_| {
+        let _kept = &dropped;
         panic!("on purpose")
-    }
+    })
 }
 
 /// Has so many large frames at once.
-struct Large(usize);
-
-/// The bytes of each of its frames.
-const FRAME: usize = 256 << 10;
-
-impl http_body::Body for Large {
-    type Data = Slices;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-        let Some(left) = self.0.checked_sub(1) else { return Poll::Ready(None) };
-        self.0 = left;
-        Poll::Ready(Some(Ok(Frame::data(bytes::Bytes::from_static(&[b'x'; FRAME]).into()))))
-    }
-}
-
-/// A socket that takes everything at once, in turns as those of tokio or without.
-struct Takes {
-    got: Arc<AtomicUsize>,
-    has_turns: bool,
-}
-
-impl AsyncRead for Takes {
-    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Poll::Pending
-    }
-}
-
-impl AsyncWrite for Takes {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if self.has_turns {
-            std::task::ready!(coop::poll_proceed(cx)).made_progress();
-        }
-        self.got.fetch_add(buf.len(), Ordering::Relaxed);
-        Poll::Ready(Ok(buf.len()))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-}
-
-/// The most by which a count grows until another task has its turn, before it comes to this.
-async fn largest_turn(count: &Arc<AtomicUsize>, all: usize) -> usize {
-    let count = Arc::clone(count);
-    let turns = spawn("other", async move {
-        let (mut largest, mut before) = (0, 0);
-        std::future::poll_fn(move |cx| {
-            let now = count.load(Ordering::Relaxed);
-            largest = largest.max(now - before);
-            before = now;
-            // At the end of the queue.
-            cx.waker().wake_by_ref();
-            if now < all { Poll::Pending } else { Poll::Ready(largest) }
-        })
-        .await
-    });
-    timeout(LONG, turns).await.expect("all is written").unwrap()
+fn large(frames: usize) -> Body {
+    let mut frames = (0..frames).map(|_| Ok(Frame::data(bytes::Bytes::from_static(&[b'x'; FRAME]).into())));
+    polled(move |_| Poll::Ready(frames.next()))
 }
 
 /// The client reads the event of this object next.
@@ -222,22 +169,12 @@ async fn a_client_that_reads_nothing_holds_up_no_other() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_client_that_reads_nothing_is_given_up() {
-    let mut world = World::new(objects(1, 5)).await;
-    let shards = WatchShards::default();
-    let (watch, _silent) = start(&shards, live(&world), 64);
-    world.add(FIRST, 900).await;
-    assert!(end(&watch).await.unwrap_err().to_string().contains("takes no bytes"));
-    until(&shards, &[]).await;
-}
-
 #[tokio::test]
 async fn a_panic_ends_one_watch() {
     let mut world = World::new(objects(1, 5)).await;
     let shards = WatchShards::default();
     let (_other, mut client) = start(&shards, live(&world), 1 << 20);
-    let (panics, _client) = start(&shards, Body::new(Panics { also_when_dropped: false }), 64);
+    let (panics, _client) = start(&shards, panics(false), 64);
     let before = crate::lifecycle::panics();
     assert_eq!(end(&panics).await.unwrap_err().to_string(), "the watch has panicked");
     assert!(crate::lifecycle::panics() > before);
@@ -251,9 +188,11 @@ async fn other_tasks_have_their_turn_in_the_middle_of_an_event() {
     let (shards, writes) = (WatchShards::default(), Arc::<AtomicUsize>::default());
     let watches: Vec<_> = (0..MOST)
         .map(|_| {
-            let (client, inner) = duplex(1 << 20);
-            let io = Bounded::new(Counting { inner, writes: Arc::clone(&writes) }, STALL, Arc::default(), None);
-            (shards.run(WatchWriter::new(io, live(&world), Vec::new())), client)
+            let writes = Arc::clone(&writes);
+            let took = move |_: &[u8]| _ = writes.fetch_add(1, Ordering::Relaxed);
+            let takes = Takes { says: bytes::Bytes::new(), has_turns: true, took };
+            let io = Bounded::new(takes, STALL, Arc::default(), None);
+            shards.run(WatchWriter::new(io, live(&world), Vec::new()))
         })
         .collect();
     for _ in 0..10 {
@@ -272,8 +211,8 @@ async fn a_turn_writes_a_bounded_number_of_bytes() {
     let (shards, got) = (WatchShards::default(), Arc::<AtomicUsize>::default());
     let watches: Vec<_> = (0..FEW)
         .map(|_| {
-            let io = Bounded::new(Takes { got: Arc::clone(&got), has_turns: true }, STALL, Arc::default(), None);
-            shards.run(WatchWriter::new(io, Body::new(Large(FRAMES)), Vec::new()))
+            let io = Bounded::new(counted(Arc::clone(&got), true), STALL, Arc::default(), None);
+            shards.run(WatchWriter::new(io, large(FRAMES), Vec::new()))
         })
         .collect();
     let largest = largest_turn(&got, FEW * FRAMES * FRAME).await;
@@ -288,7 +227,7 @@ async fn a_shard_that_fails_ends_its_connections_and_gets_no_more() {
     let mut world = World::new(objects(1, 5)).await;
     let shards = WatchShards::default();
     let (other, _client) = start(&shards, live(&world), 1 << 20);
-    let (panics, _client_of_panics) = start(&shards, Body::new(Panics { also_when_dropped: true }), 64);
+    let (panics, _client_of_panics) = start(&shards, panics(true), 64);
     end(&panics).await.unwrap_err();
     assert_eq!(end(&other).await.unwrap_err().to_string(), "the task of the watch has ended");
     until(&shards, &[]).await;
@@ -336,7 +275,6 @@ async fn a_watch_that_was_polled_before_is_woken_by_all_that_it_waits_for() {
     let (_event, mut gets_event) = handed_over(Lease::all([]));
     let (leaves, client) = handed_over(Lease::all([]));
     let (loses_right, mut without_right) = handed_over(Lease::until(lost));
-    let (timed, _client_of_timed) = handed_over(Lease::all([]));
     let (drained, _client_of_drained) = handed_over(Lease::all([]));
     // All have run in the shard once.
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -352,11 +290,9 @@ async fn a_watch_that_was_polled_before_is_woken_by_all_that_it_waits_for() {
     world.add(FIRST, 5).await;
     reads(&mut gets_event, FIRST, 5).await;
 
-    // The deadline of the others is far away.
+    // Its deadline is far away.
     drain.start(Duration::from_secs(10));
     end(&drained).await.unwrap();
-    drop(drained);
-    end(&timed).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -373,19 +309,13 @@ async fn a_watch_that_was_polled_before_ends_at_its_deadline() {
 /// A watch in the middle of its initial part has used up the budget of its task.
 #[tokio::test]
 async fn a_watch_that_pauses_does_not_wait() {
-    struct Pauses;
-    impl http_body::Body for Pauses {
-        type Data = Slices;
-        type Error = BoxError;
-
-        fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-            crate::lifecycle::end_turn(cx);
-            Poll::Pending
-        }
-    }
+    let pauses = polled(|cx| {
+        crate::lifecycle::end_turn(cx);
+        Poll::Pending
+    });
     let (_client, ours) = duplex(1 << 20);
     let io = Bounded::new(ours, STALL, Arc::default(), None);
-    let mut writer = WatchWriter::new(io, Body::new(Pauses), Vec::new());
+    let mut writer = WatchWriter::new(io, pauses, Vec::new());
     let polled = std::future::poll_fn(|cx| Poll::Ready(writer.poll(cx).is_pending())).await;
     assert!(polled && !writer.waits());
 }
@@ -450,9 +380,8 @@ async fn watches_that_use_up_their_turns_take_turns() {
     for count in [2, 3, 4, 20] {
         let shards = WatchShards::default();
         let got: Vec<_> = (0..count).map(|_| Arc::<AtomicUsize>::default()).collect();
-        let takes = |got| Takes { got: Arc::clone(got), has_turns: false };
-        let io = |got| Bounded::new(takes(got), STALL, Arc::default(), None);
-        let writers = got.iter().map(|got| WatchWriter::new(io(got), Body::new(Large(usize::MAX)), Vec::new()));
+        let io = |got| Bounded::new(counted(Arc::clone(got), false), STALL, Arc::default(), None);
+        let writers = got.iter().map(|got| WatchWriter::new(io(got), large(usize::MAX), Vec::new()));
         let watches: Vec<_> = writers.map(|writer| shards.run(writer)).collect();
         let each = || got.iter().map(|got| got.load(Ordering::Relaxed)).collect::<Vec<_>>();
         while each().iter().sum::<usize>() < 80 << 20 {

@@ -10,26 +10,9 @@ const NODE_EXAMPLE: &str = include_str!("../../manifests/examples/drop-in-node/k
 const SIDECAR_EXAMPLE: &str = include_str!("../../manifests/examples/drop-in-sidecar/patch.yaml");
 const COMPONENT: &str = include_str!("../../manifests/components/sidecar/patch.yaml");
 
-/// A world without a configuration.
-struct Nothing;
-
-impl config::Source for Nothing {
-    fn variable(&self, _: &str) -> Result<Option<String>, String> {
-        Ok(None)
-    }
-
-    fn variable_names(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn read(&self, _: &std::path::Path) -> std::io::Result<String> {
-        Err(std::io::ErrorKind::NotFound.into())
-    }
-}
-
 /// With the defaults of the settings.
 pub(super) fn injector() -> Injector {
-    let config = config::load(&config::Flags::new(), &Nothing).unwrap().config.inject.config;
+    let config = config::load(&config::Flags::new(), &config::MadeUp::default()).unwrap().config.inject.config;
     let check = |config: &str, _: &[(String, String)]| {
         if config.contains("wrong") { Err("line 1: wrong".to_owned()) } else { Ok(()) }
     };

@@ -10,6 +10,8 @@ pub mod rounds;
 pub mod signals;
 pub mod slots;
 mod task;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod tied;
 pub mod wakes;
 

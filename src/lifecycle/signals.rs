@@ -82,18 +82,6 @@ mod tests {
     use crate::lifecycle::drain;
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_signal_drains() {
-        let (drain, watch) = drain::channel();
-        let (sender, received) = mpsc::channel(2);
-        sender.send("SIGTERM").await.unwrap();
-        let mut signals = Signals::from_channel(received);
-        assert_eq!(signals.recv().await, "SIGTERM");
-        drain.start(Duration::from_secs(5));
-        assert_eq!(signals.finish(&drain).await, Shutdown::Drained(DrainEnd::Clean));
-        assert!(watch.is_draining());
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn the_second_aborts() {
         let (drain, watch) = drain::channel();
         let guard = watch.guard();

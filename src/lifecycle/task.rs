@@ -213,13 +213,6 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_critical_task_that_ends_is_fatal() {
-        let fatal = Fatal::new();
-        spawn_critical("reflector", async {}, &fatal);
-        assert_eq!(fatal.wait().await, Failure { task: "reflector", reason: "ended" });
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn a_panic_is_fatal_and_counted() {
         let fatal = Fatal::new();
         let before = panics();

@@ -88,43 +88,32 @@ impl Drop for Postponed {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
-
     use super::*;
+    use crate::lifecycle::testing::Wakes;
 
-    #[derive(Default)]
-    struct Count(AtomicUsize);
-
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn joint() -> (Arc<JointWaker>, Arc<Count>) {
-        let (joint, count) = (Arc::<JointWaker>::default(), Arc::<Count>::default());
-        joint.register(&Waker::from(Arc::clone(&count)));
-        (joint, count)
+    fn joint() -> (Arc<JointWaker>, Arc<Wakes>, Waker) {
+        let (joint, (count, waker)) = (Arc::<JointWaker>::default(), Wakes::new());
+        joint.register(&waker);
+        (joint, count, waker)
     }
 
     #[test]
     fn a_task_is_woken_once_after_all_of_its_futures() {
-        let (joint, count) = joint();
-        let futures = Arc::<Count>::default();
-        let wakers = (0..10).flat_map(|_| [Waker::from(Arc::clone(&joint)), Waker::from(Arc::clone(&futures))]);
-        let seen = wakers.inspect(|_| assert_eq!(count.0.load(Ordering::Relaxed), 0));
-        together(seen);
-        assert_eq!((count.0.load(Ordering::Relaxed), futures.0.load(Ordering::Relaxed)), (1, 10));
-        joint.register(&Waker::from(Arc::clone(&count)));
+        let (joint, count, waker) = joint();
+        let (futures, future) = Wakes::new();
+        let wakers = (0..10).flat_map(|_| [Waker::from(Arc::clone(&joint)), future.clone()]);
+        together(wakers.inspect(|_| assert_eq!(count.count(), 0)));
+        assert_eq!((count.count(), futures.count()), (1, 10));
+        joint.register(&waker);
         together([Waker::from(Arc::clone(&joint))]);
-        assert_eq!(count.0.load(Ordering::Relaxed), 2, "it can be postponed again");
+        assert_eq!(count.count(), 2, "it can be postponed again");
     }
 
     #[test]
     fn outside_it_is_woken_at_once() {
-        let (joint, count) = joint();
+        let (joint, count, _) = joint();
         Waker::from(joint).wake();
-        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        assert_eq!(count.count(), 1);
     }
 
     #[test]
@@ -135,12 +124,12 @@ mod tests {
                 panic!("on purpose");
             }
         }
-        let (joint, count) = joint();
+        let (joint, count, _) = joint();
         let wakers = [Waker::from(joint), Waker::from(Arc::new(Panics))];
         assert!(std::panic::catch_unwind(|| together(wakers)).is_err());
-        assert_eq!(count.0.load(Ordering::Relaxed), 1);
-        let (joint, count) = self::joint();
+        assert_eq!(count.count(), 1);
+        let (joint, count, _) = self::joint();
         Waker::from(joint).wake();
-        assert_eq!(count.0.load(Ordering::Relaxed), 1, "and nothing is postponed any more");
+        assert_eq!(count.count(), 1, "and nothing is postponed any more");
     }
 }

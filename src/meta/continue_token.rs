@@ -63,14 +63,13 @@ fn is_clean(path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn token(json: &str) -> String {
         URL_SAFE_NO_PAD.encode(json)
     }
 
+    /// The fuzz target `continue_tokens` compares all else with another reader.
     #[test]
     fn what_no_apiserver_writes_is_not_read() {
         for text in ["!!!", "YWJj!", "YWJjZA==", "YW+j", "x", "\n", "abc", "bm90anNvbg", "e30"] {
@@ -97,22 +96,6 @@ mod tests {
             r#"{"v":"meta.k8s.io/v1","rv":7,"start":"a/b\u0000","more":[{}]}"#,
         ] {
             assert_eq!(ContinueToken::decode(&token(json)), Err(Invalid), "{json}");
-        }
-    }
-
-    #[test]
-    fn both_slash_forms_are_read() {
-        for start in ["/a/b", "a/b"] {
-            let json = format!(r#"{{"v":"meta.k8s.io/v1","rv":7,"start":"{start}\u0000"}}"#);
-            assert_eq!(ContinueToken::decode(&token(&json)), Ok(ContinueToken { rv: 7, start: "/a/b".into() }));
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn decodes_what_it_encodes(rv in 1i64.., namespace in "[a-z<&é]{1,9}", name in "[a-z.:\"\\\\]{0,8}x") {
-            let token = ContinueToken { rv, start: format!("/{namespace}/{name}") };
-            prop_assert_eq!(ContinueToken::decode(&token.encode()), Ok(token));
         }
     }
 }

@@ -110,19 +110,6 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn writes_the_apiservers_member_order() {
-        let status = Status::failure(404, "NotFound", "pods \"foo\" not found").with_details(StatusDetails {
-            name: "foo".into(),
-            kind: "pods".into(),
-            ..Default::default()
-        });
-        assert_eq!(
-            status.to_json(),
-            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods \"foo\" not found","reason":"NotFound","details":{"name":"foo","kind":"pods"},"code":404}"#
-        );
-    }
     #[test]
     fn escapes_what_go_escapes() {
         let status = Status::failure(400, "BadRequest", "<nil>: a&b\u{2028}é");

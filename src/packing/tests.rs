@@ -26,16 +26,22 @@ fn trained(packing: &Packing) -> Packer {
     packer
 }
 
-#[test]
-fn bytes_stay_the_same_and_become_few() {
+fn both() -> (Packing, Packer) {
     let packing = packing(0);
     let packer = trained(&packing);
+    (packing, packer)
+}
+
+#[test]
+fn bytes_stay_the_same_and_become_few() {
+    let (packing, packer) = both();
     let bodies: Vec<Body> = (1000..1100).map(|i| Body::new(object(i))).collect();
     let plain: usize = bodies.iter().map(Body::size).sum();
     for body in &bodies {
         assert!(matches!(body.pack(&packer, 0), Visit::NowPacked { .. }));
         assert_eq!(body.pack(&packer, 0), Visit::Packed);
     }
+    drop(packer);
     let packed: usize = bodies.iter().map(Body::size).sum();
     assert!(packed * 3 < plain, "{packed} of {plain}");
     for (i, body) in (1000..).zip(&bodies) {
@@ -44,17 +50,7 @@ fn bytes_stay_the_same_and_become_few() {
     }
     assert_eq!(packing.stats().objects, 100);
     assert_eq!(packing.stats().unpacked_total, 100);
-}
-
-#[test]
-fn a_body_outlives_its_packer() {
-    let packing = packing(0);
-    let packer = trained(&packing);
-    let body = Body::new(object(1));
-    body.pack(&packer, 0);
-    drop(packer);
-    assert_eq!(body.bytes(Reading::Answer).unwrap(), object(1));
-    drop(body);
+    drop(bodies);
     let stats = packing.stats();
     assert_eq!((stats.objects, stats.saved_bytes, stats.hot_bytes), (0, 0, 0));
 }
@@ -84,8 +80,7 @@ fn what_is_read_again_stays_plain_within_the_budget() {
 
 #[test]
 fn small_and_random_bytes_stay_plain() {
-    let packing = packing(0);
-    let packer = trained(&packing);
+    let (packing, packer) = both();
     let small = Body::new(Bytes::from_static(b"{\"metadata\":{}}"));
     assert_eq!(small.pack(&packer, 0), Visit::Plain);
     let mut state = 1u64;
@@ -226,8 +221,7 @@ fn version(name: usize, rv: usize) -> Arc<Versioned> {
 
 #[test]
 fn versions_share_the_packed_bytes_of_an_earlier_one() {
-    let packing = packing(0);
-    let packer = trained(&packing);
+    let (packing, packer) = both();
     let mut current = version(1000, 0);
     assert!(matches!(current.0.pack(&packer, 0), Visit::NowPacked { .. }));
     let packed = current.0.size();
@@ -252,8 +246,7 @@ fn versions_share_the_packed_bytes_of_an_earlier_one() {
 
 #[test]
 fn what_versions_share_counts_once() {
-    let packing = packing(0);
-    let packer = trained(&packing);
+    let (packing, packer) = both();
     let dictionary = packing.stats().saved_bytes;
     let versions: Vec<_> = (0..3).map(|rv| version(1000, rv)).collect();
     let plain: usize = versions.iter().map(|version| version.0.size()).sum();
@@ -271,8 +264,7 @@ fn what_versions_share_counts_once() {
 
 #[test]
 fn little_that_is_left_of_an_object_does_not_keep_all_of_it() {
-    let packing = packing(0);
-    let packer = trained(&packing);
+    let (_packing, packer) = both();
     let mut objects: Vec<u8> = (0..100).flat_map(object).collect();
     let large = Arc::new(Versioned(Body::new(objects.clone().into())));
     large.0.pack(&packer, 0);
@@ -287,8 +279,7 @@ fn little_that_is_left_of_an_object_does_not_keep_all_of_it() {
 
 #[test]
 fn what_cannot_be_packed_keeps_no_earlier_version() {
-    let packing = packing(0);
-    let packer = trained(&packing);
+    let (packing, packer) = both();
     let dictionary = packing.stats().saved_bytes;
     for next in [&b"{}"[..], &(0..600u32).map(|i| ((i * i * 7919) >> 7) as u8).collect::<Vec<_>>()] {
         let (before, after) = (version(1000, 0), Arc::new(Versioned(Body::new(Bytes::copy_from_slice(next)))));
@@ -302,8 +293,7 @@ fn what_cannot_be_packed_keeps_no_earlier_version() {
 
 #[test]
 fn a_new_dictionary_replaces_the_old_one_with_the_next_change() {
-    let packing = packing(0);
-    let packer = trained(&packing);
+    let (packing, packer) = both();
     let (first, second) = (version(1000, 0), version(1000, 1));
     first.0.pack(&packer, 0);
     let packed = first.0.size();
@@ -392,8 +382,7 @@ fn bytes_that_do_not_come_back_are_an_error_in_each_form() {
 
 #[test]
 fn saved_bytes_that_do_not_come_back_are_refused() {
-    let packing = packing(0);
-    let packer = trained(&packing);
+    let (packing, packer) = both();
     let (first, second) = (version(1000, 0), version(1000, 1));
     first.0.pack(&packer, 0);
     first.0.replaced_by(&second);
@@ -425,6 +414,30 @@ fn saved_bytes_that_do_not_come_back_are_refused() {
         }
     }
     assert_eq!(damaged_total(), found, "a damaged file breaks no promise of this process");
+}
+
+/// Each body has the dictionary for itself.
+#[test]
+fn so_many_dictionaries_are_saved_and_what_needs_another_is_stored_plain() {
+    let (body, packing) = (version(1000, 0), packing(0));
+    body.0.pack(&trained(&packing), 0);
+    let len = body.0.bytes(Reading::Upkeep).unwrap().len();
+    let (mut dictionaries, mut out) = (Dictionaries::default(), Vec::new());
+    dictionaries.put(&body.0, &mut out).unwrap();
+    let dictionary = dictionaries.take_new().unwrap().to_vec();
+    let library = || Library::new(packing.packer(Some(PackingForm::Packed)));
+    let (mut saved, mut last) = (1, Vec::new());
+    for _ in 0..70 {
+        let mut library = library();
+        library.add(&dictionary).unwrap();
+        last.clear();
+        dictionaries.put(&library.take(&mut &out[..], len, None).unwrap(), &mut last).unwrap();
+        saved += usize::from(dictionaries.take_new().is_some());
+    }
+    let plain = library().take(&mut &last[..], len, None).unwrap();
+    assert_eq!(plain.bytes(Reading::Upkeep), body.0.bytes(Reading::Upkeep));
+    let mut library = library();
+    assert_eq!((saved, (0..70).filter(|_| library.add(&dictionary).is_some()).count()), (64, 64));
 }
 
 #[test]

@@ -218,6 +218,11 @@ mod tests {
         RequestInfo::parse("GET", "/version", "")
     }
 
+    /// Whether another client gets a place, and why not.
+    async fn asks(admission: &Admission) -> Result<(), Why> {
+        admission.admit(&OTHER, &info(), Some(0), false).await.map(drop).map_err(|refused| refused.why)
+    }
+
     /// An answer whose client takes nothing, or everything of a body that does not end.
     async fn answered(admission: &Admission, takes: bool) -> (Response<ForwardBody>, Option<Bytes>) {
         answered_to(admission, &ONE, takes).await
@@ -243,8 +248,7 @@ mod tests {
             let (admission, metrics) = admission(1, None, usize::MAX);
             let _answer = answered(&admission, takes).await;
             let began = Instant::now();
-            let admitted =
-                admission.admit(&OTHER, &info(), Some(0), false).await.map(drop).map_err(|refused| refused.why);
+            let admitted = asks(&admission).await;
             let (result, given_up) = if takes { (Err(Why::Busy), 0) } else { (Ok(()), 1) };
             assert_eq!((admitted, metrics.given_up.get(), metrics.overflows.get()), (result, given_up, 1 - given_up));
             assert!(began.elapsed() < if takes { WAIT + AGAIN * 2 } else { HURRY + AGAIN * 2 });
@@ -255,14 +259,13 @@ mod tests {
     async fn memory_comes_from_answers_that_nobody_takes() {
         let (admission, metrics) = admission(10, Some(1000), 3000);
         let (response, part) = answered(&admission, false).await;
-        let refused = admission.admit(&OTHER, &info(), Some(0), false).await.map(drop).map_err(|refused| refused.why);
-        assert_eq!(refused, Err(Why::Memory), "its client has just begun");
+        assert_eq!(asks(&admission).await, Err(Why::Memory), "its client has just begun");
         tokio::time::sleep(HURRY).await;
-        let refused = admission.admit(&OTHER, &info(), Some(0), false).await.map(drop).map_err(|refused| refused.why);
+        let refused = asks(&admission).await;
         assert_eq!((refused, metrics.given_up.get()), (Err(Why::Memory), 1), "the library still has a part of it");
         // The stream is dropped, and with it what the library has.
         drop((response, part));
-        assert!(admission.admit(&OTHER, &info(), Some(0), false).await.is_ok());
+        assert!(asks(&admission).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,8 +6,9 @@ use http::uri::PathAndQuery;
 use tokio::sync::Semaphore;
 
 use super::super::read::Otherwise;
-use super::tests::{LOCAL, Script, forward_to, get, json, lend_all, serve, text, until};
+use super::tests::{LOCAL, Script, forward_to, get, json, lend_all, serve, text};
 use super::*;
+use crate::http::testing::until;
 use crate::lifecycle::spawn;
 use crate::memory::Pressure;
 use crate::passthrough::testing::Recorder;

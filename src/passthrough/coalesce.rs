@@ -239,24 +239,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_wait_together_share_one_read() {
-        let (coalescer, log) = (Arc::new(Coalescer::new()), Log::default());
-        let asked = (0..5).map(|_| ask(Arc::clone(&coalescer), "pods", Arc::clone(&log)));
-        assert_eq!(futures_util::future::join_all(asked).await, [1, 2, 2, 2, 2], "the first starts at once");
-        let members: Vec<usize> = log.lock().iter().map(|(members, _)| *members).collect();
-        assert_eq!(members, [1, 4]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn keys_do_not_wait_for_each_other() {
-        let (coalescer, log) = (Arc::new(Coalescer::new()), Log::default());
-        let started = Instant::now();
-        let asked = ["pods", "nodes"].map(|key| ask(Arc::clone(&coalescer), key, Arc::clone(&log)));
-        futures_util::future::join_all(asked).await;
-        assert_eq!(started.elapsed(), SECOND);
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn who_leaves_takes_nothing_from_the_others() {
         let (coalescer, log) = (Arc::new(Coalescer::new()), Log::default());
         let running = spawn("running", ask(Arc::clone(&coalescer), "pods", Arc::clone(&log)));

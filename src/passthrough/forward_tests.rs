@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
-use futures_util::stream;
 use http_body_util::{Empty, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
@@ -13,8 +13,11 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
 
 use super::*;
+use crate::http::testing::{head, until};
 use crate::lifecycle::spawn;
 use crate::memory::Pressure;
 use crate::passthrough::testing::Recorder;
@@ -59,6 +62,12 @@ pub(super) async fn text(response: Response<ForwardBody>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
+/// What a client reads from a target, in a task of its own.
+fn reader(forward: &Forward, target: &'static str) -> JoinHandle<String> {
+    let forward = forward.clone();
+    spawn("reader", async move { text(ask(&forward, get(target)).await.unwrap()).await })
+}
+
 pub(super) fn json(body: impl Into<Bytes>) -> Response<ForwardBody> {
     Response::builder().header("content-type", "application/json").body(full(body.into())).unwrap()
 }
@@ -70,20 +79,14 @@ async fn bodies_stream_both_ways() {
     });
     let (forward, _) = forward_to(serve(echo).await, lend_all()).await;
     let (sender, receiver) = mpsc::channel::<Bytes>(1);
-    let body = StreamBody::new(stream::unfold(receiver, |mut receiver| async move {
-        Some((Ok::<_, Infallible>(Frame::data(receiver.recv().await?)), receiver))
-    }));
+    let body = StreamBody::new(ReceiverStream::new(receiver).map(|part| Ok::<_, Infallible>(Frame::data(part))));
     sender.send(Bytes::from_static(b"one")).await.unwrap();
     let request = Request::post("/api/v1/namespaces/a/pods/p/exec").body(body).unwrap();
     let mut echoed = ask(&forward, request).await.unwrap().into_body();
     // Each part arrives before the next is sent.
-    for part in ["one", "two", "three"] {
+    for (part, next) in [("one", Some("two")), ("two", Some("three")), ("three", None)] {
         assert_eq!(echoed.frame().await.unwrap().unwrap().into_data().unwrap(), part);
-        let next = match part {
-            "one" => "two",
-            _ => "three",
-        };
-        if part != "three" {
+        if let Some(next) = next {
             sender.send(Bytes::from_static(next.as_bytes())).await.unwrap();
         }
     }
@@ -165,23 +168,10 @@ async fn gated(limit: usize, pad: usize) -> (Forward, Arc<Recorder>, Arc<AtomicU
     (forward, recorder, reads, gate)
 }
 
-pub(super) async fn until(mut done: impl FnMut() -> bool) {
-    for _ in 0..1000 {
-        if done() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("waited in vain");
-}
-
 #[tokio::test]
 async fn equal_reads_share_one_that_started_after_them() {
     let (forward, recorder, reads, gate) = gated(1 << 20, 0).await;
-    let reader = |target: &'static str| {
-        let forward = forward.clone();
-        spawn("reader", async move { text(ask(&forward, get(target)).await.unwrap()).await })
-    };
+    let reader = |target| reader(&forward, target);
     let first = reader("/api/v1/pods?limit=500");
     until(|| reads.load(Ordering::SeqCst) == 1).await;
     let late: Vec<_> = (0..5).map(|_| reader("/api/v1/pods?limit=500")).collect();
@@ -201,10 +191,7 @@ async fn equal_reads_share_one_that_started_after_them() {
 #[tokio::test]
 async fn a_body_too_large_to_share_is_read_by_each() {
     let (forward, _, reads, gate) = gated(1000, 5000).await;
-    let reader = || {
-        let forward = forward.clone();
-        spawn("reader", async move { text(ask(&forward, get("/api/v1/pods")).await.unwrap()).await })
-    };
+    let reader = || reader(&forward, "/api/v1/pods");
     let first = reader();
     until(|| reads.load(Ordering::SeqCst) == 1).await;
     let late = [reader(), reader(), reader()];
@@ -306,6 +293,22 @@ async fn discovery_is_confirmed_with_every_request() {
     assert_eq!(forward.metrics().documents_confirmed.get(), 2);
 }
 
+#[tokio::test]
+async fn a_document_that_is_too_large_is_passed_on_and_not_kept() {
+    let script: Script = Arc::new(|request| {
+        let mut response = json(vec![b' '; request.uri().query().unwrap().parse().unwrap()]);
+        response.headers_mut().insert("etag", HeaderValue::from_static("\"1\""));
+        Box::pin(async move { response })
+    });
+    let (forward, _) = forward_to(serve(script).await, lend_all()).await;
+    for (length, kept) in [(MAX_DOCUMENT, 1), (MAX_DOCUMENT + 1, 1)] {
+        let answer = ask(&forward, get(&format!("/openapi/v2?{length}"))).await.unwrap();
+        assert_eq!(text(answer).await.len(), length);
+        forward.inner.documents.run_pending_tasks().await;
+        assert_eq!(forward.inner.documents.entry_count(), kept, "{length}");
+    }
+}
+
 /// A front server that forwards everything, upgrades included.
 async fn front(forward: Forward) -> SocketAddr {
     serve(Arc::new(move |request: Request<Incoming>| {
@@ -349,11 +352,7 @@ async fn an_upgrade_becomes_a_pipe_with_half_close() {
         .write_all(b"POST /api/v1/namespaces/a/pods/p/exec HTTP/1.1\r\nhost: localhost\r\nconnection: Upgrade\r\nupgrade: SPDY/3.1\r\ncontent-length: 0\r\n\r\n")
         .await
         .unwrap();
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(client.read_u8().await.unwrap());
-    }
-    let head = String::from_utf8(head).unwrap().to_lowercase();
+    let head = head(&mut client).await.to_lowercase();
     assert!(head.starts_with("http/1.1 101") && head.contains("x-stream-protocol-version: v4"), "{head}");
     client.write_all(b"hello").await.unwrap();
     client.shutdown().await.unwrap();

@@ -1,5 +1,7 @@
-use futures_util::{FutureExt as _, stream};
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use http_body_util::StreamBody;
+use tokio::sync::mpsc::Receiver;
+use tokio_stream::wrappers::ReceiverStream;
 
 use super::*;
 use crate::memory::{Ledger, Pressure};
@@ -13,6 +15,10 @@ fn pace(window: Option<usize>) -> Pace {
 fn parts(count: u8, size: usize) -> ForwardBody {
     let parts = (0..count).map(move |part| Ok::<_, BoxError>(Frame::data(Bytes::from(vec![part; size]))));
     StreamBody::new(stream::iter(parts)).boxed_unsync()
+}
+
+fn received(parts: Receiver<Bytes>) -> ForwardBody {
+    StreamBody::new(ReceiverStream::new(parts).map(|part| Ok::<_, BoxError>(Frame::data(part)))).boxed_unsync()
 }
 
 fn body(pace: &Pace, rest: ForwardBody) -> ForwardBody {
@@ -158,11 +164,7 @@ async fn an_answer_that_is_copied_and_not_asked_for_is_given_up() {
 async fn an_answer_that_waits_for_the_apiserver_is_not_given_up() {
     let pace = pace(Some(64));
     let (sender, receiver) = tokio::sync::mpsc::channel::<Bytes>(1);
-    let events = stream::unfold(receiver, |mut receiver| async move {
-        let event = receiver.recv().await?;
-        Some((Ok::<_, BoxError>(Frame::data(event)), receiver))
-    });
-    let mut watch = body(&pace, StreamBody::new(events).boxed_unsync());
+    let mut watch = body(&pace, received(receiver));
     for _ in 0..3 {
         assert!(watch.frame().now_or_never().is_none());
         tokio::time::advance(3600 * SECOND).await;
@@ -187,11 +189,7 @@ async fn who_takes_little_gives_way_to_others() {
         let pace = pace(Some(64 << 10));
         let mut drips = body(&pace, parts(200, PART));
         let (sender, receiver) = tokio::sync::mpsc::channel::<Bytes>(1);
-        let lines = stream::unfold(receiver, |mut receiver| async move {
-            let line = receiver.recv().await?;
-            Some((Ok::<_, BoxError>(Frame::data(line)), receiver))
-        });
-        let mut logs = body(&pace, StreamBody::new(lines).boxed_unsync());
+        let mut logs = body(&pace, received(receiver));
         let mut out = std::collections::VecDeque::new();
         for _ in 0..22 {
             while let Some(part) = drips.frame().now_or_never() {

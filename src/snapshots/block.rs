@@ -101,3 +101,25 @@ impl BlockReader {
         Ok(Some(content))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_has_a_bound() {
+        let seal = || Seal::new(None, b"").unwrap();
+        let (mut writer, mut out, content) = (BlockWriter::new(seal()), Vec::new(), vec![0; LARGEST + 1]);
+        writer.write(&mut out, &content[..LARGEST]).unwrap();
+        assert!(writer.write(&mut Vec::new(), &content).is_err());
+        let read = |file: &[u8]| BlockReader::new(seal()).unwrap().read(&mut &file[..]);
+        assert_eq!(read(&out).unwrap().unwrap().len(), LARGEST);
+        // One that says more of itself, before and behind its seal.
+        let more = u32::try_from(LARGEST + 1).unwrap().to_le_bytes();
+        assert!(read(&[&more, &out[4..]].concat()).unwrap_err().to_string().contains("length"));
+        let mut sealed = [&more, &compress(b"", LEVEL).unwrap()[..]].concat();
+        let tag = seal().seal(0, &mut sealed).unwrap();
+        let len = u32::try_from(sealed.len()).unwrap().to_le_bytes();
+        assert!(read(&[&len[..], &tag, &sealed].concat()).unwrap_err().to_string().contains("too large"));
+    }
+}

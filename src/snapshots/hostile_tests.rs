@@ -1,9 +1,6 @@
 //! Files that were damaged, torn or forged, and disks that fail: never a wrong object, never a panic. At worst, the
 //! state is listed.
 
-use std::sync::Arc;
-
-use super::journal::{Beginning, Journal};
 use super::testing::*;
 use super::*;
 use crate::meta::{Origin, PrinterColumn, Resource};
@@ -19,12 +16,7 @@ async fn written(storage: &Memory, key: Option<Key>, form: PackingForm) -> World
 
 /// Writes a snapshot as the task does. Stops at the first error.
 async fn write(storage: &Memory, key: Option<Key>, world: &mut World) -> std::io::Result<()> {
-    let snapshots = snapshots(storage, key);
-    let (mut recorder, state) = world.cache.record().unwrap();
-    let form = world.cache.form().unwrap();
-    let beginning = Beginning { state, form, bookmark_template: world.cache.bookmark_template() };
-    let name: Arc<str> = identity().file_name().into();
-    let mut journal = Journal::begin(&snapshots.inner, &identity(), &name, &beginning)?;
+    let (mut journal, mut recorder) = begin(&snapshots(storage, key), &identity(), &world.cache)?;
     journal.append(&all(&mut recorder))?;
     world.change(6).await;
     world.expire().await;

@@ -8,9 +8,10 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use super::journal::{Beginning, Journal};
 use super::storage::{Entry, Output, Storage};
 use super::{Cluster, Identity, Key, SnapshotConfig, Snapshots};
-use crate::cache::{self, CacheConfig, Recorded, Restoration, WatchCache, Writer};
+use crate::cache::{self, CacheConfig, Recorded, Recorder, Restoration, WatchCache, Writer};
 use crate::codec::Form;
 use crate::codec::json::Style;
 use crate::meta::{AttributesBuilder, Encoding, EventType, Gvr, Object, ObjectKey, Raw, ResourceVersion, Scope};
@@ -228,8 +229,15 @@ pub(super) fn snapshots(storage: &Memory, key: Option<Key>) -> Snapshots {
     Snapshots::new(SnapshotConfig { dir: "/".into(), max_bytes, max_age, max_served_age, key }, storage.clone())
 }
 
+/// Begins the file of a cache with its state.
+pub(super) fn begin(snapshots: &Snapshots, identity: &Identity, cache: &WatchCache) -> io::Result<(Journal, Recorder)> {
+    let (recorder, state) = cache.record().unwrap();
+    let beginning = Beginning { state, form: cache.form().unwrap(), bookmark_template: cache.bookmark_template() };
+    Ok((Journal::begin(&snapshots.inner, identity, &identity.file_name().into(), &beginning)?, recorder))
+}
+
 /// Everything that the window has, in one piece.
-pub(super) fn all(recorder: &mut crate::cache::Recorder) -> Recorded {
+pub(super) fn all(recorder: &mut Recorder) -> Recorded {
     recorder.read(usize::MAX).unwrap()
 }
 

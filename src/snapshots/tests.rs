@@ -5,20 +5,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::journal::{Beginning, Journal};
 use super::testing::*;
 use super::*;
 use crate::cache::{Recorded, WatchSpec, WatchStart, WatcherEvent};
 use crate::meta::{AttributesBuilder, EventType, Object, ObjectKey, Raw, ResourceVersion, WatchCacheEvent};
 use crate::packing::PackingForm;
 use crate::selector::Predicate;
-
-fn begin(snapshots: &Snapshots, identity: &Identity, cache: &WatchCache) -> (Journal, crate::cache::Recorder) {
-    let (recorder, state) = cache.record().unwrap();
-    let beginning = Beginning { state, form: cache.form().unwrap(), bookmark_template: cache.bookmark_template() };
-    let name: Arc<str> = identity.file_name().into();
-    (Journal::begin(&snapshots.inner, identity, &name, &beginning).unwrap(), recorder)
-}
 
 /// Everything that a watch from the beginning of the window gets.
 async fn window(cache: &WatchCache) -> Vec<String> {
@@ -60,7 +52,7 @@ async fn a_state_and_its_window_come_back() {
             }
             world.change(40).await;
             let snapshots = snapshots(&storage, key.clone());
-            let (mut journal, mut recorder) = begin(&snapshots, &identity(), &world.cache);
+            let (mut journal, mut recorder) = begin(&snapshots, &identity(), &world.cache).unwrap();
             world.change(40).await;
             world.expire().await;
             journal.append(&all(&mut recorder)).unwrap();
@@ -85,7 +77,7 @@ async fn a_state_and_its_window_come_back() {
 async fn a_file_that_ends_amid_objects_that_expire_together_leaves_none_of_them_behind() {
     let (storage, mut world) = (Memory::default(), World::new(50, PackingForm::Plain).await);
     let snapshots = snapshots(&storage, None);
-    let (mut journal, mut recorder) = begin(&snapshots, &identity(), &world.cache);
+    let (mut journal, mut recorder) = begin(&snapshots, &identity(), &world.cache).unwrap();
     world.change(5).await;
     let before = (world.cache.resource_version(), state(&world.cache));
     world.expire().await;
@@ -100,7 +92,7 @@ async fn a_file_that_ends_amid_objects_that_expire_together_leaves_none_of_them_
 #[tokio::test]
 async fn a_large_window_is_no_reason_to_write_the_state_again() {
     let (storage, world) = (Memory::default(), World::new(5, PackingForm::Plain).await);
-    let (mut journal, _) = begin(&snapshots(&storage, None), &identity(), &world.cache);
+    let (mut journal, _) = begin(&snapshots(&storage, None), &identity(), &world.cache).unwrap();
     let mut seed = 1u64;
     let mut events = |rv: Option<u64>| {
         let mut digit = || {
@@ -171,7 +163,7 @@ async fn the_task_keeps_the_file_up_to_date() {
 async fn a_file_of_something_else_is_not_used() {
     let (storage, world) = (Memory::default(), World::new(20, PackingForm::Plain).await);
     let kept = snapshots(&storage, None);
-    drop(begin(&kept, &identity(), &world.cache));
+    drop(begin(&kept, &identity(), &world.cache).unwrap());
     assert!(load(&kept, identity(), PackingForm::Plain).await.is_some());
     let file = storage.inner.lock().files[&identity().file_name()].clone();
     let others = [
@@ -202,7 +194,7 @@ async fn a_file_of_something_else_is_not_used() {
 async fn a_state_that_does_not_fit_is_not_loaded() {
     let (storage, world) = (Memory::default(), World::new(300, PackingForm::Plain).await);
     let snapshots = snapshots(&storage, None);
-    drop(begin(&snapshots, &identity(), &world.cache));
+    drop(begin(&snapshots, &identity(), &world.cache).unwrap());
     for (limit, fits) in [(1 << 20, true), (64 << 10, false)] {
         let budget = crate::cache::Budget::new(limit);
         let gvr = crate::meta::Gvr::new("", "v1", "pods");
@@ -233,7 +225,7 @@ async fn an_old_file_is_not_used() {
         snapshots.of(identity()).load_to_serve(writer.restoration()).await
     };
     assert!(matches!(to_serve(&snapshots).await, Saved::Missing));
-    let (mut journal, mut recorder) = begin(&snapshots, &identity(), &world.cache);
+    let (mut journal, mut recorder) = begin(&snapshots, &identity(), &world.cache).unwrap();
     journal.append(&all(&mut recorder)).unwrap();
     assert!(load(&snapshots, identity(), PackingForm::Plain).await.is_some());
     let Saved::State(_, time) = to_serve(&snapshots).await else { panic!("it is new") };
@@ -261,20 +253,12 @@ async fn all_files_together_stay_within_their_space() {
     let mut written = 0;
     for n in 0..40 {
         let identity = Identity { namespace: format!("n{n}"), ..identity() };
-        let (_, state) = world.cache.record().unwrap();
-        let beginning = Beginning { state, form: world.cache.form().unwrap(), bookmark_template: None };
-        let name: Arc<str> = identity.file_name().into();
-        written += usize::from(Journal::begin(&snapshots.inner, &identity, &name, &beginning).is_ok());
+        written += usize::from(begin(&snapshots, &identity, &world.cache).is_ok());
         assert!(len() <= 16 << 10, "{}", len());
     }
     assert_eq!(written, 40, "the oldest ones make room");
     let open: Vec<_> = (0..40)
-        .map_while(|n| {
-            let identity = Identity { namespace: format!("m{n}"), ..identity() };
-            let (_, state) = world.cache.record().unwrap();
-            let beginning = Beginning { state, form: world.cache.form().unwrap(), bookmark_template: None };
-            Journal::begin(&snapshots.inner, &identity, &identity.file_name().into(), &beginning).ok()
-        })
+        .map_while(|n| begin(&snapshots, &Identity { namespace: format!("m{n}"), ..identity() }, &world.cache).ok())
         .collect();
     assert!((1..40).contains(&open.len()), "{} are kept up to date", open.len());
     assert!(len() <= 16 << 10, "{}", len());

@@ -74,32 +74,3 @@ impl Default for Metrics {
         Self::new()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-    use prometheus_client::metrics::MetricType;
-    use prometheus_client::metrics::counter::ConstCounter;
-
-    use super::*;
-
-    #[derive(Debug)]
-    struct Sample;
-
-    impl Collector for Sample {
-        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-            let metric = encoder.encode_descriptor("informerd_sample", "A sample", None, MetricType::Counter)?;
-            ConstCounter::new(42u64).encode(metric)
-        }
-    }
-
-    #[test]
-    fn other_rooms_register_collectors() {
-        let metrics = Metrics::new();
-        metrics.clone().register(Sample);
-        let text = metrics.encode();
-        assert!(text.contains("informerd_sample_total 42\n"), "{text}");
-        assert!(text.contains("informerd_build_info{version=\""), "{text}");
-        assert!(text.ends_with("# EOF\n"));
-    }
-}

@@ -74,19 +74,4 @@ mod tests {
             assert_eq!(config.of_key(failures), Duration::from_secs(1000), "{failures}");
         }
     }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_bucket_gives_a_burst_and_then_its_rate() {
-        let config = LimiterConfig::default();
-        let mut bucket = Bucket::new(&config, Instant::now());
-        for _ in 0..100 {
-            assert_eq!(bucket.reserve(&config, Instant::now()), Duration::ZERO);
-        }
-        let owed: Vec<u128> =
-            (0..3).map(|_| bucket.reserve(&config, Instant::now()).as_secs_f64()).map(|s| (s * 1e3) as u128).collect();
-        assert_eq!(owed, [100, 200, 300]);
-        tokio::time::advance(Duration::from_secs(3600)).await;
-        assert_eq!(bucket.reserve(&config, Instant::now()), Duration::ZERO);
-        assert!((bucket.tokens - 99.0).abs() < 1e-9, "never more than the burst: {}", bucket.tokens);
-    }
 }

@@ -4,15 +4,9 @@
 use bytes::Bytes;
 
 use crate::codec::{Shape, Slices};
-use crate::meta::{EventType, FieldTable, Object, ResourceVersion};
+use crate::meta::{EventType, FieldTable, ResourceVersion};
 
 use super::*;
-
-macro_rules! golden {
-    ($name:literal) => {
-        include_str!(concat!("testdata/", $name))
-    };
-}
 
 fn pods() -> Form {
     Form::new(Style::Stripped, "v1", "Pod", "PodList")
@@ -22,13 +16,9 @@ fn crontabs() -> Form {
     Form::new(Style::Inline, "stable.example.com/v1", "CronTab", "CronTabList")
 }
 
-fn parse(bytes: &str) -> (Object, TypeMeta) {
-    parse_item(bytes.as_bytes(), &FieldTable::default()).unwrap()
-}
-
 #[test]
 fn items_share_their_bytes_with_every_answer() {
-    let (pod, _) = parse(golden!("pod.json"));
+    let (pod, _) = parse_item(include_bytes!("testdata/pod.json"), &FieldTable::default()).unwrap();
     let item = pod.raw().unwrap().item();
     let shares = |slices: Slices| slices.iter().any(|part| item.as_ptr_range().contains(&part.as_ptr()));
     assert!(shares(object_body(&pods(), &pod, Shape::Full).unwrap()));

@@ -104,9 +104,6 @@ impl Indenter {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-    use serde_json::Value;
-
     use super::*;
 
     fn indented(pieces: &[&[u8]], most: usize) -> String {
@@ -120,6 +117,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
+    /// The fuzz target `json_item` indents any object.
     #[test]
     fn as_go_indents() {
         for (compact, wanted) in [
@@ -134,7 +132,10 @@ mod tests {
                 "{\n  \"a\": {\n    \"b\": [\n      1,\n      -2.5e+3,\n      true,\n      null\n    ]\n  },\n  \"c\": \"x: {,}[] \\\\\\\" \\u003c é\",\n  \"\": \"\"\n}",
             ),
         ] {
-            assert_eq!(indented(&[compact.as_bytes()], 1 << 20), wanted, "{compact}");
+            for (piece, most) in [(1 << 20, 1 << 20), (1, 1), (3, 5), (7, 2), (2, 39)] {
+                let pieces: Vec<_> = compact.as_bytes().chunks(piece).collect();
+                assert_eq!(indented(&pieces, most), wanted, "{compact} in pieces of {piece} and steps of {most}");
+            }
         }
     }
 
@@ -150,34 +151,5 @@ mod tests {
         }
         // The innermost container is empty. Around it are 2 * 1999 lines.
         assert_eq!(len, 4000 + 2 * 1999 + 2 * (2000 * 1999 / 2 + 1999 * 1998 / 2));
-    }
-
-    fn value() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![
-            Just(Value::Null),
-            any::<bool>().prop_map(Value::from),
-            any::<i64>().prop_map(Value::from),
-            "[a-c\"\\\\{}\\[\\]:, \n<é]{0,12}".prop_map(Value::from),
-        ];
-        leaf.prop_recursive(6, 48, 5, |inner| {
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
-                prop::collection::btree_map("[a-c\"\\\\]{0,3}", inner, 0..5)
-                    .prop_map(|members| Value::Object(members.into_iter().collect())),
-            ]
-        })
-    }
-
-    proptest! {
-        /// For any split of the input and any step size, the output is that of a serializer with Go's rules.
-        #[test]
-        fn cuts_and_steps_do_not_show(value in value(), cuts in prop::collection::vec(0usize..200, 0..8), most in 1usize..40) {
-            let compact = serde_json::to_vec(&value).unwrap();
-            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(compact.len())).collect();
-            cuts.extend([0, compact.len()]);
-            cuts.sort_unstable();
-            let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &compact[cut[0]..cut[1]]).collect();
-            prop_assert_eq!(indented(&pieces, most), serde_json::to_string_pretty(&value).unwrap());
-        }
     }
 }

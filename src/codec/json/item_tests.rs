@@ -1,13 +1,10 @@
-//! The values that the item parser takes, and what it refuses. The fuzz target `json_item` compares all else with serde_json.
+//! The values that the item parser takes, and what it refuses. The fuzz target `json_item` compares all else with
+//! serde_json, also the values of the fields of pods.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use proptest::prelude::*;
-use serde_json::{Map, Value, json};
-
 use crate::codec::{CodecError, Shape};
-use crate::meta::{EventType, FieldLabel, FieldTable, FieldValue, ResourceVersion};
+use crate::meta::{FieldLabel, FieldTable, FieldValue};
 
 use super::*;
 
@@ -69,23 +66,13 @@ fn keeps_objects_compact_and_without_type_meta() {
     assert_eq!((type_meta.style, &*type_meta.kind, &*type_meta.api_version), (Style::Stripped, "Pod", "v1"));
 }
 
+/// The fuzz target `json_item` shows that type meta anywhere else stays where it is.
 #[test]
-fn type_meta_anywhere_but_in_front_stays() {
-    for object in [
-        r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","resourceVersion":"1"}}"#,
-        r#"{"kind":"Pod","metadata":{"name":"a","resourceVersion":"1"},"apiVersion":"v1"}"#,
-        r#"{"metadata":{"name":"a","resourceVersion":"1"},"kind":"Pod"}"#,
-        r#"{"kind":"Pod","metadata":{"name":"a","resourceVersion":"1"}}"#,
-    ] {
-        let (parsed, type_meta) = parse_item(object.as_bytes(), &FieldTable::default()).unwrap();
-        assert_eq!(type_meta.style, Style::Inline);
-        assert_eq!(parsed.raw().unwrap().item(), object);
-        // A form built from stripped objects does not add a second kind to it.
-        if object.starts_with("{\"apiVersion\"") {
-            let body = object_body(&Form::new(Style::Stripped, "v1", "Pod", "PodList"), &parsed, Shape::Full);
-            assert_eq!(body.unwrap().into_bytes(), format!("{object}\n"));
-        }
-    }
+fn a_form_of_stripped_objects_adds_no_second_kind() {
+    let object = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","resourceVersion":"1"}}"#;
+    let (parsed, _) = parse_item(object.as_bytes(), &FieldTable::default()).unwrap();
+    let body = object_body(&Form::new(Style::Stripped, "v1", "Pod", "PodList"), &parsed, Shape::Full);
+    assert_eq!(body.unwrap().into_bytes(), format!("{object}\n"));
 }
 
 #[test]
@@ -133,124 +120,4 @@ fn takes_what_go_takes() {
     let (parsed, _) = parse_item(odd, &table(vec![field("data.a", None, "")])).unwrap();
     assert_eq!(parsed.raw().unwrap().item(), &odd[..]);
     assert_eq!(parsed.attributes.field(0), "x\u{fffd}\u{fffd}");
-}
-
-/// Generates any JSON value, including members and strings that the parser looks for.
-fn value() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<i64>().prop_map(Value::from),
-        any::<i16>().prop_map(|n| Value::from(f64::from(n) / 8.0)),
-        text().prop_map(Value::from),
-    ];
-    leaf.prop_recursive(4, 32, 6, |inner| {
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::vec((key(), inner), 0..5).prop_map(|members| members.into_iter().collect()),
-        ]
-    })
-}
-
-fn text() -> impl Strategy<Value = String> {
-    prop_oneof!["[a-z.-]{0,12}", ".{0,20}", "[\"\\\\\u{0}-\u{20}\u{7f}é😀]{0,12}"]
-}
-
-fn key() -> impl Strategy<Value = String> {
-    prop_oneof![
-        3 => prop::sample::select(vec!["a", "b", "metadata", "name", "resourceVersion", "labels", "kind"]).prop_map(str::to_owned),
-        1 => text(),
-    ]
-}
-
-/// Generates an object, its labels and its other members.
-fn object() -> impl Strategy<Value = (Value, Vec<(String, String)>)> {
-    let labels = prop::collection::btree_map(text(), text(), 0..6);
-    let spec = prop::collection::vec((key(), value()), 0..5);
-    ("[a-z]{1,8}", "[a-z]{0,8}", any::<u64>(), labels, spec, value()).prop_map(
-        |(name, namespace, rv, labels, spec, odd)| {
-            let mut metadata = json!({"name": name, "resourceVersion": rv.to_string(), "annotations": odd, "uid": "u"});
-            if !namespace.is_empty() {
-                metadata["namespace"] = namespace.into();
-            }
-            if !labels.is_empty() {
-                metadata["labels"] =
-                    labels.iter().map(|(k, v)| (k.clone(), Value::from(v.as_str()))).collect::<Map<_, _>>().into();
-            }
-            let mut object: Map<String, Value> = spec.into_iter().collect();
-            object.remove("kind");
-            object.insert("metadata".into(), metadata);
-            (object.into(), labels.into_iter().collect())
-        },
-    )
-}
-
-proptest! {
-    #[test]
-    fn finds_the_values_that_serde_finds(
-        (object, _) in object(),
-        paths in prop::collection::vec(prop::collection::vec(prop_oneof![key(), "[0-3]"], 1..4), 0..8),
-    ) {
-        let labels = paths.iter().map(|path| FieldLabel {
-            label: "x".into(),
-            value: FieldValue { path: path.iter().map(|s| Arc::from(s.as_str())).collect(), missing: "?", ..Default::default() },
-        });
-        let table = table(labels.collect());
-        let body = object.to_string();
-        let (parsed, _) = parse_item(body.as_bytes(), &table).unwrap();
-        for (index, path) in paths.iter().enumerate() {
-            let at = path.iter().try_fold(&object, |value, segment| match value {
-                Value::Array(elements) => elements.get(segment.parse::<usize>().ok()?),
-                value => value.get(segment),
-            });
-            let expected = match at {
-                Some(Value::String(text)) => text.clone(),
-                Some(Value::Bool(bool)) => bool.to_string(),
-                Some(Value::Number(number)) if number.is_i64() => number.to_string(),
-                Some(Value::Number(number)) => {
-                    prop_assert_eq!(parsed.attributes.field(index).parse::<f64>().unwrap(), number.as_f64().unwrap());
-                    continue;
-                }
-                _ => "?".into(),
-            };
-            prop_assert_eq!(parsed.attributes.field(index), expected, "{:?}", path);
-        }
-    }
-}
-
-#[test]
-fn partial_shapes_lack_what_is_no_annotation_inside() {
-    let forms = [
-        ("apps/v1", "{\"a\":\"1\",\"z\":\"2\"}"),
-        ("apps/v1beta1", "{\"a\":\"1\",\"deprecated.daemonset.template.generation\":\"3\",\"z\":\"2\"}"),
-    ];
-    let item = br#"{"metadata":{"name":"d","resourceVersion":"7","annotations":{"a":"1","deprecated.daemonset.template.generation":"3","z":"2"},"managedFields":[]},"spec":{}}"#;
-    let (object, _) = parse_item(item, &FieldTable::default()).unwrap();
-    for (api_version, annotations) in forms {
-        let form = Form::new(Style::Stripped, api_version, "DaemonSet", "DaemonSetList");
-        let partial = |rv: u64| {
-            format!(
-                r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{{"name":"d","resourceVersion":"{rv}","annotations":{annotations},"managedFields":[]}}}}"#
-            )
-        };
-        let written = |rv| object_bytes(&form, &object, rv, Shape::PartialObjectMetadata).unwrap().into_bytes();
-        assert_eq!(written(None), partial(7));
-        assert_eq!(written(Some(ResourceVersion(1234))), partial(1234));
-        assert_eq!(
-            event_frame(&form, EventType::Deleted, &object, Some(ResourceVersion(12)), Shape::PartialObjectMetadata)
-                .unwrap()
-                .into_bytes(),
-            format!("{{\"type\":\"DELETED\",\"object\":{}}}\n", partial(12))
-        );
-        let whole = object_bytes(&form, &object, None, Shape::Full).unwrap().into_bytes();
-        assert!(std::str::from_utf8(&whole).unwrap().contains("template.generation"));
-    }
-    let template = Bytes::from_static(
-        br#"{"kind":"DaemonSet","apiVersion":"apps/v1","metadata":{"resourceVersion":"1","annotations":{"deprecated.daemonset.template.generation":"0"}},"spec":{}}"#,
-    );
-    let form = Form::new(Style::Stripped, "apps/v1", "DaemonSet", "DaemonSetList");
-    assert_eq!(
-        bookmark_frame(&form, Some(&template), ResourceVersion(9), false, Shape::PartialObjectMetadata),
-        "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{\"resourceVersion\":\"9\"}}}\n"
-    );
 }

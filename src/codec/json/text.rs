@@ -118,17 +118,6 @@ pub(super) fn sprint_number(number: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    fn text(raw: &str) -> String {
-        Text { raw: raw.as_bytes(), escaped: true, start: 0 }.get().into_owned()
-    }
-
-    #[test]
-    fn unescapes() {
-        assert_eq!(text(r#"a\"\\\/\b\f\n\r\té"#), "a\"\\/\u{8}\u{c}\n\r\té");
-        assert_eq!(text(r"\u003c\u00e9\uD83D\uDE00x"), "<é😀x");
-        assert_eq!(text(r"\ud83d\u0041\ude00"), "\u{fffd}A\u{fffd}");
-    }
-
     #[test]
     fn writes_strings_as_go_does() {
         let mut out = String::new();

@@ -90,15 +90,6 @@ fn a_status_may_quote_any_bytes() {
     assert_eq!(status.message, "no \u{fffd}");
 }
 
-#[test]
-fn an_owner_may_have_any_uid() {
-    let metadata = of(&[(13, &of(&[(4, b"u\xff")])), (13, &of(&[(4, b"second")]))]);
-    assert_eq!(has_owner(&metadata, &mut |uid| uid == "second"), Ok(true));
-    assert_eq!(has_owner(&metadata, &mut |uid| uid == "u\u{fffd}"), Ok(true));
-    assert_eq!(has_owner(&metadata, &mut |uid| uid == "third"), Ok(false));
-    assert!(has_owner(&metadata[..metadata.len() - 1], &mut |_| false).is_err());
-}
-
 /// The latest time that RFC 3339 can express, and times that are not set.
 #[test]
 fn every_time_of_metadata_is_kept() {

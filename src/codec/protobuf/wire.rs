@@ -214,16 +214,6 @@ mod tests {
             bytes.extend(rest);
             prop_assert_eq!(varint(&bytes), Ok(Some((value, varint_len(value)))));
         }
-
-        #[test]
-        fn garbage_is_walked_without_harm(bytes: Vec<u8>) {
-            let mut fields = Fields::new(&bytes);
-            let mut end = 0;
-            while let Ok(Some(field)) = fields.next() {
-                prop_assert!(field.start == end && field.end > end && field.end <= bytes.len());
-                end = field.end;
-            }
-        }
     }
 
     #[test]

@@ -46,19 +46,6 @@ fn custom() -> Origin {
 }
 
 #[test]
-fn a_row_is_what_came_at_another_time() {
-    let form = form(Origin::BuiltIn);
-    let object = row(&form, BUILTIN);
-    assert_eq!(text(form.list_item(&object, shape(Include::Object, 300), true).unwrap()), BUILTIN);
-    let later = BUILTIN.replace("5m", "7m1s");
-    assert_eq!(text(form.list_item(&object, shape(Include::Object, 421), false).unwrap()), format!("{later},"));
-    let none = r#"{"cells":["l","\u003cinvalid\u003e"],"conditions":[{"type":"Completed"}],"object":null}"#;
-    assert_eq!(text(form.list_item(&object, shape(Include::None, -60), true).unwrap()), none);
-    let partial = r#"{"cells":["l","0s"],"conditions":[{"type":"Completed"}],"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"l","resourceVersion":"7","creationTimestamp":"2024-01-01T00:00:00Z"}}}"#;
-    assert_eq!(text(form.list_item(&object, shape(Include::Metadata, 0), true).unwrap()), partial);
-}
-
-#[test]
 fn metadata_of_custom_resources_is_put_into_order() {
     let form = form(custom());
     let object = row(&form, CUSTOM);

@@ -236,10 +236,14 @@ impl Drop for Member {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grpc::testing::objects_of;
+
+    fn join(owner: &str, name: &str) -> Join {
+        Join { group: name.into(), owner: owner.into(), wanted: vec![], capacity: 1, held: vec![] }
+    }
 
     fn add(groups: &mut ByPlace, owner: &str, name: &str, workers: usize) -> Arc<Group> {
-        let join = Join { group: name.into(), owner: owner.into(), wanted: vec![], capacity: 1, held: vec![] };
-        let group = Arc::new(Group::new(join, vec![], 1));
+        let group = Arc::new(Group::new(join(owner, name), vec![], 1));
         group.workers.send_replace(workers);
         groups.insert(group.place(), Arc::clone(&group));
         group
@@ -276,6 +280,17 @@ mod tests {
         }
         let refused = refusal(&mut groups, "", 2);
         assert!(refused.contains("2 groups already, none of them idle"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn a_group_has_so_many_workers() {
+        let (objects, _writer) = objects_of(Vec::new()).await;
+        let config = QueueConfig { linger: IDLE, max_groups: 1, max_deletions: 1 };
+        let groups = Groups::new(config, objects.reads.clone(), DrainWatch::never());
+        let member = groups.make(join("", "a"), vec![]).unwrap();
+        member.group.workers.send_replace(MAX_WORKERS - 1);
+        let last = groups.existing(&join("", "a")).unwrap();
+        assert!(last.is_some() && groups.existing(&join("", "a")).is_err());
     }
 
     #[tokio::test(start_paused = true)]

@@ -90,15 +90,12 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grpc::testing;
     use crate::memory::Ledger;
 
     fn selection(resource: &str, namespaces: &[&str]) -> v1::Selection {
         let filter = |namespace: &&str| v1::Filter { namespace: (*namespace).to_owned(), ..Default::default() };
-        v1::Selection {
-            resource: Some(v1::Resource { group: String::new(), version: "v1".into(), resource: resource.into() }),
-            filters: namespaces.iter().map(filter).collect(),
-            ..Default::default()
-        }
+        testing::selection(resource, namespaces.iter().map(filter).collect())
     }
 
     fn parsed(group: &str, selections: Vec<v1::Selection>, capacity: u32) -> Result<Join, Error> {

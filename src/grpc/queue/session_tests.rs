@@ -4,38 +4,22 @@ use tokio::time::timeout;
 
 use super::super::super::access::{self, Verb};
 use super::super::super::convert;
-use super::super::super::watch::tests::{caller, objects_of};
+use super::super::super::testing::{caller, objects_of, selection};
 use super::super::request::{Join, Wanted};
 use super::super::{Groups, QueueConfig};
 use super::*;
-use crate::codec::json;
+use crate::http::testing::packed;
 use crate::lifecycle::drain::DrainWatch;
-use crate::meta::FieldTable;
-use crate::packing::{MOST_READS, Packing, PackingConfig, PackingForm};
 
 const OBJECTS: usize = 200;
 
-fn object(number: usize) -> std::sync::Arc<crate::meta::Object> {
-    let item = format!(
-        r#"{{"metadata":{{"name":"c{number}","namespace":"a","uid":"u{number}","resourceVersion":"{}"}},"data":{{"k":"{}"}}}}"#,
-        number + 1,
-        "x".repeat(1000)
-    );
-    std::sync::Arc::new(json::parse_item(item.as_bytes(), &FieldTable::default()).unwrap().0)
-}
-
 #[tokio::test(start_paused = true)]
 async fn an_object_that_is_damaged_is_tried_again_and_the_others_go_on() {
-    let list: Vec<_> = (0..OBJECTS).map(object).collect();
-    let packing = PackingConfig { form: PackingForm::Packed, threshold: 0, hot_bytes: 0 };
-    let packer = Packing::new(packing).packer(None);
-    packer.train(&list.iter().map(|object| object.raw().unwrap().framed()).collect::<Vec<_>>(), 1 << 20);
-    list[3].pack(&packer, MOST_READS);
+    let list = packed(OBJECTS, 1000);
     list[3].spoil();
     let (objects, _writer) = objects_of(list).await;
     let ledger = Ledger::default();
-    let resource = v1::Resource { version: "v1".into(), resource: "configmaps".into(), ..Default::default() };
-    let sent = v1::Selection { resource: Some(resource), ..Default::default() };
+    let sent = selection("configmaps", vec![]);
     let (mut selection, rendering, held) = convert::selection(Some(&sent), &ledger).unwrap();
     let grants = access::authorize(&caller(), Verb::Watch, &mut selection).await.unwrap();
     let wanted = vec![Wanted::new(&sent, selection, rendering)];

@@ -177,6 +177,16 @@ mod tests {
     }
 
     #[test]
+    fn a_longer_object_is_damaged() {
+        let is_read = |len: usize| {
+            let mut out = Vec::new();
+            Layout { len: u32::try_from(len).unwrap(), before: 0, after: 0, metadata: 0..0, rv: 0..0 }.save(&mut out);
+            Layout::load(&mut &out[..]).is_some()
+        };
+        assert_eq!([MOST_BYTES, MOST_BYTES + 1].map(is_read), [true, false]);
+    }
+
+    #[test]
     fn no_prefix_and_no_changed_byte_panics() {
         let (mut out, library) = (Vec::new(), library());
         object(7, "x").save(&mut Dictionaries::default(), &mut out).unwrap();
