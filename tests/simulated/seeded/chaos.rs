@@ -253,7 +253,7 @@ pub(super) fn restore(run: &Run) {
     let mut random = run.random(2);
     run.excuse();
     run.is_rewound.store(true, Ordering::SeqCst);
-    let (oldest, now) = (run.server.store().oldest(), run.server.revision());
+    let (oldest, now) = (run.beginning.max(run.server.store().oldest()), run.server.revision());
     run.server.faults().rewind(random.random_range(oldest..=now));
     run.second.faults().reset_connections();
     // It may have come back.

@@ -67,6 +67,8 @@ pub(super) struct Swarm {
 pub(super) struct Run {
     pub seed: u64,
     pub swarm: Swarm,
+    /// Before this revision there are no rights that could be taken away, so the store is not set back behind it.
+    pub beginning: u64,
     pub server: Server,
     pub second: Server,
     /// To which nothing happens, for clients that have another way to the store.
@@ -196,6 +198,7 @@ impl Run {
         let run = Arc::new(Self {
             seed,
             swarm,
+            beginning: server.revision(),
             server,
             second,
             direct,
