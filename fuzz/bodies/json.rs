@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use informerd::codec::CodecError;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -156,8 +157,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-/// Refused for its depth: it opens more arrays and objects than that.
-pub fn assert_deep(bytes: &[u8], limit: usize) {
-    let opened = bytes.iter().filter(|byte| matches!(byte, b'[' | b'{')).count();
-    assert!(opened > limit, "nothing is deeper than {limit}");
+/// Whether these bytes were refused for their depth or their length, which they then have.
+pub fn is_beyond<T>(end: &Result<T, CodecError>, bytes: &[u8]) -> bool {
+    let (has, limit) = match end {
+        Err(CodecError::TooDeep { limit }) => (bytes.iter().filter(|byte| matches!(byte, b'[' | b'{')).count(), limit),
+        Err(CodecError::TooLarge { limit }) => (bytes.len(), limit),
+        _ => return false,
+    };
+    assert!(has > *limit, "nothing is beyond {limit}");
+    true
 }

@@ -7,15 +7,24 @@
 use informerd::codec::CodecError;
 use prost::Message;
 
-/// Messages of bytes that may occur several times.
-macro_rules! repeated {
-    ($($(#[$doc:meta])* $name:ident { $($field:ident = $tag:tt),* })*) => {
+/// What may occur several times.
+type Many = Vec<Vec<u8>>;
+
+macro_rules! messages {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident: $of:ty = ($($prost:tt)*),)* })*) => {
         $($(#[$doc])*
         #[derive(Clone, PartialEq, Message)]
         pub struct $name {
-            $(#[prost(bytes = "vec", repeated, tag = $tag)]
-            pub $field: Vec<Vec<u8>>,)*
+            $(#[prost($($prost)*)]
+            pub $field: $of,)*
         })*
+    };
+}
+
+/// Messages of bytes that may occur several times.
+macro_rules! repeated {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident = $tag:tt),* })*) => {
+        messages! { $($(#[$doc])* $name { $($field: Many = (bytes = "vec", repeated, tag = $tag),)* })* }
     };
 }
 
@@ -35,115 +44,63 @@ repeated! {
     StatusMetadata { continue_token = "3" }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct ListMeta {
-    #[prost(bytes = "vec", repeated, tag = "2")]
-    pub resource_version: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", repeated, tag = "3")]
-    pub continue_token: Vec<Vec<u8>>,
-    #[prost(int64, optional, tag = "4")]
-    pub remaining_item_count: Option<i64>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct PodSpec {
-    #[prost(bytes = "vec", repeated, tag = "3")]
-    pub restart_policy: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", repeated, tag = "8")]
-    pub service_account_name: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", repeated, tag = "9")]
-    pub service_account: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", repeated, tag = "10")]
-    pub node_name: Vec<Vec<u8>>,
-    #[prost(bool, optional, tag = "11")]
-    pub host_network: Option<bool>,
-    #[prost(bytes = "vec", repeated, tag = "19")]
-    pub scheduler_name: Vec<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct PodStatus {
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    pub phase: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", repeated, tag = "6")]
-    pub pod_ip: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", repeated, tag = "11")]
-    pub nominated_node_name: Vec<Vec<u8>>,
-    #[prost(message, repeated, tag = "12")]
-    pub pod_ips: Vec<PodIp>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct ObjectMeta {
-    #[prost(bytes = "vec", tag = "1")]
-    pub name: Vec<u8>,
-    #[prost(bytes = "vec", tag = "3")]
-    pub namespace: Vec<u8>,
-    #[prost(bytes = "vec", tag = "5")]
-    pub uid: Vec<u8>,
-    #[prost(bytes = "vec", repeated, tag = "6")]
-    pub resource_version: Vec<Vec<u8>>,
-    #[prost(message, repeated, tag = "11")]
-    pub labels: Vec<Entry>,
-}
-
-/// What of ObjectMeta counts in a bookmark.
-#[derive(Clone, PartialEq, Message)]
-pub struct BookmarkMeta {
-    #[prost(bytes = "vec", repeated, tag = "6")]
-    pub resource_version: Vec<Vec<u8>>,
-    #[prost(message, repeated, tag = "12")]
-    pub annotations: Vec<Entry>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Entry {
-    #[prost(bytes = "vec", tag = "1")]
-    pub key: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub value: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Status {
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    pub metadata: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub status: Vec<u8>,
-    #[prost(bytes = "vec", tag = "3")]
-    pub message: Vec<u8>,
-    #[prost(bytes = "vec", tag = "4")]
-    pub reason: Vec<u8>,
-    #[prost(bytes = "vec", repeated, tag = "5")]
-    pub details: Vec<Vec<u8>>,
-    #[prost(uint64, tag = "6")]
-    pub code: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct StatusDetails {
-    #[prost(bytes = "vec", tag = "1")]
-    pub name: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub group: Vec<u8>,
-    #[prost(bytes = "vec", tag = "3")]
-    pub kind: Vec<u8>,
-    #[prost(message, repeated, tag = "4")]
-    pub causes: Vec<StatusCause>,
-    #[prost(uint64, tag = "5")]
-    pub retry_after_seconds: u64,
-    #[prost(bytes = "vec", tag = "6")]
-    pub uid: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct StatusCause {
-    #[prost(bytes = "vec", tag = "1")]
-    pub reason: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub message: Vec<u8>,
-    #[prost(bytes = "vec", tag = "3")]
-    pub field: Vec<u8>,
+messages! {
+    ListMeta {
+        resource_version: Many = (bytes = "vec", repeated, tag = "2"),
+        continue_token: Many = (bytes = "vec", repeated, tag = "3"),
+        remaining_item_count: Option<i64> = (int64, optional, tag = "4"),
+    }
+    PodSpec {
+        restart_policy: Many = (bytes = "vec", repeated, tag = "3"),
+        service_account_name: Many = (bytes = "vec", repeated, tag = "8"),
+        service_account: Many = (bytes = "vec", repeated, tag = "9"),
+        node_name: Many = (bytes = "vec", repeated, tag = "10"),
+        host_network: Option<bool> = (bool, optional, tag = "11"),
+        scheduler_name: Many = (bytes = "vec", repeated, tag = "19"),
+    }
+    PodStatus {
+        phase: Many = (bytes = "vec", repeated, tag = "1"),
+        pod_ip: Many = (bytes = "vec", repeated, tag = "6"),
+        nominated_node_name: Many = (bytes = "vec", repeated, tag = "11"),
+        pod_ips: Vec<PodIp> = (message, repeated, tag = "12"),
+    }
+    ObjectMeta {
+        name: Vec<u8> = (bytes = "vec", tag = "1"),
+        namespace: Vec<u8> = (bytes = "vec", tag = "3"),
+        uid: Vec<u8> = (bytes = "vec", tag = "5"),
+        resource_version: Many = (bytes = "vec", repeated, tag = "6"),
+        labels: Vec<Entry> = (message, repeated, tag = "11"),
+    }
+    /// What of ObjectMeta counts in a bookmark.
+    BookmarkMeta {
+        resource_version: Many = (bytes = "vec", repeated, tag = "6"),
+        annotations: Vec<Entry> = (message, repeated, tag = "12"),
+    }
+    Entry {
+        key: Vec<u8> = (bytes = "vec", tag = "1"),
+        value: Vec<u8> = (bytes = "vec", tag = "2"),
+    }
+    Status {
+        metadata: Many = (bytes = "vec", repeated, tag = "1"),
+        status: Vec<u8> = (bytes = "vec", tag = "2"),
+        message: Vec<u8> = (bytes = "vec", tag = "3"),
+        reason: Vec<u8> = (bytes = "vec", tag = "4"),
+        details: Many = (bytes = "vec", repeated, tag = "5"),
+        code: u64 = (uint64, tag = "6"),
+    }
+    StatusDetails {
+        name: Vec<u8> = (bytes = "vec", tag = "1"),
+        group: Vec<u8> = (bytes = "vec", tag = "2"),
+        kind: Vec<u8> = (bytes = "vec", tag = "3"),
+        causes: Vec<StatusCause> = (message, repeated, tag = "4"),
+        retry_after_seconds: u64 = (uint64, tag = "5"),
+        uid: Vec<u8> = (bytes = "vec", tag = "6"),
+    }
+    StatusCause {
+        reason: Vec<u8> = (bytes = "vec", tag = "1"),
+        message: Vec<u8> = (bytes = "vec", tag = "2"),
+        field: Vec<u8> = (bytes = "vec", tag = "3"),
+    }
 }
 
 /// The apiVersion and the kind.

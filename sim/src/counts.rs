@@ -47,11 +47,7 @@ pub struct RequestRecord {
     pub method: String,
     /// Path and query.
     pub target: String,
-    pub accept: String,
     pub authorization: Option<String>,
-    pub user_agent: String,
-    /// `HTTP/1.1` or `HTTP/2.0`.
-    pub version: String,
     pub headers: HeaderMap,
 }
 
@@ -80,11 +76,6 @@ impl Counts {
     /// The requests of a verb for a resource, `pods` or `deployments.apps`, whatever their response was.
     pub fn requests(&self, verb: Verb, resource: &str) -> u64 {
         self.requests.get(&(verb, resource.into())).copied().unwrap_or(0)
-    }
-
-    /// The requests of a verb for all resources.
-    pub fn total(&self, verb: Verb) -> u64 {
-        self.requests.iter().filter(|((of, _), _)| *of == verb).map(|(_, count)| count).sum()
     }
 
     /// All requests of every verb, whatever their response was.

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
+use super::proto;
 use super::registry::Kind;
 use super::stored::Stored;
 use crate::types::Status;
@@ -31,6 +32,7 @@ const METADATA_ORDER: &[&str] = &[
 pub(super) enum Shape {
     Full,
     Partial,
+    Protobuf,
     Table { objects: RowObject },
 }
 
@@ -40,6 +42,16 @@ pub(super) enum RowObject {
     None,
     Metadata,
     Object,
+}
+
+impl Shape {
+    pub(super) fn media_type(self, is_watch: bool) -> &'static str {
+        match (self, is_watch) {
+            (Self::Protobuf, false) => "application/vnd.kubernetes.protobuf",
+            (Self::Protobuf, true) => "application/vnd.kubernetes.protobuf;stream=watch",
+            _ => "application/json",
+        }
+    }
 }
 
 /// The bytes of a GET, without the newline.
@@ -107,12 +119,16 @@ pub(super) fn shaped(shape: Shape, stored: &Stored) -> Bytes {
             out.push(b'}');
             out.into()
         }
+        Shape::Protobuf => proto::encode(&stored.value()).into(),
         Shape::Full | Shape::Table { .. } => stored.json.clone(),
     }
 }
 
-/// Writes `{"type":…,"object":…}` and a newline.
-pub(super) fn frame(kind: &str, object: &[u8]) -> Vec<u8> {
+/// Writes `{"type":…,"object":…}` and a newline, or the same in protobuf with its length in front.
+pub(super) fn frame(shape: Shape, kind: &str, object: &[u8]) -> Vec<u8> {
+    if shape == Shape::Protobuf {
+        return proto::frame(kind, object);
+    }
     let mut out = Vec::with_capacity(object.len() + 40);
     out.extend_from_slice(br#"{"type":""#);
     out.extend_from_slice(kind.as_bytes());
@@ -122,12 +138,16 @@ pub(super) fn frame(kind: &str, object: &[u8]) -> Vec<u8> {
     out
 }
 
-pub(super) fn error_frame(status: &Status) -> Vec<u8> {
-    frame("ERROR", status.to_json().as_bytes())
+pub(super) fn error_frame(shape: Shape, status: &Status) -> Vec<u8> {
+    let json = status.to_json();
+    match shape {
+        Shape::Protobuf => frame(shape, "ERROR", &proto::encode(&serde_json::from_str(&json).unwrap_or_default())),
+        _ => frame(shape, "ERROR", json.as_bytes()),
+    }
 }
 
-/// The object of a bookmark: the zero value of the type with a resourceVersion, and the annotation that ends the
-/// initial events.
+/// The object of a bookmark: metadata with a resourceVersion, and the annotation that ends the initial events. The members
+/// that Go writes although they are empty are left out.
 pub(super) fn bookmark_object(kind: &Kind, shape: Shape, rv: u64, initial_events_end: bool) -> Vec<u8> {
     let mut metadata = json!({"resourceVersion": rv.to_string()});
     if initial_events_end {
@@ -137,27 +157,16 @@ pub(super) fn bookmark_object(kind: &Kind, shape: Shape, rv: u64, initial_events
         Shape::Partial => ("PartialObjectMetadata".to_owned(), "meta.k8s.io/v1".to_owned()),
         _ => (kind.kind.to_string(), kind.api_version()),
     };
-    if kind.custom && shape != Shape::Partial {
-        return json!({"apiVersion": version, "kind": name, "metadata": metadata}).to_string().into_bytes();
-    }
-    // Go writes resourceVersion before annotations. It also writes the required members of the type although they are
-    // empty.
-    let mut inner = Vec::new();
-    ordered(&mut inner, metadata.as_object().unwrap_or(&Map::new()), METADATA_ORDER, false);
-    let zero = match &*kind.kind {
-        _ if shape == Shape::Partial => "",
-        "Pod" => r#","spec":{"containers":null},"status":{}"#,
-        "Namespace" => r#","spec":{},"status":{}"#,
-        "Service" => r#","spec":{},"status":{"loadBalancer":{}}"#,
-        "Lease" => r#","spec":{}"#,
-        "EndpointSlice" => r#","addressType":"","endpoints":null,"ports":null"#,
-        "ReplicaSet" => {
-            r#","spec":{"selector":null,"template":{"metadata":{},"spec":{"containers":null}}},"status":{"replicas":0}"#
+    let object = json!({"apiVersion": version, "kind": name, "metadata": metadata});
+    let mut out = Vec::new();
+    match &object {
+        _ if shape == Shape::Protobuf => return proto::encode(&object),
+        Value::Object(members) if !kind.custom || shape == Shape::Partial => {
+            ordered(&mut out, members, &["kind", "apiVersion", "metadata"], true);
         }
-        _ => "",
-    };
-    format!(r#"{{"kind":"{name}","apiVersion":"{version}","metadata":{}{zero}}}"#, String::from_utf8_lossy(&inner))
-        .into_bytes()
+        sorted => write(&mut out, sorted),
+    }
+    out
 }
 
 #[cfg(test)]

@@ -65,7 +65,6 @@ pub struct Fault {
     effect: Effect,
     resource: Option<String>,
     verb: Option<Verb>,
-    skip: u32,
     remaining: Option<u32>,
 }
 
@@ -113,12 +112,12 @@ impl Fault {
     }
 
     pub fn times(times: u32, effect: Effect) -> Self {
-        Self { effect, resource: None, verb: None, skip: 0, remaining: Some(times) }
+        Self { effect, resource: None, verb: None, remaining: Some(times) }
     }
 
     /// A fault that occurs until it is cleared.
     pub fn always(effect: Effect) -> Self {
-        Self { effect, resource: None, verb: None, skip: 0, remaining: None }
+        Self { effect, resource: None, verb: None, remaining: None }
     }
 
     /// An HTTP status, once.
@@ -137,13 +136,6 @@ impl Fault {
     #[must_use]
     pub fn verb(mut self, verb: Verb) -> Self {
         self.verb = Some(verb);
-        self
-    }
-
-    /// Skips the first `n` occasions.
-    #[must_use]
-    pub fn after(mut self, n: u32) -> Self {
-        self.skip = n;
         self
     }
 
@@ -270,18 +262,12 @@ impl Faults {
         let fits = |rule: &&mut Rule| {
             rule.fault.remaining != Some(0) && rule.fault.concerns(verb, kind) && wanted(&rule.fault.effect)
         };
-        for rule in rules.iter_mut().filter(fits) {
-            if rule.fault.skip > 0 {
-                rule.fault.skip -= 1;
-                continue;
-            }
-            if let Some(remaining) = &mut rule.fault.remaining {
-                *remaining -= 1;
-            }
-            rule.hits += 1;
-            return Some(rule.fault.effect.clone());
+        let rule = rules.iter_mut().find(fits)?;
+        if let Some(remaining) = &mut rule.fault.remaining {
+            *remaining -= 1;
         }
-        None
+        rule.hits += 1;
+        Some(rule.fault.effect.clone())
     }
 
     /// The current delay of watch events of a resource.

@@ -49,7 +49,6 @@ pub(super) struct Path<'a> {
     pub namespace: Option<&'a str>,
     pub name: Option<&'a str>,
     pub subresource: Option<&'a str>,
-    pub legacy_watch: bool,
 }
 
 pub(super) async fn handle(
@@ -61,16 +60,9 @@ pub(super) async fn handle(
     let record = RequestRecord {
         method: request.method().to_string(),
         target: request.uri().path_and_query().map_or_else(String::new, ToString::to_string),
-        accept: header("accept").unwrap_or_default(),
         authorization: header("authorization"),
-        user_agent: header("user-agent").unwrap_or_default(),
-        version: format!("{:?}", request.version()),
         headers: request.headers().clone(),
     };
-    let authorized =
-        shared.token.read().as_ref().is_none_or(|token| {
-            record.authorization.as_deref().is_some_and(|given| given == format!("Bearer {token}"))
-        });
     shared.counters.record(record);
     let path = request.uri().path().to_owned();
     let routed = Path::parse(&path);
@@ -85,9 +77,6 @@ pub(super) async fn handle(
     shared.counters.request(verb, kind.as_ref().map_or("", |kind| &kind.id));
     if let Some(response) = harm(&shared.faults, connection, verb, kind.as_deref()).await {
         return response;
-    }
-    if !authorized {
-        return body::status(&fault_status(401, None));
     }
     if *request.method() == Method::POST && discovery::is_access_review(&path) {
         return discovery::access_review();
@@ -107,8 +96,9 @@ pub(super) async fn handle(
     if path.namespace.is_some() && !kind.namespaced {
         return discovery::not_found(&shared.view.store, routed.as_ref());
     }
-    let shape = match negotiate(request.headers(), verb, options.as_ref().map_or("", |options| &options.include_object))
-    {
+    let protobuf = shared.protobuf && !kind.custom && proto::encodes(&kind.kind);
+    let include_object = options.as_ref().map_or("", |options| &options.include_object);
+    let shape = match negotiate(request.headers(), verb, include_object, protobuf) {
         Ok(shape) => shape,
         Err(status) => return body::status(&status),
     };
@@ -147,7 +137,6 @@ async fn harm(faults: &Faults, connection: &Connection, verb: Verb, kind: Option
 /// The Status that an apiserver sends with a code.
 pub(super) fn fault_status(code: u16, retry_after: Option<u32>) -> Status {
     let (reason, message) = match code {
-        401 => ("Unauthorized", "Unauthorized"),
         403 => ("Forbidden", "forbidden by an injected fault"),
         404 => ("NotFound", "the server could not find the requested resource"),
         410 => ("Expired", "The resourceVersion for the provided list is too old."),
@@ -165,7 +154,6 @@ pub(super) fn fault_status(code: u16, retry_after: Option<u32>) -> Status {
 
 fn verb(method: &Method, path: &Path<'_>, options: &Options) -> Verb {
     match (method.as_str(), path.name) {
-        ("GET", _) if path.legacy_watch => Verb::Watch,
         ("GET", Some(_)) => Verb::Get,
         ("GET", None) if options.watch => Verb::Watch,
         ("GET", None) if options.limit == 1 && options.continue_token.is_empty() => Verb::Probe,
@@ -178,8 +166,8 @@ fn verb(method: &Method, path: &Path<'_>, options: &Options) -> Verb {
     }
 }
 
-/// Chooses the first clause of Accept that can be served. Only JSON is supported.
-fn negotiate(headers: &HeaderMap, verb: Verb, include_object: &str) -> Result<Shape, Box<Status>> {
+/// Chooses the first clause of Accept that can be served. In protobuf there are only whole objects, if at all.
+fn negotiate(headers: &HeaderMap, verb: Verb, include_object: &str, protobuf: bool) -> Result<Shape, Box<Status>> {
     let accept: Vec<&str> =
         headers.get_all(http::header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     let accept = accept.join(",");
@@ -190,6 +178,9 @@ fn negotiate(headers: &HeaderMap, verb: Verb, include_object: &str) -> Result<Sh
         if matches!(verb, Verb::List | Verb::Probe) { "PartialObjectMetadataList" } else { "PartialObjectMetadata" };
     for clause in accept.split(',') {
         let mut parts = clause.split(';').map(str::trim);
+        if protobuf && clause.trim() == Shape::Protobuf.media_type(false) {
+            return Ok(Shape::Protobuf);
+        }
         if !matches!(parts.next(), Some("application/json" | "*/*" | "application/*")) {
             continue;
         }
@@ -223,10 +214,6 @@ impl Request<'_> {
 
     pub(super) fn faults(&self) -> &Faults {
         &self.shared.faults
-    }
-
-    pub(super) fn block_timeout(&self) -> Duration {
-        self.shared.block_timeout
     }
 
     pub(super) fn bookmark_every(&self) -> Duration {
@@ -298,14 +285,11 @@ impl Request<'_> {
     }
 
     async fn read(&self, path: &Path<'_>, name: Option<&str>, options: Options) -> Result<Response<Body>, Box<Status>> {
-        let mut checked = options.clone();
-        checked.set_defaults();
-        checked.validate()?;
         let scope = Scope { namespace: path.namespace.map(Into::into), name: name.map(Into::into) };
         let selection = Selection::parse(self.kind, scope, &options.label_selector, &options.field_selector)
             .map_err(|message| bad_request(&message))?;
         if self.verb == Verb::Watch {
-            return watch::watch(self, selection, options, path.legacy_watch).await;
+            return watch::watch(self, selection, options).await;
         }
         list::list(self, &selection, &options).await
     }
@@ -313,22 +297,21 @@ impl Request<'_> {
     async fn get(&self, key: &ObjectKey, options: &Options) -> Result<Response<Body>, Box<Status>> {
         let rv = options.revision().map_err(|text| Box::new(Status::failure(500, "", text)))?;
         if rv > 0 {
-            let waited = self.view().wait_for(rv, self.block_timeout()).await;
+            let waited = self.view().wait_for(rv).await;
             waited.map_err(|current| list::too_large(rv, current))?;
         }
         if options.rv.is_empty() {
-            let waited = self.view().wait_for_store(self.block_timeout()).await;
+            let waited = self.view().wait_for_store().await;
             waited.map_err(|current| list::too_large(current, current))?;
         }
         let (objects, _) = self.view().snapshot(&self.kind.id, false).map_err(|_| not_found(self.kind, key.name()))?;
         let stored = objects.get(key).ok_or_else(|| not_found(self.kind, key.name()))?;
-        let response = self.object(StatusCode::OK, stored);
-        match self.faults().take(self.verb, Some(self.kind), |effect| matches!(effect, Effect::Cut(_))) {
-            Some(Effect::Cut(how)) => {
-                Ok(body::json(StatusCode::OK, body::cut(&stored.json, how, self.connection.clone())))
-            }
-            _ => Ok(response),
-        }
+        let cut = self.faults().take(self.verb, Some(self.kind), |effect| matches!(effect, Effect::Cut(_)));
+        let body = match cut {
+            Some(Effect::Cut(how)) => body::cut(&self.bytes(stored), how, self.connection.clone()),
+            _ => body::full(self.bytes(stored)),
+        };
+        Ok(body::typed(StatusCode::OK, self.shape.media_type(false), body))
     }
 
     fn modify(
@@ -410,14 +393,19 @@ impl Request<'_> {
     }
 
     fn object(&self, code: StatusCode, stored: &Stored) -> Response<Body> {
+        body::typed(code, self.shape.media_type(false), body::full(self.bytes(stored)))
+    }
+
+    fn bytes(&self, stored: &Stored) -> Bytes {
         let mut bytes = match self.shape {
+            Shape::Protobuf => return encode::shaped(self.shape, stored),
             Shape::Table { objects } => {
                 table::table(self.kind, stored.rv, &table::row(self.kind, stored, objects), true)
             }
             shape => encode::shaped(shape, stored).to_vec(),
         };
         bytes.push(b'\n');
-        body::json(code, body::full(bytes))
+        bytes.into()
     }
 }
 
@@ -455,10 +443,6 @@ impl<'a> Path<'a> {
             _ => return None,
         }
         let mut rest: Vec<&str> = parts.collect();
-        if rest.first() == Some(&"watch") {
-            parsed.legacy_watch = true;
-            rest.remove(0);
-        }
         if let ["namespaces", namespace, inner @ ..] = &rest[..]
             && !matches!(inner, [] | ["status" | "finalize"])
         {
@@ -487,6 +471,5 @@ mod tests {
             Some(("apps", "deployments", Some("a"), Some("b"), Some("scale")))
         );
         assert_eq!(parse("/apis/apps/v1"), None);
-        assert!(Path::parse("/api/v1/watch/pods").unwrap().legacy_watch);
     }
 }

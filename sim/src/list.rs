@@ -16,6 +16,7 @@ use super::encode::{self, Shape};
 use super::fault::Effect;
 use super::handler::Request;
 use super::options::{self, Options};
+use super::proto;
 use super::registry::Kind;
 use super::select::Selection;
 use super::store::{Objects, PastError, View};
@@ -38,14 +39,14 @@ pub(super) struct Page {
 
 /// The parts of a list's body.
 struct Pieces {
-    head: Option<String>,
+    head: Option<Vec<u8>>,
     items: std::vec::IntoIter<Arc<Stored>>,
     kind: Arc<Kind>,
     shape: Shape,
     /// The length of `kind` and `apiVersion` in the bytes of a built-in object.
     strip: usize,
     first: bool,
-    tail: Option<String>,
+    tail: Option<Vec<u8>>,
     gzip: Option<GzEncoder<Vec<u8>>>,
 }
 
@@ -61,7 +62,7 @@ pub(super) async fn list(
     let pieces = Pieces::new(request, page, gzip);
     if let Some(Effect::Cut(how)) = request.faults().take(verb, Some(kind), |effect| matches!(effect, Effect::Cut(_))) {
         let whole: Bytes = pieces.flatten().collect::<Vec<u8>>().into();
-        return Ok(dressed(body::cut(&whole, how, request.connection.clone()), gzip));
+        return Ok(dressed(request, body::cut(&whole, how, request.connection.clone()), gzip));
     }
     let slow = request.faults().take(verb, Some(kind), |effect| matches!(effect, Effect::SlowBody(_)));
     let delay = if let Some(Effect::SlowBody(delay)) = slow { delay } else { Duration::ZERO };
@@ -72,11 +73,11 @@ pub(super) async fn list(
         }
         Some((piece, pieces))
     }));
-    Ok(dressed(body, gzip))
+    Ok(dressed(request, body, gzip))
 }
 
-fn dressed(body: Body, gzip: bool) -> Response<Body> {
-    let mut response = body::json(StatusCode::OK, body);
+fn dressed(request: &Request<'_>, body: Body, gzip: bool) -> Response<Body> {
+    let mut response = body::typed(StatusCode::OK, request.shape.media_type(false), body);
     if gzip {
         let headers = response.headers_mut();
         headers.insert(http::header::CONTENT_ENCODING, http::HeaderValue::from_static("gzip"));
@@ -115,13 +116,13 @@ async fn page(
     let exact = options.rv_match == "Exact" || (options.rv_match.is_empty() && limit > 0);
     if rv == 0 {
         if options.rv.is_empty() {
-            view.wait_for_store(request.block_timeout()).await.map_err(|current| too_large(current, current))?;
+            view.wait_for_store().await.map_err(|current| too_large(current, current))?;
         }
         let (objects, rv) = view.snapshot(id, options.rv.is_empty()).map_err(past)?;
         let limit = if options.rv.is_empty() || request.kind.uncached { limit } else { 0 };
         return Ok(cut(&objects, rv, selection, &prefix, None, limit));
     }
-    view.wait_for(rv, request.block_timeout()).await.map_err(|current| too_large(rv, current))?;
+    view.wait_for(rv).await.map_err(|current| too_large(rv, current))?;
     if exact {
         let objects = view.snapshot_at(id, rv).map_err(past)?;
         return Ok(cut(&objects, rv, selection, &prefix, None, limit));
@@ -192,7 +193,7 @@ pub(super) fn too_large(wanted: u64, current: u64) -> Box<Status> {
 // === impl Pieces ===
 
 impl Pieces {
-    fn new(request: &Request<'_>, page: Page, gzip: bool) -> Self {
+    fn new(request: &Request<'_>, mut page: Page, gzip: bool) -> Self {
         let kind = request.kind;
         let sorted = kind.custom && request.shape == Shape::Full;
         let metadata = list_metadata(&page, sorted);
@@ -223,7 +224,15 @@ impl Pieces {
                 ),
                 "]}\n".to_owned(),
             ),
+            Shape::Protobuf => (String::new(), String::new()),
         };
+        let mut head = head.into_bytes();
+        if request.shape == Shape::Protobuf {
+            let metadata = serde_json::from_str(&metadata).unwrap_or_default();
+            let items = std::mem::take(&mut page.items);
+            let items = items.iter().map(|item| item.value());
+            head = proto::encode_list(&kind.api_version(), &kind.kind, &metadata, items);
+        }
         Self {
             head: Some(head),
             items: page.items.into_iter(),
@@ -231,14 +240,14 @@ impl Pieces {
             shape: request.shape,
             strip: if sorted { 0 } else { kind.head().len() },
             first: true,
-            tail: Some(tail),
+            tail: Some(tail.into_bytes()),
             gzip: gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast())),
         }
     }
 
     fn fill(&mut self, out: &mut Vec<u8>) {
         if let Some(head) = self.head.take() {
-            out.extend_from_slice(head.as_bytes());
+            out.extend_from_slice(&head);
         }
         for item in self.items.by_ref() {
             if !std::mem::replace(&mut self.first, false) {
@@ -257,7 +266,7 @@ impl Pieces {
             }
         }
         if let Some(tail) = self.tail.take() {
-            out.extend_from_slice(tail.as_bytes());
+            out.extend_from_slice(&tail);
         }
     }
 }

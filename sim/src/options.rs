@@ -1,4 +1,4 @@
-//! The query of a read, decoded and validated as in the apiserver.
+//! The query of a read, decoded as in the apiserver. Options that cannot be combined are not refused.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use super::write::bad_request;
-use crate::types::{Status, StatusCause, StatusDetails};
+use crate::types::{Status, StatusDetails};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Options {
@@ -60,64 +60,6 @@ impl Options {
         }
     }
 
-    /// Returns the 422 for options that cannot be combined.
-    pub(super) fn validate(&self) -> Result<(), Box<Status>> {
-        let (rvm, sie) = ("resourceVersionMatch", "sendInitialEvents");
-        let is = |value: &str| self.rv_match == value;
-        let mut errors: Vec<(&str, String)> = Vec::new();
-        let mut forbid = |when: bool, field: &'static str, detail: &str| {
-            if when {
-                errors.push((field, format!("Forbidden: {detail}")));
-            }
-        };
-        let unsupported =
-            |supported: &str| format!("Unsupported value: {:?}: supported values: {supported}", self.rv_match);
-        if self.watch {
-            let given = self.initial_events.is_some();
-            forbid(given && is(""), rvm, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
-            forbid(
-                given && !is("") && !is("NotOlderThan"),
-                rvm,
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            );
-            forbid(
-                !given && !is(""),
-                rvm,
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            );
-            if !is("") && !is("NotOlderThan") {
-                errors.push((rvm, unsupported("\"NotOlderThan\"")));
-            }
-            if !is("") && !self.continue_token.is_empty() {
-                errors.push((rvm, "Forbidden: resourceVersionMatch is forbidden when continue is provided".into()));
-            }
-        } else {
-            forbid(
-                !is("") && self.rv.is_empty(),
-                rvm,
-                "resourceVersionMatch is forbidden unless resourceVersion is provided",
-            );
-            forbid(
-                !is("") && !self.continue_token.is_empty(),
-                rvm,
-                "resourceVersionMatch is forbidden when continue is provided",
-            );
-            if !matches!(&*self.rv_match, "" | "Exact" | "NotOlderThan") {
-                errors.push((rvm, unsupported("\"Exact\", \"NotOlderThan\", \"\"")));
-            }
-            if is("Exact") && self.rv == "0" {
-                errors.push((
-                    rvm,
-                    "Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"".into(),
-                ));
-            }
-            if self.initial_events.is_some() {
-                errors.push((sie, "Forbidden: sendInitialEvents is forbidden for list".into()));
-            }
-        }
-        if errors.is_empty() { Ok(()) } else { Err(invalid(&errors)) }
-    }
-
     /// `""` and `"0"` are both zero. The error is a message: a list sends it with 400, all other requests with 500.
     pub(super) fn revision(&self) -> Result<u64, String> {
         if self.rv.is_empty() {
@@ -135,24 +77,9 @@ impl Options {
 /// The response of a server that does not support initial events.
 pub(super) fn watch_list_refused() -> Box<Status> {
     let text = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
-    invalid(&[("sendInitialEvents", text.into())])
-}
-
-fn invalid(errors: &[(&str, String)]) -> Box<Status> {
-    let texts: Vec<String> = errors.iter().map(|(field, text)| format!("{field}: {text}")).collect();
-    let all = if texts.len() == 1 { texts[0].clone() } else { format!("[{}]", texts.join(", ")) };
-    let causes = errors.iter().map(|(field, text)| StatusCause {
-        reason: if text.starts_with("Forbidden") { "FieldValueForbidden" } else { "FieldValueNotSupported" }.into(),
-        message: text.clone(),
-        field: (*field).into(),
-    });
-    let details = StatusDetails {
-        group: "meta.k8s.io".into(),
-        kind: "ListOptions".into(),
-        causes: causes.collect(),
-        ..Default::default()
-    };
-    let message = format!("ListOptions.meta.k8s.io \"\" is invalid: {all}");
+    let message = format!("ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: {text}");
+    let (group, kind) = ("meta.k8s.io".into(), "ListOptions".into());
+    let details = StatusDetails { group, kind, ..Default::default() };
     Box::new(Status::failure(422, "Invalid", message).with_details(details))
 }
 
@@ -174,21 +101,8 @@ pub(super) fn encode_token(rv: i64, after: &str) -> String {
 }
 
 pub(super) fn decode_token(token: &str) -> Result<(i64, String), Box<Status>> {
-    let bad = |why: &str| bad_request(&format!("invalid continue token: continue key is not valid: {why}"));
-    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| bad("illegal base64 data at input byte 0"))?;
-    let value: Value =
-        serde_json::from_slice(&bytes).map_err(|_| bad("invalid character looking for beginning of value"))?;
-    let version = value["v"].as_str().unwrap_or_default();
-    if version != "meta.k8s.io/v1" {
-        return Err(bad(&format!("server does not recognize this encoded version {version}")));
-    }
-    let rv = value["rv"].as_i64().unwrap_or(0);
-    if rv == 0 {
-        return Err(bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
-    }
-    let start = value["start"].as_str().unwrap_or_default();
-    if start.is_empty() {
-        return Err(bad("encoded start key empty (version meta.k8s.io/v1)"));
-    }
+    let decoded = URL_SAFE_NO_PAD.decode(token).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+    let parts = decoded.as_ref().and_then(|value| Some((value["rv"].as_i64()?, value["start"].as_str()?)));
+    let (rv, start) = parts.ok_or_else(|| bad_request("invalid continue token: continue key is not valid"))?;
     Ok((rv, start.trim_start_matches('/').trim_end_matches('\0').to_owned()))
 }

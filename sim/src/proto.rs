@@ -1,5 +1,6 @@
-//! A minimal protobuf decoder for the requests of `kubectl create`. It knows the members that its generators set and
-//! drops all others, so it accepts only the kinds listed here.
+//! As much of Kubernetes' protobuf as is needed: decoded from the requests of `kubectl create`, and encoded for clients of
+//! a server that was told to. It knows the members that these set and drops all others, so it knows only the kinds listed
+//! here.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -17,6 +18,8 @@ enum Type {
     Texts2Text,
     Texts2Bytes,
     IntOrText,
+    /// Of the server's own clock, so it is not read from requests.
+    Time,
     One(&'static [Field]),
     Many(&'static [Field]),
 }
@@ -27,7 +30,9 @@ const METADATA: Type = Type::One(&[
     (1, "name", Type::Text),
     (2, "generateName", Type::Text),
     (3, "namespace", Type::Text),
+    (5, "uid", Type::Text),
     (6, "resourceVersion", Type::Text),
+    (8, "creationTimestamp", Type::Time),
     (11, "labels", Type::Texts2Text),
     (12, "annotations", Type::Texts2Text),
 ]);
@@ -69,6 +74,10 @@ const KINDS: &[(&str, &[Field])] = &[
         ],
     ),
     ("Secret", &[(1, "metadata", METADATA), (2, "data", Type::Texts2Bytes), (3, "type", Type::Text)]),
+    (
+        "Status",
+        &[(2, "status", Type::Text), (3, "message", Type::Text), (4, "reason", Type::Text), (6, "code", Type::Number)],
+    ),
     (
         "Service",
         &[
@@ -117,6 +126,105 @@ pub(super) fn decode(body: &[u8]) -> Option<Value> {
     object.insert("apiVersion".into(), json!(version));
     object.insert("kind".into(), json!(kind));
     Some(Value::Object(object))
+}
+
+/// Whether all members that objects of this kind have here are known.
+pub(super) fn encodes(kind: &str) -> bool {
+    matches!(kind, "ConfigMap" | "Secret" | "Status")
+}
+
+/// The envelope of an object.
+pub(super) fn encode(object: &Value) -> Vec<u8> {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let schema = KINDS.iter().find(|(name, _)| *name == kind).map_or(&[][..], |(_, schema)| schema);
+    envelope(object["apiVersion"].as_str().unwrap_or_default(), kind, &written(object, schema))
+}
+
+/// The envelope of a list, whose metadata has the members of JSON.
+pub(super) fn encode_list(version: &str, kind: &str, metadata: &Value, items: impl Iterator<Item = Value>) -> Vec<u8> {
+    const MEMBERS: &[Field] =
+        &[(2, "resourceVersion", Type::Text), (3, "continue", Type::Text), (4, "remainingItemCount", Type::Number)];
+    let schema = KINDS.iter().find(|(name, _)| *name == kind).map_or(&[][..], |(_, schema)| schema);
+    let mut list = Vec::new();
+    put(&mut list, 1, &written(metadata, MEMBERS));
+    for item in items {
+        put(&mut list, 2, &written(&item, schema));
+    }
+    envelope(version, &format!("{kind}List"), &list)
+}
+
+/// A frame of a watch. `object` is an envelope.
+pub(super) fn frame(event: &str, object: &[u8]) -> Vec<u8> {
+    let mut raw = Vec::new();
+    put(&mut raw, 1, object);
+    let mut message = Vec::new();
+    put(&mut message, 1, event.as_bytes());
+    put(&mut message, 2, &raw);
+    [&u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes()[..], &message].concat()
+}
+
+fn envelope(version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
+    let mut of = Vec::new();
+    put(&mut of, 1, version.as_bytes());
+    put(&mut of, 2, kind.as_bytes());
+    let mut out = MAGIC.to_vec();
+    put(&mut out, 1, &of);
+    put(&mut out, 2, message);
+    out
+}
+
+fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value.to_le_bytes()[0] | 0x80);
+        value >>= 7;
+    }
+    out.push(value.to_le_bytes()[0]);
+}
+
+fn put_number(out: &mut Vec<u8>, field: u64, value: u64) {
+    put_varint(out, field << 3);
+    put_varint(out, value);
+}
+
+fn put(out: &mut Vec<u8>, field: u64, bytes: &[u8]) {
+    put_varint(out, field << 3 | 2);
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// A message of the members that the schema names. A value that is not of its field's type is written as what it is, so
+/// that what cannot be decoded in JSON cannot be decoded in protobuf.
+fn written(object: &Value, schema: &[Field]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (number, name, of) in schema {
+        match (of, &object[*name]) {
+            (_, Value::Null) => {}
+            (Type::One(schema), inner) => put(&mut out, *number, &written(inner, schema)),
+            (Type::Texts2Text | Type::Texts2Bytes, Value::Object(entries)) => {
+                for (key, value) in entries {
+                    let text = value.as_str().unwrap_or_default();
+                    let bytes = matches!(of, Type::Texts2Bytes).then(|| STANDARD.decode(text).ok()).flatten();
+                    let mut entry = Vec::new();
+                    put(&mut entry, 1, key.as_bytes());
+                    put(&mut entry, 2, bytes.as_deref().unwrap_or(text.as_bytes()));
+                    put(&mut out, *number, &entry);
+                }
+            }
+            (Type::Time, Value::String(text)) => {
+                let seconds = text.parse().map_or(0, jiff::Timestamp::as_second);
+                let mut time = Vec::new();
+                put_number(&mut time, 1, seconds.cast_unsigned());
+                put(&mut out, *number, &time);
+            }
+            (_, Value::String(text)) => put(&mut out, *number, text.as_bytes()),
+            (_, Value::Bool(flag)) => put_number(&mut out, *number, (*flag).into()),
+            (_, Value::Number(value)) => {
+                put_number(&mut out, *number, value.as_i64().unwrap_or_default().cast_unsigned())
+            }
+            (_, other) => put(&mut out, *number, other.to_string().as_bytes()),
+        }
+    }
+    out
 }
 
 enum Wire<'a> {
@@ -205,6 +313,7 @@ fn message(bytes: &[u8], schema: &[Field]) -> Option<Map<String, Value>> {
                 let value = if plain { std::str::from_utf8(value).ok()?.to_owned() } else { STANDARD.encode(value) };
                 object.entry(*name).or_insert_with(|| json!({}))[std::str::from_utf8(key).ok()?] = json!(value);
             }
+            Type::Time => {}
             Type::IntOrText => {
                 let parts = fields(wire.bytes()?)?;
                 let number = parts.iter().find_map(|(n, part)| match part {
@@ -252,5 +361,16 @@ mod tests {
             "immutable": true});
         assert_eq!(decode(&body), Some(expected));
         assert_eq!(decode(&body[..body.len() - 3]), None, "cut short");
+    }
+
+    #[test]
+    fn what_is_encoded_is_what_is_decoded() {
+        let of = |labels: Value| {
+            let metadata =
+                json!({"name": "c", "namespace": "n", "uid": "u", "resourceVersion": "1000", "labels": labels});
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"key": "v".repeat(300)}})
+        };
+        assert_eq!(decode(&encode(&of(json!({"a": "b"})))), Some(of(json!({"a": "b"}))));
+        assert_eq!(decode(&encode(&of(json!(["a"])))), None, "labels are no list");
     }
 }

@@ -163,7 +163,7 @@ impl Kind {
     }
 }
 
-/// The definition of `widgets.demo.informerd.io`. Every server has it unless the builder removed it.
+/// The definition of `widgets.demo.informerd.io`. Every server has it.
 pub(super) fn widgets_definition() -> Value {
     json!({
         "kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1",

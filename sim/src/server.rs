@@ -25,7 +25,7 @@ use super::store::{Store, View};
 use crate::types::{ObjectKey, Status};
 
 /// Configures a server. Defaults: any port, revision 1000, 10,000 changes of history per resource, a bookmark every
-/// 60 s, a timeout of 3 s for a future revision, 100 HTTP/2 streams per connection, no token.
+/// 60 s, 100 HTTP/2 streams per connection.
 #[derive(Debug)]
 pub struct Builder {
     port: u16,
@@ -33,10 +33,8 @@ pub struct Builder {
     history: usize,
     bookmark_every: Duration,
     progress_every: Option<Duration>,
-    block_timeout: Duration,
     max_streams: u32,
-    token: Option<String>,
-    widgets: bool,
+    protobuf: bool,
     objects: Vec<Value>,
 }
 
@@ -57,9 +55,8 @@ pub(super) struct Shared {
     pub view: View,
     pub faults: Faults,
     pub counters: Arc<Counters>,
-    pub token: RwLock<Option<String>>,
-    pub block_timeout: Duration,
     pub bookmark_every: Duration,
+    pub protobuf: bool,
     max_streams: u32,
     address: SocketAddr,
     serial: AtomicU64,
@@ -110,13 +107,6 @@ impl Builder {
         self
     }
 
-    /// How long a read waits for a revision that does not exist yet.
-    #[must_use]
-    pub fn block_timeout(mut self, timeout: Duration) -> Self {
-        self.block_timeout = timeout;
-        self
-    }
-
     /// The most HTTP/2 streams per connection.
     #[must_use]
     pub fn max_streams(mut self, streams: u32) -> Self {
@@ -124,17 +114,10 @@ impl Builder {
         self
     }
 
-    /// Requests without this bearer token get 401.
+    /// Serves config maps and secrets in protobuf, too. Its Statuses are in JSON, but for those in watches.
     #[must_use]
-    pub fn token(mut self, token: &str) -> Self {
-        self.token = Some(token.into());
-        self
-    }
-
-    /// Starts without the definition of widgets.
-    #[must_use]
-    pub fn without_widgets(mut self) -> Self {
-        self.widgets = false;
+    pub fn protobuf(mut self) -> Self {
+        self.protobuf = true;
         self
     }
 
@@ -148,8 +131,7 @@ impl Builder {
     /// Binds the port and starts to serve. Fails if a given object cannot be stored or the port cannot be bound.
     pub async fn start(self) -> io::Result<Server> {
         let store = Arc::new(Store::new(self.revision, self.history));
-        let definition = self.widgets.then(widgets_definition);
-        for object in definition.into_iter().chain(self.objects) {
+        for object in std::iter::once(widgets_definition()).chain(self.objects) {
             store.create(object).map_err(|status| io::Error::other(status.message))?;
         }
         store.compact();
@@ -158,9 +140,8 @@ impl Builder {
             faults: Faults::new(store.clone()),
             view: View { store: store.clone(), delay: Duration::ZERO },
             counters: Arc::default(),
-            token: RwLock::new(self.token),
-            block_timeout: self.block_timeout,
             bookmark_every: self.bookmark_every,
+            protobuf: self.protobuf,
             max_streams: self.max_streams,
             address: listener.local_addr()?,
             serial: AtomicU64::new(0),
@@ -187,10 +168,8 @@ impl Default for Builder {
             history: 10_000,
             bookmark_every: Duration::from_secs(60),
             progress_every: None,
-            block_timeout: Duration::from_secs(3),
             max_streams: 100,
-            token: None,
-            widgets: true,
+            protobuf: false,
             objects: Vec::new(),
         }
     }
@@ -212,9 +191,8 @@ impl Server {
             faults: Faults::new(store.clone()),
             view: View { store, delay },
             counters: Arc::default(),
-            token: RwLock::new(self.shared.token.read().clone()),
-            block_timeout: self.shared.block_timeout,
             bookmark_every: self.shared.bookmark_every,
+            protobuf: self.shared.protobuf,
             max_streams: self.shared.max_streams,
             address: listener.local_addr()?,
             serial: AtomicU64::new(0),
@@ -279,11 +257,6 @@ impl Server {
     /// The store's current revision.
     pub fn revision(&self) -> u64 {
         self.store().revision()
-    }
-
-    /// From now on requests need this bearer token. `None`: they need no token.
-    pub fn set_token(&self, token: Option<&str>) {
-        *self.shared.token.write() = token.map(Into::into);
     }
 
     /// Answers POST requests that no resource gets, such as reviews of tokens and of access.

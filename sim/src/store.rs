@@ -18,6 +18,9 @@ use crate::types::{EventType, ObjectKey};
 /// The most writes whose time is remembered, for readers that lag. Older writes count as visible.
 const TIMELINE: usize = 100_000;
 
+/// How long a read waits for a revision that does not exist yet.
+const BLOCKS: Duration = Duration::from_secs(3);
+
 pub(super) type Objects = OrdMap<ObjectKey, Arc<Stored>>;
 
 /// The simulated etcd and watch cache in one. A server shares it with its replicas.
@@ -448,15 +451,14 @@ impl View {
         Some(self.store.inner.read().kinds.get(id)?.tick.subscribe())
     }
 
-    /// Waits until this view has reached a revision. The error is the current revision after `timeout`.
     /// Waits until this view shows what the store holds now, as for a consistent read.
-    pub(super) async fn wait_for_store(&self, timeout: Duration) -> Result<(), u64> {
-        let now = self.store.revision();
-        self.wait_for(now, timeout).await
+    pub(super) async fn wait_for_store(&self) -> Result<(), u64> {
+        self.wait_for(self.store.revision()).await
     }
 
-    pub(super) async fn wait_for(&self, rv: u64, timeout: Duration) -> Result<(), u64> {
-        let deadline = Instant::now() + timeout;
+    /// Waits until this view has reached a revision. The error is the current revision after [`BLOCKS`].
+    pub(super) async fn wait_for(&self, rv: u64) -> Result<(), u64> {
+        let deadline = Instant::now() + BLOCKS;
         loop {
             let current = self.revision();
             if current >= rv {

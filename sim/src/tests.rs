@@ -1,4 +1,5 @@
-//! Tests the server with a raw HTTP client.
+//! Tests with a raw HTTP client what no test of the daemon shows of the server. That its lists, pages and watches are right is
+//! shown by `tests/simulated/seeded`, which holds what the daemon forwards against the log of the store, too.
 
 use std::time::Duration;
 
@@ -171,81 +172,6 @@ async fn gets_and_lists_have_the_apiservers_bytes() {
 }
 
 #[tokio::test]
-async fn pages_are_pinned_to_the_first_ones_revision() {
-    let server = server().await;
-    for name in ["a", "b", "c", "d", "e"] {
-        server.create(pod(name, json!({}))).unwrap();
-    }
-    let (_, first) = get(&server, &format!("{PODS}?limit=2")).await;
-    assert_eq!((names(&first), &first["metadata"]["remainingItemCount"]), (vec!["a", "b"], &json!(3)));
-    server.delete("pods", "a", "c").unwrap();
-    server.create(pod("f", json!({}))).unwrap();
-    let token = first["metadata"]["continue"].as_str().unwrap();
-    let (_, second) = get(&server, &format!("{PODS}?limit=2&continue={token}")).await;
-    assert_eq!(names(&second), ["c", "d"]);
-    assert_eq!(second["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
-    server.faults().compact();
-    let (code, expired) = get(&server, &format!("{PODS}?continue={token}")).await;
-    assert_eq!((code, &expired["reason"]), (410, &json!("Expired")));
-    let rest = expired["metadata"]["continue"].as_str().unwrap();
-    let (_, rest) = get(&server, &format!("{PODS}?continue={rest}")).await;
-    assert_eq!(names(&rest), ["d", "e", "f"]);
-    let (_, all) = get(&server, &format!("{PODS}?limit=2&resourceVersion=0")).await;
-    assert_eq!(names(&all), ["a", "b", "d", "e", "f"], "limit is ignored at resourceVersion 0");
-}
-
-#[tokio::test]
-async fn lists_at_a_revision() {
-    let server = Server::builder().block_timeout(Duration::from_millis(50)).start().await.unwrap();
-    let rv = server.create(pod("p", json!({}))).unwrap();
-    server.create(pod("q", json!({"app": "x"}))).unwrap();
-    let (_, exact) = get(&server, &format!("{PODS}?resourceVersion={rv}&resourceVersionMatch=Exact")).await;
-    assert_eq!((names(&exact), &exact["metadata"]["resourceVersion"]), (vec!["p"], &json!(rv.to_string())));
-    let (_, newer) = get(&server, &format!("{PODS}?resourceVersion={rv}")).await;
-    assert_eq!(names(&newer), ["p", "q"]);
-    let (code, _) = get(&server, &format!("{PODS}?resourceVersion=5&resourceVersionMatch=Exact")).await;
-    assert_eq!(code, 410);
-    let (code, status) = get(&server, &format!("{PODS}?resourceVersion=99999")).await;
-    assert_eq!(
-        (code, &status["message"]),
-        (504, &json!(format!("Timeout: Too large resource version: 99999, current: {}", server.revision())))
-    );
-    let (_, selected) = get(&server, "/api/v1/pods?labelSelector=app&fieldSelector=metadata.namespace%3Da").await;
-    assert_eq!(names(&selected), ["q"]);
-    let (code, status) = get(&server, &format!("{PODS}?sendInitialEvents=true")).await;
-    assert_eq!((code, &status["reason"]), (422, &json!("Invalid")));
-}
-
-#[tokio::test]
-async fn selector_edges() {
-    let server = server().await;
-    let from = server.revision();
-    let mut stream = Stream::open(&server, &format!("resourceVersion={from}&labelSelector=app%3Dx")).await;
-    server.create(pod("p", json!({"app": "y"}))).unwrap();
-    let enters = server.update(pod("p", json!({"app": "x"}))).unwrap();
-    let stays = server.update(pod("p", json!({"app": "x", "more": "1"}))).unwrap();
-    let leaves = server.update(pod("p", json!({"app": "z"}))).unwrap();
-    server.delete("pods", "a", "p").unwrap();
-    server.create(pod("q", json!({"app": "x"}))).unwrap();
-    assert_eq!(stream.brief().await, brief("ADDED", "p", enters));
-    assert_eq!(stream.brief().await, brief("MODIFIED", "p", stays));
-    let (event, object) = stream.event().await;
-    assert_eq!((event.as_str(), &object["metadata"]["labels"]["app"]), ("DELETED", &json!("x")));
-    assert_eq!(object["metadata"]["resourceVersion"], leaves.to_string());
-    assert_eq!(stream.brief().await.1, "q");
-}
-
-#[tokio::test]
-async fn a_watch_from_a_forgotten_revision_gets_410_in_the_stream() {
-    let server = server().await;
-    let mut stream = Stream::open(&server, "resourceVersion=5").await;
-    let (event, status) = stream.event().await;
-    assert_eq!((event.as_str(), &status["code"]), ("ERROR", &json!(410)));
-    assert_eq!(status["message"], format!("too old resource version: 5 ({})", server.revision()));
-    assert_eq!(stream.line().await, "");
-}
-
-#[tokio::test]
 async fn bookmarks_come_before_the_deadline_and_the_end_is_clean() {
     let server = server().await;
     let mut stream = Stream::open(&server, "allowWatchBookmarks=1&timeoutSeconds=3&resourceVersion=1000000").await;
@@ -294,25 +220,6 @@ async fn writes_over_http() {
     assert_eq!(send("POST", PODS, "application/json", pod(name, json!({}))).await.0, 409);
     assert_eq!(send("DELETE", &path, "application/json", json!({})).await.0, 200);
     assert!(server.state("pods").is_empty());
-}
-
-#[tokio::test]
-async fn definitions_come_and_go() {
-    let server = Server::builder().without_widgets().start().await.unwrap();
-    let path = "/apis/demo.informerd.io/v1/namespaces/a/widgets";
-    assert_eq!(text(&server, path, &[]).await.0, 404);
-    server.create(super::registry::widgets_definition()).unwrap();
-    let widget = json!({"apiVersion": "demo.informerd.io/v1", "kind": "Widget",
-        "metadata": {"name": "w", "namespace": "a"}, "spec": {"color": "red"}});
-    server.create(widget).unwrap();
-    assert_eq!(names(&get(&server, &format!("{path}?fieldSelector=spec.color%3Dred")).await.1), ["w"]);
-    let response = request(&server, false, "GET", &format!("{path}?watch=1"), &[], "").await.unwrap();
-    let mut stream = Stream { body: response.into_body(), buffer: Vec::new(), broken: false };
-    assert_eq!(stream.brief().await.0, "ADDED");
-    server.delete("customresourcedefinitions", "", "widgets.demo.informerd.io").unwrap();
-    assert_eq!(stream.brief().await.0, "DELETED");
-    assert_eq!((stream.line().await, stream.broken), (String::new(), false));
-    assert_eq!(text(&server, path, &[]).await.0, 404);
 }
 
 #[tokio::test]

@@ -68,12 +68,10 @@ enum Ending {
     Broken(Cut),
 }
 
-/// `legacy` means a path under `/watch/`. Its options are treated as those of a list unless the query has `watch`.
 pub(super) async fn watch(
     request: &Request<'_>,
     selection: Selection,
     mut options: Options,
-    legacy: bool,
 ) -> Result<Response<Body>, Box<Status>> {
     let (kind, view) = (request.kind, request.view());
     let gone = |_: PastError| not_found(kind, "");
@@ -87,22 +85,24 @@ pub(super) async fn watch(
     let rv = options.revision().map_err(|text| Box::new(Status::failure(500, "", text)))?;
     let deadline = Instant::now() + duration(&options, request.serial);
     let subscribed = view.subscribe(&kind.id).ok_or_else(|| not_found(kind, ""))?;
-    let state = wants_initial || (legacy && options.initial_events.is_none() && rv == 0);
     let mut error = None;
     if wants_initial && rv > 0 {
-        error = view.wait_for(rv, request.block_timeout()).await.map_err(|current| too_large(rv, current)).err();
+        error = view.wait_for(rv).await.map_err(|current| too_large(rv, current)).err();
     }
     if options.rv.is_empty() {
-        error = view.wait_for_store(request.block_timeout()).await.map_err(|current| too_large(current, current)).err();
+        error = view.wait_for_store().await.map_err(|current| too_large(current, current)).err();
     }
     let (objects, now) = view.snapshot(&kind.id, options.rv.is_empty() || rv > 0 && wants_initial).map_err(gone)?;
-    let start = if state || rv == 0 { now } else { rv };
-    if !state && let Err(oldest) = view.can_watch_from(&kind.id, start) {
+    let start = if wants_initial || rv == 0 { now } else { rv };
+    if !wants_initial && let Err(oldest) = view.can_watch_from(&kind.id, start) {
         let message = format!("too old resource version: {start} ({oldest})");
         error = Some(Box::new(Status::failure(410, "Expired", message)));
     }
-    let initial: Vec<_> =
-        if state { objects.values().filter(|stored| selection.matches(stored)).cloned().collect() } else { Vec::new() };
+    let initial: Vec<_> = if wants_initial {
+        objects.values().filter(|stored| selection.matches(stored)).cloned().collect()
+    } else {
+        Vec::new()
+    };
     let mut watcher = Watcher {
         kind: kind.clone(),
         selection,
@@ -131,14 +131,14 @@ pub(super) async fn watch(
     watcher.next_bookmark =
         watcher.schedule(if watcher.end_bookmark { FIRST_BOOKMARK } else { watcher.bookmark_every });
     if let Some(error) = error {
-        watcher.out = encode::error_frame(&error);
+        watcher.out = encode::error_frame(request.shape, &error);
         watcher.ending = Some(Ending::Clean);
     }
     let body = body::streamed(stream::unfold(watcher, |mut watcher| async move {
         let piece = watcher.next().await?;
         Some((piece, watcher))
     }));
-    Ok(body::json(StatusCode::OK, body))
+    Ok(body::typed(StatusCode::OK, request.shape.media_type(true), body))
 }
 
 /// The duration of the watch. Without a timeout it is 30 to 60 minutes.
@@ -277,7 +277,7 @@ impl Watcher {
             Shape::Table { objects } => self.table(stored.rv, &table::row(&self.kind, stored, objects)).into(),
             shape => encode::shaped(shape, stored),
         };
-        let frame = encode::frame(event, &object);
+        let frame = encode::frame(self.shape, event, &object);
         let strikes = |effect: &Effect| {
             matches!(
                 effect,
@@ -302,7 +302,7 @@ impl Watcher {
             }
             Some(Effect::ErrorEvent(code)) => {
                 let status = super::handler::fault_status(code, None);
-                self.out.extend_from_slice(&encode::error_frame(&status));
+                self.out.extend_from_slice(&encode::error_frame(self.shape, &status));
                 self.ending = Some(Ending::Clean);
                 return;
             }
@@ -325,7 +325,7 @@ impl Watcher {
 
     fn expire(&mut self) {
         let message = format!("too old resource version: {} ({})", self.cursor, self.view.revision());
-        self.out.extend_from_slice(&encode::error_frame(&Status::failure(410, "Expired", message)));
+        self.out.extend_from_slice(&encode::error_frame(self.shape, &Status::failure(410, "Expired", message)));
         self.ending = Some(Ending::Clean);
     }
 
@@ -338,7 +338,7 @@ impl Watcher {
             }
             shape => encode::bookmark_object(&self.kind, shape, rv, initial_events_end),
         };
-        self.out.extend_from_slice(&encode::frame("BOOKMARK", &object));
+        self.out.extend_from_slice(&encode::frame(self.shape, "BOOKMARK", &object));
     }
 
     fn table(&mut self, rv: u64, row: &[u8]) -> Vec<u8> {

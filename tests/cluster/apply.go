@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 )
 
 // applyPatience bounds how long a manifest waits for what it needs: a definition
@@ -188,11 +187,7 @@ func (c *cluster) apply(ctx context.Context, quoted string) error {
 
 // token is what `kubectl create token` prints.
 func (c *cluster) token(ctx context.Context, namespace, account string) (string, error) {
-	config, err := clientConfig(c.servers[0].configs.Admin)
-	if err != nil {
-		return "", err
-	}
-	client, err := kubernetes.NewForConfig(config)
+	client, _, err := c.admin()
 	if err != nil {
 		return "", err
 	}

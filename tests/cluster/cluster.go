@@ -32,8 +32,7 @@ type cluster struct {
 type description struct {
 	Server       string      `json:"server"`
 	Etcd         string      `json:"etcd"`
-	Pid          int         `json:"pid"`
-	EtcdPid      int         `json:"etcdPid,omitempty"`
+	EtcdPid      int         `json:"etcdPid"`
 	APIServerPid int         `json:"apiserverPid"`
 	Dir          string      `json:"dir"`
 	CA           string      `json:"ca"`
@@ -50,7 +49,6 @@ func runCluster(args []string) int {
 	flags := flag.NewFlagSet("cluster", flag.ExitOnError)
 	flags.StringVar(&c.dir, "dir", "", "directory for data, credentials and logs (required)")
 	temporary := flags.Bool("temporary", false, "remove the directory at the end")
-	etcd := flags.String("etcd", "", "URL of an etcd to use instead of a new one")
 	flags.DurationVar(&c.timeout, "timeout", 3*time.Minute, "how long a server may take to become ready")
 	flags.Func("apiserver-flag", "K=V flag for kube-apiserver (repeatable)", func(s string) error {
 		c.flags = append(c.flags, "--"+strings.TrimLeft(s, "-"))
@@ -77,7 +75,7 @@ func runCluster(args []string) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	started := make(chan error, 1)
-	go func() { started <- c.start(ctx, *etcd) }()
+	go func() { started <- c.start(ctx) }()
 
 	out := json.NewEncoder(os.Stdout)
 	var queue []string // commands that came before the cluster was ready
@@ -110,7 +108,7 @@ func runCluster(args []string) int {
 	}
 }
 
-func (c *cluster) start(ctx context.Context, etcd string) error {
+func (c *cluster) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	var err error
@@ -123,7 +121,7 @@ func (c *cluster) start(ctx context.Context, etcd string) error {
 	if err := logTo(filepath.Join(c.dir, "judge.log")); err != nil {
 		return err
 	}
-	if c.store, err = openStore(c.dir, etcd); err != nil {
+	if c.store, err = openStore(c.dir); err != nil {
 		return err
 	}
 	if c.pki, err = newPKI(c.dir); err != nil {
@@ -134,9 +132,6 @@ func (c *cluster) start(ctx context.Context, etcd string) error {
 	}
 	if _, err = c.addServer(ctx); err != nil {
 		return err
-	}
-	if c.store.child == nil {
-		return nil // what somebody else keeps in their etcd is not undone
 	}
 	return c.remember(ctx)
 }
@@ -171,16 +166,12 @@ func (c *cluster) addServer(ctx context.Context) (*apiServer, error) {
 
 func (c *cluster) describe() description {
 	first := c.servers[0]
-	d := description{
+	return description{
 		Server: first.url(), Etcd: c.store.url,
-		Pid: os.Getpid(), APIServerPid: first.child.pid(),
+		EtcdPid: c.store.child.pid(), APIServerPid: first.child.pid(),
 		Dir: c.dir, CA: c.pki.ca, ClientCert: c.pki.clientCert, ClientKey: c.pki.clientKey,
 		Kubeconfigs: first.configs, Version: version.Get().GitVersion,
 	}
-	if c.store.child != nil {
-		d.EtcdPid = c.store.child.pid()
-	}
-	return d
 }
 
 // close ends all processes of the cluster. Its data is of no use to anybody, so
@@ -191,7 +182,7 @@ func (c *cluster) close() {
 			a.child.kill()
 		}
 	}
-	if c.store != nil && c.store.child != nil {
+	if c.store != nil {
 		c.store.child.kill()
 	}
 }

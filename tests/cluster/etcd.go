@@ -65,33 +65,30 @@ func runEtcd(args []string) int {
 	}
 }
 
-// store is the cluster's etcd: a child of this process, or somebody else's.
+// store is the cluster's etcd, a child of this process.
 type store struct {
 	url    string
-	child  *child // nil for an etcd this process did not start
+	child  *child
 	client *clientv3.Client
 }
 
-// openStore uses the etcd at address, or starts one below dir if that is empty.
-func openStore(dir, address string) (*store, error) {
-	s := &store{url: address}
-	if address == "" {
-		client, err := reservePort()
-		if err != nil {
-			return nil, err
-		}
-		peer, err := reservePort()
-		if err != nil {
-			return nil, err
-		}
-		s.url = client.url("http")
-		s.child, err = startChild("etcd", filepath.Join(dir, "etcd.log"), "etcd",
-			"--dir", filepath.Join(dir, "etcd"), "--client", s.url, "--peer", peer.url("http"))
-		if err != nil {
-			return nil, err
-		}
+// openStore starts an etcd below dir.
+func openStore(dir string) (*store, error) {
+	client, err := reservePort()
+	if err != nil {
+		return nil, err
 	}
-	return s, nil
+	peer, err := reservePort()
+	if err != nil {
+		return nil, err
+	}
+	address := client.url("http")
+	child, err := startChild("etcd", filepath.Join(dir, "etcd.log"), "etcd",
+		"--dir", filepath.Join(dir, "etcd"), "--client", address, "--peer", peer.url("http"))
+	if err != nil {
+		return nil, err
+	}
+	return &store{url: address, child: child}, nil
 }
 
 // connect returns once etcd answers.
@@ -102,7 +99,7 @@ func (s *store) connect(ctx context.Context) error {
 			if err == nil {
 				return nil
 			}
-			if s.child != nil && s.child.exited() {
+			if s.child.exited() {
 				return errors.New("etcd has exited, see etcd.log")
 			}
 			select {
@@ -114,19 +111,16 @@ func (s *store) connect(ctx context.Context) error {
 	}
 	// The client comes after the port is open: it waits for a second after a
 	// connection that was refused.
-	if s.child != nil {
-		err := every(func() error {
-			probe, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
-			if err != nil {
-				return err
-			}
-			return probe.Close()
-		})
+	err := every(func() error {
+		probe, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 		if err != nil {
 			return err
 		}
+		return probe.Close()
+	})
+	if err != nil {
+		return err
 	}
-	var err error
 	s.client, err = clientv3.New(clientv3.Config{
 		Endpoints: []string{s.url},
 		Logger:    zap.NewNop(),

@@ -15,7 +15,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -89,7 +88,7 @@ func (c *cluster) reset(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, resetPatience)
 	defer cancel()
 	if len(c.servers) != 1 || !c.servers[0].running() || c.moment.keys == nil {
-		return errors.New("reset takes one kube-apiserver that runs, and an etcd of its own")
+		return errors.New("reset takes one kube-apiserver that runs")
 	}
 	if err := c.resetKeys(ctx); err != nil {
 		return err
@@ -193,11 +192,7 @@ func (c *cluster) canBeUndone(key string) error {
 // in order: when it knows of a right given now, it knows what was before, and
 // when it has forgotten that right, nothing is left.
 func (c *cluster) resetRights(ctx context.Context) error {
-	config, err := clientConfig(c.servers[0].configs.Admin)
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
+	client, _, err := c.admin()
 	if err != nil {
 		return err
 	}
@@ -210,21 +205,12 @@ func (c *cluster) resetRights(ctx context.Context) error {
 	ref := func(kind string) rbacv1.RoleRef {
 		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}
 	}
-	rights := client.RbacV1()
-	_, err = rights.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: own, Rules: rule("wide")}, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
-	_, err = rights.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: own, RoleRef: ref("ClusterRole"), Subjects: subjects}, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
-	_, err = rights.Roles(metav1.NamespaceDefault).Create(ctx, &rbacv1.Role{ObjectMeta: own, Rules: rule("narrow")}, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
-	_, err = rights.RoleBindings(metav1.NamespaceDefault).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: own, RoleRef: ref("Role"), Subjects: subjects}, metav1.CreateOptions{})
-	if err != nil {
+	rights, once := client.RbacV1(), metav1.CreateOptions{}
+	_, first := rights.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: own, Rules: rule("wide")}, once)
+	_, second := rights.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: own, RoleRef: ref("ClusterRole"), Subjects: subjects}, once)
+	_, third := rights.Roles(metav1.NamespaceDefault).Create(ctx, &rbacv1.Role{ObjectMeta: own, Rules: rule("narrow")}, once)
+	_, fourth := rights.RoleBindings(metav1.NamespaceDefault).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: own, RoleRef: ref("Role"), Subjects: subjects}, once)
+	if err := errors.Join(first, second, third, fourth); err != nil {
 		return err
 	}
 	until := func(allowed bool) error {
@@ -262,11 +248,7 @@ func (c *cluster) resetRights(ctx context.Context) error {
 // caughtUp waits until the server's caches have seen the reset: a consistent
 // list is answered from a cache that knows the newest revision.
 func (c *cluster) caughtUp(ctx context.Context) error {
-	config, err := clientConfig(c.servers[0].configs.Admin)
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
+	client, config, err := c.admin()
 	if err != nil {
 		return err
 	}
@@ -315,11 +297,7 @@ func (c *cluster) resetFiles() error {
 
 // apis is what the first server says of its groups.
 func (c *cluster) apis(ctx context.Context) ([]byte, error) {
-	config, err := clientConfig(c.servers[0].configs.Admin)
-	if err != nil {
-		return nil, err
-	}
-	client, err := kubernetes.NewForConfig(config)
+	client, _, err := c.admin()
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,13 @@ mod tasks;
 
 use isolated::isolated;
 
+/// The example of a sidecar.
+const EXAMPLE: &str = "informerd-example";
+/// Where a daemon serves, is probed and is administered.
+const SERVED: &str = "http://127.0.0.1:8001";
+const PROBES: &str = "http://127.0.0.1:8003";
+const ADMIN: &str = "http://127.0.0.1:8002";
+
 /// What is built or fetched, for inside of the namespaces, where there is no network; programs in all languages included.
 async fn all_built() -> Vec<(&'static str, String)> {
     for language in programs::LANGUAGES {

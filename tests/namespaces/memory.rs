@@ -212,31 +212,8 @@ async fn large_grpc_requests_in_64_mib() {
     assert_eq!(heard.begun.len(), 1);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn grpc_gets_that_nobody_takes_in_64_mib() {
-    let mut builder = Server::builder();
-    for object in 0..4 {
-        builder = builder.object(large("n0", &format!("m{object}"), MIB / 2));
-    }
-    let server = builder.start().await.unwrap();
-    let limited = Limited::start(&server, 64 * MIB, &["--limits-write-stall-timeout", "3s"]).await;
-    let get = |call: usize| ("Objects/Get", calls::get("n0", &format!("m{}", call % 4)));
-    // The cache is there.
-    let (_, heard) = calls(&limited.url, 1, 1, true, get).await;
-    assert_eq!(heard.begun.len(), 1);
-    let (held, heard) = calls(&limited.url, 30, 10, true, get).await;
-    limited.lives(&format!("{} gets, {} refused", heard.begun.len(), heard.refused.len())).await;
-    assert!(heard.begun.len() >= 5 && heard.silent == 0, "{heard:?}");
-    // They are given up.
-    accounted_for(&limited).await;
-    limited.lives("afterwards").await;
-    let (_held, again) = calls(&limited.url, 1, 1, true, get).await;
-    assert_eq!(again.begun.len(), 1);
-    drop((held, heard));
-}
-
-/// Objects that are larger than what a message usually has room for, to workers, watches and lists whose clients take a few
-/// bytes of them.
+/// Objects that are larger than what a message usually has room for, to gets, workers, watches and lists whose clients take a
+/// few bytes of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_objects_that_nobody_takes_in_64_mib() {
     let mut builder = Server::builder();
@@ -245,17 +222,29 @@ async fn large_objects_that_nobody_takes_in_64_mib() {
     }
     let server = builder.start().await.unwrap();
     let limited = Limited::start(&server, 64 * MIB, &["--limits-write-stall-timeout", "3s"]).await;
-    let (_, heard) = calls(&limited.url, 1, 1, true, |_| ("Objects/Get", calls::get("n0", "m0"))).await;
-    assert_eq!(heard.begun.len(), 1);
-    for kind in ["Queue/Work", "Objects/Watch", "Objects/List"] {
+    let get = |call: usize| ("Objects/Get", calls::get("n0", &format!("m{}", call % 8)));
+    let (_, heard) = calls(&limited.url, 1, 1, true, get).await;
+    assert_eq!(heard.begun.len(), 1, "the cache is there");
+    for (kind, connections, each) in
+        [("Objects/Get", 30, 10), ("Queue/Work", 80, 1), ("Objects/Watch", 80, 1), ("Objects/List", 80, 1)]
+    {
         let request = |call: usize| match kind {
+            "Objects/Get" => get(call),
             "Queue/Work" => (kind, calls::worker(call, "n0")),
             "Objects/Watch" => (kind, calls::watch("n0")),
             _ => (kind, calls::list("n0")),
         };
-        let (held, heard) = calls(&limited.url, 80, 1, kind != "Queue/Work", request).await;
-        limited.lives(&format!("80 of {kind}, {} refused", heard.refused.len())).await;
-        assert!(heard.begun.len() + heard.refused.len() == 80, "{kind}: {heard:?}");
+        let (held, heard) = calls(&limited.url, connections, each, kind != "Queue/Work", request).await;
+        let (begun, refused) = (heard.begun.len(), heard.refused.len());
+        limited.lives(&format!("{begun} of {kind}, {refused} refused")).await;
+        assert_eq!(begun + refused, connections * each, "{kind}: {heard:?}");
+        if kind == "Objects/Get" {
+            // They are given up while the client holds them.
+            assert!(begun >= 5, "{heard:?}");
+            accounted_for(&limited).await;
+            let (_, again) = calls(&limited.url, 1, 1, true, get).await;
+            assert_eq!(again.begun.len(), 1);
+        }
         drop((held, heard));
         accounted_for(&limited).await;
     }

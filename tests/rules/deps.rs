@@ -172,48 +172,11 @@ fn violations(rules: &Rules, crates: &[Crate]) -> Vec<String> {
     found
 }
 
-/// Whether an SPDX expression can be satisfied: any side of an OR (or of the old slash), every side of an AND.
+/// Whether an SPDX expression can be satisfied: any side of an OR (or of the old slash) in every side of an AND. Without
+/// regard to parentheses this may refuse what is allowed, but not the other way round.
 fn satisfied(expression: &str, allowed: &dyn Fn(&str) -> bool) -> bool {
-    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
-    let words: Vec<&str> = spaced.split_whitespace().collect();
-    let mut at = 0;
-    let satisfied = any(&words, &mut at, allowed);
-    satisfied && at == words.len()
-}
-
-fn any(words: &[&str], at: &mut usize, allowed: &dyn Fn(&str) -> bool) -> bool {
-    let mut one = all(words, at, allowed);
-    while words.get(*at) == Some(&"OR") {
-        *at += 1;
-        one |= all(words, at, allowed);
-    }
-    one
-}
-
-fn all(words: &[&str], at: &mut usize, allowed: &dyn Fn(&str) -> bool) -> bool {
-    let mut every = term(words, at, allowed);
-    while words.get(*at) == Some(&"AND") {
-        *at += 1;
-        every &= term(words, at, allowed);
-    }
-    every
-}
-
-fn term(words: &[&str], at: &mut usize, allowed: &dyn Fn(&str) -> bool) -> bool {
-    let Some(word) = words.get(*at) else { return false };
-    *at += 1;
-    if *word == "(" {
-        let inner = any(words, at, allowed);
-        let closed = words.get(*at) == Some(&")");
-        *at += 1;
-        return inner && closed;
-    }
-    let mut id = word.trim_end_matches('+').to_owned();
-    if words.get(*at) == Some(&"WITH") {
-        id = format!("{id} WITH {}", words.get(*at + 1).unwrap_or(&""));
-        *at += 2;
-    }
-    allowed(&id)
+    let is_allowed = |id: &str| allowed(id.trim_matches(['(', ')', ' ']).trim_end_matches('+'));
+    expression.replace('/', " OR ").split(" AND ").all(|every| every.split(" OR ").any(is_allowed))
 }
 
 // === impl Rules ===

@@ -17,8 +17,6 @@ use informerd::config::{self, Flags, SETTINGS, Source};
 use informerd::reads::ForwardReason;
 
 const CONFIGURATION: &str = "docs/configuration.md";
-const BEGIN: &str = "<!-- settings: held to the code by tests/rules/docs.rs -->";
-const END: &str = "<!-- end of settings -->";
 
 /// Pages with examples, flags and variables, beside those for concepts and tasks.
 const PAGES: &[&str] =
@@ -65,9 +63,7 @@ impl Source for Asked {
 
 #[test]
 fn every_reason_for_forwarding_is_explained() {
-    let page = read("docs/compatibility.md");
-    let table = page.split_once("<!-- reasons: held to the code by tests/rules/docs.rs -->\n");
-    let table = table.and_then(|(_, rest)| rest.split_once("<!-- end of reasons -->")).expect("a table of reasons").0;
+    let table = table("docs/compatibility.md", "reasons");
     let rows: Vec<_> = table.lines().skip(2).map(str::to_owned).collect();
     let row = |reason: ForwardReason| format!("| `{}` | {} | {} |", reason.as_str(), reason.cause(), reason.change());
     assert_eq!(rows, ForwardReason::ALL.map(row));
@@ -75,11 +71,7 @@ fn every_reason_for_forwarding_is_explained() {
 
 #[test]
 fn the_variables_of_opentelemetry_are_those_that_are_read() {
-    let page = read(CONFIGURATION);
-    let table = page
-        .split_once("<!-- otel: held to the code by tests/rules/docs.rs -->")
-        .and_then(|(_, rest)| rest.split_once("<!-- end of otel -->"));
-    let table = table.unwrap_or_else(|| panic!("{CONFIGURATION} has no table of these variables")).0;
+    let table = table(CONFIGURATION, "otel");
     let named = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
     let documented: BTreeSet<String> = table.lines().filter_map(named).collect();
     let asked = Asked::default();
@@ -93,13 +85,8 @@ fn the_variables_of_opentelemetry_are_those_that_are_read() {
 /// Both ways: what the code has and the page lacks, and what the page has and the code lacks.
 #[test]
 fn the_table_of_settings_is_the_registry() {
-    let page = read(CONFIGURATION);
-    let table = page.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END)).map(|(table, _)| table);
-    let found: Vec<&str> = table
-        .unwrap_or_else(|| panic!("{CONFIGURATION} has no table between the two comments"))
-        .lines()
-        .filter(|line| line.starts_with('|'))
-        .collect();
+    let table = table(CONFIGURATION, "settings");
+    let found: Vec<&str> = table.lines().filter(|line| line.starts_with('|')).collect();
     let wanted = settings_table();
     let wanted: Vec<&str> = wanted.lines().collect();
     let lacks: Vec<_> = wanted.iter().filter(|line| !found.contains(line)).collect();
@@ -205,17 +192,6 @@ fn every_command_line_of_an_example_parses() {
     assert!(lines > 3, "only {lines} command lines found");
 }
 
-/// The two commands a newcomer is told to type.
-#[test]
-fn the_readme_promises_what_there_is() {
-    let readme = read("README.md");
-    for command in ["cargo run --release -- demo", "make test"] {
-        assert!(readme.contains(command), "{command}");
-    }
-    assert!(read("Makefile").contains("\ntest:\n"));
-    assert!(read(".ci/run").contains("make test"), "CI runs the same command");
-}
-
 /// Each row of README's table is a pattern of docs/performance.md: its requests, megabytes and CPU seconds, without and with informerd.
 #[test]
 fn the_readme_shows_what_was_measured() {
@@ -230,10 +206,8 @@ fn the_readme_shows_what_was_measured() {
         .map(|pair| [3, 8, 9].map(|column| format!("{} → {}", pair[0][column], pair[1][column])).to_vec())
         .collect();
     assert!(patterns.len() > 8, "{patterns:?}");
-    let table = readme
-        .split_once("<!-- measured: held to docs/performance.md by tests/rules/docs.rs -->\n")
-        .and_then(|(_, rest)| rest.split_once("<!-- end of measured -->"));
-    let rows: Vec<_> = table.expect("a table").0.lines().skip(2).collect();
+    let table = self::table("README.md", "measured");
+    let rows: Vec<_> = table.lines().skip(2).collect();
     assert!((4..=6).contains(&rows.len()), "{} rows", rows.len());
     for row in rows {
         let cells = cells(row);
@@ -247,9 +221,7 @@ fn the_readme_shows_what_was_measured() {
 
 #[test]
 fn every_label_of_injection_is_explained() {
-    let (page, code) = (read("docs/injection.md"), read("src/injection/mod.rs"));
-    let table = page.split_once("<!-- labels: held to the code by tests/rules/docs.rs -->\n");
-    let table = table.and_then(|(_, rest)| rest.split_once("<!-- end of labels -->")).expect("a table of labels").0;
+    let (table, code) = (table("docs/injection.md", "labels"), read("src/injection/mod.rs"));
     let rows: BTreeSet<_> = table.lines().skip(2).filter_map(|row| row.split('`').nth(1)).collect();
     let known: BTreeSet<_> = code.split('"').filter(|text| text.starts_with("informerd.io/")).collect();
     assert_eq!(rows, known);
@@ -285,6 +257,14 @@ fn settings_table() -> String {
         ));
     }
     table
+}
+
+/// The table of a page between the comments that say to what it is held and where it ends.
+fn table(page: &str, name: &str) -> String {
+    let text = read(page);
+    let begun = text.split_once(&format!("<!-- {name}: held to ")).and_then(|(_, rest)| rest.split_once(" -->\n"));
+    let table = begun.and_then(|(_, rest)| rest.split_once(&format!("<!-- end of {name} -->")));
+    table.unwrap_or_else(|| panic!("{page} has no table of {name} between two comments")).0.to_owned()
 }
 
 /// The bodies of all fenced blocks of one language.

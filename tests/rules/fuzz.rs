@@ -106,66 +106,44 @@ proptest! {
     }
 }
 
+/// Targets on input that is almost right. Where it says so, four bytes behind it say in which chunks it arrives.
+macro_rules! almost_right {
+    ($cases:expr; $($test:ident: $target:ident, $make:expr, $in_chunks:expr;)*) => {
+        proptest! {
+            #![proptest_config(cases($cases))]
+            $(#[test]
+            fn $test(choices in choices(), damage in damage(), trailer: [u8; 4]) {
+                let mut input = damaged($make(&mut Choices(&choices)).into(), &damage);
+                if $in_chunks {
+                    input.extend(trailer);
+                }
+                $target::check(&input);
+            })*
+        }
+    };
+}
+
+almost_right! { 1500;
+    json_items: json_item, json::item, false;
+    json_lists: json_list, json::list, true;
+    json_watches: json_watch, json::stream, true;
+    protobuf_items: protobuf_item, protobuf::item, false;
+    protobuf_lists: protobuf_list, protobuf::list, true;
+    protobuf_watches: protobuf_watch, protobuf::stream, true;
+    metadata_alone: metadata, json::item, false;
+    pruned_objects: prune, text::paths, false;
+    selected_objects: selectors, text::selectors, false;
+    continued_lists: continue_tokens, text::continue_token, false;
+    tables_of_rows: tables, text::table, true;
+}
+
+almost_right! { 400;
+    configurations: config, text::configuration, false;
+    kubeconfigs: kubeconfig, text::kubeconfig, false;
+}
+
 proptest! {
     #![proptest_config(cases(1500))]
-
-    #[test]
-    fn json_items(choices in choices(), damage in damage()) {
-        json_item::check(&damaged(json::item(&mut Choices(&choices)).into_bytes(), &damage));
-    }
-
-    #[test]
-    fn json_lists(choices in choices(), damage in damage(), trailer: [u8; 4]) {
-        let list = damaged(json::list(&mut Choices(&choices)).into_bytes(), &damage);
-        json_list::check(&[&list[..], &trailer].concat());
-    }
-
-    #[test]
-    fn json_watches(choices in choices(), damage in damage(), trailer: [u8; 4]) {
-        let stream = damaged(json::stream(&mut Choices(&choices)).into_bytes(), &damage);
-        json_watch::check(&[&stream[..], &trailer].concat());
-    }
-
-    #[test]
-    fn protobuf_items(choices in choices(), damage in damage()) {
-        protobuf_item::check(&damaged(protobuf::item(&mut Choices(&choices)), &damage));
-    }
-
-    #[test]
-    fn protobuf_lists(choices in choices(), damage in damage(), trailer: [u8; 4]) {
-        protobuf_list::check(&[&damaged(protobuf::list(&mut Choices(&choices)), &damage)[..], &trailer].concat());
-    }
-
-    #[test]
-    fn protobuf_watches(choices in choices(), damage in damage(), trailer: [u8; 4]) {
-        protobuf_watch::check(&[&damaged(protobuf::stream(&mut Choices(&choices)), &damage)[..], &trailer].concat());
-    }
-
-    #[test]
-    fn metadata_alone(choices in choices(), damage in damage()) {
-        metadata::check(&damaged(json::item(&mut Choices(&choices)).into_bytes(), &damage));
-    }
-
-    #[test]
-    fn pruned_objects(choices in choices(), damage in damage()) {
-        prune::check(&damaged(text::paths(&mut Choices(&choices)).into_bytes(), &damage));
-    }
-
-    #[test]
-    fn selected_objects(choices in choices(), damage in damage()) {
-        selectors::check(&damaged(text::selectors(&mut Choices(&choices)).into_bytes(), &damage));
-    }
-
-    #[test]
-    fn continued_lists(choices in choices(), damage in damage()) {
-        continue_tokens::check(&damaged(text::continue_token(&mut Choices(&choices)).into_bytes(), &damage));
-    }
-
-    #[test]
-    fn tables_of_rows(choices in choices(), damage in damage(), trailer: [u8; 4]) {
-        let table = damaged(text::table(&mut Choices(&choices)).into_bytes(), &damage);
-        tables::check(&[&table[..], &trailer].concat());
-    }
 
     #[test]
     fn snapshots_on_disk(kind in 0u8..3, bytes in prop::collection::vec(any::<u8>(), 0..80)) {
@@ -180,16 +158,6 @@ proptest! {
 
 proptest! {
     #![proptest_config(cases(400))]
-
-    #[test]
-    fn configurations(choices in choices(), damage in damage()) {
-        config::check(&damaged(text::configuration(&mut Choices(&choices)).into_bytes(), &damage));
-    }
-
-    #[test]
-    fn kubeconfigs(choices in choices(), damage in damage()) {
-        kubeconfig::check(&damaged(text::kubeconfig(&mut Choices(&choices)).into_bytes(), &damage));
-    }
 
     #[test]
     fn gathered_writes(operations in prop::collection::vec(any::<u8>(), 0..120)) {

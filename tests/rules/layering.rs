@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 use scan::Source;
 
+use crate::children::sources;
+
 /// May name every room.
 const EVERYTHING: &[&str] = &["*"];
 
@@ -171,7 +173,7 @@ fn files_stay_readable() {
     let simulated = Path::new(env!("CARGO_MANIFEST_DIR")).join("sim/src");
     let long: Vec<_> = rust_files()
         .into_iter()
-        .chain(rust_files_below(simulated))
+        .chain(rust_files_below(&simulated))
         .filter_map(|file| {
             let lines = fs::read_to_string(&file).expect("a source file is readable").lines().count();
             (lines > LONGEST_FILE).then(|| format!("{}: {lines} lines", file.display()))
@@ -250,22 +252,12 @@ fn src() -> PathBuf {
 }
 
 fn rust_files() -> Vec<PathBuf> {
-    rust_files_below(src())
+    rust_files_below(&src())
 }
 
-fn rust_files_below(directory: PathBuf) -> Vec<PathBuf> {
+fn rust_files_below(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    let mut directories = vec![directory];
-    while let Some(directory) = directories.pop() {
-        for entry in fs::read_dir(&directory).expect("src is readable") {
-            let path = entry.expect("an entry of src is readable").path();
-            if path.is_dir() {
-                directories.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                files.push(path);
-            }
-        }
-    }
+    sources(directory, &mut files);
     assert!(files.len() > 10, "only {} source files found", files.len());
     files.sort();
     files

@@ -15,9 +15,9 @@ use crate::support::tied;
 use crate::support::{eventually, until};
 use informerd_sim::{self as sim, Server};
 use parking_lot::Mutex;
-use serde_json::json;
 
 const CONFIG_MAPS: &str = "/api/v1/configmaps?resourceVersion=0";
+const FULL: &str = "mount -t tmpfs -o size=4k tmpfs DISK && head -c 4096 /dev/zero > DISK/filler";
 
 /// The binary with its state and its access log on a full disk.
 struct Daemon {
@@ -28,18 +28,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// On a full disk. `log` is where the shell sends what the binary says; nothing for standard error.
-    fn start(server: &Server, directory: &Path, log: &str) -> Self {
-        Self::on(
-            server,
-            directory,
-            "mount -t tmpfs -o size=4k tmpfs DISK && head -c 4096 /dev/zero > DISK/filler",
-            "DISK/access.log",
-            log,
-        )
-    }
-
-    /// `mount` makes the disk.
+    /// `mount` makes the DISK. `log` is where the shell sends what the binary says; nothing for standard error.
     fn on(server: &Server, directory: &Path, mount: &str, access_log: &str, log: &str) -> Self {
         let kubeconfig = directory.join("kubeconfig");
         std::fs::write(&kubeconfig, sim::kubeconfig("sim", &server.url())).unwrap();
@@ -48,16 +37,12 @@ impl Daemon {
         let ports = [Port::free(), Port::free(), Port::free()];
         let [http, https, admin] = ports.each_ref().map(|port| port.address);
         let script = format!(
-            "cd / && {mount} && exec {binary} run \
+            "cd / && {mount} && exec {BINARY} run \
              --kubeconfig {kubeconfig} --listen http://{http} --listen https://{https} --admin {admin} \
-             --state-dir {disk}/state --access-log {access_log} {log}",
-            disk = disk.display(),
-            binary = BINARY,
+             --state-dir DISK/state --access-log {access_log} {log}",
             kubeconfig = kubeconfig.display(),
-            mount = mount.replace("DISK", &disk.display().to_string()),
-            access_log = access_log.replace("DISK", &disk.display().to_string()),
-            log = log.replace("DISK", &disk.display().to_string()),
         );
+        let script = script.replace("DISK", &disk.display().to_string());
         let mut command = tied::blocking("unshare");
         command.args(["--map-root-user", "--mount", "sh", "-c", &script]).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -88,16 +73,14 @@ impl Drop for Daemon {
 }
 
 async fn scene() -> (Server, tempfile::TempDir) {
-    let server = Server::builder().start().await.unwrap();
-    let metadata = json!({"name": "one", "namespace": "a"});
-    server.create(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})).unwrap();
+    let server = Server::builder().object(crate::config_map("one")).start().await.unwrap();
     (server, tempfile::tempdir().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_is_told_and_reads_are_served() {
     let (server, directory) = scene().await;
-    let mut daemon = Daemon::start(&server, directory.path(), "");
+    let mut daemon = Daemon::on(&server, directory.path(), FULL, "DISK/access.log", "");
     daemon.serves().await;
     daemon.says("cannot be written to stateDir").await;
     daemon.says("the log cannot be written").await;
@@ -127,7 +110,7 @@ async fn a_disk_that_can_only_be_read_is_told_and_reads_are_served() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_it_says_may_be_lost_on_a_full_disk() {
     let (server, directory) = scene().await;
-    let mut daemon = Daemon::start(&server, directory.path(), "2> DISK/log");
+    let mut daemon = Daemon::on(&server, directory.path(), FULL, "DISK/access.log", "2> DISK/log");
     for _ in 0..3 {
         daemon.serves().await;
     }

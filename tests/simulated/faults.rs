@@ -7,26 +7,25 @@ use std::time::Duration;
 use crate::support::client::{Client, rv};
 use crate::support::informer::Informer;
 use crate::support::{Through, eventually};
+use crate::{CONFIG_MAPS, config_map};
 use http::Method;
 use informerd::meta::ResourceVersion;
-use informerd_sim::{Builder, Cut, Effect, Fault, Server, Verb};
+use informerd_sim::{Cut, Effect, Fault, Server};
 use serde_json::{Value, json};
 
-const CONFIG_MAPS: &str = "/api/v1/configmaps";
-
-fn config_map(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "a"}})
+/// A daemon whose informer has what there is, and somebody who follows it.
+async fn followed(objects: impl IntoIterator<Item = Value>) -> (Server, Through, Client, Informer) {
+    let (server, through, client) = Through::simulated(objects, "").await;
+    let informer = Informer::start(client.clone(), CONFIG_MAPS, "");
+    informer.reaches("synced", || server.state("configmaps")).await;
+    (server, through, client, informer)
 }
 
 /// Every watch of a large collection is open and says nothing more, before a bookmark came.
 #[tokio::test(flavor = "multi_thread")]
 async fn where_no_watch_says_anything_lists_do() {
     let objects = (0..=5000).map(|n| config_map(&format!("cm-{n}")));
-    let server = objects.fold(Server::builder(), Builder::object).start().await.unwrap();
-    let through = Through::before(&server, "").await;
-    let client = Client::new(&through.url);
-    let informer = Informer::start(client.clone(), CONFIG_MAPS, "");
-    informer.reaches("synced", || server.state("configmaps")).await;
+    let (server, through, client, informer) = followed(objects).await;
     let status = || through.daemon.factory.informers()[0].status();
     server.create(config_map("first")).unwrap();
     informer.reaches("it follows", || server.state("configmaps")).await;
@@ -43,11 +42,7 @@ async fn where_no_watch_says_anything_lists_do() {
 /// What a client has written must come. Nobody reads.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_that_owes_an_object_is_opened_anew_and_then_listed() {
-    let server = Server::builder().start().await.unwrap();
-    let through = Through::before(&server, "").await;
-    let client = Client::new(&through.url);
-    let informer = Informer::start(client.clone(), CONFIG_MAPS, "");
-    informer.reaches("synced", || server.state("configmaps")).await;
+    let (server, through, client, informer) = followed([]).await;
     let status = || through.daemon.factory.informers()[0].status();
     client.write(Method::POST, "/api/v1/namespaces/a/configmaps", &config_map("heard")).await;
     informer.reaches("it follows", || server.state("configmaps")).await;
@@ -60,9 +55,8 @@ async fn a_watch_that_owes_an_object_is_opened_anew_and_then_listed() {
 /// A store that was set back does not have what it has shown before.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_even_a_list_does_not_reach_is_not_owed() {
-    let server = Server::builder().start().await.unwrap();
-    let through = Through::before(&server, "").await;
-    Client::new(&through.url).json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
+    let (_server, through, client) = Through::simulated([], "").await;
+    client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
     let informer = through.daemon.factory.informers().remove(0);
     informer.must_deliver(ResourceVersion(u64::MAX));
     eventually("it is listed", || informer.status().relists == 1).await;
@@ -73,12 +67,7 @@ async fn what_even_a_list_does_not_reach_is_not_owed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_are_served_while_the_apiserver_is_away() {
-    let server = Server::builder().start().await.unwrap();
-    server.create(config_map("one")).unwrap();
-    let through = Through::before(&server, "").await;
-    let client = Client::new(&through.url);
-    let informer = Informer::start(client.clone(), CONFIG_MAPS, "");
-    informer.reaches("synced", || server.state("configmaps")).await;
+    let (server, _through, client, _informer) = followed([config_map("one")]).await;
     let serving = Through::before(&server, "whileAway: serve\n").await;
     let tolerant = Client::new(&serving.url);
     tolerant.json(&format!("{CONFIG_MAPS}?resourceVersion={}", server.revision())).await;
@@ -106,10 +95,7 @@ async fn readers_are_served_while_the_apiserver_is_away() {
 /// same, so that it can still answer when the apiserver is away.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quiet_cache_follows_what_was_forwarded_and_outlives_the_apiserver() {
-    let server = Server::builder().start().await.unwrap();
-    server.create(config_map("one")).unwrap();
-    let through = Through::before(&server, "").await;
-    let client = Client::new(&through.url);
+    let (server, through, client) = Through::simulated([config_map("one")], "").await;
     client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
     server.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})).unwrap();
     let shown = rv(&client.json(CONFIG_MAPS).await);
@@ -121,24 +107,4 @@ async fn a_quiet_cache_follows_what_was_forwarded_and_outlives_the_apiserver() {
     server.faults().reset_connections();
     let list = client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
     assert!(rv(&list) >= shown);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_unsynced_cache_never_answers() {
-    let server = Server::builder().start().await.unwrap();
-    server.create(config_map("one")).unwrap();
-    server.faults().add(Fault::always(Effect::NoInitialEnd).on("configmaps").verb(Verb::Watch));
-    for (yaml, code) in
-        [("notSynced: { wait: 300ms, then: \"429\" }\n", 429), ("notSynced: { wait: 300ms, then: forward }\n", 200)]
-    {
-        let through = Through::before(&server, yaml).await;
-        let answer = Client::new(&through.url).get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
-        assert_eq!(answer.status.as_u16(), code, "{}", answer.text());
-        if code == 200 {
-            assert_eq!(answer.json()["items"].as_array().unwrap().len(), 1, "forwarded, never empty");
-        } else {
-            assert_eq!(answer.headers["retry-after"], "1");
-            assert_eq!(answer.json()["reason"], "TooManyRequests");
-        }
-    }
 }

@@ -30,17 +30,25 @@ async fn run(address: &str, line: &str) -> (i32, String, String) {
     (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
-async fn some() -> Server {
+async fn some(yaml: &str) -> (Server, Through) {
     let objects = [("one", "a", "red"), ("one", "b", "green"), ("two", "a", "red")];
-    let builder =
-        objects.into_iter().fold(Server::builder(), |b, (ns, name, color)| b.object(config_map(ns, name, color)));
-    builder.start().await.unwrap()
+    let (server, through, _) =
+        Through::simulated(objects.map(|(namespace, name, color)| config_map(namespace, name, color)), yaml).await;
+    (server, through)
+}
+
+/// A failure with this code, which is told in one line with these words.
+async fn fails(address: &str, line: &str, code: i32, words: &[&str]) -> String {
+    let (found, out, err) = run(address, line).await;
+    assert_eq!((found, out.as_str(), err.lines().count()), (code, "", 1), "{line}: {err}");
+    assert!(err.starts_with("informerd: "), "{line}: {err}");
+    words.iter().for_each(|words| assert!(err.contains(words), "{line}: {words} in {err}"));
+    err
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn get_prints_what_is_there() {
-    let server = some().await;
-    let through = Through::before(&server, "").await;
+    let (_server, through) = some("").await;
     for (line, expected) in [
         ("get configmaps", "one/a\none/b\ntwo/a\n"),
         ("get configmaps.v1. -n one", "one/a\none/b\n"),
@@ -66,8 +74,7 @@ async fn get_prints_what_is_there() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn get_says_in_one_line_what_is_wrong() {
-    let server = some().await;
-    let through = Through::before(&server, "").await;
+    let (server, through) = some("").await;
     for (line, words) in [
         ("get nothings", "no resource \"nothings\""),
         ("get configmaps x -n one", "\"x\" not found"),
@@ -76,23 +83,16 @@ async fn get_says_in_one_line_what_is_wrong() {
         ("get nodes -n one", "no namespaces"),
         ("get secrets", "excluded from the caches by default; a rule in `resources`"),
     ] {
-        let (code, out, err) = run(&through.url, line).await;
-        assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{line}: {err}");
-        assert!(err.starts_with("informerd: ") && err.contains(words), "{line}: {err}");
+        fails(&through.url, line, 1, &[words]).await;
     }
     for address in ["http://127.0.0.1:1", "unix:///no/such/socket"] {
-        let (code, _, err) = run(address, "get pods").await;
-        assert_eq!((code, err.lines().count()), (1, 1), "{err}");
-        assert!(err.contains(address) && err.contains("is it running?"), "{err}");
+        fails(address, "get pods", 1, &[address, "is it running?"]).await;
     }
     assert_eq!(run("nonsense", "get pods").await.0, 64);
     // The admin side speaks HTTP/1.1 alone, and an apiserver no gRPC.
     for address in [format!("http://{}", through.daemon.admin), server.url()] {
         for line in ["get configmaps", "get configmaps.v1.", "watch configmaps", "watch configmaps.v1."] {
-            let (code, out, err) = run(&address, line).await;
-            assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{line}: {err}");
-            let told = format!("informerd: what answers at {address} is not informerd's listener");
-            assert!(err.starts_with(&told), "{line}: {err}");
+            fails(&address, line, 1, &[&format!("what answers at {address} is not informerd's listener")]).await;
         }
     }
 }
@@ -100,8 +100,7 @@ async fn get_says_in_one_line_what_is_wrong() {
 /// It reads the cache, which needs no apiserver.
 #[tokio::test(flavor = "multi_thread")]
 async fn get_reads_the_cache_while_the_apiserver_hangs_or_is_gone() {
-    let server = some().await;
-    let through = Through::before(&server, "resources: [{resource: configmaps, pin: true}]\n").await;
+    let (server, through) = some("resources: [{resource: configmaps, pin: true}]\n").await;
     through.ready().await;
     server.faults().blackhole(true);
     for (line, expected) in [
@@ -116,10 +115,8 @@ async fn get_reads_the_cache_while_the_apiserver_hangs_or_is_gone() {
     drop(server);
     assert_eq!(run(&through.url, "get configmaps -n two").await, (0, "two/a\n".to_owned(), String::new()));
     // What only the apiserver could tell is said to be so, in one line.
-    let (code, out, err) = run(&through.url, "get cm").await;
-    assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{err}");
-    assert!(err.contains("cannot say what \"cm\" is") && err.contains("503"), "{err}");
-    assert!(err.contains("name the resource with its version, as in pods.v1. or deployments.v1.apps"), "{err}");
+    let advice = "name the resource with its version, as in pods.v1. or deployments.v1.apps";
+    fails(&through.url, "get cm", 1, &["cannot say what \"cm\" is", "503", advice]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -127,33 +124,29 @@ async fn a_daemon_that_does_not_answer_is_not_waited_for() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     for command in ["get", "watch"] {
-        let (code, out, err) = run(&address, &format!("{command} pods --timeout 200ms")).await;
-        assert_eq!((code, out.as_str(), err.lines().count()), (75, "", 1), "{err}");
-        assert!(err.contains(&format!("{address} has not answered within 200ms")), "{err}");
+        let words = format!("{address} has not answered within 200ms");
+        fails(&address, &format!("{command} pods --timeout 200ms"), 75, &[&words]).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn get_reads_over_a_unix_socket() {
-    let server = some().await;
-    let through = Through::before(&server, "listen: ['unix://STATE_DIR/s']\n").await;
+    let (_server, through) = some("listen: ['unix://STATE_DIR/s']\n").await;
     assert_eq!(run(&through.url, "get configmaps -n two").await, (0, "two/a\n".to_owned(), String::new()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn get_reads_over_tls_of_a_ca_that_is_named() {
-    let server = some().await;
-    let through = Through::before(&server, "listen: [\"https://127.0.0.1:0\"]\n").await;
+    let (server, through) = some("listen: [\"https://127.0.0.1:0\"]\n").await;
     let ca = through.daemon.ca_file.as_ref().unwrap().display();
     let two = (0, "two/a\n".to_owned(), String::new());
     assert_eq!(run(&through.url, &format!("get configmaps -n two --ca-file {ca}")).await, two);
     let mut watch = Watching::start(&through.url, &format!("watch configmaps b -n one --ca-file {ca}"));
     assert_eq!(watch.line().await, format!("ADDED    one/b {}", at(&server, "one/b")));
-    let (code, out, err) = run(&through.url, "get configmaps").await;
-    assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{err}");
+    let err = fails(&through.url, "get configmaps", 1, &[]).await;
     assert!(err.contains("certificate") || err.contains("TLS"), "{err}");
-    let (code, _, err) = run("http://127.0.0.1:1", "get configmaps --token secret").await;
-    assert!(code == 1 && err.contains("https://") && !err.contains("secret"), "{err}");
+    let err = fails("http://127.0.0.1:1", "get configmaps --token secret", 1, &["https://"]).await;
+    assert!(!err.contains("secret"), "{err}");
 }
 
 /// A running `informerd watch`.
@@ -191,8 +184,7 @@ fn at(server: &Server, key: &str) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watch_prints_the_state_and_every_change() {
-    let server = some().await;
-    let through = Through::before(&server, "").await;
+    let (server, through) = some("").await;
     let mut watch = Watching::start(&through.url, "watch configmaps -n one -l color=red");
     assert_eq!(watch.line().await, format!("ADDED    one/a {}", at(&server, "one/a")));
     let left = server.update(config_map("one", "a", "green")).unwrap();
@@ -209,10 +201,9 @@ async fn watch_prints_the_state_and_every_change() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watch_goes_on_over_a_restart_of_the_daemon() {
-    let server = some().await;
     let directory = tempfile::tempdir().unwrap();
     let listen = format!("listen: ['unix://{}/s']\n", directory.path().display());
-    let through = Through::before(&server, &listen).await;
+    let (server, through) = some(&listen).await;
     let mut watch = Watching::start(&through.url, "watch configmaps");
     assert_eq!(watch.state(3).await.len(), 3);
     through.stop(Duration::ZERO).await;
@@ -230,8 +221,7 @@ async fn watch_goes_on_over_a_restart_of_the_daemon() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watch_ends_quietly_when_nobody_reads() {
-    let server = some().await;
-    let through = Through::before(&server, "").await;
+    let (server, through) = some("").await;
     let Watching { mut child, mut lines } = Watching::start(&through.url, "watch configmaps");
     within("the next line", lines.next_line()).await.unwrap();
     drop(lines);

@@ -20,6 +20,14 @@ fn informerd(line: &str) -> Command {
     command
 }
 
+/// It ends with this code and says one line with these words.
+async fn ends(command: &mut Command, code: i32, words: &[&str]) {
+    let output = command.output().await.unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), error.lines().count()), (Some(code), 1), "{words:?}: {error}");
+    words.iter().for_each(|words| assert!(error.contains(words), "{words} in {error}"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_kubeconfig_of_the_environment_is_used_and_told() {
     let server = Server::builder().start().await.unwrap();
@@ -33,21 +41,15 @@ async fn the_kubeconfig_of_the_environment_is_used_and_told() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let first = within("the next line of the log", lines.next_line()).await.unwrap().unwrap();
+    let mut next = async || within("the next line of the log", lines.next_line()).await.unwrap().expect("it goes on");
+    let first = next().await;
     for words in ["starting", &server.url(), "context", &used.display().to_string()] {
         assert!(first.contains(words), "{words} in {first}");
     }
-    while !within("the next line of the log", lines.next_line()).await.unwrap().expect("it starts").contains("serving")
-    {
-    }
+    while !next().await.contains("serving") {}
     let pid = child.id().unwrap().to_string();
     assert!(tied::command("kill").args(["-INT", &pid]).status().await.unwrap().success());
-    while !within("the next line of the log", lines.next_line())
-        .await
-        .unwrap()
-        .expect("it says so")
-        .contains("a second signal (Ctrl-C again)")
-    {}
+    while !next().await.contains("a second signal (Ctrl-C again)") {}
     assert!(within("the process ends", child.wait()).await.unwrap().success());
 }
 
@@ -59,12 +61,7 @@ async fn where_no_kubeconfig_is_found_it_tells_where_it_looked() {
         ("/no/config", "no file that $KUBECONFIG names exists (/no/config)"),
         ("", "$KUBECONFIG is not set, and /no/home/.kube/config does not exist"),
     ] {
-        let output = command.env("KUBECONFIG", listed).output().await.unwrap();
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), error.lines().count()), (Some(64), 1), "{error}");
-        for words in [words, "does not run in a pod", "--kubeconfig FILE"] {
-            assert!(error.contains(words), "{words} in {error}");
-        }
+        ends(command.env("KUBECONFIG", listed), 64, &[words, "does not run in a pod", "--kubeconfig FILE"]).await;
     }
 }
 
@@ -73,10 +70,8 @@ async fn a_kubeconfig_of_informerd_itself_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let own = directory.path().join("own");
     std::fs::write(&own, informerd_sim::kubeconfig("test", "http://127.0.0.1:8001")).unwrap();
-    let output = informerd(&format!("run --kubeconfig {}", own.display())).output().await.unwrap();
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), error.lines().count()), (Some(64), 1), "{error}");
-    assert!(error.contains("names 127.0.0.1:8001, where informerd itself is to listen"), "{error}");
+    let words = "names 127.0.0.1:8001, where informerd itself is to listen";
+    ends(&mut informerd(&format!("run --kubeconfig {}", own.display())), 64, &[words]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,31 +84,18 @@ async fn an_address_in_use_tells_by_whom_and_the_flag() {
     // It accepts nothing, so it never answers.
     let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let taken = other.local_addr().unwrap();
-    let (url, admin) = (&through.url, through.daemon.admin);
-    for (line, words) in [
-        (format!("--listen {url} --admin 127.0.0.1:0"), "another informerd serves there; --listen and --admin"),
-        (
-            format!("--listen http://127.0.0.1:0 --admin {admin}"),
-            "another informerd serves there; --listen and --admin",
-        ),
-        (
-            format!("--listen http://{taken} --admin 127.0.0.1:0"),
-            "what answers there is not an informerd, or wants credentials; --listen takes",
-        ),
-        (
-            format!("--listen http://127.0.0.1:0 --admin {taken}"),
-            "what answers there is not an informerd, or wants credentials; --admin takes",
-        ),
-        (
-            format!("--listen http://127.0.0.1:0 --admin 127.0.0.1:0 --probes {taken}"),
-            "what answers there is not an informerd, or wants credentials; --probes takes",
-        ),
+    let (url, admin, any) = (&through.url, through.daemon.admin, "127.0.0.1:0");
+    let (ours, others) =
+        ("another informerd serves there", "what answers there is not an informerd, or wants credentials");
+    for (flags, who, takes) in [
+        (format!("--listen {url} --admin {any}"), ours, "; --listen and --admin"),
+        (format!("--listen http://{any} --admin {admin}"), ours, "; --listen and --admin"),
+        (format!("--listen http://{taken} --admin {any}"), others, "; --listen takes"),
+        (format!("--listen http://{any} --admin {taken}"), others, "; --admin takes"),
+        (format!("--listen http://{any} --admin {any} --probes {taken}"), others, "; --probes takes"),
     ] {
         let state = directory.path().display();
-        let flags = format!("run --kubeconfig {} --state-dir {state} --log-level error {line}", kubeconfig.display());
-        let output = informerd(&flags).output().await.unwrap();
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), error.lines().count()), (Some(1), 1), "{line}: {error}");
-        assert!(error.contains("in use") && error.contains(words), "{line}: {error}");
+        let line = format!("run --kubeconfig {} --state-dir {state} --log-level error {flags}", kubeconfig.display());
+        ends(&mut informerd(&line), 1, &["in use", &format!("{who}{takes}")]).await;
     }
 }

@@ -23,12 +23,14 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::patience::{LONG, STREAM, within};
+use super::proto;
 
 #[derive(Clone)]
 pub(crate) struct Client {
     base: String,
     token: Option<String>,
     resends: bool,
+    accept: Option<&'static str>,
     tasks: Tasks,
     inner: HyperClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
@@ -75,6 +77,10 @@ pub(crate) fn is_old(headers: &HeaderMap) -> bool {
     headers.get_all("warning").iter().any(|warning| warning.as_bytes().starts_with(b"110 "))
 }
 
+fn is_protobuf(headers: &HeaderMap) -> bool {
+    headers.get("content-type").is_some_and(|of| of.as_bytes().starts_with(b"application/vnd.kubernetes.protobuf"))
+}
+
 /// Whether the connection has ended before the answer. A server that has read everything says nothing but the end.
 fn is_cut(error: &LegacyError) -> bool {
     ["ConnectionReset", "UnexpectedEof"].iter().any(|kind| format!("{error:?}").contains(kind))
@@ -83,14 +89,12 @@ fn is_cut(error: &LegacyError) -> bool {
 impl Client {
     /// HTTP/1.1, a connection for each request that is under way.
     pub(crate) fn new(base: &str) -> Self {
-        let connector = connector(None).https_or_http().enable_http1().build();
-        Self::over(base, connector, false)
+        Self::over(base, connector(None).https_or_http().enable_http1().build(), false)
     }
 
     /// HTTP/2 with prior knowledge, one connection.
     pub(crate) fn http2(base: &str) -> Self {
-        let connector = connector(None).https_or_http().enable_http2().build();
-        Self::over(base, connector, true)
+        Self::over(base, connector(None).https_or_http().enable_http2().build(), true)
     }
 
     /// HTTP/2 over TLS, with a bearer token.
@@ -109,8 +113,7 @@ impl Client {
 
     /// HTTP/2 over TLS, by ALPN.
     pub(crate) fn tls_anonymous(base: &str, ca: &Path) -> Self {
-        let connector = connector(Some(ca)).https_only().enable_http2().build();
-        Self::over(base, connector, false)
+        Self::over(base, connector(Some(ca)).https_only().enable_http2().build(), false)
     }
 
     /// HTTP/2 over TLS, with a client certificate, and a bearer token beside it.
@@ -125,7 +128,7 @@ impl Client {
     fn over(base: &str, connector: HttpsConnector<HttpConnector>, http2_only: bool) -> Self {
         let tasks = Tasks::default();
         let inner = HyperClient::builder(tasks.clone()).http2_only(http2_only).build(connector);
-        Self { base: base.to_owned(), token: None, resends: false, tasks, inner }
+        Self { base: base.to_owned(), token: None, resends: false, accept: None, tasks, inner }
     }
 
     /// The same connection for somebody else.
@@ -135,8 +138,7 @@ impl Client {
 
     /// HTTP/1.1 over TLS.
     pub(crate) fn tls_http1(base: &str, ca: &Path) -> Self {
-        let connector = connector(Some(ca)).https_only().enable_http1().build();
-        Self::over(base, connector, false)
+        Self::over(base, connector(Some(ca)).https_only().enable_http1().build(), false)
     }
 
     /// The same connections. A request whose connection is cut before the answer is sent again, as client-go does.
@@ -144,10 +146,18 @@ impl Client {
         Self { resends: true, ..self.clone() }
     }
 
+    /// The same connections. Requests that do not say what they accept accept this.
+    pub(crate) fn accepting(&self, accept: &'static str) -> Self {
+        Self { accept: Some(accept), ..self.clone() }
+    }
+
     fn built(&self, method: &Method, path: &str, headers: &[(&str, &str)], body: Bytes) -> Request<Full<Bytes>> {
         let mut request = Request::builder().method(method.clone()).uri(format!("{}{path}", self.base));
         for (name, value) in headers {
             request = request.header(*name, *value);
+        }
+        if let Some(accept) = self.accept.filter(|_| headers.iter().all(|(name, _)| *name != "accept")) {
+            request = request.header("accept", accept);
         }
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
@@ -361,6 +371,11 @@ impl Answer {
         is_old(&self.headers)
     }
 
+    /// What it says in JSON or protobuf, unless it is cut. Strings need not be UTF-8.
+    pub(crate) fn value(&self) -> Option<Value> {
+        if is_protobuf(&self.headers) { proto::value(&self.body) } else { serde_json::from_str(&self.text()).ok() }
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
@@ -436,7 +451,7 @@ impl Watch {
             }
             match self.frame().await {
                 None => {
-                    assert!(self.pending.is_empty(), "the stream ended within an event");
+                    assert!(self.pending.is_empty() || self.is_forwarded(), "the stream ended within an event");
                     return Ok(None);
                 }
                 Some(frame) => {
@@ -449,11 +464,15 @@ impl Watch {
     }
 
     pub(crate) async fn next(&mut self) -> Result<Option<Value>, hyper::Error> {
-        let line = self.next_bytes().await?.map(|line| String::from_utf8_lossy(&line).into_owned());
-        Ok(line.map(|line| match serde_json::from_str(&line) {
+        let event = if is_protobuf(&self.headers) {
+            self.next_frame().await?.map(|frame| proto::event(&frame[4..]))
+        } else {
+            self.next_bytes().await?.map(|line| serde_json::from_str(&String::from_utf8_lossy(&line)).ok())
+        };
+        Ok(event.map(|event| {
             // The garbage is the apiserver's.
-            Err(_) if self.is_forwarded() => Value::Null,
-            event => event.unwrap(),
+            assert!(event.is_some() || self.is_forwarded(), "no event in the watch {}", self.path);
+            event.unwrap_or_default()
         }))
     }
 }

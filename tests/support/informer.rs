@@ -124,8 +124,7 @@ async fn run(watched: Watched, seen: Arc<Mutex<Seen>>, observer: impl Observer) 
         if let (None, Some((client, query))) = (from, &watched.lists) {
             let answer = patient(client.try_get(&format!("{}?{query}{}", watched.path, watched.selection))).await;
             let list = answer.filter(|answer| answer.status.is_success() && !answer.is_old());
-            let list = list.and_then(|answer| serde_json::from_str::<Value>(&answer.text()).ok());
-            if let Some(list) = list {
+            if let Some(list) = list.and_then(|answer| answer.value()) {
                 let items = list["items"].as_array().into_iter().flatten().filter(|item| !is_poison(item));
                 let (state, at) = (items.map(|item| (key(item), (rv(item), uid(item)))).collect(), rv(&list));
                 let state = seen.lock().replace(state, at);

@@ -14,8 +14,8 @@ pub(crate) struct Limited {
     group: Option<Group>,
 }
 
-/// A cgroup of its own.
-struct Group(PathBuf);
+/// A cgroup of its own. Whoever made it removes it when its process is gone.
+pub(crate) struct Group(PathBuf);
 
 /// The file with the limit in each version of cgroups.
 const LIMITS: [&str; 2] = ["memory.max", "memory.limit_in_bytes"];
@@ -28,10 +28,9 @@ impl Limited {
     pub(crate) async fn start(server: &Server, limit: usize, arguments: &[&str]) -> Self {
         let group = Group::make(limit);
         let mut command = match &group {
-            Some(Group(group)) => {
+            Some(group) => {
                 let mut command = bare("sh");
-                let join = format!("echo $$ >{}/cgroup.procs && exec {BINARY} \"$@\"", group.display());
-                command.args(["-c", &join, "sh"]);
+                command.args(["-c", &group.joined(), "sh", BINARY]);
                 command
             }
             None => {
@@ -78,7 +77,7 @@ impl Deref for Limited {
 
 impl Group {
     /// Below our own cgroup, or, where that must not have any, at the root of the hierarchy.
-    fn make(limit: usize) -> Option<Self> {
+    pub(crate) fn make(limit: usize) -> Option<Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("informerd-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -103,12 +102,21 @@ impl Group {
         None
     }
 
+    /// A script that runs its arguments in it.
+    pub(crate) fn joined(&self) -> String {
+        format!("echo $$ >{}/cgroup.procs && exec \"$@\"", self.0.display())
+    }
+
     /// How many processes the kernel has killed.
-    fn killed(&self) -> u64 {
+    pub(crate) fn killed(&self) -> u64 {
         let files = ["memory.events", "memory.oom_control"];
         let text = files.iter().find_map(|file| std::fs::read_to_string(self.0.join(file)).ok()).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
         line.unwrap_or_else(|| panic!("no count of kills: {text}")).parse().unwrap()
+    }
+
+    pub(crate) fn remove(&self) {
+        std::fs::remove_dir(&self.0).ok();
     }
 
     /// The most that was ever used, in bytes, with what the kernel can take back.
@@ -122,8 +130,6 @@ impl Drop for Limited {
     fn drop(&mut self) {
         // The group cannot go before the process has.
         self.daemon.kill();
-        if let Some(Group(group)) = &self.group {
-            std::fs::remove_dir(group).ok();
-        }
+        self.group.iter().for_each(Group::remove);
     }
 }

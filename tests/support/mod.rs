@@ -89,8 +89,8 @@ impl Through {
     }
 
     /// Before a simulated apiserver that has these objects; with a client.
-    pub(crate) async fn simulated<const N: usize>(
-        objects: [serde_json::Value; N],
+    pub(crate) async fn simulated(
+        objects: impl IntoIterator<Item = serde_json::Value>,
         yaml: &str,
     ) -> (sim::Server, Self, client::Client) {
         let server = objects.into_iter().fold(sim::Server::builder(), sim::Builder::object).start().await.unwrap();

@@ -1,6 +1,7 @@
 //! As much of Kubernetes' protobuf as tests look at. A string need not be UTF-8.
 
 use prost::Message;
+use serde_json::{Map, Value, json};
 
 /// An event of a watch, and the envelope of its object.
 #[derive(Clone, PartialEq, Message)]
@@ -64,8 +65,48 @@ struct Entry {
 /// Any list.
 #[derive(Clone, PartialEq, Message)]
 struct List {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<ListMeta>,
     #[prost(bytes = "vec", repeated, tag = "2")]
     items: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ListMeta {
+    #[prost(string, tag = "2")]
+    resource_version: String,
+    #[prost(string, tag = "3")]
+    next: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Status {
+    #[prost(int32, tag = "6")]
+    code: i32,
+}
+
+/// An object, a list or a Status in an envelope, with as much of it as is known here, in the members of JSON. A list has
+/// those of its items that can be decoded.
+pub(crate) fn value(bytes: &[u8]) -> Option<Value> {
+    let envelope = Envelope::open(bytes)?;
+    let kind = envelope.of.as_ref().map_or(&[][..], |of| &of.kind[..]);
+    if kind == b"Status" {
+        return Some(json!({"kind": "Status", "code": Status::decode(&*envelope.message).ok()?.code}));
+    }
+    if kind.ends_with(b"List") {
+        let List { metadata, items } = List::decode(&*envelope.message).ok()?;
+        let ListMeta { resource_version, next } = metadata?;
+        let items = items.iter().filter_map(|item| Some(Object::decode(&**item).ok()?.metadata?.value()));
+        let metadata = json!({"resourceVersion": resource_version, "continue": next});
+        return Some(json!({"metadata": metadata, "items": items.collect::<Vec<_>>()}));
+    }
+    Some(envelope.metadata()?.value())
+}
+
+/// The same of a watch event.
+pub(crate) fn event(bytes: &[u8]) -> Option<Value> {
+    let event = WatchEvent::decode(bytes).ok()?;
+    Some(json!({"type": event.kind, "object": value(&event.object())?}))
 }
 
 impl WatchEvent {
@@ -96,6 +137,16 @@ impl Envelope {
 }
 
 impl Metadata {
+    fn value(&self) -> Value {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let namespace = (!self.namespace.is_empty()).then(|| text(&self.namespace));
+        let annotations = self.annotations.iter().map(|entry| (text(&entry.key), Value::String(text(&entry.value))));
+        json!({"metadata": {
+            "name": text(&self.name), "namespace": namespace, "uid": self.uid,
+            "resourceVersion": self.resource_version, "annotations": annotations.collect::<Map<_, _>>(),
+        }})
+    }
+
     /// `namespace/name`
     pub(crate) fn key(&self) -> String {
         format!("{}/{}", String::from_utf8_lossy(&self.namespace), String::from_utf8_lossy(&self.name))

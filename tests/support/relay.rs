@@ -36,7 +36,12 @@ pub(crate) struct Relay {
 
 impl Relay {
     pub(crate) async fn before(to: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::at("127.0.0.1:0", to).await
+    }
+
+    /// Listens at this address.
+    pub(crate) async fn at(address: &str, to: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap_or_else(|error| panic!("{address}: {error}"));
         let address = listener.local_addr().unwrap();
         let to = Arc::new(Mutex::new(to));
         let loss = Arc::new(watch::Sender::default());

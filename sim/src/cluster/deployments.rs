@@ -137,7 +137,6 @@ impl Controllers {
             name: &name,
             app,
             owner: set_name,
-            owner_kind: "ReplicaSet",
             owner_uid: &set.attributes.uid,
             hash,
             image,

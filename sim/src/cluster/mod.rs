@@ -205,7 +205,6 @@ fn deploy(
             name: &name,
             app,
             owner: &owner,
-            owner_kind: "ReplicaSet",
             owner_uid: &set.attributes.uid,
             hash: &hash,
             image: &image,

@@ -19,12 +19,9 @@ const CLIENTS: &str = "informerd-client";
 const LIFETIMES: &str = "caLifetime: 12s, caOverlap: 4s, certLifetime: 8s";
 
 pub(super) async fn replicas_share_and_rotate() {
-    let cluster = Cluster::start().await;
-    objects::apply(&cluster, "tier").await;
-    objects::apply_example(&cluster, "drop-in").await;
-    let account = kubeconfig(&cluster).await;
+    let (cluster, account) = tier().await;
     // At the same moment: both find the Secret empty.
-    let (one, two) = tokio::join!(replica(&account), replica(&account));
+    let (one, two) = tokio::join!(replica(&account, LIFETIMES), replica(&account, LIFETIMES));
     let replicas = [one, two];
     for replica in &replicas {
         replica.ready().await;
@@ -88,14 +85,8 @@ pub(super) async fn is_replaced_at_once() {
     let recipe = page.split_once("<!-- rotation: done by tests/manifests -->\n```sh\n").expect("a recipe").1;
     let recipe: Vec<_> = recipe.split_once("\n```").unwrap().0.lines().collect();
     assert_eq!(recipe.len(), 2, "{recipe:?}");
-    let cluster = Cluster::start().await;
-    objects::apply(&cluster, "tier").await;
-    objects::apply_example(&cluster, "drop-in").await;
-    let account = kubeconfig(&cluster).await;
-    let mut replicas = Vec::new();
-    for _ in 0..2 {
-        replicas.push(replica_with(&account, "").await);
-    }
+    let (cluster, account) = tier().await;
+    let replicas = [replica(&account, "").await, replica(&account, "").await];
     for replica in &replicas {
         replica.ready().await;
     }
@@ -116,7 +107,7 @@ pub(super) async fn is_replaced_at_once() {
     let ours = |bundle: &str| &certificates(bundle) - &certificates(&cluster_ca(&cluster));
     // One comes before one goes.
     for gone in replicas {
-        let next = replica_with(&account, "").await;
+        let next = replica(&account, "").await;
         next.ready().await;
         gone.stop(Duration::from_secs(1)).await;
         let after = published(&cluster, CLIENTS).await;
@@ -128,12 +119,17 @@ pub(super) async fn is_replaced_at_once() {
     }
 }
 
-/// With the settings of the manifest's environment, but for the port and the times.
-async fn replica(kubeconfig: &Path) -> Through {
-    replica_with(kubeconfig, LIFETIMES).await
+/// The tier and clients of it, and the kubeconfig of its ServiceAccount.
+async fn tier() -> (Cluster, PathBuf) {
+    let cluster = Cluster::start().await;
+    objects::apply(&cluster, "tier").await;
+    objects::apply_example(&cluster, "drop-in").await;
+    let account = cluster.kubeconfig("informerd", &cluster.token(NAMESPACE, "informerd").await);
+    (cluster, account)
 }
 
-async fn replica_with(kubeconfig: &Path, lifetimes: &str) -> Through {
+/// With the settings of the manifest's environment, but for the port and the times.
+async fn replica(kubeconfig: &Path, lifetimes: &str) -> Through {
     let yaml = format!(
         "listen: ['delegated+https://127.0.0.1:0']\n\
          resources: [{{resource: pods, pin: true}}, {{resource: '*', exclude: true}}]\n\
@@ -142,11 +138,6 @@ async fn replica_with(kubeconfig: &Path, lifetimes: &str) -> Through {
          names: [informerd.{NAMESPACE}.svc], {lifetimes}}}\n"
     );
     Through::start(ConfigSource::kubeconfig(kubeconfig), &yaml).await
-}
-
-/// As the ServiceAccount of the manifest.
-async fn kubeconfig(cluster: &Cluster) -> PathBuf {
-    cluster.kubeconfig("informerd", &cluster.token(NAMESPACE, "informerd").await)
 }
 
 fn cluster_ca(cluster: &Cluster) -> String {

@@ -4,14 +4,12 @@ use std::path::Path;
 
 use super::pod::{Pod, Process};
 use super::sidecar::{create_pod, create_pod_as, stands_alone, until};
-use super::{image, isolated, objects, programs};
+use super::{ADMIN, PROBES, image, isolated, objects, programs};
 use crate::cluster::Cluster;
 use crate::support::NODE_NAME;
 use crate::support::client::Client;
 
 const CLIENTS: &str = "informerd-client";
-const PROBES: &str = "http://127.0.0.1:8003";
-const ADMIN: &str = "http://127.0.0.1:8002";
 const PINNED: &[(&str, &str)] =
     &[("", "namespaces"), ("", "nodes"), ("", "pods"), ("", "services"), ("discovery.k8s.io", "endpointslices")];
 

@@ -4,15 +4,13 @@
 use serde_json::{Value, json};
 
 use super::pod::{Pod, Process};
-use super::programs::Forwarding;
 use super::sidecar::{stands_alone, until};
-use super::{image, objects, programs};
+use super::{EXAMPLE as NAMESPACE, PROBES, image, objects, programs};
 use crate::cluster::Cluster;
 use crate::injector_process::{create, mode, pod};
 use crate::support::client::Client;
+use crate::support::relay::Relay;
 
-const NAMESPACE: &str = "informerd-example";
-const PROBES: &str = "http://127.0.0.1:8003";
 /// Of the injector. All addresses of the network 10.0.0.0/8 are this machine's own here.
 const POD_IP: &str = "10.0.2.9";
 
@@ -41,7 +39,7 @@ pub(super) async fn serves_unmodified_programs() {
 }
 
 /// By its manifest, but for the address on which it listens, and the ports beside it: the sidecar has the same.
-async fn injector(cluster: &Cluster) -> (Pod, Process, Forwarding) {
+async fn injector(cluster: &Cluster) -> (Pod, Process, Relay) {
     let pod = Pod::of(cluster, "deployment", "informerd-injector", "informerd").await;
     let mut container = pod.container("informerd");
     for (name, value) in [
@@ -59,7 +57,7 @@ async fn injector(cluster: &Cluster) -> (Pod, Process, Forwarding) {
 
 /// What kube-proxy makes of the injector's Service for the apiserver: whoever connects to the address that the cluster has given
 /// it, on the port that the webhook names, reaches the port of the container that the Service names.
-async fn service(cluster: &Cluster) -> Forwarding {
+async fn service(cluster: &Cluster) -> Relay {
     let of = |kind, name| async move { objects::get(cluster, &[kind, name, "--namespace=informerd-injector"]).await };
     let webhook = of("mutatingwebhookconfiguration", "informerd-injector").await;
     let service = of("service", "informerd").await;
@@ -82,5 +80,6 @@ async fn service(cluster: &Cluster) -> Forwarding {
         name => named(&template["spec"]["containers"][0]["ports"], "name", name)["containerPort"].clone(),
     };
     let address = service["spec"]["clusterIP"].as_str().unwrap();
-    programs::forward(&format!("{address}:{wanted}"), &format!("{POD_IP}:{target}")).await
+    let pod = format!("{POD_IP}:{target}").parse().unwrap();
+    Relay::at(&format!("{address}:{wanted}"), pod).await
 }

@@ -11,14 +11,11 @@ use serde_json::{Value, json};
 use super::pod::{Pod, Process};
 use super::programs::Program;
 use super::sidecar::{create_pod, stands_alone, until};
-use super::{image, objects, pod, programs};
+use super::{EXAMPLE as NAMESPACE, PROBES, SERVED, image, objects, pod, programs};
 use crate::cluster::Cluster;
 use crate::support::client::Client;
 use crate::support::metrics::sum;
 
-const NAMESPACE: &str = "informerd-example";
-const PROBES: &str = "http://127.0.0.1:8003";
-const SERVED: &str = "http://127.0.0.1:8001";
 const PODS: &str = "/api/v1/namespaces/informerd-example/pods";
 /// Of the informers of the Go program.
 const INFORMERS: usize = 3;

@@ -11,6 +11,7 @@ use tokio::process::{Child, Command};
 
 use super::isolated;
 use crate::cluster::Cluster;
+use crate::support::limited::Group;
 use crate::support::tied;
 use crate::support::within;
 
@@ -329,12 +330,10 @@ impl Container {
             self.make_root(&root, image).await;
         }
         let user = self.user.to_string();
-        let group = self.memory.and_then(group);
+        let group = self.memory.and_then(|memory| Group::make(usize::try_from(memory).expect("a size")));
         let mut command = tied::command("sh");
         match (&group, self.memory) {
-            (Some(group), _) => {
-                command.args(["-c", &format!("echo $$ >{}/cgroup.procs && exec \"$@\"", group.display())])
-            }
+            (Some(group), _) => command.args(["-c", &group.joined()]),
             // Beyond this, allocating fails, which is as deadly as the limit of a cgroup.
             (None, Some(memory)) => command.args(["-c", &format!("exec prlimit --data={} \"$@\"", 3 * memory)]),
             (None, None) => command.args(["-c", "exec \"$@\""]),
@@ -397,7 +396,7 @@ impl Container {
         self.start(command, None)
     }
 
-    fn start(&self, mut command: Command, group: Option<PathBuf>) -> Process {
+    fn start(&self, mut command: Command, group: Option<Group>) -> Process {
         let log = std::fs::File::options().create(true).append(true).open(&self.log).expect("a log");
         let child = command
             .args(&self.args)
@@ -417,7 +416,7 @@ impl Container {
 pub(super) struct Process {
     pub child: Child,
     /// Where the kernel holds it to its memory, if this machine lets a test do so.
-    group: Option<PathBuf>,
+    group: Option<Group>,
     log: PathBuf,
 }
 
@@ -437,10 +436,7 @@ impl Process {
 
     /// How often the kernel has ended it for its memory; none where it is not asked to.
     pub(super) fn killed_for_memory(&self) -> u64 {
-        let read = |file: &str| std::fs::read_to_string(self.group.as_ref()?.join(file)).ok();
-        let text = read("memory.events").or_else(|| read("memory.oom_control")).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
-        line.map_or(0, |count| count.trim().parse().expect("a count"))
+        self.group.as_ref().map_or(0, Group::killed)
     }
 }
 
@@ -458,26 +454,9 @@ impl Drop for Process {
                 }
                 std::thread::sleep(std::time::Duration::from_millis(10));
             }
-            std::fs::remove_dir(group).ok();
+            group.remove();
         }
     }
-}
-
-/// A cgroup with this limit, where this machine lets us make one.
-fn group(memory: u64) -> Option<PathBuf> {
-    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    let next = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let name = format!("informerd-pod-{}-{next}", std::process::id());
-    for (mount, file) in [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")] {
-        let group = Path::new(mount).join(&name);
-        if std::fs::create_dir(&group).is_ok() {
-            if std::fs::write(group.join(file), memory.to_string()).is_ok() {
-                return Some(group);
-            }
-            std::fs::remove_dir(&group).ok();
-        }
-    }
-    None
 }
 
 async fn bind(from: &Path, to: &Path, read_only: bool) {

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::process::ChildStdout;
 
 use super::isolated;
@@ -15,6 +14,7 @@ use crate::cluster::Cluster;
 use crate::process::prepared;
 use crate::support::client::Client;
 use crate::support::metrics::sum;
+use crate::support::relay::Relay;
 use crate::support::tied;
 use crate::support::{until, within};
 
@@ -32,11 +32,8 @@ pub(super) struct Program {
 
 /// The tier's address in the cluster: loopback, with a name in `/etc/hosts`. And the port of a node that its agent has.
 pub(super) struct Service {
-    _ports: [Forwarding; 2],
+    _ports: [Relay; 2],
 }
-
-/// An address that leads to another one, until this is dropped.
-pub(super) struct Forwarding(tokio::task::JoinHandle<()>);
 
 /// Each of them, unmodified, sees a pod come. If `cached`, the cache behind `probes` serves it, otherwise no answer is
 /// the cache's.
@@ -150,28 +147,7 @@ impl Service {
         assert!(mounted.expect("mount runs").success());
         let node = format!("{}:8643", isolated::HOST_IP);
         // The port on which all pods listen.
-        let pod = "127.0.0.1:8443";
-        Self { _ports: [forward("127.0.0.1:443", pod).await, forward(&node, pod).await] }
-    }
-}
-
-pub(super) async fn forward(address: &str, to: &str) -> Forwarding {
-    let listener = TcpListener::bind(address).await.unwrap_or_else(|error| panic!("{address}: {error}"));
-    let to = to.to_owned();
-    Forwarding(informerd::lifecycle::spawn("service", async move {
-        while let Ok((mut client, _)) = listener.accept().await {
-            let to = to.clone();
-            informerd::lifecycle::spawn("connection of the service", async move {
-                if let Ok(mut pod) = TcpStream::connect(to).await {
-                    tokio::io::copy_bidirectional(&mut client, &mut pod).await.ok();
-                }
-            });
-        }
-    }))
-}
-
-impl Drop for Forwarding {
-    fn drop(&mut self) {
-        self.0.abort();
+        let pod = ([127, 0, 0, 1], 8443).into();
+        Self { _ports: [Relay::at("127.0.0.1:443", pod).await, Relay::at(&node, pod).await] }
     }
 }

@@ -5,16 +5,11 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::pod::{ACCOUNT, Pod, Process};
-use super::{image, objects, programs};
+use super::{ADMIN, EXAMPLE as NAMESPACE, PROBES, SERVED, image, objects, programs};
 use crate::cluster::Cluster;
 use crate::process;
 use crate::support::client::Client;
 use crate::support::within;
-
-const NAMESPACE: &str = "informerd-example";
-const SERVED: &str = "http://127.0.0.1:8001";
-const PROBES: &str = "http://127.0.0.1:8003";
-const ADMIN: &str = "http://127.0.0.1:8002";
 
 pub(super) async fn gates_serves_and_ends() {
     let cluster = Cluster::start().await;
@@ -176,17 +171,11 @@ async fn the_program_beside_it_sees_a_pod_come(cluster: &Cluster, pod: &Pod) {
     app.env.insert("KUBECACHEDIR".into(), cache.path().display().to_string());
     let mut program = app.start_program(&kubectl).await;
     let mut lines = BufReader::new(program.child.stdout.take().unwrap()).lines();
-    assert_eq!(
-        within("the next line of the program", lines.next_line()).await.unwrap().as_deref(),
-        Some("pod/one"),
-        "{}",
-        program.log()
-    );
-    create_pod(cluster, NAMESPACE, "two").await;
-    assert_eq!(
-        within("the next line of the program", lines.next_line()).await.unwrap().as_deref(),
-        Some("pod/two"),
-        "{}",
-        program.log()
-    );
+    for name in ["one", "two"] {
+        if name == "two" {
+            create_pod(cluster, NAMESPACE, name).await;
+        }
+        let line = within("the next line of the program", lines.next_line()).await.unwrap();
+        assert_eq!(line, Some(format!("pod/{name}")), "{}", program.log());
+    }
 }

@@ -8,12 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use self::query::{Name, names};
-use super::{pages, read};
+use super::{pages, read, table};
 
 const METRICS: &str = include_str!("../../data/metrics.txt");
 const PAGE: &str = "docs/metrics.md";
-const BEGIN: &str = "<!-- metrics: held to the code by tests/rules/docs.rs -->";
-const END: &str = "<!-- end of metrics -->";
 const RULES: &str = "manifests/components/prometheus-rule/rules.yaml";
 const DASHBOARD: &str = "manifests/components/dashboard/informerd.json";
 const RUNBOOKS: &str = "docs/runbooks.md";
@@ -41,10 +39,8 @@ fn series() -> BTreeSet<String> {
 
 /// The rows of the page: type and labels of each metric.
 fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
-    let page = read(PAGE);
-    let table = page.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END)).map(|(table, _)| table);
     let mut documented = BTreeMap::new();
-    for row in table.unwrap_or_else(|| panic!("{PAGE} has no table between the two comments")).lines() {
+    for row in table(PAGE, "metrics").lines() {
         let cells: Vec<_> = row.split('|').map(str::trim).collect();
         if let [_, name, kind, labels, meaning, _] = cells[..]
             && let Some(name) = name.strip_prefix('`').and_then(|name| name.strip_suffix('`'))

@@ -13,9 +13,12 @@ use super::rights;
 use super::world::{GROUPS, NAMES, NAMESPACES, RESOURCES, Resource, Run};
 use crate::support::relay::Loss;
 
-pub(super) const KINDS: usize = 20;
+pub(super) const KINDS: usize = 21;
 pub(super) const POISON: usize = 9;
 pub(super) const RESTORE: usize = 19;
+pub(super) const MEMORY: usize = 20;
+/// An object of so many bytes is a part of the memory that the caches have, if they have [`super::world::LITTLE`].
+const LARGE: usize = 300_000;
 /// Faults that happen in one seed.
 const MOST: usize = 12;
 
@@ -153,11 +156,36 @@ async fn strike(run: &Arc<Run>, kind: usize, random: &mut StdRng) {
             run.excuse();
             add(Effect::ErrorEvent(one(random, &[429, 500, 504])), Verb::Watch);
         }
+        MEMORY => scarce(run, span, random),
         _ => {
             if run.swarm.delegated {
                 rights::long_line(&run.server);
             }
             add(Effect::SlowBody(millis(random, 1, 500)), Verb::List);
+        }
+    }
+}
+
+/// Objects come that do not fit, or little is left for another state, or caches have to go.
+fn scarce(run: &Arc<Run>, span: Duration, random: &mut StdRng) {
+    run.excuse();
+    match random.random_range(0..3) {
+        0 => {
+            for _ in 0..random.random_range(1..8) {
+                write_of(run, random, LARGE);
+            }
+            later(run, span, cure);
+        }
+        how => {
+            let informers = run.daemon().map(|daemon| daemon.daemon.factory.informers()).unwrap_or_default();
+            let Some(budget) = informers.first().map(|one| one.cache().config().budget.clone()) else { return };
+            if how == 1 {
+                let free = (budget.limit() - budget.limit() / 10).saturating_sub(budget.used());
+                let lent = budget.lend(free.saturating_sub(random.random_range(0..20_000)));
+                later(run, span, move |_| drop(lent));
+            } else {
+                while random.random_bool(0.6) && budget.recall() {}
+            }
         }
     }
 }
@@ -195,10 +223,14 @@ fn poison(server: &Server, resource: Resource, random: &mut StdRng) {
     });
 }
 
+/// What cannot be decoded goes, and so does what is large.
 fn cure(run: &Run) {
+    let store = run.server.store();
     for resource in RESOURCES {
-        for name in ["poison-0", "poison-1"] {
-            let _ = run.server.delete(resource.id, "a", name);
+        for (key, stored) in &store.objects(resource.id) {
+            if key.as_str().contains("poison") || stored.json.len() > LARGE {
+                let _ = store.delete(resource.id, key);
+            }
         }
     }
 }
@@ -221,10 +253,10 @@ pub(super) fn restore(run: &Run) {
     let mut random = run.random(2);
     run.excuse();
     run.is_rewound.store(true, Ordering::SeqCst);
-    let (oldest, now) = (run.server.store().oldest(), run.server.revision());
+    let (oldest, now) = (run.beginning.max(run.server.store().oldest()), run.server.revision());
     run.server.faults().rewind(random.random_range(oldest..=now));
     run.second.faults().reset_connections();
-    // What cannot be decoded may have come back.
+    // It may have come back.
     cure(run);
     for _ in 0..random.random_range(0..100) {
         write(run, &mut random);
@@ -233,10 +265,15 @@ pub(super) fn restore(run: &Run) {
 
 /// A change of something.
 pub(super) fn write(run: &Run, random: &mut StdRng) {
+    write_of(run, random, 0);
+}
+
+fn write_of(run: &Run, random: &mut StdRng, size: usize) {
     let resource = one(random, &RESOURCES);
     let (namespace, group) = (one(random, &NAMESPACES), one(random, &GROUPS));
     let name = format!("object-{}", random.random_range(0..NAMES));
-    let object = resource.object(namespace, &name, group, random.random());
+    let mut object = resource.object(namespace, &name, group, random.random());
+    object["metadata"]["annotations"]["x"] = "x".repeat(size).into();
     // What fails does so because the object is there already, or is not, or because its definition is gone.
     match random.random_range(0..4) {
         0 => drop(run.server.delete(resource.id, namespace, &name)),

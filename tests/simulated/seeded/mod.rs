@@ -223,12 +223,7 @@ async fn is_well(run: &Run, states: impl Iterator<Item = Held<'_>>) -> Result<()
             if !query.is_empty() && plan.as_ref().is_some_and(|plan| plan.as_bytes().starts_with(b"forwarded")) {
                 return Err(format!("{}{query}: {plan:?}", resource.plural));
             }
-            let list: serde_json::Value = serde_json::from_str(&answer.text()).map_err(|error| error.to_string())?;
-            let items = list["items"].as_array().ok_or("no items")?;
-            let state: State = items
-                .iter()
-                .map(|item| (crate::support::client::key(item), crate::support::client::rv(item)))
-                .collect();
+            let state = rest::parsed(&answer).and_then(|list| rest::items(&list)).ok_or("no list")?;
             if state != truth {
                 return Err(format!("{}{query} {plan:?}: {}", resource.plural, difference(&state, &truth)));
             }

@@ -137,12 +137,12 @@ fn expected(run: &Run, what: &str, answer: &Answer) {
     }
 }
 
-/// A whole answer in JSON. One that is cut is no answer, and strings need not be UTF-8.
-fn parsed(answer: &Answer) -> Option<Value> {
-    serde_json::from_str(&answer.text()).ok().filter(|value: &Value| value["metadata"]["resourceVersion"].is_string())
+/// A whole answer. One that is cut is no answer.
+pub(super) fn parsed(answer: &Answer) -> Option<Value> {
+    answer.value().filter(|value| value["metadata"]["resourceVersion"].is_string())
 }
 
-fn items(list: &Value) -> Option<State> {
+pub(super) fn items(list: &Value) -> Option<State> {
     let items = list["items"].as_array()?.iter().filter(|item| !is_poison(item));
     Some(items.map(|item| (key(item), rv(item))).collect())
 }

@@ -76,9 +76,9 @@ fn expected(run: &Run, what: &str, status: &Status) {
     };
     let codes =
         [Aborted, Cancelled, DeadlineExceeded, Internal, NotFound, OutOfRange, ResourceExhausted, Unavailable, Unknown];
-    // An object without a revision may have been in the first list.
-    let is_unversioned = run.swarm.has(chaos::POISON) && status.code() == Code::FailedPrecondition;
-    if !codes.contains(&status.code()) && !is_unversioned {
+    // An object without a revision may have been in the first list, or the state does not fit.
+    let is_cached = !run.swarm.has(chaos::POISON) && !run.swarm.has(chaos::MEMORY);
+    if !codes.contains(&status.code()) && (is_cached || status.code() != Code::FailedPrecondition) {
         run.complain(format!("{what} over gRPC: {status:?}"));
     }
 }

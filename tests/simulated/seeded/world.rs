@@ -23,6 +23,8 @@ pub(super) const NAMESPACES: [&str; 2] = ["a", "a-b"];
 pub(super) const GROUPS: [&str; 2] = ["even", "odd"];
 /// Names of objects in each namespace.
 pub(super) const NAMES: u64 = 6;
+/// What is enough for the caches as long as no object is large.
+pub(super) const LITTLE: &str = "limits: {memory: 3Mi}\n";
 
 /// One of the resources that change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,8 @@ pub(super) struct Swarm {
 pub(super) struct Run {
     pub seed: u64,
     pub swarm: Swarm,
+    /// Before this revision there are no rights that could be taken away, so the store is not set back behind it.
+    pub beginning: u64,
     pub server: Server,
     pub second: Server,
     /// To which nothing happens, for clients that have another way to the store.
@@ -140,6 +144,9 @@ impl Swarm {
         if faults.contains(&super::chaos::RESTORE) {
             yaml.push_str("storeCheck: 5s\n");
         }
+        if faults.contains(&super::chaos::MEMORY) && random.random_bool(0.7) {
+            yaml.push_str(LITTLE);
+        }
         let foreign = [
             json!(null),
             json!([{"version": "v1", "resources": null}]),
@@ -173,7 +180,7 @@ impl Run {
         let mut random = StdRng::seed_from_u64(seed);
         let swarm = Swarm::of(&mut random);
         let progress = Duration::from_secs(random.random_range(1..20));
-        let server = Server::builder().progress_every(progress).start().await.unwrap();
+        let server = Server::builder().progress_every(progress).protobuf().start().await.unwrap();
         server.store().keep_journal();
         for (n, namespace) in NAMESPACES.iter().enumerate() {
             server.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).unwrap();
@@ -191,6 +198,7 @@ impl Run {
         let run = Arc::new(Self {
             seed,
             swarm,
+            beginning: server.revision(),
             server,
             second,
             direct,
@@ -257,9 +265,14 @@ impl Run {
         format!("https://localhost:{}", self.ports[1].address.port())
     }
 
-    /// Of the daemon, over HTTP/1.1 or HTTP/2.
+    /// Of the daemon, over HTTP/1.1 or HTTP/2, in JSON or, where there is any, protobuf.
     pub(super) fn client(&self, random: &mut StdRng) -> Client {
-        if random.random_bool(0.5) { Client::new(&self.url()) } else { Client::http2(&self.url()) }
+        let client = if random.random_bool(0.5) { Client::new(&self.url()) } else { Client::http2(&self.url()) };
+        if random.random_bool(0.3) {
+            client.accepting("application/vnd.kubernetes.protobuf,application/json")
+        } else {
+            client
+        }
     }
 
     pub(super) fn random(&self, actor: u64) -> StdRng {
