@@ -18,7 +18,7 @@ use super::watches::{self, Churn, Pair, Size};
 use super::wire::{Ask, End};
 use super::world::{BOUND, World, rv};
 
-pub(crate) const SIZE: Size = Size { watches: 40, changes: 120, rest: Duration::from_secs(15) };
+pub(crate) const SIZE: Size = Size { watches: 40, changes: 120, rest: Duration::from_secs(60) };
 /// Changes within the gap: so few that not everybody holds something that they delete.
 const GAP: usize = 14;
 

@@ -111,19 +111,21 @@ async fn attempt(own: &Own, world: &World, fault: Fault, phase: Phase, seed: u64
     let spoiled = Arc::new(world.seen_by(pair, false));
     // What is right has to say where it is not.
     let report = Arc::new(if fault == Fault::None { Report::default() } else { Report::quiet() });
+    // Who is right comes to rest.
+    let size = watches::Size { rest: if fault == Fault::None { watches::SIZE.rest } else { SIZE.rest }, ..SIZE };
     match phase {
         Phase::Curated => curated::run(&spoiled, (fault != Fault::None).then_some(ROW), &report).await,
         Phase::Generated => {
             let range = generated::Range { seed, requests: REQUESTS, only: None, filter: None };
             generated::run(&spoiled, &range, &report).await;
         }
-        Phase::Watches => watches::run(&spoiled, seed, &SIZE, None, &report).await,
+        Phase::Watches => watches::run(&spoiled, seed, &size, None, &report).await,
         Phase::Pages => pages::run(&spoiled, seed, WALKS, &report).await,
         Phase::Scripts => scripts::run(&spoiled, Some("starts"), seed, &report).await,
         Phase::Shards => shards::run(&spoiled, LISTS, &report).await,
         Phase::Tables => tables::run(&spoiled, Some("pods"), &report).await,
         Phase::Users => users::run(own, &spoiled, Some(&proxy.url), seed, OF_A_USER, &report).await,
-        Phase::Cuts => cuts::relisted(&spoiled, None, seed, &SIZE, &report).await.map(drop)?,
+        Phase::Cuts => cuts::relisted(&spoiled, None, seed, &size, &report).await.map(drop)?,
         Phase::Proof => {}
     }
     if report.compared() == 0 {

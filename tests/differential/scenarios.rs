@@ -51,7 +51,7 @@ pub(crate) fn are_accounted_for() -> Result<(), String> {
     wrong.extend(tests.filter(|test| !exists(test)).map(|test| format!("there is no test {test}")));
     // A look that finds everything finds nothing out.
     wrong.extend(
-        Some("a test that is none is found".to_owned()).filter(|_| exists("tests/real/edges.rs::no_such_test")),
+        Some("a test that is none is found".to_owned()).filter(|_| exists("tests/real/recovery.rs::no_such_test")),
     );
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n  ")) }
 }

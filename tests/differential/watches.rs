@@ -26,7 +26,7 @@ pub(crate) struct Size {
 }
 
 /// Of each seed.
-pub(crate) const SIZE: Size = Size { watches: 56, changes: 160, rest: Duration::from_secs(15) };
+pub(crate) const SIZE: Size = Size { watches: 56, changes: 160, rest: Duration::from_secs(60) };
 
 /// How many revisions ahead a client may be.
 const FUTURE: usize = 40;

@@ -56,7 +56,7 @@ async fn kubectl_prints_the_same_through_informerd() {
     let direct = Kubectl::new("direct", cluster.admin(), cluster.dir());
     let http = Kubectl::new("http", &daemon.http, cluster.dir());
     let https = Kubectl::new("https", &daemon.https, cluster.dir());
-    kubectl::compare(&cluster, &direct, &[http, https]).await;
+    kubectl::compare(&cluster, &direct, &[http, https], &daemon).await;
     let http = Kubectl::new("http", &daemon.http, cluster.dir());
     tables::served(&direct, &http, &daemon).await;
 }

@@ -4,10 +4,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use crate::cluster::Cluster;
-use tokio::time::sleep;
+use crate::support::eventually;
 
 /// Copies a directory with all that is in it.
 pub(crate) fn copy(from: &Path, to: &Path) {
@@ -54,7 +53,9 @@ impl Backup {
     /// Runs etcd from the copy, at the same address.
     pub(crate) async fn restore(&self) -> tokio::process::Child {
         signal(self.pid, "KILL");
-        sleep(Duration::from_millis(200)).await;
+        // Its parent may not have asked for it yet.
+        let lives = || std::fs::read(format!("/proc/{}/cmdline", self.pid)).is_ok_and(|line| !line.is_empty());
+        eventually("etcd has ended", || !lives()).await;
         std::fs::remove_dir_all(&self.data).unwrap();
         std::fs::rename(&self.copy, &self.data).unwrap();
         let mut command = crate::support::tied::command(&self.executable);

@@ -7,10 +7,7 @@ mod never_back;
 mod old_watches;
 mod own_writes;
 mod proxy;
-mod quiet;
 mod silent;
-
-use std::path::PathBuf;
 
 use crate::cluster::Cluster;
 use crate::crontabs::definition;
@@ -40,17 +37,10 @@ impl std::ops::Deref for Scene {
 
 impl Scene {
     async fn start(yaml: &str) -> Self {
-        let cluster = Cluster::start().await;
-        Self::before(cluster, &[], yaml).await
+        Self::before(Cluster::start().await, &[], yaml).await
     }
 
-    /// With a second apiserver on the same etcd.
-    async fn with_second(yaml: &str) -> Self {
-        let cluster = Cluster::start().await;
-        let second = cluster.second_apiserver().await;
-        Self::before(cluster, &[&second.server], yaml).await
-    }
-
+    /// With more apiservers on the same etcd.
     async fn before(cluster: Cluster, others: &[&str], yaml: &str) -> Self {
         for namespace in ["a", "a-b"] {
             cluster.namespace(namespace).await;
@@ -67,12 +57,5 @@ impl Scene {
 
     fn floor(&self, group: &str, resource: &str) -> u64 {
         self.daemon.daemon.reads.floors().of(group, resource).get().get()
-    }
-
-    /// A kubeconfig for the daemon.
-    fn kubeconfig(&self) -> PathBuf {
-        let path = self.cluster.dir().join("through.kubeconfig");
-        std::fs::write(&path, informerd_sim::kubeconfig("through", &self.daemon.url)).unwrap();
-        path
     }
 }

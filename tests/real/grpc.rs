@@ -5,7 +5,6 @@
 
 mod age;
 mod ahead;
-mod cache;
 pub(crate) mod fixtures;
 mod grpcurl;
 mod queue;
@@ -17,6 +16,5 @@ mod restarts;
 mod services;
 mod syncs;
 pub(crate) mod told;
-mod transport;
 mod versions;
 mod watches;

@@ -16,7 +16,6 @@ use http::Request;
 use http_body_util::BodyExt as _;
 use informerd::upstream::client::{ConfigSource, Identity, Upstream, UpstreamConfig, full};
 use serde_json::Value;
-use tokio::process::Command;
 
 use self::provider::Provider;
 use crate::cluster::Cluster;
@@ -109,17 +108,6 @@ impl World {
         serde_json::from_slice(&body).map_err(|error| error.to_string())
     }
 
-    /// Whether a command succeeds with this kubeconfig and these variables; its standard error if not.
-    async fn succeeds(&self, mut command: Command, path: &Path, variables: &[(&str, String)]) -> Result<(), String> {
-        for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"] {
-            command.env_remove(name);
-        }
-        command.env("HOME", self.directory.path()).env("KUBECONFIG", path).env("KUBERC", "off");
-        command.env_remove("INFORMERD_KUBECONFIG").envs(variables.iter().map(|(name, value)| (name, value)));
-        let output = run(command, "").await;
-        output.status.success().then_some(()).ok_or_else(|| String::from_utf8_lossy(&output.stderr).into_owned())
-    }
-
     /// What is wrong with one case.
     async fn judge(&self, number: usize, case: Case) -> Vec<String> {
         let paths: Vec<_> =
@@ -200,58 +188,44 @@ async fn a_kubeconfig_means_the_same_user_as_for_kubectl() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The name resolves nowhere: only through the proxy is there a server.
+/// The names resolve nowhere: only through the proxy is there a server, or a provider.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_proxy_of_the_environment_is_used() {
+async fn the_proxies_of_the_environment_are_used() {
     let world = World::start().await;
-    let port = world.server.rsplit(':').next().expect("a port");
-    let cluster =
-        format!("{{server: 'https://judge.invalid:{port}', tls-server-name: localhost, {}}}", world.ca_field());
-    let path = world.directory.path().join("config");
-    std::fs::write(&path, cases::file(&cluster, "{token: admin-token}")).expect("written");
-    for (variables, works) in [
-        (vec![], false),
-        (vec![("HTTPS_PROXY", world.http.clone())], true),
-        (
-            vec![("HTTPS_PROXY", format!("socks5://{}", world.socks)), ("https_proxy", "http://127.0.0.1:1".into())],
-            true,
-        ),
-        (vec![("HTTPS_PROXY", world.http.clone()), ("NO_PROXY", "a, .invalid".into())], false),
-        (vec![("HTTPS_PROXY", world.http.clone()), ("NO_PROXY", "judge.invalid:1".into())], true),
-        (vec![("HTTP_PROXY", world.http.clone())], false),
-    ] {
-        let mut kubectl = tied::command(judge().await);
-        kubectl.arg("kubectl").args(["get", "--raw", "/version", "--request-timeout=20s"]);
-        let mut informerd = tied::command(env!("CARGO_BIN_EXE_informerd"));
-        informerd.arg("check");
-        for command in [kubectl, informerd] {
-            let succeeded = world.succeeds(command, &path, &variables).await;
-            assert_eq!(succeeded.is_ok(), works, "{variables:?}: {succeeded:?}");
-        }
-    }
-}
-
-/// As above, for the URLs of the provider.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_provider_is_reached_through_the_proxy_of_the_environment() {
-    let world = World::start().await;
-    let cluster = format!("{{server: '{}', {}}}", world.server, world.ca_field());
-    let path = world.directory.path().join("config");
-    let user = provider::user("http://provider.invalid/good", ", refresh-token: 'r/0'");
-    for (variables, works) in [
-        (vec![], false),
-        (vec![("HTTP_PROXY", world.provider.http.clone())], true),
-        (vec![("HTTP_PROXY", world.provider.http.clone()), ("NO_PROXY", "provider.invalid".into())], false),
-        (vec![("HTTPS_PROXY", world.provider.http.clone())], false),
+    let (port, ca) = (world.server.rsplit(':').next().expect("a port"), world.ca_field());
+    let nowhere = format!("{{server: 'https://judge.invalid:{port}', tls-server-name: localhost, {ca}}}");
+    let here = format!("{{server: '{}', {ca}}}", world.server);
+    let token = "{token: admin-token}";
+    let renewed = &*provider::user("http://provider.invalid/good", ", refresh-token: 'r/0'");
+    let (http, of_provider) = (&*world.http, &*world.provider.http);
+    let socks = format!("socks5://{}", world.socks);
+    for (cluster, user, variables, works) in [
+        (&nowhere, token, &[][..], false),
+        (&nowhere, token, &[("HTTPS_PROXY", http)], true),
+        (&nowhere, token, &[("HTTPS_PROXY", &*socks), ("https_proxy", "http://127.0.0.1:1")], true),
+        (&nowhere, token, &[("HTTPS_PROXY", http), ("NO_PROXY", "a, .invalid")], false),
+        (&nowhere, token, &[("HTTPS_PROXY", http), ("NO_PROXY", "judge.invalid:1")], true),
+        (&nowhere, token, &[("HTTP_PROXY", http)], false),
+        (&here, renewed, &[], false),
+        (&here, renewed, &[("HTTP_PROXY", of_provider)], true),
+        (&here, renewed, &[("HTTP_PROXY", of_provider), ("NO_PROXY", "provider.invalid")], false),
+        (&here, renewed, &[("HTTPS_PROXY", of_provider)], false),
     ] {
         let mut kubectl = tied::command(judge().await);
         kubectl.args(["kubectl", "auth", "whoami"]);
         let mut informerd = tied::command(env!("CARGO_BIN_EXE_informerd"));
         informerd.arg("check");
-        for command in [kubectl, informerd] {
-            std::fs::write(&path, cases::file(&cluster, &user)).expect("written");
-            let succeeded = world.succeeds(command, &path, &variables).await;
-            assert_eq!(succeeded.is_ok(), works, "{variables:?}: {succeeded:?}");
+        for mut command in [kubectl, informerd] {
+            let path = world.directory.path().join("config");
+            std::fs::write(&path, cases::file(cluster, user)).expect("written");
+            for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"] {
+                command.env_remove(name);
+            }
+            command.env("HOME", world.directory.path()).env("KUBECONFIG", path).env("KUBERC", "off");
+            command.env_remove("INFORMERD_KUBECONFIG").envs(variables.iter().copied());
+            let output = run(command, "").await;
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.success(), works, "{variables:?}: {said}");
         }
     }
 }

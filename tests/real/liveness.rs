@@ -1,68 +1,12 @@
-//! Connections to the apiserver that go away: silently, open at our end only, or because it says so.
+//! Connections to the apiserver that go away because it says so. `recovery` has those that go away silently.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::time::Duration;
-
 use crate::cluster::Cluster;
-use crate::support::Through;
 use crate::support::client::rv;
-use crate::support::relay::{Loss, Relay};
-use crate::support::within;
 use crate::world::World;
-use http::{Method, Request};
-use http_body_util::BodyExt;
-use informerd::upstream::client::{ConfigSource, Identity, Upstream, UpstreamConfig, empty};
-use informerd_sim::Server;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use http::Method;
 use serde_json::json;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_half_open_connection_is_noticed_by_its_unanswered_pings() {
-    // Any server with HTTP/2 over TLS will do; a daemon is one.
-    let server = Server::builder().start().await.unwrap();
-    let tls = Through::before(&server, "listen: [\"https://127.0.0.1:0\"]\n").await;
-    let relay = Relay::before(tls.url.trim_start_matches("https://").parse().unwrap()).await;
-
-    let mut config = kube::Config::new(format!("https://{}", relay.address).parse().unwrap());
-    let ca = CertificateDer::from_pem_file(tls.daemon.ca_file.as_ref().unwrap()).unwrap();
-    config.root_cert = Some(vec![ca.to_vec()]);
-    let ping = Duration::from_secs(1);
-    let settings = UpstreamConfig { ping_interval: ping, ping_timeout: ping, ..UpstreamConfig::default() };
-    let upstream = Upstream::new(ConfigSource::Fixed(Box::new(config)), settings).await.unwrap();
-
-    let path = "/api/v1/namespaces?watch=1&resourceVersion=0&allowWatchBookmarks=true";
-    let request = || Request::get(path).body(empty()).unwrap();
-    let response = upstream.send(Identity::Own, request()).await.unwrap();
-    assert_eq!((response.status().as_u16(), response.version()), (200, http::Version::HTTP_2));
-    let mut body = response.into_body();
-    within("the next frame of the watch", body.frame()).await.expect("the initial events").unwrap();
-
-    // Alive and quiet is no reason to give up, however long it lasts.
-    let quiet = tokio::time::timeout(Duration::from_secs(4), async {
-        while let Some(frame) = body.frame().await {
-            frame.expect("the connection answers its pings");
-        }
-    });
-    assert!(quiet.await.is_err(), "the watch has ended");
-
-    relay.lose(Loss::Both);
-    let noticed = tokio::time::timeout(Duration::from_secs(30), async {
-        loop {
-            match within("the next frame of the watch", body.frame()).await {
-                Some(Ok(_)) => {}
-                end => break end,
-            }
-        }
-    });
-    let end = noticed.await.expect("a half-open connection was not noticed");
-    assert!(matches!(end, Some(Err(_))), "it must not look like a clean end");
-
-    // And it is not used again.
-    relay.lose(Loss::None);
-    assert_eq!(upstream.send(Identity::Own, request()).await.unwrap().status().as_u16(), 200);
-}
 
 /// A kube-apiserver told to (`--goaway-chance`) sends its clients away now and then, so that they spread over all
 /// apiservers: nothing that is under way may fail of it, writes included, and no watch may lose an event.

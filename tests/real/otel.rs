@@ -380,21 +380,3 @@ async fn spans_whose_time_is_over_count_as_failed() {
     assert_eq!(daemon.metric("informerd_otel_spans_dropped_total").await, 0.0);
     assert!(daemon.stop().await.success());
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn wrong_variables_are_told_all_at_once() {
-    let output = informerd("check --idle-timeout=5 --kubeconfig=/no/such/file")
-        .env("OTEL_TRACES_EXPORTER", "zipkin")
-        .env("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "nowhere")
-        .env("OTEL_BSP_MAX_QUEUE_SIZE", "none, as nothing is exported")
-        .output();
-    let output = output.await.unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(64), "{said}");
-    let lines: Vec<_> = said.lines().map(|line| line.split(": ").next().unwrap()).collect();
-    assert_eq!(
-        lines,
-        ["--idle-timeout", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "--kubeconfig"],
-        "{said}"
-    );
-}

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
-use crate::support::Through;
 use crate::support::client::Client;
 use crate::support::informer::Informer;
 use crate::support::relay::{Loss, Relay};
+use crate::support::{Through, eventually};
 use crate::world::admin;
 use http::Method;
 use informerd::upstream::client::ConfigSource;
@@ -48,7 +48,7 @@ impl Scene {
         let informer = Informer::start(client.clone(), CONFIG_MAPS, "");
         let others: Vec<_> = OTHERS.iter().map(|path| Informer::start(client.clone(), path, "")).collect();
         for informer in others.iter().chain([&informer]) {
-            crate::support::eventually("synced", || informer.seen().last > 0).await;
+            eventually("synced", || informer.seen().last > 0).await;
         }
         Self { through, informer, others }
     }
@@ -155,8 +155,8 @@ async fn credentials_that_were_wrong_for_a_while() {
         sleep(Duration::from_millis(300)).await;
         real.relay.lose(Loss::None);
         sleep(seconds(4)).await;
-        let informers = scene.through.daemon.factory.informers();
-        assert!(informers.iter().all(|informer| informer.status().failing.is_some()), "{what}: {informers:?}");
+        let fails = || scene.through.daemon.factory.informers().iter().all(|one| one.status().failing.is_some());
+        eventually("all fail", fails).await;
         real.write(real.cluster.admin());
         scene.recovers(&format!("credentials {what}"), async |n| real.change(n).await).await;
     }

@@ -3,17 +3,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::time::Duration;
-
 use crate::backup::Backup;
 use crate::cluster::Cluster;
 use crate::support::client::{Client, names};
-use crate::support::{Through, until};
+use crate::support::{Through, eventually, until};
 use crate::world::{JSON, admin};
 use http::Method;
+use informerd::upstream::RequestVerb;
 use informerd::upstream::client::ConfigSource;
 use serde_json::json;
-use tokio::time::sleep;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -39,8 +37,9 @@ async fn a_store_that_is_set_back_under_its_apiserver() {
         async move { client.get(&format!("{CONFIG_MAPS}/undone-1")).await.status.as_u16() }
     };
     assert!(names(&through.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await).contains(&"undone-1"));
-    // Two comparisons, so that one knows an object of the time before.
-    sleep(Duration::from_secs(3)).await;
+    // The second comparison reads an object of the time before by itself.
+    let compared = || daemon.daemon.upstream.metrics().total(RequestVerb::Get, Some("configmaps")) > 0;
+    eventually("an object is compared", compared).await;
     assert_eq!(got(&through).await, 200);
 
     let mut etcd = backup.restore().await;

@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use crate::cluster::Cluster;
 use crate::support::client::{Watch, rv};
+use crate::support::within;
 use crate::world::World;
 use http::Method;
 use informerd::grpc::pb::v1;
@@ -14,7 +14,6 @@ use informerd::grpc::pb::v1::objects_client::ObjectsClient;
 use informerd::grpc::pb::v1::watch_request::Start;
 use informerd::grpc::pb::v1::watch_response::Frame;
 use serde_json::json;
-use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 
 const EVENTS: &str = "/api/v1/namespaces/default/events";
@@ -24,7 +23,7 @@ const COUNT: usize = 12;
 async fn told(mut watch: Watch) -> Vec<String> {
     let (mut told, mut gone) = (Vec::new(), 0);
     while gone < COUNT {
-        let event = timeout(Duration::from_secs(120), watch.next()).await.expect("they expire").unwrap();
+        let event = watch.next().await.unwrap();
         let event = event.unwrap_or_else(|| panic!("the watch has ended after {told:#?}"));
         let kind = event["type"].as_str().unwrap();
         gone += usize::from(kind == "DELETED");
@@ -55,7 +54,7 @@ async fn typed(client: &mut ObjectsClient<Channel>, start: Start) -> tonic::Stre
 async fn typed_gone(watch: &mut tonic::Streaming<v1::WatchResponse>, count: usize) -> Vec<Gone> {
     let mut gone = Vec::new();
     while gone.len() < count {
-        let frame = timeout(Duration::from_secs(120), watch.message()).await.expect("they expire").unwrap();
+        let frame = within("they expire", watch.message()).await.unwrap();
         let frame = frame.expect("the watch goes on");
         let Some(Frame::Events(events)) = frame.frame else { continue };
         let [event] = &events.events[..] else { panic!("{events:?}") };

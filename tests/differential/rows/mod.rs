@@ -39,7 +39,7 @@ pub(crate) const LEFT_OUT: &[(&str, &str, &[&str])] = &[
     (
         "A25",
         "what comes before a deadline that is over is a race of the server's own",
-        &["tests/real/edges.rs::a_watch_may_ask_for_more_time_than_there_is"],
+        &["src/reads/plan_tests.rs::watch_start_points"],
     ),
     (
         "C2",
@@ -63,7 +63,7 @@ pub(crate) const LEFT_OUT: &[(&str, &str, &[&str])] = &[
         "a read after a write under load",
         &["tests/real/consistency/linear.rs::no_read_misses_an_acknowledged_write"],
     ),
-    ("E24", "a bound on time", &["tests/real/liveness.rs::a_half_open_connection_is_noticed_by_its_unanswered_pings"]),
+    ("E24", "a bound on time", &["tests/real/recovery.rs::a_network_that_loses_bytes_or_comes_and_goes"]),
     (
         "G1, G6, G7",
         "they take minutes",
@@ -76,8 +76,9 @@ pub(crate) const LEFT_OUT: &[(&str, &str, &[&str])] = &[
         "G8, G9",
         "a client that does not read fills the buffers of the kernel first",
         &[
-            "tests/real/daemon/slow.rs::a_connection_that_takes_nothing_is_cut",
-            "tests/real/daemon/slow.rs::a_stream_that_takes_nothing_holds_up_no_other",
+            "src/http/http1_tests.rs::a_client_that_reads_nothing_is_given_up",
+            "src/http/direct_watch_tests.rs::a_client_that_reads_nothing_of_one_watch_gets_the_others",
+            "src/cache/watch_tests.rs::a_slow_watcher_is_ended_and_holds_no_memory",
         ],
     ),
     (
@@ -86,7 +87,11 @@ pub(crate) const LEFT_OUT: &[(&str, &str, &[&str])] = &[
         &["tests/real/daemon/drain.rs::watches_end_cleanly_with_a_bookmark"],
     ),
     ("I21", "not in this version of the kube-apiserver", &[]),
-    ("I23", "HTTP/2", &["tests/real/daemon/connections.rs::a_thousand_watches_on_one_connection"]),
+    (
+        "I23",
+        "HTTP/2",
+        &["tests/real/daemon/connections.rs::a_thousand_watches_on_one_connection_and_hundreds_on_their_own"],
+    ),
     (
         "J1-J10",
         "real clients",

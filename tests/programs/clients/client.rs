@@ -4,7 +4,6 @@
 
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
 use informerd::lifecycle;
 use parking_lot::Mutex;
@@ -14,12 +13,14 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::ledger::{Line, State};
+use crate::support::patience::LONG;
 
 /// A running client with one or several informers.
 pub(crate) struct Client {
     pub name: String,
     informers: usize,
-    child: Child,
+    /// A program that does not end by itself is killed when it is dropped.
+    _child: Child,
     stdin: ChildStdin,
     shared: Arc<Shared>,
 }
@@ -66,11 +67,12 @@ impl Client {
                 }
             }
         });
-        Self { name, informers, child, stdin, shared }
+        Self { name, informers, _child: child, stdin, shared }
     }
 
-    /// Waits until `enough` holds for the lines so far; says what there is at `deadline` or when the client has ended.
-    async fn wait(&self, deadline: Instant, what: &str, enough: impl Fn(&[Line]) -> bool) -> Result<(), String> {
+    /// Waits until `enough` holds for the lines so far; says what there is when time is over or the client has ended.
+    async fn wait(&self, what: &str, enough: impl Fn(&[Line]) -> bool) -> Result<(), String> {
+        let deadline = Instant::now() + LONG;
         loop {
             let more = self.shared.more.notified();
             tokio::pin!(more);
@@ -94,25 +96,22 @@ impl Client {
     }
 
     /// Waits until all its informers have synced.
-    pub(crate) async fn synced(&self, deadline: Instant) -> Result<(), String> {
+    pub(crate) async fn synced(&self) -> Result<(), String> {
         let all = |lines: &[Line]| lines.iter().filter(|line| line.t == "SYNCED").count() >= self.informers;
-        self.wait(deadline, "it synced", all).await
+        self.wait("it synced", all).await
     }
 
     /// Waits until the events of all its informers lead to `state`.
-    pub(crate) async fn holds(&self, state: &State, deadline: Instant) -> Result<(), String> {
+    pub(crate) async fn holds(&self, state: &State) -> Result<(), String> {
         let all = |lines: &[Line]| (0..self.informers).all(|informer| held(lines, informer) == *state);
-        self.wait(deadline, "it saw everything", all).await
+        self.wait("it saw everything", all).await
     }
 
     /// Stops it and returns what each of its informers printed.
     pub(crate) async fn stop(mut self) -> Result<Vec<Vec<Line>>, String> {
         self.stdin.write_all(b"\n").await.map_err(|error| format!("{}: {error}\n{}", self.name, self.errors()))?;
-        let deadline = Instant::now() + Duration::from_secs(20);
         let all = |lines: &[Line]| lines.iter().filter(|line| line.t == "STATE").count() >= self.informers;
-        self.wait(deadline, "it said its state", all).await?;
-        // A program that does not end by itself is killed when it is dropped.
-        timeout_at(Instant::now() + Duration::from_secs(5), self.child.wait()).await.ok();
+        self.wait("it said its state", all).await?;
         let lines = std::mem::take(&mut self.shared.lines.lock().0);
         Ok((0..self.informers).map(|i| lines.iter().filter(|line| line.i == i).cloned().collect()).collect())
     }

@@ -12,9 +12,13 @@ use futures_util::stream;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
+use super::daemon::Daemon;
 use super::{raw, scene};
 use crate::cluster::Cluster;
 use crate::process;
+use crate::support::metrics::sum;
+use crate::support::patience::SOON;
+use crate::support::until;
 
 /// What a kubectl printed and how it ended, with the server's address taken out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +66,7 @@ get secrets -A
 get nodes
 get nodes -o json
 get events -A
+get endpoints -A -o name
 get namespaces
 get widgets -A
 get wd -A -o json
@@ -220,15 +225,15 @@ pub(crate) async fn compare_forbidden(cluster: &Cluster, direct: &Kubectl, other
     assert!(wrong.is_empty(), "{} commands differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Compares everything; panics with all that differs.
-pub(crate) async fn compare(cluster: &Cluster, direct: &Kubectl, others: &[Kubectl]) {
+/// Compares everything; panics with all that differs. `others` are those of the daemon.
+pub(crate) async fn compare(cluster: &Cluster, direct: &Kubectl, others: &[Kubectl], daemon: &Daemon) {
     scene::set_up(cluster).await;
     let client = raw::client(cluster.admin()).await;
     scene::churn(&client, 40, 3, Duration::ZERO).await;
     let pods = cluster.kubectl_ok(["get", "pods", "-n", "one", "-o", "jsonpath={.items[0].metadata.name}"]).await;
 
     let mut wrong = Vec::new();
-    let reads: Vec<Vec<String>> = READS.trim().lines().map(|line| words(&line.replace("POD", &pods))).collect();
+    let reads: Vec<String> = READS.trim().lines().map(|line| line.replace("POD", &pods)).collect();
     let found = stream::iter(reads.iter().enumerate())
         .map(async |(at, read)| {
             // The first of the others does all, the rest a sample: what it is over differs, what is asked does not.
@@ -260,13 +265,18 @@ pub(crate) async fn compare(cluster: &Cluster, direct: &Kubectl, others: &[Kubec
         }
     }
 
-    wrong.extend(watch(&client, direct, others).await);
+    wrong.extend(watch(&client, direct, others, daemon).await);
     assert!(wrong.is_empty(), "{} commands differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 /// Runs the same watches everywhere while objects change, until nothing comes any more.
-async fn watch(client: &kube::Client, direct: &Kubectl, others: &[Kubectl]) -> Vec<String> {
-    let mut running = Vec::new();
+async fn watch(client: &kube::Client, direct: &Kubectl, others: &[Kubectl], daemon: &Daemon) -> Vec<String> {
+    let open = async || {
+        let ours = sum(&daemon.metrics().await, "informerd_http_watches", &[]) as usize;
+        let all = raw::open_watches(client).await;
+        (["pods", "configmaps", "widgets"].iter().filter_map(|resource| all.get(*resource)).sum::<i64>(), ours)
+    };
+    let (mut running, before) = (Vec::new(), open().await);
     for (at, arguments) in WATCHES.trim().lines().enumerate() {
         let mut everywhere = Vec::new();
         for kubectl in std::iter::once(direct).chain(others) {
@@ -278,8 +288,12 @@ async fn watch(client: &kube::Client, direct: &Kubectl, others: &[Kubectl]) -> V
         }
         running.push((arguments, everywhere));
     }
-    // All have to be watching before anything happens, and kubectl does not say when it is.
-    sleep(Duration::from_secs(6)).await;
+    // All have to be watching before anything happens.
+    until("all watch", async || {
+        let (all, ours) = open().await;
+        all >= before.0 + running.len() as i64 && ours >= before.1 + running.len() * others.len()
+    })
+    .await;
     scene::churn(client, 60, 4, Duration::from_millis(5)).await;
 
     // A table's last column is the age, and the others are as wide as it lets them be.
@@ -288,7 +302,7 @@ async fn watch(client: &kube::Client, direct: &Kubectl, others: &[Kubectl]) -> V
         let text = std::fs::read_to_string(file).expect("its output is text");
         if arguments.contains(" -o ") { text } else { text.lines().map(cells).collect() }
     };
-    let deadline = Instant::now() + Duration::from_secs(15);
+    let deadline = Instant::now() + SOON;
     let mut before = Vec::new();
     loop {
         sleep(Duration::from_millis(1000)).await;
@@ -352,11 +366,6 @@ impl Kubectl {
         assert_eq!(printed.code, Some(0), "kubectl {command}: {printed:?}");
     }
 
-    /// Whether `other` prints the same for the command.
-    pub(crate) async fn prints_the_same(&self, other: &Self, command: &str) -> Result<(), String> {
-        self.same(other, &words(command)).await
-    }
-
     /// A command that goes on; what it prints is dropped.
     pub(crate) async fn start(&self, command: &str) -> tokio::process::Child {
         let mut started = self.command(&words(command)).await;
@@ -372,9 +381,7 @@ impl Kubectl {
     }
 
     async fn run(&self, words: &[String], input: &str) -> Printed {
-        let run = process::run(self.command(words).await, input);
-        let output = tokio::time::timeout(Duration::from_secs(60), run).await;
-        let output = output.unwrap_or_else(|_| panic!("kubectl {words:?} does not end, {}", self.name));
+        let output = process::run(self.command(words).await, input).await;
         let text = |bytes: Vec<u8>| {
             let (_, address) = self.server.split_once("://").expect("a URL");
             // What kubectl logs has the time and its process in front.
@@ -389,7 +396,8 @@ impl Kubectl {
     }
 
     /// Whether `other` prints the same. Ages move on meanwhile, so it is compared with before and after, and tried again.
-    async fn same(&self, other: &Self, words: &[String]) -> Result<(), String> {
+    pub(crate) async fn same(&self, other: &Self, command: &str) -> Result<(), String> {
+        let words = &words(command);
         let mut before = self.run(words, "").await;
         let mut tries = 0;
         loop {
@@ -409,7 +417,7 @@ impl Kubectl {
             }
             // Where the server agrees with itself, another try would be one too many.
             if before == after || tries == 5 {
-                return Err(differs(&words.join(" "), &after, other, &found).unwrap_or_default());
+                return Err(differs(command, &after, other, &found).unwrap_or_default());
             }
             before = after;
         }

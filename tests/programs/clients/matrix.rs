@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::client::Client;
 use super::daemon::Daemon;
@@ -84,9 +84,8 @@ pub(crate) async fn run(
     let (early, late): (Vec<_>, Vec<_>) = plans.into_iter().enumerate().partition(|(at, _)| (at / 2) % 2 == 0);
     let mut wrong = Vec::new();
     let mut clients: Vec<_> = early.into_iter().map(|(_, plan)| plan.start()).collect();
-    let deadline = Instant::now() + Duration::from_secs(60);
     for (_, client) in &clients {
-        wrong.extend(client.synced(deadline).await.err());
+        wrong.extend(client.synced().await.err());
     }
 
     let (ops, pause) = if scale == Scale::Full { (300, 25) } else { (100, 15) };
@@ -107,10 +106,9 @@ pub(crate) async fn run(
     for truth in &truths {
         ledgers.push(truth.complete(&direct).await);
     }
-    let deadline = Instant::now() + Duration::from_secs(60);
     for (target, client) in &clients {
-        wrong.extend(client.synced(deadline).await.err());
-        wrong.extend(client.holds(&ledgers[*target].last(), deadline).await.err());
+        wrong.extend(client.synced().await.err());
+        wrong.extend(client.holds(&ledgers[*target].last()).await.err());
     }
     if scale == Scale::Full {
         // Faithful, but not by asking the server for every client: its watches are the truth's, and of informerd's one
@@ -179,9 +177,8 @@ pub(crate) async fn run_interrupted(cluster: &Cluster, endpoint: &Endpoint) {
         }
     }
     let mut wrong = Vec::new();
-    let deadline = Instant::now() + Duration::from_secs(60);
     for (_, client) in &clients {
-        wrong.extend(client.synced(deadline).await.err());
+        wrong.extend(client.synced().await.err());
     }
     let pause = Duration::from_millis(5);
     scene::churn(&direct, 60, 5, pause).await;
@@ -199,10 +196,8 @@ pub(crate) async fn run_interrupted(cluster: &Cluster, endpoint: &Endpoint) {
         assert_eq!(status, StatusCode::OK, "{body}");
         ledgers.push(Ledger { initial: raw::listed(&body).0, changes: Vec::new() });
     }
-    // client-go waits up to half a minute before it tries again.
-    let deadline = Instant::now() + Duration::from_secs(90);
     for (target, client) in &clients {
-        wrong.extend(client.holds(&ledgers[*target].last(), deadline).await.err());
+        wrong.extend(client.holds(&ledgers[*target].last()).await.err());
     }
     for (target, client) in clients {
         let (name, errors) = (client.name.clone(), client.errors());
@@ -290,16 +285,14 @@ impl Truth {
 
     /// Waits until the server's own watch has told all that its list shows.
     async fn complete(&self, direct: &kube::Client) -> Ledger {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
+        let mut ledger = Ledger::default();
+        until(&format!("the server's own watch of {} is complete", self.target.name), async || {
             let (_, body) = raw::get(direct, self.target.path).await;
-            let ledger = self.watch.ledger(self.initial.clone());
-            if ledger.last() == raw::listed(&body).0 {
-                assert!(ledger.changes.len() > 20, "hardly anything happened to {}", self.target.name);
-                return ledger;
-            }
-            assert!(Instant::now() < deadline, "the server's own watch of {} lags", self.target.name);
-            sleep(Duration::from_millis(50)).await;
-        }
+            ledger = self.watch.ledger(self.initial.clone());
+            ledger.last() == raw::listed(&body).0
+        })
+        .await;
+        assert!(ledger.changes.len() > 20, "hardly anything happened to {}", self.target.name);
+        ledger
     }
 }

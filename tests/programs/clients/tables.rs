@@ -2,10 +2,6 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "test code")]
 
-use std::time::Duration;
-
-use tokio::time::Instant;
-
 use super::daemon::Daemon;
 use super::kubectl::Kubectl;
 use crate::support::metrics::sum;
@@ -20,22 +16,16 @@ pub(crate) async fn served(direct: &Kubectl, through: &Kubectl, daemon: &Daemon)
         through.prints(command).await;
     }
     // Caches that are only starting are not waited for.
-    let deadline = Instant::now() + Duration::from_secs(30);
-    let after = loop {
+    let mut after = reads(daemon).await;
+    until("all come from caches", async || {
         let before = reads(daemon).await;
         for command in LISTS {
-            direct.prints_the_same(through, command).await.unwrap_or_else(|wrong| panic!("{wrong}"));
+            direct.same(through, command).await.unwrap_or_else(|wrong| panic!("{wrong}"));
         }
-        let after = reads(daemon).await;
-        let (forwarded, local) = (after.forwarded - before.forwarded, after.local - before.local);
-        if forwarded == 0.0 && local >= LISTS.len() as f64 {
-            break after;
-        }
-        let metrics = daemon.metrics().await;
-        let why: Vec<_> =
-            metrics.lines().filter(|line| line.contains("plan=\"forward\"") && !line.ends_with(" 0")).collect();
-        assert!(Instant::now() < deadline, "{forwarded} forwarded, {local} from caches: {why:#?}");
-    };
+        after = reads(daemon).await;
+        after.forwarded == before.forwarded && after.local >= before.local + LISTS.len() as f64
+    })
+    .await;
 
     // A watch of tables goes on from the list that comes before it.
     let mut watch = through.start("get pods -A -w").await;

@@ -256,7 +256,8 @@ async fn writes_that_change_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn protobuf() {
     let scene = scene().await;
-    let kubeconfig = scene.kubeconfig();
+    let kubeconfig = scene.cluster.dir().join("through.kubeconfig");
+    std::fs::write(&kubeconfig, informerd_sim::kubeconfig("through", &scene.daemon.url)).unwrap();
     for n in 0..3 {
         let name = format!("by-kubectl-{n}");
         let args = ["create", "configmap", &name, "-n", "a", "--from-literal=k=v"];

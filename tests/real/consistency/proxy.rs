@@ -1,14 +1,13 @@
 //! An HTTP proxy between the daemon and one or two kube-apiservers that can hold watch events back, cut what is open, and
 //! change the apiserver: what a load balancer and a slow network do.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::header::{AUTHORIZATION, CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING};
 use http::{Request, Response, Uri};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -20,22 +19,11 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use informerd::lifecycle::spawn;
-use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::support::client::trusting;
-
-/// Which watches say nothing, and stay open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mute {
-    None,
-    /// Those that are open now.
-    Open,
-    /// Those that are open and those that will be.
-    All,
-}
 
 type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -55,13 +43,10 @@ struct Shared {
     lag: Vec<AtomicU64>,
     /// Moves when what is open is to be cut.
     cuts: watch::Sender<u64>,
-    /// What is muted, and since which watch.
-    mute: watch::Sender<(String, Mute, u64)>,
+    /// How the paths of the watches end that are muted, and the first one that is not.
+    mute: watch::Sender<(String, u64)>,
     /// Watches that were ever opened.
     opened: AtomicU64,
-    /// Reads that accept an old state get the first one that anybody got.
-    stale: AtomicBool,
-    old: Mutex<HashMap<String, (http::response::Parts, Bytes)>>,
     client: Client<HttpsConnector<HttpConnector>, Incoming>,
 }
 
@@ -73,10 +58,8 @@ impl Proxy {
             chosen: AtomicUsize::new(0),
             lag: backends.iter().map(|_| AtomicU64::new(0)).collect(),
             cuts: watch::Sender::new(0),
-            mute: watch::Sender::new((String::new(), Mute::None, 0)),
+            mute: watch::Sender::default(),
             opened: AtomicU64::new(0),
-            stale: AtomicBool::new(false),
-            old: Mutex::default(),
             client: Client::builder(TokioExecutor::new()).build(connector),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -113,14 +96,9 @@ impl Proxy {
         self.shared.lag[backend].store(u64::try_from(by.as_millis()).unwrap(), Ordering::Relaxed);
     }
 
-    /// Drops what watches say whose path ends like this. What one has lost, it does not get later.
-    pub(super) fn mute(&self, path: &str, mute: Mute) {
-        self.shared.mute.send_replace((path.to_owned(), mute, self.shared.opened.load(Ordering::SeqCst)));
-    }
-
-    /// From now on, reads that accept an old state get the first answer that an equal one gets.
-    pub(super) fn stale(&self, stale: bool) {
-        self.shared.stale.store(stale, Ordering::SeqCst);
+    /// Watches that are open now and whose path ends like this say nothing more, and stay open.
+    pub(super) fn mute(&self, path: &str) {
+        self.shared.mute.send_replace((path.to_owned(), self.shared.opened.load(Ordering::SeqCst)));
     }
 
     /// Closes every connection of the daemon.
@@ -135,12 +113,6 @@ impl Shared {
         let (mut head, body) = request.into_parts();
         let target = head.uri.path_and_query().unwrap().as_str();
         let is_watch = target.contains("watch=");
-        let is_old = target.contains("resourceVersion=0") && !is_watch && self.stale.load(Ordering::SeqCst);
-        let accept = head.headers.get(ACCEPT).map_or("", |accept| accept.to_str().unwrap());
-        let old = is_old.then(|| format!("{target} {accept}"));
-        if let Some((head, body)) = old.as_ref().and_then(|key| self.old.lock().get(key).cloned()) {
-            return Response::from_parts(head, full(String::from_utf8(body.to_vec()).unwrap()));
-        }
         let path = head.uri.path().to_owned();
         head.uri = format!("{}{target}", self.backends[backend]).parse::<Uri>().unwrap();
         head.version = http::Version::HTTP_11;
@@ -149,20 +121,14 @@ impl Shared {
         let answer = match self.client.request(Request::from_parts(head, body)).await {
             Ok(answer) => answer,
             Err(error) => {
-                let mut response = Response::new(full(format!("{error}")));
-                *response.status_mut() = http::StatusCode::BAD_GATEWAY;
-                return response;
+                let body = http_body_util::Full::new(Bytes::from(error.to_string())).map_err(|never| match never {});
+                return Response::builder().status(502).body(body.boxed_unsync()).unwrap();
             }
         };
         let (mut head, body) = answer.into_parts();
         head.headers.remove(CONNECTION);
         head.headers.remove(TRANSFER_ENCODING);
         head.version = http::Version::HTTP_11;
-        if let Some(key) = old {
-            let body = body.collect().await.unwrap().to_bytes();
-            self.old.lock().insert(key, (head.clone(), body.clone()));
-            return Response::from_parts(head, full(String::from_utf8(body.to_vec()).unwrap()));
-        }
         let lag = Duration::from_millis(self.lag[backend].load(Ordering::Relaxed));
         let body = if is_watch && !lag.is_zero() {
             late(body, lag)
@@ -176,16 +142,11 @@ impl Shared {
     }
 }
 
-fn full(text: String) -> Body {
-    http_body_util::Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync()
-}
-
 /// The frames, but for those that are dropped; then the body does not end.
-fn muted(body: Incoming, path: String, number: u64, mute: watch::Receiver<(String, Mute, u64)>) -> Body {
+fn muted(body: Incoming, path: String, number: u64, mute: watch::Receiver<(String, u64)>) -> Body {
     let is_muted = move || {
         let state = mute.borrow();
-        let (of, kind, since) = &*state;
-        path.ends_with(of.as_str()) && (*kind == Mute::All || *kind == Mute::Open && number < *since)
+        path.ends_with(&state.0) && number < state.1
     };
     let frames = futures_util::stream::unfold((body, is_muted), |(mut body, is_muted)| async move {
         loop {

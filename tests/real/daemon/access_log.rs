@@ -66,16 +66,3 @@ async fn every_request_has_a_line_in_the_access_log() {
     assert_eq!(through.daemon.http.access_log.dropped.get(), 0);
     through.stop(Duration::ZERO).await;
 }
-
-/// A log that nobody can write holds nobody up.
-#[tokio::test(flavor = "multi_thread")]
-async fn lines_that_cannot_be_written_are_counted() {
-    let (_server, through, client) = Through::simulated([config_map("a", "one")], "access: {log: /dev/full}\n").await;
-    for _ in 0..20 {
-        assert_eq!(client.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.status, 200);
-    }
-    let counts = &through.daemon.http.access_log;
-    let dropped = || counts.dropped.get();
-    eventually("they are counted", || dropped() >= 20).await;
-    assert_eq!(counts.written.get(), 0);
-}

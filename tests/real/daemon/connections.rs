@@ -1,17 +1,13 @@
-//! Listeners of every kind, and many watches on them.
-
-use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
+//! Many watches, on listeners of both kinds.
 
 use futures_util::future::join_all;
 use informerd::http::ListenAddr;
 use informerd_sim::Server;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
+use tokio::io::AsyncReadExt;
 
 use super::fixtures::{CONFIG_MAPS, config_map};
-use crate::support::client::{Client, Watch, names};
-use crate::support::{Through, eventually};
+use crate::support::client::{Client, Watch};
+use crate::support::{Through, eventually, within};
 
 /// Opens this many watches, each with a client of its own making.
 async fn open(count: usize, client: impl Fn() -> Client) -> Vec<Watch> {
@@ -20,7 +16,7 @@ async fn open(count: usize, client: impl Fn() -> Client) -> Vec<Watch> {
         let (client, path) = (client(), path.clone());
         async move { client.watch(&path).await }
     }));
-    let watches = tokio::time::timeout(Duration::from_secs(60), watches).await.expect("the watches open");
+    let watches = within("the watches open", watches).await;
     assert!(watches.iter().all(|watch| watch.status == 200));
     watches
 }
@@ -47,58 +43,23 @@ async fn each_gets_an_event(server: &Server, through: &Through, watches: Vec<Wat
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_watches_on_one_connection() {
+async fn a_thousand_watches_on_one_connection_and_hundreds_on_their_own() {
     let (server, through, _) =
         Through::simulated([], "listen: [\"http://127.0.0.1:0\", \"https://127.0.0.1:0\"]\n").await;
-    let client = Client::http2(&through.url);
-    // The first request makes the connection; without it a thousand would race for one.
-    client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
-    let watches = open(1000, || client.clone()).await;
-    drop(client);
-    each_gets_an_event(&server, &through, watches, 1, 1).await;
-
     let ListenAddr::Https(address) = &through.daemon.listen[1] else { panic!("{:?}", through.daemon.listen) };
-    let ca = through.daemon.ca_file.clone().expect("a self-issued certificate has a CA");
-    let client = Client::tls_anonymous(&format!("https://{address}"), &ca);
-    client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
-    let watches = open(1000, || client.clone()).await;
-    drop(client);
-    each_gets_an_event(&server, &through, watches, 1, 2).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn five_hundred_connections_with_a_watch_each() {
-    let (server, through, _) =
-        Through::simulated([], "listen: [\"http://127.0.0.1:0\", \"https://127.0.0.1:0\"]\n").await;
-    let url = through.url.clone();
-    let watches = open(500, || Client::new(&url)).await;
-    each_gets_an_event(&server, &through, watches, 500, 1).await;
-
+    let (url, ca) = (format!("https://{address}"), through.daemon.ca_file.clone().expect("a CA of its own"));
+    for (round, client) in [Client::http2(&through.url), Client::tls_anonymous(&url, &ca)].into_iter().enumerate() {
+        // The first request makes the connection; without it a thousand would race for one.
+        client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
+        let watches = open(1000, || client.clone()).await;
+        drop(client);
+        each_gets_an_event(&server, &through, watches, 1, round).await;
+    }
+    let watches = open(500, || Client::new(&through.url)).await;
+    each_gets_an_event(&server, &through, watches, 500, 2).await;
     // HTTP/1.1 over TLS, for clients that cannot do better.
-    let ListenAddr::Https(address) = &through.daemon.listen[1] else { panic!("{:?}", through.daemon.listen) };
-    let ca = through.daemon.ca_file.clone().unwrap();
-    let watches = open(20, || Client::tls_http1(&format!("https://{address}"), &ca)).await;
-    each_gets_an_event(&server, &through, watches, 20, 2).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_unix_socket() {
-    let (_server, through, _) =
-        Through::simulated([config_map("a", "one")], "listen: [\"unix://STATE_DIR/informerd.sock\"]\n").await;
-    let path = through.url.strip_prefix("unix://").unwrap().to_owned();
-    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    let mut socket = UnixStream::connect(&path).await.unwrap();
-    // No browser can reach it, so any host will do.
-    let request =
-        format!("GET {CONFIG_MAPS}?resourceVersion=0 HTTP/1.1\r\nHost: anything\r\nConnection: close\r\n\r\n");
-    socket.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert_eq!(names(&serde_json::from_str(body).unwrap()), ["one"]);
-    through.stop(Duration::from_secs(5)).await;
-    eventually("the socket is removed", || !std::path::Path::new(&path).exists()).await;
+    let watches = open(20, || Client::tls_http1(&url, &ca)).await;
+    each_gets_an_event(&server, &through, watches, 20, 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,7 +71,7 @@ async fn connections_beyond_the_bound_are_closed() {
     let mut sixth = tokio::net::TcpStream::connect(address).await.unwrap();
     let mut nothing = Vec::new();
     // Closed or reset, and nothing said.
-    tokio::time::timeout(Duration::from_secs(60), sixth.read_to_end(&mut nothing)).await.expect("closed").ok();
+    within("it is closed", sixth.read_to_end(&mut nothing)).await.ok();
     assert!(nothing.is_empty());
     assert_eq!(through.daemon.http.connections_refused.get(), 1);
     each_gets_an_event(&server, &through, watches, 5, 1).await;

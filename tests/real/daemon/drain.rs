@@ -6,7 +6,6 @@ use futures_util::future::join_all;
 use informerd::lifecycle::drain::DrainEnd;
 use informerd_sim::{self as sim, Server};
 use serde_json::Value;
-use tokio::time::Instant;
 
 use super::fixtures::{CONFIG_MAPS, RawConnection, config_map};
 use crate::support::Through;
@@ -119,30 +118,6 @@ async fn a_second_signal_ends_it_at_once() {
     binary.signal("INT").await;
     let status = binary.ended().await;
     assert_eq!(status.code(), Some(0), "asked for, so no failure: {status}");
-}
-
-/// A client that never goes away does not keep the process: past the soft deadline it is cut.
-#[tokio::test(flavor = "multi_thread")]
-async fn past_the_deadline_connections_are_cut() {
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let flags = ["--drain-spread", "500ms", "--drain-timeout", "2s"];
-    let binary = start(&server, &flags).await;
-    // A stream that nobody reads, more than its buffers hold.
-    let mut object = config_map("a", "big");
-    object["data"] = serde_json::json!({"text": "x".repeat(1 << 20)});
-    for n in 0..16 {
-        object["metadata"]["name"] = format!("big-{n}").into();
-        server.create(object.clone()).unwrap();
-    }
-    let mut raw = RawConnection::open(&binary.url).await;
-    let host = binary.url.strip_prefix("http://").unwrap();
-    raw.say(&format!("GET {CONFIG_MAPS}?watch=1&resourceVersion=0 HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
-    raw.until("\"ADDED\"").await;
-    let told = Instant::now();
-    binary.signal("TERM").await;
-    let status = binary.ended().await;
-    assert_eq!(status.code(), Some(0), "{status}");
-    assert!(told.elapsed() > Duration::from_millis(1900), "{:?}", told.elapsed());
 }
 
 /// What the apiserver watches for us ends with us, too: cleanly, and long before the drain's deadline.

@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::support::Through;
 use crate::support::client::Client;
+use crate::support::within;
 
 pub(super) const CONFIG_MAPS: &str = "/api/v1/configmaps";
 pub(super) const JSON: (&str, &str) = ("content-type", "application/json");
@@ -64,14 +65,12 @@ impl RawConnection {
 
     /// Reads until this text is there; returns everything read so far.
     pub(super) async fn until(&mut self, text: &str) -> String {
-        let bound = tokio::time::Instant::now() + Duration::from_secs(30);
         loop {
             let read = String::from_utf8_lossy(&self.read).into_owned();
             if read.contains(text) {
                 return read;
             }
-            let more = tokio::time::timeout_at(bound, self.stream.read_buf(&mut self.read)).await;
-            let more = more.unwrap_or_else(|_| panic!("no {text:?} in 30 s, but {read:?}"));
+            let more = within(&format!("{text:?} after {read:?}"), self.stream.read_buf(&mut self.read)).await;
             assert_ne!(more.unwrap_or(0), 0, "closed without {text:?}: {read:?}");
         }
     }

@@ -6,7 +6,7 @@ use informerd::http::ListenAddr;
 use informerd_sim::{Effect, Fault, Server};
 use serde_json::Value;
 
-use super::fixtures::{CONFIG_MAPS, admin, config_map, reads, syncs_late};
+use super::fixtures::{CONFIG_MAPS, admin, config_map, syncs_late};
 use crate::support::client::Client;
 use crate::support::{Through, eventually};
 
@@ -116,21 +116,6 @@ async fn readiness_names_what_is_pending() {
     server.faults().end_watches(Some("nodes"));
     through.ready().await;
     assert_eq!(admin(&through, "/readyz").await, (200, "ok\n".to_owned()));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn reads_in_other_encodings_are_counted() {
-    let (_server, through, client) = Through::simulated([config_map("a", "one")], "").await;
-    let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-    for header in [("accept", table), ("accept", "application/yaml")] {
-        let answer = client.request(http::Method::GET, CONFIG_MAPS, &[header], "").await;
-        assert!(answer.status.is_success() || answer.status == 406, "{header:?}: {}", answer.text());
-    }
-    client.get(&format!("{CONFIG_MAPS}?limit=x")).await;
-    client.get("/version").await;
-    client.get("/api/v1/namespaces/a/pods/p/log").await;
-    assert_eq!((reads(&through, "forward", "encoding"), reads(&through, "forward", "seldom")), (1, 1));
-    assert_eq!(reads(&through, "forward", "invalid"), 1);
 }
 
 /// What docs/metrics.md says of each metric is what the daemon says: its help, and the labels of its series.

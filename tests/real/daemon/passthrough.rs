@@ -1,17 +1,9 @@
 //! What is not served from a cache passes to a real kube-apiserver and back as it is.
 
-use bytes::Bytes;
 use http::Method;
-use serde_json::json;
 
 use crate::support::client::{Answer, Client};
-use crate::world::{PROTOBUF, World, assert_alike};
-
-const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-
-pub(super) async fn world() -> World {
-    World::start("lendSessions: true\n").await
-}
+use crate::world::{World, assert_alike};
 
 impl World {
     /// A read that both have to answer alike, whatever it is; by both versions of HTTP.
@@ -34,36 +26,9 @@ impl World {
     }
 }
 
-/// Typed Go clients speak protobuf: their bodies go up and come back byte for byte.
-#[tokio::test(flavor = "multi_thread")]
-async fn protobuf_goes_both_ways() {
-    let world = world().await;
-    world.write(Method::POST, CONFIG_MAPS, &json!({"metadata": {"name": "one"}, "data": {"k": "v"}})).await;
-    let accept = [("accept", PROTOBUF)];
-    let got = world.same_over_both(&format!("{CONFIG_MAPS}/one"), &accept).await;
-    assert!(got.body.starts_with(b"k8s\0"));
-    world.same_over_both("/api/v1/configmaps", &accept).await;
-    world.same_over_both(&format!("{CONFIG_MAPS}/missing"), &accept).await;
-    // The same object under another name of the same length, sent as protobuf.
-    let mut body = got.body.to_vec();
-    let at = body.windows(3).position(|window| window == b"one").unwrap();
-    body[at..at + 3].copy_from_slice(b"two");
-    let headers = [("accept", PROTOBUF), ("content-type", PROTOBUF)];
-    // It carries a resourceVersion, which the apiserver reads out of the protobuf and refuses.
-    let bytes = Bytes::from(body);
-    let direct = world.direct.request_bytes(Method::POST, CONFIG_MAPS, &headers, bytes.clone()).await;
-    let through = world.through.request_bytes(Method::POST, CONFIG_MAPS, &headers, bytes).await;
-    assert!(direct.text().contains("resourceVersion should not be set"), "{}", direct.text());
-    assert_alike("create", &direct, &through);
-    let put = world.through.request_bytes(Method::PUT, &format!("{CONFIG_MAPS}/one"), &headers, got.body.clone()).await;
-    assert_eq!(put.status, 200, "{}", put.text());
-    assert!(put.body.starts_with(b"k8s\0"));
-    assert_eq!(world.through.json(&format!("{CONFIG_MAPS}/one")).await["data"]["k"], "v");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn discovery_and_openapi() {
-    let world = world().await;
+    let world = World::start("").await;
     let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
     for path in
         ["/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1", "/version", "/openapi/v3", "/apis/nope", "/"]

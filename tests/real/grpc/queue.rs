@@ -1,6 +1,6 @@
 //! Work queues: what workers are given, whatever happens to the apiserver, to other workers and to informerd.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use informerd::grpc::pb::v1;
@@ -8,7 +8,7 @@ use informerd::grpc::pb::v1::queue_client::QueueClient;
 use informerd::grpc::pb::v1::work_request::Action;
 use informerd::grpc::pb::v1::work_response::Frame;
 use informerd::lifecycle::{self, drain::DrainEnd};
-use informerd_sim::{Effect, Fault, Server};
+use informerd_sim::Server;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -141,27 +141,6 @@ async fn every_object_comes_once_and_then_what_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_in_hand_waits_and_comes_with_the_latest_state() {
-    let (server, _through, channel) = three().await;
-    let mut worker = Worker::join(&channel, "g", all("configmaps"), 10).await.unwrap();
-    let held = worker.items(3).await;
-    for round in 0..5 {
-        server.update(labelled("n", "a", &json!({"round": round.to_string()}))).unwrap();
-    }
-    server.delete("configmaps", "n", "a").unwrap();
-    let last = server.create(config_map("n", "a")).unwrap();
-    // When this has come, the queue has heard of all that was before it.
-    server.create(config_map("n", "marker")).unwrap();
-    assert_eq!(name_of(&worker.item().await), "marker", "the key is in a hand");
-    for item in &held {
-        worker.done(item).await;
-    }
-    let again = worker.item().await;
-    assert_eq!((name_of(&again).as_str(), rv(&again), again.attempt), ("a", last, 1));
-    assert!(again.deleted.is_some(), "a recreation hides no deletion");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn retries_come_back_with_a_count_and_forget_clears_it() {
     let (_server, through, channel) = three().await;
     let only = v1::Filter { names: vec!["a".to_owned()], ..Default::default() };
@@ -197,32 +176,6 @@ async fn retries_come_back_with_a_count_and_forget_clears_it() {
     assert!(metrics.contains("workqueue_retries_total{name=\"g\"} 6\n"), "{metrics}");
     assert!(metrics.contains("workqueue_work_duration_seconds_count{name=\"g\"} 7\n"), "{metrics}");
     assert!(metrics.contains("workqueue_work_duration_seconds_bucket{le=\"+Inf\",name=\"g\"} 7\n"), "{metrics}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_happened_while_the_watch_was_gone_is_queued_as_the_difference() {
-    let (server, _through, channel) = three().await;
-    let mut worker = Worker::join(&channel, "g", all("configmaps"), 10).await.unwrap();
-    for item in worker.items(3).await {
-        worker.done(&item).await;
-    }
-    // The window of the server passes its clients while they are away: they have to list again.
-    let down = server.faults().add(Fault::always(Effect::Answer { code: 503, retry_after: None }).on("configmaps"));
-    server.faults().expire_watches(Some("configmaps"));
-    let changed = server.update(labelled("n", "a", &json!({"x": "y"}))).unwrap();
-    server.delete("configmaps", "n", "b").unwrap();
-    let added = server.create(config_map("n", "d")).unwrap();
-    server.faults().compact();
-    server.faults().remove(down);
-    let mut seen = BTreeMap::new();
-    while seen.len() < 3 {
-        let item = worker.item().await;
-        worker.done(&item).await;
-        seen.insert(name_of(&item), (item.object.is_some(), rv(&item)));
-    }
-    assert_eq!(seen["a"], (true, changed));
-    assert!(!seen["b"].0);
-    assert_eq!(seen["d"], (true, added));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,6 @@
 
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
 use http::Method;
 use informerd::grpc::pb::v1;
@@ -13,19 +12,20 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 use tonic::Code;
 
-use super::fixtures::{Frames, client, consistent, details, filtered, labels, list, namespace, resource, watch_of};
+use super::fixtures::{
+    Client, Frames, client, consistent, details, filtered, index, labels, list, namespace, resource, watch_of,
+};
 use super::told::{LAST, accept, by_grpc, by_http, message, resumes, state_by_grpc, state_by_http};
 use crate::cluster::Cluster;
 use crate::crontabs::{crontab, definition};
 use crate::process::prepared;
-use crate::support::Through;
 use crate::support::client::Client as Http;
-use crate::support::tied;
+use crate::support::{Through, tied, within};
 use crate::world::World;
 
 const OBJECTS: usize = 12;
 pub(super) const STEPS: u64 = 400;
-const ENCODINGS: [v1::Encoding; 2] = [v1::Encoding::Json, v1::Encoding::KubeProtobuf];
+pub(super) const ENCODINGS: [v1::Encoding; 2] = [v1::Encoding::Json, v1::Encoding::KubeProtobuf];
 
 pub(super) async fn world() -> World {
     let cluster = Cluster::start().await;
@@ -35,13 +35,23 @@ pub(super) async fn world() -> World {
     World::before(cluster, "").await
 }
 
+/// A revision that the informers of both encodings know.
+pub(super) async fn begun(grpc: &mut Client) -> u64 {
+    let mut from = 0;
+    for encoding in ENCODINGS {
+        let selection = v1::Selection { encoding: encoding.into(), ..filtered("configmaps", vec![]) };
+        let request = v1::ListRequest { selection: Some(selection), consistency: Some(consistent()) };
+        from = list(grpc, request).await.0.resource_version.parse().unwrap();
+    }
+    from
+}
+
 /// One client in another language, which watches up to the last write and then lists.
 async fn program(language: &str, through: &Through, arguments: &[String]) -> Vec<String> {
     let mut command = command(language).await;
     command.args(["--address", through.url.strip_prefix("http://").unwrap()]).args(arguments).arg("configmaps");
-    let output = command.stderr(Stdio::inherit()).kill_on_drop(true).output();
-    let output = tokio::time::timeout(Duration::from_secs(180), output).await;
-    let output = output.unwrap_or_else(|_| panic!("{language}: no end in three minutes: {arguments:?}")).unwrap();
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = within(&format!("{language} ends: {arguments:?}"), output).await.unwrap();
     assert!(output.status.success(), "{language}: {}", output.status);
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
@@ -97,13 +107,7 @@ pub(crate) async fn churn_while(direct: &Http, wanted: impl Fn(u64) -> bool) {
 async fn tells_what_http_tells_under_churn() {
     let World { cluster, daemon, direct, through } = world().await;
     let mut grpc = client(&daemon).await;
-    let mut from = 0;
-    for encoding in ENCODINGS {
-        let selection = v1::Selection { encoding: encoding.into(), ..filtered("configmaps", vec![]) };
-        let request = v1::ListRequest { selection: Some(selection), consistency: Some(consistent()) };
-        from = list(&mut grpc, request).await.0.resource_version.parse().unwrap();
-    }
-
+    let from = begun(&mut grpc).await;
     let label = |value: &str| v1::Filter {
         index: vec![v1::IndexTerm {
             key: Some(v1::index_term::Key::Label("app".into())),
@@ -125,7 +129,7 @@ async fn tells_what_http_tells_under_churn() {
         ),
         (
             "/api/v1/configmaps?fieldSelector=metadata.namespace%3Da&",
-            vec![namespace("a"), v1::Filter { names: vec![LAST.into()], ..Default::default() }],
+            vec![index(v1::Index::Namespace, &["a"]), v1::Filter { names: vec![LAST.into()], ..Default::default() }],
             None,
         ),
     ];
@@ -244,7 +248,12 @@ async fn encodings_and_shapes_are_the_apiservers() {
         mask: Some(prost_types::FieldMask { paths: vec!["data.step".into()] }),
         ..any.clone()
     };
-    assert_eq!(grpc.get(masked.clone()).await.unwrap().into_inner().encoding(), v1::Encoding::Json);
+    let kept = grpc.get(masked.clone()).await.unwrap().into_inner();
+    assert_eq!(kept.encoding(), v1::Encoding::Json);
+    let kept = kept.object.unwrap();
+    let value: Value = serde_json::from_slice(&kept.object).unwrap();
+    let (name, labels) = (&value["metadata"]["name"], value["metadata"].get("labels"));
+    assert_eq!((kept.partial, &value["data"], name, labels), (true, &json!({"step": "1"}), &json!("n0"), None));
     let masked = v1::GetRequest { encoding: v1::Encoding::KubeProtobuf.into(), ..masked };
     assert_eq!(grpc.get(masked).await.unwrap_err().code(), Code::InvalidArgument);
     // Now both are held.
@@ -304,7 +313,7 @@ async fn owners_are_found_in_both_encodings() {
         direct.write(Method::POST, path, &value).await;
     }
     let mut grpc = client(&daemon).await;
-    let owned = super::fixtures::index(v1::Index::OwnerUid, &["second", "third"]);
+    let owned = index(v1::Index::OwnerUid, &["second", "third"]);
     for encoding in ENCODINGS {
         let filters = vec![owned.clone(), labels("app=x")];
         let selection = v1::Selection { encoding: encoding.into(), ..filtered("configmaps", filters) };

@@ -2,7 +2,6 @@
 //! itself tells by HTTP.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::time::Duration;
 
 use http::Method;
 use informerd::grpc::pb::v1;
@@ -12,14 +11,13 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::fixtures::{Frame, Frames, client, consistent, filtered, labels, list, started, watch_of};
-use super::real::{churn, object, world};
+use super::real::{ENCODINGS, begun, churn, object, world};
 use super::told::{accept, by_http, identity, is_last, line, object_of};
 use crate::support::client::Client as Http;
-use crate::support::eventually;
+use crate::support::{eventually, within};
 use crate::world::World;
 
 const PLENTY: v1::Credit = v1::Credit { frames: 1 << 40, bytes: 1 << 40 };
-const ENCODINGS: [v1::Encoding; 2] = [v1::Encoding::Json, v1::Encoding::KubeProtobuf];
 
 /// What a consumer holds, and all that came and went.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -74,12 +72,7 @@ impl Replica {
 async fn many_watches_on_one_stream_and_what_is_merged() {
     let World { cluster, daemon, direct, .. } = world().await;
     let mut grpc = client(&daemon).await;
-    let mut from = 0_u64;
-    for encoding in ENCODINGS {
-        let selection = v1::Selection { encoding: encoding.into(), ..filtered("configmaps", vec![]) };
-        let request = v1::ListRequest { selection: Some(selection), consistency: Some(consistent()) };
-        from = list(&mut grpc, request).await.0.resource_version.parse().unwrap();
-    }
+    let from = begun(&mut grpc).await;
     let (requests, receiver) = mpsc::channel(64);
     let mut responses = grpc.sync(ReceiverStream::new(receiver)).await.unwrap().into_inner();
     let (mut watched, mut theirs) = (BTreeMap::new(), Vec::new());
@@ -116,8 +109,7 @@ async fn many_watches_on_one_stream_and_what_is_merged() {
         let is_over =
             |watched: &Watched| watched.conflate != conflated || watched.told.last().is_some_and(|l| is_last(l));
         while !watched.values().all(is_over) {
-            let next = tokio::time::timeout(Duration::from_secs(60), responses.message()).await;
-            let response = next.expect("no frame in a minute").unwrap().expect("the stream is open");
+            let response = within("a frame", responses.message()).await.unwrap().expect("the stream is open");
             let one = watched.get_mut(&response.watch_id).unwrap();
             assert_eq!(one.conflate, conflated, "who was granted nothing says nothing");
             match response.response.unwrap().frame.unwrap() {

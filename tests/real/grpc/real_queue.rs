@@ -136,7 +136,13 @@ async fn a_worker_of_messages_gets_messages() {
     assert!(item.object.as_ref().unwrap().object.starts_with(b"k8s\0"));
     let mut cache = CacheClient::new(channel.clone());
     let listed = cache.list_informers(v1::ListInformersRequest {}).await.unwrap().into_inner();
-    assert_eq!(listed.informers.iter().map(v1::Informer::encoding).collect::<Vec<_>>(), [v1::Encoding::KubeProtobuf]);
+    let [informer] = &listed.informers[..] else { panic!("{listed:?}") };
+    // The apiserver makes objects of its own.
+    assert!(informer.encoding() == v1::Encoding::KubeProtobuf && informer.objects >= 1, "{informer:?}");
+    let [oldest, newest] =
+        [&informer.oldest_resource_version, &informer.resource_version].map(|rv| rv.parse::<u64>().unwrap());
+    assert!(informer.synced && informer.bytes > 0 && oldest <= newest && newest >= first, "{informer:?}");
+    assert_eq!(informer.relists, 0, "the first list is none after the first");
     // Another group takes what is held.
     let mut other = Worker::join(&channel, "h", of(v1::Encoding::Any), 1).await.unwrap();
     let theirs = other.item().await;

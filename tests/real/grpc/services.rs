@@ -1,16 +1,17 @@
-//! What surrounds the reads: health, reflection, deadlines, compression, what is not there.
+//! What surrounds the reads: health, deadlines, compression, what is not there.
 
+use std::time::Duration;
+
+use http_body_util::BodyExt;
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
+use informerd_sim::{Effect, Fault};
+use prost::Message;
 use tonic::Code;
 use tonic::codec::CompressionEncoding;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
-use tonic_reflection::pb::v1::ServerReflectionRequest;
-use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
-use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
-use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
 use super::fixtures::{all, channel, config_map, list};
 use crate::support::Through;
@@ -31,39 +32,11 @@ async fn health_of_the_daemon_and_of_one_resource() {
     let of_resource = "informerd.v1.Objects/configmaps";
     assert_eq!(health.check(ask(of_resource)).await.unwrap_err().code(), Code::NotFound);
     let mut watch = health.watch(ask(of_resource)).await.unwrap().into_inner();
-    assert_eq!(
-        within("the next answer of the stream", watch.message()).await.unwrap().unwrap().status,
-        ServingStatus::ServiceUnknown as i32
-    );
-    list(
-        &mut ObjectsClient::new(channel),
-        v1::ListRequest { selection: Some(all("configmaps")), ..Default::default() },
-    )
-    .await;
-    assert_eq!(
-        within("the next answer of the stream", watch.message()).await.unwrap().unwrap().status,
-        ServingStatus::Serving as i32
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn reflection_names_the_services() {
-    let (_server, through, _) = Through::simulated([], "").await;
-    let mut client = ServerReflectionClient::new(channel(&through).await);
-    let ask = |message| ServerReflectionRequest { host: String::new(), message_request: Some(message) };
-    let asked = tokio_stream::iter([
-        ask(MessageRequest::ListServices(String::new())),
-        ask(MessageRequest::FileContainingSymbol("informerd.v1.Objects.Watch".into())),
-    ]);
-    let mut answers = client.server_reflection_info(asked).await.unwrap().into_inner();
-    let first =
-        within("the next answer of the stream", answers.message()).await.unwrap().unwrap().message_response.unwrap();
-    let MessageResponse::ListServicesResponse(services) = first else { panic!("{first:?}") };
-    let names: Vec<_> = services.service.iter().map(|service| service.name.as_str()).collect();
-    assert!(names.contains(&"informerd.v1.Objects") && names.contains(&"grpc.health.v1.Health"), "{names:?}");
-    let second =
-        within("the next answer of the stream", answers.message()).await.unwrap().unwrap().message_response.unwrap();
-    assert!(matches!(second, MessageResponse::FileDescriptorResponse(_)), "{second:?}");
+    let mut next = async || within("the next answer", watch.message()).await.unwrap().unwrap().status;
+    assert_eq!(next().await, ServingStatus::ServiceUnknown as i32);
+    let request = v1::ListRequest { selection: Some(all("configmaps")), ..Default::default() };
+    list(&mut ObjectsClient::new(channel), request).await;
+    assert_eq!(next().await, ServingStatus::Serving as i32);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,12 +51,9 @@ async fn rest_and_grpc_share_a_port() {
     let answer = gzip.list(request.clone()).await.unwrap();
     assert_eq!(answer.metadata().get("grpc-encoding").unwrap(), "gzip");
     let mut able = ObjectsClient::new(channel).accept_compressed(CompressionEncoding::Gzip);
-    let answer = able.list(request).await.unwrap();
+    let answer = able.list(request.clone()).await.unwrap();
     assert!(answer.metadata().get("grpc-encoding").is_none());
-    assert_eq!(
-        list(&mut gzip, v1::ListRequest { selection: Some(all("configmaps")), ..Default::default() }).await.1.len(),
-        1
-    );
+    assert_eq!(list(&mut gzip, request).await.1.len(), 1);
     let http = Http::http2(&through.url);
     assert_eq!(http.json("/api/v1/configmaps?resourceVersion=0").await["items"].as_array().unwrap().len(), 1);
     let headers = [("content-type", "application/grpc"), ("te", "trailers")];
@@ -98,4 +68,31 @@ async fn rest_and_grpc_share_a_port() {
         assert_eq!(answer.headers["grpc-status"], "3", "{:?}", answer.headers);
         assert!(answer.headers.contains_key("grpc-status-details-bin"));
     }
+}
+
+/// As it stands on the wire: a client of tonic would end a call by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_end_at_their_deadlines() {
+    let (server, through, _) = Through::simulated([config_map("a", "one")], "notSynced: {wait: 20s}\n").await;
+    through.ready().await;
+    let http = Http::http2(&through.url);
+    http.json("/api/v1/configmaps?resourceVersion=0").await;
+    let call = async |method: &str, request: Vec<u8>, timeout: &str| {
+        let body = [&[0][..], &u32::try_from(request.len()).unwrap().to_be_bytes(), &request].concat();
+        let headers = [("content-type", "application/grpc"), ("te", "trailers"), ("grpc-timeout", timeout)];
+        let path = format!("/informerd.v1.Objects/{method}");
+        let (head, body) = http.send(http::Method::POST, &path, &headers, body).await.into_parts();
+        let body = within("the call ends", body.collect()).await.unwrap();
+        assert_eq!(body.trailers().unwrap_or(&head.headers)["grpc-status"], "4", "{method}");
+        body.to_bytes()
+    };
+    let watch = v1::WatchRequest { selection: Some(all("configmaps")), ..Default::default() };
+    let frames = call("Watch", watch.encode_to_vec(), "3S").await;
+    // What came before the deadline came whole.
+    let first = u32::from_be_bytes(frames[1..5].try_into().unwrap()) as usize;
+    let first = v1::WatchResponse::decode(&frames[5..5 + first]).unwrap().frame;
+    assert!(matches!(first, Some(v1::watch_response::Frame::Started(_))), "{first:?}");
+    server.faults().add(Fault::always(Effect::Delay(Duration::from_secs(60))).on("services"));
+    let list = v1::ListRequest { selection: Some(all("services")), ..Default::default() };
+    call("List", list.encode_to_vec(), "300m").await;
 }

@@ -39,8 +39,8 @@ impl Sync {
     /// The next frame that is no bookmark: those come when they are due.
     async fn next(&mut self) -> Option<(u64, Frame)> {
         loop {
-            let next = tokio::time::timeout(Duration::from_secs(60), self.responses.message()).await;
-            let response = next.expect("no frame in a minute").unwrap_or_else(|status| panic!("{status:?}"))?;
+            let next = within("a frame", self.responses.message()).await;
+            let response = next.unwrap_or_else(|status| panic!("{status:?}"))?;
             let frame = response.response.unwrap().frame.unwrap();
             if !matches!(frame, Frame::Bookmark(_)) {
                 return Some((response.watch_id, frame));

@@ -1,7 +1,5 @@
 //! What happens to a selection, a line for each event with the object's bytes, whoever tells it.
 
-use std::time::Duration;
-
 use base64::Engine as _;
 use informerd::grpc::pb::v1;
 use prost::Message;
@@ -56,12 +54,12 @@ pub(crate) async fn by_http(mut watch: Watch, encoding: v1::Encoding) -> Vec<Str
     loop {
         let (kind, object) = match encoding {
             v1::Encoding::Json => {
-                let line = bounded(watch.next_line()).await.unwrap().unwrap();
+                let line = watch.next_line().await.unwrap().unwrap();
                 let (kind, object) = line.strip_prefix("{\"type\":\"").unwrap().split_once("\",\"object\":").unwrap();
                 (kind.to_owned(), object.trim_end().strip_suffix('}').unwrap().as_bytes().to_vec())
             }
             _ => {
-                let frame = bounded(watch.next_frame()).await.unwrap().unwrap();
+                let frame = watch.next_frame().await.unwrap().unwrap();
                 let event = WatchEvent::decode(&frame[4..]).unwrap();
                 (event.kind.clone(), event.object())
             }
@@ -141,8 +139,4 @@ pub(super) async fn state_by_grpc(client: &mut Client, selection: v1::Selection)
     };
     let lines = objects.iter().map(|object| line("STATE", encoding, &object.object)).collect();
     (objects.iter().map(as_item).collect(), lines)
-}
-
-async fn bounded<T>(next: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), next).await.expect("nothing in a minute")
 }

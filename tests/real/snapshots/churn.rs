@@ -11,13 +11,12 @@ use crate::grpc::fixtures::{Frame, filtered, labels, namespace, resume, watch_of
 use crate::grpc::real::churn_while;
 use crate::grpc::told::{accept, by_http, is_last, line};
 use crate::support::client::{Client, rv};
-use crate::support::eventually;
+use crate::support::{eventually, within};
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
 use informerd::lifecycle;
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::timeout;
 use tonic::transport::Endpoint;
 
 /// How many events a client has heard.
@@ -221,8 +220,7 @@ pub(super) async fn watches_hear_each_event_once(cluster: &Cluster) {
     over.store(true, Ordering::Relaxed);
     writes.await.unwrap();
     for (target, encoding, by_grpc, ours, theirs) in watches {
-        // This bound only keeps a failing test from hanging.
-        let ours = timeout(Duration::from_secs(60), ours).await.expect("the last write does not come").unwrap();
+        let ours = within("the last write comes", ours).await.unwrap();
         let theirs = theirs.await.unwrap();
         let wrong = ours.iter().zip(&theirs).position(|(ours, theirs)| ours != theirs);
         assert_eq!((wrong, ours.len()), (None, theirs.len()), "{target} {encoding:?} by gRPC: {by_grpc}");

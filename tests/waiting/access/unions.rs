@@ -2,7 +2,6 @@
 //! alone, and a stream ends exactly when a right goes that one of its parts needs.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::Duration;
 
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::sync_request::Action;
@@ -11,17 +10,15 @@ use informerd::lifecycle::spawn;
 use rand::seq::{IndexedRandom as _, IteratorRandom as _};
 use rand::{Rng as _, SeedableRng as _};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
 use crate::access::typed::{PERMISSION_DENIED, begun, config_maps, message, send, status, trailers};
 use crate::access::world::World;
 use crate::support::client::Client;
-use crate::support::{eventually, until};
+use crate::support::{eventually, until, within};
 
 /// Namespace (empty: all) and name (empty: all) of each right to list and watch ConfigMaps.
 const RIGHTS: [(&str, &str); 6] = [("", ""), ("a", ""), ("b", ""), ("a", "one"), ("b", "one"), ("", "one")];
 const USERS: usize = 9;
-const BOUND: Duration = Duration::from_secs(60);
 
 /// One part of a union: all in a namespace or everywhere, or one name of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -115,7 +112,7 @@ async fn synced(client: &Client, filters: &[Vec<Part>]) -> String {
     let credit = Some(v1::Credit { frames: 100, bytes: 1 << 30 });
     let action = Some(Action::Add(v1::AddWatch { watch: Some(watch(filters)), credit }));
     let mut body = send(client, "Sync", &v1::SyncRequest { watch_id: 1, action }).await.into_body();
-    let first: v1::SyncResponse = timeout(BOUND, message(&mut body, &mut Vec::new())).await.expect("an answer to Sync");
+    let first: v1::SyncResponse = message(&mut body, &mut Vec::new()).await;
     match first.response.unwrap().frame {
         Some(Frame::Goodbye(goodbye)) => goodbye.error.unwrap().code.to_string(),
         _ => "0".to_owned(),
@@ -126,7 +123,7 @@ async fn worked(world: &World, token: &str, filters: &[Vec<Part>]) -> String {
     let selections = selection(filters).into_iter().collect();
     let join = v1::JoinGroup { group: "union".into(), selections, capacity: 1 };
     let join = v1::WorkRequest { action: Some(v1::work_request::Action::Join(join)) };
-    match timeout(BOUND, super::streams::work(world, token, join)).await.expect("an answer to Work") {
+    match within("an answer to Work", super::streams::work(world, token, join)).await {
         Ok(_) => "0".to_owned(),
         Err(status) => (status.code() as i32).to_string(),
     }
@@ -248,7 +245,7 @@ async fn a_union_is_allowed_as_its_parts_are_alone() {
             }
         }
         for (user, filters, end) in gone {
-            let code = timeout(BOUND, end).await.unwrap_or_else(|_| panic!("{user} goes on: {filters:?}")).unwrap();
+            let code = within(&format!("{user} ends: {filters:?}"), end).await.unwrap();
             assert_eq!(code, PERMISSION_DENIED, "{user}: {filters:?}");
         }
         let live = || world.daemon.daemon.access.metrics().watches_live.get();

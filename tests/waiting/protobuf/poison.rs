@@ -232,11 +232,6 @@ async fn a_name_that_no_cache_can_hold_does_not_silence_its_resource() {
     let path = format!("{collection}/a-p%FF%E2%82%C3n");
     world.write(Method::DELETE, &path, &Value::Null).await;
     // It is tried again after 30 to 45 seconds, and then after a minute and a half at most.
-    let again = async {
-        while given_up().next().is_some() {
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-        }
-    };
-    crate::support::within("the roles are cached again", again).await;
+    crate::support::until("the roles are cached again", async || given_up().next().is_none()).await;
     world.settled(collection).await;
 }
