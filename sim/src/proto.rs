@@ -219,7 +219,7 @@ fn written(object: &Value, schema: &[Field]) -> Vec<u8> {
             (_, Value::String(text)) => put(&mut out, *number, text.as_bytes()),
             (_, Value::Bool(flag)) => put_number(&mut out, *number, (*flag).into()),
             (_, Value::Number(value)) => {
-                put_number(&mut out, *number, value.as_i64().unwrap_or_default().cast_unsigned())
+                put_number(&mut out, *number, value.as_i64().unwrap_or_default().cast_unsigned());
             }
             (_, other) => put(&mut out, *number, other.to_string().as_bytes()),
         }

@@ -61,6 +61,17 @@ impl Source for Asked {
     }
 }
 
+/// The two commands a newcomer is told to type.
+#[test]
+fn the_readme_promises_what_there_is() {
+    let readme = read("README.md");
+    for command in ["cargo run --release -- demo", "make test"] {
+        assert!(readme.contains(command), "{command}");
+    }
+    assert!(read("Makefile").contains("\ntest:\n"));
+    assert!(read(".ci/run").contains("make test"), "CI runs the same command");
+}
+
 #[test]
 fn every_reason_for_forwarding_is_explained() {
     let table = table("docs/compatibility.md", "reasons");
