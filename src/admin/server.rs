@@ -38,7 +38,7 @@ const NETWORK_HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(120);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 /// How long requests in flight may take at the end.
-const GRACE: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_secs(5);
 
 /// The clients that can reach a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
