@@ -170,7 +170,8 @@ fn pod(number: usize, rv: u64) -> Object {
         )
     };
     let env: String = (0..50).map(env).collect();
-    let condition = |kind| format!(r#"{{"type":"{kind}","status":"{}","lastTransitionTime":"{time}"}}"#, rv.is_multiple_of(2));
+    let condition =
+        |kind| format!(r#"{{"type":"{kind}","status":"{}","lastTransitionTime":"{time}"}}"#, rv.is_multiple_of(2));
     let text = format!(
         r#"{{"metadata":{{"name":"pod-{number:05}","namespace":"team","uid":"uid-{number}","resourceVersion":"{rv}","managedFields":[{{"manager":"kubelet","time":"{time}"}}]}},"spec":{{"nodeName":"node-1","env":[{env}0]}},"status":{{"conditions":[{},{}],"restartCount":{}}}}}"#,
         condition("Ready"),

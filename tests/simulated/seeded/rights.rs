@@ -57,7 +57,7 @@ pub(super) fn answer(server: &Server, is_allowed: Arc<AtomicBool>) {
 
 pub(super) fn set(run: &Run, allowed: bool) {
     if run.is_allowed.swap(allowed, Ordering::SeqCst) != allowed {
-        let _ = run.server.update(binding(run.tick()));
+        run.server.update(binding(run.tick())).expect("the store is not set back behind the binding");
     }
 }
 
