@@ -201,8 +201,15 @@ fn print_kubeconfig(
         }
     };
     // The files that the daemon uses may be in another place.
-    let namespace = asking(check::cluster(config)).ok().map(|cluster| cluster.config.default_namespace);
-    let namespace = namespace.filter(|name| name != "default");
+    let namespace = match asking(check::cluster(config)) {
+        Ok(cluster) => Some(cluster.config.default_namespace).filter(|name| name != "default"),
+        Err(Failed { message, .. }) => {
+            if !config.upstream.kubeconfigs.is_empty() {
+                let _ = writeln!(err, "without the namespace of its context: {message}");
+            }
+            None
+        }
+    };
     let text = kubeconfig::render(&kubeconfig::Endpoint { https, address, ca, namespace })?;
     let Some(path) = write else { return print(out, &text) };
     kubeconfig::write(path, &text).map_err(|error| format!("{}: {error}", path.display()))?;

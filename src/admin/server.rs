@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
-use std::pin::pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::metrics::counter::Counter;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::past::Past;
 use super::routes::Pages;
@@ -37,8 +36,6 @@ const NETWORK_HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 /// A connection is closed after this time, idle or not. A scraper connects again.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(120);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
-/// How long requests in flight may take at the end.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// The clients that can reach a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,23 +91,19 @@ impl Admin {
             runtime.block_on(async {
                 let past = pages.past.clone().keep(Arc::clone(&pages.caches));
                 let mut servers = vec![lifecycle::spawn_critical("admin history", past, &fatal)];
-                // Each connection holds a receiver.
-                let (end, ending) = watch::channel(());
-                let slots = || Slots::new(MAX_CONNECTIONS, closed.clone());
                 if let Some(probes) = probes {
-                    let served = serve(probes, pages.clone(), Access::Network, slots(), ending.clone());
+                    let served =
+                        serve(probes, pages.clone(), Access::Network, Slots::new(MAX_CONNECTIONS, closed.clone()));
                     servers.push(lifecycle::spawn_critical("probes", served, &fatal));
                 }
-                let served = serve(listener, pages, Access::Machine, slots(), ending);
+                let served = serve(listener, pages, Access::Machine, Slots::new(MAX_CONNECTIONS, closed));
                 servers.push(lifecycle::spawn_critical("admin", served, &fatal));
                 // Also ends when the sender is dropped.
                 let _ = stopped.await;
                 servers.iter().for_each(tokio::task::JoinHandle::abort);
-                // Requests in flight may complete. Requests that hang are abandoned.
-                end.send_replace(());
-                let _ = tokio::time::timeout(GRACE, end.closed()).await;
             });
-            runtime.shutdown_background();
+            // Requests in flight are dropped. What blocks a thread is not waited for.
+            runtime.shutdown_timeout(Duration::from_secs(1));
         };
         let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(body).map_err(AdminError::Thread)?;
         Ok(Self { address, probes: probes_address, stop: Some(stop), thread: Some(thread) })
@@ -144,7 +137,7 @@ fn bind(address: SocketAddr) -> Result<(StdListener, SocketAddr), AdminError> {
     Ok((listener, address))
 }
 
-async fn serve(listener: StdListener, pages: Pages, access: Access, slots: Arc<Slots>, ending: watch::Receiver<()>) {
+async fn serve(listener: StdListener, pages: Pages, access: Access, slots: Arc<Slots>) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "admin: the listener cannot be used"),
@@ -153,7 +146,7 @@ async fn serve(listener: StdListener, pages: Pages, access: Access, slots: Arc<S
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let slot = slots.take(peer.ip());
-                lifecycle::spawn("admin connection", connection(stream, pages.clone(), access, slot, ending.clone()));
+                lifecycle::spawn("admin connection", connection(stream, pages.clone(), access, slot));
             }
             Err(error) => {
                 tracing::warn!(%error, "admin: accept failed");
@@ -163,7 +156,7 @@ async fn serve(listener: StdListener, pages: Pages, access: Access, slots: Arc<S
     }
 }
 
-async fn connection(stream: TcpStream, pages: Pages, access: Access, slot: Slot, mut ending: watch::Receiver<()>) {
+async fn connection(stream: TcpStream, pages: Pages, access: Access, slot: Slot) {
     let service = service_fn(|request| {
         slot.used();
         let pages = pages.clone();
@@ -179,17 +172,8 @@ async fn connection(stream: TcpStream, pages: Pages, access: Access, slot: Slot,
         .header_read_timeout(head)
         .keep_alive(keep_alive)
         .serve_connection(TokioIo::new(stream), service);
-    let mut connection = pin!(connection);
-    let served = async {
-        tokio::select! {
-            ended = connection.as_mut() => return ended,
-            _ = ending.changed() => {}
-        }
-        connection.as_mut().graceful_shutdown();
-        connection.await
-    };
     let ended = tokio::select! {
-        ended = tokio::time::timeout(CONNECTION_TIMEOUT, served) => ended,
+        ended = tokio::time::timeout(CONNECTION_TIMEOUT, connection) => ended,
         () = slot.lost() => return,
     };
     if let Ok(Err(error)) = ended {

@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const AT_ONCE: usize = 3;
 /// Pause after an exec plugin has failed, because every attempt runs it.
 const AFTER_PLUGIN: Duration = Duration::from_secs(10);
+/// Pause after a configuration that could not be read.
+const AFTER_UNREADABLE: Duration = Duration::from_secs(5);
 
 /// Every identity may read it, and it is the cheapest request for the apiserver.
 const PATH: &str = "/readyz";
@@ -86,14 +88,17 @@ async fn attempt(upstream: Upstream) {
 
 /// Reads the configuration again when one of its files changes.
 async fn follow(inner: Weak<Inner>) {
+    let mut pause = Duration::ZERO;
     loop {
         let Some(interval) = inner.upgrade().map(|inner| inner.config.check_interval) else { return };
-        sleep(interval.max(Duration::from_millis(100))).await;
+        sleep(interval.max(pause).max(Duration::from_millis(100))).await;
         let Some(upstream) = inner.upgrade().map(|inner| Upstream { inner }) else { return };
         upstream.remember_cluster().await;
-        let mut reload = upstream.inner.reload.lock().await;
-        upstream.compare_files(&mut reload).await;
-        drop(reload);
+        let compared = {
+            let mut reload = upstream.inner.reload.lock().await;
+            upstream.compare_files(&mut reload).await
+        };
         upstream.judge_candidate().await;
+        pause = if compared.is_ok() { Duration::ZERO } else { AFTER_UNREADABLE };
     }
 }

@@ -99,6 +99,9 @@ struct Reload {
     candidate: Option<Candidate>,
 }
 
+/// The source of the configuration has changed, but it cannot be read.
+struct Unreadable;
+
 /// If the apiserver has not answered one of our own requests after this time, and its connection was replaced, the
 /// request is sent again.
 const OVERTAKEN: Duration = Duration::from_secs(2);
@@ -388,23 +391,29 @@ impl Upstream {
         if reload.checked.elapsed() < self.inner.config.check_interval {
             return false;
         }
-        self.compare_files(&mut reload).await
+        self.compare_files(&mut reload).await.unwrap_or(false)
     }
 
-    /// Reads the configuration again if its source has changed. Returns whether it had, and is in use.
-    async fn compare_files(&self, reload: &mut Reload) -> bool {
+    /// Reads the configuration again if its source has changed, and returns whether it had.
+    ///
+    /// # Errors
+    /// The source has changed and cannot be read.
+    async fn compare_files(&self, reload: &mut Reload) -> Result<bool, Unreadable> {
         reload.checked = Instant::now();
         let current = self.inner.current.load_full();
         match self.inner.source.fingerprint().await {
             Ok(fingerprint) if fingerprint == current.fingerprint => {
                 (reload.failed, reload.candidate) = (None, None);
-                false
+                Ok(false)
             }
-            Ok(fingerprint) if reload.candidate.as_ref().is_some_and(|next| next.is_of(fingerprint)) => false,
-            Ok(_) => self.reload(reload, &current).await,
+            Ok(fingerprint) if reload.candidate.as_ref().is_some_and(|next| next.is_of(fingerprint)) => Ok(false),
+            Ok(_) => match self.reload(reload, &current).await {
+                false if reload.candidate.is_none() => Err(Unreadable),
+                is_used => Ok(is_used),
+            },
             Err(error) => {
                 reload.failed(&error);
-                false
+                Err(Unreadable)
             }
         }
     }

@@ -347,19 +347,6 @@ async fn a_kubeconfig_that_is_no_text_is_an_error() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_kubeconfig_that_cannot_be_read_is_looked_at_again_as_soon_as_any_other() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("kubeconfig");
-    kubeconfig(&file, "http://127.0.0.1:1", "old");
-    let client = Upstream::new(ConfigSource::kubeconfig(&file), UpstreamConfig::default()).await.unwrap();
-    std::fs::write(&file, "{").unwrap();
-    tokio::time::sleep(Duration::from_millis(2500)).await;
-    kubeconfig(&file, "http://127.0.0.1:1", "new");
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(client.metrics().credential_reloads.get(), 1);
-}
-
 #[tokio::test]
 async fn refused_credentials_are_read_anew() {
     let server = guarded("new").await;

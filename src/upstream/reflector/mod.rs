@@ -43,7 +43,6 @@ use self::given_up::Undecodable;
 use self::machine::{Failure, Haste, Machine, Outcome, State};
 use self::memory::{Load, Sample};
 use self::stream::{EventStream, read_page};
-use self::trouble::Finds;
 use super::client::{ConnectionId, RequestVerb, Upstream, UpstreamError};
 use super::progress::Progress;
 use super::questions;
@@ -87,8 +86,8 @@ pub struct Reflector {
     claims: mpsc::Receiver<Progress>,
     recoveries: watch::Receiver<u64>,
     found: watch::Receiver<u64>,
-    /// When an apiserver that is found may end a wait again.
-    finds: Finds,
+    /// When an apiserver that was found last ended a wait.
+    found_at: Option<Instant>,
     /// The retry queue of all reflectors that wait for the same server.
     queue: Arc<Queue>,
     /// The apiserver has refused it, and it has not followed a stream since.
@@ -138,7 +137,7 @@ impl Reflector {
             claims,
             recoveries,
             found,
-            finds: Finds::default(),
+            found_at: None,
             queue,
             refused: false,
             claim_sender,

@@ -12,42 +12,15 @@ use super::handle::Silence;
 use super::machine::{Failure, Haste, Outcome};
 use super::stream::EventStream;
 use crate::codec::table::Unprintable;
-use crate::lifecycle::backoff::{Backoff, BackoffConfig};
 use crate::upstream::client::UpstreamError;
 use crate::upstream::progress::Progress;
 
 /// Reflectors that are woken together start spread over this time.
 const STAGGER: Duration = Duration::from_millis(500);
 
-/// When an apiserver that is found again may end a wait: something on the way may break every connection, of all
-/// reflectors. The pauses grow, and begin anew after this long without such an end.
-#[derive(Debug)]
-pub(super) struct Finds {
-    pauses: Backoff,
-    not_before: Instant,
-}
-
-const FOUND: BackoffConfig = BackoffConfig {
-    initial: Duration::from_secs(5),
-    max: Duration::from_secs(30),
-    reset_after: Duration::from_secs(30),
-    max_retry_after: Duration::ZERO,
-};
-
-// === impl Finds ===
-
-impl Default for Finds {
-    fn default() -> Self {
-        Self { pauses: Backoff::new(FOUND), not_before: Instant::now() }
-    }
-}
-
-impl Finds {
-    fn ended_wait(&mut self) {
-        self.pauses.healthy_for(self.not_before.elapsed());
-        self.not_before = Instant::now() + self.pauses.next(None);
-    }
-}
+/// An apiserver that is found again ends the wait of a reflector at most once in this time: something on the way may break
+/// every connection.
+const FOUND: Duration = Duration::from_secs(5);
 
 // === impl Reflector ===
 
@@ -82,10 +55,10 @@ impl Reflector {
             queue.turn().await;
             upstream.metrics().early_retries.inc();
         };
-        let (mut receiver, not_found_before) = (self.found.clone(), self.finds.not_before);
+        let (mut receiver, not_found_before) = (self.found.clone(), self.found_at.map(|at| at + FOUND));
         let found = async {
             receiver.changed().await.ok();
-            sleep_until(not_before.max(not_found_before)).await;
+            sleep_until(not_before.max(not_found_before.unwrap_or(not_before))).await;
             sleep(STAGGER.mul_f64(rand::random())).await;
         };
         let (mut called, mut turn, mut found) = (pin!(called), pin!(turn), pin!(found));
@@ -95,7 +68,7 @@ impl Reflector {
                 () = &mut called => break Outcome::Elapsed,
                 () = &mut turn, if has_turns => break Outcome::Elapsed,
                 () = &mut found, if haste != Haste::None => {
-                    self.finds.ended_wait();
+                    self.found_at = Some(Instant::now());
                     break Outcome::Elapsed;
                 }
                 // What was proved stays true while the stream is away.
@@ -200,26 +173,5 @@ impl Reflector {
             (status.last_error, status.last_error_at) = (Some(text.to_owned()), Some(Instant::now()));
             status.failing = Some(code);
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn where_connections_break_again_and_again_each_find_ends_waits_more_rarely() {
-        let mut finds = Finds::default();
-        let mut pause = async |healthy| {
-            sleep(Duration::from_secs(healthy)).await;
-            finds.ended_wait();
-            let pause = finds.not_before - Instant::now();
-            sleep(pause).await;
-            pause.as_secs_f64()
-        };
-        for (healthy, seconds) in [(0, 5.0), (0, 10.0), (29, 20.0), (0, 30.0), (0, 30.0), (30, 5.0)] {
-            let pause = pause(healthy).await;
-            assert!(pause >= seconds && pause < 1.5 * seconds, "{pause} instead of {seconds}");
-        }
     }
 }
