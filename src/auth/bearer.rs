@@ -161,6 +161,13 @@ mod tests {
     }
 
     #[test]
+    fn upgrades_need_both_headers() {
+        assert!(wants_upgrade(&asks(&UPGRADE)));
+        assert!(!wants_upgrade(&asks(&[("connection", "keep-alive"), ("upgrade", "websocket")])));
+        assert!(!wants_upgrade(&asks(&[("connection", "upgrade")])));
+    }
+
+    #[test]
     fn a_token_that_is_shown_is_in_the_only_authorization_line() {
         let bearer = ("authorization", "Bearer t");
         assert!(shows_token(&asks(&[bearer])));

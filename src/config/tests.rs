@@ -21,6 +21,15 @@ fn mistakes(result: Result<Loaded, Mistakes>) -> Vec<String> {
 }
 
 #[test]
+fn defaults() {
+    let config = load(&Flags::new(), &MadeUp::default()).unwrap().config;
+    assert_eq!(config.http.listen.iter().map(ToString::to_string).collect::<Vec<_>>(), ["http://127.0.0.1:8001"]);
+    assert_eq!(config.admin.listen.to_string(), "127.0.0.1:8002");
+    assert_eq!(config.http.unix_mode, 0o600);
+    assert_eq!(config.reads.modes.max_age, Duration::from_millis(100));
+}
+
+#[test]
 fn flags_win_over_environment_over_file() {
     let world = MadeUp::default()
         .variable("INFORMERD_CONFIG", FILE)

@@ -199,6 +199,16 @@ mod tests {
     }
 
     #[test]
+    fn selectors_up_to_a_size_are_served() {
+        let set = ("labelSelector=a+in+(", "b", ")");
+        for (start, part, end) in [("labelSelector=", "a", ""), ("fieldSelector=", "a%3Db", ""), set] {
+            let target = |count| format!("/api/v1/pods?{start}{}{end}", vec![part; count].join(","));
+            assert!(read(&target(1000), &[]).is_some(), "{start}");
+            assert_eq!(parsed(&target(1001), &[]), Parsed::Forward(ForwardReason::Unsupported), "{start}");
+        }
+    }
+
+    #[test]
     fn what_is_not() {
         for (target, header) in [
             ("/api/v1/pods", ("accept", "*/*")),

@@ -109,6 +109,19 @@ async fn digest(world: &World, part: Option<&Part>) -> ResourceVersion {
 }
 
 #[tokio::test]
+async fn a_quiet_collection_is_proved_by_comparison() {
+    let mut world = world(Origin::BuiltIn).await;
+    create(&world, "Namespace", "other");
+    let from = world.cache.resource_version();
+    let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
+    assert!(world.probe.settled(&world.cache, None, revision).await.is_none(), "a revision alone proves nothing");
+    let compared = digest(&world, None).await;
+    assert_eq!(world.probe.settled(&world.cache, None, revision).await.map(|snapshot| snapshot.rv()), Some(compared));
+    assert_eq!(world.cache.resource_version(), from, "it is no progress of the stream");
+    assert!(world.claims.try_recv().is_err(), "and nothing is claimed of it");
+}
+
+#[tokio::test]
 async fn a_namespace_is_proved_alone_and_says_nothing_of_the_others() {
     let mut world = world(Origin::BuiltIn).await;
     let rv = create(&world, "ConfigMap", "x");

@@ -127,7 +127,7 @@ async fn a_terminal_shows_the_same() {
     assert!(text.contains(": ready\n") && text.contains("requests   5 reads from the caches, "), "{text}");
     let rows: Vec<_> = text.lines().filter(|line| line.starts_with("pods ") || line.starts_with("nodes ")).collect();
     assert_eq!(rows.len(), 2, "{text}");
-    assert!(text.lines().any(|line| line == "1          encoding  127.0.0.1  –     a-program/1"), "{text}");
+    assert!(text.lines().any(|line| line == "1          encoding  127.0.0.1  –     a-program/1  HTTP/1.1"), "{text}");
     assert!(text.contains(ForwardReason::Encoding.change()), "{text}");
     let client = text.lines().find(|line| line.starts_with("127.0.0.1 ")).expect("a client");
     assert!(client.contains("HTTP/1.1") && client.contains("  5  "), "{text}");

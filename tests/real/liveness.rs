@@ -1,12 +1,48 @@
-//! Connections to the apiserver that go away because it says so. `recovery` has those that go away silently.
+//! Connections to the apiserver that stay although nothing comes, and those that go away because it says so. `recovery` has
+//! those that go away silently.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::time::Duration;
+
 use crate::cluster::Cluster;
 use crate::support::client::rv;
+use crate::support::{Through, within};
 use crate::world::World;
-use http::Method;
+use http::{Method, Request, Version};
+use http_body_util::BodyExt;
+use informerd::upstream::client::{ConfigSource, Identity, Upstream, UpstreamConfig, empty};
+use informerd_sim::Server;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use serde_json::json;
+
+/// Whose other end answers its pings.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quiet_connection_is_not_given_up() {
+    // Any server with HTTP/2 over TLS will do; a daemon is one.
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one", "namespace": "a"}});
+    let server = Server::builder().object(object).start().await.unwrap();
+    let tls = Through::before(&server, "listen: [\"https://127.0.0.1:0\"]\n").await;
+    let mut config = kube::Config::new(tls.url.parse().unwrap());
+    let ca = CertificateDer::from_pem_file(tls.daemon.ca_file.as_ref().unwrap()).unwrap();
+    config.root_cert = Some(vec![ca.to_vec()]);
+    let second = Duration::from_secs(1);
+    let settings = UpstreamConfig { ping_interval: second, ping_timeout: 5 * second, ..UpstreamConfig::default() };
+    let upstream = Upstream::new(ConfigSource::Fixed(Box::new(config)), settings).await.unwrap();
+    let watch = Request::get("/api/v1/configmaps?watch=1&resourceVersion=0").body(empty()).unwrap();
+    let response = upstream.send(Identity::Own, watch).await.unwrap();
+    assert_eq!((response.status().as_u16(), response.version()), (200, Version::HTTP_2));
+    let mut body = response.into_body();
+    within("the initial events", body.frame()).await.expect("the initial events").unwrap();
+    // Longer than pings without an answer would be waited for.
+    let quiet = tokio::time::timeout(10 * second, async {
+        while let Some(frame) = body.frame().await {
+            frame.expect("the connection answers its pings");
+        }
+    });
+    assert!(quiet.await.is_err(), "the watch has ended");
+}
 
 /// A kube-apiserver told to (`--goaway-chance`) sends its clients away now and then, so that they spread over all
 /// apiservers: nothing that is under way may fail of it, writes included, and no watch may lose an event.

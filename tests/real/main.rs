@@ -25,3 +25,4 @@ mod otel;
 mod recovery;
 mod restore;
 mod snapshots;
+mod warnings;

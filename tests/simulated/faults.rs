@@ -10,7 +10,7 @@ use crate::support::{Through, eventually};
 use crate::{CONFIG_MAPS, config_map};
 use http::Method;
 use informerd::meta::ResourceVersion;
-use informerd_sim::{Cut, Effect, Fault, Server};
+use informerd_sim::{Cut, Effect, Fault, Server, Verb};
 use serde_json::{Value, json};
 
 /// A daemon whose informer has what there is, and somebody who follows it.
@@ -68,9 +68,18 @@ async fn what_even_a_list_does_not_reach_is_not_owed() {
     let informer = through.daemon.factory.informers().remove(0);
     informer.must_deliver(ResourceVersion(u64::MAX));
     eventually("it is listed", || informer.status().relists == 1).await;
-    // As long as it would take again.
-    tokio::time::sleep(Duration::from_secs(8)).await;
     assert_eq!(informer.status().silences, 2);
+    // Who is shown it over and over has it looked for once more: those who are shown it meanwhile wait for the same.
+    for _ in 0..16 {
+        informer.must_deliver(ResourceVersion(u64::MAX));
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    eventually("it is looked for once more", || informer.status().silences == 4).await;
+    // As long as it would take again. Each silence but the very first may cost a list.
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    let status = informer.status();
+    assert_eq!(status.silences, 4);
+    assert!((2..=3).contains(&status.relists), "{status:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,4 +124,21 @@ async fn a_quiet_cache_follows_what_was_forwarded_and_outlives_the_apiserver() {
     server.faults().reset_connections();
     let list = client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
     assert!(rv(&list) >= shown);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unsynced_cache_never_answers() {
+    let server = Server::builder().object(config_map("one")).start().await.unwrap();
+    server.faults().add(Fault::always(Effect::NoInitialEnd).on("configmaps").verb(Verb::Watch));
+    for (then, code) in [("\"429\"", 429), ("forward", 200)] {
+        let through = Through::before(&server, &format!("notSynced: {{ wait: 300ms, then: {then} }}\n")).await;
+        let answer = Client::new(&through.url).get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
+        assert_eq!(answer.status.as_u16(), code, "{}", answer.text());
+        if code == 200 {
+            assert_eq!(answer.json()["items"].as_array().unwrap().len(), 1, "forwarded, never empty");
+        } else {
+            assert_eq!(answer.headers["retry-after"], "1");
+            assert_eq!(answer.json()["reason"], "TooManyRequests");
+        }
+    }
 }

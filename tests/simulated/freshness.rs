@@ -7,8 +7,10 @@ use std::time::Duration;
 use crate::support::client::{Client, names, rv};
 use crate::support::{Through, eventually, until};
 use crate::{CONFIG_MAPS, config_map};
+use http::Method;
 use informerd_sim::{Effect, Fault, Server, Verb};
 use serde_json::json;
+use tokio::time::Instant;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consistent_read_never_shows_a_past_that_a_restore_has_undone() {
@@ -71,22 +73,27 @@ impl Asked {
     }
 }
 
-async fn scene(objects: usize) -> (Through, Client, Asked) {
-    let (server, through, client) = Through::simulated((0..objects).map(|n| config_map(&format!("c{n}"))), "").await;
+/// A cache that has 30 objects.
+async fn scene(yaml: &str) -> (Through, Client, Asked) {
+    let (server, through, client) = Through::simulated((0..30).map(|n| config_map(&format!("c{n}"))), yaml).await;
     client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
     let mut asked = Asked::new(server);
     asked.since();
     (through, client, asked)
 }
 
+fn another_change(server: &Server, n: usize) {
+    let metadata = json!({"name": format!("other-{n}")});
+    server.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).unwrap();
+}
+
 /// With default settings a list is answered from the cache for one small request, whether the store stands still or goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_costs_one_small_request() {
-    let (_through, client, mut asked) = scene(30).await;
+    let (_through, client, mut asked) = scene("").await;
     for n in 0..10 {
         if n >= 5 {
-            let namespace = json!({"name": format!("other-{n}")});
-            asked.server.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": namespace})).unwrap();
+            another_change(&asked.server, n);
         }
         let list = client.json(CONFIG_MAPS).await;
         assert_eq!(list["items"].as_array().unwrap().len(), 30);
@@ -101,8 +108,53 @@ async fn a_list_costs_one_small_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn beginnings_of_watches_share_requests() {
+    const WATCH: &str = "/api/v1/configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
+                         &allowWatchBookmarks=true&timeoutSeconds=60";
+    let (through, _, mut asked) = scene("").await;
+    let started = Instant::now();
+    let begun = (0..50).map(|_| async {
+        let mut watch = Client::new(&through.url).watch(WATCH).await;
+        while watch.next().await.unwrap().unwrap()["type"] != "BOOKMARK" {}
+    });
+    futures_util::future::join_all(begun).await;
+    let [lists, gets, watches] = asked.since();
+    // No closer than 75 ms, however many begin.
+    let most = started.elapsed().as_millis() / 75 + 2;
+    assert!(u128::from(lists) <= most, "{lists} lists for 50 watches in {:?}", started.elapsed());
+    assert_eq!([gets, watches], [0, 0]);
+}
+
+/// Own writes are always seen; other changes within the age.
+#[tokio::test(flavor = "multi_thread")]
+async fn bounded_reads_ask_once_an_age() {
+    const A: &str = "/api/v1/namespaces/a/configmaps";
+    let (_through, client, mut asked) = scene("consistentReads: { get: bounded, list: bounded, maxAge: 1s }\n").await;
+    let started = Instant::now();
+    for n in 0..200 {
+        another_change(&asked.server, n);
+        assert_eq!(names(&client.json(CONFIG_MAPS).await).len(), 30);
+        client.json(&format!("{A}/c1")).await;
+    }
+    let [lists, gets, watches] = asked.since();
+    // Each age begins with a word of the store, a quarter of it before the last one ends, and perhaps a comparison.
+    let most = started.elapsed().as_millis() / 750 * 2 + 4;
+    let told = format!("{lists} lists and {gets} gets in {:?}", started.elapsed());
+    assert!(u128::from(lists + gets) <= most && watches == 0, "{told}");
+    for n in 0..5 {
+        let name = format!("own-{n}");
+        client.write(Method::POST, A, &config_map(&name)).await;
+        assert_eq!(client.json(&format!("{A}/{name}")).await["metadata"]["name"], name.as_str());
+        assert!(names(&client.json(CONFIG_MAPS).await).contains(&name));
+    }
+    asked.server.create(config_map("of-another")).unwrap();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    assert!(client.json(CONFIG_MAPS).await.to_string().contains("of-another"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lone_get_is_forwarded_and_a_loop_of_gets_is_proved() {
-    let (through, client, mut asked) = scene(30).await;
+    let (through, client, mut asked) = scene("").await;
     let path = "/api/v1/namespaces/a/configmaps/c1";
     client.json(path).await;
     assert_eq!(asked.since(), [0, 1, 0]);

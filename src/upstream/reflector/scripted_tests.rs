@@ -218,6 +218,28 @@ async fn deletions_that_may_not_be_all_are_asked_for_again() {
     }
 }
 
+#[tokio::test]
+async fn the_scope_is_part_of_every_request() {
+    let (server, _open) = scripted(|_| answer(200, list(10, "", &["a"]))).await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let (writer, _cache) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
+    let lister = ListerWatcher {
+        namespace: Some("web".into()),
+        label_selector: "app=a".into(),
+        field_selector: "metadata.name=x".into(),
+        ..ListerWatcher::of(resource("", "configmaps", "ConfigMap"))
+    };
+    let reflector = Reflector::new(upstream, lister, writer, config());
+    let handle = reflector.handle();
+    let task = spawn("reflector", reflector.run());
+    timeout(SOON, handle.wait_for(|status| status.state == "follow")).await.unwrap();
+    for uri in server.uris() {
+        assert!(uri.starts_with("/api/v1/namespaces/web/configmaps?"), "{uri}");
+        assert!(uri.contains("labelSelector=app%3Da") && uri.contains("fieldSelector=metadata.name%3Dx"), "{uri}");
+    }
+    task.abort();
+}
+
 /// A protobuf reflector, some moments after its start, with a server that gives this answer to everything.
 async fn of_protobuf(answers: impl Fn() -> http::Response<Body> + Send + Sync + 'static) -> Handle {
     let server = FakeServer::plain(move |_, _| std::future::ready(answers())).await;

@@ -251,6 +251,32 @@ async fn what_is_forbidden_is_said_and_asked_again() {
 }
 
 #[tokio::test]
+async fn waits_as_long_as_a_429_asks() {
+    let server = Server::builder().start().await.unwrap();
+    server.faults().add(Fault::once(Effect::Answer { code: 429, retry_after: Some(1) }).on("configmaps"));
+    let started = Instant::now();
+    let world = start(&server, config()).await;
+    let status = world.until(|status| status.failing == Some(429)).await;
+    assert!(status.last_error.unwrap().contains("429"));
+    world.follows().await;
+    assert!(started.elapsed() >= Duration::from_secs(1), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn a_replayed_event_is_settled_by_a_whole_state() {
+    let server = Server::builder().object(config_map("a", "0")).start().await.unwrap();
+    let world = start(&server, config()).await;
+    world.follows().await;
+    server.faults().add(Fault::once(Effect::Replay).verb(Verb::Watch));
+    server.update(config_map("a", "1")).unwrap();
+    server.create(config_map("b", "1")).unwrap();
+    server.create(config_map("c", "1")).unwrap();
+    world.until(|status| status.relists == 1).await;
+    world.converge(&server).await;
+    assert_eq!(world.handle.status().rewinds, 0);
+}
+
+#[tokio::test]
 async fn a_stream_that_says_nothing_is_given_up_at_its_end() {
     let server = Server::builder().object(config_map("a", "0")).start().await.unwrap();
     let settings =

@@ -39,7 +39,7 @@ pub(crate) const LEFT_OUT: &[(&str, &str, &[&str])] = &[
     (
         "A25",
         "what comes before a deadline that is over is a race of the server's own",
-        &["src/reads/plan_tests.rs::watch_start_points"],
+        &["src/reads/plan_tests.rs::watches"],
     ),
     (
         "C2",

@@ -1,13 +1,14 @@
 //! An HTTP proxy between the daemon and one or two kube-apiservers that can hold watch events back, cut what is open, and
 //! change the apiserver: what a load balancer and a slow network do.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING};
 use http::{Request, Response, Uri};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -19,6 +20,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use informerd::lifecycle::spawn;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
@@ -47,6 +49,10 @@ struct Shared {
     mute: watch::Sender<(String, u64)>,
     /// Watches that were ever opened.
     opened: AtomicU64,
+    /// Whether reads that accept an old state get the first answer that an equal one got since.
+    stale: AtomicBool,
+    /// By target and accepted form.
+    old: Mutex<HashMap<String, (http::response::Parts, Bytes)>>,
     client: Client<HttpsConnector<HttpConnector>, Incoming>,
 }
 
@@ -60,6 +66,8 @@ impl Proxy {
             cuts: watch::Sender::new(0),
             mute: watch::Sender::default(),
             opened: AtomicU64::new(0),
+            stale: AtomicBool::new(false),
+            old: Mutex::default(),
             client: Client::builder(TokioExecutor::new()).build(connector),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -101,6 +109,16 @@ impl Proxy {
         self.shared.mute.send_replace((path.to_owned(), self.shared.opened.load(Ordering::SeqCst)));
     }
 
+    /// The same of those that will be opened.
+    pub(super) fn mute_all(&self, path: &str) {
+        self.shared.mute.send_replace((path.to_owned(), u64::MAX));
+    }
+
+    /// From now on, reads that accept an old state get the first answer that an equal one gets.
+    pub(super) fn stale(&self) {
+        self.shared.stale.store(true, Ordering::SeqCst);
+    }
+
     /// Closes every connection of the daemon.
     pub(super) fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
@@ -113,6 +131,11 @@ impl Shared {
         let (mut head, body) = request.into_parts();
         let target = head.uri.path_and_query().unwrap().as_str();
         let is_watch = target.contains("watch=");
+        let is_old = target.contains("resourceVersion=0") && !is_watch && self.stale.load(Ordering::SeqCst);
+        let old = is_old.then(|| format!("{target} {:?}", head.headers.get(ACCEPT)));
+        if let Some((head, body)) = old.as_ref().and_then(|key| self.old.lock().get(key).cloned()) {
+            return Response::from_parts(head, full(body));
+        }
         let path = head.uri.path().to_owned();
         head.uri = format!("{}{target}", self.backends[backend]).parse::<Uri>().unwrap();
         head.version = http::Version::HTTP_11;
@@ -121,14 +144,18 @@ impl Shared {
         let answer = match self.client.request(Request::from_parts(head, body)).await {
             Ok(answer) => answer,
             Err(error) => {
-                let body = http_body_util::Full::new(Bytes::from(error.to_string())).map_err(|never| match never {});
-                return Response::builder().status(502).body(body.boxed_unsync()).unwrap();
+                return Response::builder().status(502).body(full(error.to_string().into())).unwrap();
             }
         };
         let (mut head, body) = answer.into_parts();
         head.headers.remove(CONNECTION);
         head.headers.remove(TRANSFER_ENCODING);
         head.version = http::Version::HTTP_11;
+        if let Some(key) = old {
+            let body = body.collect().await.unwrap().to_bytes();
+            self.old.lock().insert(key, (head.clone(), body.clone()));
+            return Response::from_parts(head, full(body));
+        }
         let lag = Duration::from_millis(self.lag[backend].load(Ordering::Relaxed));
         let body = if is_watch && !lag.is_zero() {
             late(body, lag)
@@ -140,6 +167,10 @@ impl Shared {
         };
         Response::from_parts(head, body)
     }
+}
+
+fn full(body: Bytes) -> Body {
+    http_body_util::Full::new(body).map_err(|never| match never {}).boxed_unsync()
 }
 
 /// The frames, but for those that are dropped; then the body does not end.

@@ -1,5 +1,5 @@
-//! One selection watched: where its tokens are good, and what it is told in an outage. `grpc::watch` has a model of frames,
-//! and `real` compares them with the apiserver's.
+//! One selection watched: where its tokens are good, what it is told in an outage, and how it ends. `grpc::watch` has a
+//! model of frames, and `real` compares them with the apiserver's.
 
 use std::time::Duration;
 
@@ -78,4 +78,25 @@ async fn a_watch_that_opens_in_an_outage_is_told_of_the_silence() {
         let response = within("a bookmark", sync.message()).await.unwrap().unwrap().response.unwrap();
         bookmarks += usize::from(matches!(response.frame, Some(Frame::Bookmark(_))));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn says_goodbye_in_a_drain_and_at_its_age() {
+    let (_server, through, mut client) = simulated([config_map("a", "one")], "").await;
+    let age = Some(prost_types::Duration { seconds: 2, nanos: 0 });
+    let short = v1::WatchRequest { max_age: age, ..watch_of(all("configmaps")) };
+    for (request, reason) in
+        [(short, v1::goodbye::Reason::MaxAge), (watch_of(all("configmaps")), v1::goodbye::Reason::Draining)]
+    {
+        let mut frames = Frames::open(&mut client, request).await;
+        started(&frames.tell().await);
+        frames.snapshot().await;
+        if reason == v1::goodbye::Reason::Draining {
+            through.stop(Duration::from_secs(10)).await;
+        }
+        let Frame::Goodbye(goodbye) = frames.tell().await else { panic!("no goodbye") };
+        assert_eq!(goodbye.reason(), reason);
+        assert!(frames.next().await.is_none());
+    }
+    assert_eq!(through.daemon.grpc.watches_open.get(), 0);
 }
