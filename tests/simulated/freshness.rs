@@ -145,7 +145,7 @@ async fn bounded_reads_ask_once_an_age() {
         let name = format!("own-{n}");
         client.write(Method::POST, A, &config_map(&name)).await;
         assert_eq!(client.json(&format!("{A}/{name}")).await["metadata"]["name"], name.as_str());
-        assert!(names(&client.json(CONFIG_MAPS).await).contains(&name));
+        assert!(names(&client.json(CONFIG_MAPS).await).contains(&&*name));
     }
     asked.server.create(config_map("of-another")).unwrap();
     tokio::time::sleep(Duration::from_millis(1100)).await;
