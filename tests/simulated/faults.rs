@@ -36,15 +36,7 @@ async fn where_no_watch_says_anything_lists_do() {
     }
     client.json(CONFIG_MAPS).await;
     informer.reaches("one forwarded list was enough", || server.state("configmaps")).await;
-    let relists = status().relists;
-    assert!(status().silences >= 2 && relists >= 1);
-    // The number of objects is the same: they are compared.
-    let mut changed = config_map("first");
-    changed["data"] = json!({"a": "b"});
-    server.update(changed).unwrap();
-    client.json(CONFIG_MAPS).await;
-    informer.reaches("a change is found, too", || server.state("configmaps")).await;
-    assert!(status().relists > relists);
+    assert!(status().silences >= 2 && status().relists >= 1);
 }
 
 /// What a client has written must come. Nobody reads.
