@@ -164,7 +164,8 @@ async fn calls(
         all.refused.extend(heard.refused);
         all.silent += heard.silent;
     }
-    let codes = [tonic::Code::ResourceExhausted, tonic::Code::InvalidArgument];
+    // The last one: while clients have that much memory, there is none for the state of a cache.
+    let codes = [tonic::Code::ResourceExhausted, tonic::Code::InvalidArgument, tonic::Code::FailedPrecondition];
     assert!(all.refused.iter().all(|code| codes.contains(code)), "{:?}", all.refused);
     (open, all)
 }
@@ -207,9 +208,12 @@ async fn large_grpc_requests_in_64_mib() {
     drop(held);
     accounted_for(&limited).await;
 
-    // Whoever asks for little is served.
-    let (_held, heard) = calls(&limited.url, 1, 1, true, |_| ("Objects/Watch", calls::watch_with_known(10))).await;
-    assert_eq!(heard.begun.len(), 1);
+    // Whoever asks for little is served, as soon as the state was read again.
+    until("a small watch is served", async || {
+        let (_held, heard) = calls(&limited.url, 1, 1, true, |_| ("Objects/Watch", calls::watch_with_known(10))).await;
+        heard.begun.len() == 1
+    })
+    .await;
 }
 
 /// Objects that are larger than what a message usually has room for, to gets, workers, watches and lists whose clients take a
@@ -242,8 +246,7 @@ async fn large_objects_that_nobody_takes_in_64_mib() {
             // They are given up while the client holds them.
             assert!(begun >= 5, "{heard:?}");
             accounted_for(&limited).await;
-            let (_, again) = calls(&limited.url, 1, 1, true, get).await;
-            assert_eq!(again.begun.len(), 1);
+            until("a get is served", async || calls(&limited.url, 1, 1, true, get).await.1.begun.len() == 1).await;
         }
         drop((held, heard));
         accounted_for(&limited).await;

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use http::Method;
+use rand::seq::{IndexedRandom as _, SliceRandom as _};
+use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
 
 use crate::access::streams::error;
-use crate::access::wire::{codes, direct as direct_raw, raw};
+use crate::access::wire::{codes, cut as raw_cut, direct as direct_raw, raw};
 use crate::access::world::World;
 use crate::support::client::Answer;
 use crate::support::{eventually, until};
@@ -104,6 +106,7 @@ async fn nobody_is_whom_they_may_not_be() {
     the_log_names_both(&world, &log).await;
     everybody_reads_what_others_may(&world).await;
     headers_of_every_kind(&world).await;
+    random_heads(&world).await;
 }
 
 async fn everybody_reads_what_others_may(world: &World) {
@@ -249,6 +252,47 @@ async fn headers_of_every_kind(world: &World) {
             assert_eq!(shown(&ours), shown(&theirs), "{lines}{namespace}\n{ours}\n{theirs}");
         }
     }
+}
+
+/// Headers of who asks and as whom, in any order, doubled and left out; and heads that are cut.
+async fn random_heads(world: &World) {
+    let (wide, nothing) = (world.token("wide", &[]).await, world.token("nothing", &[]).await);
+    let mut random = rand::rngs::StdRng::seed_from_u64(20_263);
+    let (mut answered, mut allowed) = (0, 0);
+    for _ in 0..250 {
+        let mut lines = vec!["Host: localhost".to_owned()];
+        for (least, most, name, values) in [
+            (0, 2, "Authorization", &[&*format!("Bearer {wide}"), &format!("Bearer {nothing}"), "Bearer x", ""][..]),
+            (0, 2, "Impersonate-User", &["reader", "reader", "nobody", "admin", ""]),
+            (0, 3, "Impersonate-Group", &["crew", "crew", "system:serviceaccounts:a", "system:masters", ""]),
+            (0, 2, "Impersonate-Uid", &["7", "7", "8", ""]),
+            (0, 2, "Impersonate-Extra-Scope", &["x", "x", "y"]),
+        ] {
+            let count = if name == "Authorization" && random.random_bool(0.7) {
+                1
+            } else if random.random_bool(0.5) {
+                least
+            } else {
+                random.random_range(least..=most)
+            };
+            lines.extend((0..count).map(|_| format!("{name}: {}", values.choose(&mut random).unwrap())));
+        }
+        lines.shuffle(&mut random);
+        let namespace = if random.random_bool(0.5) { "a" } else { "b" };
+        let target = format!("/api/v1/namespaces/{namespace}/configmaps?resourceVersion=0");
+        let head = format!("GET {target} HTTP/1.1\r\n{}\r\nConnection: close\r\n\r\n", lines.join("\r\n"));
+        let (ours, theirs) = (raw(world, &head).await, direct_raw(world, head.as_bytes()).await);
+        let shown = |answer: &str| answer.contains("ConfigMapList");
+        assert_eq!(codes(&ours), codes(&theirs), "{head}\n{ours}\n{theirs}");
+        assert_eq!(shown(&ours), shown(&theirs), "{head}\n{ours}\n{theirs}");
+        (answered, allowed) = (answered + 1, allowed + usize::from(shown(&ours)));
+        if random.random_bool(0.2) {
+            let cut = random.random_range(1..head.len());
+            let answer = raw_cut(world, &head.as_bytes()[..cut]).await;
+            assert!(!shown(&answer), "{} of\n{head}\n{answer}", cut);
+        }
+    }
+    assert!(allowed * 10 > answered && allowed * 2 < answered, "{allowed} of {answered}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,6 +14,14 @@ pub(super) async fn raw(world: &World, bytes: impl AsRef<[u8]>) -> String {
     all_of(connect(&world.daemon.url, &world.ca).await, bytes).await
 }
 
+/// What the delegated listener answers to a client that ends after these bytes.
+pub(super) async fn cut(world: &World, bytes: &[u8]) -> String {
+    let mut stream = connect(&world.daemon.url, &world.ca).await;
+    stream.write_all(bytes).await.unwrap();
+    stream.shutdown().await.unwrap();
+    all_of(stream, []).await
+}
+
 /// What the apiserver answers to them.
 pub(super) async fn direct(world: &World, bytes: impl AsRef<[u8]>) -> String {
     all_of(connect(&world.cluster.info.server, &world.cluster.info.ca).await, bytes).await
