@@ -17,6 +17,8 @@ pub(super) struct Revisions {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Shows {
     Nothing,
+    /// There is none, but one may begin with a state that was saved.
+    Later,
     /// It may show the object on its way to a revision that clients have seen, or in its first state.
     Perhaps,
     Object,
@@ -33,7 +35,7 @@ impl Revisions {
             _ => Shows::Perhaps,
         };
         let informers = self.of(info).into_iter().filter(|informer| holds(informer, info));
-        informers.map(of_informer).max().unwrap_or(Shows::Nothing)
+        informers.map(of_informer).max().unwrap_or(Shows::Later)
     }
 
     /// The informers of the resource.
@@ -97,8 +99,13 @@ impl RevisionObserver for Revisions {
         }
         match self.shows(info) {
             Shows::Object => self.wrote_unknown(info),
-            // Anybody may ask for what does not exist, so this counts for a short time only.
-            Shows::Perhaps => self.floors.tell(&info.group, &info.resource, Floor::doubt),
+            // Until a cache is proved to be newer. Anybody may ask for what does not exist, so reads that are forwarded are
+            // sent to the store itself for a short time only.
+            Shows::Perhaps => self.floors.tell(&info.group, &info.resource, |floor| {
+                floor.doubt();
+                floor.showed_unknown();
+            }),
+            Shows::Later => self.showed_unknown(info),
             Shows::Nothing => {}
         }
     }
@@ -147,7 +154,7 @@ mod tests {
         }
     }
 
-    /// The cache is still starting, shows the object, or has none, before and at what clients have seen.
+    /// There is no cache, it is still starting, shows the object, or has none, before and at what clients have seen.
     #[tokio::test(start_paused = true)]
     async fn an_object_that_is_gone_counts_as_long_as_a_cache_may_show_it() {
         let one = || {
@@ -155,24 +162,28 @@ mod tests {
             let attributes = AttributesBuilder::new("uid").build();
             std::sync::Arc::new(Object::new(ObjectKey::new("a", "one"), ResourceVersion(3), attributes, raw))
         };
+        // Whether forwarded reads go to the store, and cached ones need a proof: now, and after a while.
         for (state, counts) in [
-            (None, [true, false]),
-            (Some((4, vec![one()])), [true, true]),
-            (Some((4, Vec::new())), [true, false]),
-            (Some((5, Vec::new())), [false, false]),
+            (None, [[false, true], [false, true]]),
+            (Some(None), [[true, true], [false, true]]),
+            (Some(Some((4, vec![one()]))), [[true, true], [true, true]]),
+            (Some(Some((4, Vec::new()))), [[true, true], [false, true]]),
+            (Some(Some((5, Vec::new()))), [[false, false], [false, false]]),
         ] {
             let revisions = revisions().await;
             let floor = revisions.floors.of("", "configmaps");
             floor.raise(ResourceVersion(5));
-            let mut writer = revisions.factory.put(Resource::simple("", "configmaps", "ConfigMap"));
-            if let Some((rv, objects)) = state.clone() {
-                writer.replace(objects, ResourceVersion(rv)).await.unwrap();
+            if let Some(state) = state.clone() {
+                let mut writer = revisions.factory.put(Resource::simple("", "configmaps", "ConfigMap"));
+                if let Some((rv, objects)) = state {
+                    writer.replace(objects, ResourceVersion(rv)).await.unwrap();
+                }
             }
             revisions.showed_none(&RequestInfo::parse("GET", "/api/v1/namespaces/a/configmaps/one", ""));
             let now = [floor.has_unknown_write(), floor.uncovered().is_some()];
             tokio::time::advance(Duration::from_secs(11)).await;
             let later = [floor.has_unknown_write(), floor.uncovered().is_some()];
-            assert_eq!([now, later], counts.map(|counts| [counts; 2]), "{state:?}");
+            assert_eq!([now, later], counts, "{state:?}");
         }
     }
 

@@ -9,7 +9,7 @@ use crate::cache::Snapshot;
 use crate::lifecycle;
 use crate::meta::{ResourceVersion, Scope, Verb};
 use crate::selector::Predicate;
-use crate::upstream::{Pace, Part, SMALL_DIGEST, Word};
+use crate::upstream::{Asked, Pace, Part, SMALL_DIGEST, Word};
 
 use super::Informer;
 use super::choice::{Extent, First, Situation, Then};
@@ -109,7 +109,7 @@ impl Informer {
     /// # Errors
     /// [`NotFresh`]. The read must then go to the apiserver.
     pub async fn fresh(self: &Arc<Self>, need: &Need<'_>) -> Result<Fresh, NotFresh> {
-        let (arrived, before) = (Instant::now(), self.cache.newest());
+        let (arrived, before) = (Asked::now(), self.cache.newest());
         let at_least = need.shown.max(need.freshness.least()).max(self.newest_elsewhere());
         let newest = need.freshness == Freshness::Consistent || need.unknown;
         let stood = self.cache.resource_version();
@@ -128,20 +128,20 @@ impl Informer {
         if need.verb == Verb::Get && newest && self.is_detached() {
             return Err(NotFresh::Dearer);
         }
-        let _waiting = self.waits.enter(arrived);
+        let _waiting = self.waits.enter(arrived.at);
         let situation = self.situation(need);
         let proof = self.asked(need, &situation, arrived, before, at_least, newest).await;
         match &proof {
-            Ok(_) => self.proofs.proved.observe(arrived.elapsed()),
+            Ok(_) => self.proofs.proved.observe(arrived.at.elapsed()),
             // The read neither asked nor waited.
             Err(NotFresh::Dearer) => {}
-            Err(_) => self.proofs.failed.observe(arrived.elapsed()),
+            Err(_) => self.proofs.failed.observe(arrived.at.elapsed()),
         }
         let known = self.probe.last_word().map_or(at_least, |word| at_least.max(word.rv));
         match &proof {
             Ok(_) => self.stall.moved(),
             Err(NotFresh::Late) => {
-                let waited = arrived.elapsed();
+                let waited = arrived.at.elapsed();
                 let why = if known > self.cache.newest() { Why::Behind } else { Why::NoAnswer };
                 self.stands(stood, why, waited, Instant::now() >= need.deadline);
             }
@@ -155,7 +155,7 @@ impl Informer {
         self: &Arc<Self>,
         need: &Need<'_>,
         situation: &Situation,
-        arrived: Instant,
+        arrived: Asked,
         before: ResourceVersion,
         at_least: ResourceVersion,
         newest: bool,
@@ -164,7 +164,7 @@ impl Informer {
         let first = situation.first();
         // An earlier answer says nothing about a write whose revision is unknown.
         let age = if need.unknown { Duration::ZERO } else { need.max_age };
-        let since = arrived.checked_sub(age).unwrap_or(arrived);
+        let since = arrived.before(age);
         let proved = self.proved(need, situation.then());
         let seen = before.max(need.shown);
         let word = self.word(need, first, since, (arrived, seen)).await?;
@@ -186,7 +186,7 @@ impl Informer {
     /// # Errors
     /// The apiserver does not answer before the deadline.
     pub async fn revision(&self, verb: Verb, deadline: Instant) -> Result<ResourceVersion, NotFresh> {
-        let word = timeout_at(deadline, self.probe.revision(Instant::now(), self.cache.newest(), pace(verb))).await;
+        let word = timeout_at(deadline, self.probe.revision(Asked::now(), self.cache.newest(), pace(verb))).await;
         word.ok().and_then(Result::ok).map(|word| word.rv).ok_or(NotFresh::Late)
     }
 
@@ -236,8 +236,8 @@ impl Informer {
         &self,
         need: &Need<'_>,
         first: First,
-        since: Instant,
-        (arrived, seen): (Instant, ResourceVersion),
+        since: Asked,
+        (arrived, seen): (Asked, ResourceVersion),
     ) -> Result<Word, NotFresh> {
         // An earlier answer cannot tell that the store has not reached a revision by now.
         let least = need.freshness.least();
@@ -321,7 +321,7 @@ impl Informer {
         let part = extent.of(need);
         let part = part.as_ref();
         if !self.probe.is_compared(part, want) {
-            self.digest(need, extent, Instant::now()).await?;
+            self.digest(need, extent, Asked::now()).await?;
         }
         let bound = if need.may_forward { IN_FLIGHT } else { IN_FLIGHT_AT_MOST };
         let until = need.deadline.min(Instant::now() + bound);
@@ -336,7 +336,7 @@ impl Informer {
     }
 
     /// Reads a digest, asked for at or after `since`; `None` if it fails or does not arrive before the read's deadline.
-    async fn digest(&self, need: &Need<'_>, extent: Extent, since: Instant) -> Option<Word> {
+    async fn digest(&self, need: &Need<'_>, extent: Extent, since: Asked) -> Option<Word> {
         let (part, begun) = (extent.of(need), Instant::now());
         let digest = self.probe.digest(&self.cache, part.as_ref(), since, pace(need.verb));
         let digest = timeout_at(need.deadline, digest).await;
@@ -349,7 +349,7 @@ impl Informer {
     /// Brings the cache to `want` in the background, for all readers.
     pub(super) async fn catch_up(&self, want: ResourceVersion, deadline: Instant) {
         if self.cache.snapshot().is_some_and(|snapshot| snapshot.len() <= MOST_AHEAD) {
-            let digest = self.probe.digest(&self.cache, None, Instant::now(), PACE);
+            let digest = self.probe.digest(&self.cache, None, Asked::now(), PACE);
             if timeout_at(deadline, digest).await.is_ok() && self.probe.settled(&self.cache, None, want).await.is_some()
             {
                 return;
@@ -371,14 +371,13 @@ impl Informer {
     /// answer becomes too old.
     fn keep_warm(self: &Arc<Self>, need: &Need<'_>, word: &Word) {
         let lead = self.waits.lead().min(need.max_age / 4);
-        let due = word.asked + need.max_age - lead;
+        let due = word.asked.at + need.max_age - lead;
         if need.max_age.is_zero() || Instant::now() < due || !self.waits.begin_ahead() {
             return;
         }
-        let (informer, situation, since) = (self.clone(), self.situation(need), word.asked);
+        let (informer, situation, after) = (self.clone(), self.situation(need), word.asked.next());
         let seen = self.cache.newest();
         lifecycle::spawn("keep-warm", async move {
-            let after = since + Duration::from_nanos(1);
             let asked = match situation.first() {
                 First::Digest(Extent::Everything) if situation.all <= MOST_AHEAD => {
                     informer.probe.digest(&informer.cache, None, after, PACE).await.is_ok()

@@ -184,7 +184,7 @@ fn kind(info: &RequestInfo, method: &Method) -> Option<Kind> {
     match info.verb {
         Verb::Watch if *method == Method::GET && info.subresource.is_empty() => Some(Kind::Watch),
         Verb::Get | Verb::List if *method == Method::GET => {
-            matches!(info.subresource.as_str(), "" | "status").then_some(Kind::Read)
+            matches!(info.subresource.as_str(), "" | "status" | "scale").then_some(Kind::Read)
         }
         Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => {
             // These connect to a pod or create a token. The object itself is not changed.

@@ -12,15 +12,13 @@
 //! own cache, which contradicts nothing. Only a get reads the store. So one object is also read with a get: the newest
 //! one of the previous comparison, because its last change is the most likely to be undone.
 
-use tokio::time::Instant;
-
 use super::digest::Digest;
 use super::error::UpstreamError;
 use super::metadata::{ACCEPT_OBJECT, DEPTH_OF_METADATA, Item};
 use super::metrics::RequestVerb;
 use super::progress::{HEAD_TIMEOUT, ProgressProbe};
 use super::reader::get_outline;
-use super::single_flight::Pace;
+use super::single_flight::{Asked, Pace};
 use crate::cache::{Snapshot, WatchCache};
 use crate::meta::{ObjectKey, ResourceVersion, Scope};
 
@@ -68,7 +66,7 @@ impl ProgressProbe {
         // The revision is read first: the snapshot then contains everything up to it.
         let complete = cache.resource_version();
         let (Some(snapshot), newest) = (cache.snapshot(), cache.newest()) else { return Ok(Finding::Agrees) };
-        let now = Instant::now();
+        let now = Asked::now();
         let (digest, rv) = if snapshot.len() > MOST {
             (None, self.revision(now, newest, Pace::AT_ONCE).await?.rv)
         } else {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::digest::Digest;
 use super::error::UpstreamError;
-use super::single_flight::{HELD, Pace, SingleFlight};
+use super::single_flight::{Asked, HELD, Pace, SingleFlight};
 use super::source::ListerWatcher;
 use crate::cache::{Snapshot, Walk, WatchCache};
 use crate::meta::{ResourceVersion, Scope};
@@ -56,7 +56,7 @@ pub(super) struct Compared {
     part: Option<Predicate>,
     turns: SingleFlight<Arc<Digest>>,
     /// The newest digest, and when it was asked for.
-    newest: Mutex<Option<(Arc<Digest>, Instant)>>,
+    newest: Mutex<Option<(Arc<Digest>, Asked)>>,
     lateness: Mutex<Lateness>,
 }
 
@@ -132,7 +132,7 @@ impl Compared {
     }
 
     fn is_of_use(&self, now: Instant) -> bool {
-        self.newest.lock().as_ref().is_some_and(|(_, asked)| now.saturating_duration_since(*asked) < KEPT)
+        self.newest.lock().as_ref().is_some_and(|(_, asked)| now.saturating_duration_since(asked.at) < KEPT)
     }
 
     /// Returns a digest that was asked for at or after `since`, and when it was asked for. Reads one of about so many
@@ -142,11 +142,11 @@ impl Compared {
     /// The errors of the read.
     pub(super) async fn read(
         &self,
-        since: Instant,
+        since: Asked,
         pace: Pace,
         objects: usize,
         read: impl Future<Output = Result<Digest, UpstreamError>>,
-    ) -> Result<(Arc<Digest>, Instant), UpstreamError> {
+    ) -> Result<(Arc<Digest>, Asked), UpstreamError> {
         if let Some(kept) = self.newest.lock().clone().filter(|(_, asked)| *asked >= since) {
             return Ok(kept);
         }
@@ -229,7 +229,7 @@ mod tests {
             let compared = comparisons.of(Some(&Part::namespace(format!("n{number}").into())));
             let digest =
                 Digest::new(ResourceVersion(1), Order::now(), None, Digest::room(&Budget::default(), 0).unwrap());
-            *compared.newest.lock() = Some((Arc::new(digest), Instant::now()));
+            *compared.newest.lock() = Some((Arc::new(digest), Asked::now()));
             compared
         };
         let there = || comparisons.parts.lock().len();

@@ -45,5 +45,5 @@ pub use questions::{Questions, Word};
 pub use reflector::{Reflector, ReflectorConfig, ReflectorEnd};
 pub use sharding::{ShardSupport, Sharding};
 pub use shared_store::SharedStore;
-pub use single_flight::Pace;
+pub use single_flight::{Asked, Pace};
 pub use source::ListerWatcher;

@@ -29,7 +29,7 @@ use super::metadata::{MetadataEvent, MetadataStream};
 use super::metrics::RequestVerb;
 use super::questions::{Questions, Word};
 use super::reader::{Compression, get};
-use super::single_flight::Pace;
+use super::single_flight::{Asked, Pace};
 use super::source::ListerWatcher;
 use crate::cache::{Order, Snapshot, WaitError, WatchCache};
 use crate::meta::ResourceVersion;
@@ -134,7 +134,7 @@ impl ProgressProbe {
     ///
     /// # Errors
     /// The error of the read, for all callers that share it.
-    pub async fn revision(&self, since: Instant, seen: ResourceVersion, pace: Pace) -> Result<Word, UpstreamError> {
+    pub async fn revision(&self, since: Asked, seen: ResourceVersion, pace: Pace) -> Result<Word, UpstreamError> {
         if let Some(word) = self.last_word().filter(|word| word.asked >= since && word.rv >= seen) {
             return Ok(word);
         }
@@ -156,7 +156,7 @@ impl ProgressProbe {
         &self,
         cache: &WatchCache,
         part: Option<&Part>,
-        since: Instant,
+        since: Asked,
         pace: Pace,
     ) -> Result<Word, UpstreamError> {
         let span = self.span("prove", "a digest of the collection");
@@ -175,7 +175,7 @@ impl ProgressProbe {
     }
 
     /// Reads a digest of the whole collection, asked for at or after `since`.
-    pub(super) async fn whole(&self, cache: &WatchCache, since: Instant) -> Result<Arc<Digest>, UpstreamError> {
+    pub(super) async fn whole(&self, cache: &WatchCache, since: Asked) -> Result<Arc<Digest>, UpstreamError> {
         let span = self.span("audit", "a digest of the collection");
         self.questions.whole(&self.upstream, &self.source, cache, since).instrument(span).await
     }

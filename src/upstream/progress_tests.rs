@@ -37,7 +37,7 @@ async fn world(origin: Origin) -> World {
     let (mut writer, cache) = cache::new(CacheConfig::new(gvr));
     crate::lifecycle::spawn("dispatcher", cache.run_dispatcher());
     let probe = Arc::new(ProgressProbe::new(upstream, source, sender, Arc::default()));
-    let now = probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
+    let now = probe.revision(Asked::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
     writer.replace(Vec::new(), now).await.unwrap();
     World { server, probe, claims, cache, writer }
 }
@@ -47,7 +47,7 @@ async fn a_quiet_cache_is_proved_by_a_bookmark() {
     let mut world = world(Origin::BuiltIn).await;
     // Something happened, but to another type.
     create(&world, "Namespace", "other");
-    let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
+    let revision = world.probe.revision(Asked::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
     let from = world.cache.resource_version();
     assert!(revision > from);
     let (probe, cache) = (world.probe.clone(), world.cache.clone());
@@ -65,7 +65,7 @@ async fn a_quiet_cache_is_proved_by_a_bookmark() {
 async fn events_that_the_probe_replays_are_waited_for() {
     let mut world = world(Origin::BuiltIn).await;
     let rv = create(&world, "ConfigMap", "x");
-    let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
+    let revision = world.probe.revision(Asked::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
     let (probe, cache) = (world.probe.clone(), world.cache.clone());
     let deadline = Instant::now() + Duration::from_secs(4);
     // The main stream never delivers it, so the claim must not be made, whatever the bookmark says.
@@ -79,7 +79,7 @@ async fn a_resource_without_bookmarks_is_not_tried_for_ever() {
     let world = world(Origin::BuiltIn).await;
     world.server.faults().add(Fault::always(Effect::NoBookmark));
     create(&world, "Namespace", "other");
-    let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
+    let revision = world.probe.revision(Asked::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
     let started = Instant::now();
     let prove = || world.probe.prove_by_watch(&world.cache, revision, started + Duration::from_secs(20));
     let proof = prove().await;
@@ -105,7 +105,7 @@ fn create(world: &World, kind: &str, name: &str) -> ResourceVersion {
 }
 
 async fn digest(world: &World, part: Option<&Part>) -> ResourceVersion {
-    world.probe.digest(&world.cache, part, Instant::now(), PACE).await.unwrap().rv
+    world.probe.digest(&world.cache, part, Asked::now(), PACE).await.unwrap().rv
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn a_quiet_collection_is_proved_by_comparison() {
     let mut world = world(Origin::BuiltIn).await;
     create(&world, "Namespace", "other");
     let from = world.cache.resource_version();
-    let revision = world.probe.revision(Instant::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
+    let revision = world.probe.revision(Asked::now(), ResourceVersion::ZERO, PACE).await.unwrap().rv;
     assert!(world.probe.settled(&world.cache, None, revision).await.is_none(), "a revision alone proves nothing");
     let compared = digest(&world, None).await;
     assert_eq!(world.probe.settled(&world.cache, None, revision).await.map(|snapshot| snapshot.rv()), Some(compared));

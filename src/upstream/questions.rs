@@ -19,7 +19,7 @@ use super::odds::{Movement, Odds};
 use super::progress::HEAD_TIMEOUT;
 use super::reader::{Compression, IDLE_TIMEOUT, get};
 use super::shared_store::SharedStore;
-use super::single_flight::{HELD, Pace, SingleFlight};
+use super::single_flight::{Asked, HELD, Pace, SingleFlight};
 use super::source::ListerWatcher;
 use super::stamp::Stamp;
 use crate::cache::{Order, WatchCache};
@@ -45,8 +45,8 @@ const ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetada
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
     pub rv: ResourceVersion,
-    /// When the question began: the answer says nothing about later changes.
-    pub asked: Instant,
+    /// When the question began.
+    pub asked: Asked,
 }
 
 /// The questions about one collection, and their answers.
@@ -170,7 +170,7 @@ impl Questions {
         source: &ListerWatcher,
         cache: &WatchCache,
         part: Option<&Part>,
-        since: Instant,
+        since: Asked,
         pace: Pace,
     ) -> Result<Word, UpstreamError> {
         let read = Box::pin(self.read_digest(upstream, source, cache, part));
@@ -194,7 +194,7 @@ impl Questions {
         upstream: &Upstream,
         source: &ListerWatcher,
         cache: &WatchCache,
-        since: Instant,
+        since: Asked,
     ) -> Result<Arc<Digest>, UpstreamError> {
         let read = Box::pin(self.read_digest(upstream, source, cache, None));
         let objects = cache.snapshot().map_or(0, |snapshot| snapshot.len());
@@ -211,7 +211,7 @@ impl Questions {
     ) -> Result<Option<usize>, UpstreamError> {
         // With a selector, lists do not tell it, and even one of one object costs the apiserver a search.
         let counts = source.field_selector.is_empty() && source.label_selector.is_empty();
-        let (nothing, mut items, asked) = (source.nothing(), 0_usize, Instant::now());
+        let (nothing, mut items, asked) = (source.nothing(), 0_usize, Asked::now());
         let asks = if counts { source } else { &nothing };
         let (meta, connection) = self.read_keys(upstream, asks, 1, |_, _| items += 1).await?;
         self.heard_by(connection);
@@ -223,9 +223,9 @@ impl Questions {
         Ok(more.filter(|_| counts).map(|more| items.saturating_add(more)))
     }
 
-    fn remember(&self, rv: ResourceVersion, asked: Instant) -> Word {
+    fn remember(&self, rv: ResourceVersion, asked: Asked) -> Word {
         let word = Word { rv, asked };
-        self.movement.lock().heard(rv, asked);
+        self.movement.lock().heard(rv, asked.at);
         if let Some(store) = self.store() {
             store.heard(word);
         }

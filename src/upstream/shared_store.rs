@@ -142,7 +142,7 @@ impl SharedStore {
     pub(super) fn heard(&self, word: Word) {
         let now = Instant::now();
         let mut state = self.state.lock();
-        if state.highest.is_some_and(|(rv, heard)| word.asked > heard && word.rv < rv) {
+        if state.highest.is_some_and(|(rv, heard)| word.asked.at > heard && word.rv < rv) {
             return state.refute(now);
         }
         if state.highest.is_none_or(|(rv, _)| word.rv > rv) {
@@ -151,7 +151,7 @@ impl SharedStore {
         if state.word.is_none_or(|last| last.asked < word.asked) {
             state.word = Some(word);
         }
-        state.movement.heard(word.rv, word.asked);
+        state.movement.heard(word.rv, word.asked.at);
     }
 
     /// Records that a revision of one resource was older than a revision of another resource that was seen before. So
@@ -226,6 +226,7 @@ fn is_only(checks: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::single_flight::Asked;
     use crate::upstream::testing::{FakeServer, answer};
 
     const CHECKS: &str = "[+]ping ok\n[+]log ok\n[+]etcd ok\n[+]etcd-readiness ok\nreadyz check passed\n";
@@ -291,7 +292,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_contradiction_ends_it() {
-        let word = |rv| Word { rv: ResourceVersion(rv), asked: Instant::now() };
+        let word = |rv| Word { rv: ResourceVersion(rv), asked: Asked::now() };
         let (_server, only) = store(200, "36", CHECKS).await;
         assert!(learnt(&only).await);
         let early = word(8);

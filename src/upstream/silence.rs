@@ -20,6 +20,7 @@ use super::metrics::RequestVerb;
 use super::progress::{ACCEPT_WATCH, HEAD_TIMEOUT, Progress, ProgressProbe, WATCH_SECONDS};
 use super::reader::{Compression, get};
 use super::reflector::Handle;
+use super::single_flight::Asked;
 use crate::cache::{Order, WatchCache};
 use crate::meta::{Origin, ResourceVersion};
 
@@ -204,7 +205,7 @@ impl ProgressProbe {
         if is_large && !means.may_read_all {
             return Heard::Strange { compared: false };
         }
-        let Ok(digest) = self.whole(cache, Instant::now()).await else { return Heard::Nothing };
+        let Ok(digest) = self.whole(cache, Asked::now()).await else { return Heard::Nothing };
         let until = Instant::now() + MUCH_LATER;
         loop {
             if self.settled(cache, None, digest.rv).await.is_some() {
@@ -223,7 +224,7 @@ impl ProgressProbe {
         }
         // A server that makes up revisions as it answers shows others each time.
         if self.is_unruly() {
-            let again = self.whole(cache, Instant::now()).await;
+            let again = self.whole(cache, Asked::now()).await;
             if !again.is_ok_and(|again| again.objects() == digest.objects()) || cache.resource_version() != from {
                 return Heard::Nothing;
             }

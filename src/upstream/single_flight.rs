@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::error::UpstreamError;
+use crate::cache::Order;
 
 /// A question for a small answer that has been under way for this long counts as held, and the next one may begin.
 pub(super) const HELD: Duration = Duration::from_millis(10);
@@ -31,6 +32,14 @@ pub struct Pace {
     pub together: Duration,
 }
 
+/// When a question was asked, or wanted: its answer says nothing of later changes. No two are equal, which clocks do not
+/// guarantee. So an answer to a question that was asked before a write never counts as one that knows of the write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Asked {
+    pub at: Instant,
+    order: Order,
+}
+
 /// The questions of one kind, and the newest answer.
 #[derive(Debug)]
 pub(super) struct SingleFlight<T> {
@@ -42,7 +51,7 @@ pub(super) struct SingleFlight<T> {
 #[derive(Clone, Debug)]
 pub(super) struct Answer<T> {
     pub(super) value: T,
-    pub(super) asked: Instant,
+    pub(super) asked: Asked,
 }
 
 #[derive(Debug)]
@@ -72,7 +81,7 @@ enum Look<'a, T> {
 struct Flight<'a, T> {
     flights: &'a SingleFlight<T>,
     number: u64,
-    asked: Instant,
+    asked: Asked,
     result: Option<Result<Answer<T>, UpstreamError>>,
 }
 
@@ -81,6 +90,26 @@ struct Flight<'a, T> {
 impl Pace {
     /// No pause, for callers that ask rarely.
     pub(super) const AT_ONCE: Self = Self { alone: Duration::ZERO, together: Duration::ZERO };
+}
+
+// === impl Asked ===
+
+impl Asked {
+    pub fn now() -> Self {
+        Self { at: Instant::now(), order: Order::now() }
+    }
+
+    /// So long before, as far as the clock goes back.
+    #[must_use]
+    pub fn before(self, age: Duration) -> Self {
+        Self { at: self.at.checked_sub(age).unwrap_or(self.at), ..self }
+    }
+
+    /// Just after.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self { at: self.at + Duration::from_nanos(1), ..self }
+    }
 }
 
 // === impl SingleFlight ===
@@ -158,7 +187,7 @@ impl<T: Clone> SingleFlight<T> {
         state.last = Some(now);
         let number = state.begun;
         state.under_way.push(number);
-        Look::Ask(Flight { flights: self, number, asked: now, result: None })
+        Look::Ask(Flight { flights: self, number, asked: Asked { at: now, order: Order::now() }, result: None })
     }
 }
 
@@ -230,10 +259,10 @@ mod tests {
         let mut waiting = Vec::new();
         for _ in 0..readers {
             let (flights, apiserver) = (flights.clone(), apiserver.clone());
-            let begun = Instant::now();
+            let (begun, wanted) = (Instant::now(), Asked::now());
             waiting.push(spawn("reader", async move {
                 let answer = flights.ask(pace, held, apiserver.answer(takes)).await.unwrap();
-                assert!(answer.asked >= begun, "an answer is of a time after it was wanted");
+                assert!(answer.asked > wanted, "an answer is of a time after it was wanted");
                 begun.elapsed()
             }));
             sleep(apart).await;
