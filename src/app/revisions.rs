@@ -173,11 +173,10 @@ mod tests {
             let revisions = revisions().await;
             let floor = revisions.floors.of("", "configmaps");
             floor.raise(ResourceVersion(5));
-            if let Some(state) = state.clone() {
-                let mut writer = revisions.factory.put(Resource::simple("", "configmaps", "ConfigMap"));
-                if let Some((rv, objects)) = state {
-                    writer.replace(objects, ResourceVersion(rv)).await.unwrap();
-                }
+            let has_cache = state.is_some();
+            let mut writer = has_cache.then(|| revisions.factory.put(Resource::simple("", "configmaps", "ConfigMap")));
+            if let (Some(writer), Some((rv, objects))) = (&mut writer, state.clone().flatten()) {
+                writer.replace(objects, ResourceVersion(rv)).await.unwrap();
             }
             revisions.showed_none(&RequestInfo::parse("GET", "/api/v1/namespaces/a/configmaps/one", ""));
             let now = [floor.has_unknown_write(), floor.uncovered().is_some()];
