@@ -161,11 +161,15 @@ async fn lives(seed: u64) -> (usize, Arc<Run>, Vec<String>) {
         chaos::write(&run, &mut random);
     }
     wrong.extend(becomes_well(&run, healed, &following, &holding).await.err());
+    if wrong.is_empty() {
+        wrong.extend(chaos::cuts(&run).await.err());
+        wrong.extend(becomes_well(&run, healed, &following, &holding).await.err());
+    }
     run.deeds.lock().push(format!("well after {:?}", healed.elapsed()));
     if wrong.is_empty() && run.swarm.delegated {
         // Rights settle.
         tokio::time::sleep(Duration::from_secs(60)).await;
-        wrong.extend(rights::end(&run).await.err());
+        wrong.extend(rights::end(&run).await.unwrap_or_else(Some));
     }
     run.is_over.store(true, Ordering::SeqCst);
     let count = run.judge();
@@ -213,14 +217,15 @@ async fn is_well(run: &Run, states: impl Iterator<Item = Held<'_>>) -> Result<()
     }
     let client = Client::new(&run.url());
     for resource in RESOURCES {
-        let truth = run.truth(resource, &Selected::default());
+        let (truth, is_poisoned) = (run.truth(resource, &Selected::default()), run.swarm.poisoned == Some(resource));
         for query in ["?resourceVersion=0", ""] {
             let answer = client.try_get(&format!("{}{query}", resource.path())).await?;
             if !answer.status.is_success() || answer.is_old() {
                 return Err(format!("{}{query}: {} {:?}", resource.plural, answer.status, answer.warnings()));
             }
             let plan = answer.headers.get("x-informerd-plan").cloned();
-            if !query.is_empty() && plan.as_ref().is_some_and(|plan| plan.as_bytes().starts_with(b"forwarded")) {
+            let is_forwarded = plan.as_ref().is_some_and(|plan| plan.as_bytes().starts_with(b"forwarded"));
+            if is_forwarded != is_poisoned && (is_poisoned || !query.is_empty()) {
                 return Err(format!("{}{query}: {plan:?}", resource.plural));
             }
             let state = rest::parsed(&answer).and_then(|list| rest::items(&list)).ok_or("no list")?;
@@ -229,7 +234,17 @@ async fn is_well(run: &Run, states: impl Iterator<Item = Held<'_>>) -> Result<()
             }
         }
     }
+    let informers = daemon.daemon.factory.informers();
+    for resource in run.swarm.poisoned {
+        if !informers.iter().any(|one| &*one.key().gvr.resource == resource.plural && one.status().undecodable) {
+            return Err(format!("no informer of {} says that it is poisoned", resource.plural));
+        }
+    }
     for (what, resource, of, seen) in states {
+        // What cannot be cached is not served over gRPC.
+        if run.swarm.poisoned == Some(resource) && (what.ends_with("gRPC") || what == "a worker") {
+            continue;
+        }
         let (state, truth) = (seen.lock().state.clone(), run.truth(resource, of));
         if state != truth {
             let (why, seen) = (difference(&state, &truth), seen.lock());

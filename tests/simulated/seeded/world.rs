@@ -61,6 +61,8 @@ pub(super) struct Swarm {
     pub lag: Duration,
     pub refuses_watch_lists: bool,
     pub foreign: Option<Value>,
+    /// Of this resource, an object that cannot be decoded stays when the faults have ended.
+    pub poisoned: Option<Resource>,
 }
 
 /// One seed.
@@ -155,6 +157,7 @@ impl Swarm {
             json!([{"version": "v1", "resources": [{"resource": "things", "scope": "Cluster", "verbs": ["get"],
                 "responseKind": null, "shortNames": null, "categories": null}], "freshness": "Stale"}]),
         ];
+        let delegated = random.random_bool(0.25);
         let foreign = random.random_bool(0.3).then(|| {
             let versions = &foreign[random.random_range(0..foreign.len())];
             json!({"metadata": {"name": "foreign.example.com"}, "versions": versions})
@@ -163,10 +166,12 @@ impl Swarm {
             faults,
             faults_between: [100, 300, 1000][random.random_range(0..3)],
             yaml,
-            delegated: random.random_bool(0.25),
+            delegated,
             lag: Duration::from_millis(random.random_range(20..2000)),
             refuses_watch_lists: random.random_bool(0.2),
             foreign,
+            // The user of the delegated listener reads the first one.
+            poisoned: random.random_bool(0.15).then(|| RESOURCES[usize::from(delegated || random.random_bool(0.5))]),
         }
     }
 
