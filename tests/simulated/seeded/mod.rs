@@ -24,6 +24,7 @@ use informerd::lifecycle;
 use informerd::meta::ResourceVersion;
 use informerd::reads::Floor;
 use parking_lot::Mutex;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::support::client::Client;
@@ -37,6 +38,8 @@ use world::{RESOURCES, Run};
 const STEP: Duration = Duration::from_millis(4);
 /// A seed takes a few seconds of real time. One that takes so long never ends.
 const HANGS: Duration = Duration::from_secs(300);
+/// Dead connections are found out within this time, and so is a store that was set back.
+const SETTLES: Duration = Duration::from_secs(60);
 /// After the faults, everything is well within this time.
 const BOUND: Duration = Duration::from_secs(900);
 
@@ -131,30 +134,30 @@ async fn lives(seed: u64) -> (usize, Arc<Run>, Vec<String>) {
     let run = Run::start(seed).await;
     let mut following = rest::informers(&run);
     let mut holding = typed::holders(&run);
-    let tasks = [
-        lifecycle::spawn("reader", rest::reads(run.clone(), 0)),
-        lifecycle::spawn("reader", rest::reads(run.clone(), 1)),
-        lifecycle::spawn("reader", typed::reads(run.clone())),
-        lifecycle::spawn("writer", rest::writes_directly(run.clone())),
-        lifecycle::spawn("writer", rest::writes_through(run.clone())),
-    ];
+    let tasks = actors(&run);
     if run.swarm.delegated {
         lifecycle::spawn("delegated", rights::reads(run.clone()));
     }
     chaos::reigns(&run).await;
-    for task in tasks {
-        task.abort();
-    }
+    tasks.iter().for_each(JoinHandle::abort);
     chaos::ends(&run);
     let healed = Instant::now();
-    let mut wrong = Vec::new();
+    let (mut count, mut wrong) = (0, Vec::new());
     let mut random = run.random(9);
     if run.swarm.has(chaos::RESTORE) {
+        count = run.judge();
+        wrong.extend(complaints(&run, &following, &holding));
         chaos::restore(&run);
         // What these know may be of another past, which no apiserver notices. Others begin once the daemon has noticed.
         (following, holding) = (Vec::new(), Vec::new());
         wrong.extend(becomes_well(&run, healed, &following, &holding).await.err());
+        // Caches that nobody has read meanwhile find out in their turn.
+        tokio::time::sleep(SETTLES).await;
+        run.is_rewound.store(false, Ordering::SeqCst);
         (following, holding) = (rest::informers(&run), typed::holders(&run));
+        let tasks = actors(&run);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        tasks.iter().for_each(JoinHandle::abort);
     }
     // What happens now is told, too.
     for _ in 0..10 {
@@ -168,24 +171,39 @@ async fn lives(seed: u64) -> (usize, Arc<Run>, Vec<String>) {
     run.deeds.lock().push(format!("well after {:?}", healed.elapsed()));
     if wrong.is_empty() && run.swarm.delegated {
         // Rights settle.
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(SETTLES).await;
         wrong.extend(rights::end(&run).await.unwrap_or_else(Some));
     }
     run.is_over.store(true, Ordering::SeqCst);
-    let count = run.judge();
-    let excuses = usize::try_from(run.excuses.load(Ordering::SeqCst)).unwrap();
-    for (what, resource, _, seen) in held(&following, &holding) {
+    count += run.judge();
+    wrong.extend(complaints(&run, &following, &holding));
+    wrong.extend(std::mem::take(&mut *run.wrong.lock()));
+    run.stop_daemon(Duration::from_millis(100)).await;
+    (count, run, wrong)
+}
+
+/// Who reads and writes.
+fn actors(run: &Arc<Run>) -> [JoinHandle<()>; 5] {
+    [
+        lifecycle::spawn("reader", rest::reads(run.clone(), 0)),
+        lifecycle::spawn("reader", rest::reads(run.clone(), 1)),
+        lifecycle::spawn("reader", typed::reads(run.clone())),
+        lifecycle::spawn("writer", rest::writes_directly(run.clone())),
+        lifecycle::spawn("writer", rest::writes_through(run.clone())),
+    ]
+}
+
+/// What streams have promised and not kept.
+fn complaints(run: &Run, following: &[Following], holding: &[Holding]) -> Vec<String> {
+    let (mut wrong, excuses) = (Vec::new(), usize::try_from(run.excuses.load(Ordering::SeqCst)).unwrap());
+    for (what, resource, _, seen) in held(following, holding) {
         let seen = seen.lock();
-        if !run.is_rewound.load(Ordering::SeqCst) {
-            wrong.extend(seen.complaints.iter().map(|why| format!("{what} of {}: {why}", resource.plural)));
-        }
+        wrong.extend(seen.complaints.iter().map(|why| format!("{what} of {}: {why}", resource.plural)));
         if seen.expired > 3 * excuses {
             wrong.push(format!("{what} of {}: {} times too old, for {excuses} reasons", resource.plural, seen.expired));
         }
     }
-    wrong.extend(std::mem::take(&mut *run.wrong.lock()));
-    run.stop_daemon(Duration::from_millis(100)).await;
-    (count, run, wrong)
+    wrong
 }
 
 /// Waits until all is well.

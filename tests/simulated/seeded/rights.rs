@@ -7,6 +7,7 @@ use std::time::Duration;
 use informerd_sim::Server;
 use serde_json::{Value, json};
 
+use super::SETTLES;
 use super::world::{RESOURCES, Run};
 use crate::support::client::Client;
 
@@ -94,7 +95,7 @@ fn reader(run: &Run) -> Option<Client> {
 /// The right is taken away while faults are left, but none of connections: it takes a while until one that is dead is found
 /// out.
 pub(super) async fn taken(run: &Run) {
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(SETTLES).await;
     if let Ok(Some(why)) = end(run).await {
         run.complain(why);
     }

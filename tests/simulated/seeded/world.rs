@@ -92,7 +92,7 @@ pub(super) struct Run {
     pub is_over: AtomicBool,
     /// The faults have ended.
     pub is_calm: AtomicBool,
-    /// The store was set back, so what was seen before says nothing any more.
+    /// The store was set back, and what is seen until the daemon has noticed says nothing.
     pub is_rewound: AtomicBool,
     /// Whether the user of the delegated listener may read.
     pub is_allowed: Arc<AtomicBool>,
@@ -328,13 +328,16 @@ impl Run {
         self.saw(resource, began, Some(from), what, seen);
     }
 
-    /// The log of a resource, and how many reads were compared with it.
+    /// Compares the reads since the last time with the log, and returns how many there were.
     pub(super) fn judge(&self) -> usize {
         let mut logs = [Log::default(), Log::default()];
         for entry in self.server.store().journal() {
             let (resource, change) = match entry {
                 Entry::Changed { resource, change } => (resource, change),
-                Entry::Rewound(_) => break,
+                Entry::Rewound(rv) => {
+                    logs.iter_mut().for_each(|log| log.rewind(rv));
+                    continue;
+                }
             };
             let Some(resource) = RESOURCES.iter().find(|of| of.id == &*resource) else { continue };
             let key = change.object.key.as_str().to_owned();
