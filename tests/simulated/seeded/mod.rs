@@ -32,7 +32,7 @@ use crate::support::history::{Selected, State};
 use crate::support::informer;
 use rest::Following;
 use typed::Holding;
-use world::{RESOURCES, Run};
+use world::{RESOURCES, Resource, Run};
 
 /// The clock goes on by this much when there is nothing to do: the time in which what was sent arrives.
 const STEP: Duration = Duration::from_millis(4);
@@ -219,7 +219,7 @@ async fn becomes_well(run: &Run, healed: Instant, following: &[Following], holdi
     Ok(())
 }
 
-type Held<'a> = (&'static str, world::Resource, &'a Selected, &'a Arc<Mutex<informer::Seen>>);
+type Held<'a> = (&'static str, Resource, &'a Selected, &'a Arc<Mutex<informer::Seen>>);
 
 /// What clients hold.
 fn held<'a>(following: &'a [Following], holding: &'a [Holding]) -> impl Iterator<Item = Held<'a>> {
@@ -253,10 +253,10 @@ async fn is_well(run: &Run, states: impl Iterator<Item = Held<'_>>) -> Result<()
         }
     }
     let informers = daemon.daemon.factory.informers();
-    for resource in run.swarm.poisoned {
-        if !informers.iter().any(|one| &*one.key().gvr.resource == resource.plural && one.status().undecodable) {
-            return Err(format!("no informer of {} says that it is poisoned", resource.plural));
-        }
+    if let Some(Resource { plural, .. }) = run.swarm.poisoned
+        && !informers.iter().any(|one| &*one.key().gvr.resource == plural && one.status().undecodable)
+    {
+        return Err(format!("no informer of {plural} says that it is poisoned"));
     }
     for (what, resource, of, seen) in states {
         // What cannot be cached is not served over gRPC.
