@@ -174,7 +174,8 @@ async fn watch(
                             seen.complaints.push(format!("{kind} {key} at {rv}, which is held at {held}"));
                         }
                         if !request.conflate && rv < seen.last {
-                            seen.complaints.push(format!("{kind} {key} at {rv} after {}", seen.last));
+                            let last = seen.last;
+                            seen.complaints.push(format!("{kind} {key} at {rv} after {last}"));
                         }
                         seen.apply(kind, &key, uid, rv);
                         let is = (kind != "DELETED").then_some(rv);
