@@ -230,6 +230,7 @@ impl Store {
             state.forget(revision);
             // The reverted changes do not count as evicted: other changes will have their revisions.
             state.dropped = state.dropped.min(revision);
+            state.tick.send_modify(|last| *last = revision.min(*last));
         }
         if let Some(journal) = &mut inner.journal {
             journal.push(Entry::Rewound(revision));

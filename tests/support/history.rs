@@ -75,6 +75,12 @@ impl Log {
         self.events.push(event);
     }
 
+    /// The store was set back to this revision.
+    pub(crate) fn rewind(&mut self, rv: u64) {
+        let events = std::mem::take(self).events;
+        events.into_iter().filter(|event| event.rv <= rv).for_each(|event| self.push(event));
+    }
+
     pub(crate) fn push_event(&mut self, event: &Value) {
         let object = &event["object"];
         self.push(Logged {

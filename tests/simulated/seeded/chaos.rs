@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use informerd::informer::Informer;
 use informerd::lifecycle;
 use informerd_sim::{Cut, Effect, Fault, ObjectKey, Server, Verb};
 use rand::Rng;
@@ -21,6 +22,9 @@ pub(super) const MEMORY: usize = 20;
 const LARGE: usize = 300_000;
 /// Faults that happen in one seed.
 const MOST: usize = 12;
+/// Ends of streams when all is well, and how many lists may have other reasons.
+const CUTS: usize = 6;
+const SOME: u64 = 2;
 
 fn millis(random: &mut StdRng, least: u64, most: u64) -> Duration {
     Duration::from_millis(random.random_range(least..=most))
@@ -110,7 +114,8 @@ async fn strike(run: &Arc<Run>, kind: usize, random: &mut StdRng) {
         8 => redefine(run, random).await,
         POISON => {
             run.excuse();
-            poison(&run.server, resource, random);
+            let variant = random.random_range(0..4);
+            poison(&run.server, resource, random.random_range(0..2), variant);
             later(run, span, cure);
         }
         10 => {
@@ -124,6 +129,7 @@ async fn strike(run: &Arc<Run>, kind: usize, random: &mut StdRng) {
             }
             tokio::time::advance(leap).await;
         }
+        12 if run.swarm.delegated && random.random_bool(0.5) => rights::taken(run).await,
         12 => {
             rights::set(run, false);
             later(run, span, |run| rights::set(run, true));
@@ -209,9 +215,8 @@ async fn redefine(run: &Run, random: &mut StdRng) {
 }
 
 /// An object that comes with every list, and that cannot be decoded.
-fn poison(server: &Server, resource: Resource, random: &mut StdRng) {
-    let name = format!("poison-{}", random.random_range(0..2));
-    let variant = random.random_range(0..4);
+fn poison(server: &Server, resource: Resource, n: usize, variant: usize) {
+    let name = format!("poison-{n}");
     server.store().put_raw(resource.id, &ObjectKey::new("a", &name), |rv| {
         let of = format!(r#""name":"{name}","namespace":"a""#);
         match variant {
@@ -235,6 +240,16 @@ fn cure(run: &Run) {
     }
 }
 
+/// The same, but what stays comes.
+fn settle(run: &Run) {
+    cure(run);
+    if let Some(resource) = run.swarm.poisoned {
+        run.excuse();
+        // Its revision can be read, so it is no reason to take the resource for one without any.
+        poison(&run.server, resource, 0, 2);
+    }
+}
+
 /// All faults end. Streams that stand still stay so, and so do connections that are dead.
 pub(super) fn ends(run: &Run) {
     run.is_calm.store(true, Ordering::SeqCst);
@@ -244,8 +259,25 @@ pub(super) fn ends(run: &Run) {
     run.relay.lose(Loss::None);
     run.relay.lead(run.server.address());
     rights::set(run, true);
-    cure(run);
+    settle(run);
     run.stay();
+}
+
+/// Streams and connections end, again and again. A daemon goes on where it was, and does not read whole states anew.
+pub(super) async fn cuts(run: &Run) -> Result<(), String> {
+    let informers = run.daemon().map(|daemon| daemon.daemon.factory.informers()).unwrap_or_default();
+    let before: Vec<_> = informers.iter().map(|one| one.status().relists).collect();
+    for n in 0..CUTS {
+        for server in [&run.server, &run.second] {
+            if n % 2 == 0 { server.faults().end_watches(None) } else { server.faults().reset_connections() }
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    let lists = |one: &Informer, before: u64| one.status().relists - before;
+    match informers.iter().zip(before).find(|(one, before)| lists(one, *before) > SOME) {
+        None => Ok(()),
+        Some((one, before)) => Err(format!("{} lists {} times in {CUTS} cuts", one.key(), lists(one, before))),
+    }
 }
 
 /// The store is set back, and goes on from there.
@@ -257,7 +289,7 @@ pub(super) fn restore(run: &Run) {
     run.server.faults().rewind(random.random_range(oldest..=now));
     run.second.faults().reset_connections();
     // It may have come back.
-    cure(run);
+    settle(run);
     for _ in 0..random.random_range(0..100) {
         write(run, &mut random);
     }

@@ -24,6 +24,7 @@ use informerd::lifecycle;
 use informerd::meta::ResourceVersion;
 use informerd::reads::Floor;
 use parking_lot::Mutex;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::support::client::Client;
@@ -31,12 +32,14 @@ use crate::support::history::{Selected, State};
 use crate::support::informer;
 use rest::Following;
 use typed::Holding;
-use world::{RESOURCES, Run};
+use world::{RESOURCES, Resource, Run};
 
 /// The clock goes on by this much when there is nothing to do: the time in which what was sent arrives.
 const STEP: Duration = Duration::from_millis(4);
 /// A seed takes a few seconds of real time. One that takes so long never ends.
 const HANGS: Duration = Duration::from_secs(300);
+/// Dead connections are found out within this time, and so is a store that was set back.
+const SETTLES: Duration = Duration::from_secs(60);
 /// After the faults, everything is well within this time.
 const BOUND: Duration = Duration::from_secs(900);
 
@@ -131,57 +134,76 @@ async fn lives(seed: u64) -> (usize, Arc<Run>, Vec<String>) {
     let run = Run::start(seed).await;
     let mut following = rest::informers(&run);
     let mut holding = typed::holders(&run);
-    let tasks = [
-        lifecycle::spawn("reader", rest::reads(run.clone(), 0)),
-        lifecycle::spawn("reader", rest::reads(run.clone(), 1)),
-        lifecycle::spawn("reader", typed::reads(run.clone())),
-        lifecycle::spawn("writer", rest::writes_directly(run.clone())),
-        lifecycle::spawn("writer", rest::writes_through(run.clone())),
-    ];
+    let tasks = actors(&run);
     if run.swarm.delegated {
         lifecycle::spawn("delegated", rights::reads(run.clone()));
     }
     chaos::reigns(&run).await;
-    for task in tasks {
-        task.abort();
-    }
+    tasks.iter().for_each(JoinHandle::abort);
     chaos::ends(&run);
     let healed = Instant::now();
-    let mut wrong = Vec::new();
+    let (mut count, mut wrong) = (0, Vec::new());
     let mut random = run.random(9);
     if run.swarm.has(chaos::RESTORE) {
+        count = run.judge();
+        wrong.extend(complaints(&run, &following, &holding));
         chaos::restore(&run);
         // What these know may be of another past, which no apiserver notices. Others begin once the daemon has noticed.
         (following, holding) = (Vec::new(), Vec::new());
         wrong.extend(becomes_well(&run, healed, &following, &holding).await.err());
+        // Caches that nobody has read meanwhile find out in their turn.
+        tokio::time::sleep(SETTLES).await;
+        run.is_rewound.store(false, Ordering::SeqCst);
         (following, holding) = (rest::informers(&run), typed::holders(&run));
+        let tasks = actors(&run);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        tasks.iter().for_each(JoinHandle::abort);
     }
     // What happens now is told, too.
     for _ in 0..10 {
         chaos::write(&run, &mut random);
     }
     wrong.extend(becomes_well(&run, healed, &following, &holding).await.err());
+    if wrong.is_empty() {
+        wrong.extend(chaos::cuts(&run).await.err());
+        wrong.extend(becomes_well(&run, healed, &following, &holding).await.err());
+    }
     run.deeds.lock().push(format!("well after {:?}", healed.elapsed()));
     if wrong.is_empty() && run.swarm.delegated {
         // Rights settle.
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        wrong.extend(rights::end(&run).await.err());
+        tokio::time::sleep(SETTLES).await;
+        wrong.extend(rights::end(&run).await.unwrap_or_else(Some));
     }
     run.is_over.store(true, Ordering::SeqCst);
-    let count = run.judge();
-    let excuses = usize::try_from(run.excuses.load(Ordering::SeqCst)).unwrap();
-    for (what, resource, _, seen) in held(&following, &holding) {
+    count += run.judge();
+    wrong.extend(complaints(&run, &following, &holding));
+    wrong.extend(std::mem::take(&mut *run.wrong.lock()));
+    run.stop_daemon(Duration::from_millis(100)).await;
+    (count, run, wrong)
+}
+
+/// Who reads and writes.
+fn actors(run: &Arc<Run>) -> [JoinHandle<()>; 5] {
+    [
+        lifecycle::spawn("reader", rest::reads(run.clone(), 0)),
+        lifecycle::spawn("reader", rest::reads(run.clone(), 1)),
+        lifecycle::spawn("reader", typed::reads(run.clone())),
+        lifecycle::spawn("writer", rest::writes_directly(run.clone())),
+        lifecycle::spawn("writer", rest::writes_through(run.clone())),
+    ]
+}
+
+/// What streams have promised and not kept.
+fn complaints(run: &Run, following: &[Following], holding: &[Holding]) -> Vec<String> {
+    let (mut wrong, excuses) = (Vec::new(), usize::try_from(run.excuses.load(Ordering::SeqCst)).unwrap());
+    for (what, resource, _, seen) in held(following, holding) {
         let seen = seen.lock();
-        if !run.is_rewound.load(Ordering::SeqCst) {
-            wrong.extend(seen.complaints.iter().map(|why| format!("{what} of {}: {why}", resource.plural)));
-        }
+        wrong.extend(seen.complaints.iter().map(|why| format!("{what} of {}: {why}", resource.plural)));
         if seen.expired > 3 * excuses {
             wrong.push(format!("{what} of {}: {} times too old, for {excuses} reasons", resource.plural, seen.expired));
         }
     }
-    wrong.extend(std::mem::take(&mut *run.wrong.lock()));
-    run.stop_daemon(Duration::from_millis(100)).await;
-    (count, run, wrong)
+    wrong
 }
 
 /// Waits until all is well.
@@ -197,7 +219,7 @@ async fn becomes_well(run: &Run, healed: Instant, following: &[Following], holdi
     Ok(())
 }
 
-type Held<'a> = (&'static str, world::Resource, &'a Selected, &'a Arc<Mutex<informer::Seen>>);
+type Held<'a> = (&'static str, Resource, &'a Selected, &'a Arc<Mutex<informer::Seen>>);
 
 /// What clients hold.
 fn held<'a>(following: &'a [Following], holding: &'a [Holding]) -> impl Iterator<Item = Held<'a>> {
@@ -213,14 +235,15 @@ async fn is_well(run: &Run, states: impl Iterator<Item = Held<'_>>) -> Result<()
     }
     let client = Client::new(&run.url());
     for resource in RESOURCES {
-        let truth = run.truth(resource, &Selected::default());
+        let (truth, is_poisoned) = (run.truth(resource, &Selected::default()), run.swarm.poisoned == Some(resource));
         for query in ["?resourceVersion=0", ""] {
             let answer = client.try_get(&format!("{}{query}", resource.path())).await?;
             if !answer.status.is_success() || answer.is_old() {
                 return Err(format!("{}{query}: {} {:?}", resource.plural, answer.status, answer.warnings()));
             }
             let plan = answer.headers.get("x-informerd-plan").cloned();
-            if !query.is_empty() && plan.as_ref().is_some_and(|plan| plan.as_bytes().starts_with(b"forwarded")) {
+            let is_forwarded = plan.as_ref().is_some_and(|plan| plan.as_bytes().starts_with(b"forwarded"));
+            if is_forwarded != is_poisoned && (is_poisoned || !query.is_empty()) {
                 return Err(format!("{}{query}: {plan:?}", resource.plural));
             }
             let state = rest::parsed(&answer).and_then(|list| rest::items(&list)).ok_or("no list")?;
@@ -229,7 +252,17 @@ async fn is_well(run: &Run, states: impl Iterator<Item = Held<'_>>) -> Result<()
             }
         }
     }
+    let informers = daemon.daemon.factory.informers();
+    if let Some(Resource { plural, .. }) = run.swarm.poisoned
+        && !informers.iter().any(|one| &*one.key().gvr.resource == plural && one.status().undecodable)
+    {
+        return Err(format!("no informer of {plural} says that it is poisoned"));
+    }
     for (what, resource, of, seen) in states {
+        // What cannot be cached is not served over gRPC.
+        if run.swarm.poisoned == Some(resource) && (what.ends_with("gRPC") || what == "a worker") {
+            continue;
+        }
         let (state, truth) = (seen.lock().state.clone(), run.truth(resource, of));
         if state != truth {
             let (why, seen) = (difference(&state, &truth), seen.lock());

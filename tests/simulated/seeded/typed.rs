@@ -127,7 +127,7 @@ async fn watch(
                 continue;
             }
         };
-        let mut initial = None;
+        let (mut initial, mut is_anew) = (None, false);
         loop {
             let response = match stream.message().await {
                 Ok(Some(response)) => response,
@@ -140,10 +140,15 @@ async fn watch(
             let at = response.resource_version.parse::<u64>().ok();
             let state = |rv, state: &State| Seen::Collection { rv, state: state.clone(), of: of.clone(), limit: None };
             let mut seen = seen.lock();
-            match response.frame.expect("a frame") {
+            let frame = response.frame.expect("a frame");
+            if std::mem::take(&mut is_anew) && !matches!(frame, Frame::Reset(_)) {
+                seen.complaints.push("begins with a state, without a word why it does not go on from its token".into());
+            }
+            match frame {
                 Frame::Started(started) if started.resumed => seen.resumes += 1,
                 Frame::Started(_) => {
                     seen.lists += 1;
+                    is_anew = token.is_some();
                     initial = Some(BTreeMap::new());
                 }
                 Frame::Reset(_) => {
@@ -167,6 +172,10 @@ async fn watch(
                         let held = seen.state.get(&key).copied().filter(|held| kind != "DELETED" && *held >= rv);
                         if let Some(held) = held {
                             seen.complaints.push(format!("{kind} {key} at {rv}, which is held at {held}"));
+                        }
+                        if !request.conflate && rv < seen.last {
+                            let last = seen.last;
+                            seen.complaints.push(format!("{kind} {key} at {rv} after {last}"));
                         }
                         seen.apply(kind, &key, uid, rv);
                         let is = (kind != "DELETED").then_some(rv);

@@ -61,6 +61,8 @@ pub(super) struct Swarm {
     pub lag: Duration,
     pub refuses_watch_lists: bool,
     pub foreign: Option<Value>,
+    /// Of this resource, an object that cannot be decoded stays when the faults have ended.
+    pub poisoned: Option<Resource>,
 }
 
 /// One seed.
@@ -90,7 +92,7 @@ pub(super) struct Run {
     pub is_over: AtomicBool,
     /// The faults have ended.
     pub is_calm: AtomicBool,
-    /// The store was set back, so what was seen before says nothing any more.
+    /// The store was set back, and what is seen until the daemon has noticed says nothing.
     pub is_rewound: AtomicBool,
     /// Whether the user of the delegated listener may read.
     pub is_allowed: Arc<AtomicBool>,
@@ -155,6 +157,7 @@ impl Swarm {
             json!([{"version": "v1", "resources": [{"resource": "things", "scope": "Cluster", "verbs": ["get"],
                 "responseKind": null, "shortNames": null, "categories": null}], "freshness": "Stale"}]),
         ];
+        let delegated = random.random_bool(0.25);
         let foreign = random.random_bool(0.3).then(|| {
             let versions = &foreign[random.random_range(0..foreign.len())];
             json!({"metadata": {"name": "foreign.example.com"}, "versions": versions})
@@ -163,10 +166,12 @@ impl Swarm {
             faults,
             faults_between: [100, 300, 1000][random.random_range(0..3)],
             yaml,
-            delegated: random.random_bool(0.25),
+            delegated,
             lag: Duration::from_millis(random.random_range(20..2000)),
             refuses_watch_lists: random.random_bool(0.2),
             foreign,
+            // The user of the delegated listener reads the first one.
+            poisoned: random.random_bool(0.15).then(|| RESOURCES[usize::from(delegated || random.random_bool(0.5))]),
         }
     }
 
@@ -323,13 +328,16 @@ impl Run {
         self.saw(resource, began, Some(from), what, seen);
     }
 
-    /// The log of a resource, and how many reads were compared with it.
+    /// Compares the reads since the last time with the log, and returns how many there were.
     pub(super) fn judge(&self) -> usize {
         let mut logs = [Log::default(), Log::default()];
         for entry in self.server.store().journal() {
             let (resource, change) = match entry {
                 Entry::Changed { resource, change } => (resource, change),
-                Entry::Rewound(_) => break,
+                Entry::Rewound(rv) => {
+                    logs.iter_mut().for_each(|log| log.rewind(rv));
+                    continue;
+                }
             };
             let Some(resource) = RESOURCES.iter().find(|of| of.id == &*resource) else { continue };
             let key = change.object.key.as_str().to_owned();
