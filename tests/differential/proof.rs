@@ -28,6 +28,7 @@ const CATCHES: &[(Phase, &[Fault])] = &[
             Fault::FakesARevision,
             Fault::StripsAHeader,
             Fault::LosesAnObject,
+            Fault::FlipsABit,
         ],
     ),
     (
@@ -45,9 +46,9 @@ const CATCHES: &[(Phase, &[Fault])] = &[
     ),
     (Phase::Pages, &[Fault::None, Fault::ForgetsTheSnapshot, Fault::LosesAnObject]),
     (Phase::Scripts, &[Fault::BookmarksAhead(Form::Json)]),
-    (Phase::Shards, &[Fault::LosesAnObject]),
+    (Phase::Shards, &[Fault::LosesAnObject, Fault::FlipsABit]),
     (Phase::Tables, &[Fault::LosesARow]),
-    (Phase::Users, &[Fault::TrustsEverybody]),
+    (Phase::Users, &[Fault::TrustsEverybody, Fault::FlipsABit]),
     (Phase::Cuts, &[Fault::None, Fault::KeepsDeletions]),
 ];
 
