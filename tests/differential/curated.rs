@@ -1,7 +1,6 @@
 //! The curated table, row by row, while the world stands still; then the rows that take several requests.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,14 +9,14 @@ use tokio::sync::Semaphore;
 
 use super::axes;
 use super::compare::{Difference, compare};
-use super::report::{self, Report};
+use super::report::Report;
 use super::rows::{self, Row};
+use super::scripts::compared;
 use super::wire::{Answer, Ask, Endpoint};
-use super::world::World;
+use super::world::{BOUND, World};
 
 /// Requests at once; some wait for seconds.
 const AT_ONCE: usize = 24;
-const BOUND: Duration = Duration::from_secs(15);
 
 const LABEL_VECTORS: &str = include_str!("../data/selectors.txt");
 const OPTION_VECTORS: &[u8] = include_bytes!("../data/list-options.txt");
@@ -77,15 +76,7 @@ async fn one(world: &World, line: &Row, report: &Report) {
             }
             report.outcome(&what, [&world.pair[0], &world.pair[1]], &asks, &[direct, through], &found);
         }
-        [direct, through] => {
-            let said = |answer: &std::io::Result<Answer>| match answer {
-                Ok(answer) => format!("{} {}", answer.status, answer.text()),
-                Err(error) => error.to_string(),
-            };
-            let broken = Difference::Broken(said(&direct), said(&through));
-            let curl = |n: usize| report::curl(&world.pair[n], &asks[n]);
-            report.wrong(&what, &format!("  {}\n  {}\n  {broken}\n", curl(0), curl(1)));
-        }
+        said => compared(world, &what, &asks, said, report),
     }
 }
 

@@ -1,7 +1,6 @@
 //! Requests from a seed. The world stands still meanwhile, so that two answers can be compared byte for byte.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,20 +8,19 @@ use informerd::lifecycle;
 use tokio::sync::Semaphore;
 
 use super::axes::{self, Pool};
-use super::compare::{Difference, compare, is_panic};
+use super::compare::is_panic;
 use super::http2;
 use super::kinds::{KINDS, Kind, NOT_KINDS};
 use super::report::Report;
 use super::rng::Rng;
+use super::scripts::compared;
 use super::sensible;
-use super::wire::{Answer, Ask, Endpoint};
-use super::world::{A, NAMESPACES, World};
+use super::wire::{Ask, Endpoint};
+use super::world::{A, BOUND, NAMESPACES, World};
 
 /// Requests at once that are answered at once, and of those that take seconds.
 const QUICK: usize = 8;
 const SLOW: usize = 64;
-/// Longer than any answer takes: a wait for a revision, and a watch of a second.
-const BOUND: Duration = Duration::from_secs(12);
 
 /// A request with what is only known when it is sent: revisions and tokens.
 #[derive(Clone, Debug)]
@@ -81,24 +79,10 @@ async fn one(world: &World, seed: u64, n: u64, plan: &Plan, report: &Report) {
     let asks = [0, 1].map(|side| resolve(world, plan, &world.pair[side], &tokens[side]));
     let said =
         if plan.http2 && world.http2 { world.ask_http2(&asks, BOUND).await } else { world.ask(&asks, BOUND).await };
-    match said {
-        [Ok(direct), Ok(through)] => {
-            let found = compare(&asks[0], &direct, &through, world.still);
-            report.outcome(&what, [&world.pair[0], &world.pair[1]], &asks, &[direct, through], &found);
-        }
-        [direct, through] if is_panic(&direct, &through) => {
-            report.leave_out(&format!("{what}: {}", asks[0].target), "the apiserver does not survive it");
-        }
-        [direct, through] => {
-            let said = |answer: &std::io::Result<Answer>| match answer {
-                Ok(answer) => format!("{} {}", answer.status, answer.text()),
-                Err(error) => error.to_string(),
-            };
-            let broken = Difference::Broken(said(&direct), said(&through));
-            let lines: Vec<_> =
-                world.pair.iter().zip(&asks).map(|(side, ask)| super::report::curl(side, ask)).collect();
-            report.wrong(&what, &format!("  {}\n  {broken}\n", lines.join("\n  ")));
-        }
+    if is_panic(&said[0], &said[1]) {
+        report.leave_out(&format!("{what}: {}", asks[0].target), "the apiserver does not survive it");
+    } else {
+        compared(world, &what, &asks, said, report);
     }
 }
 

@@ -1,7 +1,5 @@
 //! Lists walked page by page while objects change: one snapshot, whatever happens meanwhile.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::compare::{Difference, compare};
@@ -9,13 +7,12 @@ use super::kinds::GROUP;
 use super::report::Report;
 use super::rng::Rng;
 use super::wire::{Answer, Ask};
-use super::world::{World, rv};
+use super::world::{BOUND, World, rv};
 
 /// Objects at the beginning.
 const OBJECTS: usize = 40;
 /// Walks of each seed.
 pub(crate) const WALKS: usize = 8;
-const BOUND: Duration = Duration::from_secs(15);
 
 /// One seed.
 pub(crate) async fn run(world: &World, seed: u64, walks: usize, report: &Report) {

@@ -49,6 +49,9 @@ const CATCHES: &[(Phase, &[Fault])] = &[
     (Phase::Tables, &[Fault::LosesARow]),
     (Phase::Users, &[Fault::TrustsEverybody]),
     (Phase::Cuts, &[Fault::None, Fault::KeepsDeletions]),
+    (Phase::Generated, &[Fault::FlipsABit]),
+    (Phase::Shards, &[Fault::FlipsABit]),
+    (Phase::Users, &[Fault::FlipsABit]),
 ];
 
 const ROW: &str = "C27";

@@ -19,6 +19,8 @@ pub(crate) struct Report {
     inner: Mutex<Inner>,
     /// Says nothing while it runs: for what is meant to differ.
     quiet: bool,
+    /// What is said behind each difference.
+    of: String,
 }
 
 #[derive(Default)]
@@ -38,9 +40,9 @@ impl Report {
         Self { quiet: true, ..Self::default() }
     }
 
-    /// One for a part of what this one is for.
-    pub(crate) fn another(&self) -> Self {
-        Self { quiet: self.quiet, ..Self::default() }
+    /// One for a part of what this one is for: each difference says which.
+    pub(crate) fn another(&self, of: String) -> Self {
+        Self { quiet: self.quiet, of, ..Self::default() }
     }
 
     pub(crate) fn compared(&self) -> u64 {
@@ -83,9 +85,9 @@ impl Report {
 
     /// Something is wrong, `what` in one line, `more` in several.
     pub(crate) fn wrong(&self, what: &str, more: &str) {
-        let mut inner = self.inner.lock();
+        let (what, mut inner) = (format!("{what}{}", self.of), self.inner.lock());
         inner.compared += 1;
-        inner.different.push(what.to_owned());
+        inner.different.push(what.clone());
         if self.quiet {
             return;
         }

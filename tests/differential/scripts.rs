@@ -12,9 +12,8 @@ use super::kinds::GROUP;
 use super::report::{Report, curl};
 use super::streams::{Recorder, Start, differences};
 use super::wire::{Answer, Ask, End};
-use super::world::{A, World, rv};
+use super::world::{A, BOUND, World, rv};
 
-const BOUND: Duration = Duration::from_secs(60);
 /// How long the two may differ after the apiserver has changed. It takes the apiserver itself seconds.
 const SETTLE: Duration = Duration::from_secs(60);
 /// The life of a definition, which takes as long as all of the others.
@@ -119,7 +118,13 @@ pub(super) fn compared(
             report.outcome(what, [&world.pair[0], &world.pair[1]], asks, &[direct, through], &found);
         }
         [direct, through] => {
-            report.wrong(what, &format!("  no answer: {:?} / {:?}\n", direct.err(), through.err()));
+            let said = |answer: std::io::Result<Answer>| match answer {
+                Ok(answer) => format!("{} {}", answer.status, answer.text()),
+                Err(error) => error.to_string(),
+            };
+            let broken = Difference::Broken(said(direct), said(through));
+            let [direct, through] = [0, 1].map(|side| curl(&world.pair[side], &asks[side]));
+            report.wrong(what, &format!("  {direct}\n  {through}\n  {broken}\n"));
         }
     }
 }

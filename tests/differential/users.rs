@@ -52,8 +52,8 @@ fn users() -> Vec<User> {
             ]),
             Some("/api/v1/events"),
         ),
-        // What everybody may read is discovery.
-        User { least: [1, 60], ..user("nothing", None, json!([]), None) },
+        // What everybody may read is discovery, which a seed need not ask for.
+        User { least: [0, 60], ..user("nothing", None, json!([]), None) },
     ]
 }
 
@@ -82,7 +82,7 @@ pub(crate) async fn run(
     asked.push(("nobody-knows", Some(UNKNOWN.to_owned()), [0, 60]));
     asked.push(("administrator", Some("admin-token".to_owned()), [60, 0]));
     let each = asked.into_iter().enumerate().map(|(n, (name, token, least))| async move {
-        let of_user = Arc::new(report.another());
+        let of_user = Arc::new(report.another(format!(" of --phase users --seed {seed}, as {name}")));
         // The apiserver closes a connection over HTTP/2 on which nobody says who they are, with all that is under way on it.
         let http2 = instead.is_none() && !matches!(token.as_deref(), None | Some(UNKNOWN));
         let seen = Arc::new(world.seen_by(own.pair_of(token.as_deref(), instead), http2));
@@ -123,7 +123,7 @@ impl User {
         world.create(&format!("{root}{prefix}rolebindings"), &binding).await?;
         let token = own.cluster.token(A, name).await;
         let [direct, _] = own.pair_of(Some(&token), None);
-        for _ in 0..200 {
+        for _ in 0..600 {
             let Some(may) = self.may else { break };
             let answer = direct.ask(&Ask::get(may), BOUND).await.map_err(|error| error.to_string())?;
             if answer.status == 200 {

@@ -13,7 +13,7 @@ use super::served::is_forwarded;
 use super::streams::{Recorder, Start, come_to_rest, differences};
 use super::support::relay::{Loss, Relay};
 use super::wire::{Answer, Ask};
-use super::world::{World, rv};
+use super::world::{BOUND, World, rv};
 
 /// How much of it.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +30,6 @@ pub(crate) const SIZE: Size = Size { watches: 56, changes: 160, rest: Duration::
 
 /// How many revisions ahead a client may be.
 const FUTURE: usize = 40;
-
-const OPEN: Duration = Duration::from_secs(10);
 
 const ACCEPTS: &[&str] = &[
     "application/json",
@@ -235,7 +233,7 @@ pub(super) async fn open(
     let what = format!("watches --seed {seed} (the {n}th: {} {accept})", ask.target);
     let asks = [ask.clone(), ask];
     let (direct, through) =
-        tokio::join!(Recorder::open(&world.pair[0], &asks[0], OPEN), Recorder::open(&world.pair[1], &asks[1], OPEN));
+        tokio::join!(Recorder::open(&world.pair[0], &asks[0], BOUND), Recorder::open(&world.pair[1], &asks[1], BOUND));
     match (direct, through) {
         (Ok(direct), Ok(through)) => {
             let opened = world.newest().await?;
@@ -286,7 +284,7 @@ impl<'a> Churn<'a> {
             let collection = format!("{}/namespaces/{space}/{}", subject.root, subject.plural);
             let target = format!("{collection}?resourceVersion={}&resourceVersionMatch=Exact", self.world.now());
             let asks = [Ask::get(target.clone()), Ask::get(target)];
-            let said = self.world.ask(&asks, OPEN).await;
+            let said = self.world.ask(&asks, BOUND).await;
             let refused =
                 said[1].as_ref().is_ok_and(|answer| answer.status == 503 && answer.header("retry-after").is_some());
             counts[usize::from(refused)] += 1;
@@ -303,7 +301,7 @@ impl<'a> Churn<'a> {
         let collection = format!("{}/namespaces/{space}/{}", subject.root, subject.plural);
         let name = *rng.pick(NAMES);
         let path = format!("{collection}/{name}");
-        let there = self.world.direct().ask(&Ask::get(&path), OPEN).await.map_err(|error| error.to_string())?;
+        let there = self.world.direct().ask(&Ask::get(&path), BOUND).await.map_err(|error| error.to_string())?;
         if there.status == 404 {
             let object = Self::object(rng, &subject, name);
             let ask = Ask::method("POST", &collection).body("application/json", object.to_string());

@@ -39,6 +39,8 @@ pub(crate) enum Fault {
     LosesAnObject,
     /// The last row of a table is missing.
     LosesARow,
+    /// Another bit in the middle of each list and object in protobuf.
+    FlipsABit,
     /// Whoever asks is the administrator.
     TrustsEverybody,
 }
@@ -150,7 +152,11 @@ async fn relay(fault: Fault, ask: &Ask, mut answer: Response, to: &mut BufReader
     }
     let framing = answer.framing;
     let whole = answer.whole(Instant::now() + Duration::from_secs(60)).await;
-    let body = spoiled_body(fault, ask, whole.body);
+    let mut body = spoiled_body(fault, ask, whole.body);
+    if fault == Fault::FlipsABit && whole.status == 200 && body.starts_with(b"k8s\0") {
+        let middle = body.len() / 2;
+        body[middle] ^= 1;
+    }
     match framing {
         Framing::Length(_) if ask.method != "HEAD" => {
             head.push_str(&format!("content-length: {}\r\n\r\n", body.len()));

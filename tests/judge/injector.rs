@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::cluster::Cluster;
 use super::process::patience::eventually;
 use super::process::tied;
+use super::support::binary::informerd;
 use super::support::ports::Port;
 
 const NAMESPACE: &str = "informerd-injector";
@@ -99,14 +100,8 @@ impl Injector {
     pub(crate) fn start(kubeconfig: &std::path::Path, flags: &[&str]) -> Self {
         let ports = [Port::free(), Port::free()];
         let [listen, admin] = ports.each_ref().map(|port| port.address);
-        let mut command = tied::blocking(env!("CARGO_BIN_EXE_informerd"));
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("INFORMERD_") || name == "KUBECONFIG" {
-                command.env_remove(name);
-            }
-        }
-        let child = command
-            .args(["injector", "--log-level", "warn", "--tls-names", "localhost", "--kubeconfig"])
+        let child = informerd("injector --log-level warn --tls-names localhost --kubeconfig")
+            .into_std()
             .arg(kubeconfig)
             .args(["--tls-ca-secret", "informerd-injector/informerd-ca"])
             .args(["--inject-deployment", "informerd-injector/informerd"])

@@ -20,6 +20,7 @@ use serde_json::Value;
 use self::provider::Provider;
 use crate::cluster::Cluster;
 use crate::process::{judge, run};
+use crate::support::binary::informerd;
 use crate::support::tied;
 
 /// A directory with files, in front of a cluster that takes the certificates in `tests/data/kubeconfigs`.
@@ -213,16 +214,14 @@ async fn the_proxies_of_the_environment_are_used() {
     ] {
         let mut kubectl = tied::command(judge().await);
         kubectl.args(["kubectl", "auth", "whoami"]);
-        let mut informerd = tied::command(env!("CARGO_BIN_EXE_informerd"));
-        informerd.arg("check");
-        for mut command in [kubectl, informerd] {
+        for mut command in [kubectl, informerd("check")] {
             let path = world.directory.path().join("config");
             std::fs::write(&path, cases::file(cluster, user)).expect("written");
             for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"] {
                 command.env_remove(name);
             }
             command.env("HOME", world.directory.path()).env("KUBECONFIG", path).env("KUBERC", "off");
-            command.env_remove("INFORMERD_KUBECONFIG").envs(variables.iter().copied());
+            command.envs(variables.iter().copied());
             let output = run(command, "").await;
             let said = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.success(), works, "{variables:?}: {said}");

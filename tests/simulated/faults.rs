@@ -62,16 +62,19 @@ async fn what_even_a_list_does_not_reach_is_not_owed() {
     eventually("it is listed", || informer.status().relists == 1).await;
     assert_eq!(informer.status().silences, 2);
     // Who is shown it over and over has it looked for once more: those who are shown it meanwhile wait for the same.
-    for _ in 0..16 {
-        informer.must_deliver(ResourceVersion(u64::MAX));
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    eventually("it is looked for once more", || informer.status().silences == 4).await;
+    eventually("it is looked for once more", || {
+        informer.status().silences == 4 || {
+            informer.must_deliver(ResourceVersion(u64::MAX));
+            false
+        }
+    })
+    .await;
+    eventually("it is listed once more", || informer.status().relists >= 2).await;
     // As long as it would take again. Each silence but the very first may cost a list.
     tokio::time::sleep(Duration::from_secs(8)).await;
     let status = informer.status();
     assert_eq!(status.silences, 4);
-    assert!((2..=3).contains(&status.relists), "{status:?}");
+    assert!(status.relists <= 3, "{status:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

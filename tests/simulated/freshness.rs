@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::support::client::{Client, names, rv};
-use crate::support::{Through, eventually, until};
+use crate::support::{Through, eventually, until, within};
 use crate::{CONFIG_MAPS, config_map};
 use http::Method;
 use informerd_sim::{Effect, Fault, Server, Verb};
@@ -202,7 +202,7 @@ async fn no_informer_answers_with_a_past_that_another_has_left() {
     server.create(object("b", "hidden")).unwrap();
     eventually("the stream of everything stands still", || server.faults().hits(stalled) > 0).await;
     server.create(object("a", "shown")).unwrap();
-    let event = tokio::time::timeout(Duration::from_secs(30), watch.next()).await.expect("an event in 30 s");
+    let event = within("an event of the other stream", watch.next()).await;
     assert_eq!(event.unwrap().unwrap()["object"]["metadata"]["name"], "shown");
     for more in ["", "&fieldSelector=metadata.name%3Dshown"] {
         let list = client.json(&format!("{CONFIG_MAPS}?resourceVersion=0{more}")).await;

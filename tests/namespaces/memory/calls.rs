@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{Request, Response, StatusCode};
@@ -36,8 +38,8 @@ pub(super) struct Heard {
 }
 
 const WINDOW: u32 = 65_535;
-/// So long an answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// So long the next answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 // === impl Connection ===
 
@@ -65,14 +67,11 @@ impl Connection {
     /// Waits for the beginnings of the answers, and takes nothing else.
     pub(super) async fn hear(&mut self) -> Heard {
         let mut heard = Heard::default();
-        let wait = |call: Call| async move {
-            let answer = tokio::time::timeout(PATIENCE, call.answer).await.ok();
-            (answer, call._rest)
-        };
-        for (answer, rest) in futures_util::future::join_all(self.calls.drain(..).map(wait)).await {
-            match answer.map(|answer| answer.map(Response::into_parts)) {
-                None => heard.silent += 1,
-                Some(Ok((head, body))) => match head.headers.get("grpc-status") {
+        let wait = |call: Call| async move { (call.answer.await, call._rest) };
+        let mut open: FuturesUnordered<_> = self.calls.drain(..).map(wait).collect();
+        while let Ok(Some((answer, rest))) = tokio::time::timeout(PATIENCE, open.next()).await {
+            match answer.map(Response::into_parts) {
+                Ok((head, body)) => match head.headers.get("grpc-status") {
                     // Refused before it is known to be a call.
                     None if head.status == StatusCode::TOO_MANY_REQUESTS => {
                         heard.refused.push(tonic::Code::ResourceExhausted);
@@ -80,13 +79,14 @@ impl Connection {
                     None => heard.begun.push(body),
                     Some(code) => heard.refused.push(tonic::Code::from_bytes(code.as_bytes())),
                 },
-                Some(Err(error)) => {
+                Err(error) => {
                     assert!(error.is_reset(), "{error}");
                     heard.refused.push(tonic::Code::ResourceExhausted);
                 }
             }
             drop(rest);
         }
+        heard.silent = open.len();
         heard
     }
 }

@@ -14,6 +14,7 @@ use tonic::transport::Endpoint;
 use super::fixtures::{Client, Frame, Frames, all, channel, client, config_map, resume, simulated, started, watch_of};
 use super::queue::{Worker, name_of};
 use crate::support::Through;
+use crate::support::patience::LONG;
 use crate::support::within;
 
 /// Takes calls for half a second and gives streams as much again.
@@ -195,7 +196,7 @@ async fn pings_are_not_punished() {
     let channel = Endpoint::from_shared(through.url.clone())
         .unwrap()
         .http2_keep_alive_interval(Duration::from_millis(2))
-        .keep_alive_timeout(Duration::from_secs(30))
+        .keep_alive_timeout(LONG)
         .keep_alive_while_idle(true)
         .connect()
         .await
