@@ -21,9 +21,11 @@ pub enum Json {
     Text(String, bool),
     Array(Vec<Json>),
     Object(Vec<(String, Json)>),
+    /// Of any type, as it is written without spaces.
+    Deep(String),
 }
 
-/// Deeper values are not compared, only accepted or refused.
+/// Deeper values are compared as text.
 const DEEPEST: usize = 64;
 
 /// Whether these bytes are one JSON value, at any depth. As in Go, bytes of no character are read as U+FFFD.
@@ -32,14 +34,23 @@ pub fn is_valid(bytes: &[u8]) -> bool {
 }
 
 impl Json {
-    /// `None` for what is no JSON, and for what is nested too deep to be compared.
+    /// `None` for what is no JSON.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         Self::of(serde_json::from_str::<&RawValue>(&text(bytes)).ok()?.get(), 0)
     }
 
+    /// Whether nothing of it is only text.
+    pub fn is_whole(&self) -> bool {
+        match self {
+            Self::Array(elements) => elements.iter().all(Self::is_whole),
+            Self::Object(members) => members.iter().all(|(_, value)| value.is_whole()),
+            other => !matches!(other, Self::Deep(_)),
+        }
+    }
+
     fn of(raw: &str, depth: usize) -> Option<Self> {
         if depth > DEEPEST {
-            return None;
+            return Some(Self::Deep(raw.split_ascii_whitespace().collect()));
         }
         Some(match raw.as_bytes().first()? {
             b'n' => Self::Null,

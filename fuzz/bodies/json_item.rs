@@ -157,7 +157,7 @@ impl<'a> Expected<'a> {
             Some(Json::Bool(true)) => Some(Some("true")),
             Some(Json::Bool(false)) => Some(Some("false")),
             Some(Json::Number(_)) => None,
-            Some(Json::Null | Json::Array(_) | Json::Object(_)) | None => Some(None),
+            Some(Json::Null | Json::Array(_) | Json::Object(_) | Json::Deep(_)) | None => Some(None),
         }
     }
 

@@ -20,7 +20,7 @@ pub fn check(data: &[u8]) {
     }
     assert!(end.is_err() || is_valid(input.bytes), "a list that is no JSON");
     let Some(json) = Json::read(input.bytes) else { return };
-    match (&end, Head::of(&json)) {
+    match (&end, Head::of(&json, "items", Expected::of)) {
         (Ok(end), Ok(expected)) => {
             assert_eq!(items.len(), expected.items.len());
             for ((object, type_meta), item) in items.iter().zip(&expected.items) {
@@ -44,18 +44,25 @@ fn decode(chunks: &[bytes::Bytes], limit: usize) -> Decoded {
     (items, end.and_then(|()| decoder.finish()))
 }
 
+/// What a list or a table says, by another reader.
 #[derive(Debug)]
-struct Head<'a> {
+pub struct Head<'a> {
     kind: &'a str,
     api_version: &'a str,
     rv: u64,
     continue_token: &'a str,
     remaining: Option<i64>,
-    items: Vec<Expected<'a>>,
+    pub items: Vec<Expected<'a>>,
 }
 
 impl<'a> Head<'a> {
-    fn of(json: &'a Json) -> Result<Self, &'static str> {
+    /// # Errors
+    /// Names what must be refused.
+    pub fn of(
+        json: &'a Json,
+        items: &str,
+        item: impl Fn(&'a Json) -> Result<Expected<'a>, &'static str>,
+    ) -> Result<Self, &'static str> {
         json.members().ok_or("no object")?;
         let text = |name| match json.once(name) {
             Ok(Some(value)) => value.text().ok_or("a type that is no string"),
@@ -63,9 +70,9 @@ impl<'a> Head<'a> {
             Err(()) => Err("a type that occurs twice"),
         };
         let (kind, api_version) = (text("kind")?, text("apiVersion")?);
-        let items = match json.once("items").map_err(|()| "items that occur twice")? {
+        let items = match json.once(items).map_err(|()| "items that occur twice")? {
             Some(Json::Null) => Vec::new(),
-            Some(Json::Array(items)) => items.iter().map(Expected::of).collect::<Result<_, _>>()?,
+            Some(Json::Array(items)) => items.iter().map(item).collect::<Result<_, _>>()?,
             _ => return Err("no items"),
         };
         let metadata = json.once("metadata").map_err(|()| "metadata that occurs twice")?.ok_or("no metadata")?;
@@ -88,7 +95,7 @@ impl<'a> Head<'a> {
         Ok(Self { kind, api_version, rv: rv.ok_or("no resourceVersion")?, continue_token, remaining, items })
     }
 
-    fn compare(&self, end: &ListMeta) {
+    pub fn compare(&self, end: &ListMeta) {
         assert_eq!((&*end.list_kind, &*end.api_version), (self.kind, self.api_version));
         assert_eq!((end.rv.get(), &*end.continue_token), (self.rv, self.continue_token));
         assert_eq!(end.remaining_item_count, self.remaining);

@@ -125,7 +125,7 @@ fn in_order(json: &Json, order: &[(&str, bool)]) -> Option<Vec<(String, Json)>> 
         Json::Number(number) => number == "0",
         Json::Array(elements) => elements.is_empty(),
         Json::Object(members) => members.is_empty(),
-        Json::Null | Json::Bool(_) => false,
+        Json::Null | Json::Bool(_) | Json::Deep(_) => false,
     };
     let shown = order.iter().filter_map(|(name, omits)| {
         let value = json.get(name).filter(|value| **value != Json::Null && !(*omits && is_empty(value)))?;

@@ -152,12 +152,23 @@ fn owners(object: &Object) {
     }
 }
 
+/// Whether prost reads all annotations.
+fn annotations(message: &[u8]) -> Result<(), Why> {
+    for metadata in Pod::decode(message)?.metadata {
+        for entry in Parts::decode(&*metadata)?.annotations {
+            Entry::decode(&*entry)?;
+        }
+    }
+    Ok(())
+}
+
 /// Without managed fields and one annotation, everything else is as it was.
 fn parts(data: &[u8]) {
     let without = Without { managed_fields: true, annotations: &["a"] };
     let unknown = Unknown { type_meta: vec![Vec::new()], raw: vec![data.to_vec()], ..Unknown::default() };
     let body = [b"k8s\0", &*unknown.encode_to_vec()].concat();
-    let Ok(rest) = without.apply(&body) else { return };
+    let rest = without.apply(&body).map_err(|error| assert_listed(&error, annotations(data).err()));
+    let Ok(rest) = rest else { return };
     assert!(rest.len() <= body.len() + 8, "it grew");
     let (Ok((_, before)), Ok((_, after))) = (unwrapped(&body), unwrapped(&rest)) else { panic!("no envelope") };
     let fields = |message: &[u8]| PodFields::decode(message).ok();

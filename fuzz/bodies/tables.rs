@@ -1,8 +1,8 @@
 //! A table that arrives in chunks, against the same table as serde_json reads it. At the time at which its rows were
 //! printed they say what came; at any other time they differ in nothing but the times.
 //!
-//! Deliberate differences from Go's decoder are those of one object (see `json_item`), and that the cells of a row stand
-//! before its object, as the apiserver writes them.
+//! Deliberate differences from Go's decoder are those of one object and of a list (see `json_item` and `json_list`), and that a
+//! row has cells and an object once each, the cells first, as the apiserver writes them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -13,8 +13,9 @@ use informerd::meta::{Encoding, Moment, Object};
 
 use super::durations::length;
 use super::input::{Input, all};
-use super::json::{Json, is_valid};
+use super::json::{Json, is_beyond, is_valid};
 use super::json_item::Expected;
+use super::json_list::Head;
 use super::pods::{resource, table};
 
 const COLUMNS: &str = r#"[{"name":"Name","type":"string"},{"name":"Ready","type":"string"},{"name":"Restarts","type":"string"},{"name":"Age","type":"string"},{"name":"New","type":"string"}]"#;
@@ -30,23 +31,32 @@ static NOW: LazyLock<Moment> = LazyLock::new(|| Moment::parse("2026-01-01T00:00:
 pub fn check(data: &[u8]) {
     let Some(input) = Input::of(data) else { return };
     let (rows, end) = input.decoded(decode);
-    if end.is_ok() {
-        assert!(is_valid(input.bytes), "a table that is no JSON");
+    if is_beyond(&end, input.bytes) {
+        return;
     }
-    let json = Json::read(input.bytes);
-    let expected = json.as_ref().and_then(|json| match json.once("rows") {
-        Ok(Some(Json::Array(rows))) => Some(rows),
-        _ => None,
-    });
-    let Some(expected) = expected else { return };
-    if end.is_ok() {
-        assert_eq!(rows.len(), expected.len());
+    assert!(end.is_err() || is_valid(input.bytes), "a table that is no JSON");
+    let Some(json) = Json::read(input.bytes) else { return };
+    match (&end, Head::of(&json, "rows", row)) {
+        (Ok(end), Ok(expected)) => {
+            assert_eq!(rows.len(), expected.items.len());
+            expected.compare(end);
+        }
+        (Err(_), Err(_)) => {}
+        (end, expected) => panic!("{end:?}, but {expected:?}"),
     }
+    // The rows before one that is refused are read.
+    let Ok(Some(Json::Array(expected))) = json.once("rows") else { return };
     for ((object, type_meta), json) in rows.into_iter().zip(expected) {
         let (Ok(Some(cells)), Ok(Some(inner))) = (json.once("cells"), json.once("object")) else { panic!("no row") };
         Expected::of(inner).expect("an object").compare(&object, &type_meta);
         printed(object, json, cells);
     }
+}
+
+fn row(json: &Json) -> Result<Expected<'_>, &'static str> {
+    let (Ok(Some(_)), Ok(Some(object))) = (json.once("cells"), json.once("object")) else { return Err("no row") };
+    let first = json.members().unwrap_or_default().iter().find(|(name, _)| matches!(&**name, "cells" | "object"));
+    if first.is_some_and(|(name, _)| name == "cells") { Expected::of(object) } else { Err("cells behind an object") }
 }
 
 type Decoded = (Vec<(Object, TypeMeta)>, Result<ListMeta, CodecError>);

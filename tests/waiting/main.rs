@@ -16,3 +16,8 @@ mod expiry;
 mod injector;
 mod protobuf;
 mod vectors;
+
+/// Of what is random: `tests/search` chooses others.
+fn seed(default: u64) -> u64 {
+    std::env::var("INFORMERD_SEED").map_or(default, |seed| seed.parse().expect("a number"))
+}
