@@ -14,7 +14,7 @@ use tonic::Status;
 
 use crate::auth::Access;
 use crate::auth::audit::{self, Audit};
-use crate::grpc::{CallInfo, Caller, Cluster, Grpc, Known, Retiring};
+use crate::grpc::{CallInfo, Caller, Cluster, Grpc, Retiring, UserObserver};
 use crate::http::body::Body;
 use crate::http::patient::Patient;
 use crate::http::{AUDIT_ID, BoxFuture, Connection, Handler, RequestRecord, audit_id};
@@ -64,7 +64,7 @@ struct Shown(Arc<RequestRecord>);
 
 // === impl Shown ===
 
-impl Known for Shown {
+impl UserObserver for Shown {
     fn is(&self, user: &str) {
         self.0.is(user);
     }
@@ -116,7 +116,7 @@ fn caller<B>(
         uri: request.uri().path().to_owned(),
         connection: connection.id(),
         source: connection.peer.map(|peer| peer.ip()),
-        known: request.extensions().get().map(|of| Arc::new(Shown(Arc::clone(of))) as Arc<dyn Known>),
+        known: request.extensions().get().map(|of| Arc::new(Shown(Arc::clone(of))) as Arc<dyn UserObserver>),
     };
     // Over HTTP, the apiserver echoes an id of any length. A long one is cut here as in the audit log.
     let audit_id = match audit_id.len() > told.audit_id.len() {

@@ -1,4 +1,4 @@
-//! The single entry point for access decisions, for every protocol.
+//! The single entry point for access decisions (authentication and authorization), for every protocol.
 
 use std::fmt;
 use std::io;

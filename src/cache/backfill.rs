@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::budget::{Account, Full};
 use super::history::memory;
-use super::shared::Shared;
+use super::shared::SharedCache;
 use super::store::Snapshot;
 use super::watch_cache::WatchCache;
 use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
@@ -21,7 +21,7 @@ use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent
 /// counts as failed.
 #[derive(Debug)]
 pub struct Backfill {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCache>,
     /// The state that the events must lead to, at the revision after which the window begins.
     end: Snapshot,
     generation: u64,

@@ -16,7 +16,7 @@ use crate::memory::{Level, Pressure};
 /// The budget, shared by all caches of the process. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    inner: Arc<Inner>,
+    inner: Arc<BudgetInner>,
 }
 
 /// The share of one cache; returned to the budget when dropped.
@@ -47,7 +47,7 @@ pub struct Full {
 }
 
 #[derive(Debug)]
-struct Inner {
+struct BudgetInner {
     limit: usize,
     accounts: Mutex<Accounts>,
     /// If the process itself is short of memory, no new state is read, however little the caches hold.
@@ -62,11 +62,11 @@ struct Accounts {
     used: usize,
     /// Bytes of all [`Lent`].
     lent: usize,
-    by_id: BTreeMap<u64, Entry>,
+    by_id: BTreeMap<u64, AccountEntry>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct AccountEntry {
     pinned: bool,
     /// Bytes of the served state.
     held: usize,
@@ -95,7 +95,7 @@ impl Budget {
 
     /// Creates a budget of `limit` bytes that also considers the memory pressure of the process.
     pub fn under(limit: usize, pressure: Pressure) -> Self {
-        let inner = Inner { limit, accounts: Mutex::default(), pressure, recalls: AtomicU64::new(0) };
+        let inner = BudgetInner { limit, accounts: Mutex::default(), pressure, recalls: AtomicU64::new(0) };
         Self { inner: Arc::new(inner) }
     }
 
@@ -105,7 +105,7 @@ impl Budget {
         let mut accounts = self.inner.accounts.lock();
         let id = accounts.next;
         accounts.next += 1;
-        accounts.by_id.insert(id, Entry { pinned, held: 0, loading: 0, recall });
+        accounts.by_id.insert(id, AccountEntry { pinned, held: 0, loading: 0, recall });
         Account { budget: self.clone(), id, recalled }
     }
 
@@ -125,7 +125,7 @@ impl Budget {
     /// The bytes do not fit in addition to what the caches hold and a tenth for their growth, or the process does not
     /// have plenty of memory.
     pub fn lend(&self, bytes: usize) -> Result<Lent, Full> {
-        let Inner { limit, pressure, .. } = &*self.inner;
+        let BudgetInner { limit, pressure, .. } = &*self.inner;
         let mut accounts = self.inner.accounts.lock();
         let others = accounts.used + accounts.lent + accounts.leaving();
         let room = if pressure.level() > Level::Calm { 0 } else { (limit - limit / 10).saturating_sub(others) };
@@ -161,9 +161,9 @@ impl Budget {
     }
 }
 
-// === impl Inner ===
+// === impl BudgetInner ===
 
-impl Inner {
+impl BudgetInner {
     fn take_from(&self, accounts: &mut Accounts, id: u64) -> bool {
         let Some(entry) = accounts.by_id.get(&id) else { return false };
         entry.recall.send_replace(true);
@@ -200,9 +200,9 @@ impl Accounts {
     }
 }
 
-// === impl Entry ===
+// === impl AccountEntry ===
 
-impl Entry {
+impl AccountEntry {
     fn is_recalled(&self) -> bool {
         *self.recall.borrow()
     }

@@ -1,4 +1,4 @@
-//! Passes events from the history to the groups that select them, once per event and group.
+//! Fan-out: passes events from the history to the groups of watchers that select them, once per event and group.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,14 +9,15 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::groups::WatchGroup;
 use super::history::{Left, memory};
-use super::shared::Shared;
+use super::shared::SharedCache;
 use crate::lifecycle::wakes;
 use crate::meta::{ResourceVersion, WatchCacheEvent};
 
-/// The only consumer of a cache's history. Its position is shared, so that the writer sees its progress.
+/// The fan-out of one cache, and the only consumer of its history. Its position is shared, so that the writer sees its
+/// progress.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCache>,
     events: Vec<Arc<WatchCacheEvent>>,
     touched: Vec<Arc<WatchGroup>>,
     wakers: Vec<Waker>,
@@ -43,7 +44,7 @@ const TICK: Duration = Duration::from_secs(2);
 // === impl Dispatcher ===
 
 impl Dispatcher {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<SharedCache>) -> Self {
         Self {
             shared,
             events: Vec::new(),

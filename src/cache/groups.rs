@@ -1,10 +1,11 @@
-//! Watchers with an equal predicate share one group. An index finds the groups that an event may concern.
+//! The groups of the fan-out: watchers with an equal predicate share one. An index finds the groups that an event may
+//! concern.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::group_index::{Bucket, Place};
-use super::ring::{Entry, SharedRing};
+use super::ring::{RingEntry, SharedRing};
 use super::spec::EndReason;
 use crate::lifecycle::wakes;
 use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
@@ -131,7 +132,7 @@ impl WatchGroups {
         self.concerned(&event.object, event.prev.as_deref(), |group| {
             evaluated += 1;
             if let Some(kind) = view(&group.predicate, event)
-                && group.ring.push(Entry { event: event.clone(), kind })
+                && group.ring.push(RingEntry { event: event.clone(), kind })
             {
                 touched.push(group.clone());
             }

@@ -1,4 +1,4 @@
-//! The sliding window of events. A watch may start from it, and an Exact list may be rebuilt from it.
+//! The sliding window of events of a watch cache. A watch may start from it, and an Exact list may be rebuilt from it.
 //!
 //! A snapshot per event would cost several KiB of copied tree nodes each. Instead there is a checkpoint every 256 to
 //! 4096 events. The state at any revision between two checkpoints is rebuilt by undoing events from the later one.
@@ -21,10 +21,11 @@ pub(super) struct Limits {
     pub(super) max_bytes: usize,
 }
 
+/// The sliding window: the newest events, in order, each with the object before it.
 #[derive(Debug)]
 pub(super) struct History {
     limits: Limits,
-    events: VecDeque<Entry>,
+    events: VecDeque<WindowEntry>,
     /// Position of the front of `events`. Positions count all events in the life of the cache and are never reused.
     first: u64,
     /// Memory that the window uses in addition to the store.
@@ -47,7 +48,7 @@ pub(super) struct History {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct WindowEntry {
     event: Arc<WatchCacheEvent>,
     at: Instant,
     memory: Memory,
@@ -124,7 +125,7 @@ impl History {
     pub(super) fn push(&mut self, event: Arc<WatchCacheEvent>, after: &Store, now: Instant) {
         let memory = Memory::of(&event);
         self.count(memory);
-        self.events.push_back(Entry { event, at: now, memory });
+        self.events.push_back(WindowEntry { event, at: now, memory });
         if self.head() - self.last_mark >= spacing(after.len()) {
             self.last_mark = self.head();
             self.checkpoints.push_back(Mark { position: self.head(), store: after.clone() });
@@ -213,7 +214,7 @@ impl History {
         for event in events.into_iter().rev() {
             let memory = Memory::of(&event);
             self.count(memory);
-            self.events.push_front(Entry { event: Arc::new(event), at: now, memory });
+            self.events.push_front(WindowEntry { event: Arc::new(event), at: now, memory });
         }
         self.list_rv = from;
         self.floor = from;
@@ -366,7 +367,7 @@ pub(super) fn memory(event: &WatchCacheEvent) -> usize {
 impl Memory {
     /// The store has the new object, so this counts the object that it replaced, and the last state of a deleted one.
     pub(super) fn of(event: &WatchCacheEvent) -> Self {
-        let own = std::mem::size_of::<WatchCacheEvent>() + std::mem::size_of::<Entry>();
+        let own = std::mem::size_of::<WatchCacheEvent>() + std::mem::size_of::<WindowEntry>();
         let (present, most) = event.prev.as_ref().map_or((0, 0), |prev| prev.size_beside(&event.object));
         let deleted = if event.kind == EventType::Deleted { event.object.size() } else { 0 };
         let sum = |bytes: usize| u32::try_from(own + deleted + bytes).unwrap_or(u32::MAX);

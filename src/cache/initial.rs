@@ -12,7 +12,7 @@ use crate::meta::{EventType, Object, ObjectKey, WatchCacheEvent};
 
 /// The next result of the initial part.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum InitialStep {
     Object(Arc<Object>),
     Event(EventType, Arc<WatchCacheEvent>, Following),
     Done,
@@ -44,17 +44,17 @@ const BATCH: usize = 64;
 // === impl Listing ===
 
 impl Listing {
-    pub(super) fn step(&mut self, membership: &Membership) -> Step {
+    pub(super) fn step(&mut self, membership: &Membership) -> InitialStep {
         if let Some(object) = self.batch.next() {
-            return Step::Object(object);
+            return InitialStep::Object(object);
         }
         if self.walked {
-            return Step::Done;
+            return InitialStep::Done;
         }
         let listed = membership.group.ring.lock().listed(membership.slot);
         let snapshot = match listed {
             Ok(snapshot) => snapshot,
-            Err(reason) => return Step::End(reason),
+            Err(reason) => return InitialStep::End(reason),
         };
         let mut walk = Walk::new(snapshot, membership.group.predicate.clone(), self.after.take());
         let mut batch = Vec::new();
@@ -65,9 +65,9 @@ impl Listing {
         }
         self.batch = batch.into_iter();
         match self.batch.next() {
-            Some(object) => Step::Object(object),
-            None if self.walked => Step::Done,
-            None => Step::Pause,
+            Some(object) => InitialStep::Object(object),
+            None if self.walked => InitialStep::Done,
+            None => InitialStep::Pause,
         }
     }
 }
@@ -80,7 +80,7 @@ impl Replay {
         Self { position, until, batch: Vec::new().into_iter() }
     }
 
-    pub(super) fn step(&mut self, membership: &Membership) -> Step {
+    pub(super) fn step(&mut self, membership: &Membership) -> InitialStep {
         let predicate = &membership.group.predicate;
         let mut looked = 0;
         loop {
@@ -92,22 +92,22 @@ impl Replay {
                         // Events of one revision come into the history together.
                         None => Following::NothingUpTo(event.rv),
                     };
-                    return Step::Event(kind, event, following);
+                    return InitialStep::Event(kind, event, following);
                 }
             }
             if self.position >= self.until {
-                return Step::Done;
+                return InitialStep::Done;
             }
             if looked >= LOOKS {
-                return Step::Pause;
+                return InitialStep::Pause;
             }
             if let Some(reason) = membership.group.ring.lock().closed() {
-                return Step::End(reason);
+                return InitialStep::End(reason);
             }
             let mut batch = Vec::new();
             let read = membership.shared.state.lock().history.read(self.position, self.until, BATCH, &mut batch);
             if read.is_err() {
-                return Step::End(EndReason::TooSlow);
+                return InitialStep::End(EndReason::TooSlow);
             }
             self.position += batch.len() as u64;
             looked += batch.len();

@@ -80,6 +80,6 @@ pub use writer::{ApplyError, ReplaceError, Replaced, Writer};
 /// Creates a cache. It is not ready until its writer has put a list into it, and delivers no events until
 /// [`WatchCache::run_dispatcher`] runs.
 pub fn new(config: CacheConfig) -> (Writer, WatchCache) {
-    let shared = Arc::new(shared::Shared::new(config));
+    let shared = Arc::new(shared::SharedCache::new(config));
     (Writer::new(shared.clone()), WatchCache::new(shared))
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::sleep;
 
-use super::shared::Shared;
+use super::shared::SharedCache;
 use super::store::{Snapshot, StateId};
 use super::walk::LOOKS;
 use super::writer::Writer;
@@ -20,7 +20,7 @@ use crate::packing::{MOST_READS, PackingForm, SAMPLES, Visit};
 
 /// The packer's task.
 pub(super) struct PackerTask {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCache>,
     /// Bytes that were read more often than this stay plain.
     bar: u8,
     /// The state that the last pass left without anything to do, until an object is read.
@@ -67,7 +67,7 @@ const CATCH_UP: usize = 1;
 // === impl PackerTask ===
 
 impl PackerTask {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<SharedCache>) -> Self {
         // Objects may be packed before the first pass, while they arrive.
         let mut task = Self { shared, bar: 0, done: None, freed: FREED };
         task.raise_bar();
@@ -204,7 +204,7 @@ impl Arriving {
         self.take_into(&writer.shared, object)
     }
 
-    pub(super) fn take_into(&mut self, shared: &Shared, object: &Arc<Object>) -> usize {
+    pub(super) fn take_into(&mut self, shared: &SharedCache, object: &Arc<Object>) -> usize {
         let packer = &shared.packer;
         if packer.form() == PackingForm::Plain {
             return 0;
@@ -242,9 +242,9 @@ fn sample(object: &Object) -> Option<Bytes> {
     object.raw_for_upkeep().ok().map(Raw::framed)
 }
 
-// === impl Shared ===
+// === impl SharedCache ===
 
-impl Shared {
+impl SharedCache {
     /// Updates the account after objects were packed.
     fn charge_again(&self) {
         let state = self.state.lock();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::shared::Shared;
+use super::shared::SharedCache;
 use super::store::Snapshot;
 use super::watch_cache::WatchCache;
 use crate::meta::{ResourceVersion, WatchCacheEvent};
@@ -10,7 +10,7 @@ use crate::meta::{ResourceVersion, WatchCacheEvent};
 /// A position in the events of a cache.
 #[derive(Debug)]
 pub struct Recorder {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCache>,
     epoch: u64,
     position: u64,
 }

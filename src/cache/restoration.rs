@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::budget::{Account, Budget, Full};
 use super::history::memory;
 use super::packer_task::Arriving;
-use super::shared::Shared;
+use super::shared::SharedCache;
 use super::spec::EndReason;
 use super::store::{Snapshot, Store};
 use super::writer::Writer;
@@ -21,7 +21,7 @@ use crate::packing::Library;
 /// A saved state and window. First all objects of the state are added, then its end, then the events.
 #[derive(Debug)]
 pub struct Restoration {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCache>,
     /// What was read so far, until the cache counts it.
     account: Account,
     library: Library,

@@ -1,4 +1,4 @@
-//! The live events of one group, and the positions of its watchers in them.
+//! The ring buffer of one group: its live events, and the positions of its watchers in them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::stats::Standing;
 use super::store::Snapshot;
 use crate::meta::{EventType, ResourceVersion, WatchCacheEvent};
 
-/// The ring of a group, and how often it has changed.
+/// The ring buffer of a group, and how often it has changed.
 #[derive(Debug, Default)]
 pub(super) struct SharedRing {
     ring: Mutex<Ring>,
@@ -25,11 +25,12 @@ pub(super) struct SharedRing {
 #[repr(align(64))]
 struct Changes(AtomicU64);
 
-/// Events that one predicate selects, in order, each with the event type that it has for this predicate. Entries leave
-/// when all watchers have passed them, and at the latest when their event is evicted from the window.
+/// The ring buffer of the events that one predicate selects, in order, each with the event type that it has for this
+/// predicate. Entries leave when all watchers have passed them, and at the latest when their event is evicted from the
+/// window.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<RingEntry>,
     /// Number of the front entry. Entries are numbered from the creation of the group.
     base: u64,
     /// The newest revision that has left with the window.
@@ -42,8 +43,9 @@ pub(super) struct Ring {
     closed: Option<EndReason>,
 }
 
+/// An event, and its type for the predicate of the group.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct RingEntry {
     pub(super) event: Arc<WatchCacheEvent>,
     pub(super) kind: EventType,
 }
@@ -52,7 +54,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) enum Next<'a> {
     /// The entry, and the revision of the one that follows it, if there is one.
-    Entry(&'a Entry, Option<ResourceVersion>),
+    Entry(&'a RingEntry, Option<ResourceVersion>),
     CaughtUp,
     /// The watcher's next entry was dropped, and its initial part does not cover it.
     Overtaken,
@@ -109,7 +111,7 @@ impl SharedRing {
     }
 
     /// Returns true if this is the first entry since the watchers of the group were woken.
-    pub(super) fn push(&self, entry: Entry) -> bool {
+    pub(super) fn push(&self, entry: RingEntry) -> bool {
         self.change().push(entry)
     }
 
@@ -187,7 +189,7 @@ impl Ring {
         }
     }
 
-    fn push(&mut self, entry: Entry) -> bool {
+    fn push(&mut self, entry: RingEntry) -> bool {
         if self.entries.len() >= self.trim_at.max(SHORT) {
             self.trim_passed();
         }
@@ -353,7 +355,7 @@ mod tests {
             object,
             received: tokio::time::Instant::now(),
         };
-        ring.push(Entry { event: Arc::new(event), kind: EventType::Modified });
+        ring.push(RingEntry { event: Arc::new(event), kind: EventType::Modified });
     }
 
     fn next(ring: &mut Ring, slot: u32) -> Option<u64> {

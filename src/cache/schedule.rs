@@ -1,4 +1,4 @@
-//! Decides when a watcher's bookmarks are due and when it ends, with one timer for both.
+//! Decides when a watcher's bookmarks are due and when its deadline ends it, with one timer for both.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,6 +11,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::spec::WatchSpec;
 
+/// The deadline of one watcher, and its bookmarks.
 #[derive(Debug)]
 pub(super) struct Schedule {
     deadline: Instant,

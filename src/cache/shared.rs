@@ -1,4 +1,4 @@
-//! The state that the writer, the dispatcher, the readers and the watchers of one cache share.
+//! What the writer, the dispatcher, the readers and the watchers of one watch cache share.
 //!
 //! Lock order: `state`, then `groups`, then a group's ring. No task waits while it holds one of them.
 
@@ -21,13 +21,14 @@ use super::order::Order;
 use super::ready::Ready;
 use super::spec::EndReason;
 use super::stats::{CacheStats, Counters};
-use super::store::{Departed, Inner, Snapshot, Store};
+use super::store::{Departed, Snapshot, SnapshotInner, Store};
 use crate::codec::Form;
 use crate::meta::{EventType, LabelSets, Object, ResourceVersion, WatchCacheEvent};
 use crate::packing::{MOST_READS, Packer, PackingForm};
 
+/// A watch cache, as its writer, dispatcher, readers and watchers share it.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedCache {
     pub(super) config: CacheConfig,
     /// What the cache holds, as the budget knows it.
     pub(super) account: Account,
@@ -36,9 +37,9 @@ pub(super) struct Shared {
     departed: Arc<AtomicI64>,
     /// The label sets of all objects of the cache. While it is locked, no other lock is taken.
     pub(super) labels: Mutex<LabelSets>,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<CacheState>,
     /// The newest known state, for readers that must not wait; empty unless ready.
-    published: ArcSwapOption<Inner>,
+    published: ArcSwapOption<SnapshotInner>,
     pub(super) ready: Ready,
     pub(super) groups: RwLock<WatchGroups>,
     /// All events up to this revision are in the rings of all groups that select them.
@@ -51,7 +52,7 @@ pub(super) struct Shared {
     pub(super) work: Notify,
     /// Wakes the writer when the dispatcher has advanced.
     pub(super) moved: Notify,
-    /// Watchers end once they have caught up: [`Shared::DRAINING`], with or without a last bookmark.
+    /// Watchers end once they have caught up: [`SharedCache::DRAINING`], with or without a last bookmark.
     pub(super) draining: AtomicU64,
     pub(super) dispatcher_runs: AtomicBool,
     pub(super) counters: Counters,
@@ -61,7 +62,7 @@ pub(super) struct Shared {
 
 /// The state that changes together with every event.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct CacheState {
     /// The state that the events have reached. Present while ready.
     pub(super) current: Option<Snapshot>,
     /// A state that the store was seen to have at a revision that the events have not reached.
@@ -90,9 +91,9 @@ pub(super) struct State {
 /// How many revisions of one confirmed state are remembered. Older pages are forwarded.
 const CONFIRMATIONS: usize = 64;
 
-// === impl State ===
+// === impl CacheState ===
 
-impl State {
+impl CacheState {
     /// The state at a revision that the events have not reached, if it was confirmed there.
     pub(super) fn confirmed_at(&self, rv: ResourceVersion) -> Option<Snapshot> {
         let confirmed = self.confirmed.as_ref()?;
@@ -106,9 +107,9 @@ impl State {
     }
 }
 
-// === impl Shared ===
+// === impl SharedCache ===
 
-impl Shared {
+impl SharedCache {
     pub(super) const SERVING: u64 = 0;
     pub(super) const DRAINING: u64 = 1;
     pub(super) const DRAINING_WITH_BOOKMARK: u64 = 2;
@@ -119,7 +120,7 @@ impl Shared {
         let history = History::new(config.limits());
         let groups = WatchGroups::new(config.trigger);
         let dispatched = AtomicU64::new(history.head());
-        let state = State {
+        let state = CacheState {
             current: None,
             confirmed: None,
             confirmed_before: VecDeque::new(),
@@ -165,7 +166,7 @@ impl Shared {
     }
 
     /// Publishes a new state to all readers. The caller holds the state lock and has already updated the history.
-    pub(super) fn publish(&self, state: &mut State, snapshot: Snapshot) {
+    pub(super) fn publish(&self, state: &mut CacheState, snapshot: Snapshot) {
         if let Some(current) = &state.current
             && snapshot.rv() < current.rv()
         {
@@ -201,7 +202,7 @@ impl Shared {
     }
 
     /// Appends an event; `after` is the state after it.
-    pub(super) fn append(&self, state: &mut State, event: WatchCacheEvent, after: &Store, now: Instant) {
+    pub(super) fn append(&self, state: &mut CacheState, event: WatchCacheEvent, after: &Store, now: Instant) {
         let newest = state.history.floor().max(state.history.newest().unwrap_or_default());
         let together = event.kind == EventType::Deleted && state.history.newest() == Some(event.rv);
         if event.rv <= newest && !together {
@@ -266,7 +267,7 @@ impl Shared {
     }
 
     /// Ends all watchers and empties the history; the next event follows `rv`.
-    pub(super) fn forget(&self, state: &mut State, rv: ResourceVersion, reason: EndReason) -> usize {
+    pub(super) fn forget(&self, state: &mut CacheState, rv: ResourceVersion, reason: EndReason) -> usize {
         state.generation += 1;
         state.began = Order::now();
         state.unconfirm();

@@ -45,11 +45,11 @@ static LINEAGES: AtomicU64 = AtomicU64::new(1);
 /// The state of one resource at one resourceVersion. Cloning takes constant time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    inner: Arc<Inner>,
+    inner: Arc<SnapshotInner>,
 }
 
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct SnapshotInner {
     rv: ResourceVersion,
     store: Store,
 }
@@ -157,7 +157,7 @@ impl Drop for Departed {
 
 impl Snapshot {
     pub(super) fn new(rv: ResourceVersion, store: Store) -> Self {
-        Self { inner: Arc::new(Inner { rv, store }) }
+        Self { inner: Arc::new(SnapshotInner { rv, store }) }
     }
 
     /// The revision of this state. It is greater than or equal to the revision of every object.
@@ -226,11 +226,11 @@ impl Snapshot {
         range.into_iter().flatten().chain(named.into_iter().flatten())
     }
 
-    pub(super) fn from_inner(inner: Arc<Inner>) -> Self {
+    pub(super) fn from_inner(inner: Arc<SnapshotInner>) -> Self {
         Self { inner }
     }
 
-    pub(super) fn inner(&self) -> Arc<Inner> {
+    pub(super) fn inner(&self) -> Arc<SnapshotInner> {
         self.inner.clone()
     }
 

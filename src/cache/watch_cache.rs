@@ -15,7 +15,7 @@ use super::order::Order;
 use super::packer_task::PackerTask;
 use super::ready::Readiness;
 use super::ring::Basis;
-use super::shared::Shared;
+use super::shared::SharedCache;
 use super::spec::{WatchSpec, WatchStart};
 use super::stats::{CacheStats, Standing};
 use super::store::Snapshot;
@@ -27,7 +27,7 @@ use crate::selector::Predicate;
 /// A cache as its readers see it. Cloning only increments a reference count.
 #[derive(Clone, Debug)]
 pub struct WatchCache {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCache>,
 }
 
 /// Why there is no state for a revision.
@@ -63,7 +63,7 @@ pub enum WatchError {
 // === impl WatchCache ===
 
 impl WatchCache {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<SharedCache>) -> Self {
         Self { shared }
     }
 
@@ -306,7 +306,7 @@ impl WatchCache {
     /// Ends all watchers, including future ones, as soon as each has delivered its pending events. If `last_bookmark`
     /// is true, watchers that take bookmarks first get one to resume from.
     pub fn end_watchers(&self, last_bookmark: bool) {
-        let how = if last_bookmark { Shared::DRAINING_WITH_BOOKMARK } else { Shared::DRAINING };
+        let how = if last_bookmark { SharedCache::DRAINING_WITH_BOOKMARK } else { SharedCache::DRAINING };
         self.shared.draining.store(how, Ordering::Release);
         self.shared.groups.read().wake_all();
     }
@@ -324,7 +324,7 @@ impl WatchCache {
         })
     }
 
-    pub(super) fn shared(&self) -> Arc<Shared> {
+    pub(super) fn shared(&self) -> Arc<SharedCache> {
         self.shared.clone()
     }
 }

@@ -1,4 +1,4 @@
-//! The watch of one client: a position in the history, not a queue.
+//! The watch of one client: a cursor in the ring buffer of its group, not a queue.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,18 +8,18 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::groups::WatchGroup;
-use super::initial::{Listing, Replay, Step};
+use super::initial::{InitialStep, Listing, Replay};
 use super::invariants::{Invariant, violated};
 use super::reached::{Following, Reached};
-use super::ring::{Basis, Entry, Next};
+use super::ring::{Basis, Next, RingEntry};
 use super::schedule::Schedule;
-use super::shared::Shared;
+use super::shared::SharedCache;
 use super::spec::{EndReason, WatchSpec, WatcherEvent};
 use crate::lifecycle::end_turn;
 use crate::meta::{EventType, ResourceVersion};
 use crate::selector::Predicate;
 
-/// A watcher. It is registered by [`super::WatchCache::watch`] and leaves when dropped.
+/// A watcher: the cursor of one watch. It is registered by [`super::WatchCache::watch`] and leaves when dropped.
 ///
 /// It starts with an initial part, from an immutable snapshot or from the history, and then follows its group's ring.
 /// It holds no events: a client that does not read only costs its place in the ring. Poll it from a task of a tokio
@@ -55,8 +55,8 @@ struct Delivered {
     is_last: bool,
 }
 
-/// A live event, taken from the ring.
-enum Taken {
+/// What a watcher takes from the ring.
+enum LiveItem {
     Event {
         event: WatcherEvent,
         kind: EventType,
@@ -71,7 +71,7 @@ enum Taken {
 /// A watcher's place in its group, released on drop.
 #[derive(Debug)]
 pub(super) struct Membership {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedCache>,
     pub(super) group: Arc<WatchGroup>,
     pub(super) slot: u32,
     left: bool,
@@ -134,22 +134,22 @@ impl CacheWatcher {
                 Phase::Live => return self.poll_live(cx),
             };
             match step {
-                Step::Object(object) => {
+                InitialStep::Object(object) => {
                     return Poll::Ready(Some(WatcherEvent::Event { kind: EventType::Added, object, rv: None }));
                 }
-                Step::Event(kind, event, following) => {
+                InitialStep::Event(kind, event, following) => {
                     self.delivering(event.kind, event.rv, following);
                     return Poll::Ready(Some(WatcherEvent::of(kind, &event)));
                 }
-                Step::Done if self.initial_end && matches!(self.phase, Phase::Listing(_)) => {
+                InitialStep::Done if self.initial_end && matches!(self.phase, Phase::Listing(_)) => {
                     self.phase = Phase::InitialEnd;
                 }
-                Step::Done => self.go_live(now, false),
-                Step::Pause => {
+                InitialStep::Done => self.go_live(now, false),
+                InitialStep::Pause => {
                     end_turn(cx);
                     return Poll::Pending;
                 }
-                Step::End(reason) => return self.finish(reason),
+                InitialStep::End(reason) => return self.finish(reason),
             }
         }
     }
@@ -270,7 +270,7 @@ impl CacheWatcher {
             // ring is empty, a bookmark of this revision overtakes no event.
             let dispatched = ResourceVersion(self.membership.shared.dispatched_rv.load(Ordering::Acquire));
             match self.take(cx) {
-                Taken::Event { event, kind, rv, received, next } => {
+                LiveItem::Event { event, kind, rv, received, next } => {
                     let now = Instant::now();
                     if self.schedule.is_over(now) && !self.reached.is_split() {
                         return self.finish(EndReason::Deadline);
@@ -280,8 +280,8 @@ impl CacheWatcher {
                     self.delivered = Delivered { received: Some(received), lag, is_last: next.is_none() };
                     return Poll::Ready(Some(event));
                 }
-                Taken::CaughtUp => self.reached.caught_up(dispatched),
-                Taken::End(reason) => return self.finish(reason),
+                LiveItem::CaughtUp => self.reached.caught_up(dispatched),
+                LiveItem::End(reason) => return self.finish(reason),
             }
             // What becomes due after this moment wakes the task.
             let now = Instant::now();
@@ -325,11 +325,11 @@ impl CacheWatcher {
     /// Takes the next live event that the initial part does not cover. Covered entries were added between joining the
     /// group and taking the snapshot, or before a future start revision was reached. The ring is locked meanwhile, so the
     /// object is cloned and not the whole entry.
-    fn take(&mut self, cx: &Context<'_>) -> Taken {
+    fn take(&mut self, cx: &Context<'_>) -> LiveItem {
         let group = &self.membership.group;
         let is_known = self.schedule.wakes(cx.waker());
         if is_known && self.waits_at == group.ring.changes() {
-            return Taken::CaughtUp;
+            return LiveItem::CaughtUp;
         }
         let mut ring = group.ring.lock();
         let here = if is_known { group.ring.changes() } else { NOWHERE };
@@ -337,11 +337,11 @@ impl CacheWatcher {
         loop {
             match ring.next(self.membership.slot, self.live_after, cx) {
                 Next::Entry(entry, _) if entry.event.rv <= self.live_after => {}
-                Next::Entry(Entry { event, kind }, next) => {
+                Next::Entry(RingEntry { event, kind }, next) => {
                     if next.is_none() {
                         self.waits_at = here;
                     }
-                    return Taken::Event {
+                    return LiveItem::Event {
                         event: WatcherEvent::of(*kind, event),
                         kind: event.kind,
                         rv: event.rv,
@@ -351,18 +351,18 @@ impl CacheWatcher {
                 }
                 Next::CaughtUp => {
                     self.waits_at = here;
-                    return Taken::CaughtUp;
+                    return LiveItem::CaughtUp;
                 }
-                Next::Overtaken => return Taken::End(EndReason::TooSlow),
-                Next::Closed(reason) => return Taken::End(reason),
+                Next::Overtaken => return LiveItem::End(EndReason::TooSlow),
+                Next::Closed(reason) => return LiveItem::End(reason),
             }
         }
     }
 
     fn draining(&self) -> Option<bool> {
         self.drain.or_else(|| match self.membership.shared.draining.load(Ordering::Acquire) {
-            Shared::SERVING => None,
-            how => Some(how == Shared::DRAINING_WITH_BOOKMARK),
+            SharedCache::SERVING => None,
+            how => Some(how == SharedCache::DRAINING_WITH_BOOKMARK),
         })
     }
 
@@ -410,7 +410,7 @@ impl CacheWatcher {
 // === impl Membership ===
 
 impl Membership {
-    pub(super) fn join(shared: &Arc<Shared>, predicate: &Predicate) -> Self {
+    pub(super) fn join(shared: &Arc<SharedCache>, predicate: &Predicate) -> Self {
         let (group, slot) = shared.groups.write().join(predicate);
         Self { shared: shared.clone(), group, slot, left: false }
     }

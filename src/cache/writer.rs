@@ -1,4 +1,4 @@
-//! The writer of a cache.
+//! The writer of a watch cache, which puts each event into its state and its window.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,16 +8,17 @@ use tokio::time::Instant;
 
 use super::difference::Difference;
 use super::order::Order;
-use super::shared::Shared;
+use super::shared::SharedCache;
 use super::spec::EndReason;
 use super::store::{Snapshot, Store};
 use crate::codec::Form;
 use crate::meta::{EventType, LabelSets, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
 
-/// The exclusive writer of a cache. When it is dropped, the cache stops: it is not ready, and all watchers are ended.
+/// The exclusive writer of a watch cache. When it is dropped, the cache stops: it is not ready, and all watchers are
+/// ended.
 #[derive(Debug)]
 pub struct Writer {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedCache>,
     pub(super) store: Store,
     /// Zero unless synced.
     rv: ResourceVersion,
@@ -63,7 +64,7 @@ pub enum ReplaceError {
 // === impl Writer ===
 
 impl Writer {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<SharedCache>) -> Self {
         let head = shared.dispatched.load(Ordering::Acquire);
         Self { shared, store: Store::default(), rv: ResourceVersion::ZERO, synced: false, head }
     }

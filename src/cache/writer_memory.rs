@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 use super::budget::Full;
-use super::shared::{Shared, State};
+use super::shared::{CacheState, SharedCache};
 use super::writer::Writer;
 use crate::meta::Object;
 
@@ -62,10 +62,10 @@ impl Writer {
     }
 
     /// Updates the account after events. If memory is short, the window shrinks first.
-    pub(super) fn charge(&self, state: &mut State, now: Instant) {
+    pub(super) fn charge(&self, state: &mut CacheState, now: Instant) {
         // From here on it is counted with the rest of the window.
         state.backfilled.clear();
-        let Shared { account, dispatched, .. } = &*self.shared;
+        let SharedCache { account, dispatched, .. } = &*self.shared;
         let excess = account.excess(self.shared.held(&self.store, &state.history));
         if excess > 0 {
             state.history.shrink(excess, now, dispatched.load(Ordering::Acquire));

@@ -7,14 +7,14 @@ use crate::meta::{Encoding, FieldTable, Object};
 use super::json::{self, ListMeta, TypeMeta, WatchFrame};
 use super::{CodecError, protobuf};
 
-/// Decodes a list body incrementally. After an error every further call returns the same error.
+/// The decoder of a list body, which takes it in parts. After an error every further call returns the same error.
 #[derive(Debug)]
 pub enum ListDecoder {
     Json(Box<json::ListDecoder>),
     Protobuf(Box<protobuf::ListDecoder>),
 }
 
-/// Splits a watch stream into frames. After an error every further call returns the same error.
+/// The decoder of a watch stream: splits it into frames. After an error every further call returns the same error.
 #[derive(Debug)]
 pub enum WatchDecoder {
     Json(json::WatchDecoder),

@@ -43,7 +43,7 @@ struct Called {
 }
 
 /// Is notified of the user of a call once it is known.
-pub trait Known: std::fmt::Debug + Send + Sync {
+pub trait UserObserver: std::fmt::Debug + Send + Sync {
     fn is(&self, user: &str);
 }
 
@@ -57,7 +57,7 @@ pub struct CallInfo {
     /// Tells the connection from all others.
     pub connection: u64,
     pub source: Option<IpAddr>,
-    pub known: Option<Arc<dyn Known>>,
+    pub known: Option<Arc<dyn UserObserver>>,
 }
 
 /// The kind of read, named as an authorizer names it.

@@ -13,7 +13,7 @@ use crate::codec::Shape;
 use crate::grpc::testing::call;
 use crate::lifecycle::Fatal;
 use crate::memory::Pressure;
-use crate::reads::{Filter, Wanted};
+use crate::reads::{Filter, WantedEncoding};
 use crate::telemetry::lines::LinesTo;
 use crate::upstream::testing::FakeServer;
 
@@ -30,7 +30,7 @@ struct World {
 #[derive(Debug, Default)]
 struct Told(Mutex<Vec<String>>);
 
-impl Known for Told {
+impl UserObserver for Told {
     fn is(&self, user: &str) {
         self.0.lock().push(user.to_owned());
     }
@@ -99,7 +99,13 @@ fn selection(filters: &[(&str, Vec<String>)]) -> Selection {
         ..Filter::default()
     };
     let filters = filters.iter().map(filter).collect();
-    Selection { gvr: Gvr::new("", "v1", "pods"), filters, shape: Shape::Full, encoding: Wanted::Any, identified: false }
+    Selection {
+        gvr: Gvr::new("", "v1", "pods"),
+        filters,
+        shape: Shape::Full,
+        encoding: WantedEncoding::Any,
+        identified: false,
+    }
 }
 
 fn names(count: usize) -> Vec<String> {

@@ -11,7 +11,7 @@ use super::status::{Error, quotable};
 use crate::memory::{Ledger, Reservation};
 use crate::meta::{Encoding, Gvr, ResourceVersion, TOO_LARGE, fields_fit, labels_fit, selectors_cost};
 use crate::reads::plan::Freshness;
-use crate::reads::{At, Filter, IndexKey, Selection, Wanted};
+use crate::reads::{At, Filter, IndexKey, Selection, WantedEncoding};
 
 const MAX_FILTERS: usize = 256;
 /// The most namespaces in a filter that are authorized one by one. With more, the filter is authorized for all
@@ -204,14 +204,14 @@ fn index_term(term: &v1::IndexTerm) -> Result<(IndexKey, Vec<String>), Error> {
 }
 
 /// The encoding that the cache must hold.
-fn encoding(wanted: i32, rendering: &Rendering) -> Result<Wanted, Error> {
+fn encoding(wanted: i32, rendering: &Rendering) -> Result<WantedEncoding, Error> {
     match v1::Encoding::try_from(wanted) {
-        Ok(v1::Encoding::Unspecified | v1::Encoding::Json) => Ok(Wanted::Only(Encoding::Json)),
+        Ok(v1::Encoding::Unspecified | v1::Encoding::Json) => Ok(WantedEncoding::Only(Encoding::Json)),
         // The paths of a mask are field names, which protobuf messages do not contain.
-        Ok(v1::Encoding::Any) if rendering.needs_json() => Ok(Wanted::Only(Encoding::Json)),
+        Ok(v1::Encoding::Any) if rendering.needs_json() => Ok(WantedEncoding::Only(Encoding::Json)),
         Ok(v1::Encoding::KubeProtobuf) if rendering.needs_json() => Err(Error::invalid("masks are for JSON only")),
-        Ok(v1::Encoding::Any) => Ok(Wanted::Any),
-        Ok(v1::Encoding::KubeProtobuf) => Ok(Wanted::Only(Encoding::Protobuf)),
+        Ok(v1::Encoding::Any) => Ok(WantedEncoding::Any),
+        Ok(v1::Encoding::KubeProtobuf) => Ok(WantedEncoding::Only(Encoding::Protobuf)),
         Err(_) => Err(Error::invalid("the selection names an unknown encoding")),
     }
 }

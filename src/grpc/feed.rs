@@ -35,12 +35,12 @@ pub(super) enum Feed {
 /// The consumer's side of a merging task.
 #[derive(Debug)]
 pub(super) struct Conflated {
-    shared: Arc<Shared>,
+    shared: Arc<SharedPending>,
     task: JoinHandle<()>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedPending {
     pending: Mutex<Pending>,
     /// Notifies the task that an item was taken.
     taken: Notify,
@@ -162,7 +162,7 @@ impl Conflated {
             most_own: ledger.limit() / SHARE,
         };
         let (pressure, metrics) = (ledger.pressure().clone(), Arc::clone(metrics));
-        let shared = Arc::new(Shared { pending: Mutex::new(pending), taken: Notify::new(), pressure, metrics });
+        let shared = Arc::new(SharedPending { pending: Mutex::new(pending), taken: Notify::new(), pressure, metrics });
         let task = lifecycle::spawn("conflate", Arc::clone(&shared).run(watcher));
         Self { shared, task }
     }
@@ -174,9 +174,9 @@ impl Drop for Conflated {
     }
 }
 
-// === impl Shared ===
+// === impl SharedPending ===
 
-impl Shared {
+impl SharedPending {
     async fn run(self: Arc<Self>, mut watcher: CacheWatcher) {
         let mut levels = self.pressure.changes();
         let mut left = TURN;
@@ -278,7 +278,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedPending {
     fn drop(&mut self) {
         let pending = self.pending.get_mut();
         self.metrics.pending.inc_by(change(pending.counted.0, 0));

@@ -29,11 +29,11 @@ tokio::task_local! {
 pub(super) struct Intake {
     /// The path of its method.
     method: Arc<str>,
-    held: Arc<Mutex<Held>>,
+    held: Arc<Mutex<IntakeMemory>>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct IntakeMemory {
     reservation: Reservation,
     /// The minimum reservation, even when less memory is used.
     place: usize,
@@ -120,7 +120,7 @@ impl Intake {
     pub(super) fn new(ledger: &Ledger, method: &str, is_packed: bool) -> Result<Self, Error> {
         let place = if is_packed { PACKED_PLACE } else { PLACE };
         let reservation = ledger.lasting(place).map_err(|_| no_memory())?;
-        let held = Held { reservation, place, received: 0, unpacked: 0, decoded: 0 };
+        let held = IntakeMemory { reservation, place, received: 0, unpacked: 0, decoded: 0 };
         Ok(Self { method: method.into(), held: Arc::new(Mutex::new(held)) })
     }
 
@@ -175,7 +175,7 @@ impl Intake {
         // This releases memory, so it cannot fail.
         self.change(|held| decoded = std::mem::take(&mut held.decoded)).ok();
         let reservation = ledger.lasting(decoded).map_err(|_| no_memory())?;
-        let held = Held { reservation, place: 0, received: 0, unpacked: 0, decoded };
+        let held = IntakeMemory { reservation, place: 0, received: 0, unpacked: 0, decoded };
         Ok(Self { method: Arc::clone(&self.method), held: Arc::new(Mutex::new(held)) })
     }
 
@@ -185,16 +185,16 @@ impl Intake {
         })
     }
 
-    fn change(&self, change: impl FnOnce(&mut Held)) -> Result<(), Error> {
+    fn change(&self, change: impl FnOnce(&mut IntakeMemory)) -> Result<(), Error> {
         let mut held = self.held.lock();
         change(&mut held);
         held.settle().map_err(|_| no_memory())
     }
 }
 
-// === impl Held ===
+// === impl IntakeMemory ===
 
-impl Held {
+impl IntakeMemory {
     fn settle(&mut self) -> Result<(), Short> {
         let has = self.reservation.bytes();
         let needs = (self.received + self.unpacked + self.decoded).max(self.place);

@@ -41,7 +41,7 @@ mod watch;
 
 use std::pin::Pin;
 
-pub use access::{CallInfo, Caller, Known};
+pub use access::{CallInfo, Caller, UserObserver};
 pub use cache::Introspect;
 pub use metrics::GrpcMetrics;
 pub use objects::Cluster;

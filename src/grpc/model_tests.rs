@@ -63,7 +63,7 @@ struct World {
 }
 
 struct Client {
-    watch: Watch,
+    watch: TypedWatch,
     held: State,
     /// What it is to have after the snapshot that is being sent.
     snapshot: Option<State>,

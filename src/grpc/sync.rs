@@ -1,6 +1,6 @@
-//! Multiplexes many watches on one stream. A watch is polled for a frame only when it may have one and has credit.
-//! Among those, the watch that has sent the fewest bytes goes first. There is no queue here: unsent events stay in
-//! the cache.
+//! The multiplexer of `Sync`: many watches on one stream, with flow control by credit. A watch is polled for a frame
+//! only when it may have one and has credit. Among those, the watch that has sent the fewest bytes goes first. There is
+//! no queue here: unsent events stay in the cache.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::future::Future;
@@ -26,7 +26,7 @@ use super::pb::v1::watch_response::Frame;
 use super::pb::v1::{AddWatch, Credit, Goodbye, SyncRequest, goodbye};
 use super::retiring::Retiring;
 use super::status::{self, Error};
-use super::watch::Watch;
+use super::watch::TypedWatch;
 use crate::lifecycle::ending::Ending;
 use crate::lifecycle::{end_turn, has_ended_turn};
 use crate::telemetry::gauge::Raised;
@@ -34,6 +34,7 @@ use crate::telemetry::gauge::Raised;
 /// The requests of one stream.
 pub(super) type Inbound = Pin<Box<dyn Stream<Item = Result<SyncRequest, Status>> + Send>>;
 
+/// One stream with many watches.
 pub(super) struct SyncStream {
     objects: Objects,
     caller: Caller,
@@ -41,7 +42,7 @@ pub(super) struct SyncStream {
     intake: Option<Intake>,
     /// `None` once the client has closed its side of the stream.
     inbound: Option<Inbound>,
-    watches: HashMap<u64, Entry>,
+    watches: HashMap<u64, SyncWatch>,
     /// Watches that may have a frame and have credit. The watch that has sent the fewest bytes comes first.
     ready: BTreeSet<(u64, u64)>,
     /// The byte count of the watch that was served last. A new watch starts with it, so it has neither an advantage
@@ -55,8 +56,9 @@ pub(super) struct SyncStream {
     _open: Raised,
 }
 
-struct Entry {
-    state: State,
+/// A watch of the stream, and its credit.
+struct SyncWatch {
+    state: SyncWatchState,
     frames: u64,
     /// Negative after a frame that was larger than the remaining credit.
     bytes: i64,
@@ -68,9 +70,9 @@ struct Entry {
     waker: Waker,
 }
 
-enum State {
-    Opening(Pin<Box<dyn Future<Output = Result<Watch, Status>> + Send>>),
-    Open(Box<Watch>),
+enum SyncWatchState {
+    Opening(Pin<Box<dyn Future<Output = Result<TypedWatch, Status>> + Send>>),
+    Open(Box<TypedWatch>),
 }
 
 /// The watches that were woken since they were last polled.
@@ -163,8 +165,8 @@ impl SyncStream {
             Some(Action::Remove(_)) => {
                 if let Some(entry) = self.remove(id) {
                     let response = match entry.state {
-                        State::Open(watch) => watch.leave(goodbye::Reason::Removed),
-                        State::Opening(_) => parting(goodbye::Reason::Removed),
+                        SyncWatchState::Open(watch) => watch.leave(goodbye::Reason::Removed),
+                        SyncWatchState::Opening(_) => parting(goodbye::Reason::Removed),
                     };
                     self.last.push_back(Message::Sync(id, response));
                 }
@@ -194,8 +196,8 @@ impl SyncStream {
             }
         };
         let signal = Arc::new(Signal { id, queued: AtomicBool::new(false), signals: Arc::clone(&self.signals) });
-        let entry = Entry {
-            state: State::Opening(Box::pin(opening)),
+        let entry = SyncWatch {
+            state: SyncWatchState::Opening(Box::pin(opening)),
             frames: credit.frames,
             bytes: i64::try_from(credit.bytes).unwrap_or(i64::MAX),
             sent: self.clock,
@@ -218,7 +220,7 @@ impl SyncStream {
         }
     }
 
-    fn remove(&mut self, id: u64) -> Option<Entry> {
+    fn remove(&mut self, id: u64) -> Option<SyncWatch> {
         let entry = self.watches.remove(&id)?;
         self.ready.remove(&(entry.sent, id));
         Some(entry)
@@ -234,7 +236,7 @@ impl SyncStream {
             if self.ready.contains(&(entry.sent, id)) {
                 continue;
             }
-            if entry.has_credit() || matches!(entry.state, State::Opening(_)) {
+            if entry.has_credit() || matches!(entry.state, SyncWatchState::Opening(_)) {
                 entry.sent = entry.sent.max(self.clock);
                 self.ready.insert((entry.sent, id));
             } else {
@@ -248,7 +250,7 @@ impl SyncStream {
     fn starve(&mut self, id: u64) {
         let Some(entry) = self.watches.get_mut(&id) else { return };
         entry.starved = true;
-        if let State::Open(watch) = &mut entry.state
+        if let SyncWatchState::Open(watch) = &mut entry.state
             && let Poll::Ready(error) = watch.poll_gone(&mut Context::from_waker(&entry.waker))
         {
             self.watches.remove(&id);
@@ -263,14 +265,14 @@ impl SyncStream {
             self.clock = self.clock.max(sent);
             let mut cx = Context::from_waker(&entry.waker);
             let polled = match &mut entry.state {
-                State::Open(watch) => {
+                SyncWatchState::Open(watch) => {
                     watch.poll_frame(&mut cx).map(|frame| frame.map(|frame| frame.map_err(Status::from)))
                 }
-                State::Opening(opening) => match opening.as_mut().poll(&mut cx) {
+                SyncWatchState::Opening(opening) => match opening.as_mut().poll(&mut cx) {
                     Poll::Pending => Poll::Pending,
                     Poll::Ready(Err(status)) => Poll::Ready(Some(Err(status))),
                     Poll::Ready(Ok(watch)) => {
-                        entry.state = State::Open(Box::new(watch));
+                        entry.state = SyncWatchState::Open(Box::new(watch));
                         self.offer(id);
                         continue;
                     }
@@ -305,7 +307,7 @@ impl SyncStream {
     /// Queues a watch that may have a frame, if it has credit. Removes a watch that has ended.
     fn offer(&mut self, id: u64) {
         let Some(entry) = self.watches.get_mut(&id) else { return };
-        if matches!(&entry.state, State::Open(watch) if watch.is_over()) {
+        if matches!(&entry.state, SyncWatchState::Open(watch) if watch.is_over()) {
             // The client has its goodbye, and may use the number again.
             self.watches.remove(&id);
             return;
@@ -323,9 +325,9 @@ impl SyncStream {
         self.ready.clear();
         for (watch_id, entry) in self.watches.drain() {
             let response = match entry.state {
-                State::Open(watch) if watch.is_over() => continue,
-                State::Open(watch) => watch.leave(reason),
-                State::Opening(_) => parting(reason),
+                SyncWatchState::Open(watch) if watch.is_over() => continue,
+                SyncWatchState::Open(watch) => watch.leave(reason),
+                SyncWatchState::Opening(_) => parting(reason),
             };
             self.last.push_back(Message::Sync(watch_id, response));
         }
@@ -375,9 +377,9 @@ fn failed(watch_id: u64, status: &Status) -> Message {
     Message::Sync(watch_id, last(goodbye))
 }
 
-// === impl Entry ===
+// === impl SyncWatch ===
 
-impl Entry {
+impl SyncWatch {
     fn has_credit(&self) -> bool {
         self.frames > 0 && self.bytes > 0
     }

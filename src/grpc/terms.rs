@@ -21,11 +21,11 @@ use crate::reads::plan::Freshness;
 use crate::reads::{At, Selection, WatchFrom};
 
 /// What a client asks for.
-pub(super) struct Asked {
+pub(super) struct RequestedWatch {
     pub(super) terms: Terms,
     pub(super) delivery: Delivery,
     pub(super) rendering: Rendering,
-    pub(super) known: Known,
+    pub(super) known: KnownObjects,
     pub(super) grants: Grants,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Delivery {
 
 /// The objects that the client already has: their revisions by uid.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownObjects {
     pub(super) objects: HashMap<String, String>,
     /// `None` if there are no objects.
     _held: Option<Reservation>,
@@ -69,9 +69,9 @@ const MAX_BATCH: u32 = 1000;
 const BATCH: u32 = 100;
 const MAX_BATCH_DELAY: Duration = Duration::from_secs(1);
 
-// === impl Known ===
+// === impl KnownObjects ===
 
-impl Known {
+impl KnownObjects {
     fn new(objects: HashMap<String, String>, ledger: &Ledger) -> Result<Self, Error> {
         if objects.is_empty() {
             return Ok(Self::default());
@@ -85,9 +85,9 @@ fn lasting(ledger: &Ledger, bytes: usize) -> Result<Reservation, Error> {
     ledger.lasting(bytes).map_err(|_| Error::no_memory("there is no memory for one more watch"))
 }
 
-// === impl Asked ===
+// === impl RequestedWatch ===
 
-impl Asked {
+impl RequestedWatch {
     /// # Errors
     /// INVALID_ARGUMENT, RESOURCE_EXHAUSTED, or the error of the authorizer.
     pub(super) async fn new(
@@ -109,7 +109,7 @@ impl Asked {
         if let Some(intake) = Intake::current() {
             intake.hand_over();
         }
-        let known = match Known::new(request.known, &objects.ledger) {
+        let known = match KnownObjects::new(request.known, &objects.ledger) {
             Ok(known) => known,
             Err(error) => return Err(refused(grants, error)),
         };

@@ -1,4 +1,5 @@
-//! One watch. It produces frames on demand, from its start through resets to its goodbye. It has no task of its own.
+//! The encoder of one watch over gRPC. It produces frames on demand, from its start through resets to its goodbye. It
+//! has no task of its own.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,19 +23,20 @@ use super::retiring::Retiring;
 use super::room::{self, SMALL};
 use super::shared_events::SharedGroup;
 use super::status::{Error, duration};
-use super::terms::{Asked, Delivery, Known, Terms};
+use super::terms::{Delivery, KnownObjects, RequestedWatch, Terms};
 use crate::lifecycle::backoff::jittered;
 use crate::lifecycle::drain::DrainSignal;
 use crate::lifecycle::{end_turn, ending::Ending};
 use crate::memory::Reservation;
 use crate::meta::{EventType, ResourceVersion};
 use crate::reads::plan::Freshness;
-use crate::reads::{EndReason, OpenWatch, Source, Wanted, WatchFrom, WatcherEvent};
+use crate::reads::{EndReason, OpenWatch, ReadSource, WantedEncoding, WatchFrom, WatcherEvent};
 use crate::telemetry::gauge::Raised;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-pub(super) struct Watch {
+/// One watch, which encodes its events when it is polled.
+pub(super) struct TypedWatch {
     terms: Arc<Terms>,
     delivery: Delivery,
     /// The watches that send the same events in the same form.
@@ -48,7 +50,7 @@ pub(super) struct Watch {
     /// All changes up to this revision were delivered. Zero before the snapshot is complete.
     complete: ResourceVersion,
     /// The objects that the client already has, for the snapshot that is being sent. `None` if there are none.
-    known: Option<Box<Known>>,
+    known: Option<Box<KnownObjects>>,
     /// The number of objects of the snapshot so far.
     count: u64,
     in_snapshot: bool,
@@ -67,7 +69,7 @@ pub(super) struct Watch {
 
 enum Phase {
     Opening(Boxed<Opened>),
-    Open { feed: Feed, source: Source },
+    Open { feed: Feed, source: ReadSource },
     Over,
 }
 
@@ -91,21 +93,21 @@ const SKIPPED: usize = 1024;
 /// The delay before another attempt, after a reset that cannot be served yet, or because the watch was too slow.
 const RETRY: Duration = Duration::from_secs(1);
 
-// === impl Watch ===
+// === impl TypedWatch ===
 
-impl Watch {
+impl TypedWatch {
     /// Opens a watch with these terms.
     ///
     /// # Errors
     /// An error that occurs before the stream starts.
-    pub(super) async fn open(objects: &Objects, asked: Asked) -> Result<Self, Status> {
-        let Asked { mut terms, delivery, rendering, known, grants } = asked;
+    pub(super) async fn open(objects: &Objects, asked: RequestedWatch) -> Result<Self, Status> {
+        let RequestedWatch { mut terms, delivery, rendering, known, grants } = asked;
         let Begun { opened, resumed, reset } = match first(&objects.reads, &terms).await {
             Ok(begun) => begun,
             Err(error) => return Err(refused(grants, error)),
         };
         // The announced encoding stays the same until the end of the watch, even after resets.
-        terms.selection.encoding = Wanted::Only(opened.source.encoding());
+        terms.selection.encoding = WantedEncoding::Only(opened.source.encoding());
         let known = (!resumed && !known.objects.is_empty()).then(|| Box::new(known));
         let terms = Arc::new(terms);
         let shared = objects.shared.group(&terms.selection.gvr, opened.source.encoding(), &rendering);
@@ -438,7 +440,7 @@ impl Watch {
     }
 }
 
-impl Messages for Watch {
+impl Messages for TypedWatch {
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
         self.poll_frame(cx).map(|message| message.map(|message| message.map(Message::Watch).map_err(Status::from)))
     }
@@ -460,8 +462,8 @@ fn as_known(kind: EventType, held: Option<&str>, rv: ResourceVersion) -> Option<
 
 impl Objects {
     /// Opens a watch for a caller.
-    pub(super) async fn watch_for(&self, caller: &Caller, request: v1::WatchRequest) -> Result<Watch, Status> {
-        Watch::open(self, Asked::new(self, caller, request).await?).await
+    pub(super) async fn watch_for(&self, caller: &Caller, request: v1::WatchRequest) -> Result<TypedWatch, Status> {
+        TypedWatch::open(self, RequestedWatch::new(self, caller, request).await?).await
     }
 }
 

@@ -4,12 +4,12 @@ use http::{HeaderMap, Response, StatusCode};
 
 use super::body::Body;
 use super::connection::Connection;
-use super::service::Inner;
+use super::service::ServiceInner;
 use crate::meta::Status;
 
-// === impl Inner ===
+// === impl ServiceInner ===
 
-impl Inner {
+impl ServiceInner {
     /// Authenticates the client of a new connection before any body of its request is read or kept. The answer to the
     /// request is decided later and elsewhere.
     ///

@@ -9,12 +9,12 @@ use super::body::Body;
 use super::connection::Connection;
 use super::explain::Plan;
 use super::read::{self, Parsed};
-use super::service::Inner;
-use super::written::Taken;
+use super::service::ServiceInner;
+use super::written::BodyOptions;
 use crate::meta::RequestInfo;
 use crate::passthrough::ForwardError;
 
-impl Inner {
+impl ServiceInner {
     /// The part of a forwarded request that is kept in case the apiserver does not answer.
     pub(super) fn in_case(&self, head: &Parts, info: &RequestInfo) -> Option<Parts> {
         (info.is_plain_read() && self.reads.serves_while_away(&info.gvr())).then(|| head.clone())
@@ -38,7 +38,7 @@ impl Inner {
             read.stale = true;
             match self.authorize(&head, info, connection, audit_id).await {
                 Ok(Some((grant, entry))) => {
-                    let taken = Taken::of(&head, wanted, connection);
+                    let taken = BodyOptions::of(&head, wanted, connection);
                     let (reads, asked) = (self.reads_of(connection), (*read, info.verb));
                     if let (Some(response), plan) = self.read(reads, asked, (grant, entry), &taken, audit_id).await {
                         return Some((response, plan));

@@ -1,4 +1,4 @@
-//! The copies in an answer that its client has not taken yet.
+//! Back-pressure by memory: the copies in an answer that its client has not taken yet.
 //!
 //! The bytes of plain objects are shared, so an unread answer costs next to nothing. The bytes of a packed object are
 //! unpacked for one answer, and metadata that is rewritten, rows with times, and indented text are made for one. Such
@@ -23,21 +23,21 @@ use crate::memory::{Ledger, Level, Reservation, Short};
 pub(super) struct Copies {
     ledger: Ledger,
     /// `None` before the first frame with copies.
-    held: Option<Arc<Held>>,
+    held: Option<Arc<UntakenFrames>>,
     /// The memory for the copies in the frame that is being made. Boxed, because thousands of idle watches have none.
     reservation: Option<Box<Reservation>>,
 }
 
 /// The frames with copies that were made and not taken.
 #[derive(Default)]
-struct Held {
+struct UntakenFrames {
     frames: AtomicUsize,
     taken: AtomicWaker,
 }
 
 /// Is dropped with its frame.
 struct Frame {
-    held: Arc<Held>,
+    held: Arc<UntakenFrames>,
     _reservation: Box<Reservation>,
 }
 

@@ -19,9 +19,16 @@ fn bodies() -> Bodies {
     Bodies::new(gzip, &Ledger::default(), StallGuards::default(), &Arc::default())
 }
 
-pub(super) fn taken(gzip: bool, indent: bool) -> Taken {
-    let wanted = Wanted::of(&HeaderMap::new(), &Uri::from_static("/"), ReadKind::List).unwrap();
-    Taken { wanted: Wanted { indent, ..wanted }, gzip, short: 1 << 20, is_stream: false, socket: None, room: None }
+pub(super) fn taken(gzip: bool, indent: bool) -> BodyOptions {
+    let wanted = WantedFormat::of(&HeaderMap::new(), &Uri::from_static("/"), ReadKind::List).unwrap();
+    BodyOptions {
+        wanted: WantedFormat { indent, ..wanted },
+        gzip,
+        short: 1 << 20,
+        is_stream: false,
+        socket: None,
+        room: None,
+    }
 }
 
 /// A world of which one object is damaged.

@@ -55,7 +55,8 @@ pub(super) struct WatchStream {
     id: Option<u32>,
 }
 
-/// Ready when the watch has ended. Its connection must run it, and drop it when it ends.
+/// A watch on a stream. It asks its body for more only when the last frame was sent (back-pressure). Ready when the watch
+/// has ended. Its connection must run it, and drop it when it ends.
 pub(super) struct DirectWatch {
     body: Body,
     /// What was not sent of the last frame of `body`. Boxed, because it is seldom there, and an idle watch should be small.

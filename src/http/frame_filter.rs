@@ -1,5 +1,5 @@
 //! What a client sends on an HTTP/2 connection, as the library gets it: with a tag in each request, and with those
-//! updates of windows that concern the library.
+//! updates of windows (flow control) that concern the library.
 
 use smallvec::SmallVec;
 

@@ -18,7 +18,7 @@ use http::header::{ACCEPT_ENCODING, HeaderMap};
 use parking_lot::Mutex;
 
 use super::copies::Copies;
-use super::list_body::Step;
+use super::list_body::BodyStep;
 use super::metrics::HttpMetrics;
 use super::writer::Writer;
 use crate::codec::{Form, ListMetaOut, Shape, Slices};
@@ -349,13 +349,13 @@ impl Inner {
         while budget > 0 && !ended {
             if source.pending.is_empty() {
                 match source.writer.step().map_err(io::Error::other)? {
-                    Step::Frame(frame) => source.pending = frame,
-                    Step::Again => break,
-                    Step::Wait => {
+                    BodyStep::Frame(frame) => source.pending = frame,
+                    BodyStep::Again => break,
+                    BodyStep::Wait => {
                         self.waits = true;
                         break;
                     }
-                    Step::End => ended = true,
+                    BodyStep::End => ended = true,
                 }
                 continue;
             }

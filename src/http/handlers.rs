@@ -1,6 +1,6 @@
-//! How many requests of one HTTP/2 connection are handled at once. Others wait with nothing but their heads, like those
-//! that Go's HTTP/2 server has not started yet: a client that opens all streams of its connections at once would
-//! otherwise make the process hold the state of a handler for each.
+//! Admission control of requests: how many of one HTTP/2 connection are handled at once. Others wait with nothing but
+//! their heads, like those that Go's HTTP/2 server has not started yet: a client that opens all streams of its
+//! connections at once would otherwise make the process hold the state of a handler for each.
 //!
 //! A few of each connection are handled whatever memory there is, one after the other if they must. So no client is refused
 //! because of what others do, while it has answers.

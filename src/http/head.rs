@@ -7,7 +7,7 @@ use http::{HeaderMap, Uri};
 
 use super::error::short;
 use super::newcomer::HEADER_COST;
-use super::service::Inner;
+use super::service::ServiceInner;
 use crate::memory::{Level, Reservation};
 use crate::meta::{Query, RequestInfo, Status, Verb, fields_fit, labels_fit, selectors_cost};
 
@@ -17,9 +17,9 @@ const SMALL: usize = 4 << 10;
 /// come as one byte.
 const FEW_HEADERS: usize = 32;
 
-// === impl Inner ===
+// === impl ServiceInner ===
 
-impl Inner {
+impl ServiceInner {
     /// Reserves the memory of a request. `info`: of a request that may have selectors. `None` if it takes little. What lasts
     /// as long as a stream is kept of the head needs the reservation as long.
     ///

@@ -58,7 +58,7 @@ enum Stage<S, V: HttpService<Incoming>> {
 
 /// The body of a watch, from the answer of the service until the library has written the head.
 pub(super) struct Handover {
-    watch: Mutex<Option<Watch>>,
+    watch: Mutex<Option<HandoverWatch>>,
     /// Gives up the last answer.
     cut: Mutex<Option<Cut>>,
     reading: Mutex<Reading>,
@@ -90,7 +90,8 @@ struct Answer {
 /// The library drops it when it needs no more of the answer.
 struct Answering(Arc<Handover>);
 
-struct Watch {
+/// A watch that is being handed over: what the [`WatchWriter`] will write.
+struct HandoverWatch {
     body: Body,
     /// The client wants no further answer on this connection.
     is_last: bool,
@@ -108,7 +109,7 @@ enum Head {
 }
 
 /// What decides about a handover in a request.
-pub(super) struct Asked {
+pub(super) struct HandoverRequest {
     may_hand_over: bool,
     is_last: bool,
 }
@@ -282,15 +283,15 @@ impl Handover {
     }
 
     /// Must be called with each request, before the service gets it. `is_last`: the connection takes no further one.
-    pub(super) fn asked(&self, request: &Request<Incoming>, is_last: bool) -> Asked {
+    pub(super) fn asked(&self, request: &Request<Incoming>, is_last: bool) -> HandoverRequest {
         use http_body::Body as _;
         let plain = request.version() == Version::HTTP_11 && request.method() == Method::GET;
         let is_last = self.reading.lock().end_head() || is_last || says_close(request.headers());
-        Asked { may_hand_over: plain && request.body().is_end_stream(), is_last }
+        HandoverRequest { may_hand_over: plain && request.body().is_end_stream(), is_last }
     }
 
     /// The answer for the library. The body of a watch is kept back.
-    pub(super) fn answer(self: &Arc<Self>, asked: &Asked, mut response: Response<Body>) -> Response<Body> {
+    pub(super) fn answer(self: &Arc<Self>, asked: &HandoverRequest, mut response: Response<Body>) -> Response<Body> {
         *self.cut.lock() = response.extensions_mut().remove();
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return response;
@@ -306,7 +307,7 @@ impl Handover {
         }
         let is_last = says_close(headers);
         let (head, body) = response.into_parts();
-        *self.watch.lock() = Some(Watch { body, is_last, head: Head::Given });
+        *self.watch.lock() = Some(HandoverWatch { body, is_last, head: Head::Given });
         Response::from_parts(head, Body::new(InPlace(Answering(Arc::clone(self)))))
     }
 
@@ -333,7 +334,7 @@ impl Handover {
         }
     }
 
-    fn take_written(&self) -> Option<Watch> {
+    fn take_written(&self) -> Option<HandoverWatch> {
         self.watch.lock().take_if(|watch| watch.head == Head::Written)
     }
 }

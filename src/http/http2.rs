@@ -1,6 +1,7 @@
-//! Connections over HTTP/2. The library gives each stream a future, which runs as a task of its own. The task of the
-//! connection runs the watches, which write their own frames, see [`DirectWatch`]. It also takes over their streams, which
-//! have nothing to do before the end: as a task, each would need more memory.
+//! The multiplexer of HTTP/2: one connection carries many streams. The library gives each stream a future, which runs
+//! as a task of its own. The task of the connection runs the watches, which write their own frames, see
+//! [`DirectWatch`]. It also takes over their streams, which have nothing to do before the end: as a task, each would
+//! need more memory.
 //!
 //! An event wakes all watches of a connection at once. As tasks they would run on several threads, which all wait for
 //! the one lock of the connection, and each of them would have to be scheduled. The task of the connection is woken
@@ -35,10 +36,10 @@ use crate::memory::Cut;
 
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// One connection.
+/// One connection, and the multiplexer of its watches.
 pub(super) struct Http2<I, S: HttpService<Incoming>> {
     // Dropped first: a stream tells the connection of its end.
-    watches: FuturesUnordered<Watch>,
+    watches: FuturesUnordered<Http2Watch>,
     /// The streams of the watches.
     ends: FuturesUnordered<BoxFuture>,
     library: Connection<I, S, Streams>,
@@ -50,9 +51,9 @@ pub(super) struct Http2<I, S: HttpService<Incoming>> {
 
 /// Runs the streams of one connection. Cloning shares it.
 #[derive(Clone)]
-pub(super) struct Streams(Arc<Shared>);
+pub(super) struct Streams(Arc<SharedStreams>);
 
-struct Shared {
+struct SharedStreams {
     /// What the connection does not run yet. `None` once the connection is gone: a watch keeps its socket open, and a
     /// stream holds its executor, so one that stayed here would keep itself alive.
     begun: Mutex<Option<Begun>>,
@@ -79,7 +80,7 @@ struct Cuttable {
 }
 
 /// The tokio budget of a task would stop most watches of a connection in the middle of an event.
-struct Watch(Unconstrained<DirectWatch>);
+struct Http2Watch(Unconstrained<DirectWatch>);
 
 /// The most watches that run before the connection writes what they have sent. It bounds the time in which other tasks
 /// of the thread wait, together with [`turn::BYTES`].
@@ -154,7 +155,7 @@ where
             // A watch is added before its connection is woken, so this finds the watch of each wake that was taken. A look
             // before that would leave a watch that is added in between without a wake.
             let begun = self.streams.0.begun.lock().as_mut().map(std::mem::take).unwrap_or_default();
-            self.watches.extend(begun.watches.into_iter().map(|watch| Watch(unconstrained(watch))));
+            self.watches.extend(begun.watches.into_iter().map(|watch| Http2Watch(unconstrained(watch))));
             self.ends.extend(begun.ends);
             while let Poll::Ready(Some(())) = Pin::new(&mut self.watches).poll_next(&mut cx) {}
             while let Poll::Ready(Some(())) = Pin::new(&mut self.ends).poll_next(&mut cx) {}
@@ -233,7 +234,7 @@ impl Streams {
 
 impl Default for Streams {
     fn default() -> Self {
-        Self(Arc::new(Shared { begun: Mutex::new(Some(Begun::default())), connection: Arc::default() }))
+        Self(Arc::new(SharedStreams { begun: Mutex::new(Some(Begun::default())), connection: Arc::default() }))
     }
 }
 
@@ -289,9 +290,9 @@ impl Future for Cuttable {
     }
 }
 
-// === impl Watch ===
+// === impl Http2Watch ===
 
-impl Future for Watch {
+impl Future for Http2Watch {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

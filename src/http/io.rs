@@ -1,4 +1,4 @@
-//! A socket with timeouts: for a client that sends no first bytes, and for a client that reads none of our bytes.
+//! A socket with deadlines: for a client that sends no first bytes, and for a client that reads none of our bytes.
 
 use std::future::Future;
 use std::io;

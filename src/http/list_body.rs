@@ -32,12 +32,12 @@ pub(super) struct ListWriter {
     more: bool,
     /// Held back until it is known whether another item follows: the last item has no comma.
     held: Option<Arc<Object>>,
-    state: State,
+    state: ListState,
     objects: u64,
 }
 
 /// One step of writing.
-pub(super) enum Step {
+pub(super) enum BodyStep {
     Frame(Slices),
     /// No output yet: a selective list searched a part of the cache and found no match.
     Again,
@@ -47,7 +47,7 @@ pub(super) enum Step {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ListState {
     Head,
     Items,
     Done,
@@ -90,7 +90,7 @@ impl ListWriter {
             batch: Vec::with_capacity(BATCH),
             more: true,
             held: None,
-            state: State::Head,
+            state: ListState::Head,
             objects: 0,
         }
     }
@@ -104,19 +104,19 @@ impl ListWriter {
     ///
     /// # Errors
     /// The bytes of an object are damaged. So is the next step.
-    pub(super) fn step(&mut self, copies: &mut Copies) -> Result<Step, Damaged> {
-        if self.state == State::Done {
-            return Ok(Step::End);
+    pub(super) fn step(&mut self, copies: &mut Copies) -> Result<BodyStep, Damaged> {
+        if self.state == ListState::Done {
+            return Ok(BodyStep::End);
         }
         if self.batch.is_empty() && self.more {
             self.more = self.items.next(BATCH, &mut self.batch);
             if self.more && self.batch.is_empty() {
-                return Ok(Step::Again);
+                return Ok(BodyStep::Again);
             }
         }
         let mut out = Slices::new();
-        let empty = self.state == State::Head && self.batch.is_empty() && self.held.is_none();
-        if self.state == State::Head {
+        let empty = self.state == ListState::Head && self.batch.is_empty() && self.held.is_none();
+        if self.state == ListState::Head {
             out.append(self.form.list_head(self.shape, &self.meta, empty));
         }
         let (mut written, mut items, mut is_full) = (0, 0, false);
@@ -146,18 +146,18 @@ impl ListWriter {
             }
         }
         if is_full && items == 0 {
-            return Ok(Step::Wait);
+            return Ok(BodyStep::Wait);
         }
-        self.state = State::Items;
+        self.state = ListState::Items;
         if self.batch.is_empty() && !self.more && self.held.is_none() {
             out.append(self.form.list_tail(self.shape, &self.meta, empty));
-            self.state = State::Done;
+            self.state = ListState::Done;
         }
-        Ok(Step::Frame(out))
+        Ok(BodyStep::Frame(out))
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ListState::Done
     }
 }
 
@@ -199,23 +199,23 @@ impl Body for ListBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
         let Self { first, length, stall_guard, waiting, metrics, sent } = &mut *self;
         let step = stall_guard.take(|held| {
-            let mut step = Ok(Step::End);
+            let mut step = Ok(BodyStep::End);
             if first.is_empty()
                 && let Some(rest) = held
             {
                 ready!(rest.poll_taken(cx));
                 step = rest.step(metrics);
-                if matches!(step, Err(_) | Ok(Step::End)) {
+                if matches!(step, Err(_) | Ok(BodyStep::End)) {
                     *held = None;
                 }
             }
-            if let Ok(Step::Frame(frame)) = &mut step {
+            if let Ok(BodyStep::Frame(frame)) = &mut step {
                 *first = std::mem::take(frame);
             }
             if !first.is_empty() {
                 let mut part = first.split_to(first.len().min(PART));
                 part.hold(stall_guard.give(part.len()));
-                step = Ok(Step::Frame(part));
+                step = Ok(BodyStep::Frame(part));
             }
             if first.is_empty() && held.as_ref().is_some_and(Rest::is_done) {
                 *held = None;
@@ -226,7 +226,7 @@ impl Body for ListBody {
             Err(given_up) => Poll::Ready(Some(Err(given_up.into()))),
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(Err(error))) => Poll::Ready(Some(Err(error))),
-            Ok(Poll::Ready(Ok(Step::Frame(frame)))) => {
+            Ok(Poll::Ready(Ok(BodyStep::Frame(frame)))) => {
                 waiting.end();
                 sent(metrics).inc_by(frame.len() as u64);
                 if let Some(length) = length {
@@ -235,14 +235,14 @@ impl Body for ListBody {
                 Poll::Ready(Some(Ok(Frame::data(frame))))
             }
             // Yield to other tasks between the parts of a long search.
-            Ok(Poll::Ready(Ok(Step::Again))) => {
+            Ok(Poll::Ready(Ok(BodyStep::Again))) => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            Ok(Poll::Ready(Ok(Step::Wait))) => {
+            Ok(Poll::Ready(Ok(BodyStep::Wait))) => {
                 waiting.poll_late(cx).map(|()| Some(Err("there is no memory for the rest of an answer".into())))
             }
-            Ok(Poll::Ready(Ok(Step::End))) => Poll::Ready(None),
+            Ok(Poll::Ready(Ok(BodyStep::End))) => Poll::Ready(None),
         }
     }
 
@@ -263,7 +263,7 @@ impl Rest {
         }
     }
 
-    fn step(&mut self, metrics: &HttpMetrics) -> Result<Step, BoxError> {
+    fn step(&mut self, metrics: &HttpMetrics) -> Result<BodyStep, BoxError> {
         match self {
             Self::Plain(writer) => {
                 let before = writer.objects();
@@ -271,18 +271,18 @@ impl Rest {
                 metrics.list_objects.inc_by(writer.objects() - before);
                 Ok(step?)
             }
-            Self::Nothing => Ok(Step::End),
+            Self::Nothing => Ok(BodyStep::End),
             Self::Compressed(compressed, next, copies) => match compressed.piece(*next, copies) {
                 Piece::Chunk(chunk) => {
                     *next += 1;
-                    Ok(Step::Frame(chunk))
+                    Ok(BodyStep::Frame(chunk))
                 }
-                Piece::Wait => Ok(Step::Wait),
-                Piece::Later => Ok(Step::Again),
+                Piece::Wait => Ok(BodyStep::Wait),
+                Piece::Later => Ok(BodyStep::Again),
                 Piece::Failed => Err("an answer could not be compressed".into()),
                 Piece::End => {
                     metrics.list_objects.inc_by(compressed.objects());
-                    Ok(Step::End)
+                    Ok(BodyStep::End)
                 }
             },
         }

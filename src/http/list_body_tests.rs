@@ -15,10 +15,10 @@ fn whole(answer: ListAnswer) -> (String, u64, usize) {
     let (mut text, mut again) = (Vec::new(), 0);
     loop {
         match writer.step(&mut copies).unwrap() {
-            Step::Frame(frame) => frame.into_iter().for_each(|part| text.extend_from_slice(&part)),
-            Step::Again => again += 1,
-            Step::Wait => panic!("there is memory"),
-            Step::End => return (String::from_utf8(text).unwrap(), writer.objects(), again),
+            BodyStep::Frame(frame) => frame.into_iter().for_each(|part| text.extend_from_slice(&part)),
+            BodyStep::Again => again += 1,
+            BodyStep::Wait => panic!("there is memory"),
+            BodyStep::End => return (String::from_utf8(text).unwrap(), writer.objects(), again),
         }
     }
 }
@@ -48,7 +48,7 @@ async fn body(length: usize) -> (ListBody, StallGuards, Arc<HttpMetrics>) {
 
 fn body_of(mut writer: Writer) -> (ListBody, StallGuards, Arc<HttpMetrics>) {
     let (stall_guards, metrics) = (StallGuards::default(), Arc::default());
-    let Step::Frame(first) = writer.step().unwrap() else { panic!("a frame") };
+    let BodyStep::Frame(first) = writer.step().unwrap() else { panic!("a frame") };
     (
         ListBody::new(first, Rest::Plain(Box::new(writer)), &stall_guards, &metrics, |metrics| &metrics.list_bytes),
         stall_guards,

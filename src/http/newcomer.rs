@@ -1,6 +1,6 @@
-//! Newcomers: connections of delegated listeners whose client is not authenticated yet. Anyone can open one, so the
-//! total cost of all of them is bounded: there are few of them, each may send little, and their requests hold few
-//! bytes.
+//! Admission control of newcomers: connections of delegated listeners whose client is not authenticated yet. Anyone can
+//! open one, so the total cost of all of them is bounded: there are few of them, each may send little, and their
+//! requests hold few bytes.
 //!
 //! A connection stops being a newcomer with its first request whose credentials are accepted. From then on it has the
 //! same limits as every other connection.

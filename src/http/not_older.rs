@@ -7,12 +7,12 @@ use http::uri::PathAndQuery;
 use super::connection::Connection;
 use super::explain::Plan;
 use super::read::{self, Parsed};
-use super::service::Inner;
+use super::service::ServiceInner;
 use crate::meta::RequestInfo;
 use crate::passthrough::Otherwise;
 use crate::reads::NotOlder;
 
-impl Inner {
+impl ServiceInner {
     /// Rewrites the target of a read that is about to be forwarded, if its answer could be older than what informerd has
     /// shown.
     pub(super) fn forward_not_older(&self, head: &mut Parts, info: &RequestInfo, connection: &Connection, plan: Plan) {

@@ -1,5 +1,5 @@
-//! Limits the number of connections: of all clients, of those on delegated listeners, and of a single address among
-//! these.
+//! Admission control of connections: limits their number, of all clients, of those on delegated listeners, and of a
+//! single address among these.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

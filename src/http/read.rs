@@ -8,7 +8,7 @@ use http::{Method, Uri};
 
 use super::duration;
 use super::handshake::Handshake;
-use super::wanted::Wanted;
+use super::wanted::WantedFormat;
 use crate::auth::{Mode, impersonates};
 use crate::codec::Shape;
 use crate::codec::negotiate::ReadKind;
@@ -23,7 +23,7 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
 /// How the read path sees a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    Read(Box<ReadRequest>, Wanted),
+    Read(Box<ReadRequest>, WantedFormat),
     /// A read of objects that only the apiserver can answer correctly.
     Forward(ForwardReason),
     /// Not a plain read of objects.
@@ -32,20 +32,20 @@ pub enum Parsed {
 
 /// Parses a request for the read path.
 pub fn parse(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
-    parse_with(request, info, mode, Wanted::of)
+    parse_with(request, info, mode, WantedFormat::of)
 }
 
 /// Like [`parse`], but in the first form that the client accepts and that caches of objects have, regardless of its
 /// preference.
 pub fn parse_plain(request: &Parts, info: &RequestInfo, mode: Mode) -> Parsed {
-    parse_with(request, info, mode, Wanted::plain)
+    parse_with(request, info, mode, WantedFormat::plain)
 }
 
 fn parse_with(
     request: &Parts,
     info: &RequestInfo,
     mode: Mode,
-    wanted: impl FnOnce(&HeaderMap, &Uri, ReadKind) -> Option<Wanted>,
+    wanted: impl FnOnce(&HeaderMap, &Uri, ReadKind) -> Option<WantedFormat>,
 ) -> Parsed {
     let headers = &request.headers;
     if request.method != Method::GET || !info.is_plain_read() {

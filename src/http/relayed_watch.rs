@@ -12,7 +12,7 @@ use http_body::{Body, Frame};
 
 use super::body::{self, BoxError};
 use super::metrics::HttpMetrics;
-use super::service::Inner;
+use super::service::ServiceInner;
 use super::watch_body::SHORTEST;
 use crate::auth::Term;
 use crate::codec::{json, protobuf};
@@ -50,9 +50,9 @@ pub(super) enum Framing {
     Lengths { length: [u8; 4], known: usize, left: usize },
 }
 
-// === impl Inner ===
+// === impl ServiceInner ===
 
-impl Inner {
+impl ServiceInner {
     /// An answer of the apiserver.
     pub(super) fn relayed(
         &self,

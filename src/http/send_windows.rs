@@ -25,7 +25,7 @@ use std::task::{Poll, Waker};
 
 use super::frames::{ACK, DATA, END_STREAM, FrameHead, HEADERS, MAX_WINDOW, RST_STREAM, SETTINGS};
 
-/// The windows for what is sent to the client.
+/// The flow control of one connection: the windows for what is sent to the client.
 #[derive(Debug)]
 pub(super) struct SendWindows {
     /// The window of a new stream, by the settings that are acknowledged. Not negative.

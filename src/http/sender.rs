@@ -8,7 +8,7 @@ use crate::meta::{RequestInfo, Verb};
 use crate::passthrough::{Client, Sender};
 
 use super::connection::Connection;
-use super::service::Inner;
+use super::service::ServiceInner;
 
 // === impl Connection ===
 
@@ -31,9 +31,9 @@ impl Connection {
     }
 }
 
-// === impl Inner ===
+// === impl ServiceInner ===
 
-impl Inner {
+impl ServiceInner {
     /// Learns from the answer to a forwarded request whether the apiserver accepts the token that the request shows.
     pub(super) async fn learn(
         &self,

@@ -68,7 +68,7 @@ pub struct Server {
     metrics: Arc<HttpMetrics>,
 }
 
-struct Shared {
+struct SharedServer {
     handler: Arc<dyn Handler>,
     protocols: Protocols,
     /// Accepts TLS on `https` listeners.
@@ -144,7 +144,7 @@ impl Server {
         }
         let largest = largest_head(self.config.limits);
         let memory = self.ledger.limit();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedServer {
             handler,
             protocols: Protocols::new(&self.config),
             tls,
@@ -177,9 +177,9 @@ impl Server {
     }
 }
 
-// === impl Shared ===
+// === impl SharedServer ===
 
-impl Shared {
+impl SharedServer {
     /// Accepts until the drain starts, and then who has connected before.
     async fn accept(self: Arc<Self>, listener: Listener) {
         let (address, _guard) = (listener.address(), self.drain.guard());

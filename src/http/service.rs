@@ -32,7 +32,7 @@ use super::spans;
 use super::wanted;
 use super::watch_body::SHORTEST;
 use super::websocket;
-use super::written::{Answered, Bodies, Socket, Taken};
+use super::written::{Answered, Bodies, BodyOptions, Socket};
 use crate::auth::audit::{self, Audit, Entry};
 use crate::auth::{self, Access, Attributes, Grant, Lease, Mode, Subject, Term, Verdict};
 use crate::codec::json;
@@ -47,10 +47,10 @@ use crate::telemetry::gauge::Raised;
 /// Answers every request of the listeners.
 #[derive(Clone)]
 pub struct Service {
-    inner: Arc<Inner>,
+    inner: Arc<ServiceInner>,
 }
 
-pub(super) struct Inner {
+pub(super) struct ServiceInner {
     guard: Guard,
     pub(super) access: Access,
     audit: Audit,
@@ -110,7 +110,7 @@ impl Service {
         let watch = stall_guards.clone().watch(parts.stall_timeout, parts.ledger.pressure().clone(), count);
         spawn_supervised("stalled-lists", watch, fatal);
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(ServiceInner {
                 guard: parts.guard,
                 access: parts.access,
                 audit: parts.audit,
@@ -165,9 +165,9 @@ impl Handler for Service {
     }
 }
 
-// === impl Inner ===
+// === impl ServiceInner ===
 
-impl Inner {
+impl ServiceInner {
     async fn answer(
         &self,
         request: Request<Incoming>,
@@ -219,7 +219,7 @@ impl Inner {
             Parsed::Read(read, wanted) => match self.authorize(&head, &info, connection, &audit_id).await {
                 Ok(Some((grant, entry))) => {
                     client.is(grant.user().map_or("", |user| user.username.as_str()));
-                    let taken = Taken::of(&head, wanted, connection).within(room.clone());
+                    let taken = BodyOptions::of(&head, wanted, connection).within(room.clone());
                     let reads = self.reads_of(connection);
                     self.read(reads, (*read, info.verb), (grant, entry), &taken, &audit_id).await
                 }
@@ -317,7 +317,7 @@ impl Inner {
         reads: &Reads,
         (mut request, verb): (ReadRequest, Verb),
         (grant, mut entry): (Grant, Option<Entry>),
-        taken: &Taken,
+        taken: &BodyOptions,
         audit_id: &HeaderValue,
     ) -> (Option<Response<Body>>, Plan) {
         request.local = !grant.may_forward();
@@ -377,7 +377,7 @@ impl Inner {
         (Some(response), plan)
     }
 
-    fn watch(&self, answer: WatchAnswer, lease: Lease, audit_entry: Option<Entry>, taken: &Taken) -> Answered {
+    fn watch(&self, answer: WatchAnswer, lease: Lease, audit_entry: Option<Entry>, taken: &BodyOptions) -> Answered {
         let (media_type, served) = (answer.form.media_type(true), answer.served);
         let ending = Ending::new(&self.drain, self.drain_spread, SHORTEST);
         let body = self.bodies.watch(answer, lease, audit_entry, ending);

@@ -23,8 +23,8 @@ use super::error::respond;
 use super::gzip::GzipConfig;
 use super::server::{BoxFuture, Handler};
 use super::testing::{World, objects, serve, until};
-use super::wanted::Wanted;
-use super::written::{Bodies, Taken};
+use super::wanted::WantedFormat;
+use super::written::{Bodies, BodyOptions};
 use crate::codec::negotiate::{ReadKind, StatusForm};
 use crate::lifecycle::drain::Drain;
 use crate::lifecycle::spawn;
@@ -224,8 +224,8 @@ struct Cached {
 impl Handler for Cached {
     fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
         let (head, _) = request.into_parts();
-        let wanted = Wanted::of(&head.headers, &head.uri, ReadKind::List).unwrap();
-        let taken = Taken::of(&head, wanted, connection);
+        let wanted = WantedFormat::of(&head.headers, &head.uri, ReadKind::List).unwrap();
+        let taken = BodyOptions::of(&head, wanted, connection);
         let (bodies, list) = (Arc::clone(&self.bodies), self.lists.lock().pop().unwrap());
         Box::pin(async move { bodies.list(list, &taken).await.unwrap().response })
     }

@@ -1,6 +1,7 @@
-//! How many bytes the watches of an HTTP/2 connection write before other tasks of the thread have their turn. Their polls
-//! and frames are bounded, too, but a frame can be large, and its encryption takes longer than everything else. The budget
-//! of a task, which bounds what all others write (see [`super::io`]), would stop most of them in the middle of an event.
+//! Cooperative scheduling: how many bytes the watches of an HTTP/2 connection write before other tasks of the thread
+//! have their turn. Their polls and frames are bounded, too, but a frame can be large, and its encryption takes longer
+//! than everything else. The budget of a task, which bounds what all others write (see [`super::io`]), would stop most
+//! of them in the middle of an event.
 
 use std::cell::Cell;
 

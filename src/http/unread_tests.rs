@@ -36,12 +36,12 @@ async fn scene() -> Scene {
     Scene { objects, world, ledger, stall_guards, bodies }
 }
 
-fn taken(indent: bool) -> Taken {
-    Taken { is_stream: true, ..super::tests::taken(false, indent) }
+fn taken(indent: bool) -> BodyOptions {
+    BodyOptions { is_stream: true, ..super::tests::taken(false, indent) }
 }
 
 impl Scene {
-    async fn get(&self, shape: Shape, taken: &Taken) -> Result<Answered, Box<Status>> {
+    async fn get(&self, shape: Shape, taken: &BodyOptions) -> Result<Answered, Box<Status>> {
         let form = self.world.cache.form().unwrap();
         let answer = GetAnswer { form, shape, object: Arc::clone(&self.objects[0]), served: Served::default() };
         self.bodies.object(answer, taken).await

@@ -9,16 +9,16 @@ use crate::meta::{Encoding, Query, is_indented_for};
 
 /// How a read has to be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedFormat {
     pub format: Format,
     /// JSON with line breaks. The apiserver never indents a watch.
     pub indent: bool,
     pub status: StatusForm,
 }
 
-// === impl Wanted ===
+// === impl WantedFormat ===
 
-impl Wanted {
+impl WantedFormat {
     /// `None` for forms that only the apiserver produces.
     pub fn of(headers: &HeaderMap, uri: &Uri, kind: ReadKind) -> Option<Self> {
         let (format, pretty_param) = form(accept(headers)?, kind)?;
@@ -115,7 +115,7 @@ mod tests {
     fn a_status_is_indented_on_its_own_terms() {
         let wanted = |accept: &'static str| {
             let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);
-            Wanted::of(&headers, &"/api/v1/pods".parse().unwrap(), ReadKind::List)
+            WantedFormat::of(&headers, &"/api/v1/pods".parse().unwrap(), ReadKind::List)
                 .map(|wanted| (wanted.format.encoding, wanted.indent, wanted.status.encoding, wanted.status.indent))
         };
         use Encoding::{Json, Protobuf};

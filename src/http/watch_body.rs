@@ -1,5 +1,5 @@
-//! Watches: a body that polls its watcher. All events that are ready go out in one frame. A single event is sent at
-//! once.
+//! The encoder of a watch: a body that polls its watcher. All events that are ready go out in one frame. A single event
+//! is sent at once.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,6 +31,7 @@ pub(super) const SHORTEST: Duration = Duration::from_millis(1200);
 const FRAME_BYTES: usize = 64 << 10;
 const FRAME_EVENTS: usize = 64;
 
+/// The body of a watch, which encodes its events when it is polled.
 pub(super) struct WatchBody {
     written: Written,
     /// `None` once the watch has ended.

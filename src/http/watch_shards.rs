@@ -1,4 +1,4 @@
-//! Runs the watches of many HTTP/1.1 connections in one task.
+//! The multiplexer of watches over HTTP/1.1: runs those of many connections in one task.
 //!
 //! An event wakes all watches of a group at once. If each were a task, each would have to be scheduled, and idle threads
 //! would take some of them over, with their sockets. A shard is woken once for each event, after the last of its
@@ -25,12 +25,12 @@ use crate::lifecycle::{contained, has_ended_turn, spawn};
 
 /// All shards of a server. Cloning shares them.
 #[derive(Clone, Default)]
-pub(super) struct WatchShards(Arc<Mutex<Vec<Shard>>>);
+pub(super) struct WatchShards(Arc<Mutex<Vec<WatchShard>>>);
 
 /// A watch that a shard runs, for its connection. Dropping it ends the watch.
-pub(super) struct Sharded<S>(Arc<Watch<S>>);
+pub(super) struct Sharded<S>(Arc<ShardWatch<S>>);
 
-struct Shard {
+struct WatchShard {
     /// Never 0.
     watches: usize,
     inbox: Arc<Inbox>,
@@ -62,8 +62,8 @@ trait Run: Send + Sync {
     fn abandon(&self);
 }
 
-struct Watch<S> {
-    state: Mutex<State<S>>,
+struct ShardWatch<S> {
+    state: Mutex<ShardWatchState<S>>,
     /// Wakes the shard for this watch. Always the same.
     shard: OnceLock<Waker>,
     /// It has used up the budget of a turn, and has woken itself. The others come first now.
@@ -71,7 +71,7 @@ struct Watch<S> {
     connection: AtomicWaker,
 }
 
-enum State<S> {
+enum ShardWatchState<S> {
     Runs(WatchWriter<S>),
     /// Waits for the connection.
     Ended(Result<WatchWriter<S>, BoxError>),
@@ -95,9 +95,9 @@ impl WatchShards {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let state = Mutex::new(State::Runs(writer));
+        let state = Mutex::new(ShardWatchState::Runs(writer));
         let (shard, has_ended_turn) = (OnceLock::new(), AtomicBool::new(false));
-        let watch = Arc::new(Watch { state, shard, has_ended_turn, connection: AtomicWaker::new() });
+        let watch = Arc::new(ShardWatch { state, shard, has_ended_turn, connection: AtomicWaker::new() });
         let running = Running(Arc::clone(&watch) as Arc<dyn Run>);
         let mut shards = self.0.lock();
         let inbox = match with_room(&mut shards, Handle::current().metrics().num_workers()) {
@@ -107,7 +107,7 @@ impl WatchShards {
             }
             None => {
                 let inbox = Arc::<Inbox>::default();
-                shards.push(Shard { watches: 1, inbox: Arc::clone(&inbox) });
+                shards.push(WatchShard { watches: 1, inbox: Arc::clone(&inbox) });
                 let (running, of_task) = (FuturesUnordered::new(), Arc::clone(&inbox));
                 let rounds = Rounds::default();
                 spawn("watches", Task { running, inbox: of_task, rounds, shards: self.clone() });
@@ -135,7 +135,7 @@ impl WatchShards {
 }
 
 /// The shard for one more watch; `None` for a new one.
-fn with_room(shards: &mut [Shard], threads: usize) -> Option<&mut Shard> {
+fn with_room(shards: &mut [WatchShard], threads: usize) -> Option<&mut WatchShard> {
     let most = if shards.len() < threads { FEW } else { MOST };
     let first = |most| shards.iter().position(|shard| shard.watches < most);
     // One after the other: watches that began together are cheaper to run together.
@@ -151,8 +151,8 @@ impl<S> Sharded<S> {
         self.0.connection.register(cx.waker());
         // If the shard runs the watch now, it wakes the connection after its end.
         let Some(mut state) = self.0.state.try_lock() else { return Poll::Pending };
-        match std::mem::replace(&mut *state, State::Over) {
-            State::Ended(result) => Poll::Ready(result),
+        match std::mem::replace(&mut *state, ShardWatchState::Over) {
+            ShardWatchState::Ended(result) => Poll::Ready(result),
             other => {
                 *state = other;
                 Poll::Pending
@@ -164,7 +164,7 @@ impl<S> Sharded<S> {
 impl<S> Drop for Sharded<S> {
     fn drop(&mut self) {
         // The watch is dropped after the lock.
-        let _left = std::mem::replace(&mut *self.0.state.lock(), State::Over);
+        let _left = std::mem::replace(&mut *self.0.state.lock(), ShardWatchState::Over);
         self.0.shard.get().into_iter().for_each(Waker::wake_by_ref);
     }
 }
@@ -232,18 +232,18 @@ impl Drop for Running {
     }
 }
 
-// === impl Watch ===
+// === impl ShardWatch ===
 
-impl<S> Watch<S> {
+impl<S> ShardWatch<S> {
     /// Ends the watch if it still runs, and tells its connection. Whatever fails is dropped after the lock.
-    fn end(&self, mut state: impl std::ops::DerefMut<Target = State<S>>, result: Result<(), BoxError>) {
-        let failed = match (std::mem::replace(&mut *state, State::Over), result) {
-            (State::Runs(writer), Ok(())) => {
-                *state = State::Ended(Ok(writer));
+    fn end(&self, mut state: impl std::ops::DerefMut<Target = ShardWatchState<S>>, result: Result<(), BoxError>) {
+        let failed = match (std::mem::replace(&mut *state, ShardWatchState::Over), result) {
+            (ShardWatchState::Runs(writer), Ok(())) => {
+                *state = ShardWatchState::Ended(Ok(writer));
                 None
             }
-            (State::Runs(writer), Err(error)) => {
-                *state = State::Ended(Err(error));
+            (ShardWatchState::Runs(writer), Err(error)) => {
+                *state = ShardWatchState::Ended(Err(error));
                 Some(writer)
             }
             (other, _) => {
@@ -257,11 +257,11 @@ impl<S> Watch<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run for Watch<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run for ShardWatch<S> {
     fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.shard.get_or_init(|| cx.waker().clone());
         let mut state = self.state.lock();
-        let State::Runs(writer) = &mut *state else { return Poll::Ready(()) };
+        let ShardWatchState::Runs(writer) = &mut *state else { return Poll::Ready(()) };
         if self.has_ended_turn.swap(false, Ordering::Relaxed) {
             rounds::after_others(cx.waker());
             return Poll::Pending;

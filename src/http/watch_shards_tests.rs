@@ -243,7 +243,7 @@ fn each_thread_has_a_shard_before_any_is_full() {
         for _ in 0..watches {
             match with_room(&mut shards, threads) {
                 Some(shard) => shard.watches += 1,
-                None => shards.push(Shard { watches: 1, inbox: Arc::default() }),
+                None => shards.push(WatchShard { watches: 1, inbox: Arc::default() }),
             }
         }
         shards.into_iter().map(|shard| shard.watches).collect::<Vec<_>>()

@@ -20,7 +20,8 @@ use crate::codec::Slices;
 use crate::lifecycle::quiet::Bell;
 use crate::lifecycle::rounds::after_others;
 
-/// A future that is ready when the client has got the whole body. The connection can then take the next request.
+/// Writes a watch in chunks, and asks its body for more only when the socket has taken the last one (back-pressure). A
+/// future that is ready when the client has got the whole body. The connection can then take the next request.
 ///
 /// # Errors
 /// The socket or the body fails, the client disconnects, or it reads nothing for too long. The end of the body is then

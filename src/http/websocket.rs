@@ -44,7 +44,7 @@ struct Frame {
 
 /// What a client asks for.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum ClientMessage {
     Pong(Vec<u8>),
     /// To close. A protocol error is answered with its code first.
     End(Option<u16>),
@@ -82,8 +82,10 @@ async fn run(client: impl AsyncRead + AsyncWrite, mut events: WatchBody) -> io::
                 }
                 while let Some(asked) = frames.next(&mut said) {
                     match asked {
-                        Asked::Pong(payload) => to.write_all(&[head(PONG, payload.len()), payload].concat()).await?,
-                        Asked::End(mistake) => {
+                        ClientMessage::Pong(payload) => {
+                            to.write_all(&[head(PONG, payload.len()), payload].concat()).await?;
+                        }
+                        ClientMessage::End(mistake) => {
                             if let Some(code) = mistake {
                                 to.write_all(&close(code)).await?;
                             }
@@ -107,8 +109,8 @@ fn close(code: u16) -> Vec<u8> {
 
 impl Frames {
     /// Consumes the bytes of `said` up to a frame that needs an answer; `None` once all are consumed. Must not be
-    /// called again after [`Asked::End`].
-    fn next(&mut self, said: &mut &[u8]) -> Option<Asked> {
+    /// called again after [`ClientMessage::End`].
+    fn next(&mut self, said: &mut &[u8]) -> Option<ClientMessage> {
         while let [byte, rest @ ..] = *said {
             let frame = match &mut self.frame {
                 Some(frame) => {
@@ -133,7 +135,7 @@ impl Frames {
                 && let Some(frame) = self.frame.take_if(|frame| frame.left == 0)
                 && frame.ping
             {
-                return Some(Asked::Pong(frame.pong));
+                return Some(ClientMessage::Pong(frame.pong));
             }
         }
         None
@@ -144,7 +146,7 @@ impl Frames {
 
 impl Frame {
     /// `None` while the header is incomplete.
-    fn of(head: &[u8]) -> Option<Result<Self, Asked>> {
+    fn of(head: &[u8]) -> Option<Result<Self, ClientMessage>> {
         let [first, second, rest @ ..] = head else { return None };
         let masked = second & MASKED != 0;
         let (short, wide) = match second & !MASKED {
@@ -160,9 +162,9 @@ impl Frame {
         let length = rest[..wide].iter().fold(short, |length, byte| (length << 8) | u64::from(*byte)) & (u64::MAX >> 1);
         let kind = first & 0x0f;
         Some(match rest[wide..].try_into() {
-            Err(_) => Err(Asked::End(Some(PROTOCOL_ERROR))),
-            Ok(_) if kind == CLOSE => Err(Asked::End(None)),
-            Ok(_) if length > LONGEST_MESSAGE && !matches!(kind, PING | PONG) => Err(Asked::End(None)),
+            Err(_) => Err(ClientMessage::End(Some(PROTOCOL_ERROR))),
+            Ok(_) if kind == CLOSE => Err(ClientMessage::End(None)),
+            Ok(_) if length > LONGEST_MESSAGE && !matches!(kind, PING | PONG) => Err(ClientMessage::End(None)),
             Ok(mask) => Ok(Self { ping: kind == PING, mask, read: 0, left: length, pong: Vec::new() }),
         })
     }

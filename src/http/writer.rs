@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 
 use super::copies::Copies;
-use super::list_body::{ListWriter, Step};
+use super::list_body::{BodyStep, ListWriter};
 use crate::codec::Slices;
 use crate::codec::json::Indenter;
 use crate::memory::Ledger;
@@ -52,24 +52,24 @@ impl Writer {
 
     /// # Errors
     /// The bytes of an object are damaged. So is the next step.
-    pub(super) fn step(&mut self) -> Result<Step, Damaged> {
+    pub(super) fn step(&mut self) -> Result<BodyStep, Damaged> {
         loop {
             if self.pending.is_empty() {
-                match self.list.as_mut().map_or(Ok(Step::End), |list| list.step(&mut self.copies))? {
-                    Step::Frame(frame) if self.indenter.is_some() => self.pending = self.copies.keep(frame),
-                    Step::Frame(frame) => self.pending = frame,
+                match self.list.as_mut().map_or(Ok(BodyStep::End), |list| list.step(&mut self.copies))? {
+                    BodyStep::Frame(frame) if self.indenter.is_some() => self.pending = self.copies.keep(frame),
+                    BodyStep::Frame(frame) => self.pending = frame,
                     other => return Ok(other),
                 }
             }
             let Some(indenter) = &mut self.indenter else {
-                return Ok(Step::Frame(self.copies.hold(std::mem::take(&mut self.pending))));
+                return Ok(BodyStep::Frame(self.copies.hold(std::mem::take(&mut self.pending))));
             };
-            let Ok(most) = self.copies.reserve_frame() else { return Ok(Step::Wait) };
+            let Ok(most) = self.copies.reserve_frame() else { return Ok(BodyStep::Wait) };
             let indented = indenter.step(&mut self.pending, most - LINE);
             self.copies.settle(2 * indented.len());
             // The last line break is held back, so a step may produce nothing.
             if !indented.is_empty() {
-                return Ok(Step::Frame(self.copies.hold(indented.into())));
+                return Ok(BodyStep::Frame(self.copies.hold(indented.into())));
             }
         }
     }
@@ -89,12 +89,12 @@ mod tests {
         let mut text = Vec::new();
         loop {
             match writer.step().unwrap() {
-                Step::Frame(frame) => {
+                BodyStep::Frame(frame) => {
                     assert!(!frame.is_empty() && frame.len() < MOST + 100);
                     frame.into_iter().for_each(|part| text.extend_from_slice(&part));
                 }
-                Step::Again | Step::Wait => {}
-                Step::End => break,
+                BodyStep::Again | BodyStep::Wait => {}
+                BodyStep::End => break,
             }
         }
         assert!(writer.is_done());
@@ -135,7 +135,7 @@ mod tests {
         loop {
             let mut writer = Writer::object(compact.clone().into(), true, Copies::new(&ledger));
             match writer.step().unwrap() {
-                Step::Frame(frame) => answers.push(frame),
+                BodyStep::Frame(frame) => answers.push(frame),
                 _ => break,
             }
         }

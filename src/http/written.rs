@@ -15,9 +15,9 @@ use super::error::{another_server, short};
 use super::framing;
 use super::gzip::{self, Compressed, Gzip, GzipConfig, Key};
 use super::handshake::Handshake;
-use super::list_body::{ListBody, ListWriter, Rest, Sent, Step};
+use super::list_body::{BodyStep, ListBody, ListWriter, Rest, Sent};
 use super::metrics::HttpMetrics;
-use super::wanted::Wanted;
+use super::wanted::WantedFormat;
 use super::watch_body::WatchBody;
 use super::writer::Writer;
 use crate::auth::Lease;
@@ -37,8 +37,8 @@ pub(super) struct Bodies {
 }
 
 /// How the client accepts bodies.
-pub(super) struct Taken {
-    pub(super) wanted: Wanted,
+pub(super) struct BodyOptions {
+    pub(super) wanted: WantedFormat,
     gzip: bool,
     /// Bodies up to this size are sent with their length.
     short: usize,
@@ -89,7 +89,7 @@ impl Bodies {
 
     /// # Errors
     /// The bytes of the object are damaged, or memory is short.
-    pub(super) async fn object(&self, mut answer: GetAnswer, taken: &Taken) -> Result<Answered, Box<Status>> {
+    pub(super) async fn object(&self, mut answer: GetAnswer, taken: &BodyOptions) -> Result<Answered, Box<Status>> {
         answer.shape = answer.shape.as_of_now();
         let GetAnswer { form, shape, object, served } = &answer;
         let indent = taken.indents(form);
@@ -106,7 +106,7 @@ impl Bodies {
     /// # Errors
     /// The bytes of one of the first objects are damaged, or memory is short. Those of a later one end the body with an
     /// error.
-    pub(super) async fn list(&self, mut answer: ListAnswer, taken: &Taken) -> Result<Answered, Box<Status>> {
+    pub(super) async fn list(&self, mut answer: ListAnswer, taken: &BodyOptions) -> Result<Answered, Box<Status>> {
         answer.shape = answer.shape.as_of_now();
         let (form, served) = (Arc::clone(&answer.form), answer.served);
         let indent = taken.indents(&form);
@@ -131,19 +131,25 @@ impl Bodies {
         WatchBody::new(answer, lease, entry, ending, &self.metrics, &self.ledger).guarded(&self.stall_guards)
     }
 
-    async fn written(&self, key: Key, mut writer: Writer, taken: &Taken, sent: Sent) -> Result<Written, Box<Status>> {
+    async fn written(
+        &self,
+        key: Key,
+        mut writer: Writer,
+        taken: &BodyOptions,
+        sent: Sent,
+    ) -> Result<Written, Box<Status>> {
         let gzip = taken.gzip && self.gzip.is_enabled();
         let mut first = Slices::new();
         loop {
             match writer.step().map_err(errors::damaged)? {
-                Step::Frame(frame) => first.append(frame),
+                BodyStep::Frame(frame) => first.append(frame),
                 // It must be known before the headers are sent whether the body is large enough to be compressed.
-                Step::Again if gzip => tokio::task::yield_now().await,
-                Step::Wait if first.is_empty() => return Err(self.refused()),
+                BodyStep::Again if gzip => tokio::task::yield_now().await,
+                BodyStep::Wait if first.is_empty() => return Err(self.refused()),
                 // The rest waits for memory while the body is sent.
-                Step::Wait => break,
+                BodyStep::Wait => break,
                 // A search without a match so far goes on while the body is sent.
-                Step::Again | Step::End => {}
+                BodyStep::Again | BodyStep::End => {}
             }
             // A short list fits into one frame.
             if writer.is_done() || !gzip || first.len() > gzip::THRESHOLD {
@@ -175,7 +181,7 @@ impl Bodies {
         short().into()
     }
 
-    async fn compressed(&self, compressed: Arc<Compressed>, taken: &Taken, sent: Sent) -> (Body, Option<Cut>) {
+    async fn compressed(&self, compressed: Arc<Compressed>, taken: &BodyOptions, sent: Sent) -> (Body, Option<Cut>) {
         if let Some(all) = compressed.if_short(taken.short).await {
             self.metrics.list_objects.inc_by(compressed.objects());
             return self.whole(all, taken.is_stream, taken, sent);
@@ -190,7 +196,7 @@ impl Bodies {
     }
 
     /// `looks_after`: it may stay in memory for as long as its client wants.
-    fn whole(&self, all: Slices, looks_after: bool, taken: &Taken, sent: Sent) -> (Body, Option<Cut>) {
+    fn whole(&self, all: Slices, looks_after: bool, taken: &BodyOptions, sent: Sent) -> (Body, Option<Cut>) {
         let is_short = all.len() <= taken.short;
         if !looks_after || all.len() <= LITTLE {
             sent(&self.metrics).inc_by(all.len() as u64);
@@ -203,10 +209,10 @@ impl Bodies {
     }
 }
 
-// === impl Taken ===
+// === impl BodyOptions ===
 
-impl Taken {
-    pub(super) fn of(request: &Parts, wanted: Wanted, connection: &Arc<Connection>) -> Self {
+impl BodyOptions {
+    pub(super) fn of(request: &Parts, wanted: WantedFormat, connection: &Arc<Connection>) -> Self {
         let socket = |handshake| {
             let client = request.extensions.get::<OnUpgrade>()?.clone();
             Some(Socket { handshake, client, connection: Arc::clone(connection) })

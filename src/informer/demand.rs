@@ -43,7 +43,7 @@ pub struct Rows {
 /// The cost of recently forwarded reads, by the informer that would have served them.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    entries: HashMap<InformerKey, Entry>,
+    entries: HashMap<InformerKey, DemandEntry>,
     /// Resources whose tables cannot be printed here, and until when this is assumed.
     unprintable: HashMap<Gvr, Instant>,
     /// Resources whose revisions cannot be compared, and until when this is assumed.
@@ -54,7 +54,7 @@ pub(super) struct Ledger {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct DemandEntry {
     /// In units of whole lists, at the time `at`.
     cost: f64,
     at: Instant,
@@ -105,7 +105,7 @@ impl Ledger {
                 self.entries.remove(&cheapest);
             }
         }
-        let entry = self.entries.entry(key.clone()).or_insert(Entry { cost: 0.0, at: now });
+        let entry = self.entries.entry(key.clone()).or_insert(DemandEntry { cost: 0.0, at: now });
         (entry.cost, entry.at) = (entry.cost_at(now) + cost, now);
         entry.cost >= start
     }
@@ -152,9 +152,9 @@ impl Ledger {
     }
 }
 
-// === impl Entry ===
+// === impl DemandEntry ===
 
-impl Entry {
+impl DemandEntry {
     fn cost_at(&self, now: Instant) -> f64 {
         let lives = now.saturating_duration_since(self.at).as_secs_f64() / HALF_LIFE.as_secs_f64();
         self.cost * 0.5_f64.powf(lives)

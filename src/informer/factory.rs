@@ -44,10 +44,10 @@ pub struct FactoryConfig {
 /// The shared informers of this daemon. Clones share them.
 #[derive(Clone)]
 pub struct Factory {
-    inner: Arc<Inner>,
+    inner: Arc<FactoryInner>,
 }
 
-struct Inner {
+struct FactoryInner {
     config: FactoryConfig,
     upstream: Upstream,
     discovery: Discovery,
@@ -81,7 +81,7 @@ impl Factory {
         let sharding = Sharding::new(upstream.clone());
         let keeper = |snapshots| Arc::new(Keeper::new(snapshots, upstream.clone(), discovery.clone()));
         let keeper = config.snapshots.clone().map(keeper);
-        let inner = Inner {
+        let inner = FactoryInner {
             config,
             upstream,
             discovery,

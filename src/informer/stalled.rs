@@ -20,10 +20,10 @@ use crate::upstream::silence::{Heard, Means, SILENT};
 
 /// What is known of a stream that stands still.
 #[derive(Debug, Default)]
-pub(super) struct Stall(pub(super) Mutex<State>);
+pub(super) struct Stall(pub(super) Mutex<StallState>);
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct StallState {
     /// Where it stood when a read had waited in vain, until when that counts, and why that was.
     stood: Option<(ResourceVersion, Instant, Why)>,
     /// Where it stood when a read first had to go without it, and when that was.
@@ -162,9 +162,9 @@ impl Stall {
     }
 }
 
-// === impl State ===
+// === impl StallState ===
 
-impl State {
+impl StallState {
     fn moved(&mut self) {
         (self.stood, self.late, self.in_vain) = (None, None, 0);
     }

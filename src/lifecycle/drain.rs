@@ -19,28 +19,28 @@ const FORCE_GRACE: Duration = Duration::from_secs(1);
 /// The side that starts the drain and waits for it to complete.
 #[derive(Clone, Debug)]
 pub struct Drain {
-    shared: Arc<Shared>,
+    shared: Arc<SharedDrain>,
 }
 
 /// The side that works until the drain starts.
 #[derive(Clone, Debug)]
 pub struct DrainWatch {
-    shared: Arc<Shared>,
+    shared: Arc<SharedDrain>,
 }
 
 /// Waits until the drain has started, like [`DrainWatch::draining`], for streams of which there are thousands: it takes a
 /// fifth of the memory, and a poll takes no lock unless the task has changed.
 #[derive(Debug)]
 pub struct DrainSignal {
-    shared: Arc<Shared>,
-    /// Its key in [`Shared::waiting`], and the waker that is there.
+    shared: Arc<SharedDrain>,
+    /// Its key in [`SharedDrain::waiting`], and the waker that is there.
     registered: Option<(usize, Waker)>,
 }
 
 /// While a guard is held, the drain is not complete.
 #[derive(Debug)]
 pub struct DrainGuard {
-    shared: Arc<Shared>,
+    shared: Arc<SharedDrain>,
 }
 
 /// How a drain ended.
@@ -53,7 +53,7 @@ pub enum DrainEnd {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedDrain {
     phase: watch::Sender<Phase>,
     /// Whether the phase is not `Running`. It is read too often for a lock. Set before the phase.
     draining: AtomicBool,
@@ -72,7 +72,7 @@ enum Phase {
 
 /// Creates the two sides of one drain. Dropping [`Drain`] does not start it.
 pub fn channel() -> (Drain, DrainWatch) {
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(SharedDrain {
         phase: watch::Sender::new(Phase::Running),
         draining: AtomicBool::new(false),
         waiting: Mutex::default(),
@@ -209,9 +209,9 @@ impl Drop for DrainSignal {
     }
 }
 
-// === impl Shared ===
+// === impl SharedDrain ===
 
-impl Shared {
+impl SharedDrain {
     fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }

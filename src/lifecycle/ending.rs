@@ -14,13 +14,13 @@ use super::drain::{DrainSignal, DrainWatch};
 /// The end of one stream after a drain has started. Each stream ends at a different time, so that the clients do not
 /// all reconnect at once.
 pub struct Ending {
-    state: State,
+    state: EndingState,
     not_before: Instant,
     /// In milliseconds: there is one for each of thousands of streams.
     spread: u32,
 }
 
-enum State {
+enum EndingState {
     Waiting(DrainSignal),
     Until(Pin<Box<Sleep>>),
     Come,
@@ -32,24 +32,24 @@ impl Ending {
     /// The stream ends within `spread` after the start of a drain, but not before it is `shortest` old.
     pub fn new(drain: &DrainWatch, spread: Duration, shortest: Duration) -> Self {
         let spread = u32::try_from(spread.as_millis()).unwrap_or(u32::MAX);
-        Self { state: State::Waiting(drain.signal()), not_before: Instant::now() + shortest, spread }
+        Self { state: EndingState::Waiting(drain.signal()), not_before: Instant::now() + shortest, spread }
     }
 
     /// Whether the stream must end now. If not, the task is woken at that time.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> bool {
-        if let State::Waiting(draining) = &mut self.state
+        if let EndingState::Waiting(draining) = &mut self.state
             && Pin::new(draining).poll(cx).is_ready()
         {
             let spread = Duration::from_millis(self.spread.into());
             let moment = Instant::now() + spread.mul_f64(rand::rng().random::<f64>());
-            self.state = State::Until(Box::pin(sleep_until(moment.max(self.not_before))));
+            self.state = EndingState::Until(Box::pin(sleep_until(moment.max(self.not_before))));
         }
-        if let State::Until(moment) = &mut self.state
+        if let EndingState::Until(moment) = &mut self.state
             && let Poll::Ready(()) = moment.as_mut().poll(cx)
         {
-            self.state = State::Come;
+            self.state = EndingState::Come;
         }
-        matches!(self.state, State::Come)
+        matches!(self.state, EndingState::Come)
     }
 
     /// Waits until the stream must end.

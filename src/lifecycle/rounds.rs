@@ -1,4 +1,5 @@
-//! The order in which the futures of one task run that have more to do than fits into a turn of the task.
+//! Cooperative scheduling: the order in which the futures of one task run that have more to do than fits into a turn of
+//! the task.
 //!
 //! A future that wakes itself is queued before those that the end of the turn sends away, so it would use up the next turn,
 //! too. Here it is woken only after all others that are ready have run.

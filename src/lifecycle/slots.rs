@@ -13,12 +13,12 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub struct Slots {
     most: usize,
-    taken: Mutex<Taken>,
+    taken: Mutex<TakenSlots>,
     closed: Counter,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct TakenSlots {
     /// Counts connections and uses. It orders them in time.
     now: u64,
     by_id: HashMap<u64, Visit>,
@@ -66,9 +66,9 @@ impl Slots {
     }
 }
 
-// === impl Taken ===
+// === impl TakenSlots ===
 
-impl Taken {
+impl TakenSlots {
     fn in_the_way(&self) -> Option<u64> {
         let mut of_address = HashMap::<IpAddr, usize>::new();
         for visit in self.by_id.values() {

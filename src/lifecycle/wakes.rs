@@ -1,4 +1,4 @@
-//! Wakes a task that runs many futures once for all of them.
+//! Cooperative scheduling: a task that runs many futures is woken once for all of them.
 //!
 //! An event wakes the watches of a connection, or of a shard, one after the other. The first wake would start their task
 //! on an idle thread at once. It would find one or two watches that have something to send, write it, and fall asleep

@@ -1,4 +1,4 @@
-//! Accounts for the memory of bodies in flight: forwarded, shared, compressed and kept ones.
+//! Admission control by memory: accounts for that of bodies in flight: forwarded, shared, compressed and kept ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -10,11 +10,11 @@ use tokio::time::Instant;
 pub(super) struct Allowance {
     most: u32,
     every: Duration,
-    state: Mutex<State>,
+    state: Mutex<AllowanceState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct AllowanceState {
     left: u32,
     /// The time up to which `left` is counted.
     at: Instant,
@@ -24,7 +24,7 @@ struct State {
 
 impl Allowance {
     pub(super) fn new(most: u32, every: Duration, now: Instant) -> Self {
-        Self { most, every, state: Mutex::new(State { left: most, at: now }) }
+        Self { most, every, state: Mutex::new(AllowanceState { left: most, at: now }) }
     }
 
     /// Whether it may be done once more now.

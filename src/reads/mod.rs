@@ -36,10 +36,10 @@ pub use metrics::ReadMetrics;
 pub use not_older::NotOlder;
 pub use plan::At;
 pub use request::ReadRequest;
-pub use selection::{Filter, IndexKey, Selection, Wanted};
+pub use selection::{Filter, IndexKey, Selection, WantedEncoding};
 pub use served::{Served, Waited, refusal};
 pub use service::{ConsistentReads, Modes, NotSynced, ProtobufReads, Reads, ReadsConfig};
-pub use typed::{OpenWatch, Refusal, Source, State, WatchFrom, WatchTerms};
+pub use typed::{OpenWatch, ReadSource, ReadState, Refusal, WatchFrom, WatchTerms};
 
 /// The events of a watch; part of [`WatchSource`]'s interface.
 pub use crate::cache::{CacheWatcher, EndReason, WatcherEvent};

@@ -20,14 +20,14 @@ pub struct Selection {
     /// Full, unless only the metadata is requested. Metadata may be available in encodings in which the whole object is
     /// not.
     pub shape: Shape,
-    pub encoding: Wanted,
+    pub encoding: WantedEncoding,
     /// Its client has an identity, on which the answer of an aggregated API server may depend.
     pub identified: bool,
 }
 
 /// The requested encoding of the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum WantedEncoding {
     Only(Encoding),
     /// Any encoding that is already held, or JSON if none is.
     Any,
@@ -87,9 +87,11 @@ impl Reads {
         let modes = self.modes(gvr);
         let shape = selection.shape;
         let (encoding, converted) = match selection.encoding {
-            Wanted::Any if modes.protobuf == ProtobufReads::Serve => (self.factory.held(&resource, &predicate), false),
-            Wanted::Any => (Encoding::Json, false),
-            Wanted::Only(encoding) => {
+            WantedEncoding::Any if modes.protobuf == ProtobufReads::Serve => {
+                (self.factory.held(&resource, &predicate), false)
+            }
+            WantedEncoding::Any => (Encoding::Json, false),
+            WantedEncoding::Only(encoding) => {
                 let asked = Format { encoding, shape, json_fallback: None };
                 let (kept, converted) = answered_as(asked, &resource, modes.protobuf).ok_or(ForwardReason::Encoding)?;
                 (kept.encoding, converted)

@@ -14,7 +14,7 @@ use crate::lifecycle::spawn;
 use crate::meta::{Encoding, Gvr, ListOptions, Verb};
 use crate::reads::plan::{At, Freshness};
 use crate::reads::{
-    ConsistentReads, Fate, Filter, Outcome, ReadRequest, ReadsConfig, Refusal, Selection, Wanted, WatchAnswer,
+    ConsistentReads, Fate, Filter, Outcome, ReadRequest, ReadsConfig, Refusal, Selection, WantedEncoding, WatchAnswer,
     WatchFrom, WatchTerms,
 };
 use crate::upstream::client::Upstream;
@@ -71,7 +71,7 @@ fn selection(identified: bool) -> Selection {
         gvr: Gvr::new(GROUP, "v1", "widgets"),
         filters: vec![Filter::default()],
         shape: Shape::Full,
-        encoding: Wanted::Any,
+        encoding: WantedEncoding::Any,
         identified,
     }
 }

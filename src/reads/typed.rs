@@ -47,15 +47,15 @@ pub enum Refusal {
 
 /// A state of a selection.
 #[derive(Debug)]
-pub struct State {
-    pub source: Source,
+pub struct ReadState {
+    pub source: ReadSource,
     pub snapshot: Snapshot,
     predicate: Predicate,
 }
 
 /// The informer that answers, and the form of its objects.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct ReadSource {
     informer: Arc<Informer>,
     pub form: Arc<Form>,
 }
@@ -63,7 +63,7 @@ pub struct Source {
 /// A registered watcher.
 #[derive(Debug)]
 pub struct OpenWatch {
-    pub source: Source,
+    pub source: ReadSource,
     pub watcher: CacheWatcher,
     /// The watch must end when this does not hold any more.
     pub proof: Option<Shareable>,
@@ -82,7 +82,7 @@ pub struct WatchTerms {
 
 impl Reads {
     /// Returns the state of a selection.
-    pub async fn state_of(&self, selection: &Selection, at: At, stale: Option<Duration>) -> Result<State, Refusal> {
+    pub async fn state_of(&self, selection: &Selection, at: At, stale: Option<Duration>) -> Result<ReadState, Refusal> {
         let span = spans::begin("list", &selection.gvr, None);
         let result = self.try_state(selection, at, stale).instrument(span.clone()).await;
         spans::end_typed(&span, &result, |state| state.snapshot.rv());
@@ -123,12 +123,12 @@ impl Reads {
         selection: &Selection,
         at: At,
         stale: Option<Duration>,
-    ) -> Result<(State, Waited), Refusal> {
+    ) -> Result<(ReadState, Waited), Refusal> {
         let mut read = self.select(selection).await?;
         let (source, waited) = self.source(&mut read, stale).await?;
         let (snapshot, waited_fresh) = self.state(&source.informer, &read, at).await?;
         source.informer.serves();
-        Ok((State { source, snapshot, predicate: read.predicate }, waited.or(waited_fresh)))
+        Ok((ReadState { source, snapshot, predicate: read.predicate }, waited.or(waited_fresh)))
     }
 
     async fn try_open(&self, selection: &Selection, terms: WatchTerms) -> Result<(OpenWatch, Waited), Refusal> {
@@ -159,9 +159,9 @@ impl Reads {
         Ok((OpenWatch { source, watcher, proof: read.proof }, waited.or(waited_fresh)))
     }
 
-    async fn source(&self, read: &mut Resolved, stale: Option<Duration>) -> Result<(Source, Waited), Refusal> {
+    async fn source(&self, read: &mut Resolved, stale: Option<Duration>) -> Result<(ReadSource, Waited), Refusal> {
         let (informer, form, waited) = self.synced(read).await?;
-        let source = Source { informer, form };
+        let source = ReadSource { informer, form };
         match stale {
             Some(most) if source.silence() > most => Err(Refusal::Stale(source.silence())),
             _ => Ok((source, waited)),
@@ -183,9 +183,9 @@ impl Reads {
     }
 }
 
-// === impl State ===
+// === impl ReadState ===
 
-impl State {
+impl ReadState {
     /// Returns one object of the selection.
     pub fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Arc<Object>, Refusal> {
         let found = self.snapshot.get(&ObjectKey::new(namespace, name));
@@ -198,9 +198,9 @@ impl State {
     }
 }
 
-// === impl Source ===
+// === impl ReadSource ===
 
-impl Source {
+impl ReadSource {
     /// The time since data last arrived from the apiserver.
     pub fn silence(&self) -> Duration {
         let status = || self.informer.status().since;

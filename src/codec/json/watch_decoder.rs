@@ -1,4 +1,4 @@
-//! Decodes watch frames from a stream of chunks.
+//! The decoder of watch frames in JSON, from a stream of chunks.
 
 use std::sync::Arc;
 

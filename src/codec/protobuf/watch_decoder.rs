@@ -1,4 +1,4 @@
-//! Decodes watch frames from a stream of chunks.
+//! The decoder of watch frames in protobuf, from a stream of chunks.
 
 use bytes::{Buf, Bytes, BytesMut};
 

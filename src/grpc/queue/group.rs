@@ -10,7 +10,7 @@ use super::super::status::Error;
 use super::request::{Join, Wanted};
 use crate::memory::Reservation;
 use crate::meta::{Damaged, Gvr, ObjectKey};
-use crate::reads::{self, Selection, Source};
+use crate::reads::{self, ReadSource, Selection};
 use crate::workqueue::{Deleted, Full, Handed, Level, QueueStats, State, Why, WorkQueue};
 
 /// A key in the queue: an object of one of the group's selections.
@@ -48,7 +48,7 @@ pub(super) struct Feed {
     identity: Vec<u8>,
     level: Mutex<Level>,
     /// The informer that provides the objects. After a relist it may be another one.
-    source: Mutex<Source>,
+    source: Mutex<ReadSource>,
 }
 
 /// The statistics of a group at one moment.
@@ -66,11 +66,11 @@ pub struct GroupStats {
 // === impl Group ===
 
 impl Group {
-    pub(super) fn new(join: Join, sources: Vec<Source>, max_deleted: usize) -> Self {
+    pub(super) fn new(join: Join, sources: Vec<ReadSource>, max_deleted: usize) -> Self {
         let Join { group, owner, wanted, held, .. } = join;
         let feeds = wanted.into_iter().zip(sources).map(|(wanted, source)| Feed {
             // Later events must have the same encoding as the stored objects, so it is fixed to that of the source.
-            selection: Selection { encoding: reads::Wanted::Only(source.encoding()), ..wanted.selection },
+            selection: Selection { encoding: reads::WantedEncoding::Only(source.encoding()), ..wanted.selection },
             rendering: wanted.rendering,
             identity: wanted.identity,
             level: Mutex::new(Level::new(max_deleted)),
@@ -131,7 +131,7 @@ impl Group {
     }
 
     /// Sets the source of a new snapshot.
-    pub(super) fn set_source(&self, selection: usize, source: Source) {
+    pub(super) fn set_source(&self, selection: usize, source: ReadSource) {
         *self.feeds[selection].source.lock() = source;
     }
 

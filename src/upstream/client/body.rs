@@ -21,7 +21,8 @@ use crate::upstream::error::{BoxError, Cause, CutOff, UpstreamError};
 /// The body of a request to the apiserver.
 pub type ReqBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// The body of a response from the apiserver, streamed as it arrives.
+/// The body of a response from the apiserver, streamed as it arrives. A reader that stops holds the apiserver back by the
+/// flow control of the connection (back-pressure).
 #[derive(Debug)]
 pub struct UpstreamBody {
     inner: Incoming,

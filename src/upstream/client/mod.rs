@@ -1,5 +1,6 @@
-//! The client. It uses HTTP/2 over TLS with as many connections as the streams need, or HTTP/1.1 if the server has no
-//! HTTP/2. Requests carry our own credentials or none. Credentials are read again when they change or are refused.
+//! The HTTP client for the apiserver. It uses HTTP/2 over TLS with as many connections as the streams need, or HTTP/1.1
+//! if the server has no HTTP/2. Requests carry our own credentials or none. Credentials are read again when they change
+//! or are refused.
 
 mod body;
 mod call;

@@ -1,4 +1,4 @@
-//! Applies events to the cache.
+//! Applies events of the reflector to the watch cache.
 
 use tokio::time::Instant;
 

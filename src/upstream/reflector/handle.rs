@@ -16,7 +16,7 @@ use crate::upstream::stamp::Stamp;
 /// Reads the status of a reflector, also after its end. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    shared: Arc<Shared>,
+    shared: Arc<SharedHandle>,
 }
 
 /// The status of a reflector at one moment.
@@ -61,7 +61,7 @@ pub struct ReflectorStatus {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedHandle {
     cold: watch::Sender<Cold>,
     events: AtomicU64,
     bookmarks: AtomicU64,
@@ -188,7 +188,7 @@ impl Handle {
         };
         let zero = || AtomicU64::new(0);
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedHandle {
                 cold: watch::Sender::new(cold),
                 events: zero(),
                 bookmarks: zero(),
@@ -286,7 +286,7 @@ impl Handle {
     /// How far the stream has come.
     pub fn position(&self) -> Position {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Shared { streams, events, bookmarks, .. } = &*self.shared;
+        let SharedHandle { streams, events, bookmarks, .. } = &*self.shared;
         Position { stream: load(streams), events: load(events), bookmarks: load(bookmarks) }
     }
 

@@ -1,5 +1,5 @@
-//! Mirrors one resource of the apiserver into a cache, with a single list and watch, no matter how many readers the
-//! cache has.
+//! The reflector: mirrors one resource of the apiserver into a watch cache, with a single list and watch, no matter how
+//! many readers the cache has.
 
 mod apply;
 mod bookmark;
@@ -67,7 +67,8 @@ pub enum ReflectorEnd {
     Larger(usize),
 }
 
-/// Feeds a cache. When the reflector ends, so does its writer, and the cache is no longer ready.
+/// The reflector of one resource, which feeds its cache. When the reflector ends, so does its writer, and the cache is
+/// no longer ready.
 pub struct Reflector {
     upstream: Upstream,
     lister: ListerWatcher,

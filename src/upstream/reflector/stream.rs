@@ -1,4 +1,4 @@
-//! The two ways in which objects arrive: frames of a watch, and items of a list.
+//! The two ways in which objects arrive from the decoder: frames of a watch, and items of a list.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::upstream::source::ListerWatcher;
 /// Maximum delay of an event on its way to the daemon, in seconds.
 const LATE: i64 = 30;
 
-/// An open watch.
+/// An open watch of the apiserver, and the decoder of its frames.
 pub(in crate::upstream) struct EventStream {
     chunks: Chunks,
     decoder: WatchDecoder,
