@@ -57,6 +57,19 @@ impl Walk {
         count
     }
 
+    /// Whether an object follows that this predicate selects. It has the same scope.
+    pub async fn is_followed_by(&self, predicate: Predicate) -> bool {
+        let mut walk = Self { predicate, ..self.clone() };
+        loop {
+            let mut found = false;
+            let more = walk.step(1, |_| found = true);
+            if found || !more {
+                return found;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// The key after which the walk continues: the last one examined.
     pub fn into_after(self) -> Option<ObjectKey> {
         self.after

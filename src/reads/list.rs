@@ -68,20 +68,25 @@ impl Reads {
         };
         match plan.limit {
             None => answer.items = ListItems::Matching(walk),
-            Some(limit) => self.page(request, walk, limit, is_counted, &mut answer).await,
+            Some(limit) => {
+                let is_latest = matches!(plan.state, At::Latest(_));
+                self.page(request, walk, limit, is_counted, is_latest, &mut answer).await;
+            }
         }
         answer.meta.items_len = answer.items.measure(&answer.form, answer.shape).await?;
         Ok(answer)
     }
 
     /// Fills in a page like the apiserver: it stops after `limit` objects, and has a continue token iff any object
-    /// follows, selected or not.
+    /// follows, selected or not. It finds the newest state by its index where it has one, and then only what that finds
+    /// counts.
     async fn page(
         &self,
         request: &ReadRequest,
         mut walk: Walk,
         limit: usize,
         is_counted: bool,
+        is_latest: bool,
         answer: &mut ListAnswer,
     ) {
         let all = walk.clone().in_all_shards();
@@ -92,6 +97,9 @@ impl Reads {
             if more && page.len() < limit {
                 tokio::task::yield_now().await;
             }
+        }
+        if let Some(indexed) = answer.identity.predicate.indexed().filter(|_| more && is_latest) {
+            more = walk.is_followed_by(indexed).await;
         }
         if let (true, Some(last)) = (more, walk.into_after()) {
             answer.meta.continue_token = Some(token(request, answer.meta.rv, &last));

@@ -79,6 +79,13 @@ impl CompiledFields {
         self.exact(Source::Field(self.trigger?))
     }
 
+    /// The selector of that value alone.
+    pub(super) fn of_trigger(&self) -> Option<Self> {
+        let source = Source::Field(self.trigger?);
+        let exact = self.terms.iter().find(|term| term.is_exact() && term.source == source)?;
+        Some(Self { terms: std::iter::once(exact.clone()).collect(), ..*self })
+    }
+
     pub(super) fn exact(&self, source: Source) -> Option<&str> {
         self.terms.iter().find(|term| term.is_exact() && term.source == source).map(|term| &*term.value)
     }

@@ -98,6 +98,12 @@ impl Predicate {
         self.fields.trigger()
     }
 
+    /// What the apiserver finds by its index of that value, before it looks at other terms. `None` if it uses no index.
+    pub fn indexed(&self) -> Option<Self> {
+        let fields = Arc::new(self.fields.of_trigger()?);
+        Some(Self { fields, ..Self::scoped(self.scope.clone()) })
+    }
+
     /// Whether every object selected here is also selected by `other`. The result is conservative: it is false if
     /// single terms are not enough to decide.
     pub fn implies(&self, other: &Self) -> bool {
