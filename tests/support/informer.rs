@@ -200,6 +200,7 @@ async fn follow(
                         let state = seen.replace(state, at);
                         observer.state((!is_old).then_some(began), at, &state);
                     }
+                    Some(_) if !is_served => return None,
                     Some(state) => {
                         seen.complaints.push(format!("a bookmark before the end of the initial events: {event}"));
                         initial = Some(state);
@@ -216,6 +217,10 @@ async fn follow(
                 seen.events += 1;
                 if let Some(state) = &mut initial {
                     if kind != "ADDED" || state.insert(key(object), (rv(object), uid(object))).is_some() {
+                        // The apiserver may leave out the end.
+                        if !is_served {
+                            return None;
+                        }
                         seen.complaints.push(format!("no initial event: {event}"));
                     }
                     continue;

@@ -129,7 +129,7 @@ async fn strike(run: &Arc<Run>, kind: usize, random: &mut StdRng) {
             }
             tokio::time::advance(leap).await;
         }
-        12 if run.swarm.delegated && random.random_bool(0.5) => rights::taken(run).await,
+        12 if run.swarm.delegated && !run.was_taken.swap(true, Ordering::SeqCst) => rights::taken(run).await,
         12 => {
             rights::set(run, false);
             later(run, span, |run| rights::set(run, true));
@@ -240,9 +240,8 @@ fn cure(run: &Run) {
     }
 }
 
-/// The same, but what stays comes.
-fn settle(run: &Run) {
-    cure(run);
+/// What stays comes.
+fn stays(run: &Run) {
     if let Some(resource) = run.swarm.poisoned {
         run.excuse();
         // Its revision can be read, so it is no reason to take the resource for one without any.
@@ -259,7 +258,8 @@ pub(super) fn ends(run: &Run) {
     run.relay.lose(Loss::None);
     run.relay.lead(run.server.address());
     rights::set(run, true);
-    settle(run);
+    cure(run);
+    stays(run);
     run.stay();
 }
 
@@ -289,7 +289,7 @@ pub(super) fn restore(run: &Run) {
     run.server.faults().rewind(random.random_range(oldest..=now));
     run.second.faults().reset_connections();
     // It may have come back.
-    settle(run);
+    cure(run);
     for _ in 0..random.random_range(0..100) {
         write(run, &mut random);
     }

@@ -96,6 +96,8 @@ pub(super) struct Run {
     pub is_rewound: AtomicBool,
     /// Whether the user of the delegated listener may read.
     pub is_allowed: Arc<AtomicBool>,
+    /// Whether the right was taken away for long, which takes its time.
+    pub was_taken: AtomicBool,
 }
 
 /// When a request began.
@@ -158,6 +160,9 @@ impl Swarm {
                 "responseKind": null, "shortNames": null, "categories": null}], "freshness": "Stale"}]),
         ];
         let delegated = random.random_bool(0.25);
+        // No state that has such an object can be compared with the store, and the user of the delegated listener reads the
+        // first resource.
+        let poisoned = !faults.contains(&super::chaos::RESTORE) && random.random_bool(0.2);
         let foreign = random.random_bool(0.3).then(|| {
             let versions = &foreign[random.random_range(0..foreign.len())];
             json!({"metadata": {"name": "foreign.example.com"}, "versions": versions})
@@ -170,8 +175,7 @@ impl Swarm {
             lag: Duration::from_millis(random.random_range(20..2000)),
             refuses_watch_lists: random.random_bool(0.2),
             foreign,
-            // The user of the delegated listener reads the first one.
-            poisoned: random.random_bool(0.15).then(|| RESOURCES[usize::from(delegated || random.random_bool(0.5))]),
+            poisoned: poisoned.then(|| RESOURCES[usize::from(delegated || random.random_bool(0.5))]),
         }
     }
 
@@ -221,6 +225,7 @@ impl Run {
             is_calm: AtomicBool::new(false),
             is_rewound: AtomicBool::new(false),
             is_allowed,
+            was_taken: AtomicBool::new(false),
         });
         run.stay();
         run.start_daemon().await;
