@@ -428,6 +428,8 @@ mod tests {
         let (access, _server) = judged_by(&rights, &config).await;
         let delegated = access.delegated.as_ref().unwrap();
         let authenticator = &delegated.authenticator;
+        assert_eq!(authenticator.remembered.policy().max_capacity(), Some(MAX_REMEMBERED));
+        assert_eq!(authenticator.surprising.policy().max_capacity(), Some(MAX_REMEMBERED));
         assert!(authenticator.token("jane").await.unwrap().user.is_some());
         rights.tokens.lock().insert("jane", json!({}));
         let end = async || {

@@ -299,6 +299,14 @@ mod tests {
             authorizer.decisions.insert(key, decision(later, later)).await;
             assert_eq!(authorizer.authorize(&user, &large, asking).await.is_ok(), is_remembered);
         }
+        for n in 0..64 {
+            let attributes = Arc::new(Attributes { name: n.to_string(), ..Attributes::default() });
+            let key = Key { generation, user: Arc::clone(&user), attributes };
+            let large = Decision { reason: "x".repeat(1 << 20), ..Decision::clone(&decision(later, later)) };
+            authorizer.decisions.insert(key, Arc::new(large)).await;
+        }
+        authorizer.decisions.run_pending_tasks().await;
+        assert!((MAX_BYTES / 2..=MAX_BYTES).contains(&authorizer.decisions.weighted_size()));
     }
 
     /// While a change of rights settles, the answer from before is as good as it was.

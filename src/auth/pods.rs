@@ -82,3 +82,46 @@ impl Expiry<Pod, Seen> for Lifetime {
         Some(seen.until.saturating_duration_since(Instant::now()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::config::AuthConfig;
+    use crate::upstream::client::Upstream;
+    use crate::upstream::metadata::ACCEPT_OBJECT;
+    use crate::upstream::testing::{FakeServer, answer};
+
+    #[tokio::test]
+    async fn a_pod_is_there_if_the_apiserver_has_it_with_this_uid() {
+        let (ttl, zero, account) = (Duration::from_secs(7), Duration::ZERO, "system:serviceaccount:a:b");
+        let user = |username: &str, uid: &str| {
+            let extra = [(POD_NAME, "p"), (POD_UID, uid)].map(|(key, value)| (key.to_owned(), vec![value.to_owned()]));
+            UserInfo { username: username.to_owned(), extra: extra.into(), ..UserInfo::default() }
+        };
+        for (code, uid, ttl, there, life, requests) in [
+            (200, "1", ttl, Some(Some(true)), ttl, 1),
+            (200, "1", zero, Some(Some(true)), zero, 2),
+            (200, "2", ttl, Some(Some(false)), ttl, 1),
+            (404, "1", ttl, Some(Some(false)), ttl, 1),
+            (403, "1", zero, Some(None), FORBIDDEN, 1),
+            (500, "1", ttl, None, ttl, 2),
+        ] {
+            let pod = r#"{"metadata":{"uid":"1"}}"#;
+            let server = FakeServer::plain(move |_, _| std::future::ready(answer(code, pod))).await;
+            let upstream = Upstream::from_config(server.config()).await.unwrap();
+            let pods = Pods::new(Arc::new(Reviews::new(upstream, &AuthConfig::default(), Arc::default())), ttl);
+            assert_eq!(pods.remembered.policy().max_capacity(), Some(MAX_REMEMBERED));
+            let asked = Instant::now();
+            let seen = pods.of(&user(account, uid)).await.ok().flatten();
+            assert_eq!(seen.map(|seen| seen.there), there, "{code} {uid}");
+            let until = seen.map_or(asked + life, |seen| seen.until);
+            assert!(asked + life <= until && until <= Instant::now() + life, "{code} {uid}");
+            pods.of(&user(account, uid)).await.ok();
+            for other in [user("jane", uid), user("system:serviceaccount:a", uid), UserInfo::default()] {
+                assert!(pods.of(&other).await.unwrap().is_none(), "{other:?} is bound to no pod");
+            }
+            assert_eq!(server.uris(), vec!["/api/v1/namespaces/a/pods/p?resourceVersion=0"; requests], "{code} {uid}");
+            assert_eq!(server.requests()[0].headers["accept"], ACCEPT_OBJECT);
+        }
+    }
+}

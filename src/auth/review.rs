@@ -325,7 +325,9 @@ impl<'a> ResourceAttributes<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::attributes::Selectors;
     use crate::lifecycle::spawn;
+    use crate::meta::{Gvr, Verb};
     use crate::upstream::testing::{FakeServer, answer, padded, until};
 
     #[tokio::test]
@@ -342,12 +344,26 @@ mod tests {
         };
         let waiting: Vec<_> = (0..5).map(|_| ask()).collect();
         until(|| server.requests().len() == 3 && metrics.reviews_waiting.get() == 2).await;
-        assert_eq!(ask().await.unwrap(), Err(Unavailable::Busy));
+        assert_eq!((ask().await.unwrap(), metrics.review_overflows.get()), (Err(Unavailable::Busy), 1));
         let known = Arc::clone(&reviews);
         let known =
             spawn("access", async move { known.access(&UserInfo::default(), &Attributes::default()).await.map(drop) });
         until(|| server.requests().len() == 4).await;
         waiting.into_iter().chain([known]).for_each(|task| task.abort());
+    }
+
+    #[test]
+    fn the_question_has_the_selectors() {
+        for (labels, fields, asked) in [
+            ("", "", ""),
+            ("", "a=b", r#","fieldSelector":{"requirements":[{"key":"a","operator":"In","values":["b"]}]}"#),
+            ("a", "", r#","labelSelector":{"requirements":[{"key":"a","operator":"Exists"}]}"#),
+        ] {
+            let (gvr, selectors) = (Gvr::new("", "v1", "pods"), Selectors::parse(labels, fields));
+            let asks = Attributes::read(Verb::List, &gvr, "", "", &selectors);
+            let asks = serde_json::to_string(&ResourceAttributes::of(&asks)).unwrap();
+            assert_eq!(asks, format!(r#"{{"verb":"list","version":"v1","resource":"pods"{asked}}}"#));
+        }
     }
 
     /// Who may write bindings and pods in one namespace chooses the names that answers quote. A TokenReview quotes none.

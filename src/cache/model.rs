@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::testing::*;
 use super::*;
 use crate::meta::{EventType, Object, Scope};
-use crate::selector::Predicate;
+use crate::selector::{Clause, CompiledFields, LabelSelector, Predicate, ValueSet};
 
 /// The objects at one moment.
 pub(super) type State = BTreeMap<String, Arc<Object>>;
@@ -63,7 +63,13 @@ pub(super) struct Gap {
 
 pub(super) fn predicates() -> Vec<Predicate> {
     let a = || Scope::namespace("a");
+    let names = |names: &[&str]| ValueSet::names(names.iter().map(|name| (*name).to_owned()));
+    let clause = |scope, labels: &str, sets| {
+        Clause::new(scope, LabelSelector::parse(labels).unwrap(), CompiledFields::default(), sets)
+    };
     vec![
+        Predicate::union(vec![clause(a(), "app=web", vec![]), clause(Scope::all(), "app=db", vec![names(&["n1"])])]),
+        Predicate::union(vec![clause(a(), "app", vec![]), clause(a(), "", vec![names(&["n1", "n2"])])]),
         predicate(Scope::all(), "", ""),
         predicate(a(), "", ""),
         predicate(Scope::all(), "app=web", ""),

@@ -25,7 +25,7 @@ use crate::upstream::discovery::{ApiResource, Discovery};
 use crate::upstream::testing::{FakeServer, answer};
 
 const HOUR: Duration = Duration::from_secs(3600);
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 const SAR: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 /// Every method that authorizes.

@@ -42,6 +42,7 @@ pub trait Cluster: Send + Sync + 'static {
 #[derive(Clone)]
 pub(super) struct Objects(Arc<Parts>);
 
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Parts {
     pub(super) reads: Reads,
     pub(super) cluster: Arc<dyn Cluster>,

@@ -368,6 +368,8 @@ impl TypedWatch {
         let reason = match reason {
             EndReason::Deadline => return self.goodbye(goodbye::Reason::MaxAge),
             EndReason::Drained => return self.goodbye(goodbye::Reason::Draining),
+            // It was asked to end when it had ended already.
+            _ if self.ending.is_none() => return self.goodbye(goodbye::Reason::Draining),
             EndReason::TooSlow => reset::Reason::TooSlow,
             EndReason::Relisted => reset::Reason::Relisted,
             EndReason::NotReady | EndReason::Stopped => reset::Reason::Restarted,

@@ -39,7 +39,7 @@ const CROWDED: usize = 4;
 /// How long a newcomer without a request may stay: the time that the apiserver's Go server allows for the headers.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(32);
 /// The largest headers of a newcomer's request, counted as HTTP/2 counts a header list (RFC 9113, 6.5.2).
-const HEADER_LIST: usize = 64 << 10;
+const MAX_HEADER_LIST: usize = 64 << 10;
 const HEADER_OVERHEAD: usize = 32;
 /// The most requests of one newcomer that are authenticated at once. More are read when one of them is decided: a
 /// client that starts with hundreds of watches waits for the first of them.
@@ -309,7 +309,7 @@ impl Newcomer {
             return Ok(None);
         }
         let (count, bytes) = (head.headers().len(), head::bytes(head.headers(), head.uri()));
-        if bytes + count * HEADER_OVERHEAD > HEADER_LIST {
+        if bytes + count * HEADER_OVERHEAD > MAX_HEADER_LIST {
             return Err(self.refused(TooMuch::Head));
         }
         let held = bytes + count * HEADER_COST;

@@ -38,16 +38,16 @@ const STREAM_WINDOWS: RangeInclusive<usize> = 64 << 10..=256 << 10;
 const CONNECTION_WINDOWS: RangeInclusive<usize> = 512 << 10..=8 << 20;
 /// A connection may use this part of the memory for answers for them.
 const WINDOWS: usize = 64;
-const MAX_HEADER_LIST: u32 = 1 << 20;
+pub(super) const MAX_HEADER_LIST: u32 = 1 << 20;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// The most bytes that one HTTP/2 stream may hold of a body that the client does not read.
 const MAX_SEND_BUFFER: usize = 128 << 10;
 /// The largest request head over HTTP/1, as in Go's server.
-const MAX_HEAD: usize = (1 << 20) + 4096;
+pub(super) const MAX_HEAD: usize = (1 << 20) + 4096;
 /// The most headers over HTTP/1. A client that impersonates sends each group in its own header. Go's server limits only
 /// the bytes.
-const MAX_HEADERS: usize = 2000;
+pub(super) const MAX_HEADERS: usize = 2000;
 /// A client that drops all its watches at once resets this many streams before the server has looked at them.
 const MAX_PENDING_RESETS: usize = 256;
 

@@ -15,6 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::*;
 use crate::codec::Slices;
 use crate::http::body::full;
+use crate::http::protocol::{MAX_HEAD, MAX_HEADER_LIST, MAX_HEADERS};
 use crate::http::testing::{http1_client, http2_client, trusting, until};
 use crate::lifecycle::drain::{self, Drain, DrainEnd};
 
@@ -278,20 +279,23 @@ async fn a_drain_lets_running_requests_end() {
 /// Whichever request of a connection it is.
 #[tokio::test]
 async fn a_head_that_is_too_large_is_answered_with_431() {
-    let large = |header: usize, all: usize| vec![("large", "x".repeat(header)); all / header];
-    for (listen, protocol, header, all) in [
-        ("http://127.0.0.1:0", "http/1.1", 2 << 20, 2 << 20),
-        ("http://127.0.0.1:0", "h2", 8 << 10, 1100 << 10),
-        ("https://127.0.0.1:0", "http/1.1", 2 << 20, 2 << 20),
-        ("https://127.0.0.1:0", "h2", 8 << 10, 1100 << 10),
-        ("unix://DIR/socket", "http/1.1", 2 << 20, 2 << 20),
+    let large = |header: usize, all: usize| vec![("large", "x".repeat(header.min(all))); all / header.min(all)];
+    // The rest of a head, or what is read of a larger one at once.
+    let (less, more, one, list) = (1 << 10, 32 << 10, usize::MAX, MAX_HEADER_LIST as usize);
+    for (listen, protocol, header, most, beyond) in [
+        ("http://127.0.0.1:0", "http/1.1", one, MAX_HEAD - less, MAX_HEAD + more),
+        ("http://127.0.0.1:0", "http/1.1", 1, MAX_HEADERS - 2, MAX_HEADERS - 1),
+        ("http://127.0.0.1:0", "h2", 8 << 10, list - (8 << 10), list),
+        ("https://127.0.0.1:0", "http/1.1", one, MAX_HEAD - less, MAX_HEAD + more),
+        ("https://127.0.0.1:0", "h2", 8 << 10, list - (8 << 10), list),
+        ("unix://DIR/socket", "http/1.1", one, MAX_HEAD - less, MAX_HEAD + more),
         // Its client is not authenticated.
-        ("delegated+https://127.0.0.1:0", "http/1.1", 200 << 10, 200 << 10),
-        ("delegated+https://127.0.0.1:0", "h2", 200 << 10, 200 << 10),
-        ("delegated+https://127.0.0.1:0", "h2", 8 << 10, 200 << 10),
+        ("delegated+https://127.0.0.1:0", "http/1.1", one, 60 << 10, 200 << 10),
+        ("delegated+https://127.0.0.1:0", "h2", one, 60 << 10, 200 << 10),
+        ("delegated+https://127.0.0.1:0", "h2", 8 << 10, 60 << 10, 200 << 10),
     ] {
         let server = start(listen, |_| {}, hello());
-        for earlier in [0, 2] {
+        for (earlier, all, status) in [(0, most, 200), (0, beyond, 431), (2, beyond, 431)] {
             let mut stream = server.begin(server.connect_at_once(), protocol).await;
             if protocol == "h2" {
                 let (mut sender, _) = http2_client(stream).await;
@@ -302,7 +306,8 @@ async fn a_head_that_is_too_large_is_answered_with_431() {
                 for (name, value) in large(header, all) {
                     request.headers_mut().append(name, value.parse().unwrap());
                 }
-                assert_eq!(sender.send_request(request).await.unwrap().status(), 431, "{listen} {protocol} {earlier}");
+                let answer = sender.send_request(request).await.unwrap();
+                assert_eq!(answer.status(), status, "{listen} {protocol} {earlier} {all}");
                 continue;
             }
             for _ in 0..earlier {
@@ -313,12 +318,13 @@ async fn a_head_that_is_too_large_is_answered_with_431() {
             let mut answer = Vec::new();
             let (_, read) = tokio::join!(
                 async {
-                    writer.write_all(format!("GET / HTTP/1.1\r\nhost: localhost\r\n{lines}\r\n").as_bytes()).await
+                    let head = format!("GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{lines}\r\n");
+                    writer.write_all(head.as_bytes()).await
                 },
                 reader.read_to_end(&mut answer)
             );
             let answer = String::from_utf8_lossy(&answer);
-            assert!(answer.starts_with("HTTP/1.1 431 "), "{listen} {earlier}: {answer} {read:?}");
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{listen} {earlier} {all}: {answer} {read:?}");
         }
     }
 }

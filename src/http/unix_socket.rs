@@ -248,7 +248,7 @@ mod tests {
         }
         writer.await.unwrap().unwrap();
         theirs.write_all(b"hello").await.unwrap();
-        assert_eq!(timeout(Duration::from_secs(20), reader).await.unwrap().unwrap(), *b"hello");
+        assert_eq!(timeout(Duration::from_secs(60), reader).await.unwrap().unwrap(), *b"hello");
     }
 
     #[tokio::test]
@@ -256,8 +256,8 @@ mod tests {
         let (mut ours, theirs) = pair();
         assert!(fill(&mut ours) > 10_000 && ours.is_full);
         drop(theirs);
-        timeout(Duration::from_secs(20), ours.write_all(b"more")).await.unwrap().unwrap_err();
-        let read = timeout(Duration::from_secs(20), ours.read(&mut [0; 10])).await.unwrap();
+        timeout(Duration::from_secs(60), ours.write_all(b"more")).await.unwrap().unwrap_err();
+        let read = timeout(Duration::from_secs(60), ours.read(&mut [0; 10])).await.unwrap();
         assert!(read.is_err() || read.unwrap() == 0);
         ours.shutdown().await.ok();
     }

@@ -297,7 +297,9 @@ mod tests {
     fn what_clients_call_resources_is_bounded() {
         let floors = Floors::default();
         floors.of("", "pods").raise(ResourceVersion(3));
-        floors.tell("", &"x".repeat(60_000), |floor| floor.raise(ResourceVersion(7)));
+        let longest = [0, 1].map(|more| "x".repeat(LONGEST_NAME + more));
+        longest.iter().for_each(|name| floors.tell("", name, |floor| floor.raise(ResourceVersion(7))));
+        assert_eq!(longest.map(|name| floors.0.read().get("", &name).is_some()), [true, false]);
         for n in 0..2 * MOST_TOLD {
             floors.tell("", &format!("x{n}"), |floor| floor.raise(ResourceVersion(7)));
         }

@@ -227,7 +227,7 @@ fn is_only(checks: &str) -> bool {
 mod tests {
     use super::*;
     use crate::upstream::single_flight::Asked;
-    use crate::upstream::testing::{FakeServer, answer};
+    use crate::upstream::testing::{FakeServer, answer, padded};
 
     const CHECKS: &str = "[+]ping ok\n[+]log ok\n[+]etcd ok\n[+]etcd-readiness ok\nreadyz check passed\n";
 
@@ -278,7 +278,11 @@ mod tests {
         assert!(learnt(&only).await);
         assert!(learnt(&only).await);
         assert_eq!(server.requests().len(), 2, "it is asked once a minute");
+        let long = |bytes| -> &'static str { padded(CHECKS, bytes).leak() };
+        let (_server, only) = store(200, "36", long(MAX_ANSWER)).await;
+        assert!(learnt(&only).await);
         for (code, minor, checks) in [
+            (200, "36", long(MAX_ANSWER + 1)),
             (200, "32", CHECKS),
             (200, "36", "ok"),
             (200, "36", "[+]etcd ok\n[+]etcd-override-0 ok\n"),

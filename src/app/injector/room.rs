@@ -72,7 +72,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_does_not_fit_waits_and_what_never_fits_is_refused() {
         let room = Room::new();
-        let large = vec![b'x'; 2 << 20];
         let mut held = Vec::new();
         let taken = async {
             loop {
@@ -83,8 +82,12 @@ mod tests {
         assert_eq!(held.len(), BODIES / (4096 + EACH));
         held.pop();
         held.push(room.body(2 << 20).await.unwrap());
-        assert!(room.body(1 << 30).await.is_none());
-        assert!(room.decoded(&large).await.is_some());
+        held.clear();
+        for (more, fits) in [(0, true), (1, false)] {
+            assert_eq!(room.body(((BODIES - EACH) / 2 + more) << 10).await.is_some(), fits);
+            let text = vec![b'x'; ((DECODED - 1 + more) << 10) / BYTE];
+            assert_eq!(room.decoded(&text).await.is_some(), fits);
+        }
     }
 
     #[tokio::test]

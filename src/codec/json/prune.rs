@@ -155,5 +155,11 @@ mod tests {
             r#"{"metadata":{"name":"p","labels":{"a.b/c":"x"}}}"#
         );
         assert_eq!(pruned(&[], &[]), std::str::from_utf8(POD).unwrap());
+        for (arrays, inner) in [(DEEPEST - 1, "{}"), (DEEPEST, r#"{"b":1}"#)] {
+            let text = |inner| format!(r#"{{"a":{}{inner}{}}}"#, "[".repeat(arrays), "]".repeat(arrays));
+            let mut prune = Prune::default();
+            prune.drop(["a", "b"].into_iter());
+            assert_eq!(prune.apply(text(r#"{"b":1}"#).as_bytes()).unwrap(), text(inner).into_bytes());
+        }
     }
 }

@@ -13,7 +13,7 @@ async fn read(server: &RawServer, method: Method) -> Option<String> {
     let request = Request::builder().method(method).uri("/api/v1/pods").body(empty()).unwrap();
     let response = client.send(Identity::Own, request).await.unwrap();
     assert!(response.status().is_success());
-    let whole = tokio::time::timeout(Duration::from_secs(10), response.into_body().collect()).await;
+    let whole = tokio::time::timeout(Duration::from_secs(60), response.into_body().collect()).await;
     let whole = whole.expect("the body ends or fails").ok()?;
     Some(String::from_utf8(whole.to_bytes().to_vec()).unwrap())
 }
