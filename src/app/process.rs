@@ -51,13 +51,18 @@ pub enum ProcessError {
 /// # Errors
 /// The threads cannot be created.
 pub fn runtime(threads: Option<usize>) -> Result<Runtime, ProcessError> {
-    let available = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(MOST_THREADS);
+    let available = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads.unwrap_or_else(available).max(1))
+        .worker_threads(workers(threads, available))
         .thread_name("traffic")
         .enable_all()
         .build()
         .map_err(ProcessError::Runtime)
+}
+
+/// `threads`: as it is set.
+fn workers(threads: Option<usize>, available: usize) -> usize {
+    threads.unwrap_or(available.min(MOST_THREADS)).max(1)
 }
 
 /// Starts the daemon and runs until it is told to end: by a signal, by the failure of a critical task, or because
@@ -138,6 +143,13 @@ mod tests {
     const SOFT: Duration = Duration::from_secs(5);
 
     const NEVER: Duration = Duration::MAX;
+
+    #[test]
+    fn there_are_as_many_threads_as_cpus_within_a_bound() {
+        let most = [1, 2, MOST_THREADS, MOST_THREADS + 1, 1000].map(|available| workers(None, available));
+        assert_eq!(most, [1, 2, MOST_THREADS, MOST_THREADS, MOST_THREADS]);
+        assert_eq!([0, 1, 1000].map(|threads| workers(Some(threads), 2)), [1, 1, 1000]);
+    }
 
     /// Supervises a process that gets these signals, and is to end by itself after this time.
     async fn supervised<T>(

@@ -68,3 +68,15 @@ impl Default for AuthConfig {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_set_is_as_strict_as_the_apiserver() {
+        let AuthConfig { client_ca, anonymous, token_ttl, allow_ttl, deny_ttl, .. } = AuthConfig::default();
+        assert_eq!((client_ca, anonymous), (None, Anonymous::Refuse));
+        assert_eq!([token_ttl, allow_ttl, deny_ttl], [10, 300, 10].map(Duration::from_secs));
+    }
+}

@@ -141,3 +141,19 @@ async fn an_upload_is_cut_when_the_daemon_drops_its_connection() {
         assert_eq!(running.upload().await, None, "{request:?}, early: {is_early}");
     }
 }
+
+/// As when a client drops all its watches. The request after them is answered.
+#[tokio::test]
+async fn so_many_streams_may_be_reset_before_they_are_looked_at() {
+    for (streams, is_answered) in [(256, true), (257, false)] {
+        let running = start(true);
+        let fields = [(":method", "GET"), (":scheme", "http"), (":authority", "localhost"), (":path", "/")];
+        let get = |n: u32| head(2 * n + 1, END_STREAM, &fields);
+        let dropped = (0..streams).flat_map(|n| [get(n), frame(RST_STREAM, 0, 2 * n + 1, &[0, 0, 0, 8])]);
+        let opening = [PREFACE.to_vec(), frame(SETTINGS, 0, 0, &[])].into_iter().chain(dropped).chain([get(streams)]);
+        let mut stream = running.send(&opening.flatten().collect::<Vec<_>>()).await;
+        let (mut said, is_answer) = (Vec::new(), |part: &[u8]| part == b"early");
+        while !said.windows(5).any(is_answer) && stream.read_buf(&mut said).await.is_ok_and(|read| read > 0) {}
+        assert_eq!(said.windows(5).any(is_answer), is_answered, "{streams}");
+    }
+}

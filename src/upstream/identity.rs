@@ -54,3 +54,19 @@ pub async fn cluster(upstream: &Upstream) -> Result<ClusterIdentity, UpstreamErr
     let (_, version) = get_json::<Version>(upstream, "/version", "application/json", &options, MOST).await?;
     Ok(ClusterIdentity { uid, version: version.git_version })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::testing::{FakeServer, answer, padded};
+
+    #[tokio::test]
+    async fn a_version_has_a_bound() {
+        for (bytes, is_read) in [(MOST, true), (MOST + 1, false)] {
+            let both = padded(r#"{"metadata":{"uid":"u"},"gitVersion":"v1.36.0"}"#, bytes);
+            let server = FakeServer::plain(move |_, _| std::future::ready(answer(200, both.clone()))).await;
+            let read = cluster(&Upstream::from_config(server.config()).await.unwrap()).await;
+            assert_eq!(read.is_ok_and(|read| read.uid == "u" && read.version == "v1.36.0"), is_read, "{bytes}");
+        }
+    }
+}

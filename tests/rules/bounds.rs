@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::children::sources;
 
 /// So many bounds have no test. Fewer is better; more is a mistake.
-const WITHOUT: usize = 39;
+const WITHOUT: usize = 34;
 
 /// A number whose name has one of these words is a bound.
 const WORDS: &str = "MAX MOST LARGEST LONGEST DEEPEST WAITING ROOM ENTRIES HELD LASTING UNJUDGED SAYS BODIES DECODED \

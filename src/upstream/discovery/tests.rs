@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::*;
 use crate::meta::{Origin, PrinterColumn};
 use crate::upstream::metadata::Metadata;
-use crate::upstream::testing::{Body, FakeServer, answer, silence};
+use crate::upstream::testing::{Body, FakeServer, answer, padded, silence};
 
 const AGGREGATED_API: &str = r#"{"kind":"APIGroupDiscoveryList","items":[{"versions":[{"version":"v1","resources":[{"resource":"pods","responseKind":{"kind":"Pod"},"scope":"Namespaced","verbs":["get","list","watch"]}]}]}]}"#;
 const AGGREGATED_APIS: &str = r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"example.com"},"versions":[{"version":"v1","resources":[{"resource":"widgets","responseKind":{"kind":"Widget"},"scope":"Namespaced","verbs":["get","list","watch"]}]}]},{"metadata":{"name":"metrics.k8s.io"},"versions":[{"version":"v1","resources":[{"resource":"nodes","responseKind":{"kind":"NodeMetrics"},"scope":"Cluster","verbs":["get","list"]}]}]}]}"#;
@@ -304,5 +304,16 @@ async fn what_a_server_has_not_said_may_exist() {
         ("", Some("v1"), false),
     ] {
         assert_eq!(discovery.may_lack(group, version), may_lack, "{group} {version:?}");
+    }
+}
+
+/// Without a document nothing is known, and the daemon does not become ready.
+#[tokio::test]
+async fn a_document_has_a_bound() {
+    for (bytes, is_read) in [(MAX_DOCUMENT, true), (MAX_DOCUMENT + 1, false)] {
+        let document = bytes::Bytes::from(padded(AGGREGATED_APIS, bytes));
+        let server = serve(move |_| answer(200, document.clone())).await;
+        let read = discovery(&server, DiscoveryConfig::default()).await.resources().await;
+        assert_eq!(read.is_ok(), is_read, "{bytes}");
     }
 }

@@ -187,3 +187,12 @@ async fn a_watch_that_breaks_before_it_has_brought_anything_is_not_resumed() {
     following.server.reset();
     assert_eq!(following.told(3).await, ["Lost", "Live", "b"], "one that did is resumed");
 }
+
+#[tokio::test]
+async fn what_is_kept_of_a_page_has_a_bound() {
+    let page = |digits| format!(r#"{{"metadata":{{"resourceVersion":"7","a":{}}},"items":[]}}"#, "1".repeat(digits));
+    for (bytes, told) in [(MAX_PAGE, "restarted with 0"), (MAX_PAGE + 1, "Lost")] {
+        let page = page(bytes - page(0).len());
+        assert_eq!(following((200, page.leak()), LATER).await.told(1).await, [told]);
+    }
+}
