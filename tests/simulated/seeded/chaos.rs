@@ -240,15 +240,6 @@ fn cure(run: &Run) {
     }
 }
 
-/// What stays comes.
-fn stays(run: &Run) {
-    if let Some(resource) = run.swarm.poisoned {
-        run.excuse();
-        // Its revision can be read, so it is no reason to take the resource for one without any.
-        poison(&run.server, resource, 0, 2);
-    }
-}
-
 /// All faults end. Streams that stand still stay so, and so do connections that are dead.
 pub(super) fn ends(run: &Run) {
     run.is_calm.store(true, Ordering::SeqCst);
@@ -259,7 +250,11 @@ pub(super) fn ends(run: &Run) {
     run.relay.lead(run.server.address());
     rights::set(run, true);
     cure(run);
-    stays(run);
+    if let Some(resource) = run.swarm.poisoned {
+        run.excuse();
+        // Its revision can be read, so it is no reason to take the resource for one without any.
+        poison(&run.server, resource, 0, 2);
+    }
     run.stay();
 }
 
@@ -271,7 +266,7 @@ pub(super) async fn cuts(run: &Run) -> Result<(), String> {
         for server in [&run.server, &run.second] {
             if n % 2 == 0 { server.faults().end_watches(None) } else { server.faults().reset_connections() }
         }
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
     }
     let lists = |one: &Informer, before: u64| one.status().relists - before;
     match informers.iter().zip(before).find(|(one, before)| lists(one, *before) > SOME) {
