@@ -104,6 +104,7 @@ fn young_events_stay_and_old_ones_go() {
     fed.now += Duration::from_secs(36);
     assert!(fed.history.evict(fed.now, u64::MAX), "86, 76 s old");
     assert_eq!((fed.history.len(), fed.history.floor().0), (3, 12));
+    assert_eq!(fed.history.age(fed.now), Duration::from_secs(66));
     fed.now += Duration::from_secs(1000);
     fed.history.evict(fed.now, u64::MAX);
     assert_eq!(fed.history.len(), 2, "a quiet resource keeps its last events whatever their age");
@@ -144,7 +145,7 @@ fn a_cut_closes_the_past_but_keeps_the_events() {
     for name in 0..600 {
         fed.change(1, name, false);
     }
-    assert!(fed.history.checkpoints() > 0);
+    assert_eq!(fed.history.checkpoints(), 2, "one for each 256 events");
     fed.at(30);
     assert_eq!(fed.history.rebuilt.len(), 1);
     let stale = fed.history.rebuild(ResourceVersion(20), &fed.store);
@@ -158,6 +159,38 @@ fn a_cut_closes_the_past_but_keeps_the_events() {
     fed.history.evict(fed.now, u64::MAX);
     assert_eq!(fed.history.floor().0, 700, "events before the list never were deliverable");
     assert_eq!(fed.history.read(FIRST + 590, FIRST + 600, 100, &mut replayed), Err(Passed));
+}
+
+#[test]
+fn after_a_cut_the_revision_of_the_list_is_known_until_a_later_event_is_evicted() {
+    let mut fed = Fed::new(LIMITS, 10);
+    for name in 0..200 {
+        fed.change(1, name, false);
+    }
+    fed.history.cut(ResourceVersion(210));
+    for name in 0..200 {
+        fed.change(10, name, false);
+    }
+    assert_eq!((fed.history.checkpoints(), fed.history.listed().0), (0, 210));
+    for (left, floor) in [(201, 210), (200, 210), (199, 229)] {
+        fed.history.limits.max_events = left;
+        assert!(fed.history.evict(fed.now, u64::MAX));
+        assert_eq!(fed.history.floor().0, floor, "{left} events");
+        assert_eq!(fed.history.beginning().is_some(), left == 200, "no event of the gap, and none is missing");
+    }
+}
+
+#[test]
+fn a_reset_forgets_the_events_and_not_their_positions() {
+    let mut fed = Fed::new(Limits { max_events: 3, max_bytes: 1 << 20, ..LIMITS }, 10);
+    fed.change(1, 1, false);
+    fed.change(1, 1, false);
+    let (events, bytes) = (fed.history.len(), fed.history.bytes());
+    assert!(fed.history.has_room(1, (1 << 20) - bytes));
+    assert!(!fed.history.has_room(2, 0) && !fed.history.has_room(0, (1 << 20) - bytes + 1));
+    fed.history.reset(ResourceVersion(5));
+    assert_eq!((events, fed.history.len(), fed.history.bytes(), fed.history.plain_bytes()), (2, 0, 0, 0));
+    assert_eq!((fed.history.floor().0, fed.history.head()), (5, FIRST + 2));
 }
 
 /// A pod of some 5 kB at a revision: what a kubelet changes in its status, and when it did.

@@ -51,6 +51,8 @@ async fn running(
     let (packing, budget, change) = with(form, threshold, hot_bytes);
     let (mut writer, cache, dispatcher) = cache(change);
     spawn("packer", cache.run_packer());
+    // It waits until there is something to pack.
+    tokio::task::yield_now().await;
     filled(&mut writer).await;
     (packing, budget, writer, cache, dispatcher)
 }

@@ -73,3 +73,37 @@ impl Recorder {
         Ok(Recorded { events, rv })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::testing::{cache, dispatch, plain};
+    use crate::meta::EventType;
+
+    #[tokio::test]
+    async fn it_is_told_why_no_events_follow() {
+        let (mut writer, cache, mut dispatcher) = cache(|config| config.window_max_events = 10);
+        assert!(cache.record().is_none() && !cache.is_stopped());
+        writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
+        let begin = || cache.record().unwrap().0;
+        let mut behind = begin();
+        for rv in 11..=30 {
+            writer.apply(EventType::Modified, plain("a", "x", rv)).await.unwrap();
+            dispatch(&mut dispatcher);
+            if rv == 13 {
+                let read = [2, 2].map(|most| behind.read(most).unwrap());
+                let read = read.map(|read| (read.events.iter().map(|event| event.rv.0).collect::<Vec<_>>(), read.rv));
+                assert_eq!(read, [(vec![11, 12], None), (vec![13], Some(ResourceVersion(13)))]);
+            }
+        }
+        assert_eq!(behind.read(1).unwrap_err(), RecorderEnd::Behind);
+        let mut replaced = begin();
+        assert_eq!(replaced.read(100).unwrap().events.len(), 10);
+        writer.replace(Vec::new(), ResourceVersion(40)).await.unwrap();
+        assert_eq!(replaced.read(1).unwrap_err(), RecorderEnd::Replaced);
+        let mut stopped = begin();
+        drop(writer);
+        assert!(cache.is_stopped());
+        assert_eq!(stopped.read(1).unwrap_err(), RecorderEnd::Stopped);
+    }
+}

@@ -320,4 +320,24 @@ mod tests {
             assert_eq!(writer.restore(again).is_err(), expected.is_ok(), "it has a state already");
         }
     }
+
+    #[tokio::test]
+    async fn what_has_no_room_is_not_read() {
+        const OBJECTS: u64 = 100;
+        let budget = Budget::new(20_000);
+        let (writer, ..) = cache(|config| config.budget = budget.clone());
+        for (objects, events) in [(OBJECTS, 0), (1, OBJECTS)] {
+            let mut restoration = writer.restoration();
+            let mut read = (0..objects).try_for_each(|n| restoration.insert(plain("a", &format!("n{n:03}"), n + 1)));
+            if events > 0 {
+                restoration.begin(ResourceVersion(objects), 1).unwrap();
+                let modified = |rv| restoration.push(EventType::Modified, plain("a", "n000", rv));
+                read = read.and((objects + 1..=objects + events).try_for_each(modified));
+            }
+            assert!(matches!(read, Err(RestoreError::Memory(_))), "{objects} objects and {events} events: {read:?}");
+            assert!((10..OBJECTS as usize).contains(&(restoration.objects() + restoration.events())));
+            drop(restoration);
+            assert_eq!(budget.used(), 0);
+        }
+    }
 }

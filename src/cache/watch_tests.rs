@@ -33,12 +33,12 @@ fn after(rv: u64) -> WatchStart {
 async fn a_large_initial_list_is_complete_whatever_happens_meanwhile() {
     let (mut writer, cache, mut dispatcher) = cache(|_| {});
     let objects =
-        (0..5000).map(|i| Arc::new(object("a", &format!("n{i:05}"), i + 1, &[], if i % 2500 == 0 { "n" } else { "" })));
+        (0..5000).map(|i| Arc::new(object("a", &format!("n{i:05}"), i + 1, &[], if i % 4900 == 0 { "n" } else { "" })));
     writer.replace(objects.collect(), ResourceVersion(9000)).await.unwrap();
     let everything = cache.watch(spec(WatchStart::State)).unwrap();
     let predicate = predicate(Scope::all(), "", "spec.nodeName=n");
     let few = cache.watch(WatchSpec { predicate, ..spec(WatchStart::State) }).unwrap();
-    for (mut watcher, step, count) in [(everything, 1, 5000), (few, 2500, 2)] {
+    for (mut watcher, step, count) in [(everything, 1, 5000), (few, 4900, 2)] {
         for i in (0..5000).step_by(step) {
             let event = loop {
                 // After many objects without a match, the watcher lets other tasks run.
@@ -145,6 +145,42 @@ fn next(watcher: &mut CacheWatcher) -> WatcherEvent {
         std::task::Poll::Ready(Some(event)) => event,
         other => panic!("{other:?}"),
     }
+}
+
+/// Whoever continued in the middle would miss the rest.
+#[tokio::test(start_paused = true)]
+async fn deletions_of_one_revision_are_claimed_with_the_last_of_them() {
+    let objects = |rv| (0..100).map(move |i| plain("a", &format!("n{i:03}"), rv));
+    let (mut writer, cache, mut dispatcher) = cache(|_| {});
+    writer.replace(objects(90).map(Arc::new).collect(), ResourceVersion(LIST)).await.unwrap();
+    let mut live = cache.watch(spec(WatchStart::Now)).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut ending = cache.watch(WatchSpec { bookmarks: false, deadline, ..spec(WatchStart::Now) }).unwrap();
+    modify(&mut writer, "a", "n000", 101).await;
+    modify(&mut writer, "a", "n000", 102).await;
+    writer.delete_together(objects(103).collect()).await.unwrap();
+    // More than a replay reads at once.
+    let mut replay = cache.watch(spec(after(102))).unwrap();
+    for taken in 1..=100 {
+        assert!(short(&next(&mut replay)).starts_with("DELETED"));
+        assert_eq!(replay.complete().0, if taken < 100 { 102 } else { 103 }, "after {taken}");
+    }
+    // The dispatcher, too, knows only what is complete.
+    for (events, rv) in [(1, 101), (2, 102), (98, 102), (1, 103)] {
+        dispatcher.step(events);
+        assert_eq!(cache.stats().dispatched_rv.0, rv);
+        assert!(live.complete() < ResourceVersion(103));
+        assert_eq!(take(&mut live).len(), events);
+        assert_eq!(live.complete().0, rv);
+        if events == 2 {
+            assert_eq!(take(&mut ending).len(), 3);
+            advance(Duration::from_secs(11)).await;
+            assert!(take(&mut ending).is_empty(), "a watch does not end in the middle, either");
+        }
+    }
+    assert_eq!(take(&mut ending).len(), 99);
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(take(&mut ending), ["END deadline"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -274,6 +310,9 @@ async fn the_task_that_polled_last_is_woken_for_each_event() {
     let mut watcher = cache.watch(spec(WatchStart::Now)).unwrap();
     let tasks = [Arc::<Count>::default(), Arc::<Count>::default()];
     let mut rv = 200;
+    modify(&mut writer, "a", "x", rv).await;
+    dispatch(&mut dispatcher);
+    assert!(poll(&mut watcher).is_ready(), "this one takes an event, and does not wait");
     // Who polls until there is nothing, one after the other.
     for pollers in [&[0][..], &[0], &[1], &[0, 1], &[1, 0], &[0, 1, 0], &[1], &[0]] {
         let mut last = 0;
