@@ -1,8 +1,8 @@
 //! The memory that all caches of the process may use together, for objects and windows.
 //!
 //! Each cache reports what it holds; nothing is measured. A new state that does not fit is not taken: its reader learns
-//! this while the objects still arrive. If the caches outgrow the budget later, one has to go: the largest cache that
-//! is not pinned is told to give up its state, and its reads are then forwarded.
+//! this while the objects still arrive. If the caches outgrow the budget later, one has to go: the largest cache
+//! is told to give up its state, pinned ones last, and its reads are then forwarded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The shared informer factory: which informer covers a request, started on demand, stopped when idle.
+//! The shared informers: which one covers a request, started on demand, stopped when idle, and the proof that its cache is
+//! fresh enough.
 
 mod audit;
 mod choice;
