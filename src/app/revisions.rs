@@ -17,8 +17,6 @@ pub(super) struct Revisions {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Shows {
     Nothing,
-    /// There is none, but one may begin with a state that was saved.
-    Later,
     /// It may show the object on its way to a revision that clients have seen, or in its first state.
     Perhaps,
     Object,
@@ -35,7 +33,7 @@ impl Revisions {
             _ => Shows::Perhaps,
         };
         let informers = self.of(info).into_iter().filter(|informer| holds(informer, info));
-        informers.map(of_informer).max().unwrap_or(Shows::Later)
+        informers.map(of_informer).max().unwrap_or(Shows::Nothing)
     }
 
     /// The informers of the resource.
@@ -105,7 +103,6 @@ impl RevisionObserver for Revisions {
                 floor.doubt();
                 floor.showed_unknown();
             }),
-            Shows::Later => self.showed_unknown(info),
             Shows::Nothing => {}
         }
     }
@@ -164,7 +161,7 @@ mod tests {
         };
         // Whether forwarded reads go to the store, and cached ones need a proof: now, and after a while.
         for (state, counts) in [
-            (None, [[false, true], [false, true]]),
+            (None, [[false, false], [false, false]]),
             (Some(None), [[true, true], [false, true]]),
             (Some(Some((4, vec![one()]))), [[true, true], [true, true]]),
             (Some(Some((4, Vec::new()))), [[true, true], [false, true]]),

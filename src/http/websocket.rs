@@ -42,9 +42,9 @@ struct Frame {
     pong: Vec<u8>,
 }
 
-/// What a client asks for.
+/// What a message of the client is answered with.
 #[derive(Debug, PartialEq, Eq)]
-enum ClientMessage {
+enum Reply {
     Pong(Vec<u8>),
     /// To close. A protocol error is answered with its code first.
     End(Option<u16>),
@@ -82,10 +82,10 @@ async fn run(client: impl AsyncRead + AsyncWrite, mut events: WatchBody) -> io::
                 }
                 while let Some(asked) = frames.next(&mut said) {
                     match asked {
-                        ClientMessage::Pong(payload) => {
+                        Reply::Pong(payload) => {
                             to.write_all(&[head(PONG, payload.len()), payload].concat()).await?;
                         }
-                        ClientMessage::End(mistake) => {
+                        Reply::End(mistake) => {
                             if let Some(code) = mistake {
                                 to.write_all(&close(code)).await?;
                             }
@@ -109,8 +109,8 @@ fn close(code: u16) -> Vec<u8> {
 
 impl Frames {
     /// Consumes the bytes of `said` up to a frame that needs an answer; `None` once all are consumed. Must not be
-    /// called again after [`ClientMessage::End`].
-    fn next(&mut self, said: &mut &[u8]) -> Option<ClientMessage> {
+    /// called again after [`Reply::End`].
+    fn next(&mut self, said: &mut &[u8]) -> Option<Reply> {
         while let [byte, rest @ ..] = *said {
             let frame = match &mut self.frame {
                 Some(frame) => {
@@ -135,7 +135,7 @@ impl Frames {
                 && let Some(frame) = self.frame.take_if(|frame| frame.left == 0)
                 && frame.ping
             {
-                return Some(ClientMessage::Pong(frame.pong));
+                return Some(Reply::Pong(frame.pong));
             }
         }
         None
@@ -146,7 +146,7 @@ impl Frames {
 
 impl Frame {
     /// `None` while the header is incomplete.
-    fn of(head: &[u8]) -> Option<Result<Self, ClientMessage>> {
+    fn of(head: &[u8]) -> Option<Result<Self, Reply>> {
         let [first, second, rest @ ..] = head else { return None };
         let masked = second & MASKED != 0;
         let (short, wide) = match second & !MASKED {
@@ -162,9 +162,9 @@ impl Frame {
         let length = rest[..wide].iter().fold(short, |length, byte| (length << 8) | u64::from(*byte)) & (u64::MAX >> 1);
         let kind = first & 0x0f;
         Some(match rest[wide..].try_into() {
-            Err(_) => Err(ClientMessage::End(Some(PROTOCOL_ERROR))),
-            Ok(_) if kind == CLOSE => Err(ClientMessage::End(None)),
-            Ok(_) if length > LONGEST_MESSAGE && !matches!(kind, PING | PONG) => Err(ClientMessage::End(None)),
+            Err(_) => Err(Reply::End(Some(PROTOCOL_ERROR))),
+            Ok(_) if kind == CLOSE => Err(Reply::End(None)),
+            Ok(_) if length > LONGEST_MESSAGE && !matches!(kind, PING | PONG) => Err(Reply::End(None)),
             Ok(mask) => Ok(Self { ping: kind == PING, mask, read: 0, left: length, pong: Vec::new() }),
         })
     }

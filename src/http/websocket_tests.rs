@@ -27,11 +27,11 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn asked(pieces: &[&[u8]]) -> Vec<ClientMessage> {
+fn asked(pieces: &[&[u8]]) -> Vec<Reply> {
     let (mut frames, mut asked) = (Frames::default(), Vec::new());
     for mut piece in pieces.iter().copied() {
         while let Some(next) = frames.next(&mut piece) {
-            let over = matches!(next, ClientMessage::End(_));
+            let over = matches!(next, Reply::End(_));
             asked.push(next);
             if over {
                 return asked;
@@ -63,9 +63,9 @@ proptest! {
             stream.extend_from_slice(&frame);
             match kind {
                 _ if over => {}
-                _ if wrong => expected.push(ClientMessage::End(Some(1002))),
-                CLOSE => expected.push(ClientMessage::End(None)),
-                PING => expected.push(ClientMessage::Pong(payload[..length.min(125)].to_vec())),
+                _ if wrong => expected.push(Reply::End(Some(1002))),
+                CLOSE => expected.push(Reply::End(None)),
+                PING => expected.push(Reply::Pong(payload[..length.min(125)].to_vec())),
                 _ => {}
             }
             over |= wrong || kind == CLOSE;
@@ -79,8 +79,8 @@ proptest! {
 fn messages_that_are_too_long_end_it() {
     let head = |length: u64| [&[0x82, 0xff][..], &length.to_be_bytes(), &[0; 4]].concat();
     assert_eq!(asked(&[&head(32 << 20)]), []);
-    assert_eq!(asked(&[&head((32 << 20) + 1)]), [ClientMessage::End(None)]);
-    assert_eq!(asked(&[&head(u64::MAX)]), [ClientMessage::End(None)]);
+    assert_eq!(asked(&[&head((32 << 20) + 1)]), [Reply::End(None)]);
+    assert_eq!(asked(&[&head(u64::MAX)]), [Reply::End(None)]);
     assert_eq!(asked(&[&head((1 << 63) | 1), b"x"]), []);
 }
 

@@ -31,7 +31,11 @@ pub enum LendIdentity {
 /// apiserver: the head of its answer may be one that ends the connection.
 pub(super) fn of_client(accepted: bool, info: &RequestInfo) -> Identity {
     let is_proxied = info.subresource == "proxy" || info.verb == Verb::Proxy;
-    if accepted && !is_proxied { Identity::Bare } else { Identity::Stranger }
+    match (accepted, is_proxied) {
+        (false, _) => Identity::Stranger,
+        (true, true) => Identity::Proxied,
+        (true, false) => Identity::Bare,
+    }
 }
 
 /// Chooses the identity of a request. `info` was parsed from it.
@@ -133,9 +137,9 @@ mod tests {
         for (accepted, path, identity) in [
             (true, "/api/v1/nodes/n", Identity::Bare),
             (false, "/api/v1/nodes/n", Identity::Stranger),
-            (true, "/api/v1/nodes/n/proxy/metrics", Identity::Stranger),
-            (true, "/api/v1/nodes/n%2Fproxy", Identity::Stranger),
-            (true, "/api/v1/proxy/nodes/n", Identity::Stranger),
+            (true, "/api/v1/nodes/n/proxy/metrics", Identity::Proxied),
+            (true, "/api/v1/nodes/n%2Fproxy", Identity::Proxied),
+            (true, "/api/v1/proxy/nodes/n", Identity::Proxied),
         ] {
             let info = RequestInfo::parse("GET", path, "");
             assert_eq!(of_client(accepted, &info), identity, "{path}");

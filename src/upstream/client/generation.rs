@@ -29,6 +29,7 @@ pub(super) struct Generation {
     pub(super) own: Arc<Pool>,
     pub(super) bare: Arc<Pool>,
     pub(super) strangers: Arc<Pool>,
+    pub(super) proxied: Arc<Pool>,
     pub(super) certificates: UpstreamCertificates,
 }
 
@@ -47,12 +48,13 @@ impl Generation {
         let same = last.filter(|last| {
             last.fingerprint.connection == loaded.fingerprint.connection && !loaded.may_change_certificate
         });
-        let [own, bare, strangers] = match same {
-            Some(last) => [&last.own, &last.bare, &last.strangers].map(Arc::clone),
+        let [own, bare, strangers, proxied] = match same {
+            Some(last) => [&last.own, &last.bare, &last.strangers, &last.proxied].map(Arc::clone),
             None => {
                 let own = Connector::new(&loaded.endpoint, loaded.own_tls, config, metrics)?;
                 let bare = Connector::new(&loaded.endpoint, loaded.bare_tls, config, metrics)?;
-                [own, bare.clone(), bare].map(|connector| Arc::new(Pool::new(connector, config, metrics, keeper)))
+                [own, bare.clone(), bare.clone(), bare]
+                    .map(|connector| Arc::new(Pool::new(connector, config, metrics, keeper)))
             }
         };
         Ok(Self {
@@ -66,6 +68,7 @@ impl Generation {
             own,
             bare,
             strangers,
+            proxied,
             certificates: loaded.certificates,
         })
     }
@@ -75,6 +78,7 @@ impl Generation {
             Identity::Own => &self.own,
             Identity::Bare => &self.bare,
             Identity::Stranger => &self.strangers,
+            Identity::Proxied => &self.proxied,
         }
     }
 

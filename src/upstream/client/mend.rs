@@ -68,7 +68,7 @@ async fn attempt(upstream: Upstream) {
     let generation = upstream.inner.current.load_full();
     let asking = async {
         generation.own.renew().await?;
-        for pool in [&generation.bare, &generation.strangers] {
+        for pool in [&generation.bare, &generation.strangers, &generation.proxied] {
             if pool.is_used() {
                 pool.renew().await?;
             }

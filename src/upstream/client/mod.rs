@@ -73,6 +73,8 @@ pub enum Identity {
     Bare,
     /// The same for whom the apiserver may not know: it closes HTTP/2 connections after each request of such senders.
     Stranger,
+    /// The same, to a server behind the apiserver: the head of its answer may be one that ends the connection.
+    Proxied,
 }
 
 struct Inner {

@@ -137,10 +137,8 @@ impl Pool {
             _ => None,
         };
         let mut last = None;
-        for turn in 1..=MAX_MOVES {
-            // Any answer to another request may end a connection that is shared. The last one is the request's own.
-            let shared = if turn < MAX_MOVES { self.reserve(options).await? } else { None };
-            let (error, lease) = match shared {
+        for _ in 0..MAX_MOVES {
+            let (error, lease) = match self.reserve(options).await? {
                 Some(connection) => {
                     let lease = self.lease(Held::Http2(Arc::clone(&connection)), permit.take());
                     let (first, replay) = Replay::of(request, &self.metrics, &self.config.ledger);
@@ -158,8 +156,7 @@ impl Pool {
                     (error, lease)
                 }
                 None => {
-                    let own = self.http1().await;
-                    let (id, sender) = own.map_err(|error| last.take().map_or(error, UpstreamError::Request))?;
+                    let (id, sender) = self.http1().await?;
                     self.connector.address(&mut request);
                     let mut lease = self.lease(Held::Own, permit.take());
                     let result = sender.send(request).await;
