@@ -168,3 +168,52 @@ impl Drop for Taken<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_review_that_is_given_up_counts_and_takes_its_time() {
+        let metrics = AuthMetrics::default();
+        for answered in [true, false] {
+            let taken = Taken { since: Instant::now(), metrics: &metrics, answered };
+            tokio::time::advance(Duration::from_secs(2)).await;
+            drop(taken);
+        }
+        assert_eq!((metrics.reviews_abandoned.get(), metrics.review_seconds.get()), (1, 4.0));
+    }
+
+    #[test]
+    fn each_value_has_its_name() {
+        let (metrics, mut registry) = (AuthMetrics::default(), Registry::default());
+        metrics.register(&mut registry);
+        let counters = [&metrics.allowed, &metrics.denied, &metrics.unauthenticated, &metrics.undecided];
+        let gauges = [&metrics.reviews_running, &metrics.rights_held, &metrics.watches_live];
+        for (counter, value) in counters.iter().zip(1..) {
+            counter.inc_by(value);
+        }
+        for (gauge, value) in gauges.iter().zip(11..) {
+            gauge.set(value);
+        }
+        metrics.review_seconds.inc_by(1.5);
+        metrics.audit.written.inc_by(21);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            "informerd_auth_allowed_total 1",
+            "informerd_auth_denied_total 2",
+            "informerd_auth_unauthenticated_total 3",
+            "informerd_auth_undecided_total 4",
+            "informerd_auth_reviews_running 11",
+            "informerd_auth_rights_held 12",
+            "informerd_auth_watches_live 13",
+            "informerd_auth_review_seconds_total 1.5",
+            "apiserver_audit_event_total 21",
+        ] {
+            assert!(text.lines().any(|of| of == line), "{line}\n{text}");
+        }
+    }
+}
