@@ -85,8 +85,9 @@ enum Pick {
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// How often a request is put on a connection if it was never sent, or if the server refused to begin it.
-const MAX_MOVES: usize = 8;
+/// How often a request is put on a connection if it was never sent, or if the server refused to begin it. Where many senders
+/// whom the apiserver does not know share connections, most of these end before an answer to it.
+const MAX_MOVES: usize = 24;
 
 /// The kube-apiserver closes connections that were idle for 90 s; ours close earlier.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);

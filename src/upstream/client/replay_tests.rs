@@ -131,13 +131,13 @@ async fn a_write_that_may_have_been_begun_is_not_sent_again() {
 
 #[tokio::test]
 async fn a_server_that_always_refuses_is_not_asked_for_ever() {
-    for turns in [7, 8] {
+    for turns in [23, 24] {
         let server = echo().await;
         let (config, refused) = refusing(&server, turns, End::Reset { reason: REFUSED_STREAM }, 5).await;
         let client = Upstream::from_config(config).await.unwrap();
         let error = client.send(Identity::Own, post(full("hello"))).await.err().map(|error| error.to_string());
-        assert_eq!(error.is_some_and(|error| error.contains("refused stream")), turns == 8);
-        assert_eq!((refused.load(Ordering::Relaxed), server.requests().len()), (turns, 8 - turns));
+        assert_eq!(error.is_some_and(|error| error.contains("refused stream")), turns == 24);
+        assert_eq!((refused.load(Ordering::Relaxed), server.requests().len()), (turns, 24 - turns));
     }
 }
 
