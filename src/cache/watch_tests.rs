@@ -147,7 +147,7 @@ fn next(watcher: &mut CacheWatcher) -> WatcherEvent {
     }
 }
 
-/// Whoever continued in the middle would miss the rest.
+/// A client that continued from a revision of which only some deletions were sent would miss the others.
 #[tokio::test(start_paused = true)]
 async fn deletions_of_one_revision_are_claimed_with_the_last_of_them() {
     let objects = |rv| (0..100).map(move |i| plain("a", &format!("n{i:03}"), rv));

@@ -151,7 +151,7 @@ mod tests {
             let found: Vec<_> = body.chunks(1).filter_map(|byte| prefix.push(&Bytes::copy_from_slice(byte))).collect();
             assert_eq!(found, [ResourceVersion(expected)], "{kind}");
         }
-        // As far as it is looked for.
+        // The search ends after this many bytes.
         let of = |name: usize| envelope("Pod", &[field(1, &vec![b'n'; name]), field(6, b"42")].concat());
         let name = 16_000 + LONGEST_PREFIX - 2 - of(16_000).windows(2).position(|two| two == b"42").unwrap();
         assert_eq!([0, 1].map(|more| Prefix::new().push(&of(name + more))), [Some(ResourceVersion(42)), None]);
