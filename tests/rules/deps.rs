@@ -111,7 +111,17 @@ fn dependency(name: &str, version: &str, license: &str, source: Option<&str>) ->
 /// optional dependencies that no feature turns on.
 fn tree() -> Vec<Crate> {
     let output = Command::new(env!("CARGO"))
-        .args(["tree", "--locked", "--edges", "normal,build,dev", "--prefix", "none", "--format", "{p}|{l}"])
+        .args([
+            "tree",
+            "--locked",
+            "--workspace",
+            "--edges",
+            "normal,build,dev",
+            "--prefix",
+            "none",
+            "--format",
+            "{p}|{l}",
+        ])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo runs");
@@ -124,7 +134,19 @@ fn tree() -> Vec<Crate> {
 /// The crates that depend on this one.
 fn parents(name: &str) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
-        .args(["tree", "--locked", "--edges", "normal,build,dev", "--prefix", "none", "--depth", "1", "--invert", name])
+        .args([
+            "tree",
+            "--locked",
+            "--workspace",
+            "--edges",
+            "normal,build,dev",
+            "--prefix",
+            "none",
+            "--depth",
+            "1",
+            "--invert",
+            name,
+        ])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo runs");

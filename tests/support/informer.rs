@@ -264,7 +264,7 @@ impl Seen {
             self.complaints.push(format!("a state of {at} after one of {}", self.last));
         }
         for (key, (rv, _)) in &state {
-            if self.state.get(key).is_some_and(|before| before > rv) {
+            if self.state.get(key).is_some_and(|before| before > rv && *before <= at) {
                 self.complaints.push(format!("{key} went back to {rv}"));
             }
         }
@@ -291,5 +291,14 @@ impl Seen {
             self.state.insert(key.to_owned(), at);
         }
         self.last = at;
+    }
+
+    /// A change that may have come before, with those before it, to who goes on with a merged watch.
+    pub(crate) fn apply_again(&mut self, kind: &str, key: &str, uid: String, at: u64) {
+        self.state.remove(key);
+        self.uids.remove(key);
+        if kind != "DELETED" {
+            self.apply("ADDED", key, uid, at);
+        }
     }
 }

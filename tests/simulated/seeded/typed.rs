@@ -117,6 +117,8 @@ async fn watch(
 ) {
     let mut token: Option<v1::watch_request::Start> = None;
     let mut client = ObjectsClient::new(channel(&run));
+    // The newest revision of what came; and where a merged watch has gone on, of what came before and may come again.
+    let (mut newest, mut had) = (0, 0);
     while run.goes_on() {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let began = run.begin(resource);
@@ -145,7 +147,10 @@ async fn watch(
                 seen.complaints.push("begins with a state, without a word why it does not go on from its token".into());
             }
             match frame {
-                Frame::Started(started) if started.resumed => seen.resumes += 1,
+                Frame::Started(started) if started.resumed => {
+                    seen.resumes += 1;
+                    had = if request.conflate { newest } else { 0 };
+                }
                 Frame::Started(_) => {
                     seen.lists += 1;
                     is_anew = token.is_some();
@@ -164,12 +169,14 @@ async fn watch(
                             continue;
                         }
                         let kind = event.r#type().as_str_name().trim_start_matches("TYPE_");
+                        newest = newest.max(rv);
                         if let Some(initial) = &mut initial {
                             initial.insert(key, (rv, uid));
                             continue;
                         }
                         // An object may be deleted and made anew while it waits; changes of one key are in order.
-                        let held = seen.state.get(&key).copied().filter(|held| kind != "DELETED" && *held >= rv);
+                        let held =
+                            seen.state.get(&key).copied().filter(|held| kind != "DELETED" && *held >= rv && rv > had);
                         if let Some(held) = held {
                             seen.complaints.push(format!("{kind} {key} at {rv}, which is held at {held}"));
                         }
@@ -177,7 +184,14 @@ async fn watch(
                             let last = seen.last;
                             seen.complaints.push(format!("{kind} {key} at {rv} after {last}"));
                         }
-                        seen.apply(kind, &key, uid, rv);
+                        if rv > had {
+                            seen.apply(kind, &key, uid, rv);
+                        } else {
+                            seen.apply_again(kind, &key, uid, rv);
+                        }
+                        if request.conflate {
+                            seen.last = at.unwrap_or(0);
+                        }
                         let is = (kind != "DELETED").then_some(rv);
                         run.streamed(resource, rv, what, Seen::Object { key, rv: is });
                     }
@@ -185,10 +199,16 @@ async fn watch(
                 Frame::SnapshotEnd(_) => {
                     let (state_at, rv) = (initial.take().unwrap_or_default(), at.expect("a snapshot is of a revision"));
                     let whole = seen.replace(state_at, rv);
-                    run.saw(resource, began, Some(0), what, state(rv, &whole));
+                    had = 0;
+                    // What changes while it waits in a merged snapshot comes as it is then.
+                    if whole.values().all(|&of| of <= rv) {
+                        run.saw(resource, began, Some(0), what, state(rv, &whole));
+                    } else if !request.conflate {
+                        seen.complaints.push(format!("a snapshot of {rv} has {whole:?}"));
+                    }
                 }
                 Frame::Bookmark(_) => {
-                    if let Some(rv) = at
+                    if let Some(rv) = at.filter(|rv| !request.conflate || *rv >= newest)
                         && initial.is_none()
                     {
                         run.streamed(resource, 0, what, state(rv, &seen.state));
