@@ -16,6 +16,7 @@ pub(super) struct Revisions {
 /// What a cache says of an object that the apiserver has said is gone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Shows {
+    /// No cache has it, and each is as new as what clients have seen.
     Nothing,
     /// It may show the object on its way to a revision that clients have seen, or in its first state.
     Perhaps,

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 
 use tokio_stream::StreamExt as _;
 
+use super::super::objects::Parts;
 use super::super::sync::SyncStream;
 use super::super::testing::{caller, objects_of, selection};
 use super::*;
 use crate::cache::Writer;
 use crate::http::testing;
-use crate::lifecycle::{drain::DrainWatch, has_ended_turn};
+use crate::lifecycle::drain::{self, DrainWatch};
+use crate::lifecycle::has_ended_turn;
 
 const OBJECTS: usize = 5 * SKIPPED / 2;
 
@@ -108,4 +110,19 @@ async fn what_a_client_asks_of_its_frames_has_bounds() {
             assert!(delay == Duration::from_secs(1) && (1800..3600).contains(&lasts.as_secs()), "{lasts:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_watch_that_has_ended_otherwise_says_goodbye_in_a_drain() {
+    let (drain, signal) = drain::channel();
+    let (objects, mut writer) = objects_of(Vec::new()).await;
+    let objects = Objects::new(Parts { drain: signal, ..Parts::clone(&objects) });
+    let request = v1::WatchRequest { selection: Some(selection("configmaps", vec![])), ..Default::default() };
+    let mut watch = objects.watch_for(&caller(), request).await.unwrap();
+    let mut next = || watch.poll_frame(&mut Context::from_waker(std::task::Waker::noop()));
+    assert!(next().is_ready() && next().is_ready() && next().is_pending(), "started, and the end of the snapshot");
+    writer.not_ready("the store was set back");
+    drain.start(Duration::from_secs(60));
+    assert!(matches!(next(), Poll::Ready(Some(Ok(_)))));
+    assert!(watch.is_over() && objects.metrics.resets.get() == 0, "it does not begin anew");
 }

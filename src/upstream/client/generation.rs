@@ -53,8 +53,10 @@ impl Generation {
             None => {
                 let own = Connector::new(&loaded.endpoint, loaded.own_tls, config, metrics)?;
                 let bare = Connector::new(&loaded.endpoint, loaded.bare_tls, config, metrics)?;
-                [own, bare.clone(), bare.clone(), bare]
-                    .map(|connector| Arc::new(Pool::new(connector, config, metrics, keeper)))
+                let pool = |(connector, is_of_strangers)| {
+                    Arc::new(Pool::new(connector, config, is_of_strangers, metrics, keeper))
+                };
+                [(own, false), (bare.clone(), false), (bare.clone(), true), (bare, false)].map(pool)
             }
         };
         Ok(Self {

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use http::Request;
 use tokio::sync::watch;
@@ -66,13 +67,10 @@ async fn attempt(upstream: Upstream) {
     upstream.check_files().await;
     let options = CallOptions::new(RequestVerb::Probe, "");
     let generation = upstream.inner.current.load_full();
+    let mut is_there = false;
     let asking = async {
         generation.own.renew().await?;
-        for pool in [&generation.bare, &generation.strangers, &generation.proxied] {
-            if pool.is_used() {
-                pool.renew().await?;
-            }
-        }
+        is_there = true;
         let request = Request::get(PATH).body(empty());
         let request = request.map_err(|error| UpstreamError::Request(super::Cause::new(error)))?;
         let request = upstream.prepare(&generation, Identity::Own, request, &options).await?;
@@ -80,6 +78,12 @@ async fn attempt(upstream: Upstream) {
     };
     let late = |_| Err(UpstreamError::Timeout { what: "looking for the apiserver", after: PATIENCE });
     let result = timeout(PATIENCE, asking).await.unwrap_or_else(late);
+    if is_there {
+        // The connections of others are renewed before anybody is told. What comes of it says nothing about the apiserver.
+        let others = [&generation.bare, &generation.strangers, &generation.proxied];
+        let renewals = others.into_iter().filter(|pool| pool.is_used()).map(|pool| pool.renew());
+        timeout(PATIENCE, join_all(renewals)).await.ok();
+    }
     upstream.learn(&result, &options);
     if matches!(result, Err(UpstreamError::Auth(_))) {
         sleep(AFTER_PLUGIN).await;

@@ -71,9 +71,9 @@ pub enum Identity {
     /// Without our credentials: the request carries its own `Authorization`. It does not even use a connection with our
     /// client certificate, because the apiserver would prefer the certificate to a bearer token.
     Bare,
-    /// The same for whom the apiserver may not know: it closes HTTP/2 connections after each request of such senders.
+    /// As [`Self::Bare`], for whom the apiserver may not know: it closes HTTP/2 connections after each request of such senders.
     Stranger,
-    /// The same, to a server behind the apiserver: the head of its answer may be one that ends the connection.
+    /// As [`Self::Bare`], to a server behind the apiserver: the head of its answer may be one that ends the connection.
     Proxied,
 }
 

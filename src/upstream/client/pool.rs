@@ -34,6 +34,8 @@ pub(super) struct Pool {
     dial_failures: AtomicU64,
     /// Limits forwarded requests, so that there is always room for our own watches.
     forward: Arc<Semaphore>,
+    /// Its connections are shared by senders whom the apiserver may not know.
+    is_of_strangers: bool,
     pub(super) metrics: Arc<UpstreamMetrics>,
     pub(super) keeper: Arc<Keeper>,
     renewed: watch::Sender<()>,
@@ -85,9 +87,10 @@ enum Pick {
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// How often a request is put on a connection if it was never sent, or if the server refused to begin it. Where many senders
-/// whom the apiserver does not know share connections, most of these end before an answer to it.
-const MAX_MOVES: usize = 24;
+/// How often a request is put on a connection if it was never sent, or if the server refused to begin it.
+pub(super) const MAX_MOVES: usize = 8;
+/// The same for strangers: where many of them share connections, most connections end before an answer.
+pub(super) const MAX_MOVES_OF_STRANGERS: usize = 24;
 
 /// The kube-apiserver closes connections that were idle for 90 s; ours close earlier.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -101,11 +104,13 @@ impl Pool {
     pub(super) fn new(
         connector: Connector,
         config: &UpstreamConfig,
+        is_of_strangers: bool,
         metrics: &Arc<UpstreamMetrics>,
         keeper: &Arc<Keeper>,
     ) -> Self {
         Self {
             connector,
+            is_of_strangers,
             config: config.clone(),
             state: Mutex::new(State { http2: Vec::new(), http1_until: None, idle: Vec::new() }),
             dialing: tokio::sync::Mutex::new(None),
@@ -137,13 +142,21 @@ impl Pool {
             RequestVerb::Forward => Some(self.permit().await?),
             _ => None,
         };
-        let mut last = None;
-        for _ in 0..MAX_MOVES {
+        let (mut replay, mut last) = (None, None);
+        let moves = if self.is_of_strangers { MAX_MOVES_OF_STRANGERS } else { MAX_MOVES };
+        for _ in 0..moves {
             let (error, lease) = match self.reserve(options).await? {
                 Some(connection) => {
                     let lease = self.lease(Held::Http2(Arc::clone(&connection)), permit.take());
-                    let (first, replay) = Replay::of(request, &self.metrics, &self.config.ledger);
-                    let Unanswered { error, unsent, was_refused } = match connection.sender.send(first).await {
+                    let replay = match &replay {
+                        Some(replay) => replay,
+                        None => {
+                            let (first, of) = Replay::of(request, &self.metrics, &self.config.ledger);
+                            request = first;
+                            replay.insert(of)
+                        }
+                    };
+                    let Unanswered { error, unsent, was_refused } = match connection.sender.send(request).await {
                         Ok(response) => return Ok(respond(response, connection.id, lease)),
                         Err(unanswered) => unanswered,
                     };
@@ -154,7 +167,7 @@ impl Pool {
                     self.forget(connection.id);
                     self.metrics.resends.inc();
                     request = unsent;
-                    (error, lease)
+                    ((!was_refused).then_some(error), lease)
                 }
                 None => {
                     let (id, sender) = self.http1().await?;
@@ -167,16 +180,16 @@ impl Pool {
                         Err(Unanswered { error, unsent: None, .. }) => return Err(UpstreamError::Request(error)),
                         Err(Unanswered { error, unsent: Some(unsent), .. }) => {
                             request = unsent;
-                            (error, lease)
+                            (Some(error), lease)
                         }
                     }
                 }
             };
             permit = lease.into_permit();
-            last = Some(error);
+            last = error;
         }
-        let never = || Cause::new("the apiserver closed every connection before the request was sent");
-        Err(UpstreamError::Request(last.unwrap_or_else(never)))
+        // A server that refuses to begin a request is there, and so is one that ends the connections of strangers.
+        Err(last.filter(|_| !self.is_of_strangers).map_or(UpstreamError::Busy, UpstreamError::Request))
     }
 
     pub(super) async fn upgrade(

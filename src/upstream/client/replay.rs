@@ -4,6 +4,7 @@
 //!
 //! The part of a body that was already sent is kept in memory, within bounds. Beyond them, the client sees the refusal.
 
+use std::collections::VecDeque;
 use std::error::Error as StdError;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,10 +21,12 @@ use crate::memory::{Ledger, Reservation};
 use crate::upstream::error::BoxError;
 use crate::upstream::metrics::UpstreamMetrics;
 
-/// Maximum number of bytes kept of one body. The kube-apiserver accepts bodies of up to 3 MiB.
-const MAX_KEPT: usize = 3 << 20;
+/// Maximum number of bytes kept of one body, with what their pieces need ([`PIECE`]). The kube-apiserver accepts bodies of up to 3 MiB.
+const MAX_KEPT: usize = 4 << 20;
 /// Maximum number of bytes kept of all bodies together.
 const MAX_KEPT_TOTAL: i64 = 64 << 20;
+/// What a piece needs beside its bytes.
+const PIECE: usize = size_of::<Bytes>();
 
 /// Everything that is needed to send a request again.
 pub(super) struct Replay {
@@ -37,7 +40,7 @@ pub(super) struct Replay {
 /// A body, and the part of it that was already sent.
 struct Kept {
     rest: ReqBody,
-    pieces: Vec<Bytes>,
+    pieces: VecDeque<Bytes>,
     /// The next piece for the present reader; after the last piece, it continues in `rest`.
     next: usize,
     /// The number of the sending that reads now. An earlier one, whose stream may take a moment to notice its end, gets
@@ -96,7 +99,7 @@ impl Replay {
         }
         let kept = Arc::new(Mutex::new(Kept {
             rest: body,
-            pieces: Vec::new(),
+            pieces: VecDeque::new(),
             next: 0,
             turn: 0,
             whole: true,
@@ -143,10 +146,10 @@ impl Drop for Replay {
 
 impl Kept {
     fn keep(&mut self, data: &Bytes) {
-        let size = data.len();
+        let size = PIECE + data.len();
         let total = self.metrics.kept_request_bytes.inc_by(weight(size)) + weight(size);
         self.bytes += size;
-        self.pieces.push(data.clone());
+        self.pieces.push_back(data.clone());
         self.next = self.pieces.len();
         let fits = self.place.as_mut().is_some_and(|place| place.grow(size).is_ok());
         if self.bytes > MAX_KEPT || total > MAX_KEPT_TOTAL || !fits {
@@ -157,7 +160,7 @@ impl Kept {
     /// Releases what was read, and keeps no more; the pieces that the present reader has yet to read stay.
     fn forget(&mut self) {
         self.whole = false;
-        let gone: usize = self.pieces.drain(..self.next).map(|piece| piece.len()).sum();
+        let gone: usize = self.pieces.drain(..self.next).map(|piece| PIECE + piece.len()).sum();
         self.next = 0;
         self.release(gone);
     }

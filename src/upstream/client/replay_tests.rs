@@ -6,6 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::*;
 use crate::lifecycle::spawn;
+use crate::upstream::client::pool::{MAX_MOVES, MAX_MOVES_OF_STRANGERS};
 use crate::upstream::client::{Identity, Upstream, UpstreamConfig, full};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::raw_testing::{DATA, GOAWAY, HEADERS, RST_STREAM, SETTINGS, frame};
@@ -131,13 +132,16 @@ async fn a_write_that_may_have_been_begun_is_not_sent_again() {
 
 #[tokio::test]
 async fn a_server_that_always_refuses_is_not_asked_for_ever() {
-    for turns in [23, 24] {
-        let server = echo().await;
-        let (config, refused) = refusing(&server, turns, End::Reset { reason: REFUSED_STREAM }, 5).await;
-        let client = Upstream::from_config(config).await.unwrap();
-        let error = client.send(Identity::Own, post(full("hello"))).await.err().map(|error| error.to_string());
-        assert_eq!(error.is_some_and(|error| error.contains("refused stream")), turns == 24);
-        assert_eq!((refused.load(Ordering::Relaxed), server.requests().len()), (turns, 24 - turns));
+    for (identity, most) in [(Identity::Own, MAX_MOVES), (Identity::Stranger, MAX_MOVES_OF_STRANGERS)] {
+        for turns in [most - 1, most] {
+            let server = echo().await;
+            let (config, refused) = refusing(&server, turns, End::Reset { reason: REFUSED_STREAM }, 5).await;
+            let client = Upstream::from_config(config).await.unwrap();
+            let sent = client.send(identity, post(full("hello"))).await;
+            assert_eq!(matches!(sent, Err(UpstreamError::Busy)), turns == most, "{:?}", sent.map(drop));
+            assert_eq!((refused.load(Ordering::Relaxed), server.requests().len()), (turns, most - turns));
+            assert_eq!(client.metrics().seeks.get(), 0, "it is there");
+        }
     }
 }
 
@@ -174,17 +178,18 @@ async fn what_is_kept_is_bounded() {
     let metrics = Arc::new(UpstreamMetrics::default());
     let kept = || metrics.kept_request_bytes.get();
     // The body is not read yet: nothing is kept, and it can be sent again. Twice, with the same result.
-    let chunk = || Bytes::from(vec![7; MAX_KEPT]);
+    let most = MAX_KEPT - PIECE;
+    let chunk = || Bytes::from(vec![7; most]);
     let (request, replay) = Replay::of(
         post(Full::new(chunk()).map_err(|never| match never {}).boxed_unsync()),
         &metrics,
         &Ledger::default(),
     );
     assert_eq!(kept(), 0);
-    assert_eq!(request.body().size_hint().exact(), Some(MAX_KEPT as u64));
+    assert_eq!(request.body().size_hint().exact(), Some(most as u64));
     for _ in 0..2 {
         let mut body = replay.again().unwrap().into_body();
-        assert_eq!(body.size_hint().exact(), Some(MAX_KEPT as u64));
+        assert_eq!(body.size_hint().exact(), Some(most as u64));
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), chunk());
         assert!(body.is_end_stream());
         assert_eq!(kept(), weight(MAX_KEPT));
@@ -193,6 +198,18 @@ async fn what_is_kept_is_bounded() {
     assert!(request.into_body().frame().await.unwrap().is_err());
     drop(replay);
     assert_eq!(kept(), 0);
+
+    // Pieces without bytes count as well.
+    for (pieces, fits) in [(MAX_KEPT / PIECE, true), (MAX_KEPT / PIECE + 1, false)] {
+        let frames = (0..pieces).map(|_| Ok::<_, BoxError>(Frame::data(Bytes::new())));
+        let body = StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync();
+        let (request, replay) = Replay::of(post(body), &metrics, &Ledger::default());
+        let mut body = request.into_body();
+        for _ in 0..pieces {
+            body.frame().await.unwrap().unwrap();
+        }
+        assert_eq!(replay.again().is_some(), fits);
+    }
 
     // One byte more than may be kept.
     let chunks = [chunk(), Bytes::from_static(b"x"), Bytes::from_static(b"y")];
@@ -207,11 +224,12 @@ async fn what_is_kept_is_bounded() {
     assert!(body.frame().await.is_none());
 
     // What others keep leaves room for one byte, or for none.
-    for (others, fits) in [(MAX_KEPT_TOTAL - 1, true), (MAX_KEPT_TOTAL, false)] {
+    let one = weight(PIECE + 1);
+    for (others, fits) in [(MAX_KEPT_TOTAL - one, true), (MAX_KEPT_TOTAL - one + 1, false)] {
         metrics.kept_request_bytes.inc_by(others);
         let (request, replay) = Replay::of(post(full("x")), &metrics, &Ledger::default());
         request.into_body().frame().await.unwrap().unwrap();
-        assert_eq!((replay.again().is_some(), kept()), (fits, others + i64::from(fits)));
+        assert_eq!((replay.again().is_some(), kept()), (fits, others + one * i64::from(fits)));
         drop(replay);
         metrics.kept_request_bytes.dec_by(others);
     }
