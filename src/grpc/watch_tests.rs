@@ -121,8 +121,10 @@ async fn a_watch_that_has_ended_otherwise_says_goodbye_in_a_drain() {
     let mut watch = objects.watch_for(&caller(), request).await.unwrap();
     let mut next = || watch.poll_frame(&mut Context::from_waker(std::task::Waker::noop()));
     assert!(next().is_ready() && next().is_ready() && next().is_pending(), "started, and the end of the snapshot");
-    writer.not_ready("the store was set back");
     drain.start(Duration::from_secs(60));
+    assert!(next().is_pending(), "its moment is still to come");
+    writer.not_ready("the store was set back");
+    tokio::time::sleep(Duration::from_millis(2)).await;
     assert!(matches!(next(), Poll::Ready(Some(Ok(_)))));
     assert!(watch.is_over() && objects.metrics.resets.get() == 0, "it does not begin anew");
 }
