@@ -2,6 +2,7 @@
 
 mod completions;
 mod demo;
+mod exit;
 mod explain;
 mod headings;
 mod inject;
@@ -17,14 +18,13 @@ use clap_complete::Shell;
 pub use completions::completions;
 pub use demo::DemoArgs;
 use demo::NOT_IN_DEMO;
+use exit::fail;
+pub use exit::{EXIT_USAGE, Exit};
 pub use explain::Explained;
 pub use inject::InjectArgs;
 
 use crate::client::Ask;
-use crate::config::{Flags, Kind, Mistake, Mistakes, Origin, SETTINGS, Setting};
-
-/// The exit code for bad configuration, which includes the command line (`EX_USAGE`).
-pub const EXIT_USAGE: u8 = 64;
+use crate::config::{Flags, Kind, Mistake, Origin, SETTINGS, Setting};
 
 /// The command, and the settings from the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,13 +70,6 @@ pub struct StatusArgs {
     pub watch: bool,
     /// As the daemon sends it.
     pub json: bool,
-}
-
-/// The process exits without running: help was requested, or the command line is wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exit {
-    pub code: u8,
-    pub text: String,
 }
 
 /// The settings of the short help (`-h`); `--help` has all of them.
@@ -284,13 +277,6 @@ fn unknown_flag(error: &clap::Error) -> Option<String> {
         return None;
     };
     named.starts_with('-').then(|| named.split('=').next().unwrap_or_default().to_owned())
-}
-
-fn fail(mistakes: Vec<Mistake>) -> Result<(), Exit> {
-    if mistakes.is_empty() {
-        return Ok(());
-    }
-    Err(Exit { code: EXIT_USAGE, text: format!("{}\n", Mistakes(mistakes)) })
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod routes;
 mod server;
 mod spared;
 mod status;
+mod totals;
 
 pub(crate) use apiserver::Apiserver;
 pub(crate) use caches::{CacheInfo, ClientInfo, ForwardInfo, Introspect, QueueInfo};
@@ -22,7 +23,7 @@ pub(crate) use server::{Admin, AdminError};
 #[cfg(feature = "demo")]
 pub(crate) use spared::{Grouped, InUnits};
 pub(crate) use spared::{Spared, Traffic};
-pub(crate) use status::{Plans, Totals};
+pub(crate) use totals::{Plans, Totals};
 
 #[cfg(test)]
 mod tests;

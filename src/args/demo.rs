@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command as Clap};
 
-use super::{Exit, fail};
+use super::exit::{Exit, fail};
 use crate::config::{Mistake, Origin, parse_duration};
 
 /// The size of the simulated cluster, its clients, and its outage.

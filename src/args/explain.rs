@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgMatches, Command as Clap};
 
-use super::{EXIT_USAGE, Exit};
+use super::exit::{EXIT_USAGE, Exit};
 
 /// The request to explain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap};
 
-use super::{EXIT_USAGE, Exit};
+use super::exit::{EXIT_USAGE, Exit};
 use crate::client::{Address, Ask, Output, Server, Token};
 use crate::config::parse_duration;
 

@@ -1,81 +1,24 @@
 //! The single entry point for access decisions (authentication and authorization), for every protocol.
 
-use std::fmt;
-use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use http::header::HeaderMap;
-use rustls::pki_types::CertificateDer;
-
 use super::attributes::Attributes;
-use super::authenticator::{Authenticator, Known, Recalled, Source, Who};
-use super::authorizer::{Asking, Authorizer, Memory};
+use super::authenticator::{Known, Recalled, Source, Who};
+use super::authorizer::{Asking, Memory};
 use super::bearer;
-use super::client_ca::ClientCa;
-use super::config::{Anonymous, AuthConfig};
+use super::caller::{Caller, Mode};
+use super::config::{Anonymous, AuthConfig, StartError};
 use super::cover::{Cover, Denial, Proof};
+use super::delegated::Delegated;
 use super::impersonation::{Impersonation, impersonates};
-use super::lease::{Held, Lease, unavailable};
+use super::lease::Held;
 use super::metrics::AuthMetrics;
-use super::rbac_generations::RbacGenerations;
-use super::review::{Reviews, Unavailable};
-use super::revocation::{self, Revoked};
-use super::term::Term;
+use super::review::{Unavailable, unavailable};
 use super::user::UserInfo;
+use super::verdict::{Grant, Subject, Verdict};
 use crate::lifecycle::Fatal;
 use crate::meta::{Status, errors};
 use crate::upstream::client::Upstream;
-
-/// How far a listener trusts its clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Every client that can connect may read what is cached. For loopback addresses and Unix sockets only.
-    Trust,
-    /// A client may read only what the apiserver allows it to.
-    Delegated,
-}
-
-/// What is known about the sender of a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Caller<'a> {
-    pub mode: Mode,
-    /// The certificates that the client presented in the TLS handshake, its own first. They are not verified yet; the
-    /// handshake has only proven that the client has the key.
-    pub certificates: Option<&'a Arc<[CertificateDer<'static>]>>,
-    /// The headers of the request, or its gRPC metadata.
-    pub headers: &'a HeaderMap,
-    /// Whether impersonation is decided here where possible; otherwise it is left to the apiserver. Not for callers that
-    /// cannot be forwarded: they have been authenticated with [`Access::enter`] before anything else.
-    pub may_impersonate: bool,
-}
-
-/// The user that makes a request.
-#[derive(Clone, Debug, Default)]
-pub struct Subject {
-    /// The user that the credentials belong to.
-    pub user: Arc<UserInfo>,
-    /// The user that is impersonated, if any.
-    pub impersonated: Option<Arc<UserInfo>>,
-}
-
-/// The decision about a request.
-#[derive(Debug)]
-pub enum Verdict {
-    /// The request may be answered from a cache.
-    Allowed(Grant),
-    /// The apiserver would refuse the request with this Status. `subject`: the user, if known.
-    Refused { status: Box<Status>, subject: Option<Subject> },
-    /// Only the apiserver can decide. The request is forwarded with the client's own credentials and none of ours. A
-    /// caller that cannot forward refuses with this Status.
-    Forward(Box<Status>),
-}
-
-/// The right to one read, for as long as it lasts.
-pub struct Grant {
-    /// Empty for trusted clients. Otherwise the first entry is the read itself, and all entries are needed.
-    held: Vec<Held>,
-}
 
 /// Makes access decisions. Clones share the caches.
 #[derive(Clone, Debug)]
@@ -83,17 +26,6 @@ pub struct Access {
     /// `None` if no listener is delegated.
     pub(super) delegated: Option<Arc<Delegated>>,
     metrics: Arc<AuthMetrics>,
-}
-
-pub(super) struct Delegated {
-    pub(super) authenticator: Authenticator,
-    pub(super) authorizer: Authorizer,
-    pub(super) generations: Arc<RbacGenerations>,
-    pub(super) revoked: Arc<Revoked>,
-    pub(super) metrics: Arc<AuthMetrics>,
-    anonymous: Anonymous,
-    /// A token must belong to a node. So it is reviewed here even where the apiserver would review it later.
-    bound_to_node: bool,
 }
 
 /// The input of a decision: an authenticated caller, and how to decide.
@@ -105,26 +37,6 @@ struct Asks {
     memory: Memory,
     /// The read is a stream. It counts for as long as it is open.
     lasts: bool,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    #[error("the system gives no random bytes")]
-    Random,
-    #[error("CA of client certificates, {path}: {error}", path = path.display())]
-    Read { path: PathBuf, error: io::Error },
-    #[error("CA of client certificates, {path}: {error}", path = path.display())]
-    ClientCa { path: PathBuf, error: String },
-}
-
-// === impl Caller ===
-
-impl Caller<'_> {
-    /// Whether only the apiserver can say who asks, on a listener that knows nobody. What two servers could read
-    /// differently counts for callers that are never forwarded.
-    fn is_for_the_apiserver(&self) -> bool {
-        impersonates(self.headers) || !self.may_impersonate && bearer::is_ambiguous(self.headers)
-    }
 }
 
 // === impl Access ===
@@ -142,22 +54,7 @@ impl Access {
     /// The CA of client certificates cannot be read, or the system gives no random bytes.
     pub fn delegated(config: &AuthConfig, upstream: &Upstream, fatal: &Fatal) -> Result<Self, StartError> {
         let metrics = Arc::new(AuthMetrics::default());
-        let (generations, revoked) = (Arc::new(RbacGenerations::new()), Arc::new(Revoked::default()));
-        let start = |source| ClientCa::start(source, upstream, fatal);
-        let client_ca = config.client_ca.as_ref().map(start).transpose()?;
-        let reviews = Arc::new(Reviews::new(upstream.clone(), config, Arc::clone(&metrics)));
-        let authenticator = Authenticator::new(config, Arc::clone(&reviews), client_ca, Arc::clone(&revoked))?;
-        let authorizer = Authorizer::new(config, reviews, Arc::clone(&generations), Arc::clone(&metrics));
-        revocation::start(config, upstream, &generations, &revoked, &metrics, fatal);
-        let delegated = Delegated {
-            authenticator,
-            authorizer,
-            generations,
-            revoked,
-            metrics: Arc::clone(&metrics),
-            anonymous: config.anonymous,
-            bound_to_node: config.node.is_some(),
-        };
+        let delegated = Delegated::start(config, upstream, Arc::clone(&metrics), fatal)?;
         Ok(Self { delegated: Some(Arc::new(delegated)), metrics })
     }
 
@@ -239,15 +136,6 @@ impl Access {
     pub async fn said(&self, of: &Recalled, is_accepted: bool) {
         if let Some(delegated) = &self.delegated {
             delegated.authenticator.said(of, is_accepted).await;
-        }
-    }
-
-    /// How long a watch that is forwarded with its client's own credentials may go on. To be called before it is
-    /// forwarded. `None` for trusted clients.
-    pub fn term(&self, caller: &Caller<'_>, attributes: Attributes) -> Option<Term> {
-        match (caller.mode, &self.delegated) {
-            (Mode::Delegated, Some(delegated)) => Some(Term::new(Arc::clone(delegated), caller, attributes)),
-            _ => None,
         }
     }
 
@@ -336,7 +224,7 @@ impl Delegated {
         let asking = Asking { payer: Some(&user), memory };
         let hold = |impersonated: Option<&Arc<UserInfo>>, proof: Proof| {
             let subject = impersonated.unwrap_or(&user);
-            let share = if lasts { Some(self.authorizer.hold(&user, subject, &proof)?) } else { None };
+            let share = if lasts { Some(self.authorizer.hold(&user, subject, proof.questions())?) } else { None };
             let (access, source, known) = (Arc::clone(self), source.clone(), known.clone());
             let (user, impersonated) = (Arc::clone(&user), impersonated.cloned());
             Ok(Held { access, source, known, user, impersonated, proof, share })
@@ -355,7 +243,7 @@ impl Delegated {
                 Ok(Some((Verdict::Allowed(Grant { held }), 0)))
             }
             Cover::Denied(Denial { at, access, decision }) => {
-                let status = forbidden(subject, &access, &decision.reason);
+                let status = access.forbidden(&subject.username, &decision.reason);
                 let subject = Some(Subject { user: Arc::clone(&user), impersonated: impersonated.clone() });
                 Ok(Some((Verdict::Refused { status: Box::new(status), subject }, at)))
             }
@@ -404,58 +292,12 @@ impl Delegated {
     }
 }
 
-impl fmt::Debug for Delegated {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Delegated")
-    }
-}
-
-// === impl Grant ===
-
-impl Grant {
-    /// The user that the credentials belong to. `None` for a trusted client, whose user is not known.
-    pub fn user(&self) -> Option<&UserInfo> {
-        self.held.first().map(|held| &*held.user)
-    }
-
-    /// The user that has the right. `None` for a trusted client, whose user is not known.
-    pub fn subject(&self) -> Option<Subject> {
-        let of = |held: &Held| Subject { user: Arc::clone(&held.user), impersonated: held.impersonated.clone() };
-        self.held.first().map(of)
-    }
-
-    /// Whether the read could be forwarded to the apiserver with the client's own credentials.
-    pub fn may_forward(&self) -> bool {
-        self.held.iter().all(|held| matches!(held.source, Source::Token(_)))
-    }
-
-    /// The lease of a stream. It must be polled while the stream is open.
-    pub fn lease(self) -> Lease {
-        Lease::all(self.held.into_iter().map(Lease::of))
-    }
-}
-
-impl fmt::Debug for Grant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grant").field("user", &self.user().map(|user| &user.username)).finish()
-    }
-}
-
 fn only_the_apiserver() -> Unavailable {
     Unavailable::Failed("only the apiserver can".into())
 }
 
 fn refused(status: Status) -> Verdict {
     Verdict::Refused { status: Box::new(status), subject: None }
-}
-
-/// A 403 with the apiserver's message.
-pub(super) fn forbidden(user: &UserInfo, attributes: &Attributes, reason: &str) -> Status {
-    let mut detail = attributes.denial(&user.username);
-    if !reason.is_empty() {
-        detail = format!("{detail}: {reason}");
-    }
-    errors::forbidden(&attributes.gvr(), &attributes.name, detail)
 }
 
 /// 403: a client certificate cannot be forwarded.

@@ -1,6 +1,7 @@
 //! Reviews fail in most of these tests: nothing listens at the address of the apiserver.
 
-use http::header::{AUTHORIZATION, HeaderName};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
+use rustls::pki_types::CertificateDer;
 
 use super::*;
 use crate::auth::authenticator::MAX_TOKEN;

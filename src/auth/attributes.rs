@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use percent_encoding::percent_decode_str;
 
-use crate::meta::{Gvr, Query, RequestInfo, Verb, fields_fit, labels_fit};
+use crate::meta::{Gvr, Query, RequestInfo, Status, Verb, errors, fields_fit, labels_fit};
 use crate::selector::{FieldOperator, FieldSelector, FieldTerm, LabelSelector};
 
 /// The attributes of one request. A string is empty if the request has no such part.
@@ -168,6 +168,15 @@ impl Attributes {
             }
         };
         text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    }
+
+    /// A 403 with the apiserver's message.
+    pub(super) fn forbidden(&self, username: &str, reason: &str) -> Status {
+        let mut detail = self.denial(username);
+        if !reason.is_empty() {
+            detail = format!("{detail}: {reason}");
+        }
+        errors::forbidden(&self.gvr(), &self.name, detail)
     }
 }
 

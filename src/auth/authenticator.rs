@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::{digest, hmac, rand};
+use aws_lc_rs::{hmac, rand};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::HeaderMap;
@@ -16,12 +16,12 @@ use tokio::time::Instant;
 
 use super::bearer::{self, Secret};
 use super::client_ca::{ClientCa, NotVerified};
-use super::config::AuthConfig;
+use super::config::{AuthConfig, StartError};
 use super::pods::{Pods, Seen};
 use super::review::{Reviews, Unavailable};
 use super::revocation::Revoked;
 use super::shares::Payer;
-use super::user::{AUTHENTICATED, NODE_NAME, UNAUTHENTICATED, UserInfo};
+use super::user::{NODE_NAME, UserInfo};
 
 /// The most cached tokens and certificates. The least used are evicted first.
 const MAX_REMEMBERED: u64 = 65_536;
@@ -108,9 +108,9 @@ impl Authenticator {
         reviews: Arc<Reviews>,
         client_ca: Option<Arc<ClientCa>>,
         revoked: Arc<Revoked>,
-    ) -> Result<Self, super::access::StartError> {
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new())
-            .map_err(|_| super::access::StartError::Random)?;
+    ) -> Result<Self, StartError> {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new());
+        let key = key.map_err(|_| StartError::Random)?;
         // Half of `ttl`, so that a deleted pod is noticed within `ttl`.
         let pods = config.node.is_none().then(|| Pods::new(Arc::clone(&reviews), config.token_ttl / 2));
         Ok(Self {
@@ -294,24 +294,6 @@ impl Expiry<[u8; 32], Known> for Lifetime {
     }
 }
 
-/// Adds a user to the group of all users whose credentials were accepted.
-pub(super) fn authenticated(mut user: UserInfo) -> UserInfo {
-    if !user.is_in(AUTHENTICATED) && !user.is_in(UNAUTHENTICATED) {
-        user.groups.push(AUTHENTICATED.to_owned());
-    }
-    user
-}
-
-/// The hexadecimal SHA-256 of a certificate, in the form that the apiserver uses.
-pub(super) fn fingerprint(certificate: &[u8]) -> String {
-    use std::fmt::Write;
-    let mut text = String::from("X509SHA256=");
-    for byte in digest::digest(&digest::SHA256, certificate).as_ref() {
-        write!(text, "{byte:02x}").ok();
-    }
-    text
-}
-
 /// How long the review of a token is cached.
 fn life(token: &str, ttl: Duration) -> Duration {
     expiry(token).map_or(ttl, |left| left.max(LEAST_LIFE).min(ttl))
@@ -467,10 +449,5 @@ mod tests {
         for other in ["opaque", "a.b", "a.b.c.d", &jwt("{}"), &jwt("[]"), "a.!.c"] {
             assert_eq!(expiry(other), None, "{other}");
         }
-    }
-
-    #[test]
-    fn a_certificate_is_known_by_its_digest() {
-        assert_eq!(fingerprint(b""), "X509SHA256=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     }
 }

@@ -1,5 +1,6 @@
 //! Authorization by SubjectAccessReviews. Decisions are cached until rights change.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,6 @@ use tokio::time::{Instant, timeout};
 
 use super::attributes::Attributes;
 use super::config::AuthConfig;
-use super::cover::Proof;
 use super::metrics::AuthMetrics;
 use super::rbac_generations::{Generation, RbacGenerations};
 use super::review::{Reviews, Unavailable};
@@ -179,7 +179,7 @@ impl Authorizer {
         self.allow_ttl
     }
 
-    /// Charges the user for the decisions that an open stream depends on.
+    /// Charges the user for the questions whose decisions an open stream depends on.
     ///
     /// # Errors
     /// The user would exceed its limit.
@@ -187,10 +187,10 @@ impl Authorizer {
         &self,
         payer: &UserInfo,
         subject: &Arc<UserInfo>,
-        proof: &Proof,
+        questions: HashSet<&Arc<Attributes>>,
     ) -> Result<RightsShare, Unavailable> {
         let question = |question: &Arc<Attributes>| (Arc::clone(subject), Arc::clone(question));
-        self.shares.rights(payer, proof.questions().into_iter().map(question).collect())
+        self.shares.rights(payer, questions.into_iter().map(question).collect())
     }
 
     /// The error for a read that needs more questions than one read may ask.

@@ -2,9 +2,11 @@
 //! Also reads the validity of any certificate.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
-use super::authenticator::{authenticated, fingerprint};
-use super::user::{CREDENTIAL_ID, UserInfo};
+use aws_lc_rs::digest;
+
+use super::user::{CREDENTIAL_ID, UserInfo, authenticated};
 
 const COMMON_NAME: &[u8] = &[0x55, 4, 3];
 const ORGANIZATION: &[u8] = &[0x55, 4, 10];
@@ -61,6 +63,15 @@ pub fn user(certificate: &[u8]) -> Result<UserInfo, &'static str> {
 pub fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
     let mut validity = take(&mut after_issuer(certificate)?, SEQUENCE)?;
     Some((element(&mut validity)?.time()?, element(&mut validity)?.time()?))
+}
+
+/// The hexadecimal SHA-256 of a certificate, in the form that the apiserver uses.
+fn fingerprint(certificate: &[u8]) -> String {
+    let mut text = String::from("X509SHA256=");
+    for byte in digest::digest(&digest::SHA256, certificate).as_ref() {
+        write!(text, "{byte:02x}").ok();
+    }
+    text
 }
 
 /// The content of the subject: a sequence of sets.
@@ -257,5 +268,10 @@ mod tests {
             user(&der).ok();
             user(&der[..at]).ok();
         }
+    }
+
+    #[test]
+    fn a_certificate_is_known_by_its_digest() {
+        assert_eq!(fingerprint(b""), "X509SHA256=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     }
 }

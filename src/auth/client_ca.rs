@@ -1,6 +1,7 @@
 //! The CA bundle that client certificates are verified with. It is read from a file or from the cluster, and replaced
 //! when it changes.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,13 +14,17 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use tokio::sync::Notify;
 
-use super::access::{Caller, StartError};
-use super::config::ClientCaSource;
+use super::caller::Caller;
+use super::certificate;
+use super::config::{ClientCaSource, StartError};
+use super::revocation::collection;
 use super::user::UserInfo;
-use super::{certificate, revocation};
 use crate::lifecycle::{Fatal, spawn_supervised};
-use crate::upstream::client::Upstream;
+use crate::upstream::RequestVerb;
+use crate::upstream::client::{CallOptions, Identity, Upstream, empty};
+use crate::upstream::metadata::follow;
 
 /// How often a file is checked for changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
@@ -67,7 +72,7 @@ impl ClientCa {
                 ca.replace(&pem).map_err(|error| StartError::ClientCa { path: path.clone(), error })?;
                 spawn_supervised("client-ca", Arc::clone(&ca).follow_file(path.clone()), fatal);
             }
-            ClientCaSource::Cluster => revocation::follow_cluster_ca(upstream, &ca, fatal),
+            ClientCaSource::Cluster => follow_cluster_ca(upstream, &ca, fatal),
         }
         Ok(ca)
     }
@@ -150,6 +155,48 @@ impl ClientCertificates {
             NotVerified::Invalid(error) => format!("the client certificate is not valid: {error}"),
         })
     }
+}
+
+/// Follows the CA bundle that the cluster publishes for aggregated API servers.
+fn follow_cluster_ca(upstream: &Upstream, client_ca: &Arc<ClientCa>, fatal: &Fatal) {
+    let changed = Arc::new(Notify::new());
+    let (told, wake) = (Arc::clone(&changed), Arc::clone(&changed));
+    let selector = "metadata.name%3Dextension-apiserver-authentication".to_owned();
+    let collection = collection("/api/v1/namespaces/kube-system/configmaps", "configmaps", selector);
+    let watching = follow(upstream.clone(), collection, move |_| told.notify_one());
+    spawn_supervised("watching-client-ca", watching, fatal);
+    let (upstream, client_ca) = (upstream.clone(), Arc::clone(client_ca));
+    let reading = async move {
+        loop {
+            match read_cluster_ca(&upstream).await.and_then(|pem| client_ca.replace(pem.as_bytes())) {
+                Ok(true) => tracing::info!("CA of client certificates taken from the cluster"),
+                Ok(false) => {}
+                Err(error) => tracing::warn!(error, "the CA of client certificates cannot be read from the cluster"),
+            }
+            wake.notified().await;
+        }
+    };
+    spawn_supervised("reading-client-ca", reading, fatal);
+}
+
+async fn read_cluster_ca(upstream: &Upstream) -> Result<String, String> {
+    #[derive(serde::Deserialize)]
+    struct ConfigMap {
+        #[serde(default)]
+        data: HashMap<String, String>,
+    }
+    let mut request = http::Request::new(empty());
+    *request.uri_mut() =
+        http::Uri::from_static("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication");
+    let options = CallOptions::new(RequestVerb::Get, "configmaps").header_timeout(Duration::from_secs(30));
+    let response = upstream.send_with(Identity::Own, request, &options).await.map_err(|error| error.to_string())?;
+    if response.status() != http::StatusCode::OK {
+        return Err(format!("the apiserver answers {}", response.status()));
+    }
+    let body = http_body_util::Limited::new(response.into_body(), 4 << 20);
+    let body = http_body_util::BodyExt::collect(body).await.map_err(|error| error.to_string())?;
+    let found: ConfigMap = serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())?;
+    found.data.get("client-ca-file").cloned().ok_or_else(|| "the ConfigMap has no client-ca-file".to_owned())
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Settings of authentication and authorization.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -47,6 +48,17 @@ pub enum Anonymous {
     Refuse,
     /// The apiserver decides.
     Forward,
+}
+
+/// Why the settings cannot be put to use.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("the system gives no random bytes")]
+    Random,
+    #[error("CA of client certificates, {path}: {error}", path = path.display())]
+    Read { path: PathBuf, error: io::Error },
+    #[error("CA of client certificates, {path}: {error}", path = path.display())]
+    ClientCa { path: PathBuf, error: String },
 }
 
 // === impl AuthConfig ===

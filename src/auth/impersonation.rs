@@ -12,8 +12,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 
 use super::attributes::Attributes;
-use super::authenticator::authenticated;
-use super::user::{UNAUTHENTICATED, UserInfo};
+use super::user::{UNAUTHENTICATED, UserInfo, authenticated};
 
 /// Every value needs an access of its own, and each may cost a review.
 const MAX_ACCESSES: usize = 16;

@@ -13,11 +13,11 @@ use tokio::task::AbortHandle;
 use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::access::Delegated;
 use super::authenticator::{Known, Source};
 use super::authorizer::{Asking, Decision, Memory};
 use super::cover::{Cover, Denial, Proof};
-use super::review::Unavailable;
+use super::delegated::Delegated;
+use super::review::{Unavailable, unavailable};
 use super::shares::RightsShare;
 use super::user::UserInfo;
 use crate::lifecycle::spawn;
@@ -202,12 +202,13 @@ impl Held {
         let proof = match authorizer.cover_again(subject, &self.proof, asking).await? {
             Cover::All(proof) => proof,
             Cover::Denied(Denial { access, decision, .. }) => {
-                let status = super::access::forbidden(subject, &access, &decision.reason);
-                return Ok(Asked::Gone(Box::new(status)));
+                return Ok(Asked::Gone(Box::new(access.forbidden(&subject.username, &decision.reason))));
             }
         };
         let is_same = user == self.user && proof.questions() == self.proof.questions();
-        let share = (self.share.is_some() && !is_same).then(|| authorizer.hold(&user, subject, &proof)).transpose()?;
+        let share = (self.share.is_some() && !is_same)
+            .then(|| authorizer.hold(&user, subject, proof.questions()))
+            .transpose()?;
         Ok(Asked::Still { known, user, proof, share })
     }
 
@@ -227,14 +228,6 @@ impl Held {
 
 fn earliest(proof: &Proof, of: impl Fn(&Decision) -> Instant) -> Instant {
     proof.decisions().map(|(_, decision)| of(decision)).min().unwrap_or_else(Instant::now)
-}
-
-/// 503: the access cannot be decided now. 429: the client has asked for too much.
-pub(super) fn unavailable(error: &Unavailable) -> Status {
-    if let Unavailable::Share(why) = error {
-        return errors::too_many_requests(format!("informerd does not have the request authorized: {why}"), 1);
-    }
-    errors::service_unavailable(format!("informerd cannot have the request authorized: {error}"), Some(1))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 use crate::auth::AuthConfig;
-use crate::auth::access::{Access, Verdict};
+use crate::auth::access::Access;
 use crate::auth::rbac_generations::RbacGenerations;
 use crate::auth::testing::{Rights, bearer, caller, change, judged_by, right, watch_of};
+use crate::auth::verdict::Verdict;
 use crate::upstream::metadata::Seen;
 use crate::upstream::testing::until;
 

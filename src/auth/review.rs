@@ -21,6 +21,7 @@ use super::attributes::{Attributes, Requirement};
 use super::config::AuthConfig;
 use super::metrics::{AuthMetrics, Taken};
 use super::user::UserInfo;
+use crate::meta::{Status, errors};
 use crate::telemetry::gauge::Raised;
 use crate::telemetry::trace::SPANS;
 use crate::upstream::client::{CallOptions, Identity, ReqBody, Upstream, empty, full};
@@ -304,6 +305,8 @@ impl Reviews {
     }
 }
 
+// === impl ResourceAttributes ===
+
 impl<'a> ResourceAttributes<'a> {
     fn of(attributes: &'a Attributes) -> Self {
         let some =
@@ -320,6 +323,14 @@ impl<'a> ResourceAttributes<'a> {
             label_selector: some(&attributes.labels),
         }
     }
+}
+
+/// 503: the access cannot be decided now. 429: the client has asked for too much.
+pub(super) fn unavailable(error: &Unavailable) -> Status {
+    if let Unavailable::Share(why) = error {
+        return errors::too_many_requests(format!("informerd does not have the request authorized: {why}"), 1);
+    }
+    errors::service_unavailable(format!("informerd cannot have the request authorized: {error}"), Some(1))
 }
 
 #[cfg(test)]

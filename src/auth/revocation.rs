@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::client_ca::ClientCa;
 use super::config::AuthConfig;
 use super::metrics::AuthMetrics;
 use super::rbac_generations::RbacGenerations;
@@ -19,8 +17,7 @@ use super::settling::Settling;
 use super::sight::Sight;
 use super::user::{POD_UID, UserInfo};
 use crate::lifecycle::{Fatal, spawn_supervised};
-use crate::upstream::RequestVerb;
-use crate::upstream::client::{CallOptions, Identity, Upstream, empty};
+use crate::upstream::client::Upstream;
 use crate::upstream::metadata::{Collection, Seen, Whole, follow};
 
 /// An apiserver may accept the token of a deleted object for this long (its own caches live for 10 s).
@@ -88,50 +85,8 @@ pub(super) fn start(
     }
 }
 
-fn collection(path: &'static str, resource: &'static str, field_selector: String) -> Collection {
+pub(super) fn collection(path: &'static str, resource: &'static str, field_selector: String) -> Collection {
     Collection { path, resource, field_selector, listed: false, whole: Whole::Nowhere, refused: REFUSED }
-}
-
-/// Follows the CA bundle that the cluster publishes for aggregated API servers.
-pub(super) fn follow_cluster_ca(upstream: &Upstream, client_ca: &Arc<ClientCa>, fatal: &Fatal) {
-    let changed = Arc::new(Notify::new());
-    let (told, wake) = (Arc::clone(&changed), Arc::clone(&changed));
-    let selector = "metadata.name%3Dextension-apiserver-authentication".to_owned();
-    let collection = collection("/api/v1/namespaces/kube-system/configmaps", "configmaps", selector);
-    let watching = follow(upstream.clone(), collection, move |_| told.notify_one());
-    spawn_supervised("watching-client-ca", watching, fatal);
-    let (upstream, client_ca) = (upstream.clone(), Arc::clone(client_ca));
-    let reading = async move {
-        loop {
-            match read_cluster_ca(&upstream).await.and_then(|pem| client_ca.replace(pem.as_bytes())) {
-                Ok(true) => tracing::info!("CA of client certificates taken from the cluster"),
-                Ok(false) => {}
-                Err(error) => tracing::warn!(error, "the CA of client certificates cannot be read from the cluster"),
-            }
-            wake.notified().await;
-        }
-    };
-    spawn_supervised("reading-client-ca", reading, fatal);
-}
-
-async fn read_cluster_ca(upstream: &Upstream) -> Result<String, String> {
-    #[derive(serde::Deserialize)]
-    struct ConfigMap {
-        #[serde(default)]
-        data: HashMap<String, String>,
-    }
-    let mut request = http::Request::new(empty());
-    *request.uri_mut() =
-        http::Uri::from_static("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication");
-    let options = CallOptions::new(RequestVerb::Get, "configmaps").header_timeout(Duration::from_secs(30));
-    let response = upstream.send_with(Identity::Own, request, &options).await.map_err(|error| error.to_string())?;
-    if response.status() != http::StatusCode::OK {
-        return Err(format!("the apiserver answers {}", response.status()));
-    }
-    let body = http_body_util::Limited::new(response.into_body(), 4 << 20);
-    let body = http_body_util::BodyExt::collect(body).await.map_err(|error| error.to_string())?;
-    let found: ConfigMap = serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())?;
-    found.data.get("client-ca-file").cloned().ok_or_else(|| "the ConfigMap has no client-ca-file".to_owned())
 }
 
 // === impl Revoked ===

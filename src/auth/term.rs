@@ -12,11 +12,14 @@ use tokio::task::AbortHandle;
 use tokio::task::coop::unconstrained;
 use tokio::time::sleep;
 
-use super::access::{Caller, Delegated, Verdict};
+use super::access::Access;
 use super::attributes::Attributes;
 use super::authorizer::Memory;
+use super::caller::{Caller, Mode};
 use super::credentials::credentials;
+use super::delegated::Delegated;
 use super::rbac_generations::Generation;
+use super::verdict::Verdict;
 use crate::lifecycle::spawn;
 use crate::meta::Status;
 
@@ -33,10 +36,23 @@ pub struct Term {
     task: AbortHandle,
 }
 
+// === impl Access ===
+
+impl Access {
+    /// How long a watch that is forwarded with its client's own credentials may go on. To be called before it is
+    /// forwarded. `None` for trusted clients.
+    pub fn term(&self, caller: &Caller<'_>, attributes: Attributes) -> Option<Term> {
+        match (caller.mode, &self.delegated) {
+            (Mode::Delegated, Some(delegated)) => Some(Term::new(Arc::clone(delegated), caller, attributes)),
+            _ => None,
+        }
+    }
+}
+
 // === impl Term ===
 
 impl Term {
-    pub(super) fn new(access: Arc<Delegated>, caller: &Caller<'_>, attributes: Attributes) -> Self {
+    fn new(access: Arc<Delegated>, caller: &Caller<'_>, attributes: Attributes) -> Self {
         let Caller { mode, may_impersonate, .. } = *caller;
         // The head itself is dropped once it is forwarded.
         let (certificates, headers) = (caller.certificates.cloned(), credentials(caller.headers, may_impersonate));

@@ -10,9 +10,10 @@ use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::access::{Access, Caller, Mode};
+use super::access::Access;
 use super::attributes::{Attributes, Selectors};
 use super::authorizer::BY_RBAC;
+use super::caller::{Caller, Mode};
 use super::config::AuthConfig;
 use crate::lifecycle::Fatal;
 use crate::meta::{Gvr, Verb};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Members of this group are allowed everything, before any other authorizer is consulted, as in the apiserver.
 pub(super) const MASTERS: &str = "system:masters";
 /// The apiserver adds all users whose credentials it accepts to this group.
-pub(super) const AUTHENTICATED: &str = "system:authenticated";
+const AUTHENTICATED: &str = "system:authenticated";
 /// The group of requests without credentials.
 pub(super) const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The node of the pod that a token is bound to (KEP-4193).
@@ -55,6 +55,14 @@ impl UserInfo {
             + self.groups.iter().map(|group| group.len() + size_of::<String>()).sum::<usize>()
             + extra.sum::<usize>()
     }
+}
+
+/// Adds a user to the group of all users whose credentials were accepted.
+pub(super) fn authenticated(mut user: UserInfo) -> UserInfo {
+    if !user.is_in(AUTHENTICATED) && !user.is_in(UNAUTHENTICATED) {
+        user.groups.push(AUTHENTICATED.to_owned());
+    }
+    user
 }
 
 #[cfg(test)]

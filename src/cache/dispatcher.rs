@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::groups::WatchGroup;
+use super::group::WatchGroup;
 use super::history::{Left, memory};
 use super::shared::SharedCache;
 use crate::lifecycle::wakes;

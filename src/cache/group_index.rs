@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::groups::WatchGroup;
+use super::group::{Place, WatchGroup};
 use crate::meta::Object;
 use crate::selector::Predicate;
 
@@ -18,18 +18,6 @@ pub(super) struct Bucket {
     by_trigger: HashMap<Box<str>, Groups>,
     /// By the key of a label, then by its value.
     by_label: HashMap<Box<str>, HashMap<Box<str>, Groups>>,
-}
-
-/// Where a group stands: with what an object must have to be selected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Every object of the scope may be selected.
-    Plain,
-    Trigger(Box<str>),
-    Label {
-        key: Box<str>,
-        value: Box<str>,
-    },
 }
 
 // === impl Bucket ===

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::group_index::{Bucket, Place};
-use super::ring::{RingEntry, SharedRing};
+use super::group::{Place, WatchGroup};
+use super::group_index::Bucket;
+use super::ring::RingEntry;
 use super::spec::EndReason;
 use crate::lifecycle::wakes;
 use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
@@ -26,14 +27,6 @@ pub(super) struct WatchGroups {
     by_namespace: HashMap<Arc<str>, Bucket>,
     by_name: HashMap<Arc<str>, Bucket>,
     by_key: HashMap<ObjectKey, Bucket>,
-}
-
-/// All watchers with one predicate.
-#[derive(Debug)]
-pub(super) struct WatchGroup {
-    pub(super) predicate: Predicate,
-    pub(super) ring: SharedRing,
-    place: Place,
 }
 
 /// Above this many evaluations, a relist does not search for the groups that its deletions concern, but ends all of
@@ -233,17 +226,5 @@ impl WatchGroups {
             (None, Some(name)) => drop(self.by_name.remove(name)),
             (Some(namespace), Some(name)) => drop(self.by_key.remove(&ObjectKey::new(namespace, name))),
         }
-    }
-}
-
-// === impl WatchGroup ===
-
-impl WatchGroup {
-    fn new(predicate: Predicate, place: Place) -> Self {
-        Self { predicate, ring: SharedRing::default(), place }
-    }
-
-    pub(super) fn place(&self) -> &Place {
-        &self.place
     }
 }

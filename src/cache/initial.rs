@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::groups::view;
+use super::membership::Membership;
 use super::reached::Following;
 use super::ring::Basis;
 use super::spec::EndReason;
 use super::walk::{LOOKS, Walk};
-use super::watcher::Membership;
 use crate::meta::{EventType, Object, ObjectKey, WatchCacheEvent};
 
 /// The next result of the initial part.

@@ -11,6 +11,7 @@ mod config;
 mod confirm_tests;
 mod difference;
 mod dispatcher;
+mod group;
 mod group_index;
 #[cfg(test)]
 mod group_index_tests;
@@ -20,6 +21,7 @@ mod initial;
 mod invariants;
 #[cfg(test)]
 mod labels_tests;
+mod membership;
 #[cfg(test)]
 mod model;
 #[cfg(test)]

@@ -348,7 +348,7 @@ async fn an_unsynced_cache_starts_no_watch() {
     writer.replace(Vec::new(), ResourceVersion(1)).await.unwrap();
     assert_eq!(take(&mut cache.watch(spec(WatchStart::State)).unwrap()), ["BOOKMARK 1 initial"]);
     let (now, zero) = (spec(WatchStart::Now), ResourceVersion::ZERO);
-    let mut early = CacheWatcher::new(watcher::Membership::join(&cache.shared(), &now.predicate), &now);
+    let mut early = CacheWatcher::new(membership::Membership::join(&cache.shared(), &now.predicate), &now);
     writer.not_ready("gone");
     assert!(matches!(cache.ready(), Readiness::NotReady { why, .. } if &*why == "gone"));
     assert_eq!(cache.snapshot_at(ResourceVersion(1)).map(drop), Err(SnapshotError::NotReady));

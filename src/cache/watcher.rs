@@ -1,15 +1,14 @@
 //! The watch of one client: a cursor in the ring buffer of its group, not a queue.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::groups::WatchGroup;
 use super::initial::{InitialStep, Listing, Replay};
 use super::invariants::{Invariant, violated};
+use super::membership::Membership;
 use super::reached::{Following, Reached};
 use super::ring::{Basis, Next, RingEntry};
 use super::schedule::Schedule;
@@ -17,7 +16,6 @@ use super::shared::SharedCache;
 use super::spec::{EndReason, WatchSpec, WatcherEvent};
 use crate::lifecycle::end_turn;
 use crate::meta::{EventType, ResourceVersion};
-use crate::selector::Predicate;
 
 /// A watcher: the cursor of one watch. It is registered by [`super::WatchCache::watch`] and leaves when dropped.
 ///
@@ -66,15 +64,6 @@ enum LiveItem {
     },
     CaughtUp,
     End(EndReason),
-}
-
-/// A watcher's place in its group, released on drop.
-#[derive(Debug)]
-pub(super) struct Membership {
-    pub(super) shared: Arc<SharedCache>,
-    pub(super) group: Arc<WatchGroup>,
-    pub(super) slot: u32,
-    left: bool,
 }
 
 #[derive(Debug)]
@@ -248,7 +237,7 @@ impl CacheWatcher {
     }
 
     #[cfg(test)]
-    pub(super) fn group(&self) -> &Arc<WatchGroup> {
+    pub(super) fn group(&self) -> &std::sync::Arc<super::group::WatchGroup> {
         &self.membership.group
     }
 
@@ -404,26 +393,5 @@ impl CacheWatcher {
         // Leave now and not only on drop: a client may take a while to notice the end.
         self.membership.leave();
         Poll::Ready(None)
-    }
-}
-
-// === impl Membership ===
-
-impl Membership {
-    pub(super) fn join(shared: &Arc<SharedCache>, predicate: &Predicate) -> Self {
-        let (group, slot) = shared.groups.write().join(predicate);
-        Self { shared: shared.clone(), group, slot, left: false }
-    }
-
-    fn leave(&mut self) {
-        if !std::mem::replace(&mut self.left, true) {
-            self.shared.groups.write().leave(&self.group, self.slot);
-        }
-    }
-}
-
-impl Drop for Membership {
-    fn drop(&mut self) {
-        self.leave();
     }
 }

@@ -1,12 +1,9 @@
 //! One HTTP/2 connection to the daemon, for gRPC and for the discovery documents.
 
 use std::error::Error;
-use std::fmt;
 use std::future::Future;
 use std::io;
-use std::path::PathBuf;
 use std::pin::Pin;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -21,7 +18,7 @@ use tokio::time::timeout;
 use tonic::body::Body;
 use tower::Service;
 
-use super::LARGEST_MESSAGE;
+use super::address::Address;
 use super::peer::Peer;
 use super::server::Target;
 use crate::grpc::pb::v1::cache_client::CacheClient;
@@ -30,21 +27,14 @@ use crate::lifecycle::{self, tied::Tied};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
+/// A message exceeds its limit of 1 MiB by at most one object, so this leaves room for the largest object of the
+/// apiserver.
+const LARGEST_MESSAGE: usize = 64 << 20;
 const CONNECT: Duration = Duration::from_secs(5);
 /// A daemon that answers no ping for this long counts as gone.
 const SILENCE: Duration = Duration::from_secs(20);
 /// An object may be larger than the default window of a stream.
 const WINDOW: u32 = 4 << 20;
-
-/// The address of the daemon.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// Host and port.
-    Http(String),
-    /// Host and port.
-    Https(String),
-    Unix(PathBuf),
-}
 
 /// An open connection. It is closed when it is dropped.
 #[derive(Clone)]
@@ -54,41 +44,6 @@ pub(crate) struct Connection {
     /// Headers with the client's name and credentials.
     headers: HeaderMap,
     peer: Arc<Peer>,
-}
-
-// === impl Address ===
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(path) = text.strip_prefix("unix://").filter(|path| path.starts_with('/')) {
-            return Ok(Self::Unix(path.into()));
-        }
-        let (https, bare) = match text.strip_prefix("https://") {
-            Some(bare) => (true, bare),
-            None => (false, text.strip_prefix("http://").unwrap_or(text)),
-        };
-        let authority = bare.trim_end_matches('/');
-        let known = authority.parse::<http::uri::Authority>().ok().filter(|authority| authority.port_u16().is_some());
-        match known {
-            Some(authority) if https => Ok(Self::Https(authority.to_string())),
-            Some(authority) => Ok(Self::Http(authority.to_string())),
-            None => {
-                Err(format!("{text:?} is no address: want http://ADDRESS:PORT, https://ADDRESS:PORT or unix:///PATH"))
-            }
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Http(authority) => write!(f, "http://{authority}"),
-            Self::Https(authority) => write!(f, "https://{authority}"),
-            Self::Unix(path) => write!(f, "unix://{}", path.display()),
-        }
-    }
 }
 
 // === impl Connection ===
@@ -213,23 +168,5 @@ impl Service<Request<Body>> for Connection {
             peer.check(&response)?;
             Ok(response)
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses() {
-        let http = |authority: &str| Ok(Address::Http(authority.to_owned()));
-        assert_eq!("http://127.0.0.1:8001".parse(), http("127.0.0.1:8001"));
-        assert_eq!("http://localhost:1/".parse(), http("localhost:1"));
-        assert_eq!("[::1]:8001".parse(), http("[::1]:8001"));
-        assert_eq!("https://[::1]:6443/".parse(), Ok(Address::Https("[::1]:6443".to_owned())));
-        assert_eq!("unix:///run/i.sock".parse(), Ok(Address::Unix("/run/i.sock".into())));
-        for bad in ["", "localhost", "https://localhost", "unix://x", "http://localhost:x", "http://a:1/path"] {
-            assert!(bad.parse::<Address>().is_err(), "{bad:?}");
-        }
     }
 }

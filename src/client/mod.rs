@@ -1,6 +1,9 @@
 //! `informerd get` and `informerd watch`: show the cache of a running informerd, through its gRPC API.
 
+mod address;
+mod ask;
 mod connection;
+mod failure;
 mod peer;
 mod print;
 mod resolve;
@@ -8,40 +11,23 @@ mod seen;
 mod server;
 mod watch;
 
-use std::future::Future;
-use std::io::{self, Write};
-use std::time::Duration;
+use std::io::Write;
 
-use tokio::time::timeout;
-use tonic::{Code, Status, Streaming};
+use tonic::Streaming;
 
-pub(crate) use connection::{Address, Connection};
+pub(crate) use address::Address;
+pub(crate) use ask::Ask;
+pub(crate) use connection::Connection;
 pub(crate) use print::Output;
-pub(crate) use server::{Server, Target, Token};
+#[cfg(feature = "demo")]
+pub(crate) use server::Target;
+pub(crate) use server::{Server, Token};
 
 use crate::grpc::pb::v1;
+use ask::{begin, in_time, selection};
+use failure::Failure;
 use print::Printer;
 use resolve::Named;
-
-/// A message exceeds its limit of 1 MiB by at most one object, so this leaves room for the largest object of the
-/// apiserver.
-const LARGEST_MESSAGE: usize = 64 << 20;
-
-/// The query for the daemon.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
-    pub server: Server,
-    /// As in kubectl: `pods`, `po`, `deployments.apps`, `deployments.v1.apps`.
-    pub resource: String,
-    pub name: Option<String>,
-    /// `None` for all namespaces.
-    pub namespace: Option<String>,
-    pub labels: String,
-    pub fields: String,
-    pub output: Output,
-    /// The longest wait for the first message of the daemon, and for each message after it.
-    pub timeout: Duration,
-}
 
 /// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,16 +36,6 @@ pub(crate) struct Failed {
     pub message: String,
     /// The daemon did not answer in time.
     pub late: bool,
-}
-
-/// Why there is no answer, in one line.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    Said(String),
-    /// The time is up.
-    Late(String),
-    /// The output is closed.
-    Gone,
 }
 
 /// Prints the existing objects. As in kubectl, an empty list is told on `err`.
@@ -150,67 +126,4 @@ async fn first(ask: &Ask, connection: &Connection, named: &Named) -> Result<Firs
     let request = v1::ListRequest { selection: Some(selection(ask, named)), consistency: None };
     let answer = client.list(request).await.map_err(|status| Failure::of(&status))?;
     Ok(First::List(Box::new(answer.into_inner())))
-}
-
-/// Waits for the daemon, with the timeout of the command line.
-async fn in_time<T>(ask: &Ask, target: &Target, wait: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    timeout(ask.timeout, wait).await.unwrap_or_else(|_elapsed| {
-        let Target { address, .. } = target;
-        Err(Failure::Late(format!(
-            "informerd at {address} has not answered within {:?}; --timeout sets another time",
-            ask.timeout
-        )))
-    })
-}
-
-async fn begin(ask: &Ask, target: &Target) -> Result<(Connection, Named), Failure> {
-    let connection = Connection::open(target).await.map_err(|error| {
-        Failure::Said(format!(
-            "there is no informerd at {} ({error}); is it running? --address names another",
-            target.address
-        ))
-    })?;
-    let named = resolve::resolve(&connection, &ask.resource, ask.timeout / 2).await?;
-    if ask.namespace.is_some() && !named.namespaced {
-        return Err(Failure::Said(format!("{} have no namespaces", named.short())));
-    }
-    Ok((connection, named))
-}
-
-fn selection(ask: &Ask, named: &Named) -> v1::Selection {
-    let filter = v1::Filter {
-        namespace: ask.namespace.clone().unwrap_or_default(),
-        names: ask.name.iter().cloned().collect(),
-        label_selector: ask.labels.clone(),
-        field_selector: ask.fields.clone(),
-        ..Default::default()
-    };
-    v1::Selection {
-        resource: Some(named.resource.clone()),
-        filters: vec![filter],
-        // Only the printed fields have to be sent.
-        shape: if ask.output == Output::Json { v1::Shape::Full } else { v1::Shape::MetadataOnly }.into(),
-        ..Default::default()
-    }
-}
-
-// === impl Failure ===
-
-impl Failure {
-    fn of(status: &Status) -> Self {
-        let message = status.message();
-        Self::Said(match status.code() {
-            Code::Unknown | Code::Internal | Code::Unavailable if message.is_empty() => "the call failed".to_owned(),
-            _ => message.replace('\n', " "),
-        })
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::BrokenPipe => Self::Gone,
-            _ => Self::Said(format!("writing: {error}")),
-        }
-    }
 }

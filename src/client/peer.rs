@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::{Code, Status};
 
-use super::connection::Address;
+use super::address::Address;
 
 /// Bytes that tell protocols apart: the length and the type of the first frame of HTTP/2, or `HTTP`.
 const PREFIX: usize = 4;

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::str::FromStr;
 
-use super::Failure;
+use super::failure::Failure;
 use super::resolve::Named;
 use crate::grpc::pb::v1;
 

@@ -10,8 +10,8 @@ use http::{HeaderMap, HeaderValue};
 use http_body_util::{BodyExt, Limited};
 use tokio::time::timeout;
 
-use super::Failure;
 use super::connection::Connection;
+use super::failure::Failure;
 use crate::grpc::pb::v1;
 use crate::meta::Gvr;
 use crate::upstream::discovery::{ApiResource, read_aggregated};

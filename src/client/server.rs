@@ -11,7 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::TlsConnector;
 
-use super::connection::Address;
+use super::address::Address;
 use crate::upstream::kubeconfig::{self, Credentials, Wanted};
 
 /// The command line options for the daemon.

@@ -7,11 +7,12 @@ use bytes::Bytes;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
+use super::ask::{Ask, begin, in_time, selection};
 use super::connection::Connection;
+use super::failure::Failure;
 use super::print::{Change, Printer};
 use super::resolve::Named;
 use super::seen::Seen;
-use super::{Ask, Failure, begin, in_time, selection};
 use crate::grpc::pb::v1;
 use crate::grpc::pb::v1::watch_response::Frame;
 use crate::lifecycle::backoff::Backoff;

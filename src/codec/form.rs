@@ -5,36 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::meta::{Damaged, Encoding, EventType, Moment, Object, ResourceVersion, Status};
+use crate::meta::{Damaged, Encoding, EventType, Object, ResourceVersion, Status};
 
 use super::json::{self, Style};
-use super::table::{self, Columns, TableShape};
-use super::{Format, Slices, protobuf};
-
-/// The shape in which a client requests an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Shape {
-    Full,
-    /// `PartialObjectMetadata` of `meta.k8s.io/v1`; `PartialObjectMetadataList` in lists.
-    PartialObjectMetadata,
-    /// `PartialObjectMetadata` of `meta.k8s.io/v1beta1`.
-    PartialObjectMetadataV1beta1,
-    /// A row of a `Table`.
-    Table(TableShape),
-}
-
-/// The metadata of a list to write.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ListMetaOut {
-    pub rv: ResourceVersion,
-    pub continue_token: Option<String>,
-    pub remaining: Option<i64>,
-    /// The selector of the shard that the list covers.
-    pub shard: Option<String>,
-    /// The total length in bytes of all items as [`Form::list_item`] writes them. Protobuf writes it before the
-    /// items; JSON ignores it.
-    pub items_len: u64,
-}
+use super::table::{self, Columns};
+use super::{Format, ListMetaOut, Shape, Slices, protobuf};
 
 /// How the objects of one resource look in the encoding that its cache stores. It writes every response that contains
 /// them. Do not pass it objects that were decoded for another encoding.
@@ -43,39 +18,6 @@ pub enum Form {
     Json(json::Form),
     Protobuf(protobuf::Form),
     Table(table::Form),
-}
-
-// === impl Shape ===
-
-impl Shape {
-    /// Returns this shape with relative times computed as of now.
-    pub fn as_of_now(self) -> Self {
-        match self {
-            Self::Table(shape) => Self::Table(TableShape { now: Moment::now(), ..shape }),
-            other => other,
-        }
-    }
-
-    /// Returns the shape of the events after the first event of a watch.
-    pub fn after_first(self) -> Self {
-        match self {
-            Self::Table(shape) => Self::Table(TableShape { no_headers: true, ..shape }),
-            other => other,
-        }
-    }
-
-    /// Whether the output depends on the time at which it is written.
-    pub fn tells_time(self) -> bool {
-        matches!(self, Self::Table(_))
-    }
-
-    /// The table parameters of this shape. A form without rows is never asked for a table; it uses the default.
-    fn of_table(self) -> TableShape {
-        match self {
-            Self::Table(shape) => shape,
-            _ => TableShape::default(),
-        }
-    }
 }
 
 // === impl Form ===

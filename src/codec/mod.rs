@@ -13,16 +13,18 @@ mod lossy;
 pub mod negotiate;
 mod owners;
 pub mod protobuf;
+mod shape;
 mod slices;
 pub mod table;
 mod unshown;
 
 pub use decode::{ListDecoder, WatchDecoder};
 pub use error::CodecError;
-pub use form::{Form, ListMetaOut, Shape};
+pub use form::Form;
 pub use format::Format;
 pub(crate) use lossy::odd_name;
 pub use owners::has_owner;
+pub use shape::{ListMetaOut, Shape};
 pub use slices::Slices;
 
 /// The annotation of the bookmark that ends the initial events of a watch (KEP-3157). Its value is "true".

@@ -1,11 +1,12 @@
 //! The layers of settings: which layer wins, and the text of a setting before it is parsed.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::expand::expand;
 use super::file::{File, Node, Value};
-use super::{Effective, Flags, Kind, Mistake, Origin, Setting, Source, parse_duration};
+use super::{Flags, Kind, Mistake, Origin, Setting, Source, parse_duration};
 
 /// The layers of settings, and the mistakes found in them.
 pub(super) struct Loader<'a> {
@@ -20,6 +21,14 @@ pub(super) struct Loader<'a> {
 pub(super) enum Raw {
     Texts(Vec<String>),
     Node(Node),
+}
+
+/// One setting that was set explicitly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effective {
+    pub key: &'static str,
+    pub text: String,
+    pub origin: Origin,
 }
 
 // === impl Loader ===
@@ -149,6 +158,14 @@ impl Loader<'_> {
             |effective| effective.origin.clone(),
         );
         self.mistakes.push(Mistake::new(origin, message));
+    }
+}
+
+// === impl Effective ===
+
+impl fmt::Display for Effective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={} ({})", self.key, self.text, self.origin)
     }
 }
 

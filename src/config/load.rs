@@ -1,6 +1,5 @@
 //! Combines the layers and converts them to typed settings.
 
-use std::fmt;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,16 +8,18 @@ use std::str::FromStr;
 use super::expand::expand;
 use super::file::{File, Node, Value};
 use super::kubeconfig;
-use super::layers::{Loader, Raw};
+use super::layers::{Effective, Loader, Raw};
 use super::otel;
 use super::parse::{
-    beyond_this_machine, parse_anonymous, parse_automatic_count, parse_client_ca, parse_compression, parse_count,
-    parse_group, parse_host, parse_lend_identity, parse_memory, parse_mode, parse_name, parse_only_tls13,
-    parse_packing_form, parse_signer, positive_count, positive_duration,
+    beyond_this_machine, choice, parse_anonymous, parse_automatic_count, parse_bool, parse_client_ca,
+    parse_compression, parse_count, parse_group, parse_host, parse_lend_identity, parse_mode, parse_name,
+    parse_only_tls13, parse_packing_form, parse_protobuf, parse_signer, parse_while_away, positive_count,
+    positive_duration,
 };
-use super::resources::{choice, parse_bool, parse_protobuf, parse_rules, parse_while_away};
+use super::resources::parse_rules;
 use super::sections::{
     Config, DrainConfig, InformerConfig, MemoryConfig, QueuesConfig, ReadsConfig, UpstreamConfig, WindowConfig,
+    parse_memory,
 };
 use super::setting::CONFIG;
 use super::{Flags, Mistake, Mistakes, Origin, ResourceRule, SETTINGS, Setting, Source, nearest, parse_size};
@@ -41,14 +42,6 @@ pub struct Loaded {
     pub effective: Vec<Effective>,
     /// Problems that do not prevent the start.
     pub warnings: Vec<String>,
-}
-
-/// One setting that was set explicitly.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Effective {
-    pub key: &'static str,
-    pub text: String,
-    pub origin: Origin,
 }
 
 /// Reads flags, environment and file.
@@ -482,13 +475,5 @@ impl Loader<'_> {
                 Some(format!("{name}: there is no such setting; did you mean INFORMERD_{near}?"))
             })
             .collect()
-    }
-}
-
-// === impl Effective ===
-
-impl fmt::Display for Effective {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={} ({})", self.key, self.text, self.origin)
     }
 }

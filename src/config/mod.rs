@@ -22,7 +22,8 @@ mod size;
 mod source;
 
 pub use kubeconfig::not_found as kubeconfig_not_found;
-pub use load::{Effective, Loaded, load};
+pub use layers::Effective;
+pub use load::{Loaded, load};
 pub use mistake::{Mistake, Mistakes, Origin, nearest};
 pub use resources::{ResourcePattern, ResourceRule, RuleModes};
 pub use sections::{

@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::resources::choice;
+use super::parse::choice;
 use super::{Mistake, Origin, Source};
 use crate::telemetry::otel::{MetricsExport, OtelConfig, OtlpTarget, Protocol, SpansExport, TraceSampler};
 

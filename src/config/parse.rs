@@ -2,11 +2,34 @@
 
 use std::time::Duration;
 
-use super::resources::choice;
-use super::{MemoryLimit, parse_duration, parse_size};
+use super::parse_duration;
 use crate::auth::{Anonymous, ClientCaSource};
 use crate::packing::PackingForm;
 use crate::passthrough::LendIdentity;
+use crate::reads::ProtobufReads;
+
+/// The value of one of these names.
+pub(super) fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
+    let found = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        format!("{text:?} is none of {}", names.join(", "))
+    })
+}
+
+pub(super) fn parse_protobuf(text: &str) -> Result<ProtobufReads, String> {
+    let choices = [("serve", ProtobufReads::Serve), ("json", ProtobufReads::Json), ("forward", ProtobufReads::Forward)];
+    choice(text, &choices)
+}
+
+/// Whether to serve an old state.
+pub(super) fn parse_while_away(text: &str) -> Result<bool, String> {
+    choice(text, &[("refuse", false), ("serve", true)])
+}
+
+pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
+    choice(text, &[("true", true), ("false", false)])
+}
 
 /// The error for a listener without authentication: every client that can reach it may read what is cached.
 pub(super) fn beyond_this_machine(text: &str) -> String {
@@ -25,18 +48,6 @@ pub(super) fn parse_client_ca(text: &str) -> Result<ClientCaSource, String> {
 
 pub(super) fn parse_anonymous(text: &str) -> Result<Anonymous, String> {
     choice(text, &[("refuse", Anonymous::Refuse), ("forward", Anonymous::Forward)])
-}
-
-pub(super) fn parse_memory(text: &str) -> Result<MemoryLimit, String> {
-    if let Some(digits) = text.strip_suffix('%') {
-        let percent = digits.parse::<u8>().ok().filter(|percent| (1..=100).contains(percent));
-        return percent.map(MemoryLimit::Percent).ok_or_else(|| format!("{text:?}: want 1% to 100%"));
-    }
-    let bytes = parse_size(text)?;
-    if bytes < 1 << 20 {
-        return Err(format!("{text} is less than 1Mi"));
-    }
-    usize::try_from(bytes).map(MemoryLimit::Bytes).map_err(|_| format!("{text} is more than this machine can address"))
 }
 
 pub(super) fn parse_packing_form(text: &str) -> Result<PackingForm, String> {

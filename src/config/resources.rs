@@ -4,8 +4,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::file::{Node, Value};
-use super::parse::{parse_packing_form, positive_duration};
-use super::{Then, nearest};
+use super::nearest;
+use super::parse::{choice, parse_bool, parse_packing_form, parse_protobuf, parse_while_away, positive_duration};
 use crate::packing::PackingForm;
 use crate::reads::{ConsistentReads, Modes, ProtobufReads};
 use crate::selector::{FieldSelector, LabelSelector};
@@ -317,38 +317,6 @@ impl FromStr for ConsistentReads {
             ],
         )
     }
-}
-
-// === impl Then ===
-
-impl FromStr for Then {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        choice(text, &[("forward", Self::Forward), ("429", Self::Refuse)])
-    }
-}
-
-pub(super) fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
-    let found = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
-    found.ok_or_else(|| {
-        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-        format!("{text:?} is none of {}", names.join(", "))
-    })
-}
-
-pub(super) fn parse_protobuf(text: &str) -> Result<ProtobufReads, String> {
-    let choices = [("serve", ProtobufReads::Serve), ("json", ProtobufReads::Json), ("forward", ProtobufReads::Forward)];
-    choice(text, &choices)
-}
-
-/// Whether to serve an old state.
-pub(super) fn parse_while_away(text: &str) -> Result<bool, String> {
-    choice(text, &[("refuse", false), ("serve", true)])
-}
-
-pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
-    choice(text, &[("true", true), ("false", false)])
 }
 
 /// A DNS label, which the apiserver requires for the name of a namespace.

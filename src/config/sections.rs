@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
-use super::ResourceRule;
+use super::parse::choice;
+use super::{ResourceRule, parse_size};
 use crate::authority::ObjectName;
 use crate::http::HttpConfig;
 use crate::injection::InjectionConfig;
@@ -146,4 +148,26 @@ pub enum MemoryLimit {
 pub struct DrainConfig {
     /// The soft deadline. The ends of watches are spread over a shorter period, which is in the HTTP settings.
     pub timeout: Duration,
+}
+
+// === impl Then ===
+
+impl FromStr for Then {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        choice(text, &[("forward", Self::Forward), ("429", Self::Refuse)])
+    }
+}
+
+pub(super) fn parse_memory(text: &str) -> Result<MemoryLimit, String> {
+    if let Some(digits) = text.strip_suffix('%') {
+        let percent = digits.parse::<u8>().ok().filter(|percent| (1..=100).contains(percent));
+        return percent.map(MemoryLimit::Percent).ok_or_else(|| format!("{text:?}: want 1% to 100%"));
+    }
+    let bytes = parse_size(text)?;
+    if bytes < 1 << 20 {
+        return Err(format!("{text} is less than 1Mi"));
+    }
+    usize::try_from(bytes).map(MemoryLimit::Bytes).map_err(|_| format!("{text} is more than this machine can address"))
 }

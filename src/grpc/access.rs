@@ -317,6 +317,12 @@ impl Right {
     }
 }
 
+/// Records the error of a call that was authorized, and returns it as a status.
+pub(super) fn refused(grants: Grants, error: Error) -> Status {
+    grants.refuse(&error);
+    error.into()
+}
+
 #[cfg(test)]
 #[path = "access_tests.rs"]
 mod tests;

@@ -8,8 +8,7 @@ use futures_util::stream;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::{Request, Response, Status};
 
-use super::access::Right;
-use super::objects::refused;
+use super::access::{Right, refused};
 use super::pb::v1;
 use super::pb::v1::cache_server::Cache as CacheService;
 use super::retiring::Retiring;

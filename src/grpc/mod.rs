@@ -7,6 +7,7 @@ mod access;
 mod answer;
 mod body;
 mod cache;
+mod calls;
 mod codec;
 mod conflate;
 mod convert;

@@ -3,9 +3,8 @@
 
 use tonic::Status;
 
-use super::access::{self, Caller, Grants, Verb};
+use super::access::{self, Caller, Grants, Verb, refused};
 use super::convert;
-use super::objects::refused;
 use super::pb::v1;
 use super::render::Rendering;
 use super::status::Error;

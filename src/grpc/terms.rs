@@ -6,10 +6,10 @@ use std::time::Duration;
 use rand::Rng;
 use tokio::time::Instant;
 
-use super::access::{Caller, Grants, Verb};
+use super::access::{Caller, Grants, Verb, refused};
 use super::convert;
 use super::intake::Intake;
-use super::objects::{Objects, refused};
+use super::objects::Objects;
 use super::pb::v1::{self, watch_request::Start};
 use super::render::Rendering;
 use super::select::{Selected, select};

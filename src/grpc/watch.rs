@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 use tonic::Status;
 
-use super::access::{Caller, Right};
+use super::access::{Caller, Right, refused};
 use super::feed::{Feed, Item};
 use super::message::{Content, Events, Message, WatchMessage};
 use super::message_body::Messages;
-use super::objects::{Objects, refused};
+use super::objects::Objects;
 use super::opening::{Begun, Opened, first, is_passing, open};
 use super::pb::v1::watch_response::Frame;
 use super::pb::v1::{self, goodbye, reset};

@@ -2,21 +2,14 @@
 //! credentials.
 
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use bytes::Buf;
-use http::{Method, Request, Response, Uri, Version};
-use http_body::{Frame, SizeHint};
+use http::{Method, Request, Uri, Version};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::body::{Body, BoxError};
 use super::clients::program;
 use super::connection::Connection;
-use super::request_record::RequestRecord;
-use crate::codec::Slices;
 use crate::lifecycle::Fatal;
 use crate::meta::RequestInfo;
 use crate::telemetry::lines::{LineCounts, Lines, LinesError, LinesTo};
@@ -52,12 +45,6 @@ pub(super) struct Line {
     pub(super) bytes: u64,
     /// Until the end of the response.
     pub(super) duration_ms: f64,
-}
-
-/// A body that reports its bytes and its end to the request record.
-struct Logged {
-    body: Body,
-    record: Arc<RequestRecord>,
 }
 
 /// The longest request target that is logged. A client can send any length.
@@ -169,41 +156,6 @@ fn cut(mut text: String) -> String {
         text.push('…');
     }
     text
-}
-
-// === impl Logged ===
-
-/// The response. Its end is recorded in `record`.
-pub(super) fn logged(response: Response<Body>, record: Arc<RequestRecord>) -> Response<Body> {
-    response.map(|body| Body::new(Logged { body, record }))
-}
-
-impl http_body::Body for Logged {
-    type Data = Slices;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &polled {
-            let code = frame.trailers_ref().and_then(|trailers| trailers.get(tonic::Status::GRPC_STATUS));
-            self.record.sent(frame.data_ref().map_or(0, Buf::remaining), code);
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for Logged {
-    fn drop(&mut self) {
-        self.record.ended();
-    }
 }
 
 #[cfg(test)]

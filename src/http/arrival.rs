@@ -1,8 +1,7 @@
 //! How clients that are not authenticated yet are received.
 
-use http::{HeaderMap, Response, StatusCode};
+use http::HeaderMap;
 
-use super::body::Body;
 use super::connection::Connection;
 use super::service::ServiceInner;
 use crate::meta::Status;
@@ -27,10 +26,4 @@ impl ServiceInner {
         }
         Ok(())
     }
-}
-
-/// Whether an answer says that the client is not authenticated: by its HTTP status, or by the status of a gRPC call.
-pub(super) fn is_unauthenticated(response: &Response<Body>) -> bool {
-    let grpc = response.headers().get("grpc-status").is_some_and(|status| status == "16");
-    response.status() == StatusCode::UNAUTHORIZED || grpc
 }

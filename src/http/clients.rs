@@ -2,16 +2,15 @@
 //! contains no credentials.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use http::header::USER_AGENT;
-use http::{HeaderMap, HeaderValue, Response, Version};
+use http::{HeaderMap, HeaderValue, Version};
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
-use super::body::Body;
-use super::connection::Connection;
 use crate::reads::ForwardReason;
 use crate::telemetry::stripes::StripedCounter;
 
@@ -89,16 +88,23 @@ pub(super) struct Counting {
 // === impl Clients ===
 
 impl Clients {
-    /// The statistics of the client that sent this request; the request is counted. The next request of the same
-    /// program on this connection finds its statistics without a look-up in the table.
-    pub fn of(&self, connection: &Connection, headers: &HeaderMap, version: Version, grpc: bool) -> Arc<ClientStats> {
+    /// The statistics of the client that sent a request; the request is counted. `last` is that of its connection, and
+    /// `peer` is `None` for a Unix socket.
+    pub(super) fn find(
+        &self,
+        last: &Last,
+        peer: Option<SocketAddr>,
+        headers: &HeaderMap,
+        version: Version,
+        grpc: bool,
+    ) -> Arc<ClientStats> {
         let program = program(headers.get(USER_AGENT));
-        let mut last = connection.last.lock();
+        let mut last = last.lock();
         let stats = match &*last {
             Some((of, stats)) if **of == *program && !stats.gone.load(Ordering::Relaxed) => Arc::clone(stats),
             _ => {
                 let stats = self.stats(Key {
-                    address: connection.peer.map_or_else(|| "unix".into(), |peer| peer.ip().to_string().into()),
+                    address: peer.map_or_else(|| "unix".into(), |peer| peer.ip().to_string().into()),
                     program: program.into(),
                     protocol: match version {
                         _ if grpc => "gRPC",
@@ -200,12 +206,11 @@ impl ClientStats {
         self.bytes.inc_by(bytes as u64);
     }
 
-    /// Counts the bytes sent for a response.
-    pub fn count(self: Arc<Self>, response: Response<Body>) -> Response<Body> {
-        let watch = response.extensions().get::<IsWatch>().is_some();
+    /// Counts an answer as open, and then its bytes.
+    pub(super) fn counting(self: Arc<Self>, watch: bool) -> Counting {
         self.open.fetch_add(1, Ordering::Relaxed);
         self.watches.fetch_add(i64::from(watch), Ordering::Relaxed);
-        response.map(|body| body.counted(Counting { stats: self, watch }))
+        Counting { stats: self, watch }
     }
 
     fn show(&self, key: &Key) -> Client {
@@ -241,10 +246,12 @@ impl Drop for Counting {
 
 #[cfg(test)]
 mod tests {
+    use http::Response;
     use http_body_util::BodyExt as _;
 
     use super::super::body;
     use super::super::config::ListenAddr;
+    use super::super::connection::Connection;
     use super::*;
 
     fn seen(clients: &Clients, host: u8, agent: &'static str) -> Arc<ClientStats> {

@@ -7,7 +7,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::age::AgeLimits;
-use super::gzip::GzipConfig;
 use crate::auth::Mode;
 
 #[derive(Clone, Debug)]
@@ -59,6 +58,16 @@ pub struct ConnectionLimits {
     pub connection_window: u32,
     /// Bytes of the head of a request.
     pub head: u32,
+}
+
+/// Whether and how answers are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GzipConfig {
+    /// As the apiserver does: bodies of gets and lists over 128 KiB, for clients that accept gzip. Default.
+    pub enabled: bool,
+    /// Compressed bytes that are kept for later requests. The least used entry is evicted first. An answer that is too
+    /// large to keep is compressed for its current readers only. Default 64 MiB.
+    pub keep_bytes: u64,
 }
 
 /// Where the certificate of the `https` listeners comes from.
@@ -141,6 +150,14 @@ impl HttpConfig {
             send_buffer: None,
             gzip: GzipConfig::default(),
         }
+    }
+}
+
+// === impl GzipConfig ===
+
+impl Default for GzipConfig {
+    fn default() -> Self {
+        Self { enabled: true, keep_bytes: 64 << 20 }
     }
 }
 

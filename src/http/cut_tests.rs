@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::http::body::{Body as Answer, full};
 use crate::http::connection::Connection;
-use crate::http::server::{BoxFuture, Handler};
+use crate::http::handler::{BoxFuture, Handler};
 use crate::http::testing::serve;
 use crate::lifecycle::drain::Drain;
 use crate::lifecycle::spawn;

@@ -6,9 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::stream::{StreamExt as _, poll_fn};
 use h2::client;
+use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use hyper::service::service_fn;
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use tokio::io::duplex;
 use tokio::sync::mpsc;
@@ -17,14 +19,17 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::*;
 use crate::http::body::{self, BoxError};
+use crate::http::clients::IsWatch;
 use crate::http::frames::{
     DATA, END_HEADERS, END_STREAM, FrameHead, HEADERS, MAX_WINDOW, SETTINGS, Scanner, WINDOW_UPDATE,
 };
-use crate::http::io::{Bounded, HTTP2_PREFACE};
+use crate::http::io::Bounded;
 use crate::http::metrics::HttpMetrics;
 use crate::http::open_head::OpenHead;
+use crate::http::preface::HTTP2_PREFACE;
 use crate::http::protocol::{Protocols, default_limits};
 use crate::http::testing::Takes;
+use crate::http::watch_socket::WatchSocket;
 use crate::lifecycle::spawn;
 
 /// A server that answers `/list` with a body of this size, and everything else with the next watch.

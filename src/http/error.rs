@@ -52,6 +52,12 @@ pub fn respond(status: &Status, form: StatusForm) -> Response<Body> {
     response
 }
 
+/// Whether an answer says that the client is not authenticated: by its HTTP status, or by the status of a gRPC call.
+pub(super) fn is_unauthenticated(response: &Response<Body>) -> bool {
+    let grpc = response.headers().get("grpc-status").is_some_and(|status| status == "16");
+    response.status() == StatusCode::UNAUTHORIZED || grpc
+}
+
 /// The end of a watch whose resource may be of another server now: its client has to list again.
 pub fn another_server() -> Status {
     Status::failure(410, "Expired", "an aggregated API server may serve the resource now: list it again")

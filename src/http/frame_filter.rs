@@ -7,7 +7,7 @@ use super::frames::{
     ACK, CONTINUATION, END_HEADERS, FrameHead, HEAD, HEADERS, INITIAL_WINDOW_SIZE, LARGEST, MAX_FRAME_SIZE, MAX_WINDOW,
     PADDED, PRIORITY, PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE,
 };
-use super::io::HTTP2_PREFACE;
+use super::preface::HTTP2_PREFACE;
 use super::send_windows::{MOST_TOLD, SendWindows};
 use super::stream_tag;
 

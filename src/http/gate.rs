@@ -12,8 +12,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::frames::FrameHead;
-use super::io::{HTTP2_PREFACE, Protocol};
 use super::newcomer::{Newcomer, Wait};
+use super::preface::{HTTP2_PREFACE, Protocol};
 
 /// The most bytes that an unauthenticated client may send: headers and bodies of all its requests together.
 pub(super) const SAYS: usize = 64 << 10;

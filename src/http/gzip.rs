@@ -17,8 +17,9 @@ use flate2::write::GzEncoder;
 use http::header::{ACCEPT_ENCODING, HeaderMap};
 use parking_lot::Mutex;
 
+use super::config::GzipConfig;
 use super::copies::Copies;
-use super::list_body::BodyStep;
+use super::list_writer::BodyStep;
 use super::metrics::HttpMetrics;
 use super::writer::Writer;
 use crate::codec::{Form, ListMetaOut, Shape, Slices};
@@ -26,16 +27,6 @@ use crate::lifecycle::spawn;
 use crate::memory::{Ledger, Reservation};
 use crate::meta::Object;
 use crate::reads::{GetAnswer, ListAnswer, ListIdentity};
-
-/// Whether and how answers are compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GzipConfig {
-    /// As the apiserver does: bodies of gets and lists over 128 KiB, for clients that accept gzip. Default.
-    pub enabled: bool,
-    /// Compressed bytes that are kept for later requests. The least used entry is evicted first. An answer that is too
-    /// large to keep is compressed for its current readers only. Default 64 MiB.
-    pub keep_bytes: u64,
-}
 
 /// The apiserver compresses bodies larger than this.
 pub(super) const THRESHOLD: usize = 128 << 10;
@@ -405,14 +396,6 @@ impl Inner {
         self.place.shrink(gone.saturating_sub(self.uncounted()));
         self.len -= gone;
         metrics.gzip_memory.inc_by(-(gone as i64));
-    }
-}
-
-// === impl GzipConfig ===
-
-impl Default for GzipConfig {
-    fn default() -> Self {
-        Self { enabled: true, keep_bytes: 64 << 20 }
     }
 }
 

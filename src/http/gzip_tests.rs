@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cache::Snapshot;
-use crate::http::list_body::ListWriter;
+use crate::http::list_writer::ListWriter;
 use crate::http::testing::{World, form, inflate, list_text, object, objects};
 use crate::memory::Pressure;
 use crate::meta::ResourceVersion;

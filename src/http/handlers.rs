@@ -19,12 +19,11 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::body::Body;
 use super::connection::Connection;
-use super::head;
+use super::handler::{BoxFuture, Handler};
+use super::head_size::{self, HEADER_COST};
 use super::http2::ends_at_once;
 use super::metrics::HttpMetrics;
-use super::newcomer::HEADER_COST;
 use super::open_head::{OpenHead, Reserved};
-use super::server::{BoxFuture, Handler};
 use crate::telemetry::gauge::Raised;
 
 /// The most requests of a connection that are handled at once: those whose answer has not begun. As many as the streams
@@ -175,7 +174,7 @@ impl Handlers {
     ) -> (Response<Body>, Option<Place>) {
         let headers = request.headers();
         // A header takes more memory than its bytes, and may have come as one byte.
-        let takes = WAITING + head::bytes(headers, request.uri()) + headers.len() * HEADER_COST;
+        let takes = WAITING + head_size::bytes(headers, request.uri()) + headers.len() * HEADER_COST;
         let begun = Instant::now();
         let until = begun + WAIT_FOR_MEMORY;
         let waits = Raised::new(&self.metrics.requests_waiting);

@@ -13,7 +13,6 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::http::body::full;
 use crate::http::open_head::OpenHeads;
-use crate::http::server::BoxFuture;
 use crate::http::testing::{http2_client, until};
 use crate::lifecycle::spawn;
 use crate::memory::{Ledger, Pressure};

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use http::Uri;
 use http::request::Parts;
-use http::{HeaderMap, Uri};
 
 use super::error::short;
-use super::newcomer::HEADER_COST;
-use super::service::ServiceInner;
-use crate::memory::{Level, Reservation};
+use super::head_size::{self, HEADER_COST};
+use crate::memory::{Ledger, Level, Reservation};
 use crate::meta::{Query, RequestInfo, Status, Verb, fields_fit, labels_fit, selectors_cost};
 
 /// A head of this size needs no account of its own: it takes no more than the rest of a request.
@@ -17,40 +16,31 @@ const SMALL: usize = 4 << 10;
 /// come as one byte.
 const FEW_HEADERS: usize = 32;
 
-// === impl ServiceInner ===
-
-impl ServiceInner {
-    /// Reserves the memory of a request. `info`: of a request that may have selectors. `None` if it takes little. What lasts
-    /// as long as a stream is kept of the head needs the reservation as long.
-    ///
-    /// # Errors
-    /// There is not enough memory.
-    pub(super) fn room(
-        &self,
-        head: &Parts,
-        info: Option<&RequestInfo>,
-    ) -> Result<Option<Arc<Reservation>>, Box<Status>> {
-        let takes_much = info.is_some_and(|info| info.is_resource && matches!(info.verb, Verb::List | Verb::Watch));
-        if takes_much && self.ledger.pressure().level() == Level::Short {
-            self.ledger.note_refused();
-            return Err(Box::new(short()));
-        }
-        let further = head.headers.len().saturating_sub(FEW_HEADERS) * HEADER_COST;
-        let needs = bytes(&head.headers, &head.uri) + further + if takes_much { selectors(&head.uri) } else { 0 };
-        if needs <= SMALL {
-            return Ok(None);
-        }
-        match self.ledger.lasting(needs) {
-            Ok(reservation) => Ok(Some(Arc::new(reservation))),
-            Err(_) => Err(Box::new(short())),
-        }
+/// Reserves the memory of a request. `info`: of a request that may have selectors. `None` if it takes little. What lasts
+/// as long as a stream is kept of the head needs the reservation as long.
+///
+/// # Errors
+/// There is not enough memory.
+pub(super) fn room(
+    ledger: &Ledger,
+    head: &Parts,
+    info: Option<&RequestInfo>,
+) -> Result<Option<Arc<Reservation>>, Box<Status>> {
+    let takes_much = info.is_some_and(|info| info.is_resource && matches!(info.verb, Verb::List | Verb::Watch));
+    if takes_much && ledger.pressure().level() == Level::Short {
+        ledger.note_refused();
+        return Err(Box::new(short()));
     }
-}
-
-/// The bytes of a head's text.
-pub(super) fn bytes(headers: &HeaderMap, uri: &Uri) -> usize {
-    let target = uri.path_and_query().map_or(0, |target| target.as_str().len());
-    headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>() + target
+    let further = head.headers.len().saturating_sub(FEW_HEADERS) * HEADER_COST;
+    let needs =
+        head_size::bytes(&head.headers, &head.uri) + further + if takes_much { selectors(&head.uri) } else { 0 };
+    if needs <= SMALL {
+        return Ok(None);
+    }
+    match ledger.lasting(needs) {
+        Ok(reservation) => Ok(Some(Arc::new(reservation))),
+        Err(_) => Err(Box::new(short())),
+    }
 }
 
 /// The most that becomes of the selectors in a query, as everything after this reads it: names may be escaped, and other

@@ -26,7 +26,7 @@ use super::error;
 use super::io::Bounded;
 use super::open_head::{FREE, OpenHead, READ};
 use super::parting::LastAnswer;
-use super::protocol::Serving;
+use super::serving::Serving;
 use super::watch_shards::{Sharded, WatchShards};
 use super::watch_writer::WatchWriter;
 use crate::codec::Slices;

@@ -26,7 +26,7 @@ use super::body::{Body, BoxError};
 use super::clients::IsWatch;
 use super::direct_watch::DirectWatch;
 use super::http2_socket::in_turn;
-use super::protocol::Serving;
+use super::serving::Serving;
 use super::turn;
 use super::until_taken::UntilTaken;
 use crate::lifecycle::rounds::{self, Rounds};

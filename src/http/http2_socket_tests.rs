@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::http::frames::{ACK, GOAWAY, HEADERS, SETTINGS};
-use crate::http::io::HTTP2_PREFACE;
+use crate::http::preface::HTTP2_PREFACE;
 use crate::lifecycle::testing::Wakes;
 use crate::upstream::raw_testing;
 

@@ -15,13 +15,13 @@ use tokio::task::{Id, JoinHandle};
 use super::*;
 use crate::codec::Slices;
 use crate::http::clients::IsWatch;
-use crate::http::direct_watch::{SharedSocket, WatchSocket};
 use crate::http::http2_socket::Http2Socket;
 use crate::http::io::Bounded;
 use crate::http::open_head::OpenHead;
 use crate::http::protocol::{Protocols, default_limits};
 use crate::http::stream_tag;
 use crate::http::testing::http2_client;
+use crate::http::watch_socket::{SharedSocket, WatchSocket};
 
 /// Sends a line for each value, and ends with zero.
 struct Counting {

@@ -14,17 +14,8 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::gate::Gate;
 use super::newcomer::Newcomer;
+use super::preface::{HTTP2_PREFACE, Protocol};
 use crate::memory::{HURRY, Level, Pressure};
-
-/// The bytes that start every HTTP/2 connection with prior knowledge. They identify the protocol, so the wait for the
-/// first bytes ends with the first byte that differs, or with the last of these.
-pub(super) const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    Http1,
-    Http2,
-}
 
 /// Timeouts on a connection's socket. Reads have a timeout until the protocol is known; after that, the protocols
 /// themselves limit silence. Writes are limited by progress: any byte that the client reads restarts the timer. An

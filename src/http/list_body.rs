@@ -1,5 +1,4 @@
-//! The bodies of gets and lists, written while they are sent. A list consists of a head, its items as shared slices in
-//! batches, and a tail.
+//! The bodies of gets and lists, written while they are sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,47 +10,11 @@ use prometheus_client::metrics::counter::Counter;
 use super::body::BoxError;
 use super::copies::{Copies, Waiting};
 use super::gzip::{Compressed, Piece};
+use super::list_writer::BodyStep;
 use super::metrics::HttpMetrics;
 use super::writer::Writer;
-use crate::codec::{Form, ListMetaOut, Shape, Slices};
+use crate::codec::Slices;
 use crate::memory::{Cut, StallGuard, StallGuards};
-use crate::meta::{Damaged, Object};
-use crate::reads::{ListAnswer, ListItems};
-
-/// Objects per frame. A frame goes to the kernel in one vectored write, which takes up to 64 slices.
-const BATCH: usize = 63;
-
-/// Writes one list.
-pub(super) struct ListWriter {
-    form: Arc<Form>,
-    shape: Shape,
-    meta: ListMetaOut,
-    items: ListItems,
-    batch: Vec<Arc<Object>>,
-    /// Other batches may follow.
-    more: bool,
-    /// Held back until it is known whether another item follows: the last item has no comma.
-    held: Option<Arc<Object>>,
-    state: ListState,
-    objects: u64,
-}
-
-/// One step of writing.
-pub(super) enum BodyStep {
-    Frame(Slices),
-    /// No output yet: a selective list searched a part of the cache and found no match.
-    Again,
-    /// No output yet: there is no memory for it. The next step tries again.
-    Wait,
-    End,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ListState {
-    Head,
-    Items,
-    Done,
-}
 
 /// The rest of a body whose beginning was written already.
 pub(super) struct ListBody {
@@ -77,89 +40,6 @@ pub(super) enum Rest {
 
 /// The most bytes that are handed out at once. So it is known of large objects, too, that their client takes them.
 pub(super) const PART: usize = 256 << 10;
-
-// === impl ListWriter ===
-
-impl ListWriter {
-    pub(super) fn new(answer: ListAnswer) -> Self {
-        Self {
-            form: answer.form,
-            shape: answer.shape,
-            meta: answer.meta,
-            items: answer.items,
-            batch: Vec::with_capacity(BATCH),
-            more: true,
-            held: None,
-            state: ListState::Head,
-            objects: 0,
-        }
-    }
-
-    /// The number of objects written so far.
-    pub(super) fn objects(&self) -> u64 {
-        self.objects
-    }
-
-    /// Reserves what is made for this step of `copies` before.
-    ///
-    /// # Errors
-    /// The bytes of an object are damaged. So is the next step.
-    pub(super) fn step(&mut self, copies: &mut Copies) -> Result<BodyStep, Damaged> {
-        if self.state == ListState::Done {
-            return Ok(BodyStep::End);
-        }
-        if self.batch.is_empty() && self.more {
-            self.more = self.items.next(BATCH, &mut self.batch);
-            if self.more && self.batch.is_empty() {
-                return Ok(BodyStep::Again);
-            }
-        }
-        let mut out = Slices::new();
-        let empty = self.state == ListState::Head && self.batch.is_empty() && self.held.is_none();
-        if self.state == ListState::Head {
-            out.append(self.form.list_head(self.shape, &self.meta, empty));
-        }
-        let (mut written, mut items, mut is_full) = (0, 0, false);
-        for object in &self.batch {
-            // It stays where it is if it cannot be written: the list never goes on without it.
-            if let Some(held) = &self.held {
-                is_full = copies.reserve(self.form.copied(held, None, self.shape)).is_err();
-                if is_full {
-                    break;
-                }
-                out.append(self.form.list_item(held, self.shape, false)?);
-                items += 1;
-            }
-            written += 1;
-            self.held = Some(Arc::clone(object));
-        }
-        self.objects += written as u64;
-        self.batch.drain(..written);
-        if self.batch.is_empty()
-            && !self.more
-            && let Some(last) = &self.held
-        {
-            is_full = copies.reserve(self.form.copied(last, None, self.shape)).is_err();
-            if !is_full {
-                out.append(self.form.list_item(last, self.shape, true)?);
-                self.held = None;
-            }
-        }
-        if is_full && items == 0 {
-            return Ok(BodyStep::Wait);
-        }
-        self.state = ListState::Items;
-        if self.batch.is_empty() && !self.more && self.held.is_none() {
-            out.append(self.form.list_tail(self.shape, &self.meta, empty));
-            self.state = ListState::Done;
-        }
-        Ok(BodyStep::Frame(out))
-    }
-
-    pub(super) fn is_done(&self) -> bool {
-        self.state == ListState::Done
-    }
-}
 
 // === impl ListBody ===
 

@@ -5,42 +5,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::http::copies;
+use crate::http::list_writer::ListWriter;
 use crate::http::testing::{World, list_text, objects, packed};
 use crate::memory::{HURRY, Ledger, Level, Pressure};
-
-/// The text, the number of objects, and the number of steps without output.
-fn whole(answer: ListAnswer) -> (String, u64, usize) {
-    let mut writer = ListWriter::new(answer);
-    let mut copies = Copies::new(&Ledger::default());
-    let (mut text, mut again) = (Vec::new(), 0);
-    loop {
-        match writer.step(&mut copies).unwrap() {
-            BodyStep::Frame(frame) => frame.into_iter().for_each(|part| text.extend_from_slice(&part)),
-            BodyStep::Again => again += 1,
-            BodyStep::Wait => panic!("there is memory"),
-            BodyStep::End => return (String::from_utf8(text).unwrap(), writer.objects(), again),
-        }
-    }
-}
-
-#[tokio::test]
-async fn every_length_is_one_list() {
-    for length in [0, 1, 2, BATCH - 1, BATCH, BATCH + 1, 2 * BATCH, 2 * BATCH + 1, 1000] {
-        let (text, written, _) = whole(World::new(objects(length, 3)).await.list());
-        assert!(text == list_text(length, 3), "{length}");
-        assert_eq!(written, length as u64);
-    }
-}
-
-#[tokio::test]
-async fn a_long_search_is_made_in_steps() {
-    for length in [0, 1, 100] {
-        let (text, written, again) = whole(World::sparse(objects(length, 3)).await.list());
-        assert!(text == list_text(length, 3), "{length}");
-        assert_eq!(written, length as u64);
-        assert!(again > 0);
-    }
-}
 
 async fn body(length: usize) -> (ListBody, StallGuards, Arc<HttpMetrics>) {
     body_of(Writer::list(ListWriter::new(World::new(objects(length, 10)).await.list()), false, &Ledger::default()))

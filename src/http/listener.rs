@@ -41,7 +41,7 @@ pub enum BindError {
     #[error("listening on {0}: another process listens there")]
     InUse(ListenAddr),
     #[error("certificate of the https listeners: {0}")]
-    Tls(#[from] super::tls::TlsError),
+    Tls(#[from] super::certified_key::TlsError),
 }
 
 /// A socket in the file system. It is removed with its listener, unless another file took its place.

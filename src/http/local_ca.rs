@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustls::sign::CertifiedKey;
 
+use super::certified_key::{TlsError, certified};
 use super::config::CertificateFiles;
-use super::tls::{TlsError, certified};
 use crate::authority::{BACKDATED, Ca, NoCa};
 
 const CA_CERTIFICATE: &str = "ca.crt";

@@ -19,7 +19,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::head;
+use super::head_size::{self, HEADER_COST};
 use super::metrics::HttpMetrics;
 use crate::lifecycle::slots::group;
 use crate::telemetry::gauge::Raised;
@@ -48,8 +48,6 @@ const REQUESTS: usize = 8;
 const LASTING: usize = 4;
 /// The most bytes of all request headers that wait for authentication.
 const HELD: usize = 4 << 20;
-/// The approximate memory cost of a header in addition to its bytes.
-pub(super) const HEADER_COST: usize = 128;
 /// The most newcomers that may go on although nothing can authenticate them now.
 const UNJUDGED: usize = 16;
 
@@ -308,7 +306,7 @@ impl Newcomer {
         if self.is_authenticated() {
             return Ok(None);
         }
-        let (count, bytes) = (head.headers().len(), head::bytes(head.headers(), head.uri()));
+        let (count, bytes) = (head.headers().len(), head_size::bytes(head.headers(), head.uri()));
         if bytes + count * HEADER_OVERHEAD > MAX_HEADER_LIST {
             return Err(self.refused(TooMuch::Head));
         }

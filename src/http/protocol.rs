@@ -1,9 +1,6 @@
 //! The two HTTP protocols of connections, each with its limits.
 
-use std::fmt;
-use std::future::Future;
 use std::ops::RangeInclusive;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +12,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::body::{Body, BoxError};
 use super::config::{ConnectionLimits, HttpConfig};
-use super::direct_watch::{SharedSocket, WatchSocket};
 use super::handlers::at_once;
 use super::http1::{Handover, Http1};
 use super::http2::{Http2, Streams};
@@ -23,8 +19,10 @@ use super::http2_socket::Http2Socket;
 use super::io::Bounded;
 use super::metrics::HttpMetrics;
 use super::open_head::OpenHead;
+use super::serving::Serving;
 use super::stream_tag;
 use super::watch_shards::WatchShards;
+use super::watch_socket::{SharedSocket, WatchSocket};
 
 /// Clients hold hundreds of watches on one connection, so the library's 200 streams are too few. The HTTP library makes
 /// the state of each stream before any limit of ours sees it, so there are fewer where memory is small.
@@ -71,14 +69,6 @@ pub(super) fn default_limits(memory: usize) -> ConnectionLimits {
 pub(super) struct Protocols {
     http1: http1::Builder,
     shards: WatchShards,
-}
-
-/// A connection that is being served.
-pub(super) trait Serving: Future<Output = Result<(), <Self as Serving>::Error>> {
-    type Error: fmt::Display + Send;
-
-    /// Accepts no further requests, and ends when the running ones have ended.
-    fn graceful_shutdown(self: Pin<&mut Self>);
 }
 
 // === impl Protocols ===

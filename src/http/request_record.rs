@@ -1,17 +1,22 @@
 //! The record of one request, for the table of clients, the latency histogram and the access log.
 
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 
-use http::{HeaderValue, Request, Response};
+use bytes::Buf;
+use http::{HeaderMap, HeaderValue, Request, Response, Version};
+use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::access_log::{AccessLog, Line, logged};
-use super::body::Body;
-use super::clients::ClientStats;
+use super::access_log::{AccessLog, Line};
+use super::body::{Body, BoxError};
+use super::clients::{ClientStats, Clients, IsWatch};
 use super::connection::Connection;
 use super::explain::Plan;
 use super::metrics::HttpMetrics;
+use crate::codec::Slices;
 
 /// One request, from its beginning to the end of its answer.
 #[derive(Debug)]
@@ -23,6 +28,12 @@ pub struct RequestRecord {
     log: AccessLog,
     /// `None` if there is no access log, and after the line is written.
     line: Mutex<Option<Line>>,
+}
+
+/// A body that reports its bytes and its end to the request record.
+struct Logged {
+    body: Body,
+    record: Arc<RequestRecord>,
 }
 
 // === impl RequestRecord ===
@@ -75,7 +86,7 @@ impl RequestRecord {
             None => false,
         };
         let response = Arc::clone(&self.stats).count(response);
-        if is_logged { logged(response, Arc::clone(self)) } else { response }
+        if is_logged { response.map(|body| Body::new(Logged { body, record: Arc::clone(self) })) } else { response }
     }
 
     /// Records bytes that were sent, or the status with which a call ended.
@@ -108,6 +119,56 @@ impl Drop for RequestRecord {
     /// Requests whose client disconnects before the answer begins are logged too.
     fn drop(&mut self) {
         self.ended();
+    }
+}
+
+// === impl Clients ===
+
+impl Clients {
+    /// The statistics of the client that sent this request; the request is counted. The next request of the same
+    /// program on this connection finds its statistics without a look-up in the table.
+    pub fn of(&self, connection: &Connection, headers: &HeaderMap, version: Version, grpc: bool) -> Arc<ClientStats> {
+        self.find(&connection.last, connection.peer, headers, version, grpc)
+    }
+}
+
+// === impl ClientStats ===
+
+impl ClientStats {
+    /// Counts the bytes sent for a response.
+    pub fn count(self: Arc<Self>, response: Response<Body>) -> Response<Body> {
+        let is_watch = response.extensions().get::<IsWatch>().is_some();
+        response.map(|body| body.counted(self.counting(is_watch)))
+    }
+}
+
+// === impl Logged ===
+
+impl http_body::Body for Logged {
+    type Data = Slices;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            let code = frame.trailers_ref().and_then(|trailers| trailers.get(tonic::Status::GRPC_STATUS));
+            self.record.sent(frame.data_ref().map_or(0, Buf::remaining), code);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Logged {
+    fn drop(&mut self) {
+        self.record.ended();
     }
 }
 

@@ -2,16 +2,13 @@
 //! timeout, and all are part of the drain.
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use http::{Request, Response};
-use hyper::body::Incoming;
 use hyper::service::service_fn;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
@@ -19,24 +16,26 @@ use tokio_rustls::server::TlsStream;
 use super::accept_tls::accept_tls;
 use super::accounts::Accounts;
 use super::age::AgeLimits;
-use super::body::Body;
 use super::cipher_suites::TlsServer;
 use super::config::{ConnectionLimits, HttpConfig, ListenAddr};
 use super::connection::Connection;
-use super::direct_watch::WatchSocket;
+use super::handler::Handler;
 use super::handlers::{Handlers, Unreserved, at_once};
 use super::http1::Handover;
 use super::http2::cuttable;
-use super::io::{Bounded, Protocol};
+use super::io::Bounded;
 use super::listener::{Accepted, BACKLOG, BindError, Listener, is_of_one_connection};
 use super::metrics::HttpMetrics;
 use super::newcomer::{Newcomers, Stage};
 use super::open_head::OpenHeads;
 use super::places::Places;
-use super::protocol::{Protocols, Serving, default_limits, largest_head};
+use super::preface::Protocol;
+use super::protocol::{Protocols, default_limits, largest_head};
+use super::serving::Serving;
 use super::small_answers::SmallAnswers;
 use super::socket::{Socket, Tcp};
 use super::tls::Certificates;
+use super::watch_socket::WatchSocket;
 use crate::auth::Mode;
 use crate::lifecycle::drain::{DrainGuard, DrainWatch};
 use crate::lifecycle::quiet::Quiet;
@@ -50,13 +49,6 @@ const WAITING: usize = 1024;
 /// How long they may wait.
 const WAIT: Duration = Duration::from_secs(32);
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
-
-pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
-/// Answers requests. Errors are answers too.
-pub trait Handler: Send + Sync + 'static {
-    fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>>;
-}
 
 /// Bound sockets that do not accept connections yet.
 #[derive(Debug)]

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use http::{Request, Response};
 use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::Incoming;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -14,7 +16,8 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::*;
 use crate::codec::Slices;
-use crate::http::body::full;
+use crate::http::body::{Body, full};
+use crate::http::handler::BoxFuture;
 use crate::http::protocol::{MAX_HEAD, MAX_HEADER_LIST, MAX_HEADERS};
 use crate::http::testing::{http1_client, http2_client, trusting, until};
 use crate::lifecycle::drain::{self, Drain, DrainEnd};

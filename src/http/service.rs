@@ -12,22 +12,23 @@ use hyper::body::Incoming;
 use tracing::{Instrument as _, Span};
 
 use super::access_log::AccessLog;
-use super::arrival::is_unauthenticated;
 use super::body::{self, Body};
 use super::clients::IsWatch;
-use super::config::ListenAddr;
+use super::config::{GzipConfig, ListenAddr};
 use super::connection::Connection;
-use super::error::{AUDIT_ID, NO_CACHE, audit_id, draining, of_ourselves, respond, too_many_waiting};
+use super::error::{
+    AUDIT_ID, NO_CACHE, audit_id, draining, is_unauthenticated, of_ourselves, respond, too_many_waiting,
+};
 use super::explain::{NOT_FORWARDED, Plan};
 use super::framing;
 use super::guard::Guard;
-use super::gzip::GzipConfig;
+use super::handler::{BoxFuture, Handler};
 use super::handlers::NoRoom;
+use super::head;
 use super::metrics::HttpMetrics;
 use super::patient::Patient;
 use super::read::{self, Parsed};
 use super::request_record::RequestRecord;
-use super::server::{BoxFuture, Handler};
 use super::spans;
 use super::wanted;
 use super::watch_body::SHORTEST;
@@ -194,10 +195,11 @@ impl ServiceInner {
         if let Some(grpc) = self.grpc.as_ref().filter(|_| framing::is_grpc(head.version, &head.headers)) {
             let watches = ["/informerd.v1.Objects/Watch", "/informerd.v1.Objects/Sync"].contains(&head.uri.path());
             let lasting = connection.lasting(head.uri.path()).map_err(|why| Box::new(why.into()));
-            let (lasting, _room) = match lasting.and_then(|lasting| Ok((lasting, self.room(&head, None)?))) {
-                Ok(lasting) => lasting,
-                Err(status) => return self.refuse(&status, StatusForm::default(), audit_id),
-            };
+            let (lasting, _room) =
+                match lasting.and_then(|lasting| Ok((lasting, head::room(&self.ledger, &head, None)?))) {
+                    Ok(lasting) => lasting,
+                    Err(status) => return self.refuse(&status, StatusForm::default(), audit_id),
+                };
             let mut request = Request::from_parts(head, body);
             // The user is only known once the call is authenticated.
             request.extensions_mut().insert(Arc::clone(client));
@@ -211,7 +213,7 @@ impl ServiceInner {
         if info.is_resource && info.verb == Verb::Watch && self.drain.is_draining() {
             return self.refuse(&draining(), form(), audit_id);
         }
-        let room = match self.room(&head, Some(&info)) {
+        let room = match head::room(&self.ledger, &head, Some(&info)) {
             Ok(room) => room,
             Err(why) => return self.refuse(&why, form(), audit_id),
         };

@@ -20,9 +20,9 @@ use tokio::time::{Instant, sleep};
 
 use super::body::{Body, BoxError};
 use super::clients::IsWatch;
+use super::handler::BoxFuture;
 use super::metrics::HttpMetrics;
 use super::open_head::{OpenHead, Reserved};
-use super::server::BoxFuture;
 use crate::codec::Slices;
 use crate::memory::{Cut, Pressure, StallGuard, StallGuards};
 

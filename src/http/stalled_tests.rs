@@ -18,10 +18,10 @@ use tokio::net::TcpStream;
 
 use super::body::{self, Body};
 use super::clients::IsWatch;
+use super::config::GzipConfig;
 use super::connection::Connection;
 use super::error::respond;
-use super::gzip::GzipConfig;
-use super::server::{BoxFuture, Handler};
+use super::handler::{BoxFuture, Handler};
 use super::testing::{World, objects, serve, until};
 use super::wanted::WantedFormat;
 use super::written::{Bodies, BodyOptions};

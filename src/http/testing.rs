@@ -22,7 +22,8 @@ use tokio_rustls::TlsConnector;
 
 use super::body::Body;
 use super::config::{HttpConfig, ListenAddr};
-use super::server::{Handler, Server};
+use super::handler::Handler;
+use super::server::Server;
 use super::watch_body::WatchBody;
 use crate::auth::Lease;
 use crate::cache::{self, CacheConfig, Walk, WatchCache, WatchSpec, WatchStart, Writer};

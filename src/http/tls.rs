@@ -1,19 +1,19 @@
 //! Serving certificates. They come from files that are read again when they change, or are issued by a CA of our own.
 
 use std::fs;
-use std::io;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::CertificateDer;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+pub use super::certified_key::TlsError;
+use super::certified_key::certified;
 use super::cipher_suites::TlsServer;
 use super::client_certificates::{AnyClient, NoTickets};
 use super::config::{CertificateFiles, TlsConfig};
@@ -31,24 +31,6 @@ pub struct Certificates {
     server: TlsServer,
     delegated: TlsServer,
     reload_interval: Duration,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    #[error("{path}: {error}", path = path.display())]
-    File { path: PathBuf, error: io::Error },
-    #[error("{path}: {error}", path = path.display())]
-    Pem { path: PathBuf, error: rustls::pki_types::pem::Error },
-    #[error("{path} holds no certificate", path = .0.display())]
-    Empty(PathBuf),
-    #[error("certificate and key: {0}")]
-    Rustls(#[from] rustls::Error),
-    #[error("issuing a certificate: {0}")]
-    Issue(#[from] rcgen::Error),
-    #[error("{path} does not belong to the key beside it, remove both to have a new authority made", path = .0.display())]
-    Mismatch(PathBuf),
-    #[error("{path} is a key that every user of this machine may use, take the rights of others away or remove it", path = .0.display())]
-    Exposed(PathBuf),
 }
 
 #[derive(Debug)]
@@ -234,25 +216,9 @@ fn server_config(
     Ok(config)
 }
 
-fn provider() -> CryptoProvider {
-    aws_lc_rs::default_provider()
-}
-
 fn read_pair(files: &CertificateFiles) -> Result<(Vec<u8>, Vec<u8>), TlsError> {
     let read = |path: &Path| fs::read(path).map_err(|error| TlsError::File { path: path.to_owned(), error });
     Ok((read(&files.certificate)?, read(&files.key)?))
-}
-
-pub(super) fn certified(files: &CertificateFiles, certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, TlsError> {
-    let chain = CertificateDer::pem_slice_iter(certificate)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| TlsError::Pem { path: files.certificate.clone(), error })?;
-    if chain.is_empty() {
-        return Err(TlsError::Empty(files.certificate.clone()));
-    }
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| TlsError::Pem { path: files.key.clone(), error })?;
-    // Checks that certificate and key match.
-    Ok(CertifiedKey::from_der(chain, key, &provider())?)
 }
 
 #[cfg(test)]

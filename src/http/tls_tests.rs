@@ -1,4 +1,6 @@
 use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject as _;
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
@@ -70,7 +72,7 @@ async fn the_older_version_can_be_refused() {
             let (near, far) = duplex(64 * 1024);
             let accepted = crate::lifecycle::spawn("server", async move { server.accept(far).await });
             let ca = CertificateDer::from_pem_file(certificates.ca_file().unwrap()).unwrap();
-            let connector = trusting_with(provider(), &[&rustls::version::TLS12], [ca], &[]);
+            let connector = trusting_with(aws_lc_rs::default_provider(), &[&rustls::version::TLS12], [ca], &[]);
             let connected = connector.connect(ServerName::try_from("localhost").unwrap(), near).await;
             assert_eq!((connected.is_ok(), accepted.await.unwrap().is_ok()), (speaks, speaks));
         }

@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 
 use super::copies::Copies;
-use super::list_body::{BodyStep, ListWriter};
+use super::list_writer::{BodyStep, ListWriter};
 use crate::codec::Slices;
 use crate::codec::json::Indenter;
 use crate::memory::Ledger;

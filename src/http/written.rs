@@ -9,13 +9,15 @@ use http::{HeaderValue, Response, Version};
 use hyper::upgrade::OnUpgrade;
 
 use super::body::{self, Body};
+use super::config::GzipConfig;
 use super::connection::Connection;
 use super::copies::Copies;
 use super::error::{another_server, short};
 use super::framing;
-use super::gzip::{self, Compressed, Gzip, GzipConfig, Key};
+use super::gzip::{self, Compressed, Gzip, Key};
 use super::handshake::Handshake;
-use super::list_body::{BodyStep, ListBody, ListWriter, Rest, Sent};
+use super::list_body::{ListBody, Rest, Sent};
+use super::list_writer::{BodyStep, ListWriter};
 use super::metrics::HttpMetrics;
 use super::wanted::WantedFormat;
 use super::watch_body::WatchBody;

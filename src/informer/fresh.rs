@@ -13,7 +13,7 @@ use crate::upstream::{Asked, Pace, Part, SMALL_DIGEST, Word};
 
 use super::Informer;
 use super::choice::{Extent, First, Situation, Then};
-use super::stalled::Why;
+use super::stall::Why;
 
 /// How fresh a cache must be before it may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::coverage::scope_predicate;
-use super::stalled::Stall;
+use super::key::{InformerKey, scope_predicate};
+use super::stall::Stall;
 use super::waits::{Proofs, Waits};
 use crate::cache::WatchCache;
 use crate::lifecycle;
-use crate::meta::{Encoding, Gvr, ObjectKey, Resource, ResourceVersion, Verb};
+use crate::meta::{ObjectKey, Resource, ResourceVersion, Verb};
 use crate::selector::Predicate;
 use crate::upstream::Suspects;
 use crate::upstream::backfill::Backfiller;
@@ -24,22 +24,6 @@ use crate::upstream::discovery::{Shareable, Since};
 use crate::upstream::progress::{Progress, ProgressProbe};
 use crate::upstream::reflector::{Handle, ListerWatcher, ReflectorStatus};
 use crate::upstream::silence::OVERDUE;
-
-/// The part of a resource that an informer holds: everything, one namespace, or what one selector matches.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct InformerScope {
-    pub namespace: Option<Arc<str>>,
-    pub field_selector: Arc<str>,
-    pub label_selector: Arc<str>,
-}
-
-/// Identifies an informer: there is only one per key.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct InformerKey {
-    pub gvr: Gvr,
-    pub scope: InformerScope,
-    pub encoding: Encoding,
-}
 
 /// A running informer: one upstream watch, one cache, any number of readers.
 pub struct Informer {
@@ -321,30 +305,5 @@ impl Informer {
         }
         let last = Duration::from_millis(self.last_used.load(Ordering::Relaxed));
         self.started.elapsed().saturating_sub(last)
-    }
-}
-
-impl InformerScope {
-    pub fn is_everything(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-impl fmt::Display for InformerKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.gvr)?;
-        if let Some(namespace) = &self.scope.namespace {
-            write!(f, " in {namespace}")?;
-        }
-        for (what, selector) in [("fields", &self.scope.field_selector), ("labels", &self.scope.label_selector)] {
-            if !selector.is_empty() {
-                write!(f, " with {what} {selector}")?;
-            }
-        }
-        // JSON is the default and is not shown.
-        match self.encoding {
-            Encoding::Json => Ok(()),
-            other => write!(f, " ({})", other.as_str()),
-        }
     }
 }

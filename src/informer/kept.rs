@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, OnceCell};
 
-use super::unconfirmed::Unconfirmed;
+use super::saved_states::Unconfirmed;
 use super::{InformerKey, Rules};
 use crate::cache::{Restoration, WatchCache};
 use crate::meta::{Encoding, Origin, Resource};

@@ -11,14 +11,6 @@ use crate::lifecycle;
 use crate::meta::{Origin, ResourceVersion};
 use crate::upstream::reflector::Position;
 
-/// What a stream owes.
-#[derive(Debug, Default)]
-pub(super) struct Owed {
-    /// The newest revision of an object; zero if there is none.
-    rv: ResourceVersion,
-    is_awaited: bool,
-}
-
 /// A stream that delivers nothing for this long, although it owes something, is silent.
 const SILENT: Duration = Duration::from_secs(5);
 /// What has arrived meanwhile is taken within this time, also if the whole process had been stopped.
@@ -27,14 +19,6 @@ const TAKEN: Duration = Duration::from_millis(500);
 const OTHERS: usize = 12;
 /// How long a list may take that replaces what a stream did not deliver.
 const LISTED: Duration = Duration::from_secs(60);
-
-// === impl Owed ===
-
-impl Owed {
-    fn forget(&mut self) {
-        (self.rv, self.is_awaited) = (ResourceVersion::ZERO, false);
-    }
-}
 
 // === impl Informer ===
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::containers::containers;
 use super::edit::Edit;
-use super::pod::containers;
 use super::sidecar::SHARED_ACCOUNT;
 use super::{ACCOUNT, Injector, Mode, Origin, Wanted};
 

@@ -4,6 +4,7 @@
 //! The webhook and `informerd inject` both use [`inject`]. A pod that cannot be changed safely stays as it is, with a
 //! reason: a pod without informerd works, and a broken one does not.
 
+mod containers;
 mod document;
 mod edit;
 mod lead;

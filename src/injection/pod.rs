@@ -2,11 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::containers::{LISTS, containers};
 use super::edit::Edit;
 use super::lead::{Led, lead};
 use super::{ACCOUNT, INJECTED, Injector, Mode, Origin, Wanted};
-
-const LISTS: [&str; 2] = ["initContainers", "containers"];
 
 /// A pod that was changed.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,14 +40,6 @@ pub(crate) fn inject(pod: Value, wanted: &Wanted, origin: &Origin<'_>, injector:
     }
     edit.set("/metadata/annotations", INJECTED, wanted.mode.as_str().into());
     Ok(Change { pod: edit.value, patch: edit.patch, warnings })
-}
-
-/// All containers, with the list that each is in and its index there.
-pub(super) fn containers(pod: &Value) -> impl Iterator<Item = (&'static str, usize, &Value)> {
-    LISTS.into_iter().flat_map(move |list| {
-        let found = pod["spec"][list].as_array().into_iter().flatten().enumerate();
-        found.map(move |(index, container)| (list, index, container))
-    })
 }
 
 /// Whether the pod is what a later step takes for granted.

@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 
-use super::list_options::Invalid;
+use super::Invalid;
 use super::strconv::json_quote;
 
 const VERSION: &str = "meta.k8s.io/v1";

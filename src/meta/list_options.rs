@@ -1,6 +1,6 @@
 //! `metav1.ListOptions`: decoded from the query, defaulted and validated as in the apiserver.
 
-use super::{ContinueToken, Query, ResourceVersion, strconv};
+use super::{ContinueToken, Invalid, Query, ResourceVersion, strconv};
 
 const EXACT: &str = "Exact";
 const NOT_OLDER_THAN: &str = "NotOlderThan";
@@ -24,11 +24,6 @@ pub struct ListOptions {
     /// Behind an alpha feature gate of the apiserver (KEP-5866). The apiserver ignores it while the gate is off.
     pub shard_selector: String,
 }
-
-/// The apiserver rejects the request or interprets it in its own way. The request is left to the apiserver, which
-/// also writes its own error messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Invalid;
 
 /// The state of the collection that a list requests.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::body::Reading;
 use super::damaged::{Damaged, damaged};
 use super::delta;
 use super::dictionary::{self, Packed};
+use super::reading::Reading;
 use crate::memory::allocated;
 
 /// The packed bytes of an earlier version, and the difference from them.

@@ -11,6 +11,7 @@ use super::damaged::{Damaged, damaged};
 use super::delta;
 use super::dictionary::Packed;
 use super::packer::Packer;
+use super::reading::Reading;
 use crate::memory::allocated;
 
 /// The bytes of one object. Everybody who holds the object shares its form, and sees the same bytes in either.
@@ -45,15 +46,6 @@ pub(super) struct Patch {
     next: Arc<dyn Version>,
     delta: Box<[u8]>,
     len: u32,
-}
-
-/// What bytes are asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
-    /// For an answer. What is read again and again stays plain.
-    Answer,
-    /// For anything else, which says nothing about what is read next.
-    Upkeep,
 }
 
 /// A version of an object, which older ones may be differences from.

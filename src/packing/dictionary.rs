@@ -7,9 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict};
 
-use super::body::Reading;
 use super::damaged::{Damaged, damaged};
-use super::packer::Tally;
+use super::reading::Reading;
+use super::tally::Tally;
 use crate::memory::allocated;
 
 /// What the objects of one cache have in common.

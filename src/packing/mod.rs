@@ -13,7 +13,9 @@ mod dictionary;
 mod metrics;
 pub mod numbers;
 mod packer;
+mod reading;
 mod saved;
+mod tally;
 #[cfg(test)]
 mod tests;
 
@@ -22,9 +24,10 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-pub use body::{Body, MOST_READS, Reading, Version, Visit};
+pub use body::{Body, MOST_READS, Version, Visit};
 pub use damaged::{Damaged, damaged, damaged_total};
 pub use packer::{Packer, SAMPLES};
+pub use reading::Reading;
 pub use saved::{Dictionaries, Library};
 
 /// Which objects are packed.
@@ -118,11 +121,6 @@ const LEAST_LIMIT: usize = 64 << 20;
 impl Packing {
     pub fn new(config: PackingConfig) -> Self {
         Self { inner: Arc::new(Inner { config, total: Counts::default(), training: Mutex::default() }) }
-    }
-
-    /// Creates the packer of one cache, whose form may differ from that of the process.
-    pub fn packer(&self, form: Option<PackingForm>) -> Packer {
-        Packer::new(self.clone(), form.unwrap_or(self.inner.config.form))
     }
 
     pub fn config(&self) -> &PackingConfig {

@@ -1,7 +1,7 @@
 //! The packer of one cache: its dictionaries, and what they save.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::amended::Amended;
-use super::body::Reading;
 use super::dictionary::{Dictionary, Packed};
+use super::tally::Tally;
 use super::{Packing, PackingForm};
 
 /// Packs the objects of one cache. Clones share the dictionary and the counts.
@@ -29,16 +29,6 @@ struct Inner {
     /// The newest dictionary. Earlier ones live as long as objects that were packed with them.
     dictionary: ArcSwapOption<Dictionary>,
     ratio: Mutex<Ratio>,
-}
-
-/// What the dictionaries of one cache have packed. Objects may outlive the cache, in the hands of its readers.
-#[derive(Debug)]
-pub(super) struct Tally {
-    pub(super) packing: Packing,
-    saved: AtomicI64,
-    hot: AtomicI64,
-    /// Packed objects were read since the last pass of the packer.
-    is_read: AtomicBool,
 }
 
 /// How well the dictionary fits: bytes before and after packing.
@@ -86,16 +76,20 @@ const LEAST_PACKED: usize = 16 << 10;
 /// from reading.
 const EARLY: usize = 8;
 
+// === impl Packing ===
+
+impl Packing {
+    /// Creates the packer of one cache, whose form may differ from that of the process.
+    pub fn packer(&self, form: Option<PackingForm>) -> Packer {
+        Packer::new(self.clone(), form.unwrap_or(self.inner.config.form))
+    }
+}
+
 // === impl Packer ===
 
 impl Packer {
-    pub(super) fn new(packing: Packing, form: PackingForm) -> Self {
-        let tally = Arc::new(Tally {
-            packing,
-            saved: AtomicI64::new(0),
-            hot: AtomicI64::new(0),
-            is_read: AtomicBool::new(false),
-        });
+    fn new(packing: Packing, form: PackingForm) -> Self {
+        let tally = Arc::new(Tally::new(packing));
         let (dictionary, ratio) = (ArcSwapOption::empty(), Mutex::default());
         Self { inner: Arc::new(Inner { form, is_active: AtomicBool::new(false), tally, dictionary, ratio }) }
     }
@@ -209,61 +203,6 @@ impl Packer {
         let packed = dictionary.as_ref()?.pack(plain)?;
         self.inner.ratio.lock().add(plain.len(), packed.size());
         Some(packed)
-    }
-}
-
-// === impl Tally ===
-
-impl Tally {
-    /// Adds to the bytes that are saved.
-    pub(super) fn save(&self, bytes: i64) {
-        self.saved.fetch_add(bytes, Ordering::Relaxed);
-        self.packing.inner.total.saved.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// There is one packed object more.
-    pub(super) fn hold(&self, saved: i64) {
-        self.save(saved);
-        self.packing.inner.total.objects.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// An object was packed.
-    pub(super) fn count_packed(&self) {
-        self.packing.inner.total.packed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A packed object was unpacked.
-    pub(super) fn count_unpacked(&self, reading: Reading) {
-        if reading == Reading::Upkeep {
-            return;
-        }
-        self.is_read.store(true, Ordering::Relaxed);
-        self.packing.inner.total.unpacked.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A packed object is gone, or became plain.
-    pub(super) fn remove(&self, saved: i64) {
-        self.save(-saved);
-        self.packing.inner.total.objects.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Whether bytes that were unpacked may stay plain. They are counted then.
-    pub(super) fn stays_plain(&self, bytes: usize) -> bool {
-        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        let total = &self.packing.inner.total.hot;
-        let most = i64::try_from(self.packing.config().hot_bytes).unwrap_or(i64::MAX);
-        if total.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) > most {
-            total.fetch_sub(bytes, Ordering::Relaxed);
-            return false;
-        }
-        self.hot.fetch_add(bytes, Ordering::Relaxed);
-        true
-    }
-}
-
-impl Drop for Tally {
-    fn drop(&mut self) {
-        self.packing.inner.total.hot.fetch_sub(*self.hot.get_mut(), Ordering::Relaxed);
     }
 }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::amended::Amended;
-use super::body::{Body, Form, Reading};
+use super::body::{Body, Form};
 use super::damaged::Damaged;
 use super::dictionary::{Dictionary, Packed};
 use super::packer::Packer;
+use super::reading::Reading;
 use super::{PackingForm, delta, numbers};
 
 /// The dictionaries that were saved so far. Packed bytes name theirs by its position.

@@ -11,7 +11,6 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use http_body::{Body, Frame};
 
-use super::read::AsksForMore;
 use super::revision::Finder;
 use super::{BoxError, ForwardBody};
 use crate::meta::{Query, RequestInfo, ResourceVersion, Verb};
@@ -54,6 +53,10 @@ pub(super) struct Observation {
     /// The apiserver has answered with success.
     succeeded: bool,
 }
+
+/// In the extensions of a read that asks for a revision which its client did not ask for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AsksForMore;
 
 /// A body that is scanned as it passes. The last part is held back until its version was reported or the body has
 /// ended, because with that part the client has all it needs to go on.

@@ -9,6 +9,7 @@ use http::{Response, StatusCode, Uri};
 use super::ForwardBody;
 use super::error::ForwardError;
 use super::forward::{Forward, Sender};
+use super::observe::AsksForMore;
 use super::shared::{Buffered, ReadKey, SharedRead, collect};
 use crate::meta::RequestInfo;
 use crate::upstream::client::{self, Identity};
@@ -19,10 +20,6 @@ pub(crate) struct Otherwise {
     pub(crate) target: PathAndQuery,
     pub(crate) codes: &'static [u16],
 }
-
-/// In the extensions of a read that asks for a revision which its client did not ask for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AsksForMore;
 
 // === impl Forward ===
 

@@ -8,7 +8,7 @@ use crate::meta::{Encoding, ObjectKey, Verb};
 use super::floors::Floor;
 use super::list::is_narrowed;
 use super::plan::{At, Freshness, WatchPlan};
-use super::service::Resolved;
+use super::resolved::Resolved;
 use super::shards::is_counted_otherwise;
 use super::unserved::Unserved;
 use super::{ForwardReason, ReadRequest, Reads, plan};

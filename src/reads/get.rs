@@ -8,7 +8,8 @@ use crate::codec::json::is_list_like;
 use crate::meta::{ObjectKey, Origin, Verb, errors};
 
 use super::plan::{At, Freshness};
-use super::service::{Resolved, served};
+use super::resolved::Resolved;
+use super::service::served;
 use super::unserved::Unserved;
 use super::{ConsistentReads, ForwardReason, GetAnswer, Outcome, ReadRequest, Reads, plan, spans};
 

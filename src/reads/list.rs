@@ -8,7 +8,8 @@ use crate::meta::{ContinueToken, ObjectKey, ResourceVersion, Verb};
 use crate::selector::FieldSelector;
 
 use super::plan::{At, ListPlan};
-use super::service::{Resolved, served};
+use super::resolved::Resolved;
+use super::service::served;
 use super::shards::is_counted_otherwise;
 use super::unserved::Unserved;
 use super::{ForwardReason, ListAnswer, ListIdentity, ListItems, Outcome, ReadRequest, Reads, plan, shards, spans};

@@ -6,6 +6,7 @@
 mod advice;
 mod allowance;
 mod answer;
+mod config;
 mod explain;
 mod floors;
 mod get;
@@ -15,6 +16,7 @@ mod metrics;
 mod not_older;
 pub mod plan;
 mod request;
+mod resolved;
 mod selection;
 mod served;
 mod service;
@@ -30,6 +32,7 @@ mod unserved;
 mod watch;
 
 pub use answer::{ForwardReason, GetAnswer, ListAnswer, ListIdentity, ListItems, Outcome, WatchAnswer, WatchSource};
+pub use config::{ConsistentReads, Modes, NotSynced, ProtobufReads, ReadsConfig};
 pub use explain::{Fate, Forecast, Wait};
 pub use floors::{Floor, Floors, history_of};
 pub use metrics::ReadMetrics;
@@ -38,8 +41,9 @@ pub use plan::At;
 pub use request::ReadRequest;
 pub use selection::{Filter, IndexKey, Selection, WantedEncoding};
 pub use served::{Served, Waited, refusal};
-pub use service::{ConsistentReads, Modes, NotSynced, ProtobufReads, Reads, ReadsConfig};
-pub use typed::{OpenWatch, ReadSource, ReadState, Refusal, WatchFrom, WatchTerms};
+pub use service::Reads;
+pub use typed::{OpenWatch, ReadSource, ReadState, WatchFrom, WatchTerms};
+pub use unserved::Refusal;
 
 /// The events of a watch; part of [`WatchSource`]'s interface.
 pub use crate::cache::{CacheWatcher, EndReason, WatcherEvent};

@@ -9,7 +9,8 @@ use crate::informer::Use;
 use crate::meta::{Encoding, FieldTable, Gvr, Resource, Scope};
 use crate::selector::{self, Clause, FieldSelector, LabelSelector, Predicate, ValueSet};
 
-use super::service::{Resolved, answered_as};
+use super::resolved::Resolved;
+use super::service::answered_as;
 use super::{ForwardReason, ProtobufReads, Reads, Refusal};
 
 /// A part of one resource: the objects that match any of the filters, or all objects if there is no filter.

@@ -8,79 +8,20 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use crate::cache::{Snapshot, SnapshotError};
-use crate::codec::{Form, Format, Shape, table};
-use crate::informer::{Factory, Informer, Need, NotFresh, Shareable, Use};
+use crate::codec::{Format, Shape, table};
+use crate::informer::{Factory, Informer, Need, NotFresh, Use};
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, ResourceVersion, Scope, Verb, errors};
 use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
 
 use super::allowance::Allowance;
-use super::floors::Floor;
 use super::gets::Gets;
 use super::plan::{At, Freshness};
-use super::shards::Shard;
+use super::resolved::Resolved;
 use super::unserved::Unserved;
-use super::{Floors, ForwardReason, ListIdentity, Outcome, ReadMetrics, ReadRequest, Served, Waited, refusal, spans};
-
-/// How reads of the newest state are answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ConsistentReads {
-    /// Forward them; identical reads that wait at the same time share one upstream read.
-    Upstream,
-    /// Use the cheapest exact way: prove that the cache is at the apiserver's revision and serve from it, or forward.
-    Auto,
-    /// Serve a state that was proved to be the newest within the last [`Modes::max_age`].
-    Bounded,
-    /// Ask the apiserver for its revision, prove that the cache has reached it, and serve from the cache.
-    Probe,
-    /// Serve the state of the cache, but never one older than this daemon has already shown.
-    Cache,
-}
-
-/// How a read that prefers protobuf is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ProtobufReads {
-    /// In protobuf, from a separate informer.
-    Serve,
-    /// In JSON from the informer of JSON, if the client accepts JSON too; otherwise it is forwarded.
-    Json,
-    /// Forwarded to the apiserver.
-    Forward,
-}
-
-/// The mode of each verb, and of protobuf.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Modes {
-    pub get: ConsistentReads,
-    pub list: ConsistentReads,
-    pub watch: ConsistentReads,
-    /// Maximum age of the proof for a read in the mode `bounded`.
-    pub max_age: Duration,
-    pub protobuf: ProtobufReads,
-    /// Whether reads are answered with an old state while the apiserver does not answer.
-    pub while_away: bool,
-}
-
-/// What to do with a read whose informer is not synced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotSynced {
-    /// How long it waits first.
-    pub wait: Duration,
-    /// After the wait: forward it, or refuse it with 429 and Retry-After.
-    pub forward: bool,
-}
-
-/// Settings of the read path.
-#[derive(Clone, Debug)]
-pub struct ReadsConfig {
-    pub modes: Modes,
-    /// Exceptions from `modes`, by group and resource; the first match wins. `*` matches any.
-    pub exceptions: Vec<(String, String, Modes)>,
-    pub not_synced: NotSynced,
-    /// How long a read waits for a revision; the apiserver's own limit is 3 s.
-    pub freshness_timeout: Duration,
-    /// API groups whose aggregated API servers give all clients the same answers.
-    pub shared_groups: Vec<String>,
-}
+use super::{
+    ConsistentReads, Floors, ForwardReason, ListIdentity, Modes, Outcome, ProtobufReads, ReadMetrics, ReadRequest,
+    ReadsConfig, Served, Waited, refusal, spans,
+};
 
 /// Rate limit for forwarded watches that start before our window: a burst, and then one per interval. Each may last as
 /// long as its client asked for. When clients come back to a daemon that was just started, not all of them may move to
@@ -106,107 +47,6 @@ pub struct Reads {
     /// The clients have identities, on which the answers of aggregated API servers may depend. So it is unless somebody says
     /// otherwise.
     identified: bool,
-}
-
-/// A request whose resource and selectors are known.
-pub(super) struct Resolved {
-    pub(super) resource: Arc<Resource>,
-    /// The encoding and shape of the answer.
-    pub(super) encoding: Encoding,
-    pub(super) shape: Shape,
-    /// The shape of the answer in JSON, if that is acceptable when the apiserver does not support the encoding for this
-    /// type.
-    pub(super) json_fallback: Option<Shape>,
-    /// The objects are kept in JSON, and their metadata is written in protobuf.
-    pub(super) converted: bool,
-    pub(super) predicate: Predicate,
-    /// The requested shard of the predicate.
-    pub(super) shard: Option<Shard>,
-    /// Its original label and field selectors, if they require anything.
-    pub(super) selectors: Option<(String, String)>,
-    /// The part of a table that is read.
-    pub(super) rows: Use,
-    pub(super) floor: Arc<Floor>,
-    pub(super) modes: Modes,
-    /// The proof that its answer may be shared by clients with different identities, if its client has one.
-    pub(super) proof: Option<Shareable>,
-    /// It cannot be forwarded.
-    pub(super) local: bool,
-    /// An old state is good enough.
-    pub(super) stale: bool,
-    /// The resource is only known from an earlier process, because the apiserver has not answered this one. Nothing but
-    /// the state of that process may be read, see [`Reads::unconfirmed`].
-    pub(super) unconfirmed: bool,
-    /// The maximum time that it waits for its informer to sync.
-    pub(super) patience: Duration,
-    /// When half of its client's time is over. All its waits end by then, so that the apiserver has the other half.
-    pub(super) until: Option<Instant>,
-}
-
-// === impl ConsistentReads ===
-
-impl ConsistentReads {
-    /// The mode for a request. A read that cannot be forwarded is proved, at the cost of a read of our own. If a client
-    /// of a trusted listener sends its own credentials, its reads are forwarded, unless a configured mode says
-    /// otherwise: by default, no client gets the newest state that would not get it without informerd.
-    pub(super) fn of(self, request: &ReadRequest, verb: Verb) -> Self {
-        match self {
-            Self::Upstream | Self::Auto if request.local => Self::Probe,
-            Self::Auto if request.own_credentials && verb != Verb::Watch => Self::Upstream,
-            mode => mode,
-        }
-    }
-}
-
-// === impl Resolved ===
-
-impl Resolved {
-    /// A read that the apiserver may answer as well does not wait long for an informer that is still starting. A list
-    /// waits for a short time, because then the watch that follows it can be served. A get does not wait.
-    pub(super) fn hurry(&mut self, verb: Verb, freshness: Freshness) {
-        if self.may_choose(verb) && freshness == Freshness::Consistent {
-            self.patience = if verb == Verb::Get { Duration::ZERO } else { Duration::from_secs(1) };
-        }
-    }
-
-    pub(super) fn bounded(&self, deadline: Instant) -> Instant {
-        self.until.map_or(deadline, |until| until.min(deadline))
-    }
-
-    /// The form of the answer, from a cache whose objects have this form.
-    pub(super) fn written(&self, form: Arc<Form>) -> Arc<Form> {
-        match self.encoding {
-            _ if self.converted => form.metadata_in_protobuf(),
-            Encoding::Table => form,
-            Encoding::Json | Encoding::Protobuf => form.objects(),
-        }
-    }
-
-    /// Whether the read may be forwarded if that is cheaper.
-    fn may_choose(&self, verb: Verb) -> bool {
-        !self.local && matches!(self.mode(verb), ConsistentReads::Auto | ConsistentReads::Bounded)
-    }
-
-    pub(super) fn mode(&self, verb: Verb) -> ConsistentReads {
-        if self.stale { ConsistentReads::Cache } else { self.modes.of(verb) }
-    }
-}
-
-// === impl Modes ===
-
-impl Modes {
-    fn of_request(self, request: &ReadRequest) -> Self {
-        let [get, list, watch] = [Verb::Get, Verb::List, Verb::Watch].map(|verb| self.of(verb).of(request, verb));
-        Self { get, list, watch, ..self }
-    }
-
-    pub(super) fn of(&self, verb: Verb) -> ConsistentReads {
-        match verb {
-            Verb::Get => self.get,
-            Verb::Watch => self.watch,
-            _ => self.list,
-        }
-    }
 }
 
 // === impl Reads ===

@@ -8,16 +8,8 @@ use crate::meta::{Origin, Resource};
 use crate::selector::ShardSelector;
 
 use super::plan::ListPlan;
-use super::service::Resolved;
+use super::resolved::{Resolved, Shard};
 use super::{ForwardReason, ReadRequest, Reads};
-
-/// The shard of a read.
-pub(super) struct Shard {
-    pub(super) selector: Arc<ShardSelector>,
-    /// Whether a page contains the number of remaining objects, including those of other shards, if there is no other
-    /// selector.
-    pub(super) counts: Option<bool>,
-}
 
 impl Reads {
     /// Returns `None` if there is no shard selector, or if the apiserver ignores it.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::service::Resolved;
+use super::resolved::Resolved;
 use super::{ForwardReason, Reads, Refusal};
 use crate::informer::{Informer, Shareable, Unshareable};
 use crate::meta::Resource;

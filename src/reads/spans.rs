@@ -3,7 +3,7 @@
 use tracing::Span;
 use tracing::field::Empty;
 
-use super::typed::Refusal;
+use super::unserved::Refusal;
 use super::{Outcome, Served, Waited, refusal};
 use crate::informer::Informer;
 use crate::meta::{Gvr, ResourceVersion};

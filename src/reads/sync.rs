@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::service::Resolved;
+use super::resolved::Resolved;
 use super::unserved::Unserved;
 use super::{ForwardReason, Reads, Waited, spans};
 use crate::codec::Form;

@@ -10,39 +10,19 @@ use tracing::Instrument as _;
 use crate::cache::{CacheWatcher, Snapshot, Walk, WatchSpec, WatchStart};
 use crate::codec::Form;
 use crate::informer::Informer;
-use crate::meta::{Encoding, Gvr, Object, ObjectKey, ResourceVersion, Status, Verb, errors};
+use crate::meta::{Encoding, Gvr, Object, ObjectKey, ResourceVersion, Verb, errors};
 use crate::selector::Predicate;
 
 use super::plan::Freshness;
-use super::service::Resolved;
+use super::resolved::Resolved;
 use super::unserved::Unserved;
-use super::{At, ForwardReason, ListItems, Reads, Selection, Shareable, Waited, refusal, spans};
+use super::{At, ListItems, Reads, Refusal, Selection, Shareable, Waited, spans};
 
 /// Where a watch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchFrom {
     State(Freshness),
     After(ResourceVersion),
-}
-
-/// Why a typed read is not served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The selection is invalid. Selector errors use the apiserver's own messages.
-    Invalid(String),
-    /// Discovery is complete, and does not have the resource.
-    UnknownResource,
-    /// Discovery is not available, or the part of it that could have the resource.
-    Unreachable(String),
-    /// The REST side would forward this read.
-    NotServed(ForwardReason),
-    /// The revision is older than the window.
-    Expired(Box<Status>),
-    /// The store itself has not reached the revision: it was restored, or it never had that revision.
-    TooLarge(ResourceVersion),
-    /// No data from the apiserver arrived for this long.
-    Stale(Duration),
-    Refused(Box<Status>),
 }
 
 /// A state of a selection.
@@ -214,38 +194,5 @@ impl ReadSource {
     /// The revision up to which the cache is complete.
     pub fn resource_version(&self) -> ResourceVersion {
         self.informer.cache().resource_version()
-    }
-}
-
-// === impl Refusal ===
-
-impl Refusal {
-    /// The label in the metric of reads.
-    pub(super) fn reason(&self) -> &'static str {
-        match self {
-            Self::Refused(status) => refusal(status),
-            Self::NotServed(ForwardReason::NotSynced) => "not_synced",
-            Self::UnknownResource => "not_found",
-            _ => "other",
-        }
-    }
-}
-
-impl From<ForwardReason> for Refusal {
-    fn from(reason: ForwardReason) -> Self {
-        Self::NotServed(reason)
-    }
-}
-
-impl From<Unserved> for Refusal {
-    fn from(unserved: Unserved) -> Self {
-        match unserved {
-            Unserved::Forward(reason) => Self::NotServed(reason),
-            Unserved::Refuse(status) => Self::Refused(status),
-            Unserved::TooLarge { want } => Self::TooLarge(want),
-            Unserved::Expired(status) => Self::Expired(status),
-            // The client is told to try again.
-            Unserved::Outdated => Self::NotServed(ForwardReason::NotSynced),
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::{Instant, timeout};
 
 use super::plan::{At, Freshness};
-use super::service::Resolved;
+use super::resolved::Resolved;
 use super::unserved::Unserved;
 use super::{ForwardReason, ReadRequest, Reads, Served, Waited};
 use crate::cache::Snapshot;

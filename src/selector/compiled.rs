@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::meta::{Attributes, FieldTable, ObjectKey};
 
-use super::FieldOperator;
+use super::field_term::FieldOperator;
 
 /// The terms of a field selector, resolved to the positions of their values in an object. Compare it only with
 /// selectors of the same resource, and match it only against objects of that resource. The default selects

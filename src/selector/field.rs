@@ -5,29 +5,15 @@ use std::hash::{Hash, Hasher};
 
 use crate::meta::{FieldTable, Resource, TOO_LARGE, fields_fit, strconv};
 
+use super::compiled::{self, CompiledFields};
+use super::field_term::{FieldOperator, FieldTerm};
 use super::tables::{self, Meaning};
-use super::{CompiledFields, compiled};
 
 /// A parsed field selector. All its terms must hold. It does not know the fields of a type; see [`Self::compile`].
 /// Equality and hash ignore order and duplicates.
 #[derive(Clone, Debug, Default)]
 pub struct FieldSelector {
     terms: Vec<FieldTerm>,
-}
-
-/// One term: a field label and a value to compare with.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FieldTerm {
-    pub field: Box<str>,
-    pub operator: FieldOperator,
-    /// Unescaped.
-    pub value: Box<str>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum FieldOperator {
-    Equals,
-    NotEquals,
 }
 
 // === impl FieldSelector ===
@@ -142,25 +128,6 @@ impl fmt::Display for FieldSelector {
                 f.write_char(',')?;
             }
             term.fmt(f)?;
-        }
-        Ok(())
-    }
-}
-
-// === impl FieldTerm ===
-
-impl fmt::Display for FieldTerm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.field)?;
-        f.write_str(match self.operator {
-            FieldOperator::Equals => "=",
-            FieldOperator::NotEquals => "!=",
-        })?;
-        for c in self.value.chars() {
-            if matches!(c, '\\' | ',' | '=') {
-                f.write_char('\\')?;
-            }
-            f.write_char(c)?;
         }
         Ok(())
     }

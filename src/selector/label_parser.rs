@@ -10,7 +10,7 @@
 
 use crate::meta::strconv;
 
-use super::label::{Operator, Requirement};
+use super::requirement::{Operator, Requirement};
 
 /// Parses a selector into its requirements, in the order in which they are written.
 ///

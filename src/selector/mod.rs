@@ -6,20 +6,24 @@
 
 mod compiled;
 mod field;
+mod field_term;
 mod label;
 mod label_parser;
 mod predicate;
+mod requirement;
 mod shard;
 mod tables;
 mod union;
+mod value_set;
 
 pub use compiled::CompiledFields;
-pub use field::{FieldOperator, FieldSelector, FieldTerm};
+pub use field::FieldSelector;
+pub use field_term::{FieldOperator, FieldTerm};
 pub use label::LabelSelector;
-pub use predicate::Predicate;
+pub use predicate::{Clause, Predicate};
 pub use shard::ShardSelector;
 pub use tables::{field_table, types_with_fields};
-pub use union::{Clause, ValueSet};
+pub use value_set::ValueSet;
 
 #[cfg(test)]
 mod model_tests;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::meta::{Object, Scope};
 
 use super::compiled::Source;
-use super::{Clause, CompiledFields, LabelSelector, ShardSelector};
+use super::value_set::{Of, ValueSet};
+use super::{CompiledFields, LabelSelector, ShardSelector};
 
 /// A part of the key space, and additional requirements for labels, fields and hashes. Equal predicates select the
 /// same objects of the same resource, so their watchers may share one group. The reverse does not always hold.
@@ -17,6 +18,13 @@ pub struct Predicate {
     /// At least one of these must match, too.
     pub(super) any_of: Option<Arc<[Clause]>>,
     pub(super) shard: Option<Arc<ShardSelector>>,
+}
+
+/// One alternative of a union: a plain predicate, and sets of values. The object must have one value of each set.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Clause {
+    pub(super) plain: Predicate,
+    pub(super) sets: Box<[ValueSet]>,
 }
 
 // === impl Predicate ===
@@ -132,6 +140,46 @@ impl Predicate {
             }
         }
         fields
+    }
+}
+
+// === impl Clause ===
+
+impl Clause {
+    pub fn new(
+        scope: Scope,
+        labels: impl Into<Arc<LabelSelector>>,
+        fields: impl Into<Arc<CompiledFields>>,
+        sets: Vec<ValueSet>,
+    ) -> Self {
+        let mut scope = scope;
+        let mut more = Vec::with_capacity(sets.len());
+        for set in sets {
+            // A single value is equivalent to a scope, and a scope allows the use of narrower informers.
+            let part = match set.of {
+                Of::Source(Source::Namespace) => Some(&mut scope.namespace),
+                Of::Source(Source::Name) => Some(&mut scope.name),
+                _ => None,
+            };
+            match (part, &*set.values) {
+                (Some(part), [only]) if part.is_none() => *part = Some((**only).into()),
+                _ => more.push(set),
+            }
+        }
+        Self { plain: Predicate::new(scope, labels, fields), sets: more.into() }
+    }
+
+    fn matches(&self, object: &Object) -> bool {
+        self.plain.matches(object) && self.sets.iter().all(|set| set.matches(object))
+    }
+
+    pub(super) fn matches_nothing(&self) -> bool {
+        self.plain.matches_nothing() || self.sets.iter().any(|set| set.values.is_empty())
+    }
+
+    /// Whether every object selected here is also selected by a predicate without alternatives.
+    fn implies(&self, other: &Predicate) -> bool {
+        self.matches_nothing() || self.plain.implies(other)
     }
 }
 

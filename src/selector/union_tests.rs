@@ -2,8 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::codec::json::parse_item;
+use crate::meta::Object;
 use crate::selector::tests::pods;
-use crate::selector::{FieldSelector, field_table};
+use crate::selector::{FieldSelector, LabelSelector, ValueSet, field_table};
 
 /// A pod with only the properties that matter here.
 #[derive(Clone, Debug)]

@@ -7,10 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use super::Inner;
 use super::block::{BlockWriter, TARGET};
 use super::header::{self, Header, Identity};
 use super::record::Records;
+use super::shared::Inner;
 use super::storage::Output;
 use crate::cache::{Recorded, Snapshot};
 use crate::codec::Form;

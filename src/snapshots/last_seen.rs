@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::block::{BlockReader, BlockWriter};
 use super::header::{self, Cluster, hex, invalid, unique};
 use super::load::LoadError;
-use super::{Inner, Seal};
+use super::seal::Seal;
+use super::shared::Inner;
 use crate::meta::{Gvr, Origin, PrinterColumn, Resource, Verbs};
 
 /// A cluster as it was seen last.

@@ -8,7 +8,7 @@ use super::header::{self, Header, Identity};
 use super::journal::now;
 use super::record::{RecordError, replay};
 use super::seal::{Key, Seal};
-use super::{Inner, SnapshotConfig};
+use super::shared::{Inner, SnapshotConfig};
 use crate::cache::Restoration;
 use crate::meta::Encoding;
 

@@ -20,13 +20,13 @@ mod metrics;
 mod record;
 mod recording;
 mod seal;
+mod shared;
 mod storage;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,41 +35,17 @@ pub use last_seen::LastSeen;
 pub use load::{Saved, read, read_records};
 pub use metrics::SnapshotMetrics;
 pub use seal::Key;
+pub use shared::SnapshotConfig;
 pub use storage::{Disk, Entry, Output, Storage};
 
-use self::directory::Directory;
 use self::load::Purpose;
-use self::seal::Seal;
+use self::shared::Inner;
 use crate::cache::{Restoration, WatchCache};
-
-/// Settings.
-#[derive(Clone, Debug)]
-pub struct SnapshotConfig {
-    pub dir: PathBuf,
-    /// All files together, in bytes.
-    pub max_bytes: u64,
-    /// A file that was not written to for longer than this is not used. The apiserver would most likely refuse its
-    /// revision, and a store that was restored from a backup meanwhile may have passed it.
-    pub max_age: Duration,
-    /// A file that was not written to for longer than this is not served either, while the apiserver does not answer.
-    pub max_served_age: Duration,
-    /// Encrypts the files. Without a key, Secrets are not kept.
-    pub key: Option<Key>,
-}
 
 /// The snapshots of this process. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Snapshots {
     inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    config: SnapshotConfig,
-    directory: Directory,
-    metrics: SnapshotMetrics,
-    /// Held while a state is written: one at a time.
-    writing: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The snapshot of one cache.
@@ -84,9 +60,7 @@ pub struct Snapshot {
 
 impl Snapshots {
     pub fn new(config: SnapshotConfig, storage: impl Storage) -> Self {
-        let metrics = SnapshotMetrics::default();
-        let directory = Directory::new(Box::new(storage), config.max_bytes, metrics.clone());
-        Self { inner: Arc::new(Inner { config, directory, metrics, writing: Arc::default() }) }
+        Self { inner: Arc::new(Inner::new(config, storage)) }
     }
 
     pub fn metrics(&self) -> &SnapshotMetrics {
@@ -149,11 +123,5 @@ impl Snapshot {
     /// Keeps the file up to date until dropped, or until the cache has stopped for good.
     pub async fn record(self, cache: WatchCache) {
         recording::Recording::new(self.inner, self.identity, self.name, cache).run().await;
-    }
-}
-
-impl Inner {
-    fn seal(&self, header: &[u8]) -> std::io::Result<Seal> {
-        Seal::new(self.config.key.as_ref(), header).map_err(std::io::Error::other)
     }
 }

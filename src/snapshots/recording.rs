@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::Inner;
 use super::header::Identity;
 use super::journal::{Beginning, Journal};
+use super::shared::Inner;
 use crate::cache::{Recorder, RecorderEnd, WatchCache};
 
 /// Keeps one file up to date.

@@ -8,7 +8,7 @@ use super::client::{CallOptions, Upstream};
 use super::error::UpstreamError;
 use super::metadata::{ACCEPT_OBJECT, DEPTH_OF_METADATA, Item};
 use super::metrics::RequestVerb;
-use super::progress::HEAD_TIMEOUT;
+use super::questions::HEAD_TIMEOUT;
 use super::reader::{get_json, get_outline};
 
 /// What identifies a cluster and its apiserver.

@@ -27,8 +27,9 @@ use super::digest::Digest;
 use super::error::UpstreamError;
 use super::metadata::{MetadataEvent, MetadataStream};
 use super::metrics::RequestVerb;
-use super::questions::{Questions, Word};
+use super::questions::{HEAD_TIMEOUT, Questions};
 use super::reader::{Compression, get};
+use super::shared_store::Word;
 use super::single_flight::{Asked, Pace};
 use super::source::ListerWatcher;
 use crate::cache::{Order, Snapshot, WaitError, WatchCache};
@@ -40,8 +41,6 @@ use crate::telemetry::trace::SPANS;
 pub(super) const WATCH_SECONDS: u64 = 3;
 /// How long after that the watch counts as dead.
 const GRACE: Duration = Duration::from_secs(3);
-/// Timeout for the head of a response that the apiserver can send at once.
-pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait for events in flight before a watch is opened.
 const IN_FLIGHT: Duration = Duration::from_millis(50);
 /// After this many watches in a row without a bookmark, none is expected for `BARREN_FOR`.

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use parking_lot::Mutex;
@@ -16,9 +17,8 @@ use super::digest::Digest;
 use super::error::{Cause, UpstreamError};
 use super::metrics::RequestVerb;
 use super::odds::{Movement, Odds};
-use super::progress::HEAD_TIMEOUT;
 use super::reader::{Compression, IDLE_TIMEOUT, get};
-use super::shared_store::SharedStore;
+use super::shared_store::{SharedStore, Word};
 use super::single_flight::{Asked, HELD, Pace, SingleFlight};
 use super::source::ListerWatcher;
 use super::stamp::Stamp;
@@ -26,6 +26,9 @@ use crate::cache::{Order, WatchCache};
 use crate::codec::json::ListMeta;
 use crate::codec::{Format, ListDecoder};
 use crate::meta::{Encoding, FieldTable, ObjectKey, ResourceVersion};
+
+/// Timeout for the head of a response that the apiserver can send at once.
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Answers are compressed from this number of objects on. For fewer objects, compression costs the apiserver more than
 /// the rest of the answer, and saves only a few hundred kilobytes.
@@ -40,14 +43,6 @@ const MAX_ANSWER: usize = 64 << 20;
 const MAX_ANSWER_EACH: usize = 8 << 10;
 const ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
     application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-
-/// The apiserver's answer about the store's revision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Word {
-    pub rv: ResourceVersion,
-    /// When the question began.
-    pub asked: Asked,
-}
 
 /// The questions about one collection, and their answers.
 pub struct Questions {

@@ -19,9 +19,8 @@ use super::client::{CallOptions, Upstream};
 use super::error::{Cause, UpstreamError};
 use super::metrics::RequestVerb;
 use super::odds::Movement;
-use super::questions::Word;
 use super::reader::{get_json, get_text};
-use super::single_flight::{HELD, Pace, SingleFlight};
+use super::single_flight::{Asked, HELD, Pace, SingleFlight};
 use crate::lifecycle;
 use crate::meta::ResourceVersion;
 
@@ -37,6 +36,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MAX_ANSWER: usize = 64 << 10;
 /// The first minor version of Kubernetes whose readiness checks show other stores (kubernetes/kubernetes#129438).
 const TELLS: u32 = 33;
+
+/// The apiserver's answer about the store's revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word {
+    pub rv: ResourceVersion,
+    /// When the question began.
+    pub asked: Asked,
+}
 
 /// The store of the built-in resources, if there is only one.
 pub struct SharedStore {
@@ -226,7 +233,6 @@ fn is_only(checks: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::single_flight::Asked;
     use crate::upstream::testing::{FakeServer, answer, padded};
 
     const CHECKS: &str = "[+]ping ok\n[+]log ok\n[+]etcd ok\n[+]etcd-readiness ok\nreadyz check passed\n";

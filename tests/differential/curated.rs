@@ -138,7 +138,7 @@ fn resolved(world: &World, text: &str) -> String {
         .replace("{far}", &(now + 100_000).to_string())
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 

@@ -1,14 +1,12 @@
 //! A cluster and a daemon of our own, with a network between them that can be cut.
 
-use informerd::http::ListenAddr;
-use informerd::upstream::client::ConfigSource;
 use tokio::sync::OnceCell;
 
 use super::args::Mode;
 use super::cluster::{Cluster, Server, kubeconfig};
 use super::process;
-use super::support::Through;
 use super::support::relay::{Loss, Relay};
+use super::support::{Through, file};
 use super::wire::Endpoint;
 
 /// Nothing of the server's own may be written while answers are compared: not its leases, not its endpoints, not the
@@ -48,9 +46,8 @@ impl Own {
         cluster.restart_apiserver().await;
         let relay = Relay::before(address(&cluster.info.server)).await;
         let url = format!("https://{}", relay.address);
-        let path = cluster.dir().join("relayed.kubeconfig");
-        std::fs::write(&path, kubeconfig(&url, &cluster.info.ca, "admin-token")).expect("written");
-        let daemon = Through::start(ConfigSource::kubeconfig(path), &format!("{LISTEN}{}", mode.yaml())).await;
+        let path = file(cluster.dir(), "relayed.kubeconfig", kubeconfig(&url, &cluster.info.ca, "admin-token"));
+        let daemon = Through::of(&path, &format!("{LISTEN}{}", mode.yaml())).await;
         daemon.ready().await;
         Self { cluster, daemon, mode, relay, another: OnceCell::new() }
     }
@@ -71,12 +68,7 @@ impl Own {
         if let Some(url) = instead {
             return [self.direct(token), Endpoint::new(url, None, token, None).expect("its URL")];
         }
-        let delegated = self.daemon.daemon.listen.iter().find_map(|listen| match listen {
-            ListenAddr::Delegated(address) => Some(format!("https://{address}")),
-            _ => None,
-        });
-        let ca = self.daemon.daemon.ca_file.as_deref();
-        let through = Endpoint::new(&delegated.expect("a listener that asks"), ca, token, None);
+        let through = Endpoint::new(&self.daemon.listener(1), Some(&self.daemon.ca()), token, None);
         [self.direct(token), through.expect("its URL")]
     }
 

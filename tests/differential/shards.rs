@@ -8,6 +8,7 @@ use informerd::lifecycle;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
+use super::curated::escaped;
 use super::report::Report;
 use super::scripts::{Watched, compared};
 use super::streams::Start;
@@ -128,10 +129,6 @@ async fn set_up(world: &World) -> Result<(), String> {
         }
     }
     world.settle().await
-}
-
-fn escaped(text: &str) -> String {
-    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
 /// Every selector of every collection, with the queries and the encodings in turn.

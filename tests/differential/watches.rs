@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::compare::{Difference, compare};
+use super::curated::escaped;
 use super::kinds::GROUP;
 use super::report::{Report, curl};
 use super::rng::Rng;
@@ -209,7 +210,6 @@ pub(super) async fn open(
     if bookmarks {
         query.push("allowWatchBookmarks=true".to_owned());
     }
-    let escaped = |text: &str| -> String { text.bytes().map(|byte| format!("%{byte:02X}")).collect() };
     if rng.in_1000(300) {
         let selector: &str = rng.pick::<&str>(LABELS);
         selection.push(format!("labelSelector={}", escaped(selector)));

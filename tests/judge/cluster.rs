@@ -285,11 +285,15 @@ impl Cluster {
 
 /// A kubeconfig for the bearer of this token.
 pub(crate) fn kubeconfig(server: &str, ca: &Path, token: &str) -> String {
+    let cluster = format!("{{server: '{server}', certificate-authority: '{}'}}", ca.display());
+    context(&cluster, &format!("{{token: '{token}'}}"))
+}
+
+/// A kubeconfig of one context, in YAML's flow style.
+pub(crate) fn context(cluster: &str, user: &str) -> String {
     format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
-         clusters: [{{name: k, cluster: {{server: '{server}', certificate-authority: '{}'}}}}]\n\
-         users: [{{name: u, user: {{token: '{token}'}}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n",
-        ca.display()
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: k, cluster: {cluster}}}]\n\
+         users: [{{name: u, user: {user}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n"
     )
 }
 

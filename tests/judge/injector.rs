@@ -4,12 +4,12 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of a test")]
 
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
-use super::process::patience::eventually;
+use super::process::patience::{until, within};
 use super::process::tied;
 use super::support::binary::informerd;
 use super::support::ports::Port;
@@ -18,7 +18,7 @@ const NAMESPACE: &str = "informerd-injector";
 
 /// A process that answers the apiserver.
 pub(crate) struct Injector {
-    child: Child,
+    child: tokio::process::Child,
     pub port: u16,
     /// `http://ADDRESS:PORT` of its admin side.
     pub admin: String,
@@ -52,6 +52,18 @@ pub(crate) async fn lead(cluster: &Cluster, injector: u16, names: &[&str]) {
     let patch = Value::Array(patch).to_string();
     let name = ["mutatingwebhookconfiguration", "informerd-injector"];
     cluster.kubectl_ok([&["patch"], &name[..], &["--type=json", "--patch", &patch]].concat()).await;
+}
+
+/// Until the apiserver has taken up the configuration, and the injector is ready: this pod is changed.
+pub(crate) async fn asked(cluster: &Cluster, namespace: &str, pod: &Value) {
+    until("pods are changed", async || mode(&create(cluster, namespace, pod, true).await.0).is_some()).await;
+}
+
+/// The certificates that the apiserver trusts in the injector, of each webhook.
+pub(crate) async fn bundles(cluster: &Cluster) -> Vec<String> {
+    let path = "--output=jsonpath={.webhooks[*].clientConfig.caBundle}";
+    let text = cluster.kubectl_ok(["get", "mutatingwebhookconfiguration", "informerd-injector", path]).await;
+    text.split(' ').map(str::to_owned).collect()
 }
 
 /// A pod as the plugin `ServiceAccount` of the apiserver makes it, which the judge does not run: nobody makes accounts there.
@@ -101,7 +113,6 @@ impl Injector {
         let ports = [Port::free(), Port::free()];
         let [listen, admin] = ports.each_ref().map(|port| port.address);
         let child = informerd("injector --log-level warn --tls-names localhost --kubeconfig")
-            .into_std()
             .arg(kubeconfig)
             .args(["--tls-ca-secret", "informerd-injector/informerd-ca"])
             .args(["--inject-deployment", "informerd-injector/informerd"])
@@ -115,16 +126,7 @@ impl Injector {
 
     /// Ends it in order, as the kubelet does.
     pub(crate) async fn stop(mut self) {
-        let id = self.child.id().to_string();
-        assert!(tied::blocking("kill").arg(id).status().expect("kill runs").success());
-        let has_ended = || self.child.try_wait().expect("it is ours").is_some();
-        eventually("the injector has ended", has_ended).await;
-    }
-}
-
-impl Drop for Injector {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
+        tied::signal(self.child.id().expect("it runs"), "TERM");
+        within("the injector has ended", self.child.wait()).await.expect("it is ours");
     }
 }

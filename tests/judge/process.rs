@@ -22,34 +22,30 @@ use tokio::time::timeout;
 
 use patience::within;
 
-/// So long the judge may take to be built, with all that it needs fetched first.
+/// So long a program may take to be built, with all that it needs fetched first.
 const BUILD: Duration = Duration::from_secs(3 * 3600);
 
 /// The path of the judge: `INFORMERD_JUDGE`, or what `tests/cluster/build.sh` builds, once per process.
 pub(crate) async fn judge() -> &'static Path {
     static JUDGE: OnceCell<PathBuf> = OnceCell::const_new();
-    JUDGE
-        .get_or_init(|| async {
-            if let Some(path) = std::env::var_os("INFORMERD_JUDGE") {
-                let path = PathBuf::from(path);
-                assert!(path.is_file(), "INFORMERD_JUDGE names {}, which is no file", path.display());
-                return path;
-            }
-            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/build.sh");
-            let output = tied::command(&script).stderr(Stdio::inherit()).output();
-            let output = timeout(BUILD, output).await;
-            let output = output.unwrap_or_else(|_| panic!("{} goes on for {BUILD:?}", script.display()));
-            let output = output.unwrap_or_else(|error| panic!("{} cannot be run: {error}", script.display()));
-            let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).lines().last().unwrap_or_default());
-            assert!(
-                output.status.success() && path.is_file(),
-                "there is no judge: {} failed with {}, and INFORMERD_JUDGE names none",
-                script.display(),
-                output.status,
-            );
-            path
-        })
-        .await
+    JUDGE.get_or_init(|| built("INFORMERD_JUDGE", "tests/cluster/build.sh")).await
+}
+
+/// The program that this variable names, or that this script builds.
+pub(crate) async fn built(variable: &str, script: &str) -> PathBuf {
+    if let Some(path) = std::env::var_os(variable) {
+        let path = PathBuf::from(path);
+        assert!(path.is_file(), "{variable} names {}, which is no file", path.display());
+        return path;
+    }
+    let whole = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
+    let output = timeout(BUILD, tied::command(whole).stderr(Stdio::inherit()).output()).await;
+    let output = output.unwrap_or_else(|_| panic!("{script} goes on for {BUILD:?}"));
+    let output = output.unwrap_or_else(|error| panic!("{script} cannot be run: {error}"));
+    let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).lines().last().unwrap_or_default());
+    let is_built = output.status.success() && path.is_file();
+    assert!(is_built, "{script} failed with {}, and {variable} names no program", output.status);
+    path
 }
 
 /// What `tests/clients/prepare` says of a client in another language, once it can be run.

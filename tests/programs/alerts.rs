@@ -6,16 +6,11 @@
 use std::path::Path;
 
 use crate::process;
-use crate::support::tied;
+use crate::support::{file, read, tied};
 use serde_json::{Value, json};
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const RULES: &str = "manifests/components/prometheus-rule/rules.yaml";
 const TRIED: &str = "tests/data/alerts.yaml";
-
-pub(super) fn read(path: &str) -> String {
-    std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
 
 fn yaml(path: &str) -> Value {
     serde_saphyr::from_str(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -31,9 +26,7 @@ pub(super) fn promtool(arguments: &[&str]) -> String {
 
 /// A file of rules for Prometheus, which takes JSON for YAML.
 pub(super) fn write(directory: &Path, name: &str, value: &Value) -> String {
-    let path = directory.join(name);
-    std::fs::write(&path, value.to_string()).unwrap();
-    path.display().to_string()
+    file(directory, name, value.to_string()).display().to_string()
 }
 
 #[test]

@@ -6,9 +6,9 @@ pub(crate) mod daemon;
 pub(crate) mod kubectl;
 pub(crate) mod ledger;
 pub(crate) mod matrix;
-pub(crate) mod raw;
 pub(crate) mod scene;
 pub(crate) mod tables;
+pub(crate) mod truth;
 
 use crate::cluster::Cluster;
 use daemon::Daemon;

@@ -4,17 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use informerd::http::ListenAddr;
-use informerd::upstream::client::ConfigSource;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::Api;
 use serde_json::{Value, json};
 
-use super::alerts::{promtool, read, write};
+use super::alerts::{promtool, write};
 use super::examples::{Program, churn};
 use crate::cluster::Cluster;
-use crate::support::client::Client;
-use crate::support::{Through, until};
+use crate::support::{read, until};
+use crate::world::World;
 
 const DASHBOARD: &str = "manifests/components/dashboard/informerd.json";
 /// The listeners in this order: one that trusts, one that asks the cluster.
@@ -67,20 +63,16 @@ fn scraped(text: &str, into: &mut Series) {
 }
 
 /// All that a daemon does, so that each panel has something to show.
-async fn worked(through: &Through, api: &Api<ConfigMap>, token: &str) {
-    churn(api, 12).await;
-    let client = Client::new(&through.url);
+async fn worked(World { daemon, direct, through: client, .. }: &World, token: &str) {
+    churn(direct, 12).await;
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
     assert!(watch.next_line().await.unwrap().is_some());
-    churn(api, 12).await;
+    churn(direct, 12).await;
     assert!(watch.next_line().await.unwrap().is_some());
     assert_eq!(client.get(CONFIG_MAPS).await.status, 200);
     // Forwarded, and not answered as one hopes.
     assert_eq!(client.get(&format!("{CONFIG_MAPS}/none")).await.status, 404);
-    let ListenAddr::Delegated(address) = &through.daemon.listen[1] else { panic!("{:?}", through.daemon.listen) };
-    let ca = through.daemon.ca_file.clone().unwrap();
-    let delegated = Client::tls(&format!("https://{address}"), &ca, token);
-    delegated.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
+    daemon.bearer(1, token).get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,19 +80,15 @@ async fn every_query_of_the_dashboard_shows_what_a_daemon_does() {
     let cluster = Cluster::start().await;
     cluster.namespace("one").await;
     cluster.apply(RIGHTS).await;
-    let direct = super::clients::raw::client(cluster.admin()).await;
-    let api: Api<ConfigMap> = Api::namespaced(direct, "one");
-    let through = Through::start(ConfigSource::kubeconfig(cluster.admin()), YAML).await;
-    through.ready().await;
-    let controller = Program::start_at("go", "controller", &through.url, &["--namespace", "one"]).await;
-    let admin = Client::new(&format!("http://{}", through.daemon.admin));
+    let world = World::before(cluster, YAML).await;
+    let controller = Program::start_at("go", "controller", &world.daemon.url, &["--namespace", "one"]).await;
     let mut series = Series::new();
     // What a scrape has for the first time has no rate yet, so everything happens twice.
     for token in ["reader-token", "nobody-token"] {
         let counted = controller.lines().len();
-        worked(&through, &api, token).await;
+        worked(&world, token).await;
         until("a key is handled", async || controller.lines().len() > counted).await;
-        scraped(&admin.metrics().await, &mut series);
+        scraped(&world.daemon.admin().metrics().await, &mut series);
     }
     shown(&series, &queries());
 }

@@ -6,6 +6,8 @@ mod cluster;
 mod process;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../judge/world.rs"]
+mod world;
 
 mod alerts;
 mod chart;

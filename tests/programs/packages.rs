@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use informerd::upstream::client::ConfigSource;
 use informerd_sim as sim;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -16,14 +15,11 @@ use super::examples::{LANGUAGES, Program, all_hold, all_say, begun, churn};
 use crate::process::prepared;
 use crate::support::Through;
 use crate::support::ports::Port;
-use crate::support::{tied, until, within};
+use crate::support::{read, tied, until, within};
+use crate::world::World;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn read(path: &str) -> String {
-    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// The files of a directory that are not caches of Python's.
@@ -101,8 +97,7 @@ async fn the_rust_client_passes_its_tests() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_the_daemon_loses_and_doubles_nothing() {
-    let (cluster, _, api) = begun().await;
-    let through = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
+    let World { cluster, daemon: through, direct, .. } = begun("").await;
     let url = through.url.clone();
     let mut consumers = vec![];
     let mut controllers = vec![];
@@ -117,11 +112,10 @@ async fn a_restart_of_the_daemon_loses_and_doubles_nothing() {
         through.stop(Duration::ZERO).await;
         drop(through);
         tokio::time::sleep(Duration::from_millis(500)).await;
-        let source = ConfigSource::kubeconfig(cluster.admin());
-        Through::start(source, &format!("listen: ['{url}']\n")).await
+        Through::of(cluster.admin(), &format!("listen: ['{url}']\n")).await
     };
-    let ((), _through) = tokio::join!(churn(&api, 200), restarted);
-    all_hold(&api, &consumers).await;
+    let ((), _through) = tokio::join!(churn(&direct, 200), restarted);
+    all_hold(&direct, &consumers).await;
     for consumer in &consumers {
         assert_eq!(contradictions(&consumer.lines()), Vec::<String>::new());
         assert_eq!(consumer.errors().iter().filter(|line| line.contains("does not answer")).count(), 1);

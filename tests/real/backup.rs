@@ -2,30 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use crate::cluster::Cluster;
 use crate::support::eventually;
-
-/// Copies a directory with all that is in it.
-pub(crate) fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), target).unwrap();
-        }
-    }
-}
-
-fn signal(pid: u32, name: &str) {
-    let sent = crate::support::tied::blocking("kill").args([format!("-{name}"), pid.to_string()]).status().unwrap();
-    assert!(sent.success());
-}
+use crate::support::tied::{command, copy, signal};
 
 /// The cluster's etcd, and its files as they were at one moment.
 pub(crate) struct Backup {
@@ -58,7 +40,7 @@ impl Backup {
         eventually("etcd has ended", || !lives()).await;
         std::fs::remove_dir_all(&self.data).unwrap();
         std::fs::rename(&self.copy, &self.data).unwrap();
-        let mut command = crate::support::tied::command(&self.executable);
+        let mut command = command(&self.executable);
         // It ends with its standard input.
         command.args(&self.arguments).stdin(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         command.spawn().unwrap()

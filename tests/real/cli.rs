@@ -5,8 +5,8 @@
 use std::process::Output;
 
 use crate::cluster::Cluster;
-use crate::support::binary::{Binary, informerd};
-use crate::support::until;
+use crate::support::binary::{Binary, informerd, said};
+use crate::support::{file, until};
 
 async fn run(line: &str) -> Output {
     informerd(line).output().await.expect("the binary runs")
@@ -46,9 +46,8 @@ async fn exit_codes() {
 #[tokio::test]
 async fn a_file_with_mistakes_is_told_line_by_line() {
     let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("informerd.yaml");
-    std::fs::write(&file, "listn: x\nnotSynced:\n  wait: 5\nresources:\n- resource: pods\n  pinn: true\n")
-        .expect("written");
+    let yaml = "listn: x\nnotSynced:\n  wait: 5\nresources:\n- resource: pods\n  pinn: true\n";
+    let file = file(directory.path(), "informerd.yaml", yaml);
     let output = run(&format!("check --config {} --threads many", file.display())).await;
     assert_eq!(output.status.code(), Some(64));
     assert!(output.stdout.is_empty());
@@ -69,13 +68,12 @@ async fn a_file_with_mistakes_is_told_line_by_line() {
 async fn check_tells_what_each_user_may_read() {
     let cluster = Cluster::start().await;
     let check = async |kubeconfig: &std::path::Path, flags: &str| {
-        let output = run(&format!("check --kubeconfig {} {flags}", kubeconfig.display())).await;
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
+        said(&mut informerd(&format!("check --kubeconfig {} {flags}", kubeconfig.display()))).await
     };
 
     for admin in [&cluster.info.kubeconfigs.admin, &cluster.info.kubeconfigs.admin_cert] {
         let (code, out, err) = check(admin, "").await;
-        assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+        assert_eq!((code, err.as_str()), (0, ""), "{out}");
         assert!(out.contains(&format!("apiserver: {}", cluster.info.server)), "{out}");
         assert!(out.contains(&cluster.info.version), "{out}");
         assert!(out.contains("secrets: forwarded, excluded by default"), "{out}");
@@ -90,7 +88,7 @@ async fn check_tells_what_each_user_may_read() {
     assert!(found.status.success() && out.contains(&format!("credentials: {admin}, context ")), "{out}");
 
     let (code, out, err) = check(&cluster.info.kubeconfigs.nobody, "").await;
-    assert_eq!(code, Some(1), "nothing may be read, so nothing would be saved: {out}");
+    assert_eq!(code, 1, "nothing may be read, so nothing would be saved: {out}");
     assert!(err.contains("may list and watch nothing"), "{err}");
     assert!(out.contains("in all namespaces: 0 of "), "{out}");
     assert!(out.contains("of the others, in the namespace default: 0 of "), "{out}");
@@ -101,13 +99,12 @@ async fn check_tells_what_each_user_may_read() {
     assert!(out.lines().count() < 9, "{out}");
 
     // What is pinned must be readable.
-    let file = cluster.dir().join("informerd.yaml");
-    std::fs::write(&file, "resources:\n- resource: pods\n  pin: true\n").expect("written");
+    let file = file(cluster.dir(), "informerd.yaml", "resources:\n- resource: pods\n  pin: true\n");
     let (code, out, err) = check(&cluster.info.kubeconfigs.nobody, &format!("--config {}", file.display())).await;
-    assert_eq!(code, Some(1), "{out}");
+    assert_eq!(code, 1, "{out}");
     assert!(out.contains("pods: is pinned, but cannot be cached") && err.contains("pins"), "{out}{err}");
     let (code, out, _) = check(cluster.admin(), &format!("--config {}", file.display())).await;
-    assert_eq!(code, Some(0), "{out}");
+    assert_eq!(code, 0, "{out}");
 
     let kubeconfig = std::fs::read_to_string(cluster.admin()).expect("a kubeconfig");
     let daemon = Binary::start(&kubeconfig, &["--config", &file.display().to_string()]).await;
@@ -120,7 +117,7 @@ async fn check_tells_what_each_user_may_read() {
     assert!(after.contains("what is served is up to ") && after.contains("Connection re"), "{after}");
 
     let (code, out, err) = check(cluster.admin(), "").await;
-    assert_eq!(code, Some(1));
+    assert_eq!(code, 1);
     assert!(out.starts_with("settings: ok"), "{out}");
     assert!(err.starts_with("informerd: apiserver ") && err.lines().count() == 1, "{err}");
 }

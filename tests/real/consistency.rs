@@ -11,9 +11,8 @@ mod silent;
 
 use crate::cluster::Cluster;
 use crate::crontabs::definition;
-use crate::support::until;
+use crate::support::{unauthenticated, until};
 use crate::world::{JSON, MERGE, World};
-use informerd::upstream::client::ConfigSource;
 use proxy::Proxy;
 
 const STRATEGIC: (&str, &str) = ("content-type", "application/strategic-merge-patch+json");
@@ -48,8 +47,7 @@ impl Scene {
         cluster.apply(&definition("{}")).await;
         let backends = [&[cluster.info.server.as_str()], others].concat();
         let proxy = Proxy::start(&cluster.info.ca, &backends).await;
-        let source = ConfigSource::Fixed(Box::new(kube::Config::new(proxy.url.parse().unwrap())));
-        let world = World::between(cluster, source, yaml).await;
+        let world = World::between(cluster, unauthenticated(&proxy.url), yaml).await;
         let path = "/apis/stable.example.com/v1/crontabs?resourceVersion=0";
         until("the definition is served", async || world.through.get(path).await.status == 200).await;
         Self { world, proxy }

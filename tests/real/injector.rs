@@ -2,16 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::process::Stdio;
-
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::injector_process::{Injector, create, install, lead, mode, pod};
+use crate::injector_process::{Injector, asked, bundles, create, install, lead, mode, pod};
 use crate::process;
+use crate::support::binary::informerd;
 use crate::support::client::Client;
-use crate::support::until;
+use crate::support::metrics::only;
+use crate::support::{file, read};
 
 const ALL: &[&str] = &["sidecar", "node-agent", "tier", "pod", "unknown"];
 
@@ -37,9 +39,9 @@ async fn pods_are_changed_where_a_label_says_so() {
         namespaced(&cluster, namespace, labels).await;
     }
     cluster.kubectl_ok(["label", "namespace", "kube-system", "informerd.io/inject=sidecar"]).await;
-    asked(&cluster).await;
-
     let none = Value::Null;
+    asked(&cluster, "sidecars", &pod("asked", &none, &none)).await;
+
     let plain = pod("a", &none, &none);
     let (sidecar, warnings) = create(&cluster, "sidecars", &plain, false).await;
     assert_eq!((mode(&sidecar), &*warnings), (Some("sidecar"), ""));
@@ -109,24 +111,10 @@ async fn namespaced(cluster: &Cluster, name: &str, labels: Value) {
     cluster.apply(&namespace.to_string()).await;
 }
 
-/// Until the apiserver has taken up the configuration, and the injector is ready.
-async fn asked(cluster: &Cluster) {
-    let plain = pod("asked", &Value::Null, &Value::Null);
-    until("pods are changed", async || mode(&create(cluster, "sidecars", &plain, true).await.0).is_some()).await;
-}
-
 /// Only what the apiserver asks is answered, and the code refuses what the configuration would let through.
 async fn is_closed(injector: &Injector, cluster: &Cluster) {
-    let secret = [
-        "get",
-        "mutatingwebhookconfiguration",
-        "informerd-injector",
-        "--output=jsonpath={.webhooks[0].clientConfig.caBundle}",
-    ];
-    use base64::Engine as _;
-    let bundle = base64::engine::general_purpose::STANDARD.decode(cluster.kubectl_ok(secret).await).unwrap();
-    let ca = cluster.dir().join("injector.crt");
-    std::fs::write(&ca, bundle).unwrap();
+    let bundle = STANDARD.decode(&bundles(cluster).await[0]).unwrap();
+    let ca = file(cluster.dir(), "injector.crt", bundle);
     let client = Client::tls_anonymous(&format!("https://localhost:{}", injector.port), &ca);
     for (method, path, status) in [
         (Method::GET, "/inject/tier", 405),
@@ -161,23 +149,22 @@ async fn is_closed(injector: &Injector, cluster: &Cluster) {
 }
 
 async fn counts(injector: &Injector) {
-    let text = Client::new(&injector.admin).get("/metrics").await.text();
+    let text = Client::new(&injector.admin).metrics().await;
     assert!(text.contains("# TYPE informerd_injector_reviews counter"), "{text}");
     let help = text.lines().find_map(|line| line.strip_prefix("# HELP informerd_injector_reviews ")).unwrap();
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md")).unwrap();
+    let page = read("docs/metrics.md");
     let row =
         format!("| `informerd_injector_reviews_total` | counter | mode, result | {} |", help.trim_end_matches('.'));
     assert!(page.lines().any(|line| line == row), "{row}");
     for (labels, least) in [
-        (r#"mode="sidecar",result="injected""#, 3),
-        (r#"mode="tier",result="injected""#, 1),
-        (r#"mode="tier",result="refused""#, 2),
-        (r#"mode="none",result="refused""#, 2),
-        (r#"mode="none",result="invalid""#, 7),
+        (r#"{mode="sidecar",result="injected"}"#, 3.0),
+        (r#"{mode="tier",result="injected"}"#, 1.0),
+        (r#"{mode="tier",result="refused"}"#, 2.0),
+        (r#"{mode="none",result="refused"}"#, 2.0),
+        (r#"{mode="none",result="invalid"}"#, 7.0),
     ] {
-        let prefix = format!("informerd_injector_reviews_total{{{labels}}} ");
-        let count = text.lines().find_map(|line| line.strip_prefix(&prefix)?.parse::<u64>().ok());
-        assert!(count.is_some_and(|count| count >= least), "{labels}: {count:?} of {least}\n{text}");
+        let count = only(&text, "informerd_injector_reviews_total", &[labels]);
+        assert!(count >= least, "{labels}: {count} of {least}\n{text}");
     }
 }
 
@@ -219,9 +206,7 @@ async fn manifests_are_changed_and_accepted() {
         let changed = injected(mode, &text).await;
         assert_eq!(changed.matches(&format!("informerd.io/injected: {mode}")).count(), all.len(), "{changed}");
         assert_eq!(injected(mode, &changed).await, changed);
-        let path = cluster.dir().join(format!("{mode}.yaml"));
-        std::fs::write(&path, &changed).unwrap();
-        let path = path.display().to_string();
+        let path = file(cluster.dir(), &format!("{mode}.yaml"), &changed).display().to_string();
         let apply = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "--filename", &path];
         let output = cluster.kubectl(cluster.admin(), apply).await;
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -230,7 +215,7 @@ async fn manifests_are_changed_and_accepted() {
 }
 
 async fn injected(mode: &str, text: &str) -> String {
-    let mut command = crate::support::tied::command(env!("CARGO_BIN_EXE_informerd"));
-    command.args(["inject", "--mode", mode]).env_clear().stderr(Stdio::inherit());
+    let mut command = informerd(&format!("inject --mode {mode}"));
+    command.env_clear();
     process::stdout("informerd inject", process::run(command, text).await)
 }

@@ -21,7 +21,7 @@ use self::provider::Provider;
 use crate::cluster::Cluster;
 use crate::process::{judge, run};
 use crate::support::binary::informerd;
-use crate::support::tied;
+use crate::support::{file, tied};
 
 /// A directory with files, in front of a cluster that takes the certificates in `tests/data/kubeconfigs`.
 pub(crate) struct World {
@@ -55,6 +55,19 @@ fn base64(name: &str) -> String {
     STANDARD.encode(std::fs::read(data(name)).expect("a file of the data"))
 }
 
+/// What kubectl says with these files, or what it says about what it cannot read.
+async fn kubectl(files: &[PathBuf], home: &Path, args: &[&str]) -> Result<Value, String> {
+    let mut command = tied::command(judge().await);
+    command.arg("kubectl").args(args).args(["-o", "json"]);
+    command.env("HOME", home).env("KUBERC", "off").env_remove("HTTPS_PROXY");
+    command.env("KUBECONFIG", std::env::join_paths(files).expect("paths"));
+    let output = run(command, "").await;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())
+}
+
 impl World {
     async fn start() -> Self {
         let path = |name: &str| data(name).display().to_string();
@@ -77,19 +90,11 @@ impl World {
 
     /// A file in the directory, for relative paths.
     fn file(&self, name: &str, content: &[u8]) {
-        std::fs::write(self.directory.path().join(name), content).expect("written");
+        file(self.directory.path(), name, content);
     }
 
     async fn kubectl(&self, files: &[PathBuf], args: &[&str]) -> Result<Value, String> {
-        let mut command = tied::command(judge().await);
-        command.arg("kubectl").args(args).args(["-o", "json"]);
-        command.env("HOME", self.directory.path()).env("KUBERC", "off").env_remove("HTTPS_PROXY");
-        command.env("KUBECONFIG", std::env::join_paths(files).expect("paths"));
-        let output = run(command, "").await;
-        if !output.status.success() {
-            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
-        }
-        serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())
+        kubectl(files, self.directory.path(), args).await
     }
 
     async fn informerd(&self, files: &[PathBuf]) -> Result<Value, String> {
@@ -215,8 +220,7 @@ async fn the_proxies_of_the_environment_are_used() {
         let mut kubectl = tied::command(judge().await);
         kubectl.args(["kubectl", "auth", "whoami"]);
         for mut command in [kubectl, informerd("check")] {
-            let path = world.directory.path().join("config");
-            std::fs::write(&path, cases::file(cluster, user)).expect("written");
+            let path = file(world.directory.path(), "config", cases::file(cluster, user));
             for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"] {
                 command.env_remove(name);
             }

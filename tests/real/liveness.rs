@@ -6,13 +6,13 @@
 use std::time::Duration;
 
 use crate::cluster::Cluster;
+use crate::daemon::fixtures::config_map;
 use crate::support::client::rv;
 use crate::support::{Through, within};
 use crate::world::World;
 use http::{Method, Request, Version};
 use http_body_util::BodyExt;
 use informerd::upstream::client::{ConfigSource, Identity, Upstream, UpstreamConfig, empty};
-use informerd_sim::Server;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::json;
@@ -21,11 +21,10 @@ use serde_json::json;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quiet_connection_is_not_given_up() {
     // Any server with HTTP/2 over TLS will do; a daemon is one.
-    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one", "namespace": "a"}});
-    let server = Server::builder().object(object).start().await.unwrap();
-    let tls = Through::before(&server, "listen: [\"https://127.0.0.1:0\"]\n").await;
+    let yaml = "listen: [\"https://127.0.0.1:0\"]\n";
+    let (_server, tls, _) = Through::simulated([config_map("a", "one")], yaml).await;
     let mut config = kube::Config::new(tls.url.parse().unwrap());
-    let ca = CertificateDer::from_pem_file(tls.daemon.ca_file.as_ref().unwrap()).unwrap();
+    let ca = CertificateDer::from_pem_file(tls.ca()).unwrap();
     config.root_cert = Some(vec![ca.to_vec()]);
     let second = Duration::from_secs(1);
     let settings = UpstreamConfig { ping_interval: second, ping_timeout: 5 * second, ..UpstreamConfig::default() };

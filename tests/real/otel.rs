@@ -20,7 +20,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message;
 use serde_json::json;
 
-use crate::daemon::fixtures::syncs_late;
+use crate::daemon::fixtures::{config_map, syncs_late};
 use crate::support::binary::{Binary, informerd};
 use crate::support::client::Client;
 use crate::support::{eventually, until};
@@ -42,9 +42,7 @@ fn of(span: &Span) -> Attributes {
 }
 
 async fn some() -> Server {
-    let object =
-        |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "a", "name": name}});
-    Server::builder().object(object("one")).object(object("two")).start().await.unwrap()
+    Server::builder().object(config_map("a", "one")).object(config_map("a", "two")).start().await.unwrap()
 }
 
 /// The binary before an apiserver, told of its collector by its environment.

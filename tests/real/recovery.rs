@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
+use crate::daemon::fixtures::config_map;
 use crate::support::client::Client;
 use crate::support::informer::Informer;
 use crate::support::relay::{Loss, Relay};
@@ -17,7 +18,6 @@ use crate::support::{Through, eventually};
 use crate::world::admin;
 use http::Method;
 use informerd::upstream::client::ConfigSource;
-use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -102,10 +102,8 @@ impl Real {
     }
 
     pub(crate) async fn change(&self, n: u64) {
-        let object = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": "moving", "namespace": "default"}, "data": {"n": format!("{n} {:?}", Instant::now())},
-        });
+        let mut object = config_map("default", "moving");
+        object["data"]["n"] = format!("{n} {:?}", Instant::now()).into();
         let path = format!("{CONFIG_MAPS}/moving?fieldManager=test&force=true");
         let headers = [("content-type", "application/apply-patch+yaml")];
         let answer = self.direct.send(Method::PATCH, &path, &headers, object.to_string()).await;

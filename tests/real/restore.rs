@@ -5,13 +5,12 @@
 
 use crate::backup::Backup;
 use crate::cluster::Cluster;
+use crate::daemon::fixtures::config_map;
 use crate::support::client::{Client, names};
-use crate::support::{Through, eventually, until};
-use crate::world::{JSON, admin};
+use crate::support::{eventually, until};
+use crate::world::{JSON, World, admin};
 use http::Method;
 use informerd::upstream::RequestVerb;
-use informerd::upstream::client::ConfigSource;
-use serde_json::json;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -20,18 +19,14 @@ async fn a_store_that_is_set_back_under_its_apiserver() {
     let cluster = Cluster::start().await;
     let direct = admin(&cluster);
     let create = async |name: &str| {
-        let object =
-            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}});
-        direct.request(Method::POST, CONFIG_MAPS, &[JSON], &object.to_string()).await.status
+        direct.request(Method::POST, CONFIG_MAPS, &[JSON], config_map("default", name).to_string()).await.status
     };
     assert_eq!(create("kept").await, 201);
     let backup = Backup::of(&cluster);
     for n in 0..5 {
         assert_eq!(create(&format!("undone-{n}")).await, 201);
     }
-    let daemon = Through::start(ConfigSource::kubeconfig(cluster.admin()), "storeCheck: 1s\n").await;
-    daemon.ready().await;
-    let through = Client::new(&daemon.url);
+    let World { cluster, daemon, through, .. } = World::before(cluster, "storeCheck: 1s\n").await;
     let got = |client: &Client| {
         let client = client.clone();
         async move { client.get(&format!("{CONFIG_MAPS}/undone-1")).await.status.as_u16() }

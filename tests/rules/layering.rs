@@ -5,6 +5,7 @@
 //! `#[cfg(test)]`.
 #![allow(clippy::expect_used, reason = "helpers of a test")]
 
+mod circles;
 mod scan;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,40 +5,29 @@
 use std::process::Stdio;
 
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdout};
+use tokio::process::Child;
 
 use crate::support::binary::{BINARY, informerd};
 use crate::support::client::Client;
+use crate::support::lines::Lines;
 use crate::support::metrics::sum;
-use crate::support::tied;
-use crate::support::within;
+use crate::support::{tied, within};
 
 struct Demo {
     child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-    /// Everything that was read so far.
-    text: String,
+    lines: Lines,
 }
 
 impl Demo {
     fn start(line: &str) -> Self {
         let mut child = informerd(line).stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines, text: String::new() }
+        let lines = Lines::of(&mut child.stdout);
+        Self { child, lines }
     }
 
     /// The next line with these words.
     async fn until(&mut self, words: &str) -> String {
-        loop {
-            let line = within(&format!("a line with {words:?}"), self.lines.next_line()).await.unwrap();
-            let line = line.unwrap_or_else(|| panic!("never {words:?} in\n{}", self.text));
-            self.text.push_str(&line);
-            self.text.push('\n');
-            if line.contains(words) {
-                return line;
-            }
-        }
+        self.lines.until(words).await
     }
 
     async fn address(&mut self, name: &str) -> String {
@@ -53,8 +42,7 @@ async fn first_line(command: &str) -> String {
     let mut command = tied::command(words.next().unwrap());
     command.args(words).stdout(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    within("its first line", lines.next_line()).await.unwrap().unwrap_or_default()
+    Lines::of(&mut child.stdout).next().await.unwrap_or_default()
 }
 
 async fn served(admin: &Client) -> f64 {
@@ -127,11 +115,10 @@ async fn shows_what_is_saved_and_survives_its_outage() {
         lines.push(demo.until(" -> ").await);
     }
 
-    let pid = demo.child.id().unwrap().to_string();
-    assert!(tied::command("kill").args(["-INT", &pid]).status().await.unwrap().success());
+    tied::signal(demo.child.id().unwrap(), "INT");
     demo.until("the apiserver was spared:").await;
     demo.until(" of the events (").await;
     demo.until("Try while a demo runs").await;
     assert!(within("the demo ends", demo.child.wait()).await.unwrap().success());
-    assert!(!demo.text.contains('\x1b'), "colors in a file: {}", demo.text);
+    assert!(!demo.lines.text.contains('\x1b'), "colors in a file: {}", demo.lines.text);
 }

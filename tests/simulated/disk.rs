@@ -3,18 +3,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 
 use crate::support::binary::BINARY;
 use crate::support::client::Client;
+use crate::support::lines::keep;
 use crate::support::ports::Port;
-use crate::support::tied;
-use crate::support::{eventually, until};
+use crate::support::{eventually, file, tied, until};
 use informerd_sim::{self as sim, Server};
 use parking_lot::Mutex;
+use tokio::process::Child;
 
 const CONFIG_MAPS: &str = "/api/v1/configmaps?resourceVersion=0";
 const FULL: &str = "mount -t tmpfs -o size=4k tmpfs DISK && head -c 4096 /dev/zero > DISK/filler";
@@ -23,15 +23,14 @@ const FULL: &str = "mount -t tmpfs -o size=4k tmpfs DISK && head -c 4096 /dev/ze
 struct Daemon {
     child: Child,
     client: Client,
-    said: Arc<Mutex<Vec<String>>>,
+    said: Arc<Mutex<String>>,
     _ports: [Port; 3],
 }
 
 impl Daemon {
     /// `mount` makes the DISK. `log` is where the shell sends what the binary says; nothing for standard error.
     fn on(server: &Server, directory: &Path, mount: &str, access_log: &str, log: &str) -> Self {
-        let kubeconfig = directory.join("kubeconfig");
-        std::fs::write(&kubeconfig, sim::kubeconfig("sim", &server.url())).unwrap();
+        let kubeconfig = file(directory, "kubeconfig", sim::kubeconfig("sim", &server.url()));
         let disk = directory.join("disk");
         std::fs::create_dir(&disk).unwrap();
         let ports = [Port::free(), Port::free(), Port::free()];
@@ -43,32 +42,24 @@ impl Daemon {
             kubeconfig = kubeconfig.display(),
         );
         let script = script.replace("DISK", &disk.display().to_string());
-        let mut command = tied::blocking("unshare");
+        let mut command = tied::command("unshare");
         command.args(["--map-root-user", "--mount", "sh", "-c", &script]).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let (lines, heard) = (BufReader::new(child.stderr.take().unwrap()).lines(), said.clone());
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| heard.lock().push(line)));
+        let said = Arc::default();
+        keep(&mut child.stderr, &said, false);
         Self { child, client: Client::new(&format!("http://{http}")), said, _ports: ports }
     }
 
     async fn serves(&mut self) {
         until("it serves", async || {
-            assert_eq!(self.child.try_wait().unwrap(), None, "it has ended: {:#?}", self.said.lock());
+            assert_eq!(self.child.try_wait().unwrap(), None, "it has ended: {}", self.said.lock());
             self.client.try_get(CONFIG_MAPS).await.is_ok_and(|answer| answer.status == 200)
         })
         .await;
     }
 
     async fn says(&self, words: &str) {
-        eventually(words, || self.said.lock().iter().any(|line| line.contains(words))).await;
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
+        eventually(words, || self.said.lock().contains(words)).await;
     }
 }
 
@@ -86,7 +77,7 @@ async fn a_full_disk_is_told_and_reads_are_served() {
     daemon.says("the log cannot be written").await;
     daemon.says("No space left on device").await;
     // Its disk, as it sees it.
-    let filler = format!("/proc/{}/root{}/disk/filler", daemon.child.id(), directory.path().display());
+    let filler = format!("/proc/{}/root{}/disk/filler", daemon.child.id().unwrap(), directory.path().display());
     std::fs::remove_file(filler).unwrap();
     daemon.serves().await;
     daemon.says("the log can be written again").await;

@@ -2,17 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use informerd_sim::Server;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::{ChildStdout, Command};
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, Command};
 
-use crate::support::Through;
-use crate::support::binary;
-use crate::support::within;
+use crate::support::lines::Lines;
+use crate::support::{Through, binary, within};
 
 fn config_map(namespace: &str, name: &str, color: &str) -> Value {
     let metadata = json!({"name": name, "namespace": namespace, "labels": {"color": color}});
@@ -26,8 +25,7 @@ fn informerd(address: &str, line: &str) -> Command {
 }
 
 async fn run(address: &str, line: &str) -> (i32, String, String) {
-    let Output { status, stdout, stderr } = informerd(address, line).output().await.unwrap();
-    (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+    binary::said(&mut informerd(address, line)).await
 }
 
 async fn some(yaml: &str) -> (Server, Through) {
@@ -138,7 +136,8 @@ async fn get_reads_over_a_unix_socket() {
 #[tokio::test(flavor = "multi_thread")]
 async fn get_reads_over_tls_of_a_ca_that_is_named() {
     let (server, through) = some("listen: [\"https://127.0.0.1:0\"]\n").await;
-    let ca = through.daemon.ca_file.as_ref().unwrap().display();
+    let ca = through.ca();
+    let ca = ca.display();
     let two = (0, "two/a\n".to_owned(), String::new());
     assert_eq!(run(&through.url, &format!("get configmaps -n two --ca-file {ca}")).await, two);
     let mut watch = Watching::start(&through.url, &format!("watch configmaps b -n one --ca-file {ca}"));
@@ -151,20 +150,20 @@ async fn get_reads_over_tls_of_a_ca_that_is_named() {
 
 /// A running `informerd watch`.
 struct Watching {
-    child: tokio::process::Child,
-    lines: tokio::io::Lines<BufReader<ChildStdout>>,
+    child: Child,
+    lines: Lines,
 }
 
 impl Watching {
     fn start(address: &str, line: &str) -> Self {
         let mut command = informerd(address, line);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let lines = Lines::of(&mut child.stdout);
         Self { child, lines }
     }
 
     async fn line(&mut self) -> String {
-        within("the next line", self.lines.next_line()).await.unwrap().expect("it goes on")
+        self.lines.next().await.expect("it goes on")
     }
 
     /// The next lines, of which the order is not said.
@@ -223,7 +222,7 @@ async fn watch_goes_on_over_a_restart_of_the_daemon() {
 async fn watch_ends_quietly_when_nobody_reads() {
     let (server, through) = some("").await;
     let Watching { mut child, mut lines } = Watching::start(&through.url, "watch configmaps");
-    within("the next line", lines.next_line()).await.unwrap();
+    lines.next().await;
     drop(lines);
     let churn = async {
         for round in 0_u64.. {

@@ -5,14 +5,11 @@
 use std::process::Stdio;
 
 use informerd_sim::Server;
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
-use crate::support::Through;
-use crate::support::binary;
-use crate::support::tied;
-use crate::support::within;
+use crate::support::lines::Lines;
+use crate::support::{Through, binary, file, tied, within};
 
 fn informerd(line: &str) -> Command {
     let mut command = binary::informerd(line);
@@ -32,24 +29,21 @@ async fn ends(command: &mut Command, code: i32, words: &[&str]) {
 async fn the_kubeconfig_of_the_environment_is_used_and_told() {
     let server = Server::builder().start().await.unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let (empty, used) = (directory.path().join("empty"), directory.path().join("used"));
-    std::fs::write(&empty, "apiVersion: v1\nkind: Config\n").unwrap();
-    std::fs::write(&used, informerd_sim::kubeconfig("test", &server.url())).unwrap();
+    let empty = file(directory.path(), "empty", "apiVersion: v1\nkind: Config\n");
+    let used = file(directory.path(), "used", informerd_sim::kubeconfig("test", &server.url()));
     let state = directory.path().display();
     let mut child = informerd(&format!("--listen http://127.0.0.1:0 --admin 127.0.0.1:0 --state-dir {state}"))
         .env("KUBECONFIG", format!("{}:{}", empty.display(), used.display()))
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let mut next = async || within("the next line of the log", lines.next_line()).await.unwrap().expect("it goes on");
-    let first = next().await;
+    let mut lines = Lines::of(&mut child.stderr);
+    let first = lines.next().await.expect("it goes on");
     for words in ["starting", &server.url(), "context", &used.display().to_string()] {
         assert!(first.contains(words), "{words} in {first}");
     }
-    while !next().await.contains("serving") {}
-    let pid = child.id().unwrap().to_string();
-    assert!(tied::command("kill").args(["-INT", &pid]).status().await.unwrap().success());
-    while !next().await.contains("a second signal (Ctrl-C again)") {}
+    lines.until("serving").await;
+    tied::signal(child.id().unwrap(), "INT");
+    lines.until("a second signal (Ctrl-C again)").await;
     assert!(within("the process ends", child.wait()).await.unwrap().success());
 }
 
@@ -68,8 +62,7 @@ async fn where_no_kubeconfig_is_found_it_tells_where_it_looked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kubeconfig_of_informerd_itself_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let own = directory.path().join("own");
-    std::fs::write(&own, informerd_sim::kubeconfig("test", "http://127.0.0.1:8001")).unwrap();
+    let own = file(directory.path(), "own", informerd_sim::kubeconfig("test", "http://127.0.0.1:8001"));
     let words = "names 127.0.0.1:8001, where informerd itself is to listen";
     ends(&mut informerd(&format!("run --kubeconfig {}", own.display())), 64, &[words]).await;
 }
@@ -79,8 +72,7 @@ async fn an_address_in_use_tells_by_whom_and_the_flag() {
     let server = Server::builder().start().await.unwrap();
     let through = Through::before(&server, "").await;
     let directory = tempfile::tempdir().unwrap();
-    let kubeconfig = directory.path().join("k");
-    std::fs::write(&kubeconfig, informerd_sim::kubeconfig("test", &server.url())).unwrap();
+    let kubeconfig = file(directory.path(), "k", informerd_sim::kubeconfig("test", &server.url()));
     // It accepts nothing, so it never answers.
     let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let taken = other.local_addr().unwrap();

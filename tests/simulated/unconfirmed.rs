@@ -6,12 +6,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::client::{Answer, Client};
-use crate::support::metrics::series;
-use crate::support::threads::Threads;
-use crate::support::{Through, eventually, until};
+use crate::support::life::Life;
+use crate::support::{eventually, file, unauthenticated, until};
 use http::Method;
-use informerd::upstream::client::ConfigSource;
 use informerd_sim::{Effect, Fault, FaultId, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -54,13 +51,6 @@ struct Scene {
     root: TempDir,
 }
 
-/// One daemon.
-struct Life {
-    through: Through,
-    client: Client,
-    threads: Threads,
-}
-
 impl Scene {
     async fn new() -> Self {
         let server = Server::builder().start().await.unwrap();
@@ -84,7 +74,7 @@ impl Scene {
     }
 
     async fn start(&self, yaml: &str) -> Life {
-        Life::before(&self.server, yaml).await
+        Life::begin(unauthenticated(&self.server.url()), yaml).await
     }
 
     /// The files whose names end like this.
@@ -127,41 +117,8 @@ impl Scene {
     }
 }
 
-impl Life {
-    async fn before(server: &Server, yaml: &str) -> Self {
-        let config = kube::Config::new(server.url().parse().unwrap());
-        let (through, threads) = Threads::start(ConfigSource::Fixed(Box::new(config)), yaml).await;
-        let client = Client::new(&through.url);
-        Self { through, client, threads }
-    }
-
-    async fn get(&self, path: &str, accept: &str) -> Answer {
-        self.client.request(Method::GET, path, &[("accept", accept)], "").await
-    }
-
-    async fn kill(self) {
-        self.threads.kill(self.through).await;
-    }
-
-    async fn count(&self, name: &str) -> u64 {
-        let text = Client::new(&format!("http://{}", self.through.daemon.admin)).metrics().await;
-        series(&text, name, &[])[0] as u64
-    }
-}
-
 fn len(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
-}
-
-fn assert_old(what: &str, answer: &Answer) {
-    assert_eq!((answer.status.as_u16(), answer.warnings().len()), (200, 2), "{what}: {}", answer.text());
-    let warning = answer.headers["warning"].to_str().unwrap();
-    assert!(warning.starts_with("110 - \"informerd: the kube-apiserver does not answer"), "{what}: {warning}");
-}
-
-fn assert_unanswered(what: &str, answer: &Answer) {
-    assert!([503, 504].contains(&answer.status.as_u16()), "{what}: {} {}", answer.status, answer.text());
-    assert_eq!(answer.warnings().len(), 0, "{what}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,21 +131,21 @@ async fn the_last_state_is_served_until_anything_answers() {
     let life = scene.start(&yaml).await;
     for ((path, accept), expected) in READS.iter().zip(&bodies) {
         let answer = life.get(path, accept).await;
-        assert_old(path, &answer);
+        answer.assert_old(path);
         assert!(answer.body == *expected, "{path} {accept}: {}", answer.text());
     }
-    assert_eq!((life.count("informerd_snapshots_loaded_total").await, scene.files(".snapshot").len()), (2, 3));
+    assert_eq!((life.count("informerd_snapshots_loaded_total", &[]).await, scene.files(".snapshot").len()), (2, 3));
     assert!(life.through.daemon.factory.informers().is_empty(), "no informer starts from what is not confirmed");
     assert!(!life.through.context.readiness.is_ready());
     // A table is not kept, but who asks for one takes plain JSON as well.
     let plain = life.get(CONFIG_MAPS, TABLE).await;
-    assert_old("a table", &plain);
+    plain.assert_old("a table");
     assert_eq!(plain.json()["kind"], "ConfigMapList");
     // Pages of one state.
     let (mut names, mut next) = (Vec::new(), String::new());
     loop {
         let page = life.get(&format!("{CONFIG_MAPS}?limit=2&continue={next}"), JSON).await;
-        assert_old("a page", &page);
+        page.assert_old("a page");
         let page = page.json();
         names.extend(page["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].clone()));
         match page["metadata"]["continue"].as_str() {
@@ -210,10 +167,10 @@ async fn the_last_state_is_served_until_anything_answers() {
         "/api/v1/nodes",
         "/version",
     ] {
-        assert_unanswered(path, &life.get(path, JSON).await);
+        life.get(path, JSON).await.assert_unanswered(path);
     }
     let post = life.client.request(Method::POST, CONFIG_MAPS, &[("content-type", JSON)], "{}").await;
-    assert_unanswered("a write", &post);
+    post.assert_unanswered("a write");
     assert!(life.through.daemon.factory.informers().is_empty());
 
     // Any answer will do, and what it says is passed on.
@@ -225,7 +182,7 @@ async fn the_last_state_is_served_until_anything_answers() {
     faults.remove(refusal);
     for (path, accept) in READS {
         until("the apiserver is silent again", async || life.get(path, accept).await.status != 403).await;
-        assert_unanswered(path, &life.get(path, accept).await);
+        life.get(path, accept).await.assert_unanswered(path);
     }
     faults.remove(silence);
     life.through.ready().await;
@@ -259,8 +216,7 @@ async fn nothing_is_served_from_files_that_are_not_sound_or_not_of_this_cluster(
     };
     let theirs = fs::read(&other.files(".cluster")[0]).unwrap();
     let remove = |end: &str| scene.files(end).into_iter().for_each(|path| fs::remove_file(path).unwrap());
-    let key = scene.root.path().join("key");
-    fs::write(&key, "0123456789abcdef".repeat(4)).unwrap();
+    let key = file(scene.root.path(), "key", "0123456789abcdef".repeat(4));
     let encrypted = scene.yaml(&format!(", key: {}", key.display()));
     let refused = yaml.replace("whileAway: serve\n", "whileAway: refuse\n");
     let ruled =
@@ -289,20 +245,20 @@ async fn nothing_is_served_from_files_that_are_not_sound_or_not_of_this_cluster(
         change();
         let life = scene.start(yaml).await;
         for _ in 0..2 {
-            assert_unanswered(what, &life.get(CONFIG_MAPS, JSON).await);
+            life.get(CONFIG_MAPS, JSON).await.assert_unanswered(what);
         }
-        assert_eq!(life.count("informerd_snapshots_unusable_total").await, unusable, "{what}: once for each file");
+        assert_eq!(life.count("informerd_snapshots_unusable_total", &[]).await, unusable, "{what}: once for each file");
         life.kill().await;
     }
     // The same directory, before another apiserver.
-    let life = Life::before(&other.server, &yaml).await;
-    assert_unanswered("another address", &life.get(CONFIG_MAPS, JSON).await);
+    let life = other.start(&yaml).await;
+    life.get(CONFIG_MAPS, JSON).await.assert_unanswered("another address");
     life.kill().await;
     // As they were, they are served.
     for (path, content) in &kept {
         fs::write(path, content).unwrap();
     }
     let life = scene.start(&yaml).await;
-    assert_old("the files as they were", &life.get(CONFIG_MAPS, JSON).await);
+    life.get(CONFIG_MAPS, JSON).await.assert_old("the files as they were");
     life.kill().await;
 }

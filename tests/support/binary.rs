@@ -1,19 +1,18 @@
 //! The program as a process of its own: its settings, its log, its end.
 
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
+use std::process::{ExitStatus, Output, Stdio};
 use std::sync::Arc;
 
-use informerd::lifecycle;
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use super::client::Client;
-use super::metrics::series;
+use super::lines::keep;
+use super::metrics::only;
 use super::patience::{eventually, until, within};
-use super::tied;
+use super::{file, tied};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_informerd");
 
@@ -33,6 +32,12 @@ pub(crate) fn bare(program: &str) -> Command {
         }
     }
     command
+}
+
+/// The exit code of a command, and what it says on either side.
+pub(crate) async fn said(command: &mut Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command.output().await.unwrap();
+    (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
 /// A running daemon.
@@ -56,8 +61,7 @@ impl Binary {
     /// A command that begins with the program's own arguments. Returns when the daemon listens.
     pub(crate) async fn run(mut command: Command, kubeconfig: &str, flags: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("kubeconfig");
-        std::fs::write(&file, kubeconfig).unwrap();
+        let file = file(directory.path(), "kubeconfig", kubeconfig);
         command.arg("--kubeconfig").arg(&file).arg("--state-dir").arg(directory.path());
         command.args(["--admin", "127.0.0.1:0", "--log-format", "json"]).args(flags);
         // A debug assertion of a library that fails with a broken connection ends its task alone. To print where it was, a
@@ -65,14 +69,8 @@ impl Binary {
         command.env("RUST_BACKTRACE", "0");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let log = Arc::<Mutex<String>>::default();
-        let kept = log.clone();
-        lifecycle::spawn("log", async move {
-            while let Ok(Some(line)) = lines.next_line().await {
-                kept.lock().push_str(&format!("{line}\n"));
-            }
-        });
+        let log = Arc::default();
+        keep(&mut child.stderr, &log, false);
         let (url, admin) = (String::new(), String::new());
         let mut daemon = Self { child: Mutex::new(child), log, url, admin, directory };
         // It says this after all of its listeners.
@@ -143,13 +141,11 @@ impl Binary {
 
     /// A series without labels.
     pub(crate) async fn metric(&self, name: &str) -> f64 {
-        let metrics = self.metrics().await;
-        series(&metrics, name, &[]).first().copied().unwrap_or_else(|| panic!("no {name}: {metrics}"))
+        only(&self.metrics().await, name, &[])
     }
 
-    pub(crate) async fn signal(&self, name: &str) {
-        let pid = self.pid().to_string();
-        assert!(tied::command("kill").args(["-s", name, &pid]).status().await.unwrap().success());
+    pub(crate) fn signal(&self, name: &str) {
+        tied::signal(self.pid(), name);
     }
 
     /// Kills it, and waits until it is gone.
@@ -172,7 +168,7 @@ impl Binary {
 
     /// Tells it to end, and waits until it has.
     pub(crate) async fn stop(self) -> ExitStatus {
-        self.signal("TERM").await;
+        self.signal("TERM");
         self.ended().await
     }
 }

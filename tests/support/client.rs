@@ -211,17 +211,14 @@ impl Client {
         }
     }
 
-    pub(crate) async fn request(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-        self.request_bytes(method, path, headers, Bytes::from(body.to_owned())).await
-    }
-
-    pub(crate) async fn request_bytes(
+    pub(crate) async fn request(
         &self,
         method: Method,
         path: &str,
         headers: &[(&str, &str)],
-        body: Bytes,
+        body: impl AsRef<[u8]>,
     ) -> Answer {
+        let body = Bytes::copy_from_slice(body.as_ref());
         let (parts, body) = self.send(method, path, headers, body).await.into_parts();
         let body = within(&format!("all of {path}"), body.collect()).await.unwrap().to_bytes();
         Answer { status: parts.status, headers: parts.headers, body }
@@ -371,6 +368,24 @@ impl Answer {
         is_old(&self.headers)
     }
 
+    /// The last state, with its age, because the apiserver does not answer.
+    #[track_caller]
+    pub(crate) fn assert_old(&self, what: &str) {
+        let (status, warnings) = (self.status.as_u16(), self.warnings());
+        assert_eq!((status, warnings.len()), (200, 2), "{what}: {} {:?}", self.text(), self.headers);
+        for (warning, code) in warnings.iter().zip(["110", "299"]) {
+            let begin = format!("{code} - \"informerd: the kube-apiserver does not answer, this is");
+            assert!(warning.starts_with(&begin) && warning.ends_with(" s ago\""), "{what}: {warning}");
+        }
+    }
+
+    /// Nothing, because the apiserver does not answer.
+    #[track_caller]
+    pub(crate) fn assert_unanswered(&self, what: &str) {
+        assert!([503, 504].contains(&self.status.as_u16()), "{what}: {} {}", self.status, self.text());
+        assert_eq!(self.warnings(), [""; 0], "{what}");
+    }
+
     /// What it says in JSON or protobuf, unless it is cut. Strings need not be UTF-8.
     pub(crate) fn value(&self) -> Option<Value> {
         if is_protobuf(&self.headers) { proto::value(&self.body) } else { serde_json::from_str(&self.text()).ok() }
@@ -404,29 +419,36 @@ impl Watch {
         timeout_at(bound, frame).await.unwrap_or_else(late)
     }
 
-    /// The next event as it was sent, with its newline; `None` at a clean end. A broken stream is an error.
+    /// The next piece, once its length is known; `None` at a clean end. A broken stream is an error.
+    async fn piece(&mut self, length: impl Fn(&[u8]) -> Option<usize>) -> Result<Option<Vec<u8>>, hyper::Error> {
+        loop {
+            if let Some(length) = length(&self.pending).filter(|length| *length <= self.pending.len()) {
+                return Ok(Some(self.pending.drain(..length).collect()));
+            }
+            let Some(frame) = self.frame().await else {
+                assert!(self.pending.is_empty() || self.is_forwarded(), "the stream ended within an event");
+                return Ok(None);
+            };
+            if let Ok(data) = frame?.into_data() {
+                self.pending.extend_from_slice(&data);
+            }
+        }
+    }
+
+    /// The next event as it was sent, with its newline.
     pub(crate) async fn next_line(&mut self) -> Result<Option<String>, hyper::Error> {
         Ok(self.next_bytes().await?.map(|line| String::from_utf8(line).unwrap()))
     }
 
     /// The same of an event that need not be UTF-8.
     pub(crate) async fn next_bytes(&mut self) -> Result<Option<Vec<u8>>, hyper::Error> {
-        loop {
-            if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
-                return Ok(Some(self.pending.drain(..=end).collect()));
-            }
-            match self.frame().await {
-                None => {
-                    assert!(self.pending.is_empty() || self.is_forwarded(), "the stream ended within an event");
-                    return Ok(None);
-                }
-                Some(frame) => {
-                    if let Ok(data) = frame?.into_data() {
-                        self.pending.extend_from_slice(&data);
-                    }
-                }
-            }
-        }
+        self.piece(|pending| Some(pending.iter().position(|&byte| byte == b'\n')? + 1)).await
+    }
+
+    /// The next frame of protobuf as it was sent, with the length in front.
+    pub(crate) async fn next_frame(&mut self) -> Result<Option<Vec<u8>>, hyper::Error> {
+        let length = |four: &[u8; 4]| 4 + usize::try_from(u32::from_be_bytes(*four)).unwrap();
+        self.piece(|pending| pending.first_chunk().map(length)).await
     }
 
     /// The next event that is no bookmark. It comes by itself: a bookmark that brings it would come later.
@@ -436,29 +458,6 @@ impl Watch {
             let event = next.unwrap().expect("the watch goes on");
             if event["type"] != "BOOKMARK" {
                 return event;
-            }
-        }
-    }
-
-    /// The next frame of protobuf as it was sent, with the length in front; `None` at a clean end.
-    pub(crate) async fn next_frame(&mut self) -> Result<Option<Vec<u8>>, hyper::Error> {
-        loop {
-            if let Some(length) = self.pending.first_chunk::<4>() {
-                let end = 4 + usize::try_from(u32::from_be_bytes(*length)).unwrap();
-                if self.pending.len() >= end {
-                    return Ok(Some(self.pending.drain(..end).collect()));
-                }
-            }
-            match self.frame().await {
-                None => {
-                    assert!(self.pending.is_empty() || self.is_forwarded(), "the stream ended within an event");
-                    return Ok(None);
-                }
-                Some(frame) => {
-                    if let Ok(data) = frame?.into_data() {
-                        self.pending.extend_from_slice(&data);
-                    }
-                }
             }
         }
     }

@@ -14,6 +14,11 @@ use super::client::{key, rv};
 /// Keys and revisions of what was read.
 pub(crate) type State = BTreeMap<String, u64>;
 
+/// Those of a list's items.
+pub(crate) fn state(list: &Value) -> State {
+    list["items"].as_array().unwrap().iter().map(|item| (key(item), rv(item))).collect()
+}
+
 /// An event of the log: the object's state after it, or none after a deletion.
 #[derive(Clone, Debug)]
 pub(crate) struct Logged {

@@ -49,10 +49,9 @@ impl Limited {
         self.assert_alive(when);
         let killed = self.group.as_ref().map(Group::killed).unwrap_or_default();
         assert_eq!(killed, 0, "{when}: killed by the kernel\n{}", self.log());
-        let metrics = self.metrics().await;
-        let resident = metrics.lines().find(|line| line.starts_with("process_resident_memory_bytes ")).unwrap();
+        let resident = self.metric("process_resident_memory_bytes").await;
         let peak = self.group.as_ref().and_then(Group::peak);
-        eprintln!("{when}: {resident}, at most {peak:?} in the cgroup");
+        eprintln!("{when}: {resident} bytes, at most {peak:?} in the cgroup");
     }
 
     /// The counts of all that was said of memory, for a failing test.

@@ -10,3 +10,9 @@ pub(crate) fn series(text: &str, name: &str, labels: &[&str]) -> Vec<f64> {
 pub(crate) fn sum(text: &str, name: &str, labels: &[&str]) -> f64 {
     series(text, name, labels).iter().sum()
 }
+
+/// The number of the one series that has all of this in its labels.
+pub(crate) fn only(text: &str, name: &str, labels: &[&str]) -> f64 {
+    let [number] = series(text, name, labels)[..] else { panic!("not one {name} {labels:?} in {text}") };
+    number
+}

@@ -5,20 +5,23 @@
 
 pub(crate) mod binary;
 pub(crate) mod client;
+pub(crate) mod grpc;
 pub(crate) mod history;
 pub(crate) mod informer;
+pub(crate) mod life;
 pub(crate) mod limited;
+pub(crate) mod lines;
 pub(crate) mod metrics;
 pub(crate) mod patience;
 pub(crate) mod ports;
 pub(crate) mod proto;
 pub(crate) mod relay;
-pub(crate) mod threads;
+pub(crate) mod serve;
 pub(crate) mod tied;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use informerd::app::daemon::Daemon;
@@ -28,6 +31,8 @@ use informerd::http::ListenAddr;
 use informerd::lifecycle::drain::{Drain, DrainEnd};
 use informerd::upstream::client::ConfigSource;
 use informerd_sim as sim;
+
+use client::Client;
 #[allow(unused_imports, reason = "every test binary uses its own part")]
 pub(crate) use patience::{eventually, until, within};
 
@@ -75,17 +80,17 @@ impl Through {
         let loaded = config::load(&flags, &OneFile(file)).unwrap_or_else(|mistakes| panic!("{mistakes}"));
         let (context, drain) = Context::new();
         let daemon = Daemon::start(&loaded.config, source, &context).await.unwrap();
-        let url = match &daemon.listen[0] {
-            ListenAddr::Https(address) | ListenAddr::Delegated(address) => format!("https://{address}"),
-            ListenAddr::Http(address) => format!("http://{address}"),
-            ListenAddr::Unix(path) => format!("unix://{}", path.display()),
-        };
+        let url = url(&daemon.listen[0]);
         Self { daemon, url, context, drain, _state: state }
     }
 
+    /// As the user of a kubeconfig.
+    pub(crate) async fn of(kubeconfig: &Path, yaml: &str) -> Self {
+        Self::start(ConfigSource::kubeconfig(kubeconfig), yaml).await
+    }
+
     pub(crate) async fn before(server: &sim::Server, yaml: &str) -> Self {
-        let upstream = server.url().parse().unwrap();
-        Self::start(ConfigSource::Fixed(Box::new(kube::Config::new(upstream))), yaml).await
+        Self::start(unauthenticated(&server.url()), yaml).await
     }
 
     /// Before a simulated apiserver that has these objects; with a client.
@@ -95,8 +100,28 @@ impl Through {
     ) -> (sim::Server, Self, client::Client) {
         let server = objects.into_iter().fold(sim::Server::builder(), sim::Builder::object).start().await.unwrap();
         let through = Self::before(&server, yaml).await;
-        let client = client::Client::new(&through.url);
+        let client = Client::new(&through.url);
         (server, through, client)
+    }
+
+    /// The URL of another listener than the first one.
+    pub(crate) fn listener(&self, index: usize) -> String {
+        url(&self.daemon.listen[index])
+    }
+
+    /// The CA of its listeners.
+    pub(crate) fn ca(&self) -> PathBuf {
+        self.daemon.ca_file.clone().expect("a listener with TLS")
+    }
+
+    /// Who has this token, at a listener with TLS.
+    pub(crate) fn bearer(&self, index: usize, token: &str) -> Client {
+        Client::tls(&self.listener(index), &self.ca(), token)
+    }
+
+    /// A client of its admin side.
+    pub(crate) fn admin(&self) -> Client {
+        Client::new(&format!("http://{}", self.daemon.admin))
     }
 
     pub(crate) async fn ready(&self) {
@@ -108,4 +133,30 @@ impl Through {
         self.drain.start(soft);
         within("the daemon is drained", self.drain.completed()).await
     }
+}
+
+fn url(listen: &ListenAddr) -> String {
+    match listen {
+        ListenAddr::Https(address) | ListenAddr::Delegated(address) => format!("https://{address}"),
+        ListenAddr::Http(address) => format!("http://{address}"),
+        ListenAddr::Unix(path) => format!("unix://{}", path.display()),
+    }
+}
+
+/// A server that asks nobody who they are.
+pub(crate) fn unauthenticated(url: &str) -> ConfigSource {
+    ConfigSource::Fixed(Box::new(kube::Config::new(url.parse().unwrap())))
+}
+
+/// Writes a file, and returns where it is.
+pub(crate) fn file(directory: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    let path = directory.join(name);
+    std::fs::write(&path, content).unwrap();
+    path
+}
+
+/// A file of the repository.
+pub(crate) fn read(path: &str) -> String {
+    let whole = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    std::fs::read_to_string(whole).unwrap_or_else(|error| panic!("{path}: {error}"))
 }

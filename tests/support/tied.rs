@@ -6,7 +6,7 @@
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use tokio::process::Command;
@@ -26,6 +26,18 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::from(blocking(program));
     command.kill_on_drop(true);
     command
+}
+
+/// Sends a signal to a process.
+pub(crate) fn signal(pid: u32, name: &str) {
+    let sent = blocking("kill").args(["-s", name, &pid.to_string()]).status();
+    assert!(sent.is_ok_and(|status| status.success()), "{name} to {pid}");
+}
+
+/// Copies a directory with all that is in it to a place where there is none.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    let copied = blocking("cp").arg("-r").args([from, to]).status();
+    assert!(copied.is_ok_and(|status| status.success()), "{} to {}", from.display(), to.display());
 }
 
 /// The same without a runtime. Dropping its process does not kill it.

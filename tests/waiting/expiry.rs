@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::cluster::Cluster;
 use crate::support::client::{Watch, rv};
+use crate::support::grpc::{all, objects, watch_of};
 use crate::support::within;
 use crate::world::World;
 use http::Method;
@@ -14,7 +15,7 @@ use informerd::grpc::pb::v1::objects_client::ObjectsClient;
 use informerd::grpc::pb::v1::watch_request::Start;
 use informerd::grpc::pb::v1::watch_response::Frame;
 use serde_json::json;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 const COUNT: usize = 12;
@@ -44,9 +45,7 @@ struct Gone {
 
 /// A typed watch of events, with one event in a frame.
 async fn typed(client: &mut ObjectsClient<Channel>, start: Start) -> tonic::Streaming<v1::WatchResponse> {
-    let resource = v1::Resource { version: "v1".into(), resource: "events".into(), ..Default::default() };
-    let selection = Some(v1::Selection { resource: Some(resource), ..Default::default() });
-    let request = v1::WatchRequest { selection, start: Some(start), max_batch: 1, ..Default::default() };
+    let request = v1::WatchRequest { start: Some(start), max_batch: 1, ..watch_of(all("events")) };
     client.watch(request).await.unwrap().into_inner()
 }
 
@@ -76,8 +75,7 @@ async fn watches_go_on_when_events_expire_together() {
     let now = rv(&through.json("/api/v1/events?resourceVersion=0").await);
     let path = format!("{EVENTS}?watch=1&resourceVersion={now}&timeoutSeconds=200&allowWatchBookmarks=true");
     let watches = (direct.watch(&path).await, through.watch(&path).await);
-    let channel = Endpoint::from_shared(daemon.url.clone()).unwrap().connect().await.unwrap();
-    let mut client = ObjectsClient::new(channel);
+    let mut client = objects(&daemon.url).await;
     let mut typed_watch = typed(&mut client, Start::FromResourceVersion(now.to_string())).await;
     for n in 0..COUNT {
         let pod = json!({"kind": "Pod", "name": "x", "namespace": "default"});

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::injector_process::{Injector, create, install, lead, mode, pod};
+use crate::injector_process::{Injector, asked, bundles, create, install, lead, mode, pod};
 use crate::support::until;
 
 /// A CA signs for 12 s, and the next is known for 4 s before.
@@ -28,7 +28,7 @@ async fn replicas_are_trusted_while_the_ca_is_rotated() {
     let by_label = pod("b", &serde_json::json!({"informerd.io/inject": "sidecar"}), &Value::Null);
     let plain = pod("a", &Value::Null, &Value::Null);
     for (namespace, pod) in [("one", &plain), ("two", &by_label)] {
-        until("pods are changed", async || mode(&create(&cluster, namespace, pod, true).await.0).is_some()).await;
+        asked(&cluster, namespace, pod).await;
     }
     let mut bundles = Vec::new();
     until("the CA is rotated", async || {
@@ -47,9 +47,7 @@ async fn replicas_are_trusted_while_the_ca_is_rotated() {
 
 /// All webhooks have the same.
 async fn bundle(cluster: &Cluster) -> String {
-    let path = "--output=jsonpath={.webhooks[*].clientConfig.caBundle}";
-    let text = cluster.kubectl_ok(["get", "mutatingwebhookconfiguration", "informerd-injector", path]).await;
-    let all: Vec<_> = text.split(' ').collect();
-    assert!(all.len() == 5 && all.iter().all(|bundle| *bundle == all[0] && !bundle.is_empty()), "{text}");
-    all[0].to_owned()
+    let mut all = bundles(cluster).await;
+    assert!(all.len() == 5 && all.iter().all(|bundle| *bundle == all[0] && !bundle.is_empty()), "{all:?}");
+    all.remove(0)
 }

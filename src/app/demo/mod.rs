@@ -6,6 +6,7 @@ mod clients;
 mod load;
 mod outage;
 mod screen;
+mod side;
 mod simulated;
 mod tally;
 
@@ -23,8 +24,8 @@ use self::clients::Clients;
 use self::load::Loads;
 use self::outage::{Apiserver, Plan, Telling, WAITING};
 use self::screen::{EVERY, Screen, View};
-use self::simulated::{Running, Simulated};
-use self::tally::Tally;
+use self::side::Side;
+use self::simulated::Simulated;
 use super::daemon::Daemon;
 use super::in_use;
 use super::kubeconfig::{self, Endpoint};
@@ -51,13 +52,6 @@ struct Demo {
     without: Simulated,
     with: Simulated,
     kubeconfig: PathBuf,
-}
-
-/// An apiserver, and what its clients have noticed.
-#[derive(Clone)]
-struct Side {
-    apiserver: Running,
-    tally: Arc<Tally>,
 }
 
 /// What the live view reads.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::Side;
 use super::load::grouped;
+use super::side::Side;
 use super::tally::{Lists, Reads};
 
 /// The most announcements that wait to be shown. The outage waits for a place.

@@ -1,11 +1,11 @@
 //! `audit.k8s.io/v1` Event, level Metadata, in the apiserver's order.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Request;
 use super::policy::Stage;
 use crate::auth::attributes::Attributes;
 use crate::auth::user::UserInfo;
@@ -13,6 +13,22 @@ use crate::meta::Status;
 
 const DECISION: &str = "authorization.k8s.io/decision";
 const REASON: &str = "authorization.k8s.io/reason";
+
+/// One request, as it is logged.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    pub audit_id: String,
+    /// The request URI as the client sent it.
+    pub uri: String,
+    pub attributes: &'a Attributes,
+    /// `None`: the client was not authenticated.
+    pub user: Option<&'a UserInfo>,
+    /// The impersonated user, if any.
+    pub impersonated: Option<&'a UserInfo>,
+    pub source: Option<IpAddr>,
+    /// By [`super::user_agent`].
+    pub user_agent: String,
+}
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]

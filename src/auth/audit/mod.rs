@@ -5,14 +5,13 @@ mod event;
 mod policy;
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderValue, USER_AGENT};
 
+pub use self::event::Request;
 use self::event::{Event, ResponseStatus};
 pub use self::policy::Policy;
-use super::attributes::Attributes;
 use super::metrics::AuthMetrics;
 use super::user::UserInfo;
 use crate::lifecycle::Fatal;
@@ -42,22 +41,6 @@ pub struct Audit {
 struct Inner {
     policy: Policy,
     lines: Lines,
-}
-
-/// One request, as it is logged.
-#[derive(Clone, Debug)]
-pub struct Request<'a> {
-    pub audit_id: String,
-    /// The request URI as the client sent it.
-    pub uri: String,
-    pub attributes: &'a Attributes,
-    /// `None`: the client was not authenticated.
-    pub user: Option<&'a UserInfo>,
-    /// The impersonated user, if any.
-    pub impersonated: Option<&'a UserInfo>,
-    pub source: Option<IpAddr>,
-    /// By [`user_agent`].
-    pub user_agent: String,
 }
 
 /// A request that is being answered. If it is a stream that was started, dropping this logs its end.

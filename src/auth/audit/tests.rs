@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::auth::attributes::Attributes;
 use crate::meta::{RequestInfo, errors};
 
 fn attributes(target: &str) -> Attributes {

@@ -5,33 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::codec::json::{self, Style};
-use crate::codec::{self, ListMetaOut, Shape, Slices};
-use crate::meta::{Damaged, EventType, Moment, Object, ResourceVersion};
+use crate::codec::shape::{Include, TableShape};
+use crate::codec::{self, ListMetaOut, Slices};
+use crate::meta::{Damaged, EventType, Object, ResourceVersion};
 
 use super::columns::Columns;
 use super::decode::split;
 use super::human::push_human;
-
-/// The parameters of a table request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TableShape {
-    /// Use `meta.k8s.io/v1beta1` instead of v1, also for the metadata in the rows.
-    pub v1beta1: bool,
-    pub include: Include,
-    /// Omit the column definitions, as in every event of a watch after the first.
-    pub no_headers: bool,
-    /// The moment for which relative times in the cells are printed.
-    pub now: Moment,
-}
-
-/// Which part of the object a row includes: the parameter `includeObject`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Include {
-    None,
-    #[default]
-    Metadata,
-    Object,
-}
 
 /// The form of one resource's tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,34 +167,6 @@ impl Form {
 
     fn is_null(&self, empty: bool) -> bool {
         empty && self.columns.null_when_empty()
-    }
-}
-
-// === impl TableShape ===
-
-impl TableShape {
-    /// The shape of the objects in the rows.
-    pub(in crate::codec) fn object_shape(self) -> Option<Shape> {
-        match (self.include, self.v1beta1) {
-            (Include::None, _) => None,
-            (Include::Object, _) => Some(Shape::Full),
-            (Include::Metadata, false) => Some(Shape::PartialObjectMetadata),
-            (Include::Metadata, true) => Some(Shape::PartialObjectMetadataV1beta1),
-        }
-    }
-}
-
-// === impl Include ===
-
-impl Include {
-    /// Parses the parameter's value. Returns `None` for a value that the apiserver rejects.
-    pub fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "None" => Self::None,
-            "" | "Metadata" => Self::Metadata,
-            "Object" => Self::Object,
-            _ => return None,
-        })
     }
 }
 

@@ -1,6 +1,6 @@
 use crate::codec::json::Style;
 use crate::codec::{Form, ListMetaOut, Shape};
-use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, Verbs};
+use crate::meta::{Encoding, FieldTable, Gvr, Moment, Origin, Resource, Verbs};
 
 use super::super::columns::Printed;
 use super::super::decode::scan_row;

@@ -10,8 +10,9 @@ mod times;
 
 pub use columns::{Columns, Printed, Unprintable};
 pub(in crate::codec) use decode::{object_of, only_row, scan_row, split};
-pub use form::{Form, Include, TableShape};
+pub use form::Form;
 
+pub use super::shape::{Include, TableShape};
 use crate::meta::Gvr;
 
 /// The media type for requesting tables.

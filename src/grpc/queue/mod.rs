@@ -15,8 +15,7 @@ pub use groups::{Groups, QueueConfig};
 
 use self::request::Wanted;
 use super::Streamed;
-use super::access::{self, Grants, Verb};
-use super::objects::refused;
+use super::access::{self, Grants, Verb, refused};
 use super::pb::v1::queue_server::Queue as QueueService;
 use super::pb::v1::work_request::Action;
 use super::pb::v1::{WorkRequest, WorkResponse};

@@ -4,6 +4,7 @@
 mod config;
 mod connection;
 mod counts;
+mod error;
 mod families;
 mod readings;
 mod spans;
@@ -20,6 +21,7 @@ use tokio::task::JoinHandle;
 
 pub use config::{MetricsExport, OtelConfig, OtlpTarget, Protocol, SpansExport, TraceSampler};
 pub(super) use counts::register;
+pub use error::OtelError;
 
 use self::connection::Connection;
 use self::readings::Readings;
@@ -45,17 +47,6 @@ struct Running {
     readings: Option<JoinHandle<()>>,
     /// Dropped to stop the readings.
     stop: watch::Sender<()>,
-}
-
-/// Errors at the start, before anything is sent.
-#[derive(Debug, thiserror::Error)]
-pub enum OtelError {
-    #[error("starting the thread that sends telemetry: {0}")]
-    Thread(std::io::Error),
-    #[error("{0}")]
-    Tls(String),
-    #[error("the export of traces: {0}")]
-    Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
 }
 
 // === impl Otel ===

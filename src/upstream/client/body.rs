@@ -1,4 +1,4 @@
-//! Request and response bodies. A response body keeps its place on the connection until it is dropped or ends.
+//! Response bodies. Each keeps its place on the connection until it is dropped or ends.
 //!
 //! The library ends a body over HTTP/2 also where its stream is reset with NO_ERROR: a server may stop an upload so, once
 //! it has answered (RFC 9113, 8.1). In the middle of a body, only a part has come, see [`is_whole`].
@@ -10,16 +10,12 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::Version;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::{Lease, UpstreamMetrics};
-use crate::upstream::error::{BoxError, Cause, CutOff, UpstreamError};
-
-/// The body of a request to the apiserver.
-pub type ReqBody = UnsyncBoxBody<Bytes, BoxError>;
+use super::lease::Lease;
+use crate::upstream::error::{Cause, CutOff, UpstreamError};
+use crate::upstream::metrics::UpstreamMetrics;
 
 /// The body of a response from the apiserver, streamed as it arrives. A reader that stops holds the apiserver back by the
 /// flow control of the connection (back-pressure).
@@ -29,16 +25,6 @@ pub struct UpstreamBody {
     version: Version,
     lease: Option<Lease>,
     metrics: Arc<UpstreamMetrics>,
-}
-
-/// An empty body.
-pub fn empty() -> ReqBody {
-    Empty::new().map_err(|never| match never {}).boxed_unsync()
-}
-
-/// A body that is complete.
-pub fn full(bytes: impl Into<Bytes>) -> ReqBody {
-    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
 /// Whether a body of the library, which has given its last frame, has come to its end: to END_STREAM, to the length that

@@ -4,7 +4,8 @@ use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 
 use super::*;
-use crate::upstream::client::{Identity, Upstream};
+use crate::upstream::client::{Identity, Upstream, empty};
+use crate::upstream::error::BoxError;
 use crate::upstream::raw_testing::{DATA, END_STREAM, GOAWAY, RST_STREAM, Raw, RawServer, Then, frame, head};
 
 /// What the client gets of the body. `None` if the body fails.

@@ -1,9 +1,24 @@
-//! The options of one call, besides its request.
+//! Whose a call is, and its options besides its request.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ConnectionId, RequestVerb};
+use super::connection::ConnectionId;
+use crate::upstream::metrics::RequestVerb;
+
+/// The identity of a request to the apiserver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Identity {
+    /// With our client certificate, token or exec credentials, and the kubeconfig's impersonation.
+    Own,
+    /// Without our credentials: the request carries its own `Authorization`. It does not even use a connection with our
+    /// client certificate, because the apiserver would prefer the certificate to a bearer token.
+    Bare,
+    /// As [`Self::Bare`], for whom the apiserver may not know: it closes HTTP/2 connections after each request of such senders.
+    Stranger,
+    /// As [`Self::Bare`], to a server behind the apiserver: the head of its answer may be one that ends the connection.
+    Proxied,
+}
 
 /// The options of one call.
 #[derive(Clone, Debug)]

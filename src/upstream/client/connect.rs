@@ -9,28 +9,17 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tower::ServiceExt as _;
 
+use super::endpoint::Endpoint;
+use super::io::{Io, Stream};
 use super::proxy::Proxy;
-use super::{ReqBody, UpstreamConfig};
+use super::request_body::ReqBody;
+use super::settings::UpstreamConfig;
 use crate::upstream::error::{Cause, UpstreamError};
 use crate::upstream::metrics::UpstreamMetrics;
-
-/// The address of the apiserver.
-#[derive(Clone, Debug)]
-pub(super) struct Endpoint {
-    /// `https://host:port`, without a path.
-    pub(super) base: Uri,
-    pub(super) authority: Arc<str>,
-    /// The path of the server's URL without a trailing slash; often empty.
-    pub(super) prefix: Box<str>,
-    /// The name that the server's certificate must have, if it is not the URL's host.
-    pub(super) server_name: Option<String>,
-    pub(super) proxy: Option<Proxy>,
-}
 
 /// Makes the connections of one identity.
 #[derive(Clone)]
@@ -54,13 +43,6 @@ struct Tls {
     http1: TlsConnector,
     server_name: ServerName<'static>,
 }
-
-/// A byte stream to the apiserver.
-pub(super) type Io = TokioIo<Box<dyn Stream>>;
-
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

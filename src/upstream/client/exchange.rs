@@ -11,10 +11,12 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::client::conn::http1;
 
-use super::connect::{Connector, Endpoint, Wanted};
-use super::{ReqBody, UpstreamConfig};
+use super::connect::{Connector, Wanted};
+use super::endpoint::Endpoint;
+use super::request_body::ReqBody;
+use super::settings::UpstreamConfig;
 use crate::upstream::error::{Cause, UpstreamError};
-use crate::upstream::kubeconfig::client_config;
+use crate::upstream::kubeconfig::bare_client_config;
 
 /// Sends a request, and reads the whole answer, of at most `most` bytes. Any HTTP status is an `Ok`. No credentials of
 /// `server` are used, only its address, its CAs and its proxy. There is no limit of time: the caller has one.
@@ -30,7 +32,7 @@ pub(in crate::upstream) async fn exchange(
     let config = UpstreamConfig { connect_timeout: Duration::MAX, ..UpstreamConfig::default() };
     let tls = if endpoint.base.scheme() == Some(&Scheme::HTTPS) {
         // Reads the CAs of the system, or those of a file.
-        let read = tokio::task::spawn_blocking(move || client_config(&server, None)).await;
+        let read = tokio::task::spawn_blocking(move || bare_client_config(&server)).await;
         let unusable = |error| UpstreamError::Config(Cause::new(error));
         Some(read.map_err(|error| UpstreamError::Config(Cause::new(error)))?.map_err(unusable)?)
     } else {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use http::Uri;
 use http::uri::PathAndQuery;
 
+use super::call::Identity;
 use super::connect::Connector;
 use super::health::Keeper;
 use super::pool::Pool;
-use super::source::{Files, Fingerprint, Loaded};
-use super::{Identity, UpstreamCertificates, UpstreamConfig};
+use super::settings::UpstreamConfig;
+use super::source::{Files, Fingerprint, Loaded, UpstreamCertificates};
 use crate::upstream::error::{Cause, UpstreamError};
 use crate::upstream::kubeconfig::Credentials;
 use crate::upstream::metrics::UpstreamMetrics;

@@ -13,8 +13,11 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use tokio_util::io::InspectReader;
 
-use super::connect::{Io, Protocol, Wanted};
-use super::pool::{ConnectionId, Http2, Idle, Pool};
+use super::connect::{Protocol, Wanted};
+use super::connection::{Connected, ConnectionId, Http2, Idle};
+use super::io::Io;
+use super::lease::Connections;
+use super::request_body::ReqBody;
 use super::sender::Sender;
 use crate::lifecycle::{self, tied::Knot};
 use crate::upstream::error::{Cause, UpstreamError};
@@ -22,12 +25,6 @@ use crate::upstream::error::{Cause, UpstreamError};
 /// Runs hyper's own tasks with the daemon's task spawner.
 #[derive(Clone, Copy)]
 struct Executor;
-
-/// A connection that can take requests.
-pub(super) enum Connected {
-    Http2(Http2),
-    Http1(Idle),
-}
 
 /// The assumed limit of concurrent streams before the server's SETTINGS arrive.
 const DEFAULT_STREAMS: usize = 100;
@@ -45,13 +42,13 @@ const SLOW: Duration = Duration::from_secs(1);
 /// Maximum number of concurrent attempts to make one connection.
 const ATTEMPTS: usize = 3;
 
-// === impl Pool ===
+// === impl Connections ===
 
-impl Pool {
+impl Connections {
     /// Makes a connection. An attempt may hang or just be slow. So it continues, and another one begins in parallel
     /// whenever the apiserver answers on another connection; the first one that succeeds is used.
     ///
-    /// Returns `None` if the pool has a usable connection by then.
+    /// Returns `None` if there is a usable connection by then.
     ///
     /// # Errors
     /// The error of the last attempt, once none is running.
@@ -154,8 +151,20 @@ impl Pool {
         Ok(Idle { id: ConnectionId::next(), sender, since: Instant::now() })
     }
 
+    /// Connects for a session, which outlives its request.
+    pub(super) async fn session(&self) -> Result<Sender<http1::SendRequest<ReqBody>>, UpstreamError> {
+        let (io, _protocol) = self.connector.connect(Wanted::Session).await?;
+        let request_error = |error: hyper::Error| UpstreamError::Request(Cause::new(error));
+        let (sender, connection) =
+            http1::Builder::new().max_buf_size(self.config.http1_buffer).handshake(io).await.map_err(request_error)?;
+        let (sender, knot) = Sender::new(sender);
+        // How it ends says nothing about the apiserver: perhaps a pod behind that has ended it.
+        self.run("upstream-upgrade", async move { connection.with_upgrades().await.or(Ok(())) }, knot);
+        Ok(sender)
+    }
+
     /// Runs a connection until it ends, and counts it while it is open. `knot` is that of its sender.
-    pub(super) fn run<S: Send + 'static>(
+    fn run<S: Send + 'static>(
         &self,
         name: &'static str,
         connection: impl Future<Output = hyper::Result<()>> + Send + 'static,

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Upstream, UpstreamError};
+use crate::upstream::error::UpstreamError;
 
 /// The outcome of the requests so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,15 +128,6 @@ impl Keeper {
         if was_reachable {
             tracing::warn!(apiserver = authority, %error, "apiserver does not answer");
         }
-    }
-}
-
-// === impl Upstream ===
-
-impl Upstream {
-    /// Changes when the apiserver answers after a connection to it broke, even if no request went unanswered meanwhile.
-    pub(in crate::upstream) fn found(&self) -> watch::Receiver<u64> {
-        self.inner.health.found()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Two background tasks of the client. One looks for an apiserver that does not answer, the other for changed
+//! Makes a client with its two background tasks. One looks for an apiserver that does not answer, the other for changed
 //! configuration files. So the end of an outage is noticed at once, however long other tasks back off.
 
 use std::sync::{Arc, Weak};
@@ -10,8 +10,14 @@ use http::Request;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::{CallOptions, Identity, Inner, RequestVerb, Upstream, UpstreamError, empty};
+use super::call::{CallOptions, Identity};
+use super::request_body::empty;
+use super::settings::UpstreamConfig;
+use super::source::ConfigSource;
+use super::upstream::{Inner, Upstream};
 use crate::lifecycle;
+use crate::upstream::error::{Cause, UpstreamError};
+use crate::upstream::metrics::RequestVerb;
 
 /// Time between two attempts to reach the apiserver, for the whole process.
 const EVERY: Duration = Duration::from_secs(1);
@@ -27,12 +33,24 @@ const AFTER_UNREADABLE: Duration = Duration::from_secs(5);
 /// Every identity may read it, and it is the cheapest request for the apiserver.
 const PATH: &str = "/readyz";
 
-/// Starts both tasks. They end when the client is dropped.
-pub(super) fn start(upstream: &Upstream) {
-    let (inner, sought) = (Arc::downgrade(&upstream.inner), upstream.inner.health.sought());
-    lifecycle::spawn("upstream-seek", seek(inner, sought));
-    if !upstream.inner.current.load().files.is_empty() {
-        lifecycle::spawn("upstream-files", follow(Arc::downgrade(&upstream.inner)));
+// === impl Upstream ===
+
+impl Upstream {
+    /// Reads the configuration and the credentials (this runs an exec plugin); connects with the first request.
+    pub async fn new(source: ConfigSource, config: UpstreamConfig) -> Result<Self, UpstreamError> {
+        let upstream = Self::read(source, config).await?;
+        // Both tasks end when the client is dropped.
+        let (inner, sought) = (Arc::downgrade(&upstream.inner), upstream.inner.health.sought());
+        lifecycle::spawn("upstream-seek", seek(inner, sought));
+        if !upstream.inner.current.load().files.is_empty() {
+            lifecycle::spawn("upstream-files", follow(Arc::downgrade(&upstream.inner)));
+        }
+        Ok(upstream)
+    }
+
+    /// Creates a client with a configuration that never changes, and default settings.
+    pub async fn from_config(config: kube::Config) -> Result<Self, UpstreamError> {
+        Self::new(ConfigSource::Fixed(Box::new(config)), UpstreamConfig::default()).await
     }
 }
 
@@ -72,7 +90,7 @@ async fn attempt(upstream: Upstream) {
         generation.own.renew().await?;
         is_there = true;
         let request = Request::get(PATH).body(empty());
-        let request = request.map_err(|error| UpstreamError::Request(super::Cause::new(error)))?;
+        let request = request.map_err(|error| UpstreamError::Request(Cause::new(error)))?;
         let request = upstream.prepare(&generation, Identity::Own, request, &options).await?;
         generation.own.send(request, &options).await
     };

@@ -2,22 +2,23 @@
 //! and what its clients hold, are of the old one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http::Request;
-use parking_lot::Mutex;
 use serde::Deserialize;
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
+use super::call::{CallOptions, Identity};
 use super::connect::Wanted;
 use super::generation::Generation;
-use super::source::{ConfigSource, Fingerprint};
-use super::{CallOptions, Identity, RequestVerb, Upstream, empty};
+use super::request_body::empty;
+use super::source::ConfigSource;
+use super::upstream::Upstream;
 use crate::upstream::identity::KUBE_SYSTEM;
+use crate::upstream::metrics::RequestVerb;
 
 /// Timeout of one request for the uid of a cluster.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -30,24 +31,6 @@ const REFUSED: Duration = Duration::from_secs(600);
 /// Maximum size of an answer, in bytes.
 const MOST: usize = 1 << 20;
 
-/// What is known of the cluster.
-pub(super) struct Cluster {
-    /// A request has succeeded. Before that, nothing was read that another cluster could contradict.
-    answered: AtomicBool,
-    /// The uid of its namespace `kube-system`.
-    uid: Mutex<Option<String>>,
-    /// From when on it may be asked for.
-    asked: Mutex<Option<Instant>>,
-    moved: watch::Sender<bool>,
-}
-
-/// A configuration that names another server, since when it does, and whether that was logged.
-pub(super) struct Candidate {
-    generation: Arc<Generation>,
-    since: Instant,
-    is_told: bool,
-}
-
 #[derive(Debug, Default, Deserialize)]
 struct Namespace {
     metadata: Metadata,
@@ -56,50 +39,6 @@ struct Namespace {
 #[derive(Debug, Default, Deserialize)]
 struct Metadata {
     uid: String,
-}
-
-// === impl Cluster ===
-
-impl Default for Cluster {
-    fn default() -> Self {
-        let (answered, moved) = (AtomicBool::new(false), watch::Sender::new(false));
-        Self { answered, uid: Mutex::default(), asked: Mutex::default(), moved }
-    }
-}
-
-impl Cluster {
-    pub(super) fn moved(&self) -> watch::Receiver<bool> {
-        self.moved.subscribe()
-    }
-
-    pub(super) fn answered(&self) {
-        self.answered.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the new configuration may lead to another cluster: it names another server. A server whose CA has nothing
-    /// in common with the one before counts as another one: clusters on a laptop are created again at the same address. A
-    /// pod is always in the same cluster.
-    pub(super) fn must_be_shown(&self, source: &ConfigSource, old: &Generation, new: &Generation) -> bool {
-        let (before, now) = (&old.certificates.authorities, &new.certificates.authorities);
-        let is_trusted = before.is_empty() || now.is_empty() || before.iter().any(|authority| now.contains(authority));
-        let is_same = old.base == new.base && old.prefix == new.prefix && is_trusted;
-        !is_same && !matches!(source, ConfigSource::InCluster) && self.answered.load(Ordering::Relaxed)
-    }
-}
-
-// === impl Candidate ===
-
-impl Candidate {
-    /// `last` is the candidate before. If it was read from the same files, it is this one.
-    pub(super) fn new(next: Generation, last: Option<Self>) -> Self {
-        let last = last.filter(|last| last.is_of(next.fingerprint));
-        let (since, is_told) = last.map_or((Instant::now(), false), |last| (last.since, last.is_told));
-        Self { generation: Arc::new(next), since, is_told }
-    }
-
-    pub(super) fn is_of(&self, fingerprint: Fingerprint) -> bool {
-        self.generation.fingerprint == fingerprint
-    }
 }
 
 // === impl Upstream ===

@@ -1,8 +1,12 @@
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::*;
 use crate::lifecycle::spawn;
+use crate::upstream::client::connection::Idle;
 use crate::upstream::client::handshake::MAX_HEADER_LIST;
+use crate::upstream::client::lease::MAX_IDLE;
 use crate::upstream::client::{ConfigSource, Identity, Upstream, empty};
 use crate::upstream::testing::{FakeServer, answer, silence, until};
 
@@ -56,7 +60,7 @@ async fn a_slow_connection_for_http1_comes_about() {
     server.manners.lock().delay = Duration::from_millis(500);
     let pool = Arc::clone(&client.inner.current.load().bare);
     let dials = async {
-        tokio::select! { dialed = pool.http1() => dialed.map(drop), () = found_again(&pool.keeper) => Ok(()) }
+        tokio::select! { dialed = pool.http1() => dialed.map(drop), () = found_again(&pool.connections.keeper) => Ok(()) }
     };
     timeout(Duration::from_secs(60), dials).await.expect("it is not begun anew each time").unwrap();
 }
@@ -79,12 +83,9 @@ async fn a_new_connection_replaces_those_of_either_protocol() {
             [client.await.unwrap(), new.await.unwrap()].map(|of| Arc::clone(&of.inner.current.load().own));
         pool.add().await.unwrap();
         let (id, sender) = pool.http1().await.unwrap();
-        pool.state.lock().idle.push(Idle { id, sender, since: Instant::now() });
-        pool.replace(new.establish(Wanted::Any).await.unwrap());
-        let state = pool.state.lock();
-        let (http2, http1) = (state.http2.len(), state.idle.len());
-        assert_eq!((http2, http1), if alpn == "h2" { (1, 0) } else { (0, 1) });
-        assert_eq!(state.http1_until.is_some(), http1 == 1);
+        pool.connections.add(Connected::Http1(Idle { id, sender, since: Instant::now() }));
+        pool.replace(new.connections.establish(Wanted::Any).await.unwrap());
+        assert_eq!(pool.connections.numbers(), if alpn == "h2" { (1, 0, false) } else { (0, 1, true) });
     }
 }
 
@@ -95,11 +96,11 @@ async fn few_connections_stay_idle() {
     let pool = Arc::clone(&client.inner.current.load().own);
     let mut leases = Vec::new();
     for _ in 0..=MAX_IDLE {
-        leases.push(pool.lease(Held::Http1(Some(Box::new(pool.http1().await.unwrap()))), None));
+        leases.push(pool.connections.lease(Held::Http1(Some(Box::new(pool.http1().await.unwrap()))), None));
     }
     for (number, lease) in leases.into_iter().enumerate() {
         lease.finished();
-        assert_eq!(pool.state.lock().idle.len(), MAX_IDLE.min(number + 1));
+        assert_eq!(pool.connections.numbers().1, MAX_IDLE.min(number + 1));
     }
 }
 

@@ -18,7 +18,7 @@ use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 use tower::{ServiceExt as _, service_fn};
 
-use super::connect::{Io, Stream};
+use super::io::{Io, Stream};
 use crate::upstream::error::{BoxError, Cause};
 
 /// A proxy between us and the apiserver.

@@ -16,7 +16,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 
-use super::body::{ReqBody, empty};
+use super::request_body::{ReqBody, empty};
 use crate::memory::{Ledger, Reservation};
 use crate::upstream::error::BoxError;
 use crate::upstream::metrics::UpstreamMetrics;

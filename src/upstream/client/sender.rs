@@ -7,8 +7,8 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 
-use super::ReqBody;
 use super::replay::was_refused;
+use super::request_body::ReqBody;
 use crate::lifecycle::tied::{Knot, Tied};
 use crate::upstream::error::Cause;
 

@@ -2,15 +2,18 @@
 //! request target, because a selector or a forwarded query may contain private data. It ends with the head of the
 //! answer.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, Method, Request, Response};
 use tracing::Span;
 use tracing::field::Empty;
 
-use super::{CallOptions, Upstream, UpstreamError};
+use super::call::CallOptions;
 use crate::telemetry::trace::{self, SPANS, cut};
+use crate::upstream::error::UpstreamError;
 
-/// Begins the span, and passes it to the apiserver as the parent of its own spans.
-pub(super) fn begin<B>(upstream: &Upstream, request: &mut Request<B>, options: &CallOptions) -> Span {
+/// Begins the span of a request to this server, and passes it to the apiserver as the parent of its own spans.
+pub(super) fn begin<B>(authority: impl FnOnce() -> Arc<str>, request: &mut Request<B>, options: &CallOptions) -> Span {
     let span = tracing::info_span!(
         target: SPANS,
         "upstream",
@@ -32,8 +35,7 @@ pub(super) fn begin<B>(upstream: &Upstream, request: &mut Request<B>, options: &
     let name = format!("{method} {}", cut(&options.resource));
     span.record("otel.name", name.trim_end());
     span.record("http.request.method", method);
-    let authority = upstream.authority();
-    if let Ok(authority) = authority.parse::<http::uri::Authority>() {
+    if let Ok(authority) = authority().parse::<http::uri::Authority>() {
         span.record("server.address", authority.host().trim_matches(['[', ']']));
         if let Some(port) = authority.port_u16() {
             span.record("server.port", port);

@@ -1,6 +1,10 @@
 use std::io::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use http::header::{AUTHORIZATION, HOST, USER_AGENT};
+use http::{HeaderValue, Request, Response};
 use http_body_util::BodyExt as _;
 use tokio::sync::Notify;
 

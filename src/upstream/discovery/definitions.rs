@@ -1,23 +1,20 @@
-//! Follows the definitions of resources, so that what depends on them is resolved again when it changes.
+//! What is known of the definitions of resources, and which of their changes matter.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::Discovery;
 use super::changed::Subject;
-use crate::lifecycle::drain::DrainWatch;
 use crate::meta::ResourceVersion;
 use crate::upstream::lenient::{nullable, readable};
-use crate::upstream::metadata::{Collection, Metadata, Parts, Seen, Whole, follow};
+use crate::upstream::metadata::{Collection, Metadata, Parts, Whole};
 
 /// The two kinds of definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     /// CustomResourceDefinitions. Their schemas are large, so they are listed without. A change of the spec changes the
     /// generation; only the watch shows other changes.
     Definition,
@@ -28,7 +25,7 @@ enum Kind {
 /// What is known of all definitions of one kind.
 #[derive(Debug, Default)]
 pub(super) struct Definitions {
-    was_listed: bool,
+    pub(super) was_listed: bool,
     /// By name.
     known: HashMap<String, Known>,
 }
@@ -89,112 +86,10 @@ struct Condition {
     status: String,
 }
 
-// === impl Discovery ===
-
-impl Discovery {
-    /// Follows CustomResourceDefinitions and APIServices until the drain is forced. If they may not be watched,
-    /// everything counts as changed every [`super::DiscoveryConfig::max_age`].
-    pub async fn watch_definitions(self, drain: DrainWatch) {
-        let [definitions, services] = [Kind::Definition, Kind::Service].map(|kind| self.follow(kind));
-        tokio::select! {
-            () = definitions => {}
-            () = services => {}
-            () = self.servers().clone().forget_when_blind(self.inner.upstream.clone()) => {}
-            () = drain.forced() => {}
-        }
-    }
-
-    /// Never returns.
-    fn follow(&self, kind: Kind) -> impl Future<Output = ()> + use<> {
-        let (discovery, mut is_refused) = (self.clone(), false);
-        follow(self.inner.upstream.clone(), kind.collection(self.inner.config.max_age), move |seen| {
-            if kind == Kind::Service {
-                discovery.note_servers(&seen);
-            }
-            discovery.note(kind, seen, &mut is_refused);
-        })
-    }
-
-    /// Before anything else is told of the change: who is told must see it.
-    fn note_servers(&self, seen: &Seen<'_>) {
-        let servers = self.servers();
-        let moved = match seen {
-            Seen::Restarted(objects) => servers.listed(objects),
-            Seen::Change { deleted, object } => servers.take(*deleted, object),
-            Seen::Refused => {
-                servers.refused();
-                false
-            }
-            Seen::Lost | Seen::Live => {
-                servers.set_lost(matches!(seen, Seen::Lost));
-                false
-            }
-        };
-        if moved {
-            self.tell();
-        }
-    }
-
-    fn note(&self, kind: Kind, seen: Seen<'_>, is_refused: &mut bool) {
-        let changed: Vec<_> = match seen {
-            Seen::Restarted(objects) => {
-                *is_refused = false;
-                self.note_first(kind, &objects);
-                self.definitions(kind).lock().listed(kind, &objects)
-            }
-            Seen::Change { deleted, object } => {
-                let is_changed = self.definitions(kind).lock().take(kind, deleted, object);
-                is_changed.then(|| object.name.clone()).into_iter().collect()
-            }
-            // What was read at the time of the first refusal stays valid for the length of the pause.
-            Seen::Refused if std::mem::replace(is_refused, true) => {
-                self.mark(&Subject::All);
-                return;
-            }
-            Seen::Refused | Seen::Lost | Seen::Live => return,
-        };
-        for name in &changed {
-            self.mark(&kind.subject(name));
-        }
-        if !changed.is_empty() {
-            self.tell();
-        }
-    }
-
-    /// An informer may already run, and have taken a resource of another server for one of the kube-apiserver.
-    fn note_first(&self, kind: Kind, objects: &[Metadata]) {
-        if kind == Kind::Service && !self.definitions(kind).lock().was_listed {
-            let aggregated = objects.iter().filter(|object| object.has_service != Some(false));
-            for subject in aggregated.map(|object| kind.subject(&object.name)) {
-                if self.inner.resolutions.uses(&subject) {
-                    self.mark(&subject);
-                }
-            }
-        }
-    }
-
-    fn definitions(&self, kind: Kind) -> &Mutex<Definitions> {
-        match kind {
-            Kind::Definition => &self.inner.definitions,
-            Kind::Service => &self.inner.services,
-        }
-    }
-
-    /// A CustomResourceDefinition was read on its own.
-    pub(super) fn learn(&self, name: &str, known: Known) {
-        let is_changed = self.inner.definitions.lock().learn(name, known);
-        if is_changed {
-            // The watch will not tell what is known by then.
-            self.mark(&Kind::Definition.subject(name));
-            self.tell();
-        }
-    }
-}
-
 // === impl Kind ===
 
 impl Kind {
-    fn collection(self, refused: std::time::Duration) -> Collection {
+    pub(super) fn collection(self, refused: std::time::Duration) -> Collection {
         let (path, resource, whole) = match self {
             Self::Definition => (
                 "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
@@ -211,7 +106,7 @@ impl Kind {
     }
 
     /// The name of a definition must be `RESOURCE.GROUP`, that of an APIService `VERSION.GROUP`.
-    fn subject(self, name: &str) -> Subject {
+    pub(super) fn subject(self, name: &str) -> Subject {
         let (first, group) = name.split_once('.').unwrap_or((name, ""));
         let (first, group): (Arc<str>, Arc<str>) = (first.into(), group.into());
         match self {
@@ -233,7 +128,7 @@ impl Kind {
 impl Definitions {
     /// All of them were listed. Returns the names of those that have changed, come or gone; at first, of those that have
     /// changed since they were read on their own.
-    fn listed(&mut self, kind: Kind, objects: &[Metadata]) -> Vec<String> {
+    pub(super) fn listed(&mut self, kind: Kind, objects: &[Metadata]) -> Vec<String> {
         let is_first = !std::mem::replace(&mut self.was_listed, true);
         let mut last = std::mem::take(&mut self.known);
         let mut changed = Vec::new();
@@ -273,7 +168,7 @@ impl Definitions {
     }
 
     /// One was created, changed or deleted. Returns whether that matters.
-    fn take(&mut self, kind: Kind, deleted: bool, object: &Metadata) -> bool {
+    pub(super) fn take(&mut self, kind: Kind, deleted: bool, object: &Metadata) -> bool {
         if deleted {
             self.known.remove(&object.name);
             return true;
@@ -284,7 +179,7 @@ impl Definitions {
     }
 
     /// Returns whether what was known has changed. The first answer changes nothing.
-    fn learn(&mut self, name: &str, now: Known) -> bool {
+    pub(super) fn learn(&mut self, name: &str, now: Known) -> bool {
         match self.known.get(name) {
             Some(last) if now.revision < last.revision => false,
             last => {

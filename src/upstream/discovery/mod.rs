@@ -3,10 +3,12 @@
 mod built_in;
 mod changed;
 mod definitions;
+mod follow;
 mod index;
 mod known;
 mod origin;
 mod parse;
+mod reading;
 mod refresh;
 mod resolved;
 mod servers;
@@ -33,7 +35,7 @@ use self::definitions::Definitions;
 use self::index::Index;
 #[cfg(test)]
 use self::parse::VersionRead;
-use self::refresh::{Part, Refreshing};
+use self::reading::{Part, Refreshing};
 use self::resolved::{Resolutions, Resolved};
 use super::client::{Upstream, UpstreamError};
 use crate::meta::{Gvr, Resource};

@@ -11,25 +11,12 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::changed::Changed;
 use super::index::Index;
 use super::parse::{Document, LegacyGroup, LegacyVersion, VersionRead};
+use super::reading::{Part, Refreshing};
 use super::{ACCEPT, AFTER_FAILURE, Discovery, Inner, MAX_DOCUMENT, PACE, PARALLEL, PATIENCE};
 use crate::lifecycle;
 use crate::upstream::client::{CallOptions, RequestVerb, UpstreamError};
 use crate::upstream::error::Cause;
 use crate::upstream::reader::{HEAD_TIMEOUT, get_json};
-
-/// What is read.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Part {
-    All,
-    Group(Arc<str>),
-}
-
-/// A read under way.
-#[derive(Clone)]
-pub(super) struct Refreshing {
-    started: Instant,
-    result: watch::Receiver<Option<Result<(), UpstreamError>>>,
-}
 
 /// What is being read. Puts changes back when it is dropped: the read of what has changed has failed, or its caller has gone
 /// away.

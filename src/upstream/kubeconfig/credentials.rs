@@ -10,11 +10,15 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use kube::config::AuthInfo;
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rustls::ClientConfig;
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
+use super::authorization::{basic, bearer};
+use super::error::CredentialError;
 use super::exec::Plugin;
 use super::keys::{self, Shown};
+use super::tls::bare_client_config;
 use super::{oidc, pem};
 
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
@@ -42,18 +46,13 @@ const ESCAPED: AsciiSet = NON_ALPHANUMERIC
     .remove(b'|')
     .remove(b'~');
 
-/// Credentials cannot be read or used. The message is one line without secrets.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct CredentialError(pub(super) String);
-
 /// Our own credentials. Clones share what was read.
 #[derive(Clone)]
 pub struct Credentials {
     authorization: Authorization,
     /// The headers of an impersonation, and those that the configuration adds.
     headers: HeaderMap,
-    pub(super) shown: Arc<Shown>,
+    shown: Arc<Shown>,
 }
 
 #[derive(Clone)]
@@ -73,6 +72,21 @@ struct TokenFile {
 
 /// A certificate and its key, in PEM.
 type Pair = (Vec<u8>, Vec<u8>);
+
+/// The TLS of connections to the server of a configuration. Without credentials, no certificate is shown.
+///
+/// # Errors
+/// The CAs cannot be used.
+pub fn client_config(
+    config: &kube::Config,
+    credentials: Option<&Credentials>,
+) -> Result<ClientConfig, CredentialError> {
+    let mut tls = bare_client_config(config)?;
+    if let Some(credentials) = credentials {
+        tls.client_auth_cert_resolver = Arc::clone(&credentials.shown) as _;
+    }
+    Ok(tls)
+}
 
 // === impl Credentials ===
 
@@ -153,23 +167,6 @@ fn impersonate(user: &AuthInfo, headers: &mut HeaderMap) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-pub(super) fn bearer(token: &str) -> Result<HeaderValue, String> {
-    secret(format!("Bearer {token}"))
-}
-
-pub(super) fn basic(name: &str, password: &str) -> Result<HeaderValue, String> {
-    secret(format!("Basic {}", pem::encode(format!("{name}:{password}").as_bytes())))
-}
-
-fn secret(text: String) -> Result<HeaderValue, String> {
-    let value =
-        HeaderValue::try_from(text).map_err(|_| "the token or password has bytes that cannot be sent".to_owned());
-    value.map(|mut value| {
-        value.set_sensitive(true);
-        value
-    })
 }
 
 // === impl Authorization ===

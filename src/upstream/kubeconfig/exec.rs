@@ -13,7 +13,7 @@ use rustls::sign::CertifiedKey;
 use serde::Deserialize;
 use tokio::sync::Mutex;
 
-use super::credentials::bearer;
+use super::authorization::bearer;
 use super::keys::{self, Shown};
 use super::yaml::first_document;
 

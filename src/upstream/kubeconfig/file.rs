@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::KubeconfigError;
+use super::error::KubeconfigError;
 use super::yaml::first_document;
 
 #[derive(Clone, Default, Deserialize, Serialize)]

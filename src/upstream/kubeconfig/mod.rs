@@ -1,8 +1,10 @@
 //! Kubeconfigs: which files there are, what they say, and what is made of that. The rules are those of client-go 1.36,
 //! so that a file that kubectl accepts works here too, as the same user.
 
+mod authorization;
 mod credentials;
 mod der;
+mod error;
 mod exec;
 mod file;
 mod keys;
@@ -16,24 +18,13 @@ mod yaml;
 
 use std::path::PathBuf;
 
-pub use self::credentials::{CredentialError, Credentials};
-pub use self::tls::client_config;
+pub use self::credentials::{Credentials, client_config};
+pub use self::error::{CredentialError, KubeconfigError};
+pub use self::select::Wanted;
+pub(super) use self::tls::bare_client_config;
 
 use self::file::Merged;
 use self::select::Selected;
-
-/// A kubeconfig cannot be read, or says what kubectl would refuse too. The message is one line without secrets.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct KubeconfigError(String);
-
-/// What is to be used instead of what the files have as current. `None` is what the files say.
-#[derive(Clone, Debug, Default)]
-pub struct Wanted {
-    pub context: Option<String>,
-    pub cluster: Option<String>,
-    pub user: Option<String>,
-}
 
 /// What the files say.
 #[derive(Debug)]

@@ -2,11 +2,11 @@
 //! those of client-go, but for what a process that lives long needs: renewed tokens stay in memory, every wait has a
 //! bound, and a provider that fails is not asked for each request.
 
+mod config;
 mod jwt;
 mod renewal;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,18 +15,12 @@ use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, timeout};
 
+pub(super) use self::config::Trust;
+
+use self::config::{Config, ID_TOKEN, REFRESH_TOKEN, failed, field};
 use self::jwt::IdToken;
 use self::renewal::Renewed;
-use super::pem;
 use crate::lifecycle;
-
-const ISSUER: &str = "idp-issuer-url";
-const CLIENT_ID: &str = "client-id";
-const CLIENT_SECRET: &str = "client-secret";
-const CA_FILE: &str = "idp-certificate-authority";
-const CA_DATA: &str = "idp-certificate-authority-data";
-const ID_TOKEN: &str = "id-token";
-const REFRESH_TOKEN: &str = "refresh-token";
 
 /// The longest that a request waits for a token, and that a renewal takes.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -44,18 +38,8 @@ struct Known(Vec<Arc<Provider>>);
 
 /// A provider, and the tokens it gave last.
 pub(super) struct Provider {
-    /// As in the kubeconfig.
-    config: HashMap<String, String>,
-    trust: Trust,
+    config: Config,
     state: Arc<AsyncMutex<State>>,
-}
-
-/// Who may have signed the certificate of the provider.
-pub(super) struct Trust {
-    /// In DER; `None` for the CAs of the system.
-    roots: Option<Vec<Vec<u8>>>,
-    /// The file they are from.
-    file: Option<PathBuf>,
 }
 
 struct State {
@@ -64,15 +48,6 @@ struct State {
     refresh_token: String,
     /// How the last renewal ended, and until when there is no other.
     last: Option<(Result<HeaderValue, String>, Instant)>,
-}
-
-/// A field of the configuration; empty if it is not there.
-fn field<'a>(config: &'a HashMap<String, String>, name: &str) -> &'a str {
-    config.get(name).map_or("", String::as_str)
-}
-
-fn failed(error: impl std::fmt::Display) -> String {
-    format!("auth-provider oidc: {error}")
 }
 
 // === impl Provider ===
@@ -93,7 +68,8 @@ impl Provider {
         let token = token.map(IdToken::parse).transpose();
         let token = token.map_err(|error| failed(format!("{ID_TOKEN}: {error}")))?;
         let state = State { token, refresh_token: field(config, REFRESH_TOKEN).to_owned(), last: None };
-        Ok(Self { config: config.clone(), trust, state: Arc::new(AsyncMutex::new(state)) })
+        let config = Config { fields: config.clone(), trust };
+        Ok(Self { config, state: Arc::new(AsyncMutex::new(state)) })
     }
 
     /// The `Authorization` of a request. Who comes while the token is renewed waits for that.
@@ -111,7 +87,7 @@ impl Provider {
         }
         // A task of its own: whoever has asked may go away, and a refresh token may be good for one use only.
         let renewal = lifecycle::spawn("oidc-renewal", async move {
-            let renewed = timeout(LIMIT, renewal::renew(&self, &state.refresh_token)).await;
+            let renewed = timeout(LIMIT, renewal::renew(&self.config, &state.refresh_token)).await;
             state.learn(renewed.unwrap_or_else(|_elapsed| Err(late())))
         });
         renewal.await.unwrap_or_else(|error| Err(failed(error)))
@@ -126,7 +102,7 @@ fn late() -> String {
 
 impl Known {
     fn provider(&mut self, config: &HashMap<String, String>, trust: Trust) -> Result<Arc<Provider>, String> {
-        let provider = match self.0.iter().position(|provider| provider.config == *config) {
+        let provider = match self.0.iter().position(|provider| provider.config.fields == *config) {
             Some(at) => self.0.remove(at),
             None => Arc::new(Provider::new(config, trust)?),
         };
@@ -169,33 +145,6 @@ impl State {
         let result = result.map_err(failed);
         self.last = Some((result.clone(), Instant::now() + PAUSE));
         result
-    }
-}
-
-// === impl Trust ===
-
-impl Trust {
-    /// Checks what client-go checks of a configuration before it uses it. Reads the CA's file.
-    ///
-    /// # Errors
-    /// A field is missing, or the CA cannot be read.
-    pub(super) fn of(config: &HashMap<String, String>) -> Result<Self, String> {
-        if let Some(missing) = [ISSUER, CLIENT_ID].into_iter().find(|name| field(config, name).is_empty()) {
-            return Err(failed(format!("there is no {missing}")));
-        }
-        // As client-go: the data comes before the file, whose path is relative to the working directory.
-        let (name, text, file) = match (field(config, CA_DATA), field(config, CA_FILE)) {
-            ("", "") => return Ok(Self { roots: None, file: None }),
-            ("", path) => {
-                let text = std::fs::read(path).map_err(|error| failed(format!("{CA_FILE}: {path}: {error}")))?;
-                (CA_FILE, text, Some(path.into()))
-            }
-            (data, _) => (CA_DATA, pem::data(data).map_err(|error| failed(format!("{CA_DATA}: {error}")))?, None),
-        };
-        match pem::certificates(&text) {
-            roots if roots.is_empty() => Err(failed(format!("{name}: no certificate in it"))),
-            roots => Ok(Self { roots: Some(roots), file }),
-        }
     }
 }
 

@@ -7,8 +7,9 @@ use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use kube::config::AuthProviderConfig;
 
+use super::config::{CA_DATA, CA_FILE, CLIENT_ID, CLIENT_SECRET, ISSUER};
 use super::*;
-use crate::upstream::kubeconfig::Credentials;
+use crate::upstream::kubeconfig::{Credentials, pem};
 use crate::upstream::testing::{Body, FakeServer, answer, padded};
 
 const SECRET: &str = "s3cret &c";

@@ -8,15 +8,24 @@ use kube::config::{AuthInfo, AuthProviderConfig, ExecAuthCluster, ExecConfig, Ex
 use percent_encoding::percent_decode_str;
 
 use super::credentials::known_provider;
+use super::error::KubeconfigError;
 use super::file::{Cluster, Exec, Merged, User};
 use super::oidc::Trust;
-use super::{KubeconfigError, Wanted, pem, proxy};
+use super::{pem, proxy};
 
 /// The extension of a cluster that is for its exec plugins.
 const FOR_EXEC: &str = "client.authentication.k8s.io/exec";
 /// The versions of the plugins' API. `v1alpha1` went with Kubernetes 1.24.
 const BETA: &str = "client.authentication.k8s.io/v1beta1";
 const STABLE: &str = "client.authentication.k8s.io/v1";
+
+/// What is to be used instead of what the files have as current. `None` is what the files say.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    pub context: Option<String>,
+    pub cluster: Option<String>,
+    pub user: Option<String>,
+}
 
 /// The parts of the files that one context selects.
 pub(super) struct Selected {

@@ -1,4 +1,4 @@
-//! TLS with a server: whom we trust, and which certificate we show. What Go's `crypto/x509` accepts as the certificate of
+//! TLS with a server: whom we trust. What Go's `crypto/x509` accepts as the certificate of
 //! a server is accepted here too, as far as the library can.
 
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use super::credentials::{CredentialError, Credentials};
 use super::der::Certificate;
+use super::error::CredentialError;
 use super::{pem, rsa};
 
 /// Trusts the CAs of a configuration, and servers whose own certificate is among them.
@@ -27,16 +27,13 @@ struct Verifier {
 #[derive(Debug)]
 struct Anybody(Vec<SignatureScheme>);
 
-/// The TLS of connections to the server of a configuration. Without credentials, no certificate is shown.
+/// The TLS of connections to the server of a configuration, without a certificate of ours.
 ///
 /// # Errors
 /// The CAs cannot be used.
-pub fn client_config(
-    config: &kube::Config,
-    credentials: Option<&Credentials>,
-) -> Result<ClientConfig, CredentialError> {
+pub(in crate::upstream) fn bare_client_config(config: &kube::Config) -> Result<ClientConfig, CredentialError> {
     let wrong = |error: &dyn std::fmt::Display| CredentialError(format!("TLS: {error}"));
-    let mut tls = if config.root_cert.is_none() && !config.accept_invalid_certs {
+    let tls = if config.root_cert.is_none() && !config.accept_invalid_certs {
         // The CAs of the system.
         use kube::client::ConfigExt as _;
         let mut bare = kube::Config::new(config.cluster_url.clone());
@@ -59,9 +56,6 @@ pub fn client_config(
         let tls = tls.map_err(|error| wrong(&error))?.dangerous().with_custom_certificate_verifier(verifier);
         tls.with_no_client_auth()
     };
-    if let Some(credentials) = credentials {
-        tls.client_auth_cert_resolver = Arc::clone(&credentials.shown) as _;
-    }
     Ok(tls)
 }
 

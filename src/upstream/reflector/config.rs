@@ -1,8 +1,11 @@
-//! Settings of a reflector.
+//! Settings of a reflector, and how it reads a saved state.
 
+use std::pin::Pin;
 use std::time::Duration;
 
+use crate::cache::Restoration;
 use crate::lifecycle::backoff::BackoffConfig;
+use crate::upstream::client::UpstreamError;
 
 /// Settings of a reflector.
 #[derive(Clone, Debug)]
@@ -27,6 +30,14 @@ pub struct ReflectorConfig {
     /// When a state that was given up is read again.
     pub room: BackoffConfig,
 }
+
+/// Reads a saved state. `None` if there is none that can be used.
+///
+/// # Errors
+/// The apiserver does not say now which cluster it belongs to.
+pub type LoadSaved = Box<dyn FnMut(Restoration) -> Pin<Box<Loading>> + Send>;
+
+type Loading = dyn Future<Output = Result<Option<Restoration>, UpstreamError>> + Send;
 
 // === impl ReflectorConfig ===
 

@@ -1,46 +1,16 @@
 //! States that are given up: they do not fit into memory, or an object of them cannot be decoded. Their watches end,
 //! and their reads are forwarded until the state is read again.
 
-use std::time::Duration;
-
 use tokio::time::{Instant, sleep_until};
 
 use super::Reflector;
+use super::end::{GivenUp, Undecodable};
 use super::machine::Outcome;
-use crate::meta::ResourceVersion;
 use crate::upstream::client::UpstreamError;
-
-/// Answers in a row that could not be decoded, while the state was at this revision and no bookmark came.
-#[derive(Debug, Default)]
-pub(super) struct Undecodable {
-    at: ResourceVersion,
-    pub(super) count: u32,
-    last: Option<Instant>,
-}
-
-/// Why a state is given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GivenUp {
-    Memory,
-    Undecodable,
-}
 
 /// After this many answers that cannot be decoded, the next one would be no better. Fewer may be the fault of something
 /// between the daemon and the apiserver.
 const FEW: u32 = 3;
-/// An answer that cannot be decoded has nothing to do with one that came this long before. Retries are more frequent.
-const APART: Duration = Duration::from_secs(600);
-
-// === impl Undecodable ===
-
-impl Undecodable {
-    pub(super) fn add(&mut self, at: ResourceVersion) {
-        if self.at != at || self.last.is_some_and(|last| last.elapsed() > APART) {
-            *self = Self { at, ..Self::default() };
-        }
-        (self.count, self.last) = (self.count + 1, Some(Instant::now()));
-    }
-}
 
 // === impl Reflector ===
 

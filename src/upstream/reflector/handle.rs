@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::given_up::GivenUp;
+use super::end::GivenUp;
 use crate::meta::ResourceVersion;
 use crate::upstream::client::ConnectionId;
 use crate::upstream::stamp::Stamp;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::ReflectorEnd;
+use super::end::ReflectorEnd;
 use crate::lifecycle::backoff::{Backoff, BackoffConfig, jittered};
 use crate::meta::ResourceVersion;
 

@@ -1,53 +1,15 @@
 //! States that do not fit into the memory of the caches: they are not read, not read to the end, or given up.
 
-use std::sync::Arc;
-
 use super::Reflector;
-use super::given_up::GivenUp;
+use super::end::GivenUp;
+use super::load::{Load, Sample};
 use super::machine::Outcome;
-use crate::cache::{Arriving, Budget, Full, Writer};
+use crate::cache::Full;
 use crate::codec::json::ListMeta;
-use crate::meta::Object;
-
-/// The size of a state that is being read.
-#[derive(Debug, Default)]
-pub(super) struct Load {
-    /// The cost of those of its objects that the cache does not have yet.
-    bytes: usize,
-    objects: usize,
-    arriving: Arriving,
-}
-
-/// The part that was read of a state that did not fit. It avoids reading the state again and again just to find out
-/// that it does not fit.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sample {
-    bytes: usize,
-    objects: usize,
-    /// How often it may still be relied on: objects can become smaller, too.
-    trusted: u8,
-}
 
 /// No object with its metadata is smaller than this, so the number of objects gives a lower bound of the memory.
 const LEAST: usize = 512;
 const TRUSTED: u8 = 4;
-
-// === impl Load ===
-
-impl Load {
-    /// Adds one object.
-    pub(super) fn take(&mut self, writer: &Writer, object: Object) -> Result<Arc<Object>, Full> {
-        let object = match writer.known(object) {
-            Ok(known) => return Ok(known),
-            Err(object) => object,
-        };
-        let object = Arc::new(object);
-        self.bytes += Budget::cost(object.size());
-        self.objects += 1;
-        self.bytes = self.bytes.saturating_sub(self.arriving.take(writer, &object));
-        writer.load(self.bytes).map(|()| object)
-    }
-}
 
 // === impl Reflector ===
 

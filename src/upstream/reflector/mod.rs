@@ -4,9 +4,11 @@
 mod apply;
 mod bookmark;
 mod config;
+mod end;
 mod given_up;
 mod handle;
 mod learn;
+mod load;
 mod machine;
 mod memory;
 mod restore;
@@ -35,13 +37,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 pub use super::source::ListerWatcher;
-pub use config::ReflectorConfig;
+pub use config::{LoadSaved, ReflectorConfig};
+pub use end::ReflectorEnd;
 pub use handle::{Handle, Position, ReflectorStatus, Silence};
-pub use restore::Load as LoadSaved;
 
-use self::given_up::Undecodable;
+use self::end::Undecodable;
+use self::load::{Load, Sample};
 use self::machine::{Failure, Haste, Machine, Outcome, State};
-use self::memory::{Load, Sample};
 use self::stream::{EventStream, read_page};
 use super::client::{ConnectionId, RequestVerb, Upstream, UpstreamError};
 use super::progress::Progress;
@@ -51,21 +53,6 @@ use crate::cache::{ReplaceError, Restoration, Writer};
 use crate::codec::Form;
 use crate::codec::json::WatchFrame;
 use crate::meta::{Encoding, EventType, Object, ObjectKey, Origin, ResourceVersion};
-
-/// Why a reflector has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReflectorEnd {
-    /// The resource does not exist, or no longer exists.
-    Gone,
-    /// The columns of its tables have changed: the reflector must be started again.
-    Changed,
-    /// Its tables contain cells that cannot be printed again here.
-    Unprintable,
-    /// Its objects have no revisions that can be compared.
-    Unversioned,
-    /// There are more objects (this number) than it may read; see [`Handle::read_at_most`].
-    Larger(usize),
-}
 
 /// The reflector of one resource, which feeds its cache. When the reflector ends, so does its writer, and the cache is
 /// no longer ready.

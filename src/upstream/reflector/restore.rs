@@ -1,22 +1,12 @@
 //! A state that was saved by an earlier process takes the place of the first list, if the apiserver accepts a watch from
 //! its revision.
 
-use std::pin::Pin;
 use std::time::Duration;
 
 use super::Reflector;
+use super::config::LoadSaved;
 use super::machine::{Failure, Outcome};
 use super::stream::EventStream;
-use crate::cache::Restoration;
-use crate::upstream::client::UpstreamError;
-
-/// Reads a saved state. `None` if there is none that can be used.
-///
-/// # Errors
-/// The apiserver does not say now which cluster it belongs to.
-pub type Load = Box<dyn FnMut(Restoration) -> Pin<Box<Loading>> + Send>;
-
-type Loading = dyn Future<Output = Result<Option<Restoration>, UpstreamError>> + Send;
 
 /// The apiserver accepts a watch from a revision that it no longer has, and then sends an error at once. If it has sent
 /// nothing for this long, it has accepted the revision.
@@ -26,7 +16,7 @@ const ACCEPTED: Duration = Duration::from_millis(150);
 
 impl Reflector {
     /// Begins with a saved state.
-    pub fn with_saved(mut self, load: Load) -> Self {
+    pub fn with_saved(mut self, load: LoadSaved) -> Self {
         self.machine.load_first();
         self.load = Some(load);
         self

@@ -3,8 +3,9 @@
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
+use super::Reflector;
+use super::end::ReflectorEnd;
 use super::machine::{Outcome, State};
-use super::{Reflector, ReflectorEnd};
 use crate::telemetry::trace::SPANS;
 
 impl Reflector {

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use tokio::time::{Instant, timeout_at};
 
-use super::ReflectorConfig;
+use super::config::ReflectorConfig;
 use crate::codec::json::{ListMeta, TypeMeta, WatchFrame};
 use crate::codec::table::{Columns, Printed, Unprintable};
 use crate::codec::{CodecError, Format, ListDecoder, WatchDecoder};

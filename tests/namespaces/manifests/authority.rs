@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use informerd::upstream::client::ConfigSource;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use super::objects;
 use crate::cluster::Cluster;
-use crate::support::Through;
 use crate::support::client::Client;
+use crate::support::{Through, read};
 
 const NAMESPACE: &str = "informerd-tier";
 const CLIENTS: &str = "informerd-client";
@@ -81,7 +80,7 @@ pub(super) async fn replicas_share_and_rotate() {
 
 /// The recipe of docs/operations.md, done as it stands there; what a rollout does to pods is done by hand.
 pub(super) async fn is_replaced_at_once() {
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md")).unwrap();
+    let page = read("docs/operations.md");
     let recipe = page.split_once("<!-- rotation: done by tests/manifests -->\n```sh\n").expect("a recipe").1;
     let recipe: Vec<_> = recipe.split_once("\n```").unwrap().0.lines().collect();
     assert_eq!(recipe.len(), 2, "{recipe:?}");
@@ -137,7 +136,7 @@ async fn replica(kubeconfig: &Path, lifetimes: &str) -> Through {
          caConfigMaps: ['{NAMESPACE}/informerd-ca', '{CLIENTS}/informerd-ca', 'nowhere/informerd-ca'], \
          names: [informerd.{NAMESPACE}.svc], {lifetimes}}}\n"
     );
-    Through::start(ConfigSource::kubeconfig(kubeconfig), &yaml).await
+    Through::of(kubeconfig, &yaml).await
 }
 
 fn cluster_ca(cluster: &Cluster) -> String {

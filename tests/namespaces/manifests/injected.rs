@@ -7,7 +7,7 @@ use super::pod::{Pod, Process};
 use super::sidecar::{stands_alone, until};
 use super::{EXAMPLE as NAMESPACE, PROBES, image, objects, programs};
 use crate::cluster::Cluster;
-use crate::injector_process::{create, mode, pod};
+use crate::injector_process::{asked, create, pod};
 use crate::support::client::Client;
 use crate::support::relay::Relay;
 
@@ -25,8 +25,7 @@ pub(super) async fn serves_unmodified_programs() {
     cluster.kubectl_ok(["create", "configmap", "kube-root-ca.crt", "--namespace", NAMESPACE, &ca]).await;
     cluster.kubectl_ok(["label", "namespace", NAMESPACE, "informerd.io/inject=sidecar"]).await;
     let plain = pod("app-0", &json!({"app": "app"}), &Value::Null);
-    let is_changed = async || mode(&create(&cluster, NAMESPACE, &plain, true).await.0).is_some();
-    crate::support::until("pods are changed", is_changed).await;
+    asked(&cluster, NAMESPACE, &plain).await;
     create(&cluster, NAMESPACE, &plain, false).await;
 
     let pod = Pod::created(&cluster, NAMESPACE, "app-0").await;

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::Child;
 
 use super::sidecar::create_pod;
 use crate::cluster::Cluster;
 use crate::process;
-use crate::support::{eventually, tied};
+use crate::support::lines::keep;
+use crate::support::{eventually, read, tied};
 
 /// What a command prints, and whether it then goes on until Ctrl-C.
 enum Shows {
@@ -118,7 +118,7 @@ pub(super) async fn is_typed() {
 
 /// The commands of all blocks of a page, without what is said beside them.
 fn commands(page: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
+    let text = read(page);
     let blocks = text.split("```sh\n").skip(1).map(|rest| rest.split_once("\n```").expect("an end").0);
     let lines = blocks.flat_map(str::lines);
     let commands = lines.map(|line| line.split_once(" #").map_or(line, |(command, _)| command).trim().to_owned());
@@ -176,9 +176,9 @@ impl Shell {
             .kill_on_drop(true)
             .spawn()
             .expect("bash runs");
-        let written = Arc::<Mutex<String>>::default();
-        collect(child.stdout.take().expect("a pipe"), written.clone());
-        collect(child.stderr.take().expect("a pipe"), written.clone());
+        let written = Arc::default();
+        keep(&mut child.stdout, &written, false);
+        keep(&mut child.stderr, &written, false);
         Typed { line: line.to_owned(), child, written }
     }
 
@@ -188,15 +188,6 @@ impl Shell {
         command.until(words).await;
         command
     }
-}
-
-fn collect(from: impl AsyncRead + Send + Unpin + 'static, into: Arc<Mutex<String>>) {
-    informerd::lifecycle::spawn("what a command writes", async move {
-        let mut lines = BufReader::new(from).lines();
-        while let Ok(Some(line)) = lines.next_line().await {
-            into.lock().push_str(&format!("{line}\n"));
-        }
-    });
 }
 
 // === impl Typed ===
@@ -222,8 +213,7 @@ impl Typed {
 
     async fn ctrl_c(mut self) {
         assert!(self.child.try_wait().unwrap().is_none(), "{} has ended\n{}", self.line, self.written.lock());
-        let id = self.child.id().expect("it runs").to_string();
-        assert!(tied::command("kill").args(["-INT", &id]).status().await.unwrap().success());
+        tied::signal(self.child.id().expect("it runs"), "INT");
         let status = self.wait().await;
         // A daemon ends in order; what only prints may die of it.
         let prints = self.line.starts_with("kubectl ") || self.line.starts_with("informerd watch ");

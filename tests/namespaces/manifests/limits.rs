@@ -1,9 +1,8 @@
 //! What the manifests ask for and are limited to, derived from what was measured: the table of docs/operations.md is computed
 //! again from docs/performance.md and held to the manifests.
 
-use std::path::Path;
-
 use super::pod::bytes;
+use crate::support::read;
 
 /// Of the whole process besides its objects, in bytes.
 const PROCESS: f64 = 25.0 * MEBIBYTE;
@@ -103,8 +102,4 @@ fn cells(row: &str) -> Vec<&str> {
 
 fn number(text: &str) -> f64 {
     text.replace(',', "").parse().unwrap_or_else(|_| panic!("{text} is no number"))
-}
-
-fn read(path: &str) -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect("readable")
 }

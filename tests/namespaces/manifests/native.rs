@@ -3,7 +3,6 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use http::Method;
 use serde_json::{Value, json};
@@ -145,9 +144,7 @@ async fn fill(cluster: &Cluster, bytes: usize) {
             "spec": {"containers": [{"name": "a", "image": "a", "securityContext": security}]}});
         let admin = admin.clone();
         async move {
-            let json = [("content-type", "application/json")];
-            let answer = admin.request_bytes(Method::POST, PODS, &json, Bytes::from(pod.to_string())).await;
-            assert_eq!(answer.status, 201, "{}", answer.text());
+            admin.write(Method::POST, PODS, &pod).await;
         }
     });
     stream::iter(creations).buffer_unordered(4).collect::<()>().await;

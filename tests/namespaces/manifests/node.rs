@@ -129,8 +129,7 @@ async fn may_what_it_must(world: &World) {
             "resourceAttributes": {"namespace": NAMESPACE, "verb": verb, "group": group, "resource": resource,
                 "subresource": subresource, "name": name}}});
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-        let json = [("content-type", "application/json")];
-        let answer = admin.request(Method::POST, path, &json, &review.to_string()).await.json();
+        let answer = admin.write(Method::POST, path, &review).await;
         assert_eq!(answer["status"]["allowed"], may, "{account} {verb} {resource} {name}");
     }
 }

@@ -6,6 +6,7 @@ use std::process::Output;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
+use crate::support::tied::copy;
 
 pub(super) const NAMESPACES: &[(&str, &str)] = &[
     ("sidecar", "informerd-example"),
@@ -118,8 +119,7 @@ pub(super) async fn are_accepted() {
 pub(super) fn combination(overlay: &str, components: &[&str]) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     // kustomize wants relative paths below one root.
-    let copied = crate::support::tied::blocking("cp").arg("-r").arg(manifests()).arg(directory.path()).status();
-    assert!(copied.expect("cp runs").success());
+    copy(&manifests(), &directory.path().join("manifests"));
     let components: Vec<_> = components.iter().map(|name| format!("manifests/components/{name}")).collect();
     let text = format!(
         "resources: [manifests/overlays/{overlay}]\ncomponents: [{}]\n\

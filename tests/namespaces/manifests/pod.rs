@@ -429,8 +429,7 @@ impl Process {
 
     /// As the kubelet asks it to end, and as the kernel ends it: `TERM` or `KILL`.
     pub(super) async fn signal(&mut self, name: &str) -> std::process::ExitStatus {
-        let id = self.child.id().expect("it runs").to_string();
-        run(tied::command("kill").args(["-s", name, &id])).await;
+        tied::signal(self.child.id().expect("it runs"), name);
         within("the process ends", self.child.wait()).await.expect("it ends")
     }
 

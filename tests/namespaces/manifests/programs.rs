@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::ChildStdout;
+use tokio::io::AsyncWriteExt;
 
 use super::isolated;
 use super::pod::{Container, Pod, Process};
@@ -13,10 +12,10 @@ use super::sidecar::create_pod;
 use crate::cluster::Cluster;
 use crate::process::prepared;
 use crate::support::client::Client;
+use crate::support::lines::Lines;
 use crate::support::metrics::sum;
 use crate::support::relay::Relay;
-use crate::support::tied;
-use crate::support::{until, within};
+use crate::support::{file, tied, until, within};
 
 /// The languages in which they are written.
 pub(super) const LANGUAGES: &[&str] = &["go", "python", "node"];
@@ -25,7 +24,7 @@ pub(super) const LANGUAGES: &[&str] = &["go", "python", "node"];
 pub(super) struct Program {
     language: String,
     process: Process,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Lines,
     /// By informer and object: what it was told last.
     seen: BTreeMap<(u64, String), u64>,
 }
@@ -76,7 +75,7 @@ impl Program {
         program.extend(["--resource", "v1/pods", "--namespace", namespace].map(str::to_owned));
         container.args.clear();
         let mut process = container.start_program(&program).await;
-        let lines = BufReader::new(process.child.stdout.take().expect("a pipe")).lines();
+        let lines = Lines::of(&mut process.child.stdout);
         Self { language: language.to_owned(), process, lines, seen: BTreeMap::new() }
     }
 
@@ -97,8 +96,7 @@ impl Program {
     /// The next line. Nothing may be told twice, or out of order, and nothing may go.
     async fn next(&mut self) -> Value {
         let (language, log) = (&self.language, self.process.log());
-        let line = within("the next line of the program", self.lines.next_line()).await.expect("a pipe");
-        let line = line.unwrap_or_else(|| panic!("{language} has ended before its time\n{log}"));
+        let line = self.lines.next().await.unwrap_or_else(|| panic!("{language} has ended before its time\n{log}"));
         let line: Value = serde_json::from_str(&line).expect("JSON");
         match line["t"].as_str().expect("a type") {
             kind @ ("ADDED" | "MODIFIED") => {
@@ -140,9 +138,7 @@ impl Service {
     /// What kube-proxy and the cluster's DNS make of the Service `informerd`, and the container runtime of a `hostPort`; one
     /// deployment runs at a time.
     pub(super) async fn start(dir: &Path) -> Self {
-        let hosts = dir.join("hosts");
-        let names = "127.0.0.1 localhost informerd.informerd-tier.svc\n";
-        std::fs::write(&hosts, names).expect("written");
+        let hosts = file(dir, "hosts", "127.0.0.1 localhost informerd.informerd-tier.svc\n");
         let mounted = tied::command("mount").arg("--bind").arg(&hosts).arg("/etc/hosts").status().await;
         assert!(mounted.expect("mount runs").success());
         let node = format!("{}:8643", isolated::HOST_IP);

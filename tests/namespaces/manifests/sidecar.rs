@@ -2,14 +2,14 @@
 
 use http::Method;
 use serde_json::json;
-use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::pod::{ACCOUNT, Pod, Process};
 use super::{ADMIN, EXAMPLE as NAMESPACE, PROBES, SERVED, image, objects, programs};
 use crate::cluster::Cluster;
 use crate::process;
 use crate::support::client::Client;
-use crate::support::within;
+use crate::support::lines::Lines;
+use crate::support::{tied, within};
 
 pub(super) async fn gates_serves_and_ends() {
     let cluster = Cluster::start().await;
@@ -45,8 +45,7 @@ pub(super) async fn gates_serves_and_ends() {
 
     // The last to get SIGTERM: open watches end in order, and so does the process.
     let mut watch = client.watch(&format!("/api/v1/namespaces/{NAMESPACE}/pods?watch=1&resourceVersion=0")).await;
-    let id = daemon.child.id().unwrap().to_string();
-    assert!(crate::support::tied::blocking("kill").arg(id).status().unwrap().success());
+    tied::signal(daemon.child.id().unwrap(), "TERM");
     while watch.next_line().await.expect("the watch ends as the apiserver ends one").is_some() {}
     let status = within("the process ends", daemon.child.wait()).await.unwrap();
     assert!(status.success(), "{status}\n{}", daemon.log());
@@ -170,12 +169,11 @@ async fn the_program_beside_it_sees_a_pod_come(cluster: &Cluster, pod: &Pod) {
     let cache = tempfile::tempdir().unwrap();
     app.env.insert("KUBECACHEDIR".into(), cache.path().display().to_string());
     let mut program = app.start_program(&kubectl).await;
-    let mut lines = BufReader::new(program.child.stdout.take().unwrap()).lines();
+    let mut lines = Lines::of(&mut program.child.stdout);
     for name in ["one", "two"] {
         if name == "two" {
             create_pod(cluster, NAMESPACE, name).await;
         }
-        let line = within("the next line of the program", lines.next_line()).await.unwrap();
-        assert_eq!(line, Some(format!("pod/{name}")), "{}", program.log());
+        assert_eq!(lines.next().await, Some(format!("pod/{name}")), "{}", program.log());
     }
 }

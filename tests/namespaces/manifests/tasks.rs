@@ -5,19 +5,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::ChildStdout;
-
 use super::pod::{Pod, Process};
 use super::sidecar::until;
 use super::{image, isolated, objects, programs};
 use crate::cluster::Cluster;
 use crate::process;
-use crate::support::NODE_NAME;
 use crate::support::client::Client;
-use crate::support::within;
+use crate::support::lines::Lines;
+use crate::support::{NODE_NAME, read};
 
-type Running = (Process, Lines<BufReader<ChildStdout>>);
+type Running = (Process, Lines);
 
 /// A reader who does what the page says.
 struct Reader {
@@ -58,7 +55,7 @@ pub(super) async fn is_walked() {
 
 /// The commands of the first block below a heading of a page in docs, without what is said beside them.
 fn commands(page: &str, heading: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page)).unwrap();
+    let text = read(&format!("docs/{page}"));
     let section = text.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("{page} has no {heading}")).1;
     let block = section.split_once("```sh\n").and_then(|(_, rest)| rest.split_once("\n```")).expect("a block").0;
     block.lines().map(|line| line.split_once(" #").map_or(line, |(command, _)| command).trim().to_owned()).collect()
@@ -89,7 +86,7 @@ impl Reader {
                 let keys: Vec<_> = self.running.keys().filter(of_workload).cloned().collect();
                 assert_eq!(keys.len(), 1, "{command} names one container that runs: {keys:?}");
                 let (process, lines) = self.running.get_mut(&keys[0]).expect("it runs");
-                let line = within("the next line of the command", lines.next_line()).await.expect("a pipe");
+                let line = lines.next().await;
                 assert!(line.as_ref().is_some_and(|line| line.starts_with("pod/")), "{line:?}\n{}", process.log());
             }
             ["kubectl", "-n", namespace, "port-forward", workload, port, "&"] => {
@@ -139,7 +136,7 @@ impl Reader {
             if let Some((path, port)) = &container.gate {
                 until(&mut process, &Client::new(&format!("http://127.0.0.1:{port}")), path, 200).await;
             }
-            let lines = BufReader::new(process.child.stdout.take().expect("a pipe")).lines();
+            let lines = Lines::of(&mut process.child.stdout);
             self.running.insert((format!("{namespace}/{workload}"), container_name), (process, lines));
         }
         self.pods.push(pod);

@@ -13,6 +13,8 @@ use informerd::lifecycle::spawn;
 use prost::Message as _;
 use tokio::net::TcpStream;
 
+use crate::support::grpc;
+
 /// A connection whose windows let through as much as those of most clients, and on which nothing is read.
 pub(super) struct Connection {
     sender: SendRequest<Bytes>,
@@ -98,25 +100,18 @@ impl Drop for Connection {
 }
 
 /// A message behind its length.
-pub(super) fn framed(message: &impl prost::Message) -> Bytes {
-    of_bytes(&message.encode_to_vec())
-}
-
-pub(super) fn of_bytes(message: &[u8]) -> Bytes {
-    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-    [&[0][..], &length, message].concat().into()
+fn framed(message: &impl prost::Message) -> Bytes {
+    grpc::framed(&message.encode_to_vec()).into()
 }
 
 pub(super) fn config_maps(namespace: &str) -> v1::Selection {
-    let resource = v1::Resource { version: "v1".into(), resource: "configmaps".into(), ..Default::default() };
-    let filter = v1::Filter { namespace: namespace.to_owned(), ..Default::default() };
-    v1::Selection { resource: Some(resource), filters: vec![filter], ..Default::default() }
+    grpc::filtered("configmaps", vec![grpc::namespace(namespace)])
 }
 
 /// The watch of a client that says to hold so many objects.
 pub(super) fn watch_with_known(objects: usize) -> Bytes {
     let known = (0..objects).map(|n| (format!("{n:08}-0000-4000-8000-000000000000"), format!("{n}"))).collect();
-    framed(&v1::WatchRequest { selection: Some(config_maps("n0")), known, ..Default::default() })
+    framed(&v1::WatchRequest { known, ..grpc::watch_of(config_maps("n0")) })
 }
 
 /// A list by so many filters that say nothing: two bytes each.
@@ -125,24 +120,23 @@ pub(super) fn list_of_filters(filters: usize) -> Bytes {
     let mut message = vec![0x0a];
     prost::encoding::encode_varint(selection.len() as u64, &mut message);
     message.extend(selection);
-    of_bytes(&message)
+    grpc::framed(&message).into()
 }
 
 pub(super) fn get(namespace: &str, name: &str) -> Bytes {
-    let resource = config_maps("").resource;
+    let resource = Some(grpc::resource("configmaps"));
     framed(&v1::GetRequest { resource, namespace: namespace.into(), name: name.into(), ..Default::default() })
 }
 
 /// The worker of a group of its own that takes as many keys as it may.
 pub(super) fn worker(group: usize, namespace: &str) -> Bytes {
-    let join = v1::JoinGroup { group: format!("g{group}"), selections: vec![config_maps(namespace)], capacity: 10_000 };
-    framed(&v1::WorkRequest { action: Some(v1::work_request::Action::Join(join)) })
+    framed(&grpc::join(&format!("g{group}"), vec![config_maps(namespace)], 10_000))
 }
 
 pub(super) fn list(namespace: &str) -> Bytes {
-    framed(&v1::ListRequest { selection: Some(config_maps(namespace)), ..Default::default() })
+    framed(&grpc::list_of(config_maps(namespace)))
 }
 
 pub(super) fn watch(namespace: &str) -> Bytes {
-    framed(&v1::WatchRequest { selection: Some(config_maps(namespace)), ..Default::default() })
+    framed(&grpc::watch_of(config_maps(namespace)))
 }

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::calls::config_maps;
 use crate::support::client::{Answer, Client};
+use crate::support::grpc;
 use crate::support::within;
 
 pub(super) const MIB: usize = 1 << 20;
@@ -149,10 +151,7 @@ pub(super) async fn stalled_calls(url: &str, lists: usize, calls: usize) -> Vec<
     for call in 0..calls {
         let channel = endpoint.connect().await.unwrap();
         let mut client = v1::objects_client::ObjectsClient::new(channel).max_decoding_message_size(64 << 20);
-        let resource = v1::Resource { version: "v1".into(), resource: "configmaps".into(), ..Default::default() };
-        let filter = v1::Filter { namespace: format!("n{}", call % lists), ..Default::default() };
-        let selection = v1::Selection { resource: Some(resource), filters: vec![filter], ..Default::default() };
-        match client.list(v1::ListRequest { selection: Some(selection), ..Default::default() }).await {
+        match client.list(grpc::list_of(config_maps(&format!("n{}", call % lists)))).await {
             Ok(answer) => open.push(answer.into_inner()),
             Err(status) => {
                 let codes = [tonic::Code::ResourceExhausted, tonic::Code::FailedPrecondition, tonic::Code::Unavailable];

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::helm::{Helm, RELEASE, ROOT};
 use super::objects::{Objects, by_name, defined_before_use, differences, parsed, sort, texts, without};
 use crate::process;
+use crate::support::{file, tied};
 
 /// The values that stand for a component.
 pub(super) const COMPONENTS: &[(&str, &str)] = &[
@@ -107,13 +108,11 @@ pub(super) async fn to_the_overlays(helm: &Helm) {
 async fn kustomized(directory: &str, components: &[&str]) -> Vec<Value> {
     let copy = tempfile::tempdir().unwrap();
     // kustomize wants relative paths below one root.
-    let manifests = std::path::Path::new(ROOT).join("manifests");
-    let copied = crate::support::tied::blocking("cp").arg("-r").arg(manifests).arg(copy.path()).status();
-    assert!(copied.expect("cp runs").success());
+    tied::copy(&std::path::Path::new(ROOT).join("manifests"), &copy.path().join("manifests"));
     let components: Vec<_> = components.iter().map(|name| format!("manifests/components/{name}")).collect();
     let text = format!("resources: [manifests/{directory}]\ncomponents: [{}]\n", components.join(", "));
-    std::fs::write(copy.path().join("kustomization.yaml"), text).unwrap();
-    let mut kubectl = crate::support::tied::command(process::judge().await);
+    file(copy.path(), "kustomization.yaml", text);
+    let mut kubectl = tied::command(process::judge().await);
     kubectl.args(["kubectl", "kustomize"]).arg(copy.path());
     parsed(&process::stdout("kubectl kustomize", process::run(kubectl, "").await))
 }

@@ -22,9 +22,7 @@ pub(super) struct Helm {
 impl Helm {
     pub(super) fn new() -> Self {
         let helm = Self { program: process::tool("helm"), directory: tempfile::tempdir().unwrap() };
-        let copied =
-            tied::blocking("cp").arg("-r").arg(Path::new(ROOT).join("charts")).arg(helm.directory.path()).status();
-        assert!(copied.expect("cp runs").success());
+        tied::copy(&Path::new(ROOT).join("charts"), &helm.directory.path().join("charts"));
         helm.succeeds(&["dependency", "build", &helm.chart("example-sidecar")]);
         helm
     }

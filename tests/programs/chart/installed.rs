@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::helm::{Helm, RELEASE};
 use super::{equal, values};
 use crate::cluster::Cluster;
+use crate::support::{file, read};
 
 /// Definitions of other projects' objects, as loose as can be.
 const FOREIGN: &str = include_str!("../../data/foreign-definitions.yaml");
@@ -43,8 +44,7 @@ pub(super) async fn is_accepted(helm: &Helm) {
 
 /// Strictly, and without a warning.
 async fn accepted(cluster: &Cluster, what: &str, namespace: &str, text: &str) {
-    let path = cluster.dir().join("rendered.yaml").display().to_string();
-    std::fs::write(&path, text).unwrap();
+    let path = file(cluster.dir(), "rendered.yaml", text).display().to_string();
     let apply = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "--filename", &path];
     // A chart with a dependency leaves it to helm in which namespace its own objects are.
     let namespace: &[_] = if what == "sidecar" { &["--namespace", namespace] } else { &[] };
@@ -61,7 +61,7 @@ async fn comes_and_goes(helm: &Helm, cluster: &Cluster) {
     let kubeconfig = cluster.admin().display().to_string();
     let of_release = ["--namespace", namespace, "--kubeconfig", &kubeconfig];
     // As the documentation says it.
-    let page = std::fs::read_to_string(std::path::Path::new(super::helm::ROOT).join("docs/tasks/tier.md")).unwrap();
+    let page = read("docs/tasks/tier.md");
     let install = page.lines().find_map(|line| line.strip_prefix("helm ")).expect("the page installs the chart");
     let install: Vec<_> = install.split(' ').chain(["--kubeconfig", &kubeconfig]).collect();
     let notes = helm.succeeds(&install);

@@ -12,7 +12,7 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::ledger::{Line, State};
+use super::ledger::{Line, State, held};
 use crate::support::patience::LONG;
 
 /// A running client with one or several informers.
@@ -103,7 +103,7 @@ impl Client {
 
     /// Waits until the events of all its informers lead to `state`.
     pub(crate) async fn holds(&self, state: &State) -> Result<(), String> {
-        let all = |lines: &[Line]| (0..self.informers).all(|informer| held(lines, informer) == *state);
+        let all = |lines: &[Line]| (0..self.informers).all(|i| held(lines.iter().filter(|line| line.i == i)) == *state);
         self.wait("it saw everything", all).await
     }
 
@@ -119,21 +119,4 @@ impl Client {
     pub(crate) fn errors(&self) -> String {
         self.shared.errors.lock().clone()
     }
-}
-
-/// What the events of one informer lead to.
-fn held(lines: &[Line], informer: usize) -> State {
-    let mut state = State::new();
-    for line in lines.iter().filter(|line| line.i == informer) {
-        match line.t.as_str() {
-            "ADDED" | "MODIFIED" | "APPLIED" => {
-                state.insert(line.key.clone(), line.rv.parse().unwrap_or_default());
-            }
-            "DELETED" => {
-                state.remove(&line.key);
-            }
-            _ => {}
-        }
-    }
-    state
 }

@@ -4,7 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::support::binary::{Binary, informerd};
+use crate::support::binary::{Binary, informerd, said};
+use crate::support::client::Client;
 use crate::support::metrics::sum;
 
 /// A running informerd with an http and an https listener.
@@ -31,12 +32,17 @@ impl Daemon {
             let file = state.join(address.split(':').next().expect("a scheme"));
             let line =
                 format!("kubeconfig --listen {address} --state-dir {} --write {}", state.display(), file.display());
-            let output = informerd(&line).output().await.expect("informerd runs");
-            assert!(output.status.success(), "no kubeconfig: {}", String::from_utf8_lossy(&output.stderr));
+            let (code, _, errors) = said(&mut informerd(&line)).await;
+            assert_eq!(code, 0, "no kubeconfig: {errors}");
             files.push(file);
         }
         let [http, https] = files.try_into().expect("two listeners");
         Self { http, https, binary }
+    }
+
+    /// Of its http listener.
+    pub(crate) fn client(&self) -> Client {
+        self.binary.client()
     }
 
     pub(crate) async fn metrics(&self) -> String {

@@ -7,18 +7,21 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream;
+use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
 use super::daemon::Daemon;
-use super::{raw, scene};
+use super::scene;
+use super::truth::open_watches;
 use crate::cluster::Cluster;
 use crate::process;
+use crate::support::client::Client;
 use crate::support::metrics::sum;
 use crate::support::patience::SOON;
 use crate::support::until;
+use crate::world::admin;
 
 /// What a kubectl printed and how it ended, with the server's address taken out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,7 +219,7 @@ delete pod missing -n one
 pub(crate) async fn compare_forbidden(cluster: &Cluster, direct: &Kubectl, other: &Kubectl) {
     scene::set_up(cluster).await;
     // The cache has it all.
-    scene::some_pods(&raw::client(cluster.admin()).await).await;
+    scene::some_pods(&admin(cluster)).await;
     let mut wrong = Vec::new();
     for line in FORBIDDEN.trim().lines() {
         let (expected, found) = (direct.run(&words(line), "").await, other.run(&words(line), "").await);
@@ -228,7 +231,7 @@ pub(crate) async fn compare_forbidden(cluster: &Cluster, direct: &Kubectl, other
 /// Compares everything; panics with all that differs. `others` are those of the daemon.
 pub(crate) async fn compare(cluster: &Cluster, direct: &Kubectl, others: &[Kubectl], daemon: &Daemon) {
     scene::set_up(cluster).await;
-    let client = raw::client(cluster.admin()).await;
+    let client = admin(cluster);
     scene::churn(&client, 40, 3, Duration::ZERO).await;
     let pods = cluster.kubectl_ok(["get", "pods", "-n", "one", "-o", "jsonpath={.items[0].metadata.name}"]).await;
 
@@ -270,11 +273,11 @@ pub(crate) async fn compare(cluster: &Cluster, direct: &Kubectl, others: &[Kubec
 }
 
 /// Runs the same watches everywhere while objects change, until nothing comes any more.
-async fn watch(client: &kube::Client, direct: &Kubectl, others: &[Kubectl], daemon: &Daemon) -> Vec<String> {
+async fn watch(client: &Client, direct: &Kubectl, others: &[Kubectl], daemon: &Daemon) -> Vec<String> {
     let open = async || {
         let ours = sum(&daemon.metrics().await, "informerd_http_watches", &[]) as usize;
-        let all = raw::open_watches(client).await;
-        (["pods", "configmaps", "widgets"].iter().filter_map(|resource| all.get(*resource)).sum::<i64>(), ours)
+        let all = join_all(["pods", "configmaps", "widgets"].map(|of| open_watches(client, of))).await;
+        (all.iter().sum::<i64>(), ours)
     };
     let (mut running, before) = (Vec::new(), open().await);
     for (at, arguments) in WATCHES.trim().lines().enumerate() {

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// What is there: resourceVersions by `namespace/name`.
-pub(crate) type State = BTreeMap<String, u64>;
+pub(crate) use crate::support::history::State;
 
 /// One line of a client; see the README of this directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -217,6 +216,23 @@ impl Callback {
         };
         kind && self.rv == change.rv && self.key == change.key
     }
+}
+
+/// What the events of one informer lead to.
+pub(crate) fn held<'a>(lines: impl IntoIterator<Item = &'a Line>) -> State {
+    let mut state = State::new();
+    for line in lines {
+        match line.t.as_str() {
+            "ADDED" | "MODIFIED" | "APPLIED" => {
+                state.insert(line.key.clone(), line.rv.parse().unwrap_or_default());
+            }
+            "DELETED" => {
+                state.remove(&line.key);
+            }
+            _ => {}
+        }
+    }
+    state
 }
 
 fn difference(expected: &State, found: &State) -> String {

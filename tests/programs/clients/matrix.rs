@@ -6,17 +6,20 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::StatusCode;
+use futures_util::future::join_all;
+use http::Method;
 use tokio::time::sleep;
 
 use super::client::Client;
 use super::daemon::Daemon;
-use super::ledger::{Ledger, Line, State};
-use super::raw::{self, RawWatch, open_watches};
+use super::ledger::{Ledger, Line};
 use super::scene::{self, PODS, RED, TARGETS, Target, WIDGETS};
+use super::truth::{Truth, open_watches};
 use crate::cluster::Cluster;
 use crate::process::{self, prepared};
+use crate::support::history::state;
 use crate::support::{tied, until};
+use crate::world::{PROTOBUF, admin};
 
 /// Where clients go, and how they find it.
 pub(crate) struct Endpoint {
@@ -40,13 +43,6 @@ struct Plan {
     env: Option<(&'static str, &'static str)>,
 }
 
-/// A target's server side: its own watch from the first moment on.
-struct Truth {
-    target: Target,
-    watch: RawWatch,
-    initial: State,
-}
-
 // === impl Endpoint ===
 
 impl Endpoint {
@@ -63,17 +59,18 @@ pub(crate) async fn run(
     daemon: Option<&Daemon>,
 ) -> Vec<(String, Ledger, Vec<Line>)> {
     let scale = if daemon.is_some() { Scale::Full } else { Scale::Small };
-    let direct = raw::client(cluster.admin()).await;
+    let direct = admin(cluster);
     scene::set_up(cluster).await;
     // Something to begin with.
     scene::churn(&direct, 20, 1, Duration::ZERO).await;
-    let baseline = open_watches(&direct).await;
-    if let (Some(daemon), Some(endpoint)) = (daemon, endpoints.first()) {
-        warm(daemon, &raw::client(&endpoint.kubeconfig).await).await;
+    let open = || join_all(["pods", "configmaps", "widgets"].map(|of| open_watches(&direct, of)));
+    let baseline = open().await;
+    if let Some(daemon) = daemon {
+        warm(daemon).await;
     }
     let mut truths = Vec::new();
     for target in TARGETS {
-        truths.push(Truth::start(&direct, target).await);
+        truths.push(Truth::start(&direct, target.path).await);
     }
 
     let mut plans = Vec::new();
@@ -104,7 +101,7 @@ pub(crate) async fn run(
 
     let mut ledgers = Vec::new();
     for truth in &truths {
-        ledgers.push(truth.complete(&direct).await);
+        ledgers.push(truth.complete().await);
     }
     for (target, client) in &clients {
         wrong.extend(client.synced().await.err());
@@ -113,12 +110,9 @@ pub(crate) async fn run(
     if scale == Scale::Full {
         // Faithful, but not by asking the server for every client: its watches are the truth's, and of informerd's one
         // for each encoding that was asked for. Typed Go informers want protobuf, the others JSON.
-        let open = open_watches(&direct).await;
-        for (name, encodings) in [("pods", 2), ("configmaps", 2), ("widgets", 1)] {
-            let more = open.get(name).unwrap_or(&0) - baseline.get(name).unwrap_or(&0);
-            if more != 1 + encodings {
-                wrong.push(format!("{} watches of {name} at the server instead of {encodings}", more - 1));
-            }
+        let more: Vec<_> = open().await.iter().zip(&baseline).map(|(now, before)| now - before - 1).collect();
+        if more != [2, 2, 1] {
+            wrong.push(format!("{more:?} watches of pods, configmaps and widgets at the server instead of [2, 2, 1]"));
         }
     }
     // What comes now comes too often.
@@ -147,17 +141,15 @@ pub(crate) async fn run(
 /// Starts the daemon's informer of each target in each encoding that the clients ask for, and waits until it answers.
 /// On a busy machine an informer may take longer than a request waits for it. The request is then forwarded, and a
 /// forwarded watch would be counted at the server below.
-async fn warm(daemon: &Daemon, client: &kube::Client) {
+async fn warm(daemon: &Daemon) {
+    let client = daemon.client();
     for target in TARGETS {
         let encodings: &[_] = if target.resource == WIDGETS.resource { &["json"] } else { &["json", "protobuf"] };
         for encoding in encodings {
-            let accept = match *encoding {
-                "json" => "application/json",
-                _ => "application/vnd.kubernetes.protobuf",
-            };
+            let accept = ("accept", if *encoding == "json" { "application/json" } else { PROTOBUF });
             until(&format!("{} is cached in {encoding}", target.name), async || {
-                let (status, _) = raw::get_as(client, &format!("{}resourceVersion=0", target.path), accept).await;
-                assert_eq!(status, StatusCode::OK, "{}", target.name);
+                let path = format!("{}resourceVersion=0", target.path);
+                assert_eq!(client.request(Method::GET, &path, &[accept], "").await.status, 200, "{}", target.name);
                 daemon.is_cached(target.resource, encoding).await
             })
             .await;
@@ -168,7 +160,7 @@ async fn warm(daemon: &Daemon, client: &kube::Client) {
 /// Informers of client-go while the server goes away twice, once gracefully after a compaction and
 /// once not: all end with what is there, and none sees an object go back.
 pub(crate) async fn run_interrupted(cluster: &Cluster, endpoint: &Endpoint) {
-    let direct = raw::client(cluster.admin()).await;
+    let direct = admin(cluster);
     scene::set_up(cluster).await;
     let mut clients = Vec::new();
     for plan in plan(endpoint, 0, Scale::Full).await {
@@ -192,9 +184,7 @@ pub(crate) async fn run_interrupted(cluster: &Cluster, endpoint: &Endpoint) {
 
     let mut ledgers = Vec::new();
     for target in TARGETS {
-        let (status, body) = raw::get(&direct, target.path).await;
-        assert_eq!(status, StatusCode::OK, "{body}");
-        ledgers.push(Ledger { initial: raw::listed(&body).0, changes: Vec::new() });
+        ledgers.push(Ledger { initial: state(&direct.json(target.path).await), changes: Vec::new() });
     }
     for (target, client) in &clients {
         wrong.extend(client.holds(&ledgers[*target].last()).await.err());
@@ -269,30 +259,5 @@ impl Plan {
         let mut command = tied::command(&self.words[0]);
         command.args(&self.words[1..]).envs(self.env);
         (self.target, Client::start(self.name, self.informers, command))
-    }
-}
-
-// === impl Truth ===
-
-impl Truth {
-    async fn start(direct: &kube::Client, target: Target) -> Self {
-        let (status, body) = raw::get(direct, target.path).await;
-        assert_eq!(status, StatusCode::OK, "{body}");
-        let (initial, start) = raw::listed(&body);
-        let watch = RawWatch::start(direct, &format!("{}watch=true&resourceVersion={start}", target.path)).await;
-        Self { target, watch, initial }
-    }
-
-    /// Waits until the server's own watch has told all that its list shows.
-    async fn complete(&self, direct: &kube::Client) -> Ledger {
-        let mut ledger = Ledger::default();
-        until(&format!("the server's own watch of {} is complete", self.target.name), async || {
-            let (_, body) = raw::get(direct, self.target.path).await;
-            ledger = self.watch.ledger(self.initial.clone());
-            ledger.last() == raw::listed(&body).0
-        })
-        .await;
-        assert!(ledger.changes.len() > 20, "hardly anything happened to {}", self.target.name);
-        ledger
     }
 }

@@ -5,11 +5,12 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use http::Method;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::cluster::Cluster;
+use crate::support::client::Client;
 
 /// One resource under one selector.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +74,7 @@ spec:
 pub(crate) async fn set_up(cluster: &Cluster) {
     cluster.apply(WIDGET_CRD).await;
     for namespace in ["one", "two"] {
-        cluster.kubectl_ok(["create", "namespace", namespace]).await;
+        cluster.namespace(namespace).await;
     }
     cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd/widgets.example.com"]).await;
     cluster.kubectl_ok(["get", "widgets", "-A"]).await;
@@ -81,7 +82,8 @@ pub(crate) async fn set_up(cluster: &Cluster) {
 
 /// A kind of objects that change.
 struct Kind {
-    group: &'static str,
+    /// Where its API is.
+    api: &'static str,
     kind: &'static str,
     plural: &'static str,
     /// What an object has besides its metadata.
@@ -91,7 +93,7 @@ struct Kind {
 }
 
 const PODS_THERE: Kind = Kind {
-    group: "",
+    api: "/api/v1",
     kind: "Pod",
     plural: "pods",
     content: |_| json!({"spec": {"containers": [{"name": "main", "image": "none"}]}}),
@@ -100,7 +102,7 @@ const PODS_THERE: Kind = Kind {
 const KINDS: [Kind; 3] = [
     PODS_THERE,
     Kind {
-        group: "",
+        api: "/api/v1",
         kind: "ConfigMap",
         plural: "configmaps",
         content: |step| json!({"data": {"key": step.to_string()}}),
@@ -108,7 +110,7 @@ const KINDS: [Kind; 3] = [
     },
     // What separates lines in some readers, and what Go escapes in JSON, has to survive.
     Kind {
-        group: "example.com",
+        api: "/apis/example.com/v1",
         kind: "Widget",
         plural: "widgets",
         content: |step| json!({"spec": {"size": step, "text": "<é&\u{2028}>\n"}}),
@@ -117,22 +119,21 @@ const KINDS: [Kind; 3] = [
 ];
 
 /// Changes pods, config maps and widgets at once, directly at the server: `ops` writes of each. The same `seed` gives the same writes.
-pub(crate) async fn churn(direct: &kube::Client, ops: usize, seed: usize, pause: Duration) {
+pub(crate) async fn churn(direct: &Client, ops: usize, seed: usize, pause: Duration) {
     join_all(KINDS.map(|kind| churn_of(direct, kind, ops, seed, pause))).await;
 }
 
 /// Makes a few pods.
-pub(crate) async fn some_pods(direct: &kube::Client) {
+pub(crate) async fn some_pods(direct: &Client) {
     churn_of(direct, PODS_THERE, 30, 1, Duration::ZERO).await;
 }
 
-async fn churn_of(direct: &kube::Client, of: Kind, ops: usize, seed: usize, pause: Duration) {
-    let kind = GroupVersionKind::gvk(of.group, "v1", of.kind);
-    let resource = ApiResource::from_gvk_with_plural(&kind, of.plural);
-    let now = DeleteParams::default().grace_period(0);
+async fn churn_of(direct: &Client, of: Kind, ops: usize, seed: usize, pause: Duration) {
+    let version = of.api.splitn(3, '/').last();
     for step in 0..ops {
-        let api: Api<DynamicObject> = Api::namespaced_with(direct.clone(), ["one", "two"][step % 2], &resource);
+        let collection = format!("{}/namespaces/{}/{}", of.api, ["one", "two"][step % 2], of.plural);
         let name = format!("{}-{}", of.plural, (step * 7 + seed) % 5);
+        let path = format!("{collection}/{name}");
         let color = ["red", "green", "blue"][step / 2 % 3];
         let picked = if step / 5 % 3 == 0 { Value::Null } else { "yes".into() };
         let labels = json!({"color": color, "picked": picked});
@@ -140,19 +141,19 @@ async fn churn_of(direct: &kube::Client, of: Kind, ops: usize, seed: usize, paus
         object["metadata"] = json!({"name": name, "labels": labels, "annotations": {"step": step.to_string()}});
         let create = async || {
             let mut object = object.clone();
-            (object["apiVersion"], object["kind"]) = (resource.api_version.clone().into(), of.kind.into());
+            (object["apiVersion"], object["kind"]) = (version.into(), of.kind.into());
             if picked.is_null() {
                 object["metadata"]["labels"] = json!({"color": color});
             }
-            let object: DynamicObject = serde_json::from_value(object).expect("an object");
-            api.create(&PostParams::default(), &object).await.expect("it can be made");
+            direct.write(Method::POST, &collection, &object).await;
         };
-        let delete = async || drop(api.delete(&name, &now).await.expect("it can be deleted"));
-        let exists = api.get_opt(&name).await.expect("the server answers").is_some();
-        match (exists, (step + step / 10) % 5) {
+        let delete = async || {
+            direct.write(Method::DELETE, &format!("{path}?gracePeriodSeconds=0"), &Value::Null).await;
+        };
+        match (exists(direct, &path).await, (step + step / 10) % 5) {
             (true, 0 | 1 | 3) => {
                 let patch = if of.changes { object.clone() } else { json!({"metadata": object["metadata"]}) };
-                api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("it can be patched");
+                direct.write(Method::PATCH, &path, &patch).await;
             }
             (true, 2) => delete().await,
             (true, _) => {
@@ -163,4 +164,11 @@ async fn churn_of(direct: &kube::Client, of: Kind, ops: usize, seed: usize, paus
         }
         sleep(pause).await;
     }
+}
+
+/// Whether there is an object.
+pub(crate) async fn exists(direct: &Client, path: &str) -> bool {
+    let answer = direct.get(path).await;
+    assert!([200, 404].contains(&answer.status.as_u16()), "{path}: {} {}", answer.status, answer.text());
+    answer.status == 200
 }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::{JSON, MERGE, Scene};
 use crate::cluster::Cluster;
 use crate::support::client::{Client, key, rv};
-use crate::support::history::{Log, Read, Seen, Selected, State};
+use crate::support::history::{Log, Read, Seen, Selected, State, state};
 
 const LIMITS: &str = "/api/v1/limitranges";
 const NAMESPACES: [&str; 2] = ["a", "a-b"];
@@ -243,8 +243,7 @@ async fn list(client: &Client, path: &str) -> Option<(u64, State)> {
         return None;
     }
     let list: Value = serde_json::from_slice(&body).unwrap();
-    let items = list["items"].as_array().unwrap();
-    Some((rv(&list), items.iter().map(|item| (key(item), rv(item))).collect()))
+    Some((rv(&list), state(&list)))
 }
 
 /// The state up to the bookmark that ends it.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{APPLY, JSON, JSON_PATCH, MERGE, STRATEGIC, Scene};
 use crate::support::client::{Answer, rv};
+use crate::support::file;
 
 const CACHE: &str = "lendSessions: true\nconsistentReads: { get: cache, list: cache, watch: cache }\n";
 /// Long enough that no event arrives before the read that needs it.
@@ -256,8 +257,8 @@ async fn writes_that_change_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn protobuf() {
     let scene = scene().await;
-    let kubeconfig = scene.cluster.dir().join("through.kubeconfig");
-    std::fs::write(&kubeconfig, informerd_sim::kubeconfig("through", &scene.daemon.url)).unwrap();
+    let text = informerd_sim::kubeconfig("through", &scene.daemon.url);
+    let kubeconfig = file(scene.cluster.dir(), "through.kubeconfig", text);
     for n in 0..3 {
         let name = format!("by-kubectl-{n}");
         let args = ["create", "configmap", &name, "-n", "a", "--from-literal=k=v"];

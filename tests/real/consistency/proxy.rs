@@ -2,7 +2,7 @@
 //! change the apiserver: what a load balancer and a slow network do.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,15 +17,14 @@ use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
+use hyper_util::rt::TokioExecutor;
 use informerd::lifecycle::spawn;
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::support::client::trusting;
+use crate::support::serve::{connection, listen};
 
 type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -70,28 +69,24 @@ impl Proxy {
             old: Mutex::default(),
             client: Client::builder(TokioExecutor::new()).build(connector),
         });
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
         let serving = Arc::clone(&shared);
-        spawn("proxy", async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let shared = Arc::clone(&serving);
-                let mut cuts = shared.cuts.subscribe();
-                spawn("proxied", async move {
-                    let service = hyper::service::service_fn(move |request| {
-                        let shared = Arc::clone(&shared);
-                        async move { Ok::<_, Infallible>(shared.relay(request).await) }
-                    });
-                    let server = auto::Builder::new(TokioExecutor::new());
-                    let serving = server.serve_connection(TokioIo::new(stream), service);
-                    tokio::select! {
-                        _ = serving => {}
-                        _ = cuts.changed() => {}
-                    }
-                });
+        let address = listen(None, move |stream| {
+            let shared = Arc::clone(&serving);
+            let mut cuts = shared.cuts.subscribe();
+            let answered = connection(stream, move |request| {
+                let shared = Arc::clone(&shared);
+                async move { Ok(shared.relay(request).await) }
+            });
+            let mut answered: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(answered);
+            async move {
+                tokio::select! {
+                    () = &mut answered => {}
+                    _ = cuts.changed() => {}
+                }
             }
-        });
-        Self { url, shared }
+        })
+        .await;
+        Self { url: format!("http://{address}"), shared }
     }
 
     /// From now on requests go to this apiserver; what is open stays.

@@ -3,12 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use informerd_sim::Server;
 use serde_json::Value;
 
 use super::fixtures::{CONFIG_MAPS, config_map, syncs_late};
 use crate::support::binary::informerd;
-use crate::support::client::Client;
 use crate::support::{Through, eventually};
 
 /// The lines so far, without what differs from run to run.
@@ -21,10 +19,9 @@ fn lines(path: &Path) -> Vec<Value> {
 async fn every_request_has_a_line_in_the_access_log() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("access.log");
-    let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
+    let yaml = format!("access: {{log: {}}}\n", log.display());
+    let (server, through, client) = Through::simulated([config_map("a", "one")], &yaml).await;
     syncs_late(&server, "configmaps", 1);
-    let through = Through::before(&server, &format!("access: {{log: {}}}\n", log.display())).await;
-    let client = Client::new(&through.url);
     let secret = [("authorization", "Bearer s3cret"), ("user-agent", "a-program/1 (x)")];
     let list = format!("{CONFIG_MAPS}?resourceVersion=0&access_token=s3cret");
     let body = client.request(http::Method::GET, &list, &secret, "").await.body.len();

@@ -1,14 +1,10 @@
 //! What is answered while the apiserver does not answer: nothing that needs it, or the last state, which says that it is.
 
 use http::Method;
-use informerd::http::ListenAddr;
-use informerd::upstream::client::ConfigSource;
 
-use super::fixtures::JSON;
-use crate::cluster::Cluster;
 use crate::support::client::{Answer, Client, rv};
-use crate::support::{Through, until};
-use crate::world::admin;
+use crate::support::{Through, file, until};
+use crate::world::{JSON, World};
 
 const SERVE: &str = r#"
 listen: ["http://127.0.0.1:0", "delegated+https://127.0.0.1:0"]
@@ -24,36 +20,16 @@ const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8
 const GROUPS: (&str, &str) =
     ("accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json");
 
-fn is_old(what: &str, answer: &Answer) {
-    assert_eq!(answer.status, 200, "{what}: {}", answer.text());
-    let warnings = answer.warnings();
-    assert_eq!(warnings.len(), 2, "{what}: {warnings:?}");
-    for (warning, code) in warnings.iter().zip(["110", "299"]) {
-        let text = warning.strip_prefix(&format!("{code} - \"informerd: the kube-apiserver does not answer, this is"));
-        assert!(text.is_some_and(|text| text.ends_with(" s ago\"")), "{what}: {warning}");
-    }
-}
-
-fn is_unanswered(what: &str, answer: &Answer) {
-    assert!([503, 504].contains(&answer.status.as_u16()), "{what}: {} {}", answer.status, answer.text());
-    assert_eq!(answer.warnings(), [""; 0], "{what}");
-}
-
 async fn create(client: &Client, path: &str, body: &str) -> Answer {
     client.request(Method::POST, path, &[JSON], body).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_state_is_told_with_its_age_where_that_was_chosen() {
-    let cluster = Cluster::start().await;
-    let through = Through::start(ConfigSource::kubeconfig(cluster.admin()), SERVE).await;
-    let strict = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
-    through.ready().await;
+    let World { cluster, daemon: through, direct, through: client } = World::start(SERVE).await;
+    let strict = Through::of(cluster.admin(), "").await;
     strict.ready().await;
-    let (client, plain) = (Client::new(&through.url), Client::new(&strict.url));
-    let ListenAddr::Delegated(address) = &through.daemon.listen[1] else { panic!("delegated") };
-    let delegated = Client::tls(&format!("https://{address}"), &through.daemon.ca_file.clone().unwrap(), "admin-token");
-    let direct = admin(&cluster);
+    let (plain, delegated) = (Client::new(&strict.url), through.bearer(1, "admin-token"));
     let named = |name: &str| format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}"}}}}"#);
     assert_eq!(create(&client, CONFIG_MAPS, &named("one")).await.status, 201);
     // Deleted at a revision that nobody is told.
@@ -61,8 +37,7 @@ async fn the_last_state_is_told_with_its_age_where_that_was_chosen() {
     assert_eq!(client.request(Method::DELETE, &format!("{CONFIG_MAPS}/two"), &[], "").await.status, 200);
     let now = rv(&direct.json("/api/v1/configmaps").await);
     let directory = tempfile::tempdir().unwrap();
-    let kubeconfig = directory.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, informerd_sim::kubeconfig("x", &through.url)).unwrap();
+    let kubeconfig = file(directory.path(), "kubeconfig", informerd_sim::kubeconfig("x", &through.url));
     let cache = directory.path().join("cache");
     let kubectl = async |args: &[&str]| {
         let cache = format!("--cache-dir={}", cache.display());
@@ -102,9 +77,9 @@ async fn the_last_state_is_told_with_its_age_where_that_was_chosen() {
         ("/apis", &[]),
         ("/apis", &[GROUPS]),
     ] {
-        is_old(path, &client.request(Method::GET, path, headers, "").await);
+        client.request(Method::GET, path, headers, "").await.assert_old(path);
     }
-    is_old("delegated", &delegated.get(CONFIG_MAPS).await);
+    delegated.get(CONFIG_MAPS).await.assert_old("delegated");
     let list = client.get("/api/v1/configmaps").await;
     assert_eq!(rv(&list.json()), now);
     let plan = list.headers["x-informerd-plan"].to_str().unwrap();
@@ -129,17 +104,17 @@ async fn the_last_state_is_told_with_its_age_where_that_was_chosen() {
         // Another's credentials.
         ("/version", &[("authorization", "Bearer whatever")]),
     ] {
-        is_unanswered(path, &client.request(Method::GET, path, headers, "").await);
+        client.request(Method::GET, path, headers, "").await.assert_unanswered(path);
     }
-    is_unanswered("a write", &create(&client, CONFIG_MAPS, &named("three")).await);
+    create(&client, CONFIG_MAPS, &named("three")).await.assert_unanswered("a write");
     for path in ["/api/v1/configmaps", "/version", "/apis"] {
-        is_unanswered(path, &plain.get(path).await);
+        plain.get(path).await.assert_unanswered(path);
     }
     // A review that cannot be made is not a yes.
     for token in ["reader-token", "nobody-token", "wrong-token"] {
-        is_unanswered(token, &delegated.with_token(token).get(CONFIG_MAPS).await);
+        delegated.with_token(token).get(CONFIG_MAPS).await.assert_unanswered(token);
     }
-    is_unanswered("a document", &delegated.get("/version").await);
+    delegated.get("/version").await.assert_unanswered("a document");
 
     cluster.start_apiserver().await;
     until("the apiserver answers again", async || {

@@ -1,11 +1,10 @@
 //! Many watches, on listeners of both kinds.
 
 use futures_util::future::join_all;
-use informerd::http::ListenAddr;
 use informerd_sim::Server;
 use tokio::io::AsyncReadExt;
 
-use super::fixtures::{CONFIG_MAPS, config_map};
+use super::fixtures::{CONFIG_MAPS, RawConnection, config_map};
 use crate::support::client::{Client, Watch};
 use crate::support::{Through, eventually, within};
 
@@ -46,8 +45,7 @@ async fn each_gets_an_event(server: &Server, through: &Through, watches: Vec<Wat
 async fn a_thousand_watches_on_one_connection_and_hundreds_on_their_own() {
     let (server, through, _) =
         Through::simulated([], "listen: [\"http://127.0.0.1:0\", \"https://127.0.0.1:0\"]\n").await;
-    let ListenAddr::Https(address) = &through.daemon.listen[1] else { panic!("{:?}", through.daemon.listen) };
-    let (url, ca) = (format!("https://{address}"), through.daemon.ca_file.clone().expect("a CA of its own"));
+    let (url, ca) = (through.listener(1), through.ca());
     for (round, client) in [Client::http2(&through.url), Client::tls_anonymous(&url, &ca)].into_iter().enumerate() {
         // The first request makes the connection; without it a thousand would race for one.
         client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
@@ -67,8 +65,7 @@ async fn connections_beyond_the_bound_are_closed() {
     let (server, through, _) = Through::simulated([], "limits: { maxConnections: 5 }\n").await;
     let url = through.url.clone();
     let watches = open(5, || Client::new(&url)).await;
-    let address = url.strip_prefix("http://").unwrap();
-    let mut sixth = tokio::net::TcpStream::connect(address).await.unwrap();
+    let mut sixth = RawConnection::open(&url).await.stream;
     let mut nothing = Vec::new();
     // Closed or reset, and nothing said.
     within("it is closed", sixth.read_to_end(&mut nothing)).await.ok();

@@ -3,25 +3,22 @@
 use std::time::Duration;
 
 use http::Method;
-use informerd::grpc::pb::v1;
 use informerd_sim::Server;
 
-use super::fixtures::{CONFIG_MAPS, admin, config_map, pod};
-use crate::grpc::fixtures::{all, client as client_of, list};
+use super::fixtures::{CONFIG_MAPS, config_map, pod};
+use crate::grpc::fixtures::{all, client as client_of, list, list_of};
 use crate::support::client::Client;
-use crate::support::metrics::{series, sum};
+use crate::support::metrics::{only, sum};
 use crate::support::{Through, eventually, until};
 
 /// The number of the one series that has all these labels.
 async fn number(through: &Through, name: &str, labels: &[&str]) -> f64 {
-    let (_, text) = admin(through, "/metrics").await;
-    let [number] = series(&text, name, labels)[..] else { panic!("{name} {labels:?} in {text}") };
-    number
+    only(&through.admin().metrics().await, name, labels)
 }
 
 /// Upstream's requests with the verbs that reads from caches are paid with.
 async fn own(through: &Through, resource: &str) -> f64 {
-    let (_, text) = admin(through, "/metrics").await;
+    let text = through.admin().metrics().await;
     let resource = format!("resource=\"{resource}\"");
     let verbs = ["verb=\"list\"", "verb=\"watch\"", "verb=\"watchlist\"", "verb=\"probe\""];
     verbs.iter().map(|verb| sum(&text, "informerd_upstream_requests_total", &[&resource, verb])).sum()
@@ -32,10 +29,7 @@ async fn requests_saved_are_told_by_resource() {
     let deployment =
         serde_json::json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "a", "name": "d"}});
     let objects = [config_map("a", "one"), pod("a", "p", "n"), deployment];
-    let builder = objects.into_iter().fold(Server::builder(), informerd_sim::Builder::object);
-    let server = builder.start().await.unwrap();
-    let through = Through::before(&server, "idleTimeout: 1s\n").await;
-    let client = Client::new(&through.url);
+    let (server, through, client) = Through::simulated(objects, "idleTimeout: 1s\n").await;
     for _ in 0..5 {
         assert_eq!(client.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.status, 200);
         assert_eq!(client.get("/api/v1/namespaces/a/configmaps/one?resourceVersion=0").await.status, 200);
@@ -51,8 +45,7 @@ async fn requests_saved_are_told_by_resource() {
     assert_eq!(client.get("/api/v1/namespaces/a/configmaps/one?export=1").await.status, 200);
     assert_eq!(client.request(Method::DELETE, "/api/v1/namespaces/a/pods/p", &[], "").await.status, 200);
     // Typed reads count as well.
-    list(&mut client_of(&through).await, v1::ListRequest { selection: Some(all("configmaps")), ..Default::default() })
-        .await;
+    list(&mut client_of(&through).await, list_of(all("configmaps"))).await;
 
     let name = "informerd_reads_served_total";
     assert_eq!(number(&through, name, &["resource=\"configmaps\""]).await, 11.0);

@@ -2,15 +2,14 @@
 
 use http::Method;
 use informerd::upstream::RequestVerb;
-use informerd::upstream::client::ConfigSource;
 use serde_json::{Value, json};
 
 use super::fixtures::{CONFIG_MAPS, informers};
 use crate::cluster::Cluster;
-use crate::support::client::{Client, rv};
+use crate::support::client::rv;
+use crate::support::eventually;
 use crate::support::patience::{until, within};
-use crate::support::{Through, eventually};
-use crate::world::admin;
+use crate::world::{World, admin};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -48,9 +47,7 @@ async fn a_burst_of_definitions_costs_the_apiserver_nothing() {
         let path = path("used.example.com", &format!("u{n}"));
         until("a definition is served", async || direct.get(&path).await.status == 200).await;
     }
-    let through = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
-    through.ready().await;
-    let client = Client::new(&through.url);
+    let World { cluster: _cluster, daemon: through, through: client, .. } = World::before(cluster, "").await;
     let used: Vec<_> = (0..USED).map(|n| path("used.example.com", &format!("u{n}"))).collect();
     for path in used.iter().chain([&format!("{CONFIG_MAPS}?resourceVersion=0")]) {
         client.json(path).await;

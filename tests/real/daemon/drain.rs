@@ -67,7 +67,7 @@ async fn watches_end_cleanly_with_a_bookmark() {
     late.say(&format!("GET {CONFIG_MAPS}?watch=1&resourceVersion=0 HTTP/1.1\r\n")).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
 
-    binary.signal("TERM").await;
+    binary.signal("TERM");
     let text = unready(&binary).await;
     assert!(text.contains("draining: withdrawn"), "{text}");
     let host = binary.url.strip_prefix("http://").unwrap();
@@ -96,7 +96,7 @@ async fn without_anything_open_the_end_comes_at_once() {
         // An idle connection that was kept open is no reason to stay.
         let client = Client::new(&binary.url);
         client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
-        binary.signal(name).await;
+        binary.signal(name);
         assert_eq!(binary.ended().await.code(), Some(0), "{name}");
     }
 }
@@ -113,9 +113,9 @@ async fn a_second_signal_ends_it_at_once() {
         watch.next_event().await;
         watches.push(watch);
     }
-    binary.signal("TERM").await;
+    binary.signal("TERM");
     unready(&binary).await;
-    binary.signal("INT").await;
+    binary.signal("INT");
     let status = binary.ended().await;
     assert_eq!(status.code(), Some(0), "asked for, so no failure: {status}");
 }

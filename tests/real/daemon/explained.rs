@@ -1,11 +1,10 @@
 //! `informerd explain` foretells what happens, and does nothing.
 
 use http::Method;
-use informerd::grpc::pb::v1;
 use serde_json::Value;
 
 use super::fixtures::{config_map, pod, syncs_late};
-use crate::grpc::fixtures::{all, client as client_of, list};
+use crate::grpc::fixtures::{all, client as client_of, list, list_of};
 use crate::support::client::Client;
 use crate::support::{Through, until};
 
@@ -13,8 +12,7 @@ const CONFIG: &str = "explainHeader: true\nconsistentReads: {get: upstream, list
 
 /// `forwarded; reason=encoding`.
 async fn foretold(through: &Through, target: &str, headers: &[(&str, &str)]) -> String {
-    let admin = Client::new(&format!("http://{}", through.daemon.admin));
-    let answer = admin.request(Method::GET, &format!("/explain{target}"), headers, "").await;
+    let answer = through.admin().request(Method::GET, &format!("/explain{target}"), headers, "").await;
     assert_eq!(answer.status, 200, "{target}: {}", answer.text());
     let answer = answer.json();
     let text = |key: &str| answer[key].as_str().unwrap_or_else(|| panic!("{key}: {answer}")).to_owned();
@@ -75,7 +73,7 @@ async fn what_is_foretold_happens() {
         assert_eq!(told(&through, target, headers).await, expected, "{target}");
     }
     assert!(through.daemon.reads.metrics().local() > served);
-    let outside = Client::new(&format!("http://{}", through.daemon.admin)).get("/explained").await;
+    let outside = through.admin().get("/explained").await;
     assert_eq!(outside.status, 404);
 }
 
@@ -85,10 +83,7 @@ async fn what_is_spared_is_the_difference_to_what_the_apiserver_saw() {
     let (server, through, client) =
         Through::simulated([pod("a", "p", "n")], "resources:\n- {resource: pods, pin: true}\n").await;
     through.ready().await;
-    let spared = async || -> Value {
-        let admin = Client::new(&format!("http://{}", through.daemon.admin));
-        admin.get("/status.json").await.json()["spared"].clone()
-    };
+    let spared = async || -> Value { through.admin().get("/status.json").await.json()["spared"].clone() };
     let before = spared().await;
     assert!(before["requests"].as_i64().unwrap() < 0, "{before}");
     assert!(before["bytes"].as_i64().unwrap() < 0 && before["events"].as_i64().unwrap() < 0, "{before}");
@@ -101,10 +96,9 @@ async fn what_is_spared_is_the_difference_to_what_the_apiserver_saw() {
         assert!(watch.next().await.unwrap().is_some());
     }
     for n in 0..10 {
-        server
-            .update(serde_json::json!({"apiVersion": "v1", "kind": "Pod",
-            "metadata": {"namespace": "a", "name": "p", "labels": {"n": n.to_string()}}}))
-            .unwrap();
+        let mut changed = pod("a", "p", "n");
+        changed["metadata"]["labels"] = serde_json::json!({"n": n.to_string()});
+        server.update(changed).unwrap();
     }
     for watch in &mut watches {
         for _ in 0..10 {
@@ -117,7 +111,7 @@ async fn what_is_spared_is_the_difference_to_what_the_apiserver_saw() {
     assert_eq!(answer.status, 200);
     assert!(!answer.headers.contains_key("x-informerd-plan"), "it was not asked for");
     client.write(Method::POST, "/api/v1/namespaces/a/configmaps", &config_map("a", "new")).await;
-    list(&mut client_of(&through).await, v1::ListRequest { selection: Some(all("pods")), ..Default::default() }).await;
+    list(&mut client_of(&through).await, list_of(all("pods"))).await;
     // A request of informerd's own may come at any time: what is read between two equal counts is of that count.
     let asked = || 50 + 4 - i64::try_from(server.requests().len()).unwrap();
     let mut after = Value::Null;

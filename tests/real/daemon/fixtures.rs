@@ -8,7 +8,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::Through;
-use crate::support::client::Client;
 use crate::support::within;
 
 pub(super) const CONFIG_MAPS: &str = "/api/v1/configmaps";
@@ -27,7 +26,7 @@ pub(super) fn pod(namespace: &str, name: &str, node: &str) -> Value {
 
 /// A page of the admin listener.
 pub(super) async fn admin(through: &Through, path: &str) -> (u16, String) {
-    let answer = Client::new(&format!("http://{}", through.daemon.admin)).get(path).await;
+    let answer = through.admin().get(path).await;
     (answer.status.as_u16(), answer.text())
 }
 

@@ -5,8 +5,8 @@ use informerd::upstream::client::ConfigSource;
 use informerd_sim::{RequestRecord, Server};
 
 use super::fixtures::{CONFIG_MAPS, JSON, RawConnection, config_map};
-use crate::support::Through;
 use crate::support::client::{Answer, Client};
+use crate::support::{Through, file};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn web_pages_are_refused() {
@@ -53,8 +53,7 @@ struct World {
 async fn lending(lend: &str) -> World {
     let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let token = directory.path().join("token");
-    std::fs::write(&token, "ours").unwrap();
+    let token = file(directory.path(), "token", "ours");
     // A kubeconfig's credentials are not sent without TLS.
     let mut config = kube::Config::new(server.url().parse().unwrap());
     config.auth_info.token_file = Some(token.display().to_string());

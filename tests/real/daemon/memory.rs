@@ -1,6 +1,5 @@
 //! Memory that is not enough: what does not fit is forwarded, and the process lives.
 
-use informerd_sim::Server;
 use serde_json::{Value, json};
 
 use super::fixtures::{CONFIG_MAPS, admin, config_map, pod, reads};
@@ -17,16 +16,11 @@ fn large(name: &str, bytes: usize) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_fit_is_forwarded_with_the_reason_and_readiness_does_not_wait_for_it() {
-    let mut builder = Server::builder().object(pod("a", "one", "n1"));
-    for i in 0..20 {
-        builder = builder.object(large(&format!("m{i:02}"), 200 << 10));
-    }
-    let server = builder.start().await.unwrap();
+    let objects = (0..20).map(|i| large(&format!("m{i:02}"), 200 << 10)).chain([pod("a", "one", "n1")]);
     let yaml = "limits: {memory: 2Mi}\nnotSynced: {wait: 60s}\nexplainHeader: true\n\
         resources: [{resource: configmaps, pin: true}, {resource: pods, pin: true}]\n";
-    let through = Through::before(&server, yaml).await;
+    let (server, through, client) = Through::simulated(objects, yaml).await;
     through.ready().await;
-    let client = Client::new(&through.url);
     // Not after a minute of waiting, but at once.
     let answer = client.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
     assert_eq!(answer.headers["x-informerd-plan"].to_str().unwrap(), "forwarded; reason=memory");

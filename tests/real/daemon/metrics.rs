@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use informerd::http::ListenAddr;
 use informerd_sim::{Effect, Fault, Server};
 use serde_json::Value;
 
 use super::fixtures::{CONFIG_MAPS, admin, config_map, syncs_late};
 use crate::support::client::Client;
-use crate::support::{Through, eventually};
+use crate::support::{Through, eventually, read};
 
 /// Metric names are a contract with dashboards and alerts: they are changed in this file first, on purpose.
 const PINNED: &str = include_str!("../../data/metrics.txt");
@@ -124,11 +123,8 @@ async fn the_page_says_what_the_daemon_says() {
     let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
     let listen = "listen: [\"https://127.0.0.1:0\", \"http://127.0.0.1:0\"]\n";
     let through = Through::before(&server, listen).await;
-    let ListenAddr::Http(address) = &through.daemon.listen[1] else { panic!("http") };
-    let client = Client::new(&format!("http://{address}"));
-    client.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
-    let (_, text) = admin(&through, "/metrics").await;
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md")).unwrap();
+    Client::new(&through.listener(1)).get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
+    let (text, page) = (through.admin().metrics().await, read("docs/metrics.md"));
     let mut wrong = Vec::new();
     let mut compared = 0;
     // Those of the injector are held by tests/real/injector.rs.

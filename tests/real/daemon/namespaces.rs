@@ -7,8 +7,8 @@ use informerd::upstream::client::ConfigSource;
 
 use super::fixtures::{informers, reads};
 use crate::cluster::Cluster;
-use crate::support::client::{Client, names, rv};
-use crate::support::{Through, until};
+use crate::support::client::{names, rv};
+use crate::support::until;
 use crate::world::{JSON, World};
 
 const FIXTURES: &str = r"
@@ -37,11 +37,9 @@ async fn world() -> World {
     let cluster = Cluster::start().await;
     cluster.apply(FIXTURES).await;
     cluster.apply(&grant("a")).await;
-    let daemon = Through::start(ConfigSource::kubeconfig(&cluster.info.kubeconfigs.reader), "").await;
-    daemon.ready().await;
-    let direct = Client::tls(&cluster.info.server, &cluster.info.ca, "reader-token");
-    let through = Client::new(&daemon.url);
-    let world = World { cluster, daemon, direct, through };
+    let source = ConfigSource::kubeconfig(&cluster.info.kubeconfigs.reader);
+    let mut world = World::between(cluster, source, "").await;
+    world.direct = world.direct.with_token("reader-token");
     // The authorizer follows role bindings by an informer of its own.
     world.until_status(&of("a"), 200).await;
     world

@@ -9,8 +9,9 @@ use informerd::reads::{Fate, Outcome, ReadRequest, Wait};
 use informerd::selector::Predicate;
 use informerd_sim::{Server, Verb};
 
-use super::fixtures::{CONFIG_MAPS, admin, config_map, informers, reads, syncs_late};
+use super::fixtures::{CONFIG_MAPS, config_map, informers, reads, syncs_late};
 use crate::support::client::{Client, names};
+use crate::support::metrics::only;
 use crate::support::{Through, eventually, until};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,8 +74,7 @@ async fn more_informers_than_the_bound_are_not_started() {
     assert_eq!(watch.next_event().await["object"]["metadata"]["name"], "one");
     assert_eq!(server.counts().requests(Verb::List, "configmaps"), 2);
     assert_eq!(reads(&through, "forward", "too_many_informers"), 3);
-    let metrics = admin(&through, "/metrics").await.1;
-    assert!(metrics.contains("\ninformerd_informers_limit 2.0\n"), "{metrics}");
+    assert_eq!(only(&through.admin().metrics().await, "informerd_informers_limit", &[]), 2.0);
     // What runs goes on being served.
     client.json("/api/v1/nodes?resourceVersion=0").await;
     assert_eq!(server.counts().requests(Verb::List, "nodes"), 0);
@@ -127,21 +127,15 @@ async fn who_reads_one_namespace_of_many_objects_does_not_have_all_of_them_liste
     client.json("/api/v1/namespaces/c/configmaps?resourceVersion=0").await;
     assert!(informers(&through).contains(&"v1/configmaps".to_owned()), "{:?}", informers(&through));
     server.create(config_map("b", "new")).unwrap();
-    loop {
-        if watch.next_event().await["object"]["metadata"]["name"] == "new" {
-            break;
-        }
-    }
+    while watch.next_event().await["object"]["metadata"]["name"] != "new" {}
 }
 
 /// One namespace after the other must not take all the places that informers have.
 #[tokio::test(flavor = "multi_thread")]
 async fn informers_of_single_namespaces_leave_half_of_the_places() {
     let object = |n: usize| config_map(&format!("n{}", n % 10), &format!("object-{n:03}"));
-    let server = (0..300).fold(Server::builder(), |server, n| server.object(object(n))).start().await.unwrap();
-    let through = Through::before(&server, "limits: { maxInformers: 4 }\n").await;
+    let (_server, through, client) = Through::simulated((0..300).map(object), "limits: { maxInformers: 4 }\n").await;
     through.ready().await;
-    let client = Client::new(&through.url);
     let expected = ["v1/configmaps in n0", "v1/configmaps in n1"];
     for namespace in 0..4 {
         let path = format!("/api/v1/namespaces/n{namespace}/configmaps?resourceVersion=0");

@@ -28,14 +28,10 @@ async fn a_configured_scope_that_is_forbidden_is_left_to_the_apiserver() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_agent_holds_the_pods_of_its_node() {
-    let mut builder = Server::builder();
-    for (name, node) in [("ours-1", NODE_NAME), ("theirs", "node-2"), ("ours-2", NODE_NAME)] {
-        builder = builder.object(pod("a", name, node));
-    }
-    let server = builder.start().await.unwrap();
+    let pods = [("ours-1", NODE_NAME), ("theirs", "node-2"), ("ours-2", NODE_NAME)];
     let yaml =
         "idleTimeout: 200ms\nresources: [{resource: pods, pin: true, fieldSelector: spec.nodeName=$(NODE_NAME)}]\n";
-    let through = Through::before(&server, yaml).await;
+    let (server, through, client) = Through::simulated(pods.map(|(name, node)| pod("a", name, node)), yaml).await;
     // Pinned: it runs before anybody asks, synced before the daemon is ready, and stays.
     through.ready().await;
     let scoped = format!("v1/pods with fields spec.nodeName={NODE_NAME}");
@@ -50,7 +46,6 @@ async fn a_node_agent_holds_the_pods_of_its_node() {
         "the apiserver sends the pods of one node only"
     );
 
-    let client = Client::new(&through.url);
     let local = || through.daemon.reads.metrics().local();
     let select = |selector: &str| format!("{PODS}?resourceVersion=0&fieldSelector={}", selector.replace('=', "%3D"));
     for (path, expected, served) in [

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::objects_client::ObjectsClient;
-use informerd::grpc::pb::v1::sync_request::Action;
 use informerd::grpc::pb::v1::work_response::Frame as WorkFrame;
 use tonic::Status;
 use tonic::transport::Endpoint;
 
-use super::fixtures::{Client, Frame, Frames, all, channel, client, config_map, resume, simulated, started, watch_of};
+use super::fixtures::{
+    Client, Frame, Frames, add, all, channel, client, config_map, resume, simulated, started, watch_of,
+};
 use super::queue::{Worker, name_of};
 use crate::support::Through;
 use crate::support::patience::LONG;
@@ -139,8 +140,7 @@ async fn every_watch_of_a_stream_is_told_goodbye() {
     for watch_id in [1, 2] {
         // The second gets nothing but its goodbye.
         let credit = (watch_id == 2).then(v1::Credit::default);
-        let add = v1::AddWatch { watch: Some(watch_of(all("configmaps"))), credit };
-        requests.send(v1::SyncRequest { watch_id, action: Some(Action::Add(add)) }).await.unwrap();
+        requests.send(add(watch_id, watch_of(all("configmaps")), credit)).await.unwrap();
     }
     let stream = client.sync(tokio_stream::wrappers::ReceiverStream::new(receiver)).await.unwrap();
     let mut stream = stream.into_inner();

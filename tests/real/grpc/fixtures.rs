@@ -7,22 +7,23 @@ use prost::Message as _;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic_types::pb::{ErrorInfo, RetryInfo, Status as RpcStatus};
 pub(crate) use v1::watch_response::Frame;
 
 pub(super) use crate::daemon::fixtures::config_map;
-use crate::support::Through;
-use crate::support::within;
+use crate::support::grpc;
+pub(crate) use crate::support::grpc::{add, all, filtered, join, list_of, namespace, resource, watch_of};
+use crate::support::{Through, within};
 
 pub(crate) type Client = ObjectsClient<Channel>;
 
 pub(super) async fn channel(through: &Through) -> Channel {
-    Endpoint::from_shared(through.url.clone()).unwrap().connect().await.unwrap()
+    grpc::channel(&through.url).await
 }
 
 pub(crate) async fn client(through: &Through) -> Client {
-    ObjectsClient::new(channel(through).await)
+    grpc::objects(&through.url).await
 }
 
 /// A daemon before a simulated apiserver that has these objects, and a client of it.
@@ -32,25 +33,8 @@ pub(super) async fn simulated<const N: usize>(objects: [Value; N], yaml: &str) -
     (server, through, client)
 }
 
-pub(super) fn resource(resource: &str) -> v1::Resource {
-    v1::Resource { group: String::new(), version: "v1".into(), resource: resource.into() }
-}
-
-/// Everything of a core resource.
-pub(crate) fn all(of: &str) -> v1::Selection {
-    v1::Selection { resource: Some(resource(of)), ..Default::default() }
-}
-
-pub(crate) fn filtered(of: &str, filters: Vec<v1::Filter>) -> v1::Selection {
-    v1::Selection { filters, ..all(of) }
-}
-
 pub(crate) fn labels(selector: &str) -> v1::Filter {
     v1::Filter { label_selector: selector.into(), ..Default::default() }
-}
-
-pub(crate) fn namespace(namespace: &str) -> v1::Filter {
-    v1::Filter { namespace: namespace.into(), ..Default::default() }
 }
 
 pub(super) fn index(index: v1::Index, values: &[&str]) -> v1::Filter {
@@ -90,11 +74,6 @@ pub(super) fn keys(objects: &[v1::Object]) -> Vec<String> {
         format!("{}/{}", key.namespace, key.name)
     };
     objects.iter().map(key).collect()
-}
-
-/// A watch of the whole state, then of everything.
-pub(crate) fn watch_of(selection: v1::Selection) -> v1::WatchRequest {
-    v1::WatchRequest { selection: Some(selection), ..Default::default() }
 }
 
 pub(crate) fn resume(selection: v1::Selection, token: &[u8]) -> v1::WatchRequest {

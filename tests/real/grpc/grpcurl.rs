@@ -1,12 +1,11 @@
 //! grpcurl, which knows the API by reflection alone.
 
-use std::process::Output;
-
 use serde_json::Value;
 
 use super::fixtures::config_map;
 use crate::process::prepared;
 use crate::support::Through;
+use crate::support::binary::said;
 use crate::support::tied;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -21,8 +20,8 @@ async fn lists_describes_and_calls() {
         if let Some(request) = request {
             command.args(["-d", request]);
         }
-        let Output { status, stdout, stderr } = command.arg(authority).args(what).output().await.unwrap();
-        (status.success(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+        let (code, out, err) = said(command.arg(authority).args(what)).await;
+        (code == 0, out, err)
     };
     // Answers come one after the other, without anything between them.
     let answers = async |request: &str, method: &str| {

@@ -15,7 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
-use super::fixtures::{all, channel, config_map, filtered, labelled, labels, namespace};
+use super::fixtures::{all, channel, config_map, filtered, join, labelled, labels, namespace};
 use crate::support::within;
 use crate::support::{Through, eventually};
 
@@ -44,8 +44,7 @@ impl Worker {
         capacity: u32,
     ) -> Result<Self, Status> {
         let (requests, receiver) = mpsc::channel(64);
-        let join = v1::JoinGroup { group: group.to_owned(), selections, capacity };
-        requests.send(v1::WorkRequest { action: Some(Action::Join(join)) }).await.unwrap();
+        requests.send(join(group, selections, capacity)).await.unwrap();
         let answer = QueueClient::new(channel.clone()).work(ReceiverStream::new(receiver)).await?;
         let mut worker = Self { requests, frames: answer.into_inner(), items: vec![] };
         match worker.frame().await? {
@@ -56,6 +55,15 @@ impl Worker {
 
     pub(super) async fn frame(&mut self) -> Result<Option<Frame>, Status> {
         Ok(within("the next frame for a worker", self.frames.message()).await?.and_then(|response| response.frame))
+    }
+
+    /// The error that ends it, whatever comes before.
+    async fn refused(&mut self) -> Status {
+        loop {
+            if let Err(status) = self.frame().await {
+                return status;
+            }
+        }
     }
 
     /// The next key, whatever else comes before it.
@@ -227,37 +235,24 @@ async fn bad_requests_are_told_and_end_the_stream() {
     while name_of(&worker.item().await) != name_of(&item) {}
     worker.done(&item).await;
     worker.done(&item).await;
-    let refused = loop {
-        if let Err(status) = worker.frame().await {
-            break status;
-        }
-    };
+    let refused = worker.refused().await;
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(refused.message().contains("not in this worker's hands"), "{}", refused.message());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn too_many_unhandled_deletions_begin_the_queue_anew() {
-    let (server, through) = {
-        let server = Server::builder().object(config_map("n", "keep")).start().await.unwrap();
-        let through = Through::before(&server, "limits: {maxQueueDeletions: 3}\n").await;
-        (server, through)
-    };
+    let yaml = "limits: {maxQueueDeletions: 3}\n";
+    let (server, through, _) = Through::simulated([config_map("n", "keep")], yaml).await;
     let channel = channel(&through).await;
     let mut worker = Worker::join(&channel, "g", all("configmaps"), 1).await.unwrap();
     let held = worker.item().await;
     assert_eq!(name_of(&held), "keep");
-    let refused = {
-        for n in 0..5 {
-            server.create(config_map("n", &format!("x{n}"))).unwrap();
-            server.delete("configmaps", "n", &format!("x{n}")).unwrap();
-        }
-        loop {
-            if let Err(status) = worker.frame().await {
-                break status;
-            }
-        }
-    };
+    for n in 0..5 {
+        server.create(config_map("n", &format!("x{n}"))).unwrap();
+        server.delete("configmaps", "n", &format!("x{n}")).unwrap();
+    }
+    let refused = worker.refused().await;
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
     let mut worker = Worker::join(&channel, "g", all("configmaps"), 10).await.unwrap();
     let item = worker.item().await;

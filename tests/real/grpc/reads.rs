@@ -1,26 +1,21 @@
 //! Lists. `real` and `waiting::access::unions` have the selections, the shapes and the errors.
 
 use informerd::grpc::pb::v1;
-use informerd_sim::Server;
 use prost::Message;
 use serde_json::json;
 
-use super::fixtures::{all, client, config_map, keys};
-use crate::support::{Through, within};
+use super::fixtures::{all, config_map, keys, list_of, simulated};
+use crate::support::within;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_come_in_chunks_of_one_state() {
-    let mut builder = Server::builder();
-    for n in 0..40 {
+    let objects = std::array::from_fn(|n| {
         let mut object = config_map("a", &format!("n{n:02}"));
         object["data"] = json!({ "x": "y".repeat(100_000) });
-        builder = builder.object(object);
-    }
-    let server = builder.start().await.unwrap();
-    let through = Through::before(&server, "").await;
-    let mut client = client(&through).await;
-    let request = v1::ListRequest { selection: Some(all("configmaps")), ..Default::default() };
-    let mut stream = client.list(request).await.unwrap().into_inner();
+        object
+    });
+    let (server, _through, mut client) = simulated::<40>(objects, "").await;
+    let mut stream = client.list(list_of(all("configmaps"))).await.unwrap().into_inner();
     let header = within("the next part of the list", stream.message()).await.unwrap().unwrap();
     // What comes later is of no state before it.
     server.create(config_map("a", "late")).unwrap();

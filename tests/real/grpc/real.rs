@@ -7,13 +7,12 @@ use std::process::Stdio;
 use http::Method;
 use informerd::grpc::pb::v1;
 use informerd::lifecycle;
-use informerd::upstream::client::ConfigSource;
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tonic::Code;
 
 use super::fixtures::{
-    Client, Frames, client, consistent, details, filtered, index, labels, list, namespace, resource, watch_of,
+    Client, Frames, client, consistent, details, filtered, index, labelled, labels, list, namespace, resource, watch_of,
 };
 use super::told::{LAST, accept, by_grpc, by_http, message, resumes, state_by_grpc, state_by_http};
 use crate::cluster::Cluster;
@@ -71,11 +70,9 @@ async fn command(language: &str) -> Command {
 pub(super) fn object(n: u64, step: u64) -> Value {
     let namespace = if n.is_multiple_of(2) { "a" } else { "b" };
     let app = ["x", "y", "z"][usize::try_from(step / 3 % 3).unwrap()];
-    json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": format!("n{n}"), "namespace": namespace, "labels": {"app": app}},
-        "data": {"step": step.to_string(), "text": "<é> & \u{2028}"},
-    })
+    let mut object = labelled(namespace, &format!("n{n}"), &json!({"app": app}));
+    object["data"] = json!({"step": step.to_string(), "text": "<é> & \u{2028}"});
+    object
 }
 
 /// Creates, changes, relabels, deletes and creates anew.
@@ -170,7 +167,7 @@ async fn tells_what_http_tells_under_churn() {
     // The past is fetched within a bound on time, which a busy machine may not keep to.
     let mut attempts = 0;
     let late = loop {
-        let late = Through::start(ConfigSource::kubeconfig(cluster.admin()), "").await;
+        let late = Through::of(cluster.admin(), "").await;
         let mut resumed = true;
         for (.., selection, _) in &told {
             resumed = resumed && resumes(client(&late).await, selection.clone(), from).await;

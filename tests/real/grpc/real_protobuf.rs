@@ -10,20 +10,21 @@ use informerd::lifecycle;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::fixtures::{Frame, Frames, client, consistent, filtered, labels, list, started, watch_of};
+use super::fixtures::{Frame, Frames, add, client, consistent, filtered, labels, list, started, watch_of};
 use super::real::{ENCODINGS, begun, churn, object, world};
 use super::told::{accept, by_http, identity, is_last, line, object_of};
-use crate::support::client::Client as Http;
+use crate::support::history::State;
+use crate::support::informer::Seen;
 use crate::support::{eventually, within};
-use crate::world::World;
+use crate::world::{World, admin};
 
 const PLENTY: v1::Credit = v1::Credit { frames: 1 << 40, bytes: 1 << 40 };
 
 /// What a consumer holds, and all that came and went.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Replica {
-    /// uid and revision by key.
-    objects: BTreeMap<String, (String, u64)>,
+    /// Revisions by key.
+    objects: State,
     created: Vec<(String, String)>,
     deleted: Vec<(String, String)>,
 }
@@ -39,27 +40,22 @@ struct Watched {
 impl Replica {
     /// The fold of what a watch tells, which must be possible.
     fn of(told: &[String], encoding: v1::Encoding) -> Self {
-        let mut replica = Self::default();
+        let (mut replica, mut seen) = (Self::default(), Seen::default());
         for line in told {
             let kind = line.split(' ').next().unwrap();
             let (at, uid) = identity(encoding, &object_of(line));
             let (key, rv) = at.rsplit_once('@').unwrap();
-            let (key, rv): (_, u64) = (key.to_owned(), rv.parse().unwrap());
-            let held = if kind == "DELETED" {
-                replica.objects.remove(&key)
-            } else {
-                replica.objects.insert(key.clone(), (uid.clone(), rv))
-            };
-            match (kind, held) {
-                ("ADDED", None) => replica.created.push((key, uid)),
-                ("MODIFIED", Some(held)) => assert!(held.0 == uid && held.1 < rv, "{at} after {held:?}"),
-                ("DELETED", Some(held)) => {
-                    assert!(held.0 == uid && held.1 < rv, "{at} deleted after {held:?}");
-                    replica.deleted.push((key, uid));
-                }
-                (kind, held) => panic!("{kind} {at}, and held is {held:?}"),
+            let rv = rv.parse().unwrap();
+            assert!(seen.state.get(key).is_none_or(|held| *held < rv), "{kind} {at} after {seen:?}");
+            seen.apply(kind, key, uid.clone(), rv);
+            match kind {
+                "ADDED" => replica.created.push((key.to_owned(), uid)),
+                "DELETED" => replica.deleted.push((key.to_owned(), uid)),
+                _ => assert_eq!(kind, "MODIFIED", "{at}"),
             }
         }
+        assert!(seen.complaints.is_empty(), "{:#?}", seen.complaints);
+        replica.objects = seen.state;
         // Among keys there is no order.
         replica.created.sort();
         replica.deleted.sort();
@@ -91,13 +87,12 @@ async fn many_watches_on_one_stream_and_what_is_merged() {
                 let watch = v1::WatchRequest { start, conflate, ..watch_of(selection.clone()) };
                 let credit = Some(if conflate { v1::Credit::default() } else { PLENTY });
                 let watch_id = watched.len() as u64;
-                let action = Some(Action::Add(v1::AddWatch { watch: Some(watch), credit }));
-                requests.send(v1::SyncRequest { watch_id, action }).await.unwrap();
+                requests.send(add(watch_id, watch, credit)).await.unwrap();
                 watched.insert(watch_id, Watched { path, encoding, conflate, told: Vec::new() });
             }
         }
     }
-    let writer = Http::tls(&cluster.info.server, &cluster.info.ca, "admin-token");
+    let writer = admin(&cluster);
     let writes = lifecycle::spawn("writes", async move { churn(&writer).await });
     for conflated in [false, true] {
         if conflated {

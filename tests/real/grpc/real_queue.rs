@@ -16,6 +16,8 @@ use super::fixtures::{channel, filtered, labels};
 use super::queue::{Worker, rv};
 use super::real::{STEPS, churn_while, object, world};
 use crate::support::client::{self as seen, Client as Http};
+use crate::support::grpc;
+use crate::support::history::state;
 use crate::world::World;
 
 const PATH: &str = "/api/v1/namespaces/a/configmaps";
@@ -44,7 +46,7 @@ struct Work {
 async fn vanishing(work: Arc<Work>, through: String, me: usize) {
     let mut life = 0;
     while !work.over.load(Ordering::Acquire) {
-        let channel = tonic::transport::Endpoint::from_shared(through.clone()).unwrap().connect().await.unwrap();
+        let channel = grpc::channel(&through).await;
         let mut worker = Worker::join(&channel, "g", filtered("configmaps", vec![]), HANDS).await.unwrap();
         life += 1;
         let (mut mine, keys): (Vec<String>, usize) = (Vec::new(), rand::rng().random_range(1..20));
@@ -107,8 +109,7 @@ async fn workers_that_vanish_lose_nothing_and_share_no_key() {
     work.calm.store(true, Ordering::Release);
     // Each back-off is its key's own, so what is left takes no longer than the unluckiest one.
     crate::support::until("all is handled", async || {
-        let items = direct.json("/api/v1/configmaps").await["items"].as_array().unwrap().clone();
-        let wanted: BTreeMap<_, _> = items.iter().map(|item| (seen::key(item), seen::rv(item))).collect();
+        let wanted = state(&direct.json("/api/v1/configmaps").await);
         let mut handled = work.handled.lock().clone();
         handled.retain(|_, rv| *rv != 0);
         assert!(!workers.iter().any(tokio::task::JoinHandle::is_finished), "a worker has failed");

@@ -21,12 +21,16 @@ fn app(name: &str, app: &str) -> serde_json::Value {
     labelled("a", name, &json!({ "app": app }))
 }
 
-/// The token of a watch that has come to the present.
-async fn token(through: &Through, selection: &v1::Selection) -> Vec<u8> {
-    let mut frames = Frames::open(&mut client(through).await, watch_of(selection.clone())).await;
+/// The token of a watch that has come to the present, and whose daemon has ended.
+async fn token(server: &Server, yaml: &str, selection: &v1::Selection) -> Vec<u8> {
+    let before = Through::before(server, yaml).await;
+    let mut frames = Frames::open(&mut client(&before).await, watch_of(selection.clone())).await;
     assert!(!started(&frames.tell().await));
     frames.snapshot().await;
-    frames.token
+    let token = frames.token.clone();
+    drop(frames);
+    before.stop(Duration::from_secs(5)).await;
+    token
 }
 
 /// A daemon whose cache begins with what there is now.
@@ -118,10 +122,8 @@ async fn a_cluster_where_all_has_changed_is_listed() {
         builder = builder.object(app(&format!("n{n}"), "x"));
     }
     let server = builder.start().await.unwrap();
-    let before = Through::before(&server, "").await;
     let selection = filtered("configmaps", vec![labels("app=x")]);
-    let token = token(&before, &selection).await;
-    before.stop(Duration::from_secs(5)).await;
+    let token = token(&server, "", &selection).await;
     let mut wanted = Vec::new();
     for n in 0..700 {
         let rv = server.update(app(&format!("n{n}"), "y")).unwrap();
@@ -141,10 +143,8 @@ async fn a_pinned_part_has_its_own_edges() {
     let pinned = "resources: [{resource: configmaps, labelSelector: app=x, pin: true}]\n";
     let server = Server::builder().object(app("last", "x")).object(app("one", "x")).object(app("two", "y"));
     let server = server.start().await.unwrap();
-    let before = Through::before(&server, pinned).await;
     let selection = filtered("configmaps", vec![labels("app=x")]);
-    let token = token(&before, &selection).await;
-    before.stop(Duration::from_secs(5)).await;
+    let token = token(&server, pinned, &selection).await;
     let left = server.update(app("one", "y")).unwrap();
     let entered = server.update(app("two", "x")).unwrap();
     server.update(labelled("a", "one", &json!({"app": "y", "n": "1"}))).unwrap();
@@ -176,9 +176,7 @@ async fn what_cannot_be_told_is_a_reset() {
     ];
     for (what, broke) in broken {
         let server = Server::builder().object(app("last", "x")).object(app("one", "x")).start().await.unwrap();
-        let before = Through::before(&server, "").await;
-        let token = token(&before, &all("configmaps")).await;
-        before.stop(Duration::from_secs(5)).await;
+        let token = token(&server, "", &all("configmaps")).await;
         // While nothing has happened, the new window begins where the old one ended.
         let (quiet, mut client) = begun(&server, "", &all("configmaps")).await;
         assert!(missed(&server, &mut client, &all("configmaps"), &token).await.is_empty(), "{what}");
@@ -221,9 +219,7 @@ async fn what_cannot_be_told_is_a_reset() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_gives_up_takes_nothing_from_others() {
     let server = Server::builder().object(app("last", "x")).object(app("one", "x")).start().await.unwrap();
-    let before = Through::before(&server, "").await;
-    let token = token(&before, &all("configmaps")).await;
-    before.stop(Duration::from_secs(5)).await;
+    let token = token(&server, "", &all("configmaps")).await;
     let rv = server.update(app("one", "y")).unwrap();
     let (through, mut client) = begun(&server, "", &all("configmaps")).await;
     let late = Effect::Delay(Duration::from_secs(2));

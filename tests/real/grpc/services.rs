@@ -13,10 +13,10 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::fixtures::{all, channel, config_map, list};
-use crate::support::Through;
+use super::fixtures::{all, channel, config_map, list, list_of, watch_of};
 use crate::support::client::Client as Http;
-use crate::support::within;
+use crate::support::grpc::framed;
+use crate::support::{Through, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health_of_the_daemon_and_of_one_resource() {
@@ -34,8 +34,7 @@ async fn health_of_the_daemon_and_of_one_resource() {
     let mut watch = health.watch(ask(of_resource)).await.unwrap().into_inner();
     let mut next = async || within("the next answer", watch.message()).await.unwrap().unwrap().status;
     assert_eq!(next().await, ServingStatus::ServiceUnknown as i32);
-    let request = v1::ListRequest { selection: Some(all("configmaps")), ..Default::default() };
-    list(&mut ObjectsClient::new(channel), request).await;
+    list(&mut ObjectsClient::new(channel), list_of(all("configmaps"))).await;
     assert_eq!(next().await, ServingStatus::Serving as i32);
 }
 
@@ -47,7 +46,7 @@ async fn rest_and_grpc_share_a_port() {
     let mut gzip = ObjectsClient::new(channel.clone())
         .send_compressed(CompressionEncoding::Gzip)
         .accept_compressed(CompressionEncoding::Gzip);
-    let request = v1::ListRequest { selection: Some(all("configmaps")), ..Default::default() };
+    let request = list_of(all("configmaps"));
     let answer = gzip.list(request.clone()).await.unwrap();
     assert_eq!(answer.metadata().get("grpc-encoding").unwrap(), "gzip");
     let mut able = ObjectsClient::new(channel).accept_compressed(CompressionEncoding::Gzip);
@@ -63,8 +62,7 @@ async fn rest_and_grpc_share_a_port() {
     // Larger than any request may be, and no message at all.
     let large = [&[0, 0, 80, 0, 1][..], &vec![0; (5 << 20) + 1]].concat();
     for message in [large, b"\0\0\0\0\x01\xff".to_vec()] {
-        let answer =
-            http.request_bytes(http::Method::POST, "/informerd.v1.Objects/List", &headers, message.into()).await;
+        let answer = http.request(http::Method::POST, "/informerd.v1.Objects/List", &headers, message).await;
         assert_eq!(answer.headers["grpc-status"], "3", "{:?}", answer.headers);
         assert!(answer.headers.contains_key("grpc-status-details-bin"));
     }
@@ -78,21 +76,18 @@ async fn calls_end_at_their_deadlines() {
     let http = Http::http2(&through.url);
     http.json("/api/v1/configmaps?resourceVersion=0").await;
     let call = async |method: &str, request: Vec<u8>, timeout: &str| {
-        let body = [&[0][..], &u32::try_from(request.len()).unwrap().to_be_bytes(), &request].concat();
         let headers = [("content-type", "application/grpc"), ("te", "trailers"), ("grpc-timeout", timeout)];
         let path = format!("/informerd.v1.Objects/{method}");
-        let (head, body) = http.send(http::Method::POST, &path, &headers, body).await.into_parts();
+        let (head, body) = http.send(http::Method::POST, &path, &headers, framed(&request)).await.into_parts();
         let body = within("the call ends", body.collect()).await.unwrap();
         assert_eq!(body.trailers().unwrap_or(&head.headers)["grpc-status"], "4", "{method}");
         body.to_bytes()
     };
-    let watch = v1::WatchRequest { selection: Some(all("configmaps")), ..Default::default() };
-    let frames = call("Watch", watch.encode_to_vec(), "3S").await;
+    let frames = call("Watch", watch_of(all("configmaps")).encode_to_vec(), "3S").await;
     // What came before the deadline came whole.
     let first = u32::from_be_bytes(frames[1..5].try_into().unwrap()) as usize;
     let first = v1::WatchResponse::decode(&frames[5..5 + first]).unwrap().frame;
     assert!(matches!(first, Some(v1::watch_response::Frame::Started(_))), "{first:?}");
     server.faults().add(Fault::always(Effect::Delay(Duration::from_secs(60))).on("services"));
-    let list = v1::ListRequest { selection: Some(all("services")), ..Default::default() };
-    call("List", list.encode_to_vec(), "300m").await;
+    call("List", list_of(all("services")).encode_to_vec(), "300m").await;
 }

@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::sync_request::Action;
-use informerd_sim::Server;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
-use super::fixtures::{Client, Frame, all, client, config_map, filtered, said, say, simulated, watch_of};
-use crate::support::client::Client as Http;
-use crate::support::within;
-use crate::support::{Through, eventually, until};
+use super::fixtures::{Client, Frame, add, all, client, config_map, filtered, said, say, simulated, watch_of};
+use crate::support::metrics::only;
+use crate::support::{Through, eventually, until, within};
 
 struct Sync {
     requests: mpsc::Sender<v1::SyncRequest>,
@@ -33,7 +31,7 @@ impl Sync {
     }
 
     async fn add(&self, watch_id: u64, watch: v1::WatchRequest, credit: Option<v1::Credit>) {
-        self.ask(watch_id, Action::Add(v1::AddWatch { watch: Some(watch), credit })).await;
+        self.requests.send(add(watch_id, watch, credit)).await.unwrap();
     }
 
     /// The next frame that is no bookmark: those come when they are due.
@@ -67,12 +65,8 @@ fn written(name: &str, text: &str) -> Value {
 async fn a_starved_watch_holds_up_nobody() {
     const WATCHES: u64 = 1000;
     const ROUNDS: u64 = 20;
-    let mut builder = Server::builder();
-    for n in 0..WATCHES {
-        builder = builder.object(config_map("a", &format!("n{n}")));
-    }
-    let server = builder.start().await.unwrap();
-    let through = Through::before(&server, "window: {minAge: 1s, maxEvents: 200}\n").await;
+    let objects = (0..WATCHES).map(|n| config_map("a", &format!("n{n}")));
+    let (server, through, _) = Through::simulated(objects, "window: {minAge: 1s, maxEvents: 200}\n").await;
     let mut sync = Sync::open(&mut client(&through).await).await;
     let starved = 7;
     for n in 0..WATCHES {
@@ -149,14 +143,12 @@ async fn credit_is_what_may_be_sent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_small_watch_is_not_held_up_by_a_large_one() {
-    let mut builder = Server::builder().object(config_map("small", "one"));
-    for n in 0..100 {
+    let large = (0..100).map(|n| {
         let mut object = config_map("large", &format!("n{n}"));
         object["data"] = json!({ "x": "y".repeat(200_000) });
-        builder = builder.object(object);
-    }
-    let server = builder.start().await.unwrap();
-    let through = Through::before(&server, "").await;
+        object
+    });
+    let (_server, through, _) = Through::simulated(large.chain([config_map("small", "one")]), "").await;
     let mut sync = Sync::open(&mut client(&through).await).await;
     let of = |namespace: &str| watch_of(filtered("configmaps", vec![super::fixtures::namespace(namespace)]));
     sync.add(1, of("large"), Some(PLENTY)).await;
@@ -222,12 +214,7 @@ async fn what_waits_to_open_is_accounted_for() {
     sync.add(1, named("one"), None).await;
     while !matches!(sync.next().await.unwrap(), (1, Frame::SnapshotEnd(_))) {}
     server.faults().blackhole(true);
-    let admin = Http::new(&format!("http://{}", through.daemon.admin));
-    let held = async || {
-        let text = admin.get("/metrics").await.text();
-        let line = text.lines().find(|line| line.starts_with("informerd_bodies_bytes ")).unwrap();
-        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
-    };
+    let held = async || only(&through.admin().metrics().await, "informerd_bodies_bytes", &[]);
     let known: HashMap<_, _> = (0..10_000).map(|n| (format!("{n:036}"), format!("{n:07}"))).collect();
     for id in 2..6 {
         sync.add(id, v1::WatchRequest { known: known.clone(), ..watch_of(all("services")) }, None).await;

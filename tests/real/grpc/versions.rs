@@ -5,7 +5,7 @@ use informerd::grpc::pb::v1::cache_client::CacheClient;
 use informerd::grpc::pb::v1::work_request::Action;
 use tonic::Code;
 
-use super::fixtures::{Client, Frame, all, channel, config_map, list, resource};
+use super::fixtures::{Client, Frame, all, channel, config_map, list, list_of, resource, resume, watch_of};
 use super::queue::Worker;
 use crate::support::Through;
 use crate::support::within;
@@ -19,7 +19,6 @@ async fn are_those_that_the_apiserver_prefers() {
     let (_server, through, _) = Through::simulated([config_map("a", "one")], "").await;
     let channel = channel(&through).await;
     let mut client = Client::new(channel.clone());
-    let selection = || Some(without_version("configmaps"));
 
     let get = v1::GetRequest {
         resource: without_version("configmaps").resource,
@@ -28,15 +27,12 @@ async fn are_those_that_the_apiserver_prefers() {
         ..Default::default()
     };
     assert_eq!(client.get(get).await.unwrap().into_inner().object.unwrap().key.unwrap().name, "one");
-    let request = v1::ListRequest { selection: selection(), ..Default::default() };
-    let (header, objects) = list(&mut client, request).await;
+    let (header, objects) = list(&mut client, list_of(without_version("configmaps"))).await;
     assert_eq!(objects.len(), 1);
 
     // It is the same selection as the one with the version: its tokens are good for both.
-    for selection in [selection(), Some(all("configmaps"))] {
-        let start = Some(v1::watch_request::Start::ResumeToken(header.resume_token.clone()));
-        let watch = v1::WatchRequest { selection, start, ..Default::default() };
-        let mut watch = client.watch(watch).await.unwrap().into_inner();
+    for selection in [without_version("configmaps"), all("configmaps")] {
+        let mut watch = client.watch(resume(selection, &header.resume_token)).await.unwrap().into_inner();
         let first = within("the watch begins", watch.message()).await.unwrap().unwrap().frame;
         assert!(matches!(&first, Some(Frame::Started(started)) if started.resumed), "{first:?}");
     }
@@ -54,7 +50,6 @@ async fn are_those_that_the_apiserver_prefers() {
     let freshness = v1::FreshnessRequest { resource: without_version("configmaps").resource };
     assert!(CacheClient::new(channel).freshness(freshness).await.unwrap().into_inner().synced);
 
-    let misspelt = v1::WatchRequest { selection: Some(without_version("configmap")), ..Default::default() };
-    let refused = client.watch(misspelt).await.unwrap_err();
+    let refused = client.watch(watch_of(without_version("configmap"))).await.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (Code::NotFound, "the apiserver has no resource configmap"));
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use tonic::Code;
 
 use super::fixtures::{
-    Frame, Frames, all, client, config_map, filtered, labels, resume, said, simulated, started, watch_of,
+    Frame, Frames, add, all, client, config_map, filtered, labels, resume, said, simulated, started, watch_of,
 };
 use crate::support::{Through, within};
 
@@ -69,9 +69,7 @@ async fn a_watch_that_opens_in_an_outage_is_told_of_the_silence() {
         let mut again = Frames::open(&mut client, resume(all("configmaps"), &frames.token)).await;
         assert!(started(&again.tell().await), "its token is good");
     }
-    let add = v1::AddWatch { watch: Some(fresh), credit: None };
-    let add = v1::SyncRequest { watch_id: 1, action: Some(v1::sync_request::Action::Add(add)) };
-    let requests = tokio_stream::StreamExt::chain(tokio_stream::once(add), tokio_stream::pending());
+    let requests = tokio_stream::StreamExt::chain(tokio_stream::once(add(1, fresh, None)), tokio_stream::pending());
     let mut sync = client.sync(requests).await.unwrap().into_inner();
     let mut bookmarks = 0;
     while bookmarks < 2 {

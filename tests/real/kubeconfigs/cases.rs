@@ -5,14 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::provider::{USER, unsigned};
 use super::{Case, World, base64, data};
-
-/// A kubeconfig of one context, in YAML's flow style.
-pub(super) fn file(cluster: &str, user: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: k, cluster: {cluster}}}]\n\
-         users: [{{name: u, user: {user}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n"
-    )
-}
+pub(super) use crate::cluster::context as file;
 
 /// Base64 in lines, as `base64` writes it.
 fn broken(text: &str) -> String {

@@ -1,7 +1,6 @@
 //! An OIDC provider for kubeconfigs. The tokens it gives are those of a service account, which the kube-apiserver takes
 //! from everybody. The first part of a path decides how it behaves.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -11,17 +10,12 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, LOCATION};
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Collected, Full};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use informerd::lifecycle;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use rustls::ServerConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
-use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::cluster::Cluster;
+use crate::support::serve::{acceptor, answering};
 
 /// Who one is with its tokens.
 pub(super) const USER: &str = "system:serviceaccount:oidc:user";
@@ -89,36 +83,17 @@ fn certificates() -> (String, TlsAcceptor) {
     let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
     params.distinguished_name.push(DnType::CommonName, "provider");
     let certificate = params.signed_by(&key, &ca).expect("a certificate").der().clone();
-    let key = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
-    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key);
-    (ca.pem(), TlsAcceptor::from(Arc::new(config.expect("a configuration"))))
+    (ca.pem(), acceptor(certificate, PrivatePkcs8KeyDer::from(key.serialize_der()).into()))
 }
 
 /// Returns its `host:port`.
 async fn serve(token: &str, tls: Option<TlsAcceptor>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let token: Arc<str> = token.into();
-    lifecycle::spawn("provider", async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let (tls, token) = (tls.clone(), Arc::clone(&token));
-            lifecycle::spawn("provided", async move {
-                let scheme = if tls.is_some() { "https" } else { "http" };
-                let answers = service_fn(move |request| {
-                    let token = Arc::clone(&token);
-                    async move { Ok::<_, Infallible>(answer(request, scheme, &token).await) }
-                });
-                match tls {
-                    None => http1::Builder::new().serve_connection(TokioIo::new(client), answers).await.ok(),
-                    Some(tls) => match tls.accept(client).await {
-                        Ok(client) => http1::Builder::new().serve_connection(TokioIo::new(client), answers).await.ok(),
-                        Err(_) => None,
-                    },
-                };
-            });
-        }
-    });
-    address.to_string()
+    let (scheme, token) = (if tls.is_some() { "https" } else { "http" }, Arc::<str>::from(token));
+    let answers = move |request| {
+        let token = Arc::clone(&token);
+        async move { answer(request, scheme, &token).await }
+    };
+    answering(tls, answers).await.to_string()
 }
 
 async fn answer(request: Request<Incoming>, scheme: &str, token: &str) -> Response<Full<Bytes>> {

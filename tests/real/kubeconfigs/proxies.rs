@@ -2,50 +2,25 @@
 //! user `u` with the password `p:w` if a client names any.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use informerd::lifecycle;
-use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, copy_bidirectional};
-use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
+use tokio::net::TcpStream;
 
 use super::data;
+use crate::support::serve::{acceptor, listen};
 
 /// The same over TLS. It speaks no HTTP/2, and has the certificate of another name.
 pub(crate) async fn over_tls(server: SocketAddr) -> String {
     let certificate = CertificateDer::from_pem_file(data("server-leaf.crt")).expect("a certificate");
     let key = PrivateKeyDer::from_pem_file(data("server-leaf.key")).expect("a key");
-    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key);
-    serve(server, Some(TlsAcceptor::from(Arc::new(config.expect("a configuration"))))).await
+    listen(Some(acceptor(certificate, key)), move |client| lead(client, server)).await.to_string()
 }
 
 /// Returns its `host:port`.
 pub(crate) async fn before(server: SocketAddr) -> String {
-    serve(server, None).await
-}
-
-async fn serve(server: SocketAddr, tls: Option<TlsAcceptor>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
-    lifecycle::spawn("proxy", async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let tls = tls.clone();
-            lifecycle::spawn("proxied", async move {
-                match tls {
-                    None => lead(client, server).await,
-                    Some(tls) => {
-                        if let Ok(client) = tls.accept(client).await {
-                            lead(client, server).await;
-                        }
-                    }
-                }
-            });
-        }
-    });
-    address.to_string()
+    listen(None, move |client| lead(client, server)).await.to_string()
 }
 
 async fn lead(mut client: impl AsyncRead + AsyncWrite + Unpin, server: SocketAddr) {

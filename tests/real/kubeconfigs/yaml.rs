@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use informerd::upstream::client::ConfigSource;
 use serde_json::Value;
 
-use crate::process::{judge, run};
-use crate::support::tied;
+use super::kubectl;
 
 /// Values of an extension, which kubectl shows as JSON. They stand behind `extension: `.
 const VALUES: &[&str] = &[
@@ -106,16 +105,6 @@ fn file(value: &str) -> String {
     )
 }
 
-/// What kubectl shows of the clusters of several files, and what it says about those that it cannot read.
-async fn kubectl(files: &[PathBuf], home: &Path) -> Result<Value, String> {
-    let mut command = tied::command(judge().await);
-    command.args(["kubectl", "config", "view", "--raw", "-o", "json"]).env("HOME", home).env("KUBERC", "off");
-    command.env("KUBECONFIG", std::env::join_paths(files).expect("paths"));
-    let output = run(command, "").await;
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    output.status.success().then(|| serde_json::from_slice(&output.stdout).expect("JSON")).ok_or(error)
-}
-
 async fn informerd(path: &Path) -> Result<Option<Value>, String> {
     let source = ConfigSource::Kubeconfig { paths: vec![path.into()], context: None, cluster: None, user: None };
     let config = source.read().await.map_err(|error| error.to_string())?;
@@ -134,11 +123,12 @@ async fn yaml_is_read_as_kubectl_reads_it() {
         let named = String::from_utf8(text.clone()).map(|text| text.replace("NAME", &name(number)).into_bytes());
         std::fs::write(path, named.as_ref().unwrap_or(text)).expect("written");
     }
-    let refused = kubectl(&paths, directory.path()).await.expect_err("some are refused");
+    const VIEW: [&str; 3] = ["config", "view", "--raw"];
+    let refused = kubectl(&paths, directory.path(), &VIEW).await.expect_err("some are refused");
     let is_refused = |path: &PathBuf| refused.contains(&format!("{:?}", path.display().to_string()));
     let (no, yes): (Vec<PathBuf>, Vec<PathBuf>) = paths.iter().cloned().partition(is_refused);
     assert!(no.len() > 15 && yes.len() > 25, "{} are refused, {} are not", no.len(), yes.len());
-    let view = kubectl(&yes, directory.path()).await.expect("none is refused");
+    let view = kubectl(&yes, directory.path(), &VIEW).await.expect("none is refused");
     let mut wrong = Vec::new();
     for (number, path) in paths.iter().enumerate() {
         let ours = informerd(path).await;

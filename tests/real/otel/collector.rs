@@ -1,7 +1,6 @@
 //! A collector for tests: takes OTLP by gRPC and by HTTP, and keeps everything.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,8 +9,6 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
 };
@@ -23,10 +20,11 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use parking_lot::Mutex;
 use prost::Message;
-use tokio::net::TcpListener;
 use tonic::body::Body;
 use tonic::codec::CompressionEncoding;
 use tower::ServiceExt;
+
+use crate::support::serve::answering;
 
 #[derive(Default)]
 pub(super) struct Kept {
@@ -49,24 +47,13 @@ pub(super) type Attributes = BTreeMap<String, String>;
 
 impl Collector {
     pub(super) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://localhost:{}", listener.local_addr().unwrap().port());
-        let collector = Self { url, kept: Arc::default(), refusals: Arc::default() };
+        let mut collector = Self { url: String::new(), kept: Arc::default(), refusals: Arc::default() };
         let all = collector.clone();
-        tokio::spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let all = all.clone();
-                tokio::spawn(async move {
-                    let service = service_fn(move |request| {
-                        let all = all.clone();
-                        async move { Ok::<_, Infallible>(all.answer(request).await) }
-                    });
-                    let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                    builder.serve_connection(TokioIo::new(stream), service).await.ok()
-                });
-            }
-        });
+        let answer = move |request| {
+            let all = all.clone();
+            async move { all.answer(request).await }
+        };
+        collector.url = format!("http://localhost:{}", answering(None, answer).await.port());
         collector
     }
 

@@ -1,19 +1,16 @@
 //! Lines of the log in their text form.
 
-use tokio::io::{AsyncBufReadExt, BufReader};
-
 use crate::otel::collector::Collector;
 use crate::otel::{CYCLE, SOON, hex, some};
 use crate::support::binary::informerd;
-use crate::support::eventually;
-use crate::support::within;
+use crate::support::lines::Lines;
+use crate::support::{eventually, file};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lines_of_text_name_their_trace() {
     let (server, collector) = (some().await, Collector::start().await);
     let directory = tempfile::tempdir().unwrap();
-    let kubeconfig = directory.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, informerd_sim::kubeconfig("sim", &server.url())).unwrap();
+    let kubeconfig = file(directory.path(), "kubeconfig", informerd_sim::kubeconfig("sim", &server.url()));
     let mut child = informerd("run --listen http://127.0.0.1:0 --admin 127.0.0.1:0 --log-level debug")
         .arg("--resources=[{resource: configmaps, pin: true}]")
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
@@ -26,15 +23,10 @@ async fn lines_of_text_name_their_trace() {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let (mut plain, mut traced) = (0, None);
-    while traced.is_none() {
-        let line = within("the next line of the log", lines.next_line()).await.unwrap().expect("it goes on");
-        plain += usize::from(!line.contains("trace_id="));
-        traced = line.contains("took a whole state").then_some(line);
-    }
+    let mut lines = Lines::of(&mut child.stderr);
     // The last words of the line, after what it says.
-    let line = traced.unwrap();
+    let line = lines.until("took a whole state").await;
+    let plain = lines.text.lines().filter(|line| !line.contains("trace_id=")).count();
     let words: Vec<_> = line.split(' ').collect();
     let [.., trace, span] = words.as_slice() else { panic!("{line}") };
     let (trace, span) = (trace.strip_prefix("trace_id=").unwrap(), span.strip_prefix("span_id=").unwrap());

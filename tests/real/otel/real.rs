@@ -9,15 +9,13 @@ use crate::cluster::Cluster;
 use crate::otel::receiver::{Receiver, Seen};
 use crate::otel::{CONFIG_MAPS, PARENT, SOON, TRACE, daemon, daemon_before, some, traced};
 use crate::support::client::Client;
-use crate::support::{eventually, until};
+use crate::support::{eventually, file, until};
 
 /// A certificate for the receiver, and its key.
 fn certificate(directory: &std::path::Path) -> [PathBuf; 2] {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let paths = ["tls.crt", "tls.key"].map(|name| directory.join(name));
-    std::fs::write(&paths[0], made.cert.pem()).unwrap();
-    std::fs::write(&paths[1], made.signing_key.serialize_pem()).unwrap();
-    paths
+    [("tls.crt", made.cert.pem()), ("tls.key", made.signing_key.serialize_pem())]
+        .map(|(name, pem)| file(directory, name, pem))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,12 +80,11 @@ async fn the_collectors_own_receiver_takes_all_of_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kube_apiservers_own_spans_join() {
     let (receiver, directory) = (Receiver::start(None).await, tempfile::tempdir().unwrap());
-    let tracing = directory.path().join("tracing.yaml");
     let endpoint = &receiver.addresses["grpc"];
     let text = format!(
         "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: {endpoint}\nsamplingRatePerMillion: 1000000\n"
     );
-    std::fs::write(&tracing, text).unwrap();
+    let tracing = file(directory.path(), "tracing.yaml", text);
     let flag = format!("--apiserver-flag=tracing-config-file={}", tracing.display());
     let cluster = Cluster::start_with(&[&flag]).await;
     cluster.namespace("a").await;

@@ -10,9 +10,8 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdin};
 
-use crate::support::eventually;
-use crate::support::tied;
-use crate::support::within;
+use crate::process::prepared;
+use crate::support::{eventually, tied, within};
 
 /// A span as its sender has told it.
 #[derive(Clone, Debug)]
@@ -57,10 +56,7 @@ fn each<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
 impl Receiver {
     /// With TLS if a certificate and its key are named.
     pub(super) async fn start(tls: Option<[&Path; 2]>) -> Self {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/prepare");
-        let prepared = tied::command(script).arg("receiver").stderr(Stdio::inherit()).output().await.unwrap();
-        assert!(prepared.status.success(), "the receiver cannot be prepared");
-        let mut child = tied::command(String::from_utf8(prepared.stdout).unwrap().trim())
+        let mut child = tied::command(prepared("receiver").await.remove(0))
             .args(tls.into_iter().flatten())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -2,16 +2,11 @@
 //! the apiserver is back. `simulated::unconfirmed` has each read, and each file that is not used.
 
 use super::life::{JSON, Kept, Life, sent};
-use crate::grpc::fixtures::filtered;
+use crate::grpc::fixtures::{client, filtered};
 use crate::recovery::Real;
-use crate::support::client::{Answer, Client};
 use crate::support::relay::Loss;
-use http::Method;
 use informerd::grpc::pb::v1;
-use informerd::grpc::pb::v1::objects_client::ObjectsClient;
-use informerd::http::ListenAddr;
 use informerd::upstream::client::ConfigSource;
-use tonic::transport::Endpoint;
 
 const SERVE: &str = r#"
 listen: ["http://127.0.0.1:0", "delegated+https://127.0.0.1:0"]
@@ -19,33 +14,18 @@ whileAway: serve
 "#;
 const RESOURCES: &str = "[{resource: configmaps, pin: true}]";
 
-fn assert_old(what: &str, answer: &Answer) {
-    assert_eq!((answer.status.as_u16(), answer.warnings().len()), (200, 2), "{what}: {}", answer.text());
-    let plan = answer.headers["x-informerd-plan"].to_str().unwrap();
-    assert!(plan.starts_with("served; reason=away; revision="), "{what}: {plan}");
-}
-
-fn assert_unanswered(what: &str, answer: &Answer) {
-    assert!([503, 504].contains(&answer.status.as_u16()), "{what}: {} {}", answer.status, answer.text());
-    assert!(!answer.headers.contains_key("warning"), "{what}");
-}
-
 /// Whom nobody has vouched for yet, and who asks for what only the apiserver may say, gets nothing.
 async fn assert_others_are_unanswered(life: &Life) {
     for path in ["/api/v1/configmaps?watch=1", "/api/v1/secrets"] {
-        assert_unanswered(path, &life.client.request(Method::GET, path, &[("accept", JSON)], "").await);
+        life.get(path, JSON).await.assert_unanswered(path);
     }
-    let ListenAddr::Delegated(address) = &life.through.daemon.listen[1] else { panic!("delegated") };
-    let ca_file = life.through.daemon.ca_file.clone().unwrap();
-    let delegated = Client::tls(&format!("https://{address}"), &ca_file, "admin-token");
-    assert_unanswered("delegated", &delegated.get("/api/v1/configmaps").await);
-    let channel = Endpoint::from_shared(life.through.url.clone()).unwrap().connect().await.unwrap();
+    life.through.bearer(1, "admin-token").get("/api/v1/configmaps").await.assert_unanswered("delegated");
     let consistency = Some(v1::Consistency {
         bound: Some(v1::consistency::Bound::Any(true)),
         max_staleness: Some(prost_types::Duration { seconds: 86400, nanos: 0 }),
     });
     let request = v1::ListRequest { selection: Some(filtered("configmaps", vec![])), consistency };
-    let refused = ObjectsClient::new(channel).list(request).await.unwrap_err();
+    let refused = client(&life.through).await.list(request).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused:?}");
     assert!(!life.through.context.readiness.is_ready());
 }
@@ -68,7 +48,9 @@ async fn after_a_loss_of_the_network_nothing_is_listed() {
         let life = Life::of(source(), &yaml).await;
         real.change(n).await;
         let answer = life.client.get(moving).await;
-        assert_old(&format!("{loss:?}"), &answer);
+        answer.assert_old(&format!("{loss:?}"));
+        let plan = answer.headers["x-informerd-plan"].to_str().unwrap();
+        assert!(plan.starts_with("served; reason=away; revision="), "{loss:?}: {plan}");
         assert_eq!(sent(&answer), before);
         assert_others_are_unanswered(&life).await;
         real.relay.lose(Loss::None);

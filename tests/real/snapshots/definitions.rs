@@ -4,15 +4,10 @@
 use super::life::{Kept, Life, direct, sent};
 use crate::cluster::Cluster;
 use crate::crontabs::{crontab, definition};
-use crate::support::client::{key, rv};
+use crate::support::history::state;
 use crate::support::until;
-use serde_json::Value;
 
 const TABS: &str = "/apis/stable.example.com/v1/crontabs";
-
-fn revisions(list: &Value) -> Vec<(String, u64)> {
-    list["items"].as_array().unwrap().iter().map(|item| (key(item), rv(item))).collect()
-}
 
 pub(super) async fn objects_of_a_changed_definition_are_listed(cluster: &Cluster) {
     let direct = direct(cluster);
@@ -35,7 +30,7 @@ pub(super) async fn objects_of_a_changed_definition_are_listed(cluster: &Cluster
     assert_eq!(second.sent(TABS).await, sent(&direct.get(TABS).await));
     second.kill().await;
 
-    let before = revisions(&direct.json(TABS).await);
+    let before = state(&direct.json(TABS).await);
     // A default for one field, and the other is pruned.
     cluster.apply(&definition("{size: {type: string, default: large}}")).await;
     until("the apiserver reads the objects differently", async || {
@@ -45,7 +40,7 @@ pub(super) async fn objects_of_a_changed_definition_are_listed(cluster: &Cluster
         answer.status == 200 && text.contains("large") && !text.contains("\"spec\":{\"color\"")
     })
     .await;
-    assert_eq!(revisions(&direct.json(TABS).await), before);
+    assert_eq!(state(&direct.json(TABS).await), before);
     let third = Life::start(cluster, &yaml).await;
     third.through.ready().await;
     assert_eq!(third.sent(&format!("{TABS}?resourceVersion=0")).await, sent(&direct.get(TABS).await));

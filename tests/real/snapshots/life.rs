@@ -8,19 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use crate::cluster::Cluster;
 use crate::support::client::{Answer, Client, rv};
-use crate::support::metrics::sum;
-use crate::support::threads::Threads;
-use crate::support::{Through, eventually};
-use http::{HeaderMap, Method};
+use crate::support::eventually;
+pub(super) use crate::support::life::Life;
+use http::HeaderMap;
 use informerd::upstream::client::ConfigSource;
 use tempfile::TempDir;
-
-/// A daemon from its start to its end.
-pub(super) struct Life {
-    pub through: Through,
-    pub client: Client,
-    threads: Threads,
-}
 
 /// The directory of snapshots.
 pub(super) struct Kept {
@@ -38,26 +30,13 @@ impl Life {
     }
 
     pub(super) async fn of(source: ConfigSource, yaml: &str) -> Self {
-        let (through, threads) = Threads::start(source, &format!("{yaml}{FROM_CACHES}")).await;
-        let client = Client::new(&through.url);
-        Self { through, client, threads }
-    }
-
-    /// Ends as a process that is killed: nothing of it goes on, and nothing is told.
-    pub(super) async fn kill(self) {
-        self.threads.kill(self.through).await;
+        Self::begin(source, &format!("{yaml}{FROM_CACHES}")).await
     }
 
     /// Ends as a process that is told to.
     pub(super) async fn stop(self) {
         self.through.stop(Duration::from_secs(10)).await;
         self.kill().await;
-    }
-
-    /// The sum of the series of a metric that have this in their labels.
-    pub(super) async fn count(&self, name: &str, labels: &[&str]) -> u64 {
-        let text = Client::new(&format!("http://{}", self.through.daemon.admin)).metrics().await;
-        sum(&text, name, labels) as u64
     }
 
     /// How many snapshots were used, and how many could not be.
@@ -78,7 +57,7 @@ impl Life {
 
     /// An answer that did not come from the apiserver.
     pub(super) async fn own(&self, path: &str, accept: &str) -> Answer {
-        let answer = self.client.request(Method::GET, path, &[("accept", accept)], "").await;
+        let answer = self.get(path, accept).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text());
         assert_own(path, &answer.headers);
         answer
@@ -172,7 +151,7 @@ drain: {spread: 100ms}
 const ZSTD: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 
 pub(super) const JSON: &str = "application/json";
-pub(super) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+pub(super) use crate::world::PROTOBUF;
 
 pub(super) fn contains(bytes: &[u8], text: &str) -> bool {
     memchr::memmem::find(bytes, text.as_bytes()).is_some()

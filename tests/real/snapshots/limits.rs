@@ -7,7 +7,7 @@ use std::path::Path;
 use super::life::{Kept, Life, contains, direct, sent};
 use crate::cluster::Cluster;
 use crate::support::client::Client;
-use crate::support::until;
+use crate::support::{file, until};
 use base64::Engine as _;
 use http::Method;
 use informerd::upstream::client::ConfigSource;
@@ -101,11 +101,7 @@ pub(super) async fn secrets_are_kept_only_with_a_key(cluster: &Cluster) {
     let shown = json!({"metadata": {"name": CONFIG_MAP}, "data": {"text": SHOWN}});
     direct.write(Method::POST, config_maps, &shown).await;
     let keys = tempfile::tempdir().unwrap();
-    let key = |name: &str, digits: &str| {
-        let path = keys.path().join(name);
-        fs::write(&path, digits.repeat(4)).unwrap();
-        path
-    };
+    let key = |name: &str, digits: &str| file(keys.path(), name, digits.repeat(4));
     let (first, second) = (key("first", "0123456789abcdef"), key("second", "fedcba9876543210"));
 
     let (plain, sealed) = (Kept::new(), Kept::new());

@@ -1,14 +1,13 @@
 //! Snapshots of a past that the apiserver does not have: it is compacted, undone, or of another cluster.
 
-use std::collections::BTreeMap;
-
 use super::life::{JSON, Kept, Life, direct, sent};
-use crate::backup::{Backup, copy};
+use crate::backup::Backup;
 use crate::cluster::Cluster;
-use crate::support::client::{Client, rv};
+use crate::support::client::{Client, names, rv};
+use crate::support::tied::copy;
 use crate::support::until;
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
 const RESOURCES: &str = "[{resource: configmaps, pin: true}]";
@@ -23,11 +22,21 @@ async fn create_many(direct: &Client, name: &str, count: usize) {
     futures_util::future::join_all(names.iter().map(|name| create(direct, name))).await;
 }
 
-/// Names and revisions of what a daemon serves to a client that takes any state.
-async fn first_served(life: &Life) -> BTreeMap<String, u64> {
+/// Whether a daemon serves an object to a client that takes any state.
+async fn serves(life: &Life, name: &str) -> bool {
     let list = life.own(&format!("{COLLECTION}?resourceVersion=0"), JSON).await.json();
-    let of = |item: &Value| (item["metadata"]["name"].as_str().unwrap().to_owned(), rv(item));
-    list["items"].as_array().unwrap().iter().map(of).collect()
+    names(&list).contains(&name)
+}
+
+/// A daemon that keeps its snapshots here, once it is ready.
+async fn begun(cluster: &Cluster, kept: &Kept, more: &str) -> Life {
+    let life = Life::start(cluster, &format!("{}{more}", kept.yaml(RESOURCES))).await;
+    life.through.ready().await;
+    life
+}
+
+async fn delete(direct: &Client, name: &str) {
+    direct.write(Method::DELETE, &format!("{COLLECTION}/{name}"), &json!({})).await;
 }
 
 async fn assert_equal(life: &Life, direct: &Client) {
@@ -38,13 +47,12 @@ async fn assert_equal(life: &Life, direct: &Client) {
 async fn compacted(cluster: &Cluster, kept: &Kept, old: u64) -> Life {
     let before = direct(cluster);
     create(&before, "late").await;
-    before.write(Method::DELETE, &format!("{COLLECTION}/early"), &json!({})).await;
+    delete(&before, "early").await;
     cluster.compact().await;
     cluster.restart_apiserver().await;
     let direct = direct(cluster);
-    let life = Life::start(cluster, &kept.yaml(RESOURCES)).await;
-    life.through.ready().await;
-    assert!(!first_served(&life).await.contains_key("early"));
+    let life = begun(cluster, kept, "").await;
+    assert!(!serves(&life, "early").await);
     assert_equal(&life, &direct).await;
     assert_eq!((life.snapshots().await, life.listed("configmaps").await), ((1, 0), true));
     // Neither can tell what has happened since.
@@ -65,7 +73,7 @@ async fn set_back(cluster: &Cluster, kept: &Kept, life: Life) {
     // More writes than a kube-apiserver does when it starts.
     create_many(&before, "undone", 60).await;
     let files = kept.files();
-    before.write(Method::DELETE, &format!("{COLLECTION}/late"), &json!({})).await;
+    delete(&before, "late").await;
     let list = life.own(COLLECTION, JSON).await;
     assert!(sent(&list).contains("undone-1") && !sent(&list).contains("\"late\""));
     let seen = rv(&list.json());
@@ -78,10 +86,8 @@ async fn set_back(cluster: &Cluster, kept: &Kept, life: Life) {
     let mut etcd = backup.restore().await;
     cluster.start_apiserver().await;
     let direct = direct(cluster);
-    let life = Life::start(cluster, &kept.yaml(RESOURCES)).await;
-    life.through.ready().await;
-    let served = first_served(&life).await;
-    assert!(served.contains_key("late") && !served.contains_key("undone-1"), "{served:?}");
+    let life = begun(cluster, kept, "").await;
+    assert!(serves(&life, "late").await && !serves(&life, "undone-1").await);
     assert_equal(&life, &direct).await;
     assert_eq!(life.snapshots().await, (1, 0));
     assert!(cluster.revision().await < i64::try_from(seen).unwrap(), "the store is behind the snapshot");
@@ -89,8 +95,7 @@ async fn set_back(cluster: &Cluster, kept: &Kept, life: Life) {
 
     create_many(&direct, "new", 120).await;
     assert!(cluster.revision().await > i64::try_from(seen).unwrap(), "the store has passed the snapshot");
-    let life = Life::start(cluster, &format!("{}storeCheck: 1s\n", again.yaml(RESOURCES))).await;
-    life.through.ready().await;
+    let life = begun(cluster, &again, "storeCheck: 1s\n").await;
     until("the restored state is served", async || {
         let ours = life.client.get(&format!("{COLLECTION}?resourceVersion=0")).await;
         ours.status == 200 && sent(&ours) == sent(&direct.get(COLLECTION).await)
@@ -106,9 +111,8 @@ async fn of_another(cluster: &Cluster, kept: &Kept) {
     let direct = direct(cluster);
     create(&direct, "of-this-cluster").await;
     let theirs = kept.files();
-    let life = Life::start(cluster, &kept.yaml(RESOURCES)).await;
-    life.through.ready().await;
-    assert!(!first_served(&life).await.contains_key("kept"));
+    let life = begun(cluster, kept, "").await;
+    assert!(!serves(&life, "kept").await);
     assert_equal(&life, &direct).await;
     assert_eq!((life.snapshots().await, life.listed("configmaps").await), ((0, 0), true));
     kept.written(2).await;
@@ -118,9 +122,8 @@ async fn of_another(cluster: &Cluster, kept: &Kept) {
     let ours = kept.files().into_keys().find(|name| !theirs.contains_key(name)).unwrap();
     let theirs = theirs.into_keys().next().unwrap();
     std::fs::copy(kept.path().join(theirs), kept.path().join(ours)).unwrap();
-    let life = Life::start(cluster, &kept.yaml(RESOURCES)).await;
-    life.through.ready().await;
-    assert!(!first_served(&life).await.contains_key("kept"));
+    let life = begun(cluster, kept, "").await;
+    assert!(!serves(&life, "kept").await);
     assert_equal(&life, &direct).await;
     assert_eq!((life.snapshots().await, life.listed("configmaps").await), ((0, 1), true));
     life.kill().await;
@@ -132,8 +135,7 @@ pub(super) async fn is_compacted_then_set_back_then_of_another_cluster() {
     create(&direct, "early").await;
     create(&direct, "kept").await;
     let kept = Kept::new();
-    let first = Life::start(&one, &kept.yaml(RESOURCES)).await;
-    first.through.ready().await;
+    let first = begun(&one, &kept, "").await;
     let old = rv(&first.own(COLLECTION, JSON).await.json());
     kept.written(1).await;
     first.kill().await;

@@ -1,5 +1,5 @@
-//! The paths that lead out of a module, in the tokens of its source: use trees are expanded, `super` is resolved against the module it
-//! stands in.
+//! The paths in the tokens of a source that lead to other modules: use trees are expanded, `super` and `self` are resolved
+//! against the module they stand in.
 
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,8 @@ pub(super) struct ModulePath {
     pub line: usize,
     pub segments: Vec<String>,
     pub in_tests: bool,
+    /// The name under which the module shows it to others, of a `pub use`.
+    pub shown_as: Option<String>,
 }
 
 #[derive(Debug)]
@@ -18,12 +20,20 @@ pub(super) struct Source {
     /// Below `src/`.
     pub file: PathBuf,
     pub room: String,
+    /// From the crate's root.
+    pub module: Vec<String>,
+    pub is_test: bool,
     pub paths: Vec<ModulePath>,
+    /// The modules in files of their own that only tests have.
+    pub test_modules: Vec<Vec<String>>,
 }
 
 struct Scanner {
     module: Vec<String>,
     found: Vec<ModulePath>,
+    test_modules: Vec<Vec<String>>,
+    /// A `pub use` has begun.
+    shows: bool,
 }
 
 /// The first component below `src/`, or a top-level file's own name.
@@ -37,7 +47,7 @@ pub(super) fn room_of(relative: &Path) -> String {
 impl Source {
     pub(super) fn parse(relative: &Path, text: &str) -> Self {
         let stem = relative.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let test_file = stem == "tests"
+        let is_test = stem == "tests"
             || stem == "testing"
             || stem.ends_with("_tests")
             || relative.parent().is_some_and(|dir| dir.components().any(|part| part.as_os_str() == "tests"));
@@ -51,9 +61,10 @@ impl Source {
             module.push(stem);
         }
         let tokens: TokenStream = text.parse().expect("a source file has tokens");
-        let mut scanner = Scanner { module, found: Vec::new() };
-        scanner.items(tokens, test_file);
-        Self { file: relative.to_owned(), room: room_of(relative), paths: scanner.found }
+        let mut scanner = Scanner { module, found: Vec::new(), test_modules: Vec::new(), shows: false };
+        scanner.items(tokens, is_test);
+        let Scanner { module, found: paths, test_modules, .. } = scanner;
+        Self { file: relative.to_owned(), room: room_of(relative), module, is_test, paths, test_modules }
     }
 }
 
@@ -68,6 +79,7 @@ impl Scanner {
             match token {
                 TokenTree::Punct(punct) => {
                     is_end = matches!(punct.as_char(), ';' | ',');
+                    self.shows &= punct.as_char() != ';';
                     of_test |= punct.as_char() == '#' && tokens.get(next).is_some_and(is_cfg_test);
                 }
                 TokenTree::Group(group) => {
@@ -80,12 +92,13 @@ impl Scanner {
                         self.items(block.stream(), of_test);
                         self.module.pop();
                         (next, is_end) = (at + 3, true);
+                    } else if let (Some(name), true) = (tokens.get(at + 1), of_test) {
+                        self.test_modules.push([&self.module[..], &[name.to_string()]].concat());
                     }
                 }
-                TokenTree::Ident(word) if word == "crate" || word == "super" || word == "informerd" => {
-                    if !at.checked_sub(2).is_some_and(|before| is_separator(&tokens, before)) {
-                        next = self.path(&tokens, at, of_test);
-                    }
+                TokenTree::Ident(word) if word == "use" => self.shows = is_public(&tokens, at),
+                TokenTree::Ident(_) if !at.checked_sub(2).is_some_and(|before| is_separator(&tokens, before)) => {
+                    next = self.path(&tokens, at, of_test);
                 }
                 TokenTree::Ident(_) | TokenTree::Literal(_) => {}
             }
@@ -96,14 +109,23 @@ impl Scanner {
         }
     }
 
-    /// A path that begins with `crate`, `super` or the library's own name. Returns where it ends.
+    /// A path that begins with `crate`, the library's own name, `super`, `self` or the name of a module. Returns where it
+    /// ends.
     fn path(&mut self, tokens: &[TokenTree], at: usize, in_tests: bool) -> usize {
-        let mut base = if is_word(tokens, at, "super") { self.module.clone() } else { Vec::new() };
-        base.pop();
+        let word = tokens[at].to_string();
+        let mut base = self.module.clone();
+        match word.as_str() {
+            "crate" | "informerd" => base.clear(),
+            "super" => drop(base.pop()),
+            "self" => {}
+            // A type, or a variable.
+            _ if !word.starts_with(char::is_lowercase) => return at + 1,
+            _ => base.push(word.clone()),
+        }
         if is_separator(tokens, at + 1) {
             return self.tree(tokens, at + 3, base, in_tests);
         }
-        if is_word(tokens, at + 1, "as") && !is_word(tokens, at, "informerd") {
+        if is_word(tokens, at + 1, "as") && matches!(word.as_str(), "crate" | "super") {
             self.record(tokens, at, &[base, vec!["*".to_owned()]].concat(), in_tests);
         }
         at + 1
@@ -145,7 +167,9 @@ impl Scanner {
     fn record(&mut self, tokens: &[TokenTree], at: usize, segments: &[String], in_tests: bool) {
         if !segments.is_empty() {
             let line = tokens[at].span().start().line;
-            self.found.push(ModulePath { line, segments: segments.to_vec(), in_tests });
+            let name = if is_word(tokens, at + 1, "as") { tokens.get(at + 2).map(ToString::to_string) } else { None };
+            let shown_as = self.shows.then(|| name.or_else(|| segments.last().cloned())).flatten();
+            self.found.push(ModulePath { line, segments: segments.to_vec(), in_tests, shown_as });
         }
     }
 }
@@ -158,6 +182,13 @@ fn is_word(tokens: &[TokenTree], at: usize, word: &str) -> bool {
 fn is_separator(tokens: &[TokenTree], at: usize) -> bool {
     let is_colon = |at: usize| matches!(tokens.get(at), Some(TokenTree::Punct(punct)) if punct.as_char() == ':');
     is_colon(at) && is_colon(at + 1)
+}
+
+/// Whether `pub` or `pub(…)` stands before this.
+fn is_public(tokens: &[TokenTree], at: usize) -> bool {
+    let before = |count: usize| at.checked_sub(count).and_then(|at| tokens.get(at));
+    let is_scope = matches!(before(1), Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis);
+    matches!(before(if is_scope { 2 } else { 1 }), Some(TokenTree::Ident(word)) if word == "pub")
 }
 
 fn is_cfg_test(attribute: &TokenTree) -> bool {

@@ -1,29 +1,25 @@
 //! An aggregated API server that shows each user its own things: through informerd, each gets its own as well.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use informerd::grpc::pb::v1;
-use informerd::upstream::client::ConfigSource;
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 
 use crate::access::certificates::Authority;
 use crate::access::streams::{error, work};
 use crate::access::typed::{PERMISSION_DENIED, send, status, trailers};
-use crate::access::world::World;
+use crate::access::world::{LISTEN, World};
 use crate::cluster::Cluster;
 use crate::support::client::{Client, Watch, names};
-use crate::support::{until, within};
+use crate::support::grpc::{list_of, watch_of};
+use crate::support::serve::{acceptor, answering};
+use crate::support::{Through, until, within};
 
 const GROUP: &str = "own.example.com";
 const THINGS: &str = "/apis/own.example.com/v1/things";
@@ -103,25 +99,8 @@ fn things(request: &Request<Incoming>) -> Response<Body> {
 async fn start() -> u16 {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config = config.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    informerd::lifecycle::spawn("things", async move {
-        loop {
-            let (stream, _) = listener.accept().await.unwrap();
-            let acceptor = acceptor.clone();
-            informerd::lifecycle::spawn("things", async move {
-                let Ok(stream) = acceptor.accept(stream).await else { return };
-                let service = service_fn(async |request| Ok::<_, Infallible>(things(&request)));
-                let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                builder.serve_connection(TokioIo::new(stream), service).await.ok();
-            });
-        }
-    });
-    port
+    let tls = acceptor(made.cert.der().clone(), key);
+    answering(Some(tls), |request| async move { things(&request) }).await.port()
 }
 
 /// Has the cluster pass requests on to the server.
@@ -145,9 +124,13 @@ async fn first(mut watch: Watch) -> String {
     watch.next().await.unwrap().unwrap()["object"]["metadata"]["name"].as_str().unwrap().to_owned()
 }
 
+fn all(group: &str, version: &str) -> v1::Selection {
+    let resource = Some(v1::Resource { group: group.into(), version: version.into(), resource: "things".into() });
+    v1::Selection { resource, ..Default::default() }
+}
+
 fn list() -> v1::ListRequest {
-    let resource = Some(v1::Resource { group: GROUP.into(), version: "v1".into(), resource: "things".into() });
-    v1::ListRequest { selection: Some(v1::Selection { resource, ..Default::default() }), ..Default::default() }
+    list_of(all(GROUP, "v1"))
 }
 
 async fn until_listed(client: &Client, name: &str) {
@@ -160,15 +143,11 @@ async fn until_listed(client: &Client, name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_user_gets_its_own() {
-    let directory = tempfile::tempdir().unwrap();
     let authority = Authority::new("ours");
-    let bundle = directory.path().join("ca.crt");
-    std::fs::write(&bundle, &authority.pem).unwrap();
-    let yaml = format!("explainHeader: true\nauthentication: {{clientCa: {}}}\n", bundle.display());
+    let yaml = format!("explainHeader: true\nauthentication: {{clientCa: {}}}\n", authority.bundle.display());
     let cluster = Cluster::start_with(&[]).await;
     serve(&cluster).await;
-    let source = ConfigSource::kubeconfig(cluster.admin());
-    let world = World::between(cluster, source, &yaml).await;
+    let world = World::before(cluster, &yaml).await;
     world.settled().await;
     let trusting = world.trusting();
     // The apiserver passes them on, and informerd has them in a cache for those who read as itself.
@@ -198,16 +177,14 @@ async fn each_user_gets_its_own() {
         }
         let (code, body) = status(&client, "List", &list()).await;
         assert_eq!((&*code, body.is_empty()), (FAILED_PRECONDITION, true));
-        let watch = v1::WatchRequest { selection: list().selection, ..Default::default() };
-        assert_eq!(status(&client, "Watch", &watch).await.0, FAILED_PRECONDITION);
+        assert_eq!(status(&client, "Watch", &watch_of(all(GROUP, "v1"))).await.0, FAILED_PRECONDITION);
     }
     // Who may not list is told nothing else.
     let nothing = world.through(Some(&world.token("nothing", &[]).await));
     assert_eq!(nothing.get(THINGS).await.status, 403);
     assert_eq!(status(&nothing, "List", &list()).await.0, PERMISSION_DENIED);
     // A certificate cannot be forwarded.
-    let (certificate, key) = authority.issue(directory.path(), "certified", &[]);
-    let certified = Client::tls_certificate(&world.daemon.url, &world.ca, &certificate, &key, None);
+    let certified = world.certified(&authority.issue("certified", &[]), None);
     let answer = certified.get(&format!("{THINGS}?resourceVersion=0")).await;
     assert_eq!(answer.status, 403);
     assert!(answer.text().contains("cannot forward the request: a client certificate"), "{}", answer.text());
@@ -219,11 +196,9 @@ async fn each_user_gets_its_own() {
 
     // An operator who knows that it shows everybody the same.
     let yaml = format!("explainHeader: true\nauthorization: {{sharedAggregatedGroups: [{GROUP}]}}\n");
-    let source = ConfigSource::kubeconfig(world.cluster.admin());
-    let shared = crate::support::Through::start(source, &format!("{}{yaml}", crate::access::world::LISTEN)).await;
+    let shared = Through::of(world.cluster.admin(), &format!("{LISTEN}{yaml}")).await;
     shared.ready().await;
-    let ca = shared.daemon.ca_file.clone().unwrap();
-    let client = Client::tls(&shared.url, &ca, &world.token("wide", &[]).await);
+    let client = shared.bearer(0, &world.token("wide", &[]).await);
     let answer = client.get(&format!("{THINGS}?resourceVersion=0")).await;
     assert_eq!(names(&answer.json()), ["of-admin"], "{:?}", answer.headers);
 }
@@ -253,8 +228,7 @@ async fn what_was_open_ends_when_a_service_takes_the_group_over() {
     cluster.apply(DEFINITION).await;
     cluster.apply(THING).await;
     cluster.apply(RIGHTS).await;
-    let source = ConfigSource::kubeconfig(cluster.admin());
-    let world = World::between(cluster, source, "explainHeader: true\n").await;
+    let world = World::before(cluster, "explainHeader: true\n").await;
     world.settled().await;
     world.warm(&[THINGS]).await;
     let token = world.token("space", &[]).await;
@@ -264,11 +238,8 @@ async fn what_was_open_ends_when_a_service_takes_the_group_over() {
     assert!(cached.headers["x-informerd-plan"].to_str().unwrap().starts_with("served"), "{:?}", cached.headers);
     let mut watch = client.watch(&format!("{THINGS}?watch=1&resourceVersion=0")).await;
     assert_eq!(watch.next().await.unwrap().unwrap()["object"]["metadata"]["name"], "of-all");
-    let asked = v1::WatchRequest { selection: list().selection, ..Default::default() };
-    let mut stream = send(&client, "Watch", &asked).await.into_body();
-    let join = v1::JoinGroup { group: "g".into(), selections: asked.selection.into_iter().collect(), capacity: 1 };
-    let join = v1::WorkRequest { action: Some(v1::work_request::Action::Join(join)) };
-    let mut worker = work(&world, &token, join).await.unwrap();
+    let mut stream = send(&client, "Watch", &watch_of(all(GROUP, "v1"))).await.into_body();
+    let mut worker = work(&world, &token, "g", Some(all(GROUP, "v1"))).await.unwrap();
 
     // The APIService that the apiserver made for the definition gets a service.
     let path = format!("/apis/apiregistration.k8s.io/v1/apiservices/v1.{GROUP}");
@@ -281,16 +252,7 @@ async fn what_was_open_ends_when_a_service_takes_the_group_over() {
     assert_eq!(error(&mut watch).await["code"], 410);
     let trailers = within("the stream ends", trailers(&mut stream)).await;
     assert_eq!(trailers["grpc-status"], FAILED_PRECONDITION);
-    let refused = async {
-        loop {
-            match worker.frames.message().await {
-                Ok(Some(_)) => {}
-                Ok(None) => panic!("an error comes before the end"),
-                Err(status) => return status.code(),
-            }
-        }
-    };
-    assert_eq!(within("the worker ends", refused).await, tonic::Code::FailedPrecondition);
+    assert_eq!(worker.refused().await.code(), tonic::Code::FailedPrecondition);
     until_listed(&client, "of-space").await;
     for query in ["", "?resourceVersion=0", "?limit=1"] {
         let answer = client.get(&format!("{THINGS}{query}")).await;
@@ -309,18 +271,13 @@ async fn a_call_about_a_group_whose_server_is_down_may_be_tried_again() {
     // Nobody listens on the port of `discard`.
     cluster.apply(&service(9)).await;
     cluster.apply(RIGHTS).await;
-    let source = ConfigSource::kubeconfig(cluster.admin());
-    let world = World::between(cluster, source, "").await;
+    let world = World::before(cluster, "").await;
     world.settled().await;
     let trusted = Client::http2(&world.trusting_url());
     let known = world.through(Some(&world.token("space", &[]).await));
     let nothing = world.through(Some(&world.token("nothing", &[]).await));
     for version in ["v1", ""] {
-        let asked = |group: &str| {
-            let resource =
-                Some(v1::Resource { group: group.into(), version: version.into(), resource: "things".into() });
-            v1::ListRequest { selection: Some(v1::Selection { resource, ..Default::default() }), ..Default::default() }
-        };
+        let asked = |group: &str| list_of(all(group, version));
         assert_eq!(status(&trusted, "List", &asked(GROUP)).await.0, UNAVAILABLE, "{version}");
         assert_eq!(status(&trusted, "List", &asked("apps")).await.0, NOT_FOUND, "{version}");
         assert_eq!(status(&known, "List", &asked(GROUP)).await.0, FAILED_PRECONDITION, "{version}");

@@ -8,30 +8,31 @@ use serde_json::{Value, json};
 use crate::access::streams::work;
 use crate::access::typed::{get, list, selection, send_as, status, status_as, watch};
 use crate::access::world::World;
-use crate::support::eventually;
+use crate::support::grpc::add;
+use crate::support::{eventually, file};
+
+/// All that a log tells of.
+pub(super) fn events(path: &Path) -> impl Iterator<Item = Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    // The last line may be half written.
+    let whole: Vec<_> = text.split_inclusive('\n').filter(|line| line.ends_with('\n')).map(str::to_owned).collect();
+    whole.into_iter().map(|line| serde_json::from_str(&line).unwrap())
+}
 
 /// Those of the delegated listener.
 fn lines(path: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    // The last line may be half written.
-    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    whole
-        .map(|line| serde_json::from_str::<Value>(line).unwrap())
-        .filter(|event| event["user"]["username"] != "system:unsecured")
-        .collect()
+    events(path).filter(|event| event["user"]["username"] != "system:unsecured").collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_read_answered_here_is_told_of_and_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("audit.log");
-    let world = World::start(&format!(
+    let yaml = format!(
         "audit: {{log: {}}}\nauthentication: {{anonymous: forward}}\nconsistentReads: {{list: upstream}}\n",
         log.display()
-    ))
-    .await;
-    world.settled().await;
-    world.warm(&["/api/v1/configmaps"]).await;
+    );
+    let world = World::warmed(&yaml, &["/api/v1/configmaps"]).await;
     let before = lines(&log).len();
     let target = "/api/v1/namespaces/a/configmaps?resourceVersion=0&labelSelector=app";
     let headers = [("user-agent", "test"), ("audit-id", "mine")];
@@ -71,9 +72,7 @@ async fn every_read_answered_here_is_told_of_and_nothing_else() {
 async fn typed_reads_are_told_of_alike() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("audit.log");
-    let world = World::start(&format!("audit: {{log: {}}}\n", log.display())).await;
-    world.settled().await;
-    world.warm(&["/api/v1/configmaps"]).await;
+    let world = World::warmed(&format!("audit: {{log: {}}}\n", log.display()), &["/api/v1/configmaps"]).await;
     let mut told = lines(&log).len();
     let mut next = async |what: &str, count: usize| {
         eventually(what, || lines(&log).len() >= told + count).await;
@@ -113,15 +112,11 @@ async fn typed_reads_are_told_of_alike() {
     assert_eq!((stages(&began), &began[0]["verb"]), (vec!["ResponseStarted".to_owned()], &json!("watch")));
     drop(stream);
     assert_eq!(stages(&next("its end", 1).await), ["ResponseComplete"]);
-    let add = v1::AddWatch { watch: Some(watch(&["b"])), credit: None };
-    let add = v1::SyncRequest { watch_id: 1, action: Some(v1::sync_request::Action::Add(add)) };
-    let stream = send_as(&reader, "Objects/Sync", &[], &add).await;
+    let stream = send_as(&reader, "Objects/Sync", &[], &add(1, watch(&["b"]), None)).await;
     assert_eq!(next("a watch among many", 1).await[0]["objectRef"]["namespace"], "b");
     drop(stream);
     next("its end", 1).await;
-    let join = v1::JoinGroup { group: "g".into(), selections: selection(&["a"]).into_iter().collect(), capacity: 1 };
-    let join = v1::WorkRequest { action: Some(v1::work_request::Action::Join(join)) };
-    let worker = work(&world, "reader-token", join).await.unwrap();
+    let worker = work(&world, "reader-token", "g", selection(&["a"])).await.unwrap();
     assert_eq!(next("a worker", 1).await[0]["requestURI"], "/informerd.v1.Queue/Work");
     drop(worker);
     next("its end", 1).await;
@@ -137,7 +132,7 @@ async fn typed_reads_are_told_of_alike() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_file_chooses() {
     let directory = tempfile::tempdir().unwrap();
-    let (log, policy) = (directory.path().join("audit.log"), directory.path().join("policy.yaml"));
+    let log = directory.path().join("audit.log");
     let rules = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -150,15 +145,13 @@ rules:
 - {level: RequestResponse, verbs: [watch], omitStages: [ResponseStarted]}
 - {level: Request, userGroups: ["system:authenticated"], resources: [{group: "", resources: [configmaps]}]}
 "#;
-    std::fs::write(&policy, rules).unwrap();
+    let policy = file(directory.path(), "policy.yaml", rules);
     let yaml = format!(
         "audit: {{log: {}, policyFile: {}, maxSize: 1Mi, maxFiles: 2}}\nconsistentReads: {{get: cache, list: cache}}\n",
         log.display(),
         policy.display()
     );
-    let world = World::start(&yaml).await;
-    world.settled().await;
-    world.warm(&["/api/v1/configmaps", "/api/v1/pods"]).await;
+    let world = World::warmed(&yaml, &["/api/v1/configmaps", "/api/v1/pods"]).await;
     assert_eq!(lines(&log).len(), 0, "what the test itself read is of nobody");
     let (admin, reader) = (world.through(Some("admin-token")), world.through(Some("reader-token")));
     for (client, target, told) in [

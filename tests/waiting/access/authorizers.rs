@@ -7,7 +7,6 @@ use tokio::time::sleep;
 use crate::access::certificates::Authority;
 use crate::access::streams::error;
 use crate::access::world::World;
-use crate::support::client::Client;
 use crate::support::{until, within};
 
 const GOING: &str = "/api/v1/namespaces/a/configmaps/one?resourceVersion=0";
@@ -21,17 +20,12 @@ fn pod(name: &str, uses: &str) -> String {
 
 /// The Node authorizer lets a node read what its pods use, as long as they do.
 pub(super) async fn a_nodes_rights_come_and_go_with_its_pods() {
-    let directory = tempfile::tempdir().unwrap();
     let authority = Authority::new("nodes");
-    let bundle = directory.path().join("ca.crt");
-    std::fs::write(&bundle, &authority.pem).unwrap();
     // Longer than this test waits for anything: what RBAC allows is not what ends here.
     let yaml = "authorization: {allowTtl: 1h}\nconsistentReads: {get: cache, list: cache}\n";
-    let world = World::start(&format!("authentication: {{clientCa: {}}}\n{yaml}", bundle.display())).await;
-    world.settled().await;
-    world.warm(&["/api/v1/configmaps"]).await;
-    let (certificate, key) = authority.issue(directory.path(), "system:node:node-n", &["system:nodes"]);
-    let node = Client::tls_certificate(&world.daemon.url, &world.ca, &certificate, &key, None);
+    let yaml = format!("authentication: {{clientCa: {}}}\n{yaml}", authority.bundle.display());
+    let world = World::warmed(&yaml, &["/api/v1/configmaps"]).await;
+    let node = world.certified(&authority.issue("system:node:node-n", &["system:nodes"]), None);
     world.cluster.apply(&pod("going", "one")).await;
     world.allowed(&node, GOING).await;
     let watch = "/api/v1/namespaces/a/configmaps?watch=1&resourceVersion=0&fieldSelector=metadata.name%3Done";

@@ -4,17 +4,24 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use http::Method;
+use informerd::upstream::client::ConfigSource;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, SigningKey};
+use tempfile::TempDir;
 
+use crate::access::streams::error;
 use crate::access::world::World;
 use crate::cluster::Cluster;
 use crate::support::client::Client;
-use crate::support::{eventually, until};
+use crate::support::metrics::only;
+use crate::support::{eventually, file, until};
 
 pub(super) struct Authority {
     key: KeyPair,
     params: CertificateParams,
     pub pem: String,
+    directory: TempDir,
+    /// The file of its own certificate.
+    pub bundle: PathBuf,
 }
 
 impl Authority {
@@ -25,11 +32,13 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let pem = params.self_signed(&key).unwrap().pem();
-        Self { key, params, pem }
+        let directory = tempfile::tempdir().unwrap();
+        let bundle = file(directory.path(), "ca.crt", &pem);
+        Self { key, params, pem, directory, bundle }
     }
 
     /// The files of a certificate and its key.
-    pub(super) fn issue(&self, directory: &Path, user: &str, groups: &[&str]) -> (PathBuf, PathBuf) {
+    pub(super) fn issue(&self, user: &str, groups: &[&str]) -> (PathBuf, PathBuf) {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, user);
@@ -41,11 +50,10 @@ impl Authority {
         let issuer = Issuer::from_params(&self.params, &self.key);
         let certificate = params.signed_by(&key, &issuer).unwrap();
         let certificate = self.without_units(certificate.der());
-        let (file, key_file) = (directory.join(format!("{user}.crt")), directory.join(format!("{user}.key")));
         let text = base64::engine::general_purpose::STANDARD.encode(certificate);
-        std::fs::write(&file, format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")).unwrap();
-        std::fs::write(&key_file, key.serialize_pem()).unwrap();
-        (file, key_file)
+        let text = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
+        let write = |kind: &str, text: String| file(self.directory.path(), &format!("{user}.{kind}"), text);
+        (write("crt", text), write("key", key.serialize_pem()))
     }
 
     /// The certificate with organizations for organizational units, signed anew.
@@ -73,22 +81,14 @@ impl Authority {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_ca_in_a_file() {
-    let directory = tempfile::tempdir().unwrap();
     let (authority, other) = (Authority::new("ours"), Authority::new("other"));
-    let bundle = directory.path().join("ca.crt");
-    std::fs::write(&bundle, &authority.pem).unwrap();
-    let world = World::start(&format!(
+    let yaml = format!(
         "authentication: {{clientCa: {}, ttl: 1s}}\nconsistentReads: {{get: cache, list: cache}}\n",
-        bundle.display()
-    ))
-    .await;
-    world.settled().await;
-    world.warm(&["/api/v1/configmaps", "/api/v1/pods"]).await;
-    let client = |(certificate, key): (PathBuf, PathBuf), token: Option<&str>| {
-        Client::tls_certificate(&world.daemon.url, &world.ca, &certificate, &key, token)
-    };
-    let (reader, direct) = (authority.issue(directory.path(), "reader", &[]), world.direct(Some("reader-token")));
-    let through = client(reader.clone(), None);
+        authority.bundle.display()
+    );
+    let world = World::warmed(&yaml, &["/api/v1/configmaps", "/api/v1/pods"]).await;
+    let (reader, direct) = (authority.issue("reader", &[]), world.direct(Some("reader-token")));
+    let through = world.certified(&reader, None);
     for target in [
         "/api/v1/configmaps?resourceVersion=0",
         "/api/v1/namespaces/a/pods/one?resourceVersion=0",
@@ -106,7 +106,7 @@ async fn of_a_ca_in_a_file() {
         .cluster
         .kubectl_ok(["create", "rolebinding", "team", "--namespace=a", "--clusterrole=wide", "--group=team"])
         .await;
-    let member = client(authority.issue(directory.path(), "somebody", &["team"]), None);
+    let member = world.certified(&authority.issue("somebody", &["team"]), None);
     world.allowed(&member, "/api/v1/namespaces/a/configmaps?resourceVersion=0").await;
     assert_eq!(member.get("/api/v1/namespaces/b/configmaps?resourceVersion=0").await.status, 403);
 
@@ -115,13 +115,13 @@ async fn of_a_ca_in_a_file() {
         .cluster
         .kubectl_ok(["create", "rolebinding", "crew", "--namespace=b", "--clusterrole=wide", "--group=crew"])
         .await;
-    let member = client(authority.issue(directory.path(), "another", &["team", "crew"]), None);
+    let member = world.certified(&authority.issue("another", &["team", "crew"]), None);
     for namespace in ["a", "b"] {
         world.allowed(&member, &format!("/api/v1/namespaces/{namespace}/configmaps?resourceVersion=0")).await;
     }
 
     // Nothing is forwarded: neither in our name, nor in that of a token which is somebody else's.
-    for client in [&through, &client(reader.clone(), Some("admin-token"))] {
+    for client in [&through, &world.certified(&reader, Some("admin-token"))] {
         for (method, target) in [
             (Method::GET, "/version"),
             (Method::GET, "/api/v1/namespaces/a/pods/one/log"),
@@ -136,27 +136,22 @@ async fn of_a_ca_in_a_file() {
         assert_eq!(answer.status, 403);
     }
     // Of another authority it is worth nothing, and a token beside it decides.
-    let foreign = other.issue(directory.path(), "admin", &["system:masters"]);
+    let foreign = other.issue("admin", &["system:masters"]);
     let target = "/api/v1/configmaps?resourceVersion=0";
-    let answer = client(foreign.clone(), None).get(target).await;
+    let answer = world.certified(&foreign, None).get(target).await;
     assert_eq!((answer.status.as_u16(), answer.json()["message"].as_str()), (401, Some("Unauthorized")));
-    assert_eq!(client(foreign.clone(), Some("nobody-token")).get(target).await.status, 403);
-    assert_eq!(client(foreign.clone(), Some("reader-token")).get(target).await.status, 200);
+    assert_eq!(world.certified(&foreign, Some("nobody-token")).get(target).await.status, 403);
+    assert_eq!(world.certified(&foreign, Some("reader-token")).get(target).await.status, 200);
     assert_eq!(world.through(None).get(target).await.status, 401);
 
     // Another bundle counts for connections that are open.
     let mut watch = through.watch("/api/v1/configmaps?watch=1&resourceVersion=0").await;
     assert_eq!(watch.status, 200);
-    std::fs::write(&bundle, &other.pem).unwrap();
-    let status = loop {
-        let event = watch.next().await.unwrap().expect("an error before the end");
-        if event["type"] == "ERROR" {
-            break event["object"].clone();
-        }
-    };
+    std::fs::write(&authority.bundle, &other.pem).unwrap();
+    let status = error(&mut watch).await;
     assert_eq!(status["code"], 401, "{status}");
     assert_eq!(through.get(target).await.status, 401);
-    assert_eq!(client(foreign, None).get(target).await.status, 200);
+    assert_eq!(world.certified(&foreign, None).get(target).await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -201,9 +196,8 @@ async fn of_the_clusters_ca() {
     assert_eq!(through.watch(&format!("/api/v1/configmaps?{initial}")).await.status, 200);
 
     // Another authority joins the bundle.
-    let (directory, other) = (tempfile::tempdir().unwrap(), Authority::new("other"));
-    let (certificate, key) = other.issue(directory.path(), "reader", &[]);
-    let reader = Client::tls_certificate(&world.daemon.url, &world.ca, &certificate, &key, None);
+    let other = Authority::new("other");
+    let reader = world.certified(&other.issue("reader", &[]), None);
     assert_eq!(reader.get(target).await.status, 401);
     let path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
     let mut bundle = world.admin().json(path).await;
@@ -227,19 +221,13 @@ fn validity(path: &Path) -> [f64; 2] {
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_tell_until_when_certificates_are_valid_and_what_was_decided() {
     let cluster = Cluster::start().await;
-    let source = informerd::upstream::client::ConfigSource::kubeconfig(&cluster.info.kubeconfigs.admin_cert);
+    let source = ConfigSource::kubeconfig(&cluster.info.kubeconfigs.admin_cert);
     let world = World::between(cluster, source, "").await;
     world.settled().await;
-    let admin = Client::new(&format!("http://{}", world.daemon.daemon.admin));
-    let number = async |series: &str| -> f64 {
-        let text = admin.get("/metrics").await.text();
-        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')).map(str::to_owned);
-        line.unwrap_or_else(|| panic!("no {series} in {text}")).parse().unwrap()
-    };
     let known = async |certificate: &str| {
-        let of =
-            |what: &str| format!("informerd_certificate_{what}_timestamp_seconds{{certificate=\"{certificate}\"}}");
-        [number(&of("not_before")).await, number(&of("expiration")).await]
+        let (text, label) = (world.daemon.admin().metrics().await, format!("{{certificate=\"{certificate}\"}}"));
+        ["not_before", "expiration"]
+            .map(|what| only(&text, &format!("informerd_certificate_{what}_timestamp_seconds"), &[&label]))
     };
     assert_eq!(known("client").await, validity(&world.cluster.info.client_cert));
     assert_eq!(known("apiserver_ca").await, validity(&world.cluster.info.ca));
@@ -250,13 +238,9 @@ async fn metrics_tell_until_when_certificates_are_valid_and_what_was_decided() {
 
     // Rights: what is decided, and what the decisions cost.
     let counts = async || {
-        let mut all = Vec::new();
-        for name in
-            ["allowed", "denied", "unauthenticated", "token_reviews", "access_reviews", "settlings", "review_seconds"]
-        {
-            all.push(number(&format!("informerd_auth_{name}_total")).await);
-        }
-        all
+        let text = world.daemon.admin().metrics().await;
+        ["allowed", "denied", "unauthenticated", "token_reviews", "access_reviews", "settlings", "review_seconds"]
+            .map(|name| only(&text, &format!("informerd_auth_{name}_total"), &[]))
     };
     let before = counts().await;
     let (reader, nobody) = (world.through(Some("reader-token")), world.through(Some("nobody-token")));

@@ -66,15 +66,14 @@ async fn the_clock_is_set_and_service_goes_on() {
     let directory = tempfile::tempdir().unwrap();
     let clock = Clock::make(directory.path());
     let authority = Authority::new("clients");
-    std::fs::write(directory.path().join("clients.crt"), &authority.pem).unwrap();
     let daemon = Daemon::start(&cluster, |command| {
         command.env("LD_PRELOAD", &clock.library).env("CLOCK_MOVED", &clock.moved);
-        command.arg("--authentication-client-ca").arg(directory.path().join("clients.crt"));
+        command.arg("--authentication-client-ca").arg(&authority.bundle);
         command.args(["--authentication-ttl", "2s"]);
     })
     .await;
     let token = cluster.token("a", "wide").await;
-    let (certificate, key) = authority.issue(directory.path(), "admin", &["system:masters"]);
+    let (certificate, key) = authority.issue("admin", &["system:masters"]);
     let ca = daemon.binary.ca();
     // Each is a connection of its own, whose handshake both sides judge by their clocks.
     let clients = || {

@@ -6,10 +6,9 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use http::Method;
 use informerd::lifecycle;
+use serde_json::json;
 
-use crate::access::faulty::Faulty;
 use crate::access::world::World;
-use crate::cluster::Cluster;
 use crate::support::client::Client;
 
 const CROWD: usize = 1000;
@@ -32,27 +31,22 @@ async fn all(clients: &Arc<Vec<Client>>, target: &'static str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_identities() {
-    let cluster = Cluster::start().await;
-    let faulty = Faulty::before(&cluster).await;
     let yaml = "consistentReads: {get: cache, list: cache}\nauthentication: {ttl: 10m}\n";
-    let world = World::between(cluster, faulty.source.clone(), yaml).await;
+    let (world, faulty) = World::faulty(yaml).await;
     world
         .cluster
         .kubectl_ok(["create", "clusterrolebinding", "crowd", "--clusterrole=wide", "--group=system:serviceaccounts:a"])
         .await;
     let admin = world.admin();
-    let json = [("content-type", "application/json")];
     let tokens: Vec<String> = stream::iter(0..CROWD)
         .map(|n| {
             let admin = admin.clone();
             async move {
-                let body =
-                    format!(r#"{{"kind":"ServiceAccount","apiVersion":"v1","metadata":{{"name":"crowd-{n}"}}}}"#);
                 let path = "/api/v1/namespaces/a/serviceaccounts";
-                assert_eq!(admin.request(Method::POST, path, &json, &body).await.status, 201);
+                admin.write(Method::POST, path, &json!({"metadata": {"name": format!("crowd-{n}")}})).await;
                 let path = format!("{path}/crowd-{n}/token");
-                let body = r#"{"kind":"TokenRequest","apiVersion":"authentication.k8s.io/v1","spec":{}}"#;
-                let answer = admin.request(Method::POST, &path, &json, body).await.json();
+                let request = json!({"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {}});
+                let answer = admin.write(Method::POST, &path, &request).await;
                 answer["status"]["token"].as_str().unwrap().to_owned()
             }
         })

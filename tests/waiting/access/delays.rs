@@ -8,7 +8,6 @@ use crate::access::authorizers::a_nodes_rights_come_and_go_with_its_pods;
 use crate::access::faulty::{Fault, Faulty, Watches};
 use crate::access::streams::error;
 use crate::access::world::World;
-use crate::cluster::Cluster;
 use crate::support::client::Watch;
 use crate::support::eventually;
 
@@ -17,10 +16,7 @@ const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindi
 const LONG_TTL: &str = "authentication: {ttl: 1h}\nauthorization: {allowTtl: 1h}\n";
 
 async fn world() -> (World, Faulty, Watch) {
-    let cluster = Cluster::start().await;
-    let faulty = Faulty::before(&cluster).await;
-    let world = World::between(cluster, faulty.source.clone(), LONG_TTL).await;
-    world.settled().await;
+    let (world, faulty) = World::faulty(LONG_TTL).await;
     let through = world.through(Some(&world.token("space", &[]).await));
     let watch = through.watch("/api/v1/namespaces/a/configmaps?watch=1&resourceVersion=0").await;
     assert_eq!(watch.status, 200);
@@ -68,10 +64,7 @@ async fn silent_watches_of_rights() {
 
 /// The account goes while a watch of it opens that is forwarded: the apiserver knew it, and here it was never known.
 async fn an_account_that_goes_while_a_watch_opens() {
-    let cluster = Cluster::start().await;
-    let faulty = Faulty::before(&cluster).await;
-    let world = World::between(cluster, faulty.source.clone(), LONG_TTL).await;
-    world.settled().await;
+    let (world, faulty) = World::faulty(LONG_TTL).await;
     let through = world.through(Some(&world.token("space", &[]).await));
     faulty.set(Fault::Slow(Duration::from_secs(1)));
     let target = "/api/v1/namespaces/a/configmaps?watch=1&resourceVersion=0";

@@ -14,17 +14,14 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use informerd::lifecycle;
 use informerd::upstream::client::ConfigSource;
 use kube::config::AuthInfo;
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::cluster::Cluster;
 use crate::support::client::Client;
+use crate::support::serve::{connection, listen};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -91,25 +88,16 @@ impl Faulty {
             now: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
         });
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         let server = Client::tls_anonymous(&cluster.info.server, &cluster.info.ca);
         let shared = state.clone();
-        lifecycle::spawn("faulty", async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                stream.set_nodelay(true).unwrap();
-                let (state, server) = (shared.clone(), server.clone());
-                lifecycle::spawn("faulty-connection", async move {
-                    let service = service_fn(|request: Request<Incoming>| {
-                        let (state, server) = (state.clone(), server.clone());
-                        async move { state.pass(request, &server).await }
-                    });
-                    let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                    builder.serve_connection(TokioIo::new(stream), service).await.ok();
-                });
-            }
-        });
+        let address = listen(None, move |stream| {
+            let (state, server) = (shared.clone(), server.clone());
+            connection(stream, move |request| {
+                let (state, server) = (state.clone(), server.clone());
+                async move { state.pass(request, &server).await.map_err(Into::into) }
+            })
+        })
+        .await;
         let mut config = kube::Config::new(format!("http://{address}").parse().unwrap());
         config.auth_info = AuthInfo { token: Some("admin-token".to_owned().into()), ..AuthInfo::default() };
         Self { source: ConfigSource::Fixed(Box::new(config)), state }

@@ -12,10 +12,8 @@ use crate::world::assert_alike;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_the_clients_own_credentials_only() {
-    let world =
-        World::start("authentication: {anonymous: forward}\nconsistentReads: {get: cache, list: cache}\n").await;
-    world.settled().await;
-    world.warm(&["/api/v1/configmaps"]).await;
+    let yaml = "authentication: {anonymous: forward}\nconsistentReads: {get: cache, list: cache}\n";
+    let world = World::warmed(yaml, &["/api/v1/configmaps"]).await;
     let target = "/api/v1/configmaps?resourceVersion=0";
     let json = [("content-type", "application/json")];
     let body = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"no"}}"#;
@@ -59,9 +57,7 @@ async fn with_the_clients_own_credentials_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_the_request_looks_like() {
-    let world = World::start("consistentReads: {get: cache, list: cache}\n").await;
-    world.settled().await;
-    world.warm(&["/api/v1/configmaps"]).await;
+    let world = World::warmed("consistentReads: {get: cache, list: cache}\n", &["/api/v1/configmaps"]).await;
     let path = "/api/v1/configmaps?resourceVersion=0";
     let (admin, nobody) = ("Authorization: Bearer admin-token\r\n", "Authorization: Bearer nobody-token\r\n");
     let host = "Host: localhost\r\n";
@@ -203,9 +199,7 @@ async fn broken_off(world: &World, token: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_of_somebody_unknown_that_breaks_off_changes_nothing_for_readers() {
-    let world = World::start("explainHeader: true\n").await;
-    world.settled().await;
-    world.warm(&["/api/v1/configmaps"]).await;
+    let world = World::warmed("explainHeader: true\n", &["/api/v1/configmaps"]).await;
     let reader = world.trusting();
     let plan = async || {
         let answer = reader.get("/api/v1/namespaces/a/configmaps?resourceVersion=0").await;

@@ -1,20 +1,19 @@
 //! The typed calls by the same rights as HTTP: `unions` shows it of lists and streams.
 
-use http_body_util::BodyExt;
 use informerd::grpc::pb::v1;
 
+use crate::access::streams::work;
 use crate::access::typed::{
-    PERMISSION_DENIED, UNAUTHENTICATED, begun, get, list, selection, status, status_as, trailers, watch,
+    PERMISSION_DENIED, UNAUTHENTICATED, begun, begun_as, config_maps, get, list, selection, send_as, status, status_as,
+    trailers, watch,
 };
 use crate::access::world::World;
 use crate::support::client::Client;
-use crate::support::within;
+use crate::support::grpc::{add, filtered, list_of, resource, watch_of};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_are_read_by_the_same_rights() {
-    let world = World::start("").await;
-    world.settled().await;
-    world.warm(&["/api/v1/configmaps"]).await;
+    let world = World::warmed("", &["/api/v1/configmaps"]).await;
     let by = async |account: &str| world.through(Some(&world.token(account, &[]).await));
     let (names, nobody) = (by("names").await, by("nothing").await);
     for (client, namespace, name, wanted) in [
@@ -33,17 +32,16 @@ async fn objects_are_read_by_the_same_rights() {
     let binding = "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: own, namespace: a}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: own}, subjects: [{kind: ServiceAccount, name: nothing, namespace: a}]}";
     world.cluster.apply(&format!("{role}\n---\n{binding}\n")).await;
     world.allowed(&nobody, "/api/v1/namespaces/a").await;
-    let resource = Some(v1::Resource { resource: "namespaces".into(), ..crate::access::typed::config_maps().unwrap() });
-    let get_own = v1::GetRequest { resource: resource.clone(), name: "a".into(), ..Default::default() };
+    let get_own = v1::GetRequest { resource: Some(resource("namespaces")), name: "a".into(), ..Default::default() };
     assert_eq!(status(&nobody, "Get", &get_own).await.0, "0");
     let filters = vec![v1::Filter { names: vec!["a".into()], ..Default::default() }];
-    let own = Some(v1::Selection { resource, filters, ..Default::default() });
+    let own = filtered("namespaces", filters);
     for (call, target) in [("List", ""), ("Watch", "watch=1&")] {
         let target = format!("/api/v1/namespaces?{target}fieldSelector=metadata.name%3Da");
         assert_eq!(nobody.get(&target).await.status, 403, "{target}");
         let code = match call {
-            "List" => begun(&nobody, call, &v1::ListRequest { selection: own.clone(), ..Default::default() }).await,
-            _ => begun(&nobody, call, &v1::WatchRequest { selection: own.clone(), ..Default::default() }).await,
+            "List" => begun(&nobody, call, &list_of(own.clone())).await,
+            _ => begun(&nobody, call, &watch_of(own.clone())).await,
         };
         assert_eq!(code, PERMISSION_DENIED, "{call}");
     }
@@ -52,9 +50,7 @@ async fn objects_are_read_by_the_same_rights() {
         assert_eq!(status(&client, "List", &list(&["a"])).await.0, UNAUTHENTICATED);
         assert_eq!(status(&client, "Watch", &watch(&["a"])).await.0, UNAUTHENTICATED);
         // A stream of many watches is refused as a whole, before any of its requests is read.
-        let add = v1::AddWatch { watch: Some(watch(&["a"])), ..v1::AddWatch::default() };
-        let action = Some(v1::sync_request::Action::Add(add));
-        let (code, body) = status(&client, "Sync", &v1::SyncRequest { watch_id: 1, action }).await;
+        let (code, body) = status(&client, "Sync", &add(1, watch(&["a"]), None)).await;
         assert_eq!((&*code, body.is_empty()), (UNAUTHENTICATED, true));
     }
 }
@@ -62,9 +58,7 @@ async fn objects_are_read_by_the_same_rights() {
 /// What a call says of itself counts no more than over HTTP.
 #[tokio::test(flavor = "multi_thread")]
 async fn metadata_vouches_for_nobody() {
-    let world = World::start("authentication: {anonymous: forward}\n").await;
-    world.settled().await;
-    world.warm(&["/api/v1/configmaps"]).await;
+    let world = World::warmed("authentication: {anonymous: forward}\n", &["/api/v1/configmaps"]).await;
     let vouched = [("x-remote-user", "admin"), ("x-remote-group", "system:masters"), ("x-remote-extra-a", "b")];
     for (token, wanted) in
         [(None, UNAUTHENTICATED), (Some("nobody-token"), PERMISSION_DENIED), (Some("wrong-token"), UNAUTHENTICATED)]
@@ -111,26 +105,14 @@ async fn metadata_vouches_for_nobody() {
     // Nor is anybody told, who may not ask for it, which caches there are.
     for (call, wanted) in [("ListInformers", "0"), ("Freshness", "0"), ("WatchInformers", "0")] {
         let path = format!("Cache/{call}");
-        let resource = crate::access::typed::config_maps();
         let ask = async |token| {
             let client = world.through(token);
             match call {
                 "Freshness" => {
-                    status_as(&client, &path, &[], &v1::FreshnessRequest { resource: resource.clone() }).await.0
+                    status_as(&client, &path, &[], &v1::FreshnessRequest { resource: config_maps() }).await.0
                 }
                 "ListInformers" => status_as(&client, &path, &[], &v1::ListInformersRequest {}).await.0,
-                _ => {
-                    let request = v1::WatchInformersRequest::default();
-                    let (head, mut body) =
-                        crate::access::typed::send_as(&client, &path, &[], &request).await.into_parts();
-                    match head.headers.get("grpc-status") {
-                        Some(status) => status.to_str().unwrap().to_owned(),
-                        None => match within("the call begins", body.frame()).await.unwrap().unwrap().into_trailers() {
-                            Ok(trailers) => trailers["grpc-status"].to_str().unwrap().to_owned(),
-                            Err(_) => "0".to_owned(),
-                        },
-                    }
-                }
+                _ => begun_as(&client, &path, &v1::WatchInformersRequest::default()).await,
             }
         };
         assert_eq!(ask(Some("admin-token")).await, wanted, "{call}");
@@ -145,7 +127,7 @@ async fn metadata_vouches_for_nobody() {
     let reader = world.through(Some("reader-token"));
     let mut stream = loop {
         let request = v1::WatchInformersRequest::default();
-        let answer = crate::access::typed::send_as(&reader, "Cache/WatchInformers", &[], &request).await;
+        let answer = send_as(&reader, "Cache/WatchInformers", &[], &request).await;
         if !answer.headers().contains_key("grpc-status") {
             break answer.into_body();
         }
@@ -158,26 +140,17 @@ async fn metadata_vouches_for_nobody() {
 /// Two users may call their groups alike: neither takes the other's keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn groups_of_workers_are_their_users() {
-    let world = World::start("").await;
-    world.settled().await;
-    world.warm(&["/api/v1/configmaps"]).await;
-    let join = |selection| v1::WorkRequest {
-        action: Some(v1::work_request::Action::Join(v1::JoinGroup {
-            group: "g".into(),
-            selections: vec![selection],
-            capacity: 1,
-        })),
-    };
+    let world = World::warmed("", &["/api/v1/configmaps"]).await;
     let mut workers = Vec::new();
     for (token, namespaces) in [("admin-token", &["a"][..]), ("reader-token", &["b"]), ("nobody-token", &["a"])] {
-        let joined = crate::access::streams::work(&world, token, join(selection(namespaces).unwrap())).await;
+        let joined = work(&world, token, "g", selection(namespaces)).await;
         match token {
             "nobody-token" => assert_eq!(joined.err().map(|status| status.code()), Some(tonic::Code::PermissionDenied)),
             // Another selection by the same name: it is another group.
             _ => workers.push(joined.unwrap()),
         }
     }
-    let same = crate::access::streams::work(&world, "admin-token", join(selection(&["b"]).unwrap())).await;
+    let same = work(&world, "admin-token", "g", selection(&["b"])).await;
     assert_eq!(same.err().map(|status| status.code()), Some(tonic::Code::FailedPrecondition));
     assert_eq!(begun(&world.through(Some("reader-token")), "Watch", &watch(&["a"])).await, "0");
 }

@@ -7,6 +7,7 @@ use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
 
+use crate::access::audit::events;
 use crate::access::streams::error;
 use crate::access::wire::{codes, cut as raw_cut, direct as direct_raw, raw};
 use crate::access::world::World;
@@ -177,12 +178,7 @@ async fn everybody_reads_what_others_may(world: &World) {
 async fn the_log_names_both(world: &World, log: &Path) {
     let wide = world.token("wide", &[]).await;
     let target = "/api/v1/namespaces/a/configmaps?resourceVersion=0";
-    let told = || {
-        let text = std::fs::read_to_string(log).unwrap_or_default();
-        let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-        let events = whole.map(|line| serde_json::from_str::<Value>(line).unwrap());
-        events.filter(|event| !event["impersonatedUser"].is_null()).collect::<Vec<_>>()
-    };
+    let told = || events(log).filter(|event| !event["impersonatedUser"].is_null()).collect::<Vec<_>>();
     for (user, code) in [("reader", 200), ("nobody", 403)] {
         let headers = [("impersonate-user", user)];
         assert_eq!(world.through(Some(&wide)).request(Method::GET, target, &headers, "").await.status, code);

@@ -1,19 +1,17 @@
 //! `informerd get` and `watch` of a listener that asks who comes: by a token, by a certificate, from a kubeconfig.
 
 use std::path::Path;
-use std::process::{Output, Stdio};
-
-use tokio::io::{AsyncBufReadExt, BufReader};
+use std::process::Stdio;
 
 use crate::access::certificates::Authority;
 use crate::access::world::World;
 use crate::cluster::kubeconfig;
-use crate::support::binary::informerd;
-use crate::support::within;
+use crate::support::binary::{informerd, said};
+use crate::support::file;
+use crate::support::lines::Lines;
 
 async fn run(arguments: &[&str]) -> (i32, String, String) {
-    let Output { status, stdout, stderr } = informerd("").args(arguments).output().await.unwrap();
-    (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+    said(informerd("").args(arguments)).await
 }
 
 /// The maps of one namespace.
@@ -28,20 +26,16 @@ fn text(path: &Path) -> &str {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_may_read_reads() {
     let directory = tempfile::tempdir().unwrap();
-    let file = |name: &str| directory.path().join(name);
     let authority = Authority::new("ours");
-    std::fs::write(file("clients.crt"), &authority.pem).unwrap();
-    let world = World::start(&format!("authentication: {{clientCa: {}}}\n", file("clients.crt").display())).await;
+    let world = World::start(&format!("authentication: {{clientCa: {}}}\n", authority.bundle.display())).await;
     let token = world.token("space", &[]).await;
-    std::fs::write(file("token"), &token).unwrap();
-    let (certificate, key) = authority.issue(directory.path(), "root", &["system:masters"]);
-    let kubeconfig = kubeconfig(&world.daemon.url, &world.ca, &token);
-    std::fs::write(file("kubeconfig"), kubeconfig).unwrap();
+    let token_file = file(directory.path(), "token", &token);
+    let (certificate, key) = authority.issue("root", &["system:masters"]);
+    let kubeconfig = file(directory.path(), "kubeconfig", kubeconfig(&world.daemon.url, &world.ca, &token));
 
     let here = ["--address", &world.daemon.url, "--ca-file", text(&world.ca)];
     let both = (0, "a/one\na/two\n".to_owned(), String::new());
     assert_eq!(run(&config_maps(&[&here[..], &["--token", &token]].concat())).await, both);
-    let token_file = file("token");
     let by_file = config_maps(&[&here[..], &["--token-file", text(&token_file)]].concat());
     assert_eq!(run(&by_file).await, both);
     let shown = ["--client-certificate", text(&certificate), "--client-key", text(&key)];
@@ -53,8 +47,7 @@ async fn who_may_read_reads() {
     assert!(code == 1 && err.contains("pods.v1."), "{err}");
     let in_full = [&["get", "configmaps.v1.", "-n", "a", "-l", "app"], &here[..], &shown].concat();
     assert_eq!(run(&in_full).await, both);
-    let by_kubeconfig = file("kubeconfig");
-    let by_kubeconfig = ["--kubeconfig", text(&by_kubeconfig)];
+    let by_kubeconfig = ["--kubeconfig", text(&kubeconfig)];
     assert_eq!(run(&config_maps(&by_kubeconfig)).await, both);
 
     // Who may not, is told so; whom nobody vouches for, is not spoken with.
@@ -80,14 +73,10 @@ async fn who_may_read_reads() {
         assert!(err.contains(words) && !err.contains(&token), "{arguments:?}: {err}");
     }
 
-    let mut watch = informerd(&format!("watch configmaps -n a -l app=y --kubeconfig {}", file("kubeconfig").display()));
+    let mut watch = informerd(&format!("watch configmaps -n a -l app=y --kubeconfig {}", kubeconfig.display()));
     let mut child = watch.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(
-        within("the next line of the watch", lines.next_line()).await.unwrap().unwrap().starts_with("ADDED    a/two ")
-    );
+    let mut lines = Lines::of(&mut child.stdout);
+    assert!(lines.next().await.unwrap().starts_with("ADDED    a/two "));
     world.delete("/api/v1/namespaces/a/configmaps/two").await;
-    assert!(
-        within("the next line of the watch", lines.next_line()).await.unwrap().unwrap().starts_with("DELETED  a/two ")
-    );
+    assert!(lines.next().await.unwrap().starts_with("DELETED  a/two "));
 }

@@ -6,15 +6,11 @@ use std::time::Duration;
 use crate::access::faulty::{Fault, Faulty};
 use crate::access::streams::error;
 use crate::access::world::World;
-use crate::cluster::Cluster;
 
 const CACHED: &str = "consistentReads: {get: cache, list: cache}\n";
 
 async fn world(yaml: &str) -> (World, Faulty) {
-    let cluster = Cluster::start().await;
-    let faulty = Faulty::before(&cluster).await;
-    let world = World::between(cluster, faulty.source.clone(), &format!("{CACHED}{yaml}")).await;
-    world.settled().await;
+    let (world, faulty) = World::faulty(&format!("{CACHED}{yaml}")).await;
     world.warm(&["/api/v1/configmaps", "/api/v1/pods"]).await;
     (world, faulty)
 }

@@ -9,9 +9,7 @@ use tokio::time::sleep;
 use crate::access::faulty::Faulty;
 use crate::access::typed::{PERMISSION_DENIED, begun, named, selection, send, watch};
 use crate::access::world::World;
-use crate::cluster::Cluster;
-use crate::support::eventually;
-use crate::support::{until, within};
+use crate::support::{eventually, until, within};
 
 const RESOURCE_EXHAUSTED: &str = "8";
 
@@ -36,10 +34,7 @@ fn binding(name: &str, namespace: Option<&str>, role: &str, account: &str) -> St
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_one_user_costs() {
-    let cluster = Cluster::start().await;
-    let faulty = Faulty::before(&cluster).await;
-    let world = World::between(cluster, faulty.source.clone(), "authorization: {maxUserRights: 4}\n").await;
-    world.settled().await;
+    let (world, faulty) = World::faulty("authorization: {maxUserRights: 4}\n").await;
     world.warm(&["/api/v1/configmaps", "/api/v1/pods"]).await;
     let held = || world.daemon.daemon.access.metrics().rights_held.get();
     few_questions_for_many_names(&world, &faulty).await;

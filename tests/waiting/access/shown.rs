@@ -1,27 +1,21 @@
 //! The table of clients, where it is known who they are.
 
 use http_body_util::BodyExt;
-use informerd::grpc::pb::v1;
 
 use crate::access::typed;
 use crate::access::world::World;
-use crate::support::client::Client;
+use crate::support::grpc::{all, list_of, watch_of};
 use crate::support::within;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_of_the_typed_api_are_shown_with_their_user() {
-    let world = World::start("").await;
-    world.settled().await;
-    world.warm(&["/api/v1/configmaps"]).await;
+    let world = World::warmed("", &["/api/v1/configmaps"]).await;
     let client = world.through(Some("reader-token"));
-    let resource = v1::Resource { group: String::new(), version: "v1".into(), resource: "configmaps".into() };
-    let selection = v1::Selection { resource: Some(resource), ..Default::default() };
-    let request = v1::WatchRequest { selection: Some(selection), ..Default::default() };
+    let request = watch_of(all("configmaps"));
     let headers = [("user-agent", "grpc-go/1.80.0")];
     let mut watch = typed::send_as(&client, "Objects/Watch", &headers, &request).await.into_body();
     within("the watch begins", watch.frame()).await.unwrap().unwrap();
-    let admin = Client::new(&format!("http://{}", world.daemon.daemon.admin));
-    let status = admin.json("/status.json").await;
+    let status = world.daemon.admin().json("/status.json").await;
     let rows = status["clients"].as_array().unwrap();
     let row = rows.iter().find(|row| row["program"] == "grpc-go/1.80.0").unwrap_or_else(|| panic!("{status}"));
     for (key, expected) in [("protocol", "gRPC"), ("user", "reader"), ("address", "127.0.0.1")] {
@@ -38,7 +32,7 @@ async fn clients_of_the_typed_api_are_shown_with_their_user() {
         ["127.0.0.1", "reader", "grpc-go/1.80.0", "gRPC", "1", "1"]
     );
     // A list of the same program is another request of the same client.
-    let list = v1::ListRequest { selection: request.selection.clone(), ..Default::default() };
+    let list = list_of(all("configmaps"));
     assert_eq!(typed::status_as(&client, "Objects/List", &headers, &list).await.0, "0");
     drop(watch);
     let row = || {

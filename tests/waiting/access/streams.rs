@@ -8,21 +8,19 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::queue_client::QueueClient;
-use informerd::grpc::pb::v1::sync_request::Action;
 use informerd::grpc::pb::v1::watch_response::Frame;
 use prost::Message as _;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::access::faulty::{Fault, Faulty};
+use crate::access::faulty::Fault;
 use crate::access::typed::{list, message, selection, send, trailers, watch};
 use crate::access::wire::Socket;
 use crate::access::world::{FIXTURES, World};
-use crate::cluster::Cluster;
 use crate::support::client::{Client, Watch, typed};
-use crate::support::eventually;
-use crate::support::within;
+use crate::support::grpc::{add, framed, join};
+use crate::support::{eventually, within};
 
 pub(super) const WATCH: &str = "watch=1&allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan";
 /// Said in a way that only the apiserver reads.
@@ -33,12 +31,30 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 #[derive(Debug)]
 pub(super) struct Worker {
     _requests: mpsc::Sender<v1::WorkRequest>,
-    pub(super) frames: tonic::Streaming<v1::WorkResponse>,
+    frames: tonic::Streaming<v1::WorkResponse>,
 }
 
-pub(super) async fn work(world: &World, token: &str, join: v1::WorkRequest) -> Result<Worker, tonic::Status> {
+impl Worker {
+    /// The error that ends it, whatever comes before.
+    pub(super) async fn refused(&mut self) -> tonic::Status {
+        loop {
+            match within("the next frame of a stream", self.frames.message()).await {
+                Ok(frame) => assert!(frame.is_some(), "an error comes before the end"),
+                Err(status) => return status,
+            }
+        }
+    }
+}
+
+/// A worker of one key at a time.
+pub(super) async fn work(
+    world: &World,
+    token: &str,
+    group: &str,
+    selection: Option<v1::Selection>,
+) -> Result<Worker, tonic::Status> {
     let (sender, receiver) = mpsc::channel(4);
-    sender.send(join).await.unwrap();
+    sender.send(join(group, selection.into_iter().collect(), 1)).await.unwrap();
     let mut request = tonic::Request::new(ReceiverStream::new(receiver));
     request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
     let origin = world.daemon.url.parse().unwrap();
@@ -86,15 +102,9 @@ impl Streams {
         }
         let of = [namespace.unwrap_or_default()];
         let typed = opened(&through, &watch(&of)).await;
-        let add = |id, credit| v1::SyncRequest {
-            watch_id: id,
-            action: Some(Action::Add(v1::AddWatch { watch: Some(watch(&of)), credit: Some(credit) })),
-        };
-        let plenty = v1::Credit { frames: 1000, bytes: 1 << 30 };
-        let sync = sync(&through, &[add(1, plenty), add(2, v1::Credit { frames: 1, bytes: 1 << 30 })]).await;
-        let join = v1::JoinGroup { group: "g".into(), selections: selection(&of).into_iter().collect(), capacity: 1 };
-        let join = v1::WorkRequest { action: Some(v1::work_request::Action::Join(join)) };
-        let worker = work(world, token, join).await.unwrap();
+        let [plenty, little] = [1000, 1].map(|frames| Some(v1::Credit { frames, bytes: 1 << 30 }));
+        let sync = sync(&through, &[add(1, watch(&of), plenty), add(2, watch(&of), little)]).await;
+        let worker = work(world, token, "g", selection(&of)).await.unwrap();
         Self { served, forwarded, socket, forwarded_socket, typed, sync, worker }
     }
 
@@ -129,15 +139,7 @@ impl Streams {
             assert_eq!(ended, [1, 2], "{what}: with credit and without");
         };
         let worker = async {
-            loop {
-                match within("the next frame of a stream", self.worker.frames.message()).await {
-                    Ok(frame) => assert!(frame.is_some(), "{what}: an error before the end"),
-                    Err(status) => {
-                        assert_eq!((status.code() as i32).to_string(), grpc, "{what}");
-                        return;
-                    }
-                }
-            }
+            assert_eq!((self.worker.refused().await.code() as i32).to_string(), grpc, "{what}");
         };
         tokio::join!(
             served,
@@ -159,13 +161,7 @@ async fn opened(client: &Client, request: &v1::WatchRequest) -> Incoming {
 }
 
 async fn sync(client: &Client, requests: &[v1::SyncRequest]) -> Incoming {
-    let mut body = Vec::new();
-    for request in requests {
-        let request = request.encode_to_vec();
-        body.push(0);
-        body.extend_from_slice(&u32::try_from(request.len()).unwrap().to_be_bytes());
-        body.extend_from_slice(&request);
-    }
+    let body: Vec<u8> = requests.iter().flat_map(|request| framed(&request.encode_to_vec())).collect();
     let headers = [("content-type", "application/grpc"), ("te", "trailers")];
     client.send(Method::POST, "/informerd.v1.Objects/Sync", &headers, body).await.into_body()
 }
@@ -259,10 +255,7 @@ async fn every_stream_ends_with_its_right() {
 /// The apiserver lets a watch begin, and then its right goes, before it is known here that there was one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_right_that_goes_while_a_forwarded_watch_opens() {
-    let cluster = Cluster::start().await;
-    let faulty = Faulty::before(&cluster).await;
-    let world = World::between(cluster, faulty.source.clone(), "").await;
-    world.settled().await;
+    let (world, faulty) = World::faulty("").await;
     let token = world.token("space", &[]).await;
     let through = world.through(Some(&token));
     let target = format!("/api/v1/namespaces/a/configmaps?{WATCH}");

@@ -8,6 +8,7 @@ use informerd::grpc::pb::v1;
 use prost::Message;
 
 use crate::support::client::Client;
+use crate::support::grpc::{filtered, framed, resource};
 use crate::support::within;
 
 pub(super) const UNAUTHENTICATED: &str = "16";
@@ -19,8 +20,7 @@ pub(super) async fn send_as(
     headers: &[(&str, &str)],
     request: &impl Message,
 ) -> Response<Incoming> {
-    let request = request.encode_to_vec();
-    let body = [&[0][..], &u32::try_from(request.len()).unwrap().to_be_bytes(), &request].concat();
+    let body = framed(&request.encode_to_vec());
     let headers = [&[("content-type", "application/grpc"), ("te", "trailers")], headers].concat();
     let answer = client.send(Method::POST, &format!("/informerd.v1.{path}"), &headers, body).await;
     assert_eq!(answer.status(), 200, "{path}");
@@ -50,7 +50,11 @@ pub(super) async fn status(client: &Client, call: &str, request: &impl Message) 
 
 /// "0" once a stream has begun, or the status it ended with before.
 pub(super) async fn begun(client: &Client, call: &str, request: &impl Message) -> String {
-    let (head, mut body) = send(client, call, request).await.into_parts();
+    begun_as(client, &format!("Objects/{call}"), request).await
+}
+
+pub(super) async fn begun_as(client: &Client, path: &str, request: &impl Message) -> String {
+    let (head, mut body) = send_as(client, path, &[], request).await.into_parts();
     if let Some(status) = head.headers.get("grpc-status") {
         return status.to_str().unwrap().to_owned();
     }
@@ -88,7 +92,7 @@ pub(super) async fn message<M: Message + Default>(stream: &mut Incoming, pending
 }
 
 pub(super) fn config_maps() -> Option<v1::Resource> {
-    Some(v1::Resource { group: String::new(), version: "v1".into(), resource: "configmaps".into() })
+    Some(resource("configmaps"))
 }
 
 pub(super) fn selection(namespaces: &[&str]) -> Option<v1::Selection> {
@@ -101,11 +105,7 @@ pub(super) fn named(namespaces: &[&str], names: &[&str]) -> Option<v1::Selection
         names: names.iter().map(|name| (*name).to_owned()).collect(),
         ..Default::default()
     };
-    Some(v1::Selection {
-        resource: config_maps(),
-        filters: namespaces.iter().map(filter).collect(),
-        ..Default::default()
-    })
+    Some(filtered("configmaps", namespaces.iter().map(filter).collect()))
 }
 
 pub(super) fn get(namespace: &str, name: &str) -> v1::GetRequest {

@@ -4,16 +4,16 @@
 use std::collections::{BTreeSet, HashMap};
 
 use informerd::grpc::pb::v1;
-use informerd::grpc::pb::v1::sync_request::Action;
 use informerd::grpc::pb::v1::watch_response::Frame;
 use informerd::lifecycle::spawn;
 use rand::seq::{IndexedRandom as _, IteratorRandom as _};
 use rand::{Rng as _, SeedableRng as _};
 use tokio::task::JoinHandle;
 
-use crate::access::typed::{PERMISSION_DENIED, begun, config_maps, message, send, status, status_as, trailers};
+use crate::access::typed::{PERMISSION_DENIED, begun, message, send, status, status_as, trailers};
 use crate::access::world::World;
 use crate::support::client::Client;
+use crate::support::grpc::{add, filtered};
 use crate::support::{eventually, until, within};
 
 /// Namespace (empty: all) and name (empty: all) of each right to ConfigMaps.
@@ -96,7 +96,7 @@ fn selection(filters: &[Vec<Part>]) -> Option<v1::Selection> {
         field_selector: parts[0].fields.to_owned(),
         ..Default::default()
     };
-    Some(v1::Selection { resource: config_maps(), filters: filters.iter().map(filter).collect(), ..Default::default() })
+    Some(filtered("configmaps", filters.iter().map(filter).collect()))
 }
 
 /// Most filters are within one of the rights.
@@ -124,8 +124,7 @@ fn watch(filters: &[Vec<Part>]) -> v1::WatchRequest {
 /// How the first watch of a stream of many begins.
 async fn synced(client: &Client, filters: &[Vec<Part>]) -> String {
     let credit = Some(v1::Credit { frames: 100, bytes: 1 << 30 });
-    let action = Some(Action::Add(v1::AddWatch { watch: Some(watch(filters)), credit }));
-    let mut body = send(client, "Sync", &v1::SyncRequest { watch_id: 1, action }).await.into_body();
+    let mut body = send(client, "Sync", &add(1, watch(filters), credit)).await.into_body();
     let first: v1::SyncResponse = message(&mut body, &mut Vec::new()).await;
     match first.response.unwrap().frame {
         Some(Frame::Goodbye(goodbye)) => goodbye.error.unwrap().code.to_string(),
@@ -134,10 +133,8 @@ async fn synced(client: &Client, filters: &[Vec<Part>]) -> String {
 }
 
 async fn worked(world: &World, token: &str, filters: &[Vec<Part>]) -> String {
-    let selections = selection(filters).into_iter().collect();
-    let join = v1::JoinGroup { group: "union".into(), selections, capacity: 1 };
-    let join = v1::WorkRequest { action: Some(v1::work_request::Action::Join(join)) };
-    match within("an answer to Work", super::streams::work(world, token, join)).await {
+    let joined = super::streams::work(world, token, "union", selection(filters));
+    match within("an answer to Work", joined).await {
         Ok(_) => "0".to_owned(),
         Err(status) => (status.code() as i32).to_string(),
     }
@@ -199,9 +196,7 @@ async fn users(world: &World, rng: &mut rand::rngs::StdRng) -> Vec<User> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_union_is_allowed_as_its_parts_are_alone() {
-    let world = World::start("").await;
-    world.settled().await;
-    world.warm(&["/api/v1/configmaps"]).await;
+    let world = World::warmed("", &["/api/v1/configmaps"]).await;
     let mut rng = rand::rngs::StdRng::seed_from_u64(crate::seed(20_261));
     let users = users(&world, &mut rng).await;
     let (mut allowed, mut denied) = (0, 0);

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use http::Method;
-use informerd::http::ListenAddr;
 use informerd::upstream::client::ConfigSource;
 use serde_json::{Value, json};
 
+use crate::access::faulty::Faulty;
 use crate::cluster::Cluster;
-use crate::support::client::Client;
-use crate::support::{Through, until};
+use crate::support::client::{Client, rv};
+use crate::support::{Through, eventually, until};
 
 /// Accounts in the namespace `a`, by name, and what they may.
 pub(super) const FIXTURES: &str = r#"
@@ -94,9 +94,30 @@ fn client(url: &str, ca: &Path, token: Option<&str>) -> Client {
 
 impl World {
     pub(super) async fn start(yaml: &str) -> Self {
-        let cluster = Cluster::start().await;
+        Self::before(Cluster::start().await, yaml).await
+    }
+
+    /// Every watch for changed rights is open, and the informers of these collections have what the apiserver has.
+    pub(super) async fn warmed(yaml: &str, collections: &[&str]) -> Self {
+        let world = Self::start(yaml).await;
+        world.settled().await;
+        world.warm(collections).await;
+        world
+    }
+
+    /// Before a cluster where something has happened already.
+    pub(super) async fn before(cluster: Cluster, yaml: &str) -> Self {
         let source = ConfigSource::kubeconfig(cluster.admin());
         Self::between(cluster, source, yaml).await
+    }
+
+    /// Before an apiserver whose reviews go wrong as they are told, once rights are watched.
+    pub(super) async fn faulty(yaml: &str) -> (Self, Faulty) {
+        let cluster = Cluster::start().await;
+        let faulty = Faulty::before(&cluster).await;
+        let world = Self::between(cluster, faulty.source.clone(), yaml).await;
+        world.settled().await;
+        (world, faulty)
     }
 
     /// With a daemon that reaches the cluster by another way.
@@ -114,14 +135,14 @@ impl World {
         cluster.apply(&manifests).await;
         let daemon = Through::start(source, &format!("{LISTEN}{yaml}")).await;
         daemon.ready().await;
-        let ca = daemon.daemon.ca_file.clone().unwrap();
+        let ca = daemon.ca();
         Self { cluster, daemon, ca }
     }
 
     /// Every watch for changed rights is open: what is decided from now on is remembered for long.
     pub(super) async fn settled(&self) {
         let live = || self.daemon.daemon.access.metrics().watches_live.get();
-        crate::support::eventually("rights are watched", || live() == 4).await;
+        eventually("rights are watched", || live() == 4).await;
     }
 
     pub(super) async fn token(&self, account: &str, more: &[&str]) -> String {
@@ -141,14 +162,18 @@ impl World {
         client(&self.daemon.url, &self.ca, token)
     }
 
+    /// Who shows a certificate, and perhaps a token.
+    pub(super) fn certified(&self, (certificate, key): &(PathBuf, PathBuf), token: Option<&str>) -> Client {
+        Client::tls_certificate(&self.daemon.url, &self.ca, certificate, key, token)
+    }
+
     /// The listener that trusts.
     pub(super) fn trusting(&self) -> Client {
         Client::new(&self.trusting_url())
     }
 
     pub(super) fn trusting_url(&self) -> String {
-        let ListenAddr::Http(address) = &self.daemon.daemon.listen[1] else { panic!("http") };
-        format!("http://{address}")
+        self.daemon.listener(1)
     }
 
     /// Until a right that was given a moment ago has come to where it is asked for.
@@ -173,7 +198,7 @@ impl World {
     /// Has the informers of these collections synced to what the apiserver has now.
     pub(super) async fn warm(&self, collections: &[&str]) {
         for collection in collections {
-            let now = crate::support::client::rv(&self.admin().json(collection).await);
+            let now = rv(&self.admin().json(collection).await);
             self.trusting().json(&format!("{collection}?resourceVersion={now}")).await;
         }
     }

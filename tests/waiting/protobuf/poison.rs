@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{PROTOBUF, World, partial, world};
 use crate::support::client::rv;
+use crate::world::assert_alike;
 
 /// Secrets are not cached unless somebody says so.
 const YAML: &str = "resources: [{resource: secrets}]\n";
@@ -67,7 +68,7 @@ impl World {
         }
         let headers = [("content-type", PROTOBUF), ("accept", JSON)];
         let body = replaced(&encoded.body);
-        self.direct.request_bytes(Method::POST, collection, &headers, body).await.status.is_success()
+        self.direct.request(Method::POST, collection, &headers, body).await.status.is_success()
     }
 
     async fn equal(&self, path: &str, accept: &str) {
@@ -76,19 +77,15 @@ impl World {
 
     /// Compares what is at a path that may be another one each time.
     async fn equal_at(&self, path: impl AsyncFn() -> String, accept: &str) {
-        let mut last = String::new();
         // A table shows ages, and the list of a resource that is not cached is of the moment.
-        for _ in 0..5 {
+        for attempt in 1.. {
             let (path, headers) = (path().await, [("accept", accept)]);
             let direct = self.direct.request(Method::GET, &path, &headers, "").await;
             let through = self.through.request(Method::GET, &path, &headers, "").await;
-            if (direct.status, &direct.body) == (through.status, &through.body) {
-                return;
+            if attempt == 5 || (direct.status, &direct.body) == (through.status, &through.body) {
+                return assert_alike(&format!("{path} {accept}"), &direct, &through);
             }
-            let (theirs, ours) = (direct.text(), through.text());
-            last = format!("{path} {accept}\n{} {theirs}\n{} {ours}", direct.status, through.status);
         }
-        panic!("{last}");
     }
 }
 
@@ -99,8 +96,7 @@ fn is_of_etcd(collection: &str) -> bool {
 
 /// The revision of a list. It may have JSON that is not UTF-8.
 async fn revision(world: &World, collection: &str) -> u64 {
-    let answer = world.direct.get(collection).await;
-    rv(&serde_json::from_str(&answer.text()).unwrap())
+    rv(&world.direct.get(collection).await.value().unwrap())
 }
 
 /// Has the objects created, and what is read of them compared. Returns how many the apiserver has taken.

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::upstream::kubeconfig::credentials::bearer;
+use crate::upstream::kubeconfig::authorization::bearer;
 
 /// How long before its expiry a token counts as expired, in seconds, as in client-go: clocks differ.
 const EARLY: i64 = 10;

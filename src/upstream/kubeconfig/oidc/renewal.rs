@@ -8,11 +8,11 @@ use http::{Method, Request, Response, StatusCode, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
 
+use super::config::{CLIENT_ID, CLIENT_SECRET, Config, ISSUER, field};
 use super::jwt::IdToken;
-use super::{CLIENT_ID, CLIENT_SECRET, ISSUER, Provider, field};
 use crate::meta::Query;
 use crate::upstream::client::{empty, exchange, full};
-use crate::upstream::kubeconfig::credentials::basic;
+use crate::upstream::kubeconfig::authorization::basic;
 use crate::upstream::kubeconfig::proxy;
 
 /// The most bytes of an answer.
@@ -52,7 +52,7 @@ struct Call {
 ///
 /// # Errors
 /// It gave none. The message is one line without secrets.
-pub(super) async fn renew(provider: &Provider, refresh_token: &str) -> Result<Renewed, String> {
+pub(super) async fn renew(provider: &Config, refresh_token: &str) -> Result<Renewed, String> {
     let url = token_endpoint(provider).await?;
     // As oauth2: whatever was wrong, the provider may want the client's secret in the body.
     match grant(provider, &url, refresh_token, Client::InHeader).await {
@@ -62,8 +62,8 @@ pub(super) async fn renew(provider: &Provider, refresh_token: &str) -> Result<Re
 }
 
 /// Asks the provider where its tokens are.
-async fn token_endpoint(provider: &Provider) -> Result<Uri, String> {
-    let issuer = field(&provider.config, ISSUER);
+async fn token_endpoint(provider: &Config) -> Result<Uri, String> {
+    let issuer = field(&provider.fields, ISSUER);
     let url = format!("{}/.well-known/openid-configuration", issuer.strip_suffix('/').unwrap_or(issuer));
     let call = Call { method: Method::GET, url: parse(&url)?, authorization: None, form: None };
     let answer = call.send(provider).await?;
@@ -79,8 +79,8 @@ async fn token_endpoint(provider: &Provider) -> Result<Uri, String> {
     }
 }
 
-async fn grant(provider: &Provider, url: &Uri, refresh_token: &str, client: Client) -> Result<Renewed, String> {
-    let (id, secret) = (field(&provider.config, CLIENT_ID), field(&provider.config, CLIENT_SECRET));
+async fn grant(provider: &Config, url: &Uri, refresh_token: &str, client: Client) -> Result<Renewed, String> {
+    let (id, secret) = (field(&provider.fields, CLIENT_ID), field(&provider.fields, CLIENT_SECRET));
     let mut fields = vec![("grant_type", "refresh_token"), ("refresh_token", refresh_token)];
     let authorization = match client {
         Client::InHeader => Some(basic(&escaped(id), &escaped(secret))?),
@@ -176,7 +176,7 @@ fn fields(answer: &Response<Bytes>) -> Option<Map<String, Value>> {
 
 impl Call {
     /// Sends it, and follows redirects as Go does: 307 and 308 repeat the request, others make a GET of a POST.
-    async fn send(mut self, provider: &Provider) -> Result<Response<Bytes>, String> {
+    async fn send(mut self, provider: &Config) -> Result<Response<Bytes>, String> {
         let first = self.url.host().unwrap_or_default().to_ascii_lowercase();
         for _ in 0..REDIRECTS {
             let answer = self.exchange(provider).await?;
@@ -193,7 +193,7 @@ impl Call {
         Err(format!("the provider redirects more than {REDIRECTS} times"))
     }
 
-    async fn exchange(&self, provider: &Provider) -> Result<Response<Bytes>, String> {
+    async fn exchange(&self, provider: &Config) -> Result<Response<Bytes>, String> {
         let mut server = kube::Config::new(self.url.clone());
         server.proxy_url = proxy::of_environment(&self.url, &|name| std::env::var(name).ok())?;
         server.root_cert.clone_from(&provider.trust.roots);

@@ -1,0 +1,55 @@
+//! What decides on delegated listeners: the cluster authenticates and authorizes their clients.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::authenticator::Authenticator;
+use super::authorizer::Authorizer;
+use super::client_ca::ClientCa;
+use super::config::{Anonymous, AuthConfig, StartError};
+use super::metrics::AuthMetrics;
+use super::rbac_generations::RbacGenerations;
+use super::review::Reviews;
+use super::revocation::{self, Revoked};
+use crate::lifecycle::Fatal;
+use crate::upstream::client::Upstream;
+
+/// What the decisions of delegated listeners are made with.
+pub(super) struct Delegated {
+    pub(super) authenticator: Authenticator,
+    pub(super) authorizer: Authorizer,
+    pub(super) generations: Arc<RbacGenerations>,
+    pub(super) revoked: Arc<Revoked>,
+    pub(super) metrics: Arc<AuthMetrics>,
+    pub(super) anonymous: Anonymous,
+    /// A token must belong to a node. So it is reviewed here even where the apiserver would review it later.
+    pub(super) bound_to_node: bool,
+}
+
+// === impl Delegated ===
+
+impl Delegated {
+    /// Starts the watches that report changes of rights. Its errors are those of [`super::Access::delegated`].
+    pub(super) fn start(
+        config: &AuthConfig,
+        upstream: &Upstream,
+        metrics: Arc<AuthMetrics>,
+        fatal: &Fatal,
+    ) -> Result<Self, StartError> {
+        let (generations, revoked) = (Arc::new(RbacGenerations::new()), Arc::new(Revoked::default()));
+        let start = |source| ClientCa::start(source, upstream, fatal);
+        let client_ca = config.client_ca.as_ref().map(start).transpose()?;
+        let reviews = Arc::new(Reviews::new(upstream.clone(), config, Arc::clone(&metrics)));
+        let authenticator = Authenticator::new(config, Arc::clone(&reviews), client_ca, Arc::clone(&revoked))?;
+        let authorizer = Authorizer::new(config, reviews, Arc::clone(&generations), Arc::clone(&metrics));
+        revocation::start(config, upstream, &generations, &revoked, &metrics, fatal);
+        let (anonymous, bound_to_node) = (config.anonymous, config.node.is_some());
+        Ok(Self { authenticator, authorizer, generations, revoked, metrics, anonymous, bound_to_node })
+    }
+}
+
+impl fmt::Debug for Delegated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Delegated")
+    }
+}

@@ -1,0 +1,10 @@
+//! What bytes are read for.
+
+/// What bytes are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// For an answer. What is read again and again stays plain.
+    Answer,
+    /// For anything else, which says nothing about what is read next.
+    Upkeep,
+}
