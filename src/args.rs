@@ -24,7 +24,7 @@ pub use explain::Explained;
 pub use inject::InjectArgs;
 
 use crate::client::Ask;
-use crate::config::{Flags, Kind, Mistake, Origin, SETTINGS, Setting};
+use crate::config::{Flags, Kind, Mistake, Origin, Removed, SETTINGS, Setting};
 
 /// The command, and the settings from the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +88,7 @@ where
     T: Into<OsString> + Clone,
 {
     let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
-    let matches = clap().try_get_matches_from(&arguments).map_err(|error| refused(arguments, &error))?;
+    let matches = clap().try_get_matches_from(&arguments).map_err(|error| refused(arguments, error))?;
     let mut flags = Flags::new();
     collect(&matches, &mut flags);
     let command = match matches.subcommand() {
@@ -239,12 +239,13 @@ fn collect(matches: &ArgMatches, flags: &mut Flags) {
 
 /// The errors of the command line. clap stops at the first unknown flag. So each unknown flag is removed and the rest
 /// is parsed again, until all of them are found.
-fn refused(mut arguments: Vec<OsString>, first: &clap::Error) -> Exit {
+fn refused(mut arguments: Vec<OsString>, mut first: clap::Error) -> Exit {
     if matches!(first.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return Exit { code: 0, text: first.to_string() };
     }
+    let mut unknown = unknown_flag(&first);
+    explain_removed(&mut first);
     let mut text = first.to_string();
-    let mut unknown = unknown_flag(first);
     while let Some(flag) = unknown.take() {
         let is_it = |argument: &OsString| argument.to_str().and_then(|text| text.split('=').next()) == Some(&*flag);
         let Some(at) = arguments.iter().position(is_it) else { break };
@@ -260,14 +261,25 @@ fn refused(mut arguments: Vec<OsString>, first: &clap::Error) -> Exit {
             None => None,
             Some(_) => Some(error),
         };
-        let Some(error) = next else { break };
+        let Some(mut error) = next else { break };
+        unknown = unknown_flag(&error);
+        explain_removed(&mut error);
         let told = error.to_string();
         let (mistake, usage) = told.split_once("\n\nUsage").unwrap_or((&told, ""));
         let before = text.split_once("\n\nUsage").map_or(&*text, |(before, _)| before);
         text = format!("{before}\n{mistake}\n\nUsage{usage}");
-        unknown = unknown_flag(&error);
     }
     Exit { code: EXIT_USAGE, text }
+}
+
+/// Says what became of a flag that earlier versions had, in place of the flag that is spelled most like it.
+fn explain_removed(error: &mut clap::Error) {
+    if let Some(removed) = unknown_flag(error).and_then(|flag| Removed::of_flag(&flag)) {
+        error.remove(ContextKind::SuggestedArg);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![removed.message.into()]));
+        // clap's own text shows how the other flag is used.
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(clap().render_usage()));
+    }
 }
 
 fn unknown_flag(error: &clap::Error) -> Option<String> {
@@ -396,6 +408,19 @@ mod tests {
                 assert_eq!(exit.text.matches(flag).count(), 1, "{flag}: {}", exit.text);
             }
             assert_eq!(exit.text.matches("Usage").count(), 1, "{}", exit.text);
+        }
+    }
+
+    #[test]
+    fn a_flag_that_is_gone_says_so() {
+        for line in [
+            "--snapshots-max-served-age 1h --wat",
+            "check --wat --snapshots-max-served-age=1h",
+            "--snapshots-max-served-age",
+        ] {
+            let exit = parsed(line).unwrap_err();
+            assert_eq!((exit.code, exit.text.matches("this setting is gone").count()), (64, 1), "{}", exit.text);
+            assert!(!exit.text.contains("--snapshots-max-age"), "it is not like another: {}", exit.text);
         }
     }
 

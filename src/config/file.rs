@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-use super::{Mistake, Origin, SETTINGS, Setting, nearest};
+use super::{Mistake, Origin, Removed, SETTINGS, Setting, nearest};
 
 /// A value with its line number. Lines count from 1.
 #[derive(Clone, Debug)]
@@ -181,6 +181,9 @@ impl File {
 fn unknown_key(key: &str) -> String {
     if key == super::setting::CONFIG.key {
         return "may only be given as a flag or in the environment".to_owned();
+    }
+    if let Some(removed) = Removed::find(key) {
+        return removed.message.to_owned();
     }
     let mut known: Vec<&str> = Vec::new();
     for setting in SETTINGS.iter().filter(|setting| setting.in_file()) {

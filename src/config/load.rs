@@ -16,6 +16,7 @@ use super::parse::{
     parse_only_tls13, parse_packing_form, parse_protobuf, parse_signer, parse_while_away, positive_count,
     positive_duration,
 };
+use super::removed::removed_variables;
 use super::resources::parse_rules;
 use super::sections::{
     Config, DrainConfig, InformerConfig, MemoryConfig, QueuesConfig, ReadsConfig, UpstreamConfig, WindowConfig,
@@ -52,6 +53,7 @@ pub fn load(flags: &Flags, source: &dyn Source) -> Result<Loaded, Mistakes> {
     let mut loader = Loader::new(flags, source);
     loader.read_file();
     let config = loader.config();
+    loader.mistakes.extend(removed_variables(source));
     let (otel, mut warnings) = otel::read(source, &mut loader.mistakes);
     warnings.extend(loader.unknown_variables());
     loader.add_missing_kubeconfig();
@@ -193,7 +195,6 @@ impl Loader<'_> {
     fn snapshots(&mut self) -> Option<Option<SnapshotConfig>> {
         let max_bytes = self.parse("snapshots.maxBytes", parse_size);
         let max_age = self.parse("snapshots.maxAge", positive_duration);
-        let max_served_age = self.parse("snapshots.maxServedAge", positive_duration);
         let source = self.source;
         let key = self.optional("snapshots.key", |path| {
             let text = source.read(Path::new(path)).map_err(|error| format!("{path}: {error}"))?;
@@ -205,8 +206,7 @@ impl Loader<'_> {
             }
             return Some(None);
         };
-        let (max_bytes, max_age, max_served_age) = (max_bytes?, max_age?, max_served_age?);
-        Some(Some(SnapshotConfig { dir, max_bytes, max_age, max_served_age, key }))
+        Some(Some(SnapshotConfig { dir, max_bytes: max_bytes?, max_age: max_age?, key }))
     }
 
     fn queues(&mut self) -> Option<QueuesConfig> {

@@ -15,6 +15,7 @@ mod load;
 mod mistake;
 mod otel;
 mod parse;
+mod removed;
 mod resources;
 mod sections;
 mod setting;
@@ -25,6 +26,7 @@ pub use kubeconfig::not_found as kubeconfig_not_found;
 pub use layers::Effective;
 pub use load::{Loaded, load};
 pub use mistake::{Mistake, Mistakes, Origin, nearest};
+pub use removed::{REMOVED, Removed};
 pub use resources::{ResourcePattern, ResourceRule, RuleModes};
 pub use sections::{
     Config, DrainConfig, InformerConfig, InjectSettings, MemoryConfig, MemoryLimit, QueuesConfig, ReadsConfig, Then,

@@ -258,13 +258,7 @@ pub const SETTINGS: &[Setting] = &[
         "snapshots.maxAge",
         "duration",
         "15m",
-        "a snapshot older than this is not used to resume watches; its age counts from the last write",
-    ),
-    one(
-        "snapshots.maxServedAge",
-        "duration",
-        "24h",
-        "with whileAway serve: a daemon that starts while the apiserver does not respond serves no snapshot older than this",
+        "a snapshot older than this is not used; its age counts from the last write",
     ),
     one(
         "snapshots.key",
@@ -415,14 +409,14 @@ impl Setting {
     /// The flag without its leading dashes: `consistent-reads-get`.
     pub fn flag(&self) -> &'static str {
         static FLAGS: LazyLock<Vec<String>> =
-            LazyLock::new(|| SETTINGS.iter().map(|setting| setting.words('-').to_lowercase()).collect());
+            LazyLock::new(|| SETTINGS.iter().map(|setting| flag_of(setting.key)).collect());
         let position = SETTINGS.iter().position(|setting| setting.key == self.key);
         position.and_then(|position| FLAGS.get(position)).map_or("", String::as_str)
     }
 
     /// The environment variable: `INFORMERD_CONSISTENT_READS_GET`.
     pub fn variable(&self) -> String {
-        format!("INFORMERD_{}", self.words('_').to_uppercase())
+        variable_of(self.key)
     }
 
     /// The placeholder for the value in a help text.
@@ -437,21 +431,31 @@ impl Setting {
     pub fn in_file(&self) -> bool {
         self.key != CONFIG.key
     }
+}
 
-    fn words(&self, separator: char) -> String {
-        let mut words = String::new();
-        for c in self.key.chars() {
-            if c == '.' {
+/// The flag that belongs to a key.
+pub(super) fn flag_of(key: &str) -> String {
+    words(key, '-').to_lowercase()
+}
+
+/// The environment variable that belongs to a key.
+pub(super) fn variable_of(key: &str) -> String {
+    format!("INFORMERD_{}", words(key, '_').to_uppercase())
+}
+
+fn words(key: &str, separator: char) -> String {
+    let mut words = String::new();
+    for c in key.chars() {
+        if c == '.' {
+            words.push(separator);
+        } else {
+            if c.is_uppercase() {
                 words.push(separator);
-            } else {
-                if c.is_uppercase() {
-                    words.push(separator);
-                }
-                words.push(c);
             }
+            words.push(c);
         }
-        words
     }
+    words
 }
 
 #[cfg(test)]

@@ -296,6 +296,27 @@ fn every_setting_is_read() {
     }
 }
 
+/// Each of them is told, with what became of it, beside all other mistakes.
+#[test]
+fn a_setting_that_is_gone_says_so() {
+    for removed in REMOVED {
+        assert!(SETTINGS.iter().all(|setting| setting.key != removed.key), "{}", removed.key);
+    }
+    let name = "INFORMERD_SNAPSHOTS_MAX_SERVED_AGE";
+    let text = "snapshots:\n  dir: /a\n  maxServedAge: 1h\nthreads: many\n";
+    let world = MadeUp::default().variable("INFORMERD_CONFIG", FILE).variable(name, "1h").file(FILE, text);
+    let found = mistakes(load(&Flags::new(), &world));
+    let gone = "this setting is gone, and nothing need be written instead: ";
+    let starts = [
+        &format!("{FILE}:3: snapshots.maxServedAge: {gone}"),
+        &format!("{FILE}:4: threads: "),
+        &format!("{name}: {gone}"),
+    ];
+    assert_eq!(found.len(), starts.len(), "{found:#?}");
+    assert!(found.iter().zip(starts).all(|(found, start)| found.starts_with(start)), "{found:#?}");
+    assert!(load(&Flags::new(), &MadeUp::default().variable(name, "")).is_ok(), "an empty text counts as missing");
+}
+
 #[test]
 fn groups_of_aggregated_servers_are_named_whole() {
     assert!(from_file("").unwrap().config.reads.shared_groups.is_empty());
@@ -310,10 +331,9 @@ fn groups_of_aggregated_servers_are_named_whole() {
 #[test]
 fn snapshots_are_kept_where_a_directory_is_named() {
     assert!(from_file("").unwrap().config.snapshots.is_none());
-    let loaded = from_file("snapshots: {dir: /a, maxBytes: 2Mi, maxAge: 1m, maxServedAge: 1h}\n").unwrap();
+    let loaded = from_file("snapshots: {dir: /a, maxBytes: 2Mi, maxAge: 1m}\n").unwrap();
     let snapshots = loaded.config.snapshots.unwrap();
     assert_eq!((snapshots.max_bytes, snapshots.max_age), (2 << 20, Duration::from_secs(60)));
-    assert_eq!(snapshots.max_served_age, Duration::from_secs(3600));
     assert!(snapshots.dir == std::path::Path::new("/a") && snapshots.key.is_none());
     let key = |text: &str| MadeUp::default().file("/key", text).variable("INFORMERD_SNAPSHOTS_KEY", "/key");
     let digits = "0f".repeat(32);

@@ -79,8 +79,7 @@ impl Factory {
         let proofs = Arc::default();
         let store = Arc::new(SharedStore::new(upstream.clone()));
         let sharding = Sharding::new(upstream.clone());
-        let keeper = |snapshots| Arc::new(Keeper::new(snapshots, upstream.clone(), discovery.clone()));
-        let keeper = config.snapshots.clone().map(keeper);
+        let keeper = config.snapshots.clone().map(|snapshots| Arc::new(Keeper::new(snapshots, upstream.clone())));
         let inner = FactoryInner {
             config,
             upstream,
@@ -238,10 +237,6 @@ impl Factory {
                         unsure = !self.recheck_definitions().await;
                     }
                     self.start_pinned().await;
-                    if let Some(keeper) = self.keeper().cloned() {
-                        keeper.tidy();
-                        lifecycle::spawn("cluster", async move { keeper.note().await });
-                    }
                 }
                 changed = definitions.changed() => {
                     if changed.is_err() {
@@ -262,12 +257,8 @@ impl Factory {
         }
     }
 
-    pub(super) fn keeper(&self) -> Option<&Arc<Keeper>> {
-        self.inner.keeper.as_ref()
-    }
-
     /// The settings of a cache of this resource.
-    pub(super) fn cache_config(&self, gvr: &Gvr, resource: &Resource) -> CacheConfig {
+    fn cache_config(&self, gvr: &Gvr, resource: &Resource) -> CacheConfig {
         let FactoryConfig { rules, cache, .. } = &self.inner.config;
         let (pinned, form) = (rules.pins(gvr), rules.form(gvr));
         let trigger = selector::field_table(resource).trigger;

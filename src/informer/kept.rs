@@ -1,31 +1,25 @@
-//! Which informers are kept on disk, under which names, and of which cluster.
+//! Which informers are kept on disk, and under which names.
 
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::OnceCell;
 
-use super::saved_states::Unconfirmed;
 use super::{InformerKey, Rules};
 use crate::cache::{Restoration, WatchCache};
 use crate::meta::{Encoding, Origin, Resource};
 use crate::selector;
-use crate::snapshots::{Cluster, Identity, LastSeen, Snapshot, Snapshots, fingerprint};
+use crate::snapshots::{Cluster, Identity, Snapshot, Snapshots, fingerprint};
 use crate::upstream::UpstreamError;
 use crate::upstream::client::Upstream;
-use crate::upstream::discovery::Discovery;
 use crate::upstream::identity::cluster;
 use crate::upstream::reflector::LoadSaved;
 
 /// The snapshots of all informers.
 pub(super) struct Keeper {
-    pub(super) snapshots: Snapshots,
-    pub(super) upstream: Upstream,
-    discovery: Discovery,
+    snapshots: Snapshots,
+    upstream: Upstream,
     /// The cluster, once it is known; `None` inside if the apiserver does not say it.
     cluster: OnceCell<Option<Cluster>>,
-    /// What was kept of the cluster last.
-    noted: Mutex<Option<LastSeen>>,
-    pub(super) unconfirmed: Unconfirmed,
 }
 
 /// The snapshot of one informer, as far as it is known without the apiserver.
@@ -34,15 +28,14 @@ pub(super) struct Kept {
     resource: String,
     definition: String,
     fields: String,
-    pub(super) key: InformerKey,
+    key: InformerKey,
 }
 
 // === impl Keeper ===
 
 impl Keeper {
-    pub(super) fn new(snapshots: Snapshots, upstream: Upstream, discovery: Discovery) -> Self {
-        let (cluster, noted, unconfirmed) = (OnceCell::new(), Mutex::default(), Unconfirmed::default());
-        Self { snapshots, upstream, discovery, cluster, noted, unconfirmed }
+    pub(super) fn new(snapshots: Snapshots, upstream: Upstream) -> Self {
+        Self { snapshots, upstream, cluster: OnceCell::new() }
     }
 
     /// The snapshot of an informer; `None` if it is not kept.
@@ -68,9 +61,8 @@ impl Keeper {
         let found = self.cluster.get_or_try_init(|| async {
             match cluster(&self.upstream).await {
                 Ok(found) => {
-                    // The memory of these states is needed for the ones that will be confirmed.
-                    self.unconfirmed.clear();
-                    Ok(Some(Cluster { uid: found.uid, authorities: self.authorities(), version: found.version }))
+                    let authorities = fingerprint(&self.upstream.certificates().authorities.concat());
+                    Ok(Some(Cluster { uid: found.uid, authorities, version: found.version }))
                 }
                 Err(error) if matches!(error.code(), Some(403 | 404)) && error.is_refusal() => {
                     let what_to_do = "snapshots are off: informerd must be allowed to get the namespace kube-system and /version, which identify the cluster";
@@ -82,22 +74,6 @@ impl Keeper {
         });
         found.await.map(Option::as_ref)
     }
-
-    /// The digest of the certificate authorities that the apiserver must be known by.
-    pub(super) fn authorities(&self) -> String {
-        fingerprint(&self.upstream.certificates().authorities.concat())
-    }
-
-    /// Keeps what is known of the cluster, if it has changed. A process that starts while the apiserver is away cannot
-    /// ask. Does nothing if this is under way.
-    pub(super) async fn note(&self) {
-        let (Some(Some(cluster)), Ok(mut noted)) = (self.cluster.get(), self.noted.try_lock()) else { return };
-        let (server, cluster) = (self.upstream.authority().to_string(), cluster.clone());
-        let seen = LastSeen { server, cluster, resources: self.discovery.known() };
-        if noted.as_ref() != Some(&seen) {
-            *noted = self.snapshots.keep_last_seen(seen.clone()).await.then_some(seen);
-        }
-    }
 }
 
 // === impl Kept ===
@@ -105,13 +81,8 @@ impl Keeper {
 impl Kept {
     async fn snapshot(&self) -> Result<Option<Snapshot>, UpstreamError> {
         let Some(cluster) = self.keeper.cluster().await?.cloned() else { return Ok(None) };
-        Ok(Some(self.of(cluster)))
-    }
-
-    /// The snapshot, if this is the cluster.
-    pub(super) fn of(&self, cluster: Cluster) -> Snapshot {
         let scope = &self.key.scope;
-        self.keeper.snapshots.of(Identity {
+        let identity = Identity {
             cluster,
             resource: self.resource.clone(),
             definition: self.definition.clone(),
@@ -120,7 +91,8 @@ impl Kept {
             label_selector: scope.label_selector.to_string(),
             encoding: self.key.encoding.as_str().to_owned(),
             fields: self.fields.clone(),
-        })
+        };
+        Ok(Some(self.keeper.snapshots.of(identity)))
     }
 
     /// Reads the saved state for the reflector.
@@ -142,7 +114,6 @@ impl Kept {
         // The cluster is known before the cache is ready, because the reflector has asked for it.
         cache.ready_or_stopped().await;
         if let Ok(Some(snapshot)) = self.snapshot().await {
-            self.keeper.note().await;
             snapshot.record(cache).await;
         }
     }

@@ -17,12 +17,10 @@ mod limit;
 mod lookup;
 mod owed;
 mod rules;
-mod saved_states;
 mod servers;
 mod stall;
 mod stream_check;
 mod tables;
-mod unconfirmed;
 mod waits;
 
 pub use coverage::{Coverage, NoCoverage};

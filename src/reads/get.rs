@@ -7,7 +7,7 @@ use crate::codec::Shape;
 use crate::codec::json::is_list_like;
 use crate::meta::{ObjectKey, Origin, Verb, errors};
 
-use super::plan::{At, Freshness};
+use super::plan::Freshness;
 use super::resolved::Resolved;
 use super::service::served;
 use super::unserved::Unserved;
@@ -33,14 +33,9 @@ impl Reads {
             return Err(ForwardReason::Consistent.into());
         }
         read.hurry(Verb::Get, freshness);
-        let key = ObjectKey::new(request.namespace.as_deref().unwrap_or(""), name);
-        if read.unconfirmed {
-            let (form, snapshot, served) = self.unconfirmed(&mut read, At::Latest(freshness)).await?;
-            let object = snapshot.get(&key).ok_or(ForwardReason::NotFresh)?;
-            return Ok(GetAnswer { form, shape: read.shape, object: object.clone(), served });
-        }
         let (informer, form, waited) = self.synced(&mut read).await?;
         let (snapshot, waited_fresh) = self.fresh(&informer, &read, freshness, Verb::Get).await?;
+        let key = ObjectKey::new(request.namespace.as_deref().unwrap_or(""), name);
         let Some(object) = snapshot.get(&key) else {
             // A client that accepts only a transform gets its errors in a form that the apiserver chooses.
             if read.shape != Shape::Full {

@@ -40,14 +40,8 @@ impl Reads {
         if let At::Latest(freshness) = plan.state {
             read.hurry(Verb::List, freshness);
         }
-        let (form, snapshot, served) = if read.unconfirmed {
-            self.unconfirmed(&mut read, plan.state).await?
-        } else {
-            let (informer, form, waited) = self.synced(&mut read).await?;
-            let (snapshot, waited_fresh) = self.state(&informer, &read, plan.state).await?;
-            let served = served(&informer, waited.or(waited_fresh), snapshot.rv());
-            (form, snapshot, served)
-        };
+        let (informer, form, waited) = self.synced(&mut read).await?;
+        let (snapshot, waited_fresh) = self.state(&informer, &read, plan.state).await?;
         let rv = snapshot.rv();
         let after = plan.after.map(|start| absolute(request.namespace.as_deref(), &start));
         let identity = ListIdentity {
@@ -64,7 +58,7 @@ impl Reads {
             shape: read.shape,
             meta: ListMetaOut { rv, shard, ..ListMetaOut::default() },
             items: ListItems::Page(Vec::new()),
-            served,
+            served: served(&informer, waited.or(waited_fresh), rv),
             identity,
         };
         match plan.limit {

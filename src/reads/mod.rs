@@ -27,7 +27,6 @@ mod sync;
 #[cfg(test)]
 mod testing;
 mod typed;
-mod unconfirmed;
 mod unserved;
 mod watch;
 

@@ -40,9 +40,6 @@ pub(super) struct Resolved {
     pub(super) local: bool,
     /// An old state is good enough.
     pub(super) stale: bool,
-    /// The resource is only known from an earlier process, because the apiserver has not answered this one. Nothing but
-    /// the state of that process may be read, see [`super::Reads::unconfirmed`].
-    pub(super) unconfirmed: bool,
     /// The maximum time that it waits for its informer to sync.
     pub(super) patience: Duration,
     /// When half of its client's time is over. All its waits end by then, so that the apiserver has the other half.

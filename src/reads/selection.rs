@@ -113,7 +113,6 @@ impl Reads {
             proof,
             local: true,
             stale: false,
-            unconfirmed: false,
             patience: std::time::Duration::MAX,
             until: None,
         })

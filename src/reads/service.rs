@@ -99,7 +99,9 @@ impl Reads {
         if self.factory.excludes(gvr) {
             return Err(ForwardReason::Excluded.into());
         }
-        let (resource, unconfirmed) = self.known(request).await.ok_or(ForwardReason::NotReadable)?;
+        let Ok(Some(resource)) = self.factory.resource(gvr).await else {
+            return Err(ForwardReason::NotReadable.into());
+        };
         if !(resource.verbs.list && resource.verbs.watch) {
             return Err(ForwardReason::NotReadable.into());
         }
@@ -143,7 +145,6 @@ impl Reads {
             proof,
             local: request.local,
             stale: request.stale,
-            unconfirmed,
             patience: if request.stale { Duration::ZERO } else { Duration::MAX },
             until,
         })

@@ -19,9 +19,6 @@ impl Reads {
     /// Returns the informer that covers the request, once it is synced; an informer of JSON if the apiserver does not
     /// support the encoding.
     pub(super) async fn synced(&self, read: &mut Resolved) -> Result<(Arc<Informer>, Arc<Form>, Waited), Unserved> {
-        if read.unconfirmed {
-            return Err(ForwardReason::NotSynced.into());
-        }
         let deadline = read.bounded(Instant::now() + self.config.not_synced.wait.min(read.patience));
         let mut waited = Waited::Nothing;
         loop {
@@ -77,7 +74,7 @@ impl Reads {
     /// that follows the list then finds its revision inside our window.
     pub(super) async fn demand(&self, read: &Resolved) {
         // Tables only get an informer for reads that would be served.
-        if read.encoding == Encoding::Table || read.unconfirmed {
+        if read.encoding == Encoding::Table {
             return;
         }
         if let Coverage::By(informer) = self.covering(read) {

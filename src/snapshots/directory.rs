@@ -27,9 +27,12 @@ struct State {
     bytes: u64,
 }
 
-/// The ends of the names of our files, and what follows them while a file is still being written.
-const KINDS: [&str; 2] = [".snapshot", ".cluster"];
-const UNFINISHED: &str = ".new";
+/// The end of the names of snapshots, and of files that are still being written.
+const SNAPSHOT: &str = ".snapshot";
+const UNFINISHED: &str = ".snapshot.new";
+
+/// The ends of the names of files that earlier versions kept here. Nothing reads them any more.
+const FORMER: [&str; 2] = [".cluster", ".cluster.new"];
 
 // === impl Directory ===
 
@@ -48,7 +51,7 @@ impl Directory {
         if !state.locked {
             self.storage.lock()?;
             state.locked = true;
-            self.remove_unfinished();
+            self.remove_leftovers();
         }
         state.ours.insert(Arc::clone(name));
         let room = self.make_room(&mut state);
@@ -71,13 +74,11 @@ impl Directory {
         self.make_room(&mut state).ok();
     }
 
-    /// The file is of no use any more: a restart must not serve it. Another process that writes here keeps its files.
+    /// The file is of no use any more: a restart must not serve it.
     pub(super) fn remove(&self, name: &str) {
+        self.storage.remove(name).ok();
         let mut state = self.state.lock();
-        if state.locked {
-            self.storage.remove(name).ok();
-            self.make_room(&mut state).ok();
-        }
+        self.make_room(&mut state).ok();
     }
 
     /// The file is no longer kept up to date, but may still be of use.
@@ -106,10 +107,10 @@ impl Directory {
     /// Counts the files again, and removes the oldest ones that nobody keeps up to date while there are too many bytes.
     fn make_room(&self, state: &mut State) -> io::Result<()> {
         let mut files = self.storage.entries()?;
-        files.retain(|file| is_complete(&file.name) || is_unfinished(&file.name));
+        files.retain(|file| file.name.ends_with(SNAPSHOT) || file.name.ends_with(UNFINISHED));
         state.bytes = files.iter().map(|file| file.len).sum();
         // Half of the space is left for what will be written.
-        files.retain(|file| is_complete(&file.name) && !state.ours.contains(&*file.name));
+        files.retain(|file| file.name.ends_with(SNAPSHOT) && !state.ours.contains(&*file.name));
         files.sort_by_key(|file| file.modified);
         for file in files {
             if state.bytes <= self.max_bytes / 2 {
@@ -122,10 +123,10 @@ impl Directory {
         Ok(())
     }
 
-    /// What a process left behind that was killed while it wrote.
-    fn remove_unfinished(&self) {
+    /// What a process left behind that was killed while it wrote, or that was of an earlier version.
+    fn remove_leftovers(&self) {
         for file in self.storage.entries().unwrap_or_default() {
-            if is_unfinished(&file.name) {
+            if file.name.ends_with(UNFINISHED) || FORMER.iter().any(|end| file.name.ends_with(end)) {
                 self.storage.remove(&file.name).ok();
             }
         }
@@ -133,13 +134,5 @@ impl Directory {
 }
 
 fn unfinished(name: &str) -> String {
-    format!("{name}{UNFINISHED}")
-}
-
-fn is_complete(name: &str) -> bool {
-    KINDS.iter().any(|kind| name.ends_with(kind))
-}
-
-fn is_unfinished(name: &str) -> bool {
-    name.strip_suffix(UNFINISHED).is_some_and(is_complete)
+    format!("{}{UNFINISHED}", name.strip_suffix(SNAPSHOT).unwrap_or(name))
 }

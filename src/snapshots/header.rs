@@ -3,7 +3,6 @@
 use std::io::{self, Read};
 
 use aws_lc_rs::digest::{SHA256, digest};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::codec::Form;
@@ -55,7 +54,7 @@ pub(super) struct Header {
 }
 
 /// The first bytes of every snapshot. They name the version of the format.
-pub(super) const MAGIC: &[u8] = b"informerd snapshot 1\n";
+const MAGIC: &[u8] = b"informerd snapshot 1\n";
 
 /// A header is smaller than this.
 const LARGEST: usize = 64 << 10;
@@ -81,7 +80,7 @@ impl Header {
     pub(super) fn new(identity: &Identity, form: &Form, encrypted: bool, written: i64) -> Self {
         Self {
             identity: identity.clone(),
-            file: unique(),
+            file: hex(&rand::random::<[u8; 32]>()),
             written,
             encrypted,
             custom: form.style() == Style::Inline,
@@ -96,40 +95,35 @@ impl Header {
         let style = if self.custom { Style::Inline } else { Style::Stripped };
         Form::new(encoding, style, &self.api_version, &self.kind, &self.list_kind)
     }
-}
 
-/// The bytes of a header. All blocks of its file are bound to them.
-pub(super) fn to_bytes(magic: &[u8], header: &impl Serialize) -> io::Result<Vec<u8>> {
-    let text = serde_json::to_vec(header)?;
-    let len = u32::try_from(text.len()).map_err(io::Error::other)?;
-    Ok([magic, &len.to_le_bytes(), &text].concat())
-}
-
-/// Reads a header and returns its bytes, too.
-///
-/// # Errors
-/// There is none, or it is of another kind of file or another version of the format.
-pub(super) fn read<H: DeserializeOwned>(magic: &[u8], input: &mut impl Read) -> io::Result<(H, Vec<u8>)> {
-    let mut bytes = vec![0; magic.len() + 4];
-    input.read_exact(&mut bytes)?;
-    let (found, len) = bytes.split_at(magic.len());
-    if found != magic {
-        return Err(invalid("it is no file of this version of the format"));
+    /// The bytes of the header. All blocks of the file are bound to them.
+    pub(super) fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        let text = serde_json::to_vec(self)?;
+        let len = u32::try_from(text.len()).map_err(io::Error::other)?;
+        Ok([MAGIC, &len.to_le_bytes(), &text].concat())
     }
-    let len = len.try_into().map_or(usize::MAX, |len| u32::from_le_bytes(len) as usize);
-    if len > LARGEST {
-        return Err(invalid("its header is too large"));
-    }
-    let mut text = vec![0; len];
-    input.read_exact(&mut text)?;
-    let header = serde_json::from_slice(&text)?;
-    bytes.extend(text);
-    Ok((header, bytes))
-}
 
-/// A text that no other file has.
-pub(super) fn unique() -> String {
-    hex(&rand::random::<[u8; 32]>())
+    /// Reads a header and returns its bytes, too.
+    ///
+    /// # Errors
+    /// There is none, or it is of another version of the format.
+    pub(super) fn read(input: &mut impl Read) -> io::Result<(Self, Vec<u8>)> {
+        let mut bytes = vec![0; MAGIC.len() + 4];
+        input.read_exact(&mut bytes)?;
+        let (magic, len) = bytes.split_at(MAGIC.len());
+        if magic != MAGIC {
+            return Err(invalid("it is no snapshot of this version of the format"));
+        }
+        let len = len.try_into().map_or(usize::MAX, |len| u32::from_le_bytes(len) as usize);
+        if len > LARGEST {
+            return Err(invalid("its header is too large"));
+        }
+        let mut text = vec![0; len];
+        input.read_exact(&mut text)?;
+        let header = serde_json::from_slice(&text)?;
+        bytes.extend(text);
+        Ok((header, bytes))
+    }
 }
 
 pub(super) fn invalid(why: &'static str) -> io::Error {
@@ -141,7 +135,7 @@ pub fn fingerprint(text: &[u8]) -> String {
     hex(digest(&SHA256, text).as_ref())
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
+fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         // Writing to a string does not fail.
@@ -153,12 +147,18 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::snapshots::testing::identity;
 
     #[test]
     fn a_header_has_a_bound() {
+        let form = Form::new(Encoding::Json, Style::Stripped, "v1", "Pod", "PodList");
+        let bytes = |selector: usize| {
+            let identity = Identity { label_selector: "x".repeat(selector), ..identity() };
+            Header::new(&identity, &form, false, 0).to_bytes().unwrap()
+        };
+        let rest = bytes(0).len() - MAGIC.len() - 4;
         for (len, is_read) in [(LARGEST, true), (LARGEST + 1, false)] {
-            let bytes = to_bytes(b"magic", &"x".repeat(len - 2)).unwrap();
-            assert_eq!(read::<String>(b"magic", &mut &bytes[..]).is_ok(), is_read, "{len}");
+            assert_eq!(Header::read(&mut &bytes(len - rest)[..]).is_ok(), is_read, "{len}");
         }
     }
 }

@@ -3,7 +3,6 @@
 
 use super::testing::*;
 use super::*;
-use crate::meta::{Origin, PrinterColumn, Resource};
 use crate::packing::PackingForm;
 
 /// A file with two blocks of events after its state, and the storage that has it.
@@ -139,99 +138,5 @@ async fn a_disk_that_fails_at_any_time() {
             }
         }
         operations += 1;
-    }
-}
-
-fn seen() -> LastSeen {
-    let column = PrinterColumn { name: "Size".into(), kind: "integer".into(), json_path: ".spec.size".into() };
-    let custom = Origin::Custom {
-        selectable: [".spec.color".into()].into(),
-        columns: [column].into(),
-        definition: "uid/2".into(),
-    };
-    let widgets =
-        Resource { namespaced: false, origin: custom, ..Resource::simple("example.com", "widgets", "Widget") };
-    let resources = vec![Resource::simple("", "pods", "Pod"), widgets];
-    LastSeen { server: "10.0.0.1:6443".into(), cluster: identity().cluster, resources }
-}
-
-async fn last_seen(storage: &Memory, key: Option<&Key>, server: &str, authorities: &str) -> Option<LastSeen> {
-    snapshots(storage, key.cloned()).last_seen(server.to_owned(), authorities.to_owned()).await
-}
-
-/// The cluster is known exactly as it was seen, or not at all.
-#[tokio::test]
-async fn a_cluster_is_known_from_an_unharmed_file_alone() {
-    for key in keys() {
-        let storage = Memory::default();
-        let again = async || last_seen(&storage, key.as_ref(), "10.0.0.1:6443", "ca").await;
-        assert_eq!(again().await, None, "nothing was kept yet");
-        let kept = snapshots(&storage, key.clone());
-        assert!(kept.keep_last_seen(LastSeen { resources: Vec::new(), ..seen() }).await);
-        assert!(kept.keep_last_seen(seen()).await);
-        assert_eq!(again().await, Some(seen()));
-        let (name, file) =
-            storage.inner.lock().files.iter().next().map(|(name, file)| (name.clone(), file.clone())).unwrap();
-        assert_eq!(storage.inner.lock().files.len(), 1, "the old one is replaced");
-        let hides = !file.windows(7).any(|bytes| bytes == b"widgets");
-        assert!(key.is_none() || hides);
-        for bit in 0..file.len() * 8 {
-            let mut changed = file.clone();
-            changed[bit / 8] ^= 1 << (bit % 8);
-            storage.inner.lock().files.insert(name.clone(), changed);
-            assert_eq!(again().await, None, "bit {bit} was not noticed");
-        }
-        for end in 0..file.len() {
-            storage.inner.lock().files.insert(name.clone(), file[..end].to_vec());
-            assert_eq!(again().await, None, "it ends at {end}");
-        }
-        for more in [&[0][..], &[0; 4096], &blocks(&file)[0]] {
-            storage.inner.lock().files.insert(name.clone(), [&file, more].concat());
-            assert_eq!(again().await, None, "something follows");
-        }
-        // Under the name of another server, of other authorities, or of a snapshot.
-        for (server, authorities) in [("10.0.0.2:6443", "ca"), ("10.0.0.1:6443", "another")] {
-            let cluster = Cluster { authorities: authorities.into(), ..seen().cluster };
-            assert!(kept.keep_last_seen(LastSeen { server: server.into(), cluster, ..seen() }).await);
-            let names: Vec<_> = storage.inner.lock().files.keys().cloned().collect();
-            for name in names {
-                storage.inner.lock().files.insert(name, file.clone());
-            }
-            assert_eq!(last_seen(&storage, key.as_ref(), server, authorities).await, None);
-        }
-        written(&storage, key.clone(), PackingForm::Plain).await;
-        let snapshot = storage.inner.lock().files[&identity().file_name()].clone();
-        storage.inner.lock().files.insert(name.clone(), snapshot);
-        assert_eq!(again().await, None, "a snapshot");
-        storage.inner.lock().files.insert(name, file);
-        assert_eq!(again().await, Some(seen()));
-        for other in [None, Some(Key::parse(&"5b".repeat(32)).unwrap())] {
-            let is_same = other.is_none() && key.is_none();
-            assert_eq!(last_seen(&storage, other.as_ref(), "10.0.0.1:6443", "ca").await.is_some(), is_same);
-        }
-    }
-}
-
-/// If it cannot be kept which cluster this is, no other one may stay in its place.
-#[tokio::test]
-async fn a_cluster_that_cannot_be_kept_leaves_none() {
-    for operations in 0..6 {
-        let storage = Memory::default();
-        let kept = snapshots(&storage, None);
-        assert!(kept.keep_last_seen(seen()).await);
-        storage.inner.lock().operations = Some(operations);
-        let cluster = Cluster { uid: "another".into(), ..seen().cluster };
-        let another = LastSeen { cluster, ..seen() };
-        let is_kept = kept.keep_last_seen(another.clone()).await;
-        storage.inner.lock().operations = None;
-        assert_eq!(is_kept, operations >= 5, "create, header, block, sync, rename: {operations}");
-        let found = last_seen(&storage, None, "10.0.0.1:6443", "ca").await;
-        assert_eq!(found, is_kept.then_some(another.clone()), "{operations}");
-        // A process that may not write here removes nothing either.
-        assert!(kept.keep_last_seen(seen()).await);
-        storage.inner.lock().operations = Some(0);
-        assert!(!snapshots(&storage, None).keep_last_seen(another).await);
-        storage.inner.lock().operations = None;
-        assert_eq!(last_seen(&storage, None, "10.0.0.1:6443", "ca").await, Some(seen()));
     }
 }

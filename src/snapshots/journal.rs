@@ -8,7 +8,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::block::{BlockWriter, TARGET};
-use super::header::{self, Header, Identity};
+use super::header::{Header, Identity};
 use super::record::Records;
 use super::shared::Inner;
 use super::storage::Output;
@@ -78,8 +78,7 @@ impl Journal {
         mut out: Box<dyn Output>,
     ) -> io::Result<Self> {
         let Beginning { state, form, bookmark_template } = beginning;
-        let header = Header::new(identity, form, inner.config.key.is_some(), now());
-        let header = header::to_bytes(header::MAGIC, &header)?;
+        let header = Header::new(identity, form, inner.config.key.is_some(), now()).to_bytes()?;
         inner.directory.reserve(header.len() as u64)?;
         out.write_all(&header)?;
         let blocks = BlockWriter::new(inner.seal(&header)?);

@@ -4,11 +4,11 @@ use std::io::{self, BufReader, Read};
 use std::time::Duration;
 
 use super::block::BlockReader;
-use super::header::{self, Header, Identity};
+use super::header::{Header, Identity};
 use super::journal::now;
 use super::record::{RecordError, replay};
 use super::seal::{Key, Seal};
-use super::shared::{Inner, SnapshotConfig};
+use super::shared::Inner;
 use crate::cache::Restoration;
 use crate::meta::Encoding;
 
@@ -21,28 +21,8 @@ struct Told {
     damage: Option<LoadError>,
 }
 
-/// What a saved state is read for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// A watch continues from it.
-    Resume,
-    /// It is served as an old state.
-    Serve,
-}
-
-/// What was found.
-#[derive(Debug)]
-pub enum Saved {
-    /// The state, and when its file was last written to, in seconds since 1970.
-    State(Box<Restoration>, i64),
-    /// There is a file, but it cannot be used. The reason is logged.
-    Unusable,
-    /// There is no file.
-    Missing,
-}
-
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LoadError {
+enum LoadError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
@@ -66,32 +46,30 @@ pub(super) fn load(
     identity: &Identity,
     name: &str,
     mut restoration: Restoration,
-    purpose: Purpose,
-) -> Saved {
+) -> Option<Restoration> {
     let input = match inner.directory.open(name) {
         Ok(input) => input,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Saved::Missing,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => {
             inner.metrics.unusable.inc();
-            tracing::warn!(name, %error, "snapshot not read, {}", purpose.otherwise());
-            return Saved::Unusable;
+            tracing::warn!(name, %error, "snapshot not read, the state is listed");
+            return None;
         }
     };
-    let max_age = purpose.max_age(&inner.config);
-    match try_load(input, inner.config.key.as_ref(), Some(identity), max_age, &mut restoration) {
-        Ok(Told { time, damage }) => {
+    match try_load(input, inner.config.key.as_ref(), Some(identity), inner.config.max_age, &mut restoration) {
+        Ok(damage) => {
             let (rv, objects, events) = (restoration.rv(), restoration.objects(), restoration.events());
             tracing::info!(name, %rv, objects, events, "snapshot read");
             if let Some(damage) = damage {
                 tracing::info!(name, %damage, %rv, "the end of a snapshot is damaged, it is used up to there");
             }
             inner.metrics.loaded.inc();
-            Saved::State(Box::new(restoration), time)
+            Some(restoration)
         }
         Err(why) => {
             inner.metrics.unusable.inc();
-            tracing::info!(name, %why, "snapshot not used, {}", purpose.otherwise());
-            Saved::Unusable
+            tracing::info!(name, %why, "snapshot not used, the state is listed");
+            None
         }
     }
 }
@@ -106,15 +84,16 @@ pub fn read_records(block: &[u8], restoration: &mut Restoration) -> bool {
     replay(block, restoration).is_ok()
 }
 
+/// Returns what has damaged the end, if anything has.
 fn try_load(
     input: impl Read,
     key: Option<&Key>,
     identity: Option<&Identity>,
     max_age: Duration,
     restoration: &mut Restoration,
-) -> Result<Told, LoadError> {
+) -> Result<Option<LoadError>, LoadError> {
     let mut input = BufReader::with_capacity(256 << 10, input);
-    let (header, bytes) = header::read::<Header>(header::MAGIC, &mut input)?;
+    let (header, bytes) = Header::read(&mut input)?;
     if identity.is_some_and(|identity| *identity != header.identity) {
         return Err(LoadError::Other);
     }
@@ -127,20 +106,11 @@ fn try_load(
     let seal = Seal::new(key, &bytes).map_err(io::Error::other)?;
     let told = read_blocks(&mut input, seal, header.written, restoration)?;
     restoration.finish();
-    age(told.time, max_age)?;
-    Ok(told)
-}
-
-/// How long ago this was, in seconds since 1970.
-///
-/// # Errors
-/// It was longer ago than `max_age`, or will be.
-pub(super) fn age(time: i64, max_age: Duration) -> Result<Duration, LoadError> {
-    let age = now().saturating_sub(time);
+    let age = now().saturating_sub(told.time);
     if age > i64::try_from(max_age.as_secs()).unwrap_or(i64::MAX) || age < -SKEW {
         return Err(LoadError::Old(age));
     }
-    Ok(Duration::from_secs(u64::try_from(age).unwrap_or_default()))
+    Ok(told.damage)
 }
 
 /// Reads blocks up to the end, or up to the first one that is damaged.
@@ -162,23 +132,5 @@ fn read_blocks(
         };
         // A block that is sealed is as it was written. If its records contradict each other, the file is not trusted.
         time = replay(&block, restoration)?.unwrap_or(time);
-    }
-}
-
-// === impl Purpose ===
-
-impl Purpose {
-    fn max_age(self, config: &SnapshotConfig) -> Duration {
-        match self {
-            Self::Resume => config.max_age,
-            Self::Serve => config.max_served_age,
-        }
-    }
-
-    fn otherwise(self) -> &'static str {
-        match self {
-            Self::Resume => "the state is listed",
-            Self::Serve => "nothing is served before the apiserver answers",
-        }
     }
 }

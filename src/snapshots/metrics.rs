@@ -24,11 +24,7 @@ impl SnapshotMetrics {
             "Bytes written to snapshots",
             self.written_bytes.clone(),
         );
-        registry.register(
-            "informerd_snapshots_loaded",
-            "Snapshots read, for a starting informer or to be served while the apiserver does not respond",
-            self.loaded.clone(),
-        );
+        registry.register("informerd_snapshots_loaded", "Snapshots read for a starting informer", self.loaded.clone());
         registry.register(
             "informerd_snapshots_unusable",
             "Snapshots that could not be used: too old, damaged, or of another cluster or resource",

@@ -2,8 +2,7 @@
 //!
 //! Each cache has one file: a state, and the events that followed it. The file is written whole, under another name,
 //! and then events are appended to it. When the events have become as large as the state, it is written again. What is
-//! read from it is used only after the apiserver has accepted a watch from its revision. The exception is a daemon that
-//! starts while the apiserver does not answer: what it serves then is marked as old.
+//! read from it is used only after the apiserver has accepted a watch from its revision.
 //!
 //! A file is a [`header`] and sealed [`block`]s of [`record`]s. Its first damaged block ends it: damage in the state
 //! makes the file useless, and damage in the events costs the events after it.
@@ -14,7 +13,6 @@ mod header;
 #[cfg(test)]
 mod hostile_tests;
 mod journal;
-mod last_seen;
 mod load;
 mod metrics;
 mod record;
@@ -28,17 +26,14 @@ mod testing;
 mod tests;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 pub use header::{Cluster, Identity, fingerprint};
-pub use last_seen::LastSeen;
-pub use load::{Saved, read, read_records};
+pub use load::{read, read_records};
 pub use metrics::SnapshotMetrics;
 pub use seal::Key;
 pub use shared::SnapshotConfig;
 pub use storage::{Disk, Entry, Output, Storage};
 
-use self::load::Purpose;
 use self::shared::Inner;
 use crate::cache::{Restoration, WatchCache};
 
@@ -72,25 +67,6 @@ impl Snapshots {
         self.inner.config.key.is_some()
     }
 
-    /// How long ago a state was the newest one; `None` if it must not be served any more.
-    pub fn age(&self, time: i64) -> Option<Duration> {
-        load::age(time, self.inner.config.max_served_age).ok()
-    }
-
-    /// Which cluster was last seen at this address with these certificate authorities. `None` if that is not known; the
-    /// reason is logged.
-    pub async fn last_seen(&self, server: String, authorities: String) -> Option<LastSeen> {
-        let inner = Arc::clone(&self.inner);
-        let read = move || last_seen::load(&inner, &server, &authorities);
-        tokio::task::spawn_blocking(read).await.ok().flatten()
-    }
-
-    /// Keeps which cluster was seen. Returns whether that was done; the reason is logged if it was not.
-    pub async fn keep_last_seen(&self, seen: LastSeen) -> bool {
-        let inner = Arc::clone(&self.inner);
-        tokio::task::spawn_blocking(move || last_seen::save(&inner, &seen)).await.unwrap_or(false)
-    }
-
     /// The snapshot of the cache that this names.
     pub fn of(&self, identity: Identity) -> Snapshot {
         let name = identity.file_name().into();
@@ -103,21 +79,9 @@ impl Snapshots {
 impl Snapshot {
     /// Reads the file into `restoration`. `None` if there is none that can be used; the reason is logged.
     pub async fn load(&self, restoration: Restoration) -> Option<Restoration> {
-        match self.read(restoration, Purpose::Resume).await {
-            Saved::State(restoration, _) => Some(*restoration),
-            Saved::Unusable | Saved::Missing => None,
-        }
-    }
-
-    /// Reads the file into `restoration`, for reads that take an old state.
-    pub async fn load_to_serve(&self, restoration: Restoration) -> Saved {
-        self.read(restoration, Purpose::Serve).await
-    }
-
-    async fn read(&self, restoration: Restoration, purpose: Purpose) -> Saved {
         let snapshot = self.clone();
-        let load = move || load::load(&snapshot.inner, &snapshot.identity, &snapshot.name, restoration, purpose);
-        tokio::task::spawn_blocking(load).await.unwrap_or(Saved::Unusable)
+        let load = move || load::load(&snapshot.inner, &snapshot.identity, &snapshot.name, restoration);
+        tokio::task::spawn_blocking(load).await.ok().flatten()
     }
 
     /// Keeps the file up to date until dropped, or until the cache has stopped for good.

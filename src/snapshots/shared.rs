@@ -19,8 +19,6 @@ pub struct SnapshotConfig {
     /// A file that was not written to for longer than this is not used. The apiserver would most likely refuse its
     /// revision, and a store that was restored from a backup meanwhile may have passed it.
     pub max_age: Duration,
-    /// A file that was not written to for longer than this is not served either, while the apiserver does not answer.
-    pub max_served_age: Duration,
     /// Encrypts the files. Without a key, Secrets are not kept.
     pub key: Option<Key>,
 }

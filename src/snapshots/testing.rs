@@ -225,8 +225,8 @@ pub(super) fn identity() -> Identity {
 }
 
 pub(super) fn snapshots(storage: &Memory, key: Option<Key>) -> Snapshots {
-    let (max_bytes, max_age, max_served_age) = (1 << 30, Duration::from_secs(900), Duration::from_secs(86400));
-    Snapshots::new(SnapshotConfig { dir: "/".into(), max_bytes, max_age, max_served_age, key }, storage.clone())
+    let (max_bytes, max_age) = (1 << 30, Duration::from_secs(900));
+    Snapshots::new(SnapshotConfig { dir: "/".into(), max_bytes, max_age, key }, storage.clone())
 }
 
 /// Begins the file of a cache with its state.

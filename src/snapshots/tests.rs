@@ -214,30 +214,13 @@ async fn a_state_that_does_not_fit_is_not_loaded() {
 #[tokio::test]
 async fn an_old_file_is_not_used() {
     let (storage, world) = (Memory::default(), World::new(20, PackingForm::Plain).await);
-    let of = |max_served_age| {
-        let (max_bytes, max_age) = (1 << 30, Duration::from_secs(1));
-        let config = SnapshotConfig { dir: "/".into(), max_bytes, max_age, max_served_age, key: None };
-        Snapshots::new(config, storage.clone())
-    };
-    let snapshots = of(Duration::from_secs(1));
-    let to_serve = async |snapshots: &Snapshots| {
-        let (writer, _cache) = empty(PackingForm::Plain);
-        snapshots.of(identity()).load_to_serve(writer.restoration()).await
-    };
-    assert!(matches!(to_serve(&snapshots).await, Saved::Missing));
+    let config = SnapshotConfig { dir: "/".into(), max_bytes: 1 << 30, max_age: Duration::from_secs(1), key: None };
+    let snapshots = Snapshots::new(config, storage);
     let (mut journal, mut recorder) = begin(&snapshots, &identity(), &world.cache).unwrap();
     journal.append(&all(&mut recorder)).unwrap();
     assert!(load(&snapshots, identity(), PackingForm::Plain).await.is_some());
-    let Saved::State(_, time) = to_serve(&snapshots).await else { panic!("it is new") };
-    assert!(snapshots.age(time).is_some());
     tokio::time::sleep(Duration::from_millis(2100)).await;
     assert!(load(&snapshots, identity(), PackingForm::Plain).await.is_none());
-    // What may be served has a bound of its own, also after it was read.
-    assert!(matches!(to_serve(&snapshots).await, Saved::Unusable));
-    assert_eq!(snapshots.age(time), None);
-    let patient = of(Duration::from_secs(3600));
-    assert!(matches!(to_serve(&patient).await, Saved::State(_, again) if again == time));
-    assert!(patient.age(time).unwrap() >= Duration::from_secs(2));
     // Progress shows that the process lived until now.
     journal.append(&all(&mut recorder)).unwrap();
     assert!(load(&snapshots, identity(), PackingForm::Plain).await.is_some());
@@ -246,8 +229,7 @@ async fn an_old_file_is_not_used() {
 #[tokio::test]
 async fn all_files_together_stay_within_their_space() {
     let (storage, world) = (Memory::default(), World::new(300, PackingForm::Plain).await);
-    let (max_bytes, max_age, max_served_age) = (16 << 10, Duration::MAX, Duration::MAX);
-    let config = SnapshotConfig { dir: "/".into(), max_bytes, max_age, max_served_age, key: None };
+    let config = SnapshotConfig { dir: "/".into(), max_bytes: 16 << 10, max_age: Duration::MAX, key: None };
     let snapshots = Snapshots::new(config, storage.clone());
     let len = || storage.inner.lock().files.values().map(Vec::len).sum::<usize>();
     let mut written = 0;
@@ -262,4 +244,19 @@ async fn all_files_together_stay_within_their_space() {
         .collect();
     assert!((1..40).contains(&open.len()), "{} are kept up to date", open.len());
     assert!(len() <= 16 << 10, "{}", len());
+}
+
+/// Files of other programs stay, and those of earlier versions do not take space for ever.
+#[tokio::test]
+async fn leftovers_are_removed_and_what_is_unknown_stays() {
+    let (storage, world) = (Memory::default(), World::new(5, PackingForm::Plain).await);
+    let (leftovers, others) =
+        (["a.cluster", "a.cluster.new", "b.snapshot.new"], ["cluster", "notes.txt", "b.snapshot"]);
+    for name in leftovers.iter().chain(&others) {
+        storage.inner.lock().files.insert((*name).to_owned(), vec![0; 10]);
+    }
+    drop(begin(&snapshots(&storage, None), &identity(), &world.cache).unwrap());
+    let files = storage.inner.lock().files.clone();
+    assert!(leftovers.iter().all(|name| !files.contains_key(*name)), "{:?}", files.keys());
+    assert!(others.iter().all(|name| files.contains_key(*name)), "{:?}", files.keys());
 }

@@ -11,6 +11,7 @@ fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "a"}})
 }
 
+mod away_at_start;
 mod demo;
 mod disk;
 mod faults;
@@ -19,4 +20,3 @@ mod history;
 mod look;
 mod seeded;
 mod start;
-mod unconfirmed;

@@ -393,8 +393,6 @@ async fn a_definition_decides_what_its_resource_is() {
     world.changed(definition("widgets.example.com", 2, 11, &established())).await;
     within(world.changes.changed()).await.unwrap();
     assert!(!world.resolve("example.com", "widgets").await.namespaced);
-    let is_widgets = |known: &&Resource| &*known.gvr.resource == "widgets";
-    assert!(!world.discovery.known().iter().find(is_widgets).unwrap().namespaced, "what is kept is the same");
     assert_eq!(world.asked().await, [""; 0], "nothing is asked again and again");
     world.scopes.lock()[1] = "Cluster";
     world.changed(definition("widgets.example.com", 3, 12, &established())).await;

@@ -5,7 +5,6 @@ mod changed;
 mod definitions;
 mod follow;
 mod index;
-mod known;
 mod origin;
 mod parse;
 mod reading;

@@ -234,19 +234,6 @@ async fn finds_the_preferred_version() {
     assert!(discovery.find("autoscaling", "new").await.unwrap().is_none());
 }
 
-#[tokio::test]
-async fn what_is_known_is_told_without_a_question() {
-    let server = aggregated((200, CRD)).await;
-    let discovery = discovery(&server, DiscoveryConfig::default()).await;
-    assert_eq!(discovery.known(), []);
-    let pods = discovery.resolve("", "v1", "pods").await.unwrap().unwrap();
-    let asked = server.requests().len();
-    assert_eq!(discovery.known(), [(*pods).clone()], "of the others it is not known who serves them");
-    assert_eq!(server.requests().len(), asked);
-    let widgets = discovery.resolve("example.com", "v1", "widgets").await.unwrap().unwrap();
-    assert_eq!(discovery.known(), [(*pods).clone(), (*widgets).clone()]);
-}
-
 /// Until there was any answer, callers do not wait for one attempt after the other.
 #[tokio::test(start_paused = true)]
 async fn an_apiserver_that_has_never_answered_is_not_waited_for_long() {
