@@ -1,4 +1,4 @@
-//! What a client requests of objects and lists: the shape of an object, and the metadata of a list.
+//! How objects and lists are to be written: the shape of an object, and the metadata of a list.
 
 use crate::meta::{Moment, ResourceVersion};
 

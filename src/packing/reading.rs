@@ -1,6 +1,6 @@
-//! What bytes are read for.
+//! Whether bytes are read for an answer.
 
-/// What bytes are asked for.
+/// What bytes are read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// For an answer. What is read again and again stays plain.

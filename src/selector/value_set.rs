@@ -1,4 +1,4 @@
-//! Sets of values, which the apiserver's parameters cannot express.
+//! Sets of values that names, labels, fields or owners may have. The apiserver's parameters cannot express them.
 
 use super::compiled::Source;
 use super::field::is_exact;

@@ -48,6 +48,8 @@ pub(crate) struct Selected {
 pub(crate) enum Seen {
     /// A state of the whole selection: the first `limit` of it if there is one.
     Collection { rv: u64, state: State, of: Selected, limit: Option<usize> },
+    /// The same of a merged watch over gRPC: what has changed while it waited is as it was then.
+    Merged { rv: u64, state: State, of: Selected },
     /// One object, or that there is none.
     Object { key: String, rv: Option<u64> },
 }
@@ -156,16 +158,26 @@ impl Log {
         let known = self.newest(&read.acknowledged);
         let (from, known) = (read.from.max(known), known.max(newest));
         match &read.seen {
-            Seen::Collection { rv, .. } if *rv < from => {
+            Seen::Collection { rv, .. } | Seen::Merged { rv, .. } if *rv < from => {
                 Err(format!("of {rv}, though a write at {from} was acknowledged before"))
             }
-            Seen::Collection { rv, .. } if *rv < newest => Err(format!("of {rv}, after one of {newest} had ended")),
-            Seen::Collection { rv, .. } if *rv > read.until => {
+            Seen::Collection { rv, .. } | Seen::Merged { rv, .. } if *rv < newest => {
+                Err(format!("of {rv}, after one of {newest} had ended"))
+            }
+            Seen::Collection { rv, .. } | Seen::Merged { rv, .. } if *rv > read.until => {
                 Err(format!("of {rv}, when {} was the newest", read.until))
             }
             Seen::Collection { rv, state, of, limit } => {
                 let expected = self.state(*rv, of).into_iter().take(limit.unwrap_or(usize::MAX)).collect();
                 if *state == expected { Ok(*rv) } else { Err(format!("not the state at {rv}, which is {expected:?}")) }
+            }
+            Seen::Merged { rv, state, of } => {
+                let expected = self.state(*rv, of);
+                let is_one = |(key, at): (&String, &u64)| {
+                    self.states(key, *rv, read.until).iter().any(|(_, state)| *state == Some(*at))
+                };
+                let is_it = state.keys().eq(expected.keys()) && state.iter().all(is_one);
+                if is_it { Ok(*rv) } else { Err(format!("not of {rv} or later, when it was {expected:?}")) }
             }
             Seen::Object { key, rv } => {
                 let states = self.states(key, from.max(newest), read.until);

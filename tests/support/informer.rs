@@ -127,7 +127,7 @@ async fn run(watched: Watched, seen: Arc<Mutex<Seen>>, observer: impl Observer) 
             if let Some(list) = list.and_then(|answer| answer.value()) {
                 let items = list["items"].as_array().into_iter().flatten().filter(|item| !is_poison(item));
                 let (state, at) = (items.map(|item| (key(item), (rv(item), uid(item)))).collect(), rv(&list));
-                let state = seen.lock().replace(state, at);
+                let state = seen.lock().replace(state, at, false);
                 observer.state(Some(began), at, &state);
                 from = Some(at);
             }
@@ -197,7 +197,7 @@ async fn follow(
                 let marked = object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true";
                 match initial.take() {
                     Some(state) if marked => {
-                        let state = seen.replace(state, at);
+                        let state = seen.replace(state, at, false);
                         observer.state((!is_old).then_some(began), at, &state);
                     }
                     Some(_) if !is_served => return None,
@@ -258,13 +258,13 @@ pub(crate) fn uid(object: &Value) -> String {
 }
 
 impl Seen {
-    /// The state is another one, which is returned.
-    pub(crate) fn replace(&mut self, state: BTreeMap<String, (u64, String)>, at: u64) -> State {
+    /// The state is another one, which is returned. Of a merged watch, objects may have been newer than the revision of the state.
+    pub(crate) fn replace(&mut self, state: BTreeMap<String, (u64, String)>, at: u64, merged: bool) -> State {
         if at < self.last {
             self.complaints.push(format!("a state of {at} after one of {}", self.last));
         }
         for (key, (rv, _)) in &state {
-            if self.state.get(key).is_some_and(|before| before > rv && *before <= at) {
+            if self.state.get(key).is_some_and(|before| before > rv && (!merged || *before <= at)) {
                 self.complaints.push(format!("{key} went back to {rv}"));
             }
         }

@@ -96,13 +96,18 @@ async fn attempt(upstream: Upstream) {
     };
     let late = |_| Err(UpstreamError::Timeout { what: "looking for the apiserver", after: PATIENCE });
     let result = timeout(PATIENCE, asking).await.unwrap_or_else(late);
+    if result.is_err() {
+        upstream.learn(&result, &options);
+    }
     if is_there {
-        // The connections of others are renewed before anybody is told. What comes of it says nothing about the apiserver.
+        // The connections of others are renewed before they are told that it answers. What comes of it says nothing about it.
         let others = [&generation.bare, &generation.strangers, &generation.proxied];
         let renewals = others.into_iter().filter(|pool| pool.is_used()).map(|pool| pool.renew());
         timeout(PATIENCE, join_all(renewals)).await.ok();
     }
-    upstream.learn(&result, &options);
+    if result.is_ok() {
+        upstream.learn(&result, &options);
+    }
     if matches!(result, Err(UpstreamError::Auth(_))) {
         sleep(AFTER_PLUGIN).await;
     }

@@ -96,7 +96,10 @@ impl Pool {
                     let unsent = unsent.or_else(|| was_refused.then(|| replay.again()).flatten());
                     // Refused, or closed: no more requests are put on this connection. It may still deliver answers to
                     // earlier ones.
-                    let Some(unsent) = unsent else { return Err(UpstreamError::Request(error)) };
+                    let Some(unsent) = unsent else {
+                        // It was not begun, but its body is no longer kept.
+                        return Err(if was_refused { UpstreamError::Busy } else { UpstreamError::Request(error) });
+                    };
                     self.connections.forget(connection.id);
                     self.connections.metrics.resends.inc();
                     request = unsent;

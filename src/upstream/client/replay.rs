@@ -25,8 +25,10 @@ use crate::upstream::metrics::UpstreamMetrics;
 const MAX_KEPT: usize = 4 << 20;
 /// Maximum number of bytes kept of all bodies together.
 const MAX_KEPT_TOTAL: i64 = 64 << 20;
-/// What a piece needs beside its bytes.
-const PIECE: usize = size_of::<Bytes>();
+/// The most that a piece needs beside its bytes: its place in a queue that may be twice as long, and an allocation of its own.
+const PIECE: usize = 128;
+/// A smaller piece is copied: it would keep the whole buffer in which it came.
+const COPIED: usize = 4 << 10;
 
 /// Everything that is needed to send a request again.
 pub(super) struct Replay {
@@ -149,7 +151,8 @@ impl Kept {
         let size = PIECE + data.len();
         let total = self.metrics.kept_request_bytes.inc_by(weight(size)) + weight(size);
         self.bytes += size;
-        self.pieces.push_back(data.clone());
+        let piece = if data.len() < COPIED { Bytes::copy_from_slice(data) } else { data.clone() };
+        self.pieces.push_back(piece);
         self.next = self.pieces.len();
         let fits = self.place.as_mut().is_some_and(|place| place.grow(size).is_ok());
         if self.bytes > MAX_KEPT || total > MAX_KEPT_TOTAL || !fits {

@@ -6,6 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::*;
 use crate::lifecycle::spawn;
+use crate::memory::Pressure;
 use crate::upstream::client::pool::{MAX_MOVES, MAX_MOVES_OF_STRANGERS};
 use crate::upstream::client::{Identity, Upstream, UpstreamConfig, full};
 use crate::upstream::error::UpstreamError;
@@ -143,6 +144,19 @@ async fn a_server_that_always_refuses_is_not_asked_for_ever() {
             assert_eq!(client.metrics().seeks.get(), 0, "it is there");
         }
     }
+}
+
+/// There was no memory to keep its body.
+#[tokio::test]
+async fn a_write_that_was_not_begun_and_cannot_be_sent_again_is_no_outage() {
+    let server = echo().await;
+    let (config, _refused) = refusing(&server, 1, End::Reset { reason: REFUSED_STREAM }, 5).await;
+    let settings = UpstreamConfig { ledger: Ledger::new(0, Pressure::default()), ..UpstreamConfig::default() };
+    let source = crate::upstream::client::ConfigSource::Fixed(Box::new(config));
+    let client = Upstream::new(source, settings).await.unwrap();
+    let sent = client.send(Identity::Own, post(full("hello"))).await;
+    assert!(matches!(sent, Err(UpstreamError::Busy)), "{:?}", sent.map(drop));
+    assert_eq!((client.metrics().seeks.get(), server.requests().len()), (0, 0));
 }
 
 /// A body whose second half is sent after the first connection has ended.

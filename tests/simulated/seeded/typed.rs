@@ -117,8 +117,10 @@ async fn watch(
 ) {
     let mut token: Option<v1::watch_request::Start> = None;
     let mut client = ObjectsClient::new(channel(&run));
-    // The newest revision of what came; and where a merged watch has gone on, of what came before and may come again.
-    let (mut newest, mut had) = (0, 0);
+    // The last revision of each key that came; and, where a merged watch has gone on, that came before and may come again.
+    let (mut told, mut had) = (BTreeMap::<String, u64>::new(), BTreeMap::new());
+    // Everything up to it was delivered.
+    let mut complete = 0;
     while run.goes_on() {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let began = run.begin(resource);
@@ -130,6 +132,8 @@ async fn watch(
             }
         };
         let (mut initial, mut is_anew) = (None, false);
+        // In this stream, since it has begun anew.
+        let mut order = BTreeMap::new();
         loop {
             let response = match stream.message().await {
                 Ok(Some(response)) => response,
@@ -149,7 +153,7 @@ async fn watch(
             match frame {
                 Frame::Started(started) if started.resumed => {
                     seen.resumes += 1;
-                    had = if request.conflate { newest } else { 0 };
+                    had = if request.conflate { told.clone() } else { BTreeMap::new() };
                 }
                 Frame::Started(_) => {
                     seen.lists += 1;
@@ -159,6 +163,7 @@ async fn watch(
                 Frame::Reset(_) => {
                     seen.expired += 1;
                     initial = Some(BTreeMap::new());
+                    order.clear();
                     // The next state may be one of another store.
                     seen.last = 0;
                 }
@@ -169,28 +174,35 @@ async fn watch(
                             continue;
                         }
                         let kind = event.r#type().as_str_name().trim_start_matches("TYPE_");
-                        newest = newest.max(rv);
+                        if order.insert(key.clone(), rv).is_some_and(|before| before >= rv) {
+                            seen.complaints.push(format!("{kind} {key} at {rv} is out of order"));
+                        }
                         if let Some(initial) = &mut initial {
                             initial.insert(key, (rv, uid));
                             continue;
                         }
+                        if rv <= complete {
+                            seen.complaints.push(format!("{kind} {key} at {rv}, though all up to {complete} had come"));
+                        }
+                        let is_again = had.get(&key).is_some_and(|had| *had >= rv);
                         // An object may be deleted and made anew while it waits; changes of one key are in order.
-                        let held =
-                            seen.state.get(&key).copied().filter(|held| kind != "DELETED" && *held >= rv && rv > had);
-                        if let Some(held) = held {
+                        let held = seen.state.get(&key).copied().filter(|held| kind != "DELETED" && *held >= rv);
+                        if let Some(held) = held.filter(|_| !is_again) {
                             seen.complaints.push(format!("{kind} {key} at {rv}, which is held at {held}"));
                         }
+                        let last = told.entry(key.clone()).or_default();
+                        *last = rv.max(*last);
                         if !request.conflate && rv < seen.last {
                             let last = seen.last;
                             seen.complaints.push(format!("{kind} {key} at {rv} after {last}"));
                         }
-                        if rv > had {
-                            seen.apply(kind, &key, uid, rv);
-                        } else {
+                        if is_again {
                             seen.apply_again(kind, &key, uid, rv);
+                        } else {
+                            seen.apply(kind, &key, uid, rv);
                         }
                         if request.conflate {
-                            seen.last = at.unwrap_or(0);
+                            seen.last = at.expect("a live frame says what is complete");
                         }
                         let is = (kind != "DELETED").then_some(rv);
                         run.streamed(resource, rv, what, Seen::Object { key, rv: is });
@@ -198,17 +210,14 @@ async fn watch(
                 }
                 Frame::SnapshotEnd(_) => {
                     let (state_at, rv) = (initial.take().unwrap_or_default(), at.expect("a snapshot is of a revision"));
-                    let whole = seen.replace(state_at, rv);
-                    had = 0;
-                    // What changes while it waits in a merged snapshot comes as it is then.
-                    if whole.values().all(|&of| of <= rv) {
-                        run.saw(resource, began, Some(0), what, state(rv, &whole));
-                    } else if !request.conflate {
-                        seen.complaints.push(format!("a snapshot of {rv} has {whole:?}"));
-                    }
+                    let whole = seen.replace(state_at, rv, request.conflate);
+                    (told, had) = (whole.clone(), BTreeMap::new());
+                    let of_merged = Seen::Merged { rv, state: whole.clone(), of: of.clone() };
+                    let shown = if request.conflate { of_merged } else { state(rv, &whole) };
+                    run.saw(resource, began, Some(0), what, shown);
                 }
                 Frame::Bookmark(_) => {
-                    if let Some(rv) = at.filter(|rv| !request.conflate || *rv >= newest)
+                    if let Some(rv) = at.filter(|rv| told.values().all(|told| told <= rv))
                         && initial.is_none()
                     {
                         run.streamed(resource, 0, what, state(rv, &seen.state));
@@ -216,6 +225,7 @@ async fn watch(
                 }
                 Frame::Goodbye(_) => {}
             }
+            complete = at.unwrap_or(0);
             if !response.resume_token.is_empty() {
                 token = Some(v1::watch_request::Start::ResumeToken(response.resume_token));
             }
