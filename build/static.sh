@@ -14,6 +14,7 @@ die() {
 }
 
 profile=image
+fast=()
 if [ "${1:-}" = --profile ]; then
 	profile=${2:-}
 	shift 2 || die "--profile needs a name"
@@ -21,7 +22,11 @@ fi
 [ $# = 1 ] || die "usage: build/static.sh [--profile image|dev] FILE"
 case $profile in
 image) directory=image ;;
-dev) directory=debug ;;
+dev)
+	directory=debug
+	# For tests of what the image has, not of its speed: compiled in half the time.
+	fast=(--config 'profile.dev.package."*".opt-level=0' --config 'profile.dev.debug=false')
+	;;
 *) die "no such profile: $profile" ;;
 esac
 case $1 in
@@ -65,7 +70,7 @@ REMAPPED=$(printf -- '--remap-path-prefix=%s ' "${maps[@]}")
 export REMAPPED RUSTC_WRAPPER=$root/build/rustc.sh
 
 # Without default features: an image has no use for the simulated cluster of the demo.
-cargo build --locked --no-default-features --profile "$profile" --target "$target" --bin informerd >&2
+cargo "${fast[@]}" build --locked --no-default-features --profile "$profile" --target "$target" --bin informerd >&2
 
 built=$build/$target/$directory/informerd
 # A program that asks for an interpreter is not static, whatever the target is called.
