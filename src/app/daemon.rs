@@ -23,7 +23,7 @@ use crate::auth::audit::Audit;
 use crate::auth::{Access, Mode};
 use crate::config::Config;
 use crate::grpc::{Groups, Grpc, GrpcMetrics, GrpcParts};
-use crate::http::guard::Guard;
+use crate::http::Guard;
 use crate::http::service::{Service, ServiceParts};
 use crate::http::{AccessLog, HttpMetrics, ListenAddr, Server};
 use crate::informer::{Factory, Informer, informers_in};

@@ -13,7 +13,7 @@ use super::status;
 use crate::admin::{Explaining, Explanation};
 use crate::args::Explained;
 use crate::auth::Mode;
-use crate::http::read::{self, Parsed};
+use crate::http::{Parsed, read};
 use crate::lifecycle;
 use crate::meta::RequestInfo;
 use crate::reads::{Fate, Forecast, ForwardReason, Reads};

@@ -13,8 +13,8 @@ use super::status;
 use crate::admin::AdminError;
 use crate::client::{Address, Connection, Server};
 use crate::config::Config;
+use crate::http::BindError;
 use crate::http::ListenAddr;
-use crate::http::listener::BindError;
 
 /// The longest wait for whoever has the address.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -12,8 +12,8 @@ use crate::admin::{
     Apiserver, CacheInfo, ClientInfo, Explaining, ForwardInfo, Introspect, Plans, QueueInfo, Spared, Totals, Traffic,
 };
 use crate::grpc::{self, GroupStats, Groups, GrpcMetrics, pb::v1};
+use crate::http::Client;
 use crate::http::HttpMetrics;
-use crate::http::clients::Client;
 use crate::informer::{Factory, Informer, InformerKey};
 use crate::meta::{Encoding, ResourceVersion};
 use crate::reads::{ReadMetrics, Reads};

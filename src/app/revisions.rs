@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::cache::{Floor, Floors, history_of};
 use crate::informer::{Factory, Informer};
 use crate::meta::{ObjectKey, RequestInfo, ResourceVersion, Verb};
 use crate::passthrough::RevisionObserver;
-use crate::reads::{Floor, Floors, history_of};
 
 /// Raises the floors of the read path, and makes the caches catch up.
 pub(super) struct Revisions {

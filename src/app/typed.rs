@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, TE};
 use http::{Request, Response};
-use hyper::body::Incoming;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tonic::Status;
@@ -15,9 +14,7 @@ use tonic::Status;
 use crate::auth::Access;
 use crate::auth::audit::{self, Audit};
 use crate::grpc::{CallInfo, Caller, Cluster, Grpc, Retiring, UserObserver};
-use crate::http::body::Body;
-use crate::http::patient::Patient;
-use crate::http::{AUDIT_ID, BoxFuture, Connection, Handler, RequestRecord, audit_id};
+use crate::http::{AUDIT_ID, Body, BoxFuture, Connection, Handler, Patient, RequestBody, RequestRecord, audit_id};
 use crate::memory::Ledger;
 use crate::upstream::client::Upstream;
 use crate::upstream::identity::cluster_uid;
@@ -73,17 +70,16 @@ impl UserObserver for Shown {
 // === impl Calls ===
 
 impl Handler for Calls {
-    fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
+    fn handle(&self, request: Request<RequestBody>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
         let grpc = self.grpc.clone();
         let retiring = Retiring(connection.age.long_call());
         let (caller, audit_id) = caller(&self.access, &self.audit, &self.ledger, &request, connection);
         // A client's stream may be idle. A single message must arrive in time.
         let is_stream = STREAMS.contains(&request.uri().path());
-        let version = request.version();
         // The rest of the head is dropped before anything is awaited.
         let mut request = needed(request).map(|body| match is_stream {
             true => tonic::body::Body::new(body),
-            false => tonic::body::Body::new(Patient::bounded(body, version)),
+            false => tonic::body::Body::new(Patient::bounded(body)),
         });
         request.extensions_mut().insert(retiring);
         Box::pin(async move {

@@ -1,8 +1,10 @@
 //! The limits of a cache. The defaults are the apiserver's own numbers, but for the size of the window.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::budget::Budget;
+use super::floors::Floor;
 use super::history::Limits;
 use crate::meta::Gvr;
 use crate::packing::{Packing, PackingForm};
@@ -36,6 +38,8 @@ pub struct CacheConfig {
     pub form: Option<PackingForm>,
     /// A pinned cache gives its state up only after all caches that are not pinned.
     pub pinned: bool,
+    /// The floor of the resource. A cache that gives its state up, or stops, raises it to what its readers were shown.
+    pub floor: Arc<Floor>,
 }
 
 // === impl CacheConfig ===
@@ -55,6 +59,7 @@ impl CacheConfig {
             packing: Packing::default(),
             form: None,
             pinned: false,
+            floor: Arc::default(),
         }
     }
 

@@ -48,7 +48,7 @@ async fn it_ends_with_the_past_it_is_of() {
     // A list returns the newest revision. One below the confirmed revision comes from a store that was restored.
     let error = writer.replace(vec![Arc::new(plain("a", "x", 10))], rv(105)).await.unwrap_err();
     assert_eq!(error, ReplaceError::WentBack { rv: rv(105), current: rv(111) });
-    writer.not_ready("restored");
+    writer.rewound("restored");
     assert!(cache.snapshot().is_none() && cache.newest().is_zero());
     writer.replace(vec![Arc::new(plain("a", "x", 10))], rv(50)).await.unwrap();
     assert_eq!(listed(&cache).0, 50);
@@ -81,7 +81,7 @@ async fn another_cache_counts_until_this_one_was_reset() {
     // And again once it has moved, by something that began later.
     for (at, moves) in [(111, true), (112, true), (113, true), (114, true), (115, false), (116, false), (117, false)] {
         let before = Order::now();
-        writer.not_ready("restored");
+        writer.rewound("restored");
         writer.replace(vec![], rv(50)).await.unwrap();
         assert_eq!(other.newest_before(&cache), None);
         let newest = other.snapshot().unwrap();

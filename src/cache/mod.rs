@@ -11,6 +11,7 @@ mod config;
 mod confirm_tests;
 mod difference;
 mod dispatcher;
+mod floors;
 mod group;
 mod group_index;
 #[cfg(test)]
@@ -65,6 +66,7 @@ use std::sync::Arc;
 pub use backfill::{Backfill, BackfillError};
 pub use budget::{Account, Budget, Full, Lent};
 pub use config::CacheConfig;
+pub use floors::{Floor, Floors, history_of};
 pub use invariants::{Invariant, register};
 pub use order::Order;
 pub use packer_task::Arriving;

@@ -318,7 +318,7 @@ impl World {
 
     async fn rewind(&mut self, to: Index) {
         let (before, asked) = (self.cache.snapshot().unwrap(), Order::now());
-        self.writer.not_ready("rewound");
+        self.writer.rewound("rewound");
         self.given_up(EndReason::NotReady);
         assert!(self.cache.snapshot().is_none() && self.cache.watch(spec(WatchStart::Now)).is_err());
         let truth = self.truth();

@@ -123,7 +123,7 @@ async fn a_task_that_waits_is_woken_by_the_end_of_its_watch() {
         tokio::task::yield_now().await;
         match listed {
             Some(objects) => drop(replace(&mut writer, objects, 140).await),
-            None => writer.not_ready("rewound"),
+            None => writer.rewound("rewound"),
         }
         // Before any bookmark is due.
         assert_eq!(timeout(Duration::from_secs(10), end).await.expect("it is woken").unwrap(), None);

@@ -75,7 +75,7 @@ async fn each_event_bookmark_list_and_end_is_counted_once() {
     let bookmarks = seen.iter().filter(|line| line.starts_with("BOOKMARK")).count() as u64;
     assert!(bookmarks >= 4, "{seen:?}");
     let (generation, reset_at) = (cache.generation(), writer.reset_at());
-    writer.not_ready("rewound");
+    writer.rewound("rewound");
     assert!(reset_at.is_none() && writer.reset_at().is_some() && cache.generation() > generation);
     assert!(cache.ready_or_stopped().now_or_never().is_none(), "it may come back");
     assert!(take(&mut watcher)[0].starts_with("END") && take(&mut steady)[0].starts_with("END"));

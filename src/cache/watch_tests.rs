@@ -364,3 +364,18 @@ async fn an_unsynced_cache_starts_no_watch() {
         "nothing will change again"
     );
 }
+
+#[tokio::test]
+async fn what_readers_were_shown_outlives_the_state() {
+    let (mut writer, cache, _) = cache(|_| {});
+    let floor = Arc::clone(&cache.config().floor);
+    writer.replace(Vec::new(), ResourceVersion(5)).await.unwrap();
+    writer.rewound("restored from a backup");
+    assert_eq!(floor.get(), ResourceVersion::ZERO, "it no longer applies");
+    writer.replace(Vec::new(), ResourceVersion(3)).await.unwrap();
+    writer.not_ready("given up");
+    assert_eq!(floor.get(), ResourceVersion(3));
+    writer.replace(Vec::new(), ResourceVersion(7)).await.unwrap();
+    drop(writer);
+    assert_eq!(floor.get(), ResourceVersion(7));
+}

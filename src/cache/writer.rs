@@ -269,9 +269,20 @@ impl Writer {
     }
 
     /// Gives the state up: the cache answers nothing and all watchers are ended, until the next list, which may have
-    /// any revision. For a store that was rewound, or that no longer fits into memory.
+    /// any revision.
     pub fn not_ready(&mut self, why: impl AsRef<str>) {
+        self.leave();
         self.reset(why.as_ref(), EndReason::NotReady, false);
+    }
+
+    /// The same for a store that was rewound: what readers were shown no longer applies.
+    pub fn rewound(&mut self, why: impl AsRef<str>) {
+        self.reset(why.as_ref(), EndReason::NotReady, false);
+    }
+
+    /// Whoever answers these readers from now on must not show an older state. Before the cache stops to answer.
+    fn leave(&self) {
+        self.shared.config.floor.raise(self.rv);
     }
 
     fn reset(&mut self, why: &str, reason: EndReason, stopped: bool) {
@@ -323,6 +334,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
+        self.leave();
         self.reset("the informer has stopped", EndReason::Stopped, true);
     }
 }

@@ -8,12 +8,11 @@ use futures_util::stream;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::{Request, Response, Status};
 
-use super::access::{Right, refused};
+use super::Streamed;
+use super::call::{Error, Retiring, Right, access, refused};
+use super::messages::convert;
 use super::pb::v1;
 use super::pb::v1::cache_server::Cache as CacheService;
-use super::retiring::Retiring;
-use super::status::Error;
-use super::{Streamed, access, convert};
 use crate::lifecycle::drain::DrainWatch;
 use crate::meta::ResourceVersion;
 

@@ -10,7 +10,7 @@ use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic_prost::ProstDecoder;
 
-use super::intake::Intake;
+use super::call::Intake;
 
 /// The size in bytes of the read buffer of a call that waits for the client's next message.
 const READING: usize = 1 << 10;

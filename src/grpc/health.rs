@@ -10,8 +10,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::Health as HealthService;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use super::retiring::Retiring;
-use super::status::quotable;
+use super::call::{Retiring, quotable};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::readiness::Registry;
 use crate::reads::Reads;

@@ -11,15 +11,10 @@ use tonic_health::pb::health_server::HealthServer;
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 
-use super::access;
-use super::answer;
-use super::body::Body;
 use super::cache::{Cache, Introspect};
-use super::deadline;
+use super::call::{Body, Error, Intake, Lasting, Opening, Retiring, access, answer, deadline, intake, quotable};
 use super::health::Health;
-use super::intake::{self, Intake, Opening};
-use super::lasting::Lasting;
-use super::message_body::Elsewhere;
+use super::messages::{Elsewhere, SharedEvents};
 use super::metrics::GrpcMetrics;
 use super::objects::{Cluster, Objects, Parts};
 use super::pb;
@@ -27,10 +22,8 @@ use super::pb::v1::cache_server::CacheServer;
 use super::pb::v1::objects_server::ObjectsServer;
 use super::pb::v1::queue_server::QueueServer;
 use super::queue::{Groups, Queue};
-use super::retiring::Retiring;
-use super::shared_events::SharedEvents;
-use super::status::{Error, quotable};
 use crate::lifecycle::drain::DrainWatch;
+use crate::lifecycle::multiplexer::IsWatch;
 use crate::lifecycle::readiness::Registry;
 use crate::memory::{Ledger, StallGuards};
 use crate::reads::Reads;
@@ -185,6 +178,7 @@ impl Grpc {
         let mut response = intake.during(answered(routed, request)).await;
         let gzip = response.headers().get("grpc-encoding").is_some_and(|encoding| encoding == "gzip");
         if let Some(body) = response.extensions_mut().remove::<Elsewhere>().and_then(|it| it.into_body(gzip)) {
+            response.extensions_mut().insert(IsWatch);
             return response.map(|_| body);
         }
         answer::leashed(response, None, &self.stall_guards)

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-use super::access::{CallInfo, Caller};
+use super::call::{CallInfo, Caller};
+use super::messages::SharedEvents;
 use super::objects::{Cluster, Objects, Parts};
 use super::pb::v1;
-use super::shared_events::SharedEvents;
 use crate::auth::audit::Audit;
 use crate::auth::{self, Access, Mode};
 use crate::cache::Writer;

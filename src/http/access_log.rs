@@ -8,8 +8,8 @@ use http::{Method, Request, Uri, Version};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::clients::program;
-use super::connection::Connection;
+use super::door::Connection;
+use super::record::program;
 use crate::lifecycle::Fatal;
 use crate::meta::RequestInfo;
 use crate::telemetry::lines::{LineCounts, Lines, LinesError, LinesTo};

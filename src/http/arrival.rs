@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 
-use super::connection::Connection;
+use super::door::Connection;
 use super::service::ServiceInner;
 use crate::meta::Status;
 

@@ -5,12 +5,10 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{HeaderValue, Response};
 
-use super::body::Body;
-use super::connection::Connection;
-use super::explain::Plan;
-use super::read::{self, Parsed};
+use super::answer::{Body, BodyOptions, Parsed, read};
+use super::door::Connection;
+use super::record::Plan;
 use super::service::ServiceInner;
-use super::written::BodyOptions;
 use crate::meta::RequestInfo;
 use crate::passthrough::ForwardError;
 

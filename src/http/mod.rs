@@ -1,95 +1,33 @@
 //! The HTTP side: listeners, request parsing, and reads answered in the apiserver's format.
+//!
+//! It has four parts, each of which imports only those before it: [`record`], [`door`], [`answer`] and [`wire`]. The files
+//! beside them are above all four: the server, and the service, which decides what happens to a request.
 
-mod accept_tls;
 mod access_log;
-mod accounts;
-pub mod age;
-#[cfg(test)]
-mod allocations_tests;
+mod answer;
 mod arrival;
 mod away;
-pub mod body;
-mod certified_key;
-mod cipher_suites;
-mod client_certificates;
-pub mod clients;
-pub mod config;
-mod connection;
-mod copies;
-mod direct_watch;
-mod duration;
-pub mod error;
-mod event_frames;
-pub mod explain;
-mod frame_filter;
-mod frames;
-mod framing;
-mod gate;
-pub mod guard;
-pub mod gzip;
-mod handler;
-mod handlers;
-mod handshake;
-mod head;
-mod head_size;
-mod http1;
-mod http2;
-mod http2_socket;
-mod io;
-mod library_body;
-mod list_body;
-mod list_writer;
-pub mod listener;
-mod local_ca;
-pub mod metrics;
-mod newcomer;
+mod door;
 mod not_older;
-mod open_head;
-mod parting;
-pub mod patient;
-mod places;
-mod preface;
-mod protocol;
-pub mod read;
+mod record;
 mod relayed_watch;
 mod request_record;
-mod send_windows;
 mod sender;
 pub mod server;
 pub mod service;
-mod serving;
-mod small_answers;
-mod socket;
 mod spans;
 #[cfg(test)]
-mod stalled_tests;
-mod stream_tag;
-#[cfg(test)]
 pub(crate) mod testing;
-pub mod tls;
-mod turn;
-mod unix_socket;
-mod until_taken;
-mod wanted;
-mod watch_body;
-mod watch_shards;
-mod watch_socket;
-mod watch_writer;
-mod websocket;
-mod writer;
-mod written;
+mod wire;
 
 pub use access_log::AccessLog;
-pub use age::AgeLimits;
-pub use config::{CertificateFiles, ConnectionLimits, GzipConfig, HttpConfig, ListenAddr, TlsConfig};
-pub use connection::Connection;
-pub use error::{AUDIT_ID, audit_id};
-pub use guard::Guard;
-pub use handler::{BoxFuture, Handler};
-pub use http2_socket::Http2Socket;
-pub use io::Bounded;
-pub use metrics::HttpMetrics;
+pub use answer::{AUDIT_ID, Body, BoxFuture, Handler, Parsed, Patient, RequestBody, audit_id, body, read};
+pub use door::{
+    BindError, CertificateFiles, Certificates, Connection, ConnectionLimits, Guard, GzipConfig, HttpConfig, ListenAddr,
+    TlsConfig,
+};
+pub use record::{AgeLimits, Client, HttpMetrics};
 pub use request_record::RequestRecord;
 pub use server::Server;
 pub use service::{Service, ServiceParts};
-pub use tls::Certificates;
+pub use wire::{Bounded, Http2Socket};

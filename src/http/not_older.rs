@@ -4,9 +4,9 @@ use http::Uri;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 
-use super::connection::Connection;
-use super::explain::Plan;
-use super::read::{self, Parsed};
+use super::answer::{Parsed, read};
+use super::door::Connection;
+use super::record::Plan;
 use super::service::ServiceInner;
 use crate::meta::RequestInfo;
 use crate::passthrough::Otherwise;

@@ -10,10 +10,9 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use http::{Response, StatusCode};
 use http_body::{Body, Frame};
 
-use super::body::{self, BoxError};
-use super::metrics::HttpMetrics;
+use super::answer::{BoxError, SHORTEST, body};
+use super::record::HttpMetrics;
 use super::service::ServiceInner;
-use super::watch_body::SHORTEST;
 use crate::auth::Term;
 use crate::codec::{json, protobuf};
 use crate::lifecycle::ending::Ending;

@@ -63,7 +63,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let (drain, watched) = drain::channel();
-            let ending = Ending::new(&watched, Duration::from_millis(1), crate::http::watch_body::SHORTEST);
+            let ending = Ending::new(&watched, Duration::from_millis(1), super::super::answer::SHORTEST);
             let (sender, mut body) = watch(framing(media_type).unwrap(), ending);
             let mut received = Vec::new();
             for piece in &pieces[..before] {
@@ -94,7 +94,7 @@ proptest! {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_drain_it_passes_through() {
-    let ending = Ending::new(&drain::DrainWatch::never(), Duration::ZERO, crate::http::watch_body::SHORTEST);
+    let ending = Ending::new(&drain::DrainWatch::never(), Duration::ZERO, super::super::answer::SHORTEST);
     let (sender, body) = watch(framing(JSON).unwrap(), ending);
     sender.send(Bytes::from_static(b"{}\n{")).await.unwrap();
     drop(sender);

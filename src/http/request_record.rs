@@ -11,12 +11,11 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::access_log::{AccessLog, Line};
-use super::body::{Body, BoxError};
-use super::clients::{ClientStats, Clients, IsWatch};
-use super::connection::Connection;
-use super::explain::Plan;
-use super::metrics::HttpMetrics;
+use super::answer::{Body, BoxError};
+use super::door::Connection;
+use super::record::{ClientStats, Clients, HttpMetrics, Plan};
 use crate::codec::Slices;
+use crate::lifecycle::multiplexer::IsWatch;
 
 /// One request, from its beginning to the end of its answer.
 #[derive(Debug)]

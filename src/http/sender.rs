@@ -7,7 +7,7 @@ use crate::lifecycle::slots::group;
 use crate::meta::{RequestInfo, Verb};
 use crate::passthrough::{Client, Sender};
 
-use super::connection::Connection;
+use super::door::Connection;
 use super::service::ServiceInner;
 
 // === impl Connection ===

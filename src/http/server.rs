@@ -9,33 +9,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use http::Request;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use super::accept_tls::accept_tls;
-use super::accounts::Accounts;
-use super::age::AgeLimits;
-use super::cipher_suites::TlsServer;
-use super::config::{ConnectionLimits, HttpConfig, ListenAddr};
-use super::connection::Connection;
-use super::handler::Handler;
-use super::handlers::{Handlers, Unreserved, at_once};
-use super::http1::Handover;
-use super::http2::cuttable;
-use super::io::Bounded;
-use super::listener::{Accepted, BACKLOG, BindError, Listener, is_of_one_connection};
-use super::metrics::HttpMetrics;
-use super::newcomer::{Newcomers, Stage};
-use super::open_head::OpenHeads;
-use super::places::Places;
-use super::preface::Protocol;
-use super::protocol::{Protocols, default_limits, largest_head};
-use super::serving::Serving;
-use super::small_answers::SmallAnswers;
-use super::socket::{Socket, Tcp};
-use super::tls::Certificates;
-use super::watch_socket::WatchSocket;
+use super::answer::{Handler, RequestBody, SmallAnswers};
+use super::door::{
+    Accepted, Accounts, BACKLOG, BindError, Certificates, Connection, ConnectionLimits, HttpConfig, ListenAddr,
+    Listener, Newcomers, OpenHeads, Places, Protocol, Socket, Stage, Tcp, TlsServer, accept_tls, is_of_one_connection,
+};
+use super::record::{AgeLimits, HttpMetrics};
+use super::wire::{
+    Answered, Bounded, Handlers, Handover, Protocols, Serving, Unreserved, at_once, default_limits, largest_head,
+};
 use crate::auth::Mode;
 use crate::lifecycle::drain::{DrainGuard, DrainWatch};
 use crate::lifecycle::quiet::Quiet;
@@ -316,8 +304,9 @@ impl SharedServer {
             Ok(None) => {}
             Ok(Some(Protocol::Http1)) => {
                 let handover = Handover::new(head);
-                let service = service_fn(|request| {
+                let service = service_fn(|request: Request<Incoming>| {
                     let asked = handover.asked(&request, self.drain.is_draining());
+                    let request = request.map(RequestBody::from);
                     let (response, handover) = (self.handler.handle(request, &connection), Arc::clone(&handover));
                     async move { Ok::<_, Infallible>(handover.answer(&asked, response.await)) }
                 });
@@ -329,26 +318,23 @@ impl SharedServer {
                 let (unreserved, metrics) = (self.unreserved.clone(), Arc::clone(&self.metrics));
                 let handlers = &Handlers::new(handler, self.at_once, unreserved, requests, metrics);
                 let unread = &self.small_answers.of_connection(self.accounts.answers(of));
-                let service = |socket: WatchSocket| {
-                    service_fn(move |mut request| {
-                        let stream = socket.stream(&mut request);
-                        if socket.is_worn() {
-                            of.close();
+                let begin = |request: Request<RequestBody>, is_worn| {
+                    if is_worn {
+                        of.close();
+                    }
+                    let (is_read, unread) = (request.method().is_safe(), Arc::clone(unread));
+                    let handled = handlers.handle(request, of)?;
+                    let answered = async move {
+                        let (response, _place) = handled.await;
+                        match unread.looked_after(response, is_read) {
+                            Ok(response) => Ok(response),
+                            Err(later) => later.await,
                         }
-                        let (is_read, unread) = (request.method().is_safe(), Arc::clone(unread));
-                        let handled = handlers.handle(request, of);
-                        async move {
-                            let (response, _place) = handled.await?;
-                            let response = match unread.looked_after(response, is_read) {
-                                Ok(response) => response,
-                                Err(later) => later.await?,
-                            };
-                            Ok::<_, h2::Error>(cuttable(stream.answer(response)))
-                        }
-                    })
+                    };
+                    Some(Box::pin(answered) as Answered)
                 };
                 // Boxed, because HTTP/1.1 has a connection for each watch, while hundreds of HTTP/2 streams share one.
-                Box::pin(self.run(Protocols::http2(stream, head, &self.metrics, self.limits, service), &connection))
+                Box::pin(self.run(Protocols::http2(stream, head, &self.metrics, self.limits, begin), &connection))
                     .await;
             }
             Err(error) => self.failed(&connection, &error),

@@ -14,22 +14,21 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
+use super::super::answer::{Body, BoxFuture, full};
+use super::super::wire::{MAX_HEAD, MAX_HEADER_LIST, MAX_HEADERS};
 use super::*;
 use crate::codec::Slices;
-use crate::http::body::{Body, full};
-use crate::http::handler::BoxFuture;
-use crate::http::protocol::{MAX_HEAD, MAX_HEADER_LIST, MAX_HEADERS};
 use crate::http::testing::{http1_client, http2_client, trusting, until};
 use crate::lifecycle::drain::{self, Drain, DrainEnd};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-type Respond = dyn Fn(Request<Incoming>) -> BoxFuture<Response<Body>> + Send + Sync;
+type Respond = dyn Fn(Request<RequestBody>) -> BoxFuture<Response<Body>> + Send + Sync;
 
 struct Scripted(Box<Respond>);
 
 impl Handler for Scripted {
-    fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
+    fn handle(&self, request: Request<RequestBody>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
         let heard = connection.hear(&request);
         let answer = (self.0)(request);
         Box::pin(async move {
@@ -411,7 +410,7 @@ async fn a_certificate_is_replaced_without_a_restart() {
     let (first, second) = (issue(), issue());
     put(&first);
     let (closed, _) = watch::channel(false);
-    let files = super::super::config::CertificateFiles { certificate: path("tls.crt"), key: path("tls.key") };
+    let files = super::super::door::CertificateFiles { certificate: path("tls.crt"), key: path("tls.key") };
     let server = start(
         "https://127.0.0.1:0",
         |config| (config.tls.files, config.tls.reload_interval) = (Some(files), Duration::from_millis(20)),

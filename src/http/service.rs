@@ -8,37 +8,24 @@ use std::time::Duration;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, WARNING};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
-use hyper::body::Incoming;
 use tracing::{Instrument as _, Span};
 
 use super::access_log::AccessLog;
-use super::body::{self, Body};
-use super::clients::IsWatch;
-use super::config::{GzipConfig, ListenAddr};
-use super::connection::Connection;
-use super::error::{
-    AUDIT_ID, NO_CACHE, audit_id, draining, is_unauthenticated, of_ourselves, respond, too_many_waiting,
+use super::answer::{
+    AUDIT_ID, Answered, Bodies, Body, BodyOptions, BoxFuture, Handler, NO_CACHE, Parsed, Patient, RequestBody,
+    SHORTEST, Socket, audit_id, body, draining, framing, head, is_unauthenticated, of_ourselves, read, respond,
+    too_many_waiting, wanted, websocket,
 };
-use super::explain::{NOT_FORWARDED, Plan};
-use super::framing;
-use super::guard::Guard;
-use super::handler::{BoxFuture, Handler};
-use super::handlers::NoRoom;
-use super::head;
-use super::metrics::HttpMetrics;
-use super::patient::Patient;
-use super::read::{self, Parsed};
+use super::door::{Connection, Guard, GzipConfig, ListenAddr};
+use super::record::{HttpMetrics, NOT_FORWARDED, Plan};
 use super::request_record::RequestRecord;
 use super::spans;
-use super::wanted;
-use super::watch_body::SHORTEST;
-use super::websocket;
-use super::written::{Answered, Bodies, BodyOptions, Socket};
+use super::wire::NoRoom;
 use crate::auth::audit::{self, Audit, Entry};
 use crate::auth::{self, Access, Attributes, Grant, Lease, Mode, Subject, Term, Verdict};
 use crate::codec::json;
 use crate::codec::negotiate::StatusForm;
-use crate::lifecycle::{Fatal, drain::DrainWatch, ending::Ending, spawn, spawn_supervised};
+use crate::lifecycle::{Fatal, drain::DrainWatch, ending::Ending, multiplexer::IsWatch, spawn, spawn_supervised};
 use crate::memory::{Ledger, Reservation, StallGuards};
 use crate::meta::{RequestInfo, Status, Verb, errors};
 use crate::passthrough::{Forward, ForwardError, Tunnel, VIA, warn};
@@ -134,7 +121,7 @@ impl Service {
 }
 
 impl Handler for Service {
-    fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
+    fn handle(&self, request: Request<RequestBody>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
         let (inner, connection) = (Arc::clone(&self.inner), Arc::clone(connection));
         let (request, span) = spans::begin(request, &connection);
         let within = span.clone();
@@ -171,7 +158,7 @@ impl Handler for Service {
 impl ServiceInner {
     async fn answer(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         connection: &Arc<Connection>,
         span: &Span,
         client: &Arc<RequestRecord>,
@@ -193,7 +180,6 @@ impl ServiceInner {
             return self.refuse(&status, form(), audit_id);
         }
         if let Some(grpc) = self.grpc.as_ref().filter(|_| framing::is_grpc(head.version, &head.headers)) {
-            let watches = ["/informerd.v1.Objects/Watch", "/informerd.v1.Objects/Sync"].contains(&head.uri.path());
             let lasting = connection.lasting(head.uri.path()).map_err(|why| Box::new(why.into()));
             let (lasting, _room) =
                 match lasting.and_then(|lasting| Ok((lasting, head::room(&self.ledger, &head, None)?))) {
@@ -203,11 +189,7 @@ impl ServiceInner {
             let mut request = Request::from_parts(head, body);
             // The user is only known once the call is authenticated.
             request.extensions_mut().insert(Arc::clone(client));
-            let mut response = grpc.handle(request, connection).await;
-            if watches {
-                response.extensions_mut().insert(IsWatch);
-            }
-            return response.map(|body| body::with(body, lasting));
+            return grpc.handle(request, connection).await.map(|body| body::with(body, lasting));
         }
         let info = RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query().unwrap_or_default());
         if info.is_resource && info.verb == Verb::Watch && self.drain.is_draining() {
@@ -398,7 +380,7 @@ impl ServiceInner {
 
     async fn forward(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         info: &RequestInfo,
         connection: &Arc<Connection>,
         audit_id: &HeaderValue,

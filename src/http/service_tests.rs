@@ -4,13 +4,15 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, Full};
+use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::super::door::{HttpConfig, ListenAddr};
 use super::*;
 use crate::cache::{WatchCache, Writer};
+use crate::http::server::Server;
 use crate::http::testing::{FIRST, add, added_text, fill, head, http1_client, item, list_text, objects, parse, until};
-use crate::http::{config::HttpConfig, config::ListenAddr, server::Server};
 use crate::informer::Factory;
 use crate::lifecycle::drain::{self, Drain};
 use crate::meta::{Object, Origin, Resource};
@@ -92,7 +94,7 @@ struct Running {
 struct Crowded(Service);
 
 impl Handler for Crowded {
-    fn handle(&self, mut request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
+    fn handle(&self, mut request: Request<RequestBody>, connection: &Arc<Connection>) -> BoxFuture<Response<Body>> {
         if request.headers().contains_key("crowded") {
             request.extensions_mut().insert(NoRoom);
         }

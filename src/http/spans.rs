@@ -6,11 +6,9 @@ use http::{Request, Response, Version};
 use tracing::Span;
 use tracing::field::Empty;
 
-use super::config::ListenAddr;
-use super::connection::Connection;
-use super::error::AUDIT_ID;
-use super::explain::Plan;
-use super::framing::is_grpc;
+use super::answer::{AUDIT_ID, is_grpc};
+use super::door::{Connection, ListenAddr};
+use super::record::Plan;
 use crate::meta::RequestInfo;
 use crate::telemetry::trace::{self, SPANS, cut};
 

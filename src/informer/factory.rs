@@ -9,7 +9,7 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::cache::{self, CacheConfig};
+use crate::cache::{self, CacheConfig, Floors};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{self, Fatal};
 use crate::meta::{Encoding, Gvr, Origin, Resource};
@@ -18,9 +18,8 @@ use crate::snapshots::Snapshots;
 use crate::upstream::backfill::Backfiller;
 use crate::upstream::client::Upstream;
 use crate::upstream::discovery::Discovery;
-use crate::upstream::progress::ProgressProbe;
 use crate::upstream::reflector::{Reflector, ReflectorConfig, ReflectorEnd};
-use crate::upstream::{ListerWatcher, Questions, ShardSupport, Sharding, SharedStore, UpstreamError};
+use crate::upstream::{ListerWatcher, ProgressProbe, Questions, ShardSupport, Sharding, SharedStore, UpstreamError};
 
 use super::demand::{CHANGED, Ledger, UNPRINTABLE, UNVERSIONED};
 use super::kept::Keeper;
@@ -58,6 +57,8 @@ struct FactoryInner {
     /// are at most as many as resources.
     served: Mutex<BTreeMap<Arc<str>, Arc<AtomicU64>>>,
     proofs: Arc<Proofs>,
+    /// What clients were shown of each resource, by informers that are gone and by the apiserver.
+    floors: Floors,
     store: Arc<SharedStore>,
     sharding: Sharding,
     keeper: Option<Arc<Keeper>>,
@@ -89,6 +90,7 @@ impl Factory {
             informers,
             served,
             proofs,
+            floors: Floors::default(),
             store,
             sharding,
             keeper,
@@ -164,6 +166,10 @@ impl Factory {
     pub fn served(&self) -> Vec<(Arc<str>, u64)> {
         let served = self.inner.served.lock();
         served.iter().map(|(resource, count)| (Arc::clone(resource), count.load(Ordering::Relaxed))).collect()
+    }
+
+    pub fn floors(&self) -> &Floors {
+        &self.inner.floors
     }
 
     /// Histograms of the duration of proofs.
@@ -262,7 +268,8 @@ impl Factory {
         let FactoryConfig { rules, cache, .. } = &self.inner.config;
         let (pinned, form) = (rules.pins(gvr), rules.form(gvr));
         let trigger = selector::field_table(resource).trigger;
-        CacheConfig { resource: gvr.clone(), trigger, pinned, form, ..cache.clone() }
+        let floor = self.inner.floors.of(&gvr.group, &gvr.resource);
+        CacheConfig { resource: gvr.clone(), trigger, pinned, form, floor, ..cache.clone() }
     }
 
     pub(super) fn discovery(&self) -> &Discovery {

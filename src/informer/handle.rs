@@ -18,12 +18,11 @@ use crate::cache::WatchCache;
 use crate::lifecycle;
 use crate::meta::{ObjectKey, Resource, ResourceVersion, Verb};
 use crate::selector::Predicate;
-use crate::upstream::Suspects;
 use crate::upstream::backfill::Backfiller;
 use crate::upstream::discovery::{Shareable, Since};
-use crate::upstream::progress::{Progress, ProgressProbe};
 use crate::upstream::reflector::{Handle, ListerWatcher, ReflectorStatus};
 use crate::upstream::silence::OVERDUE;
+use crate::upstream::{Progress, ProgressProbe, Suspects};
 
 /// A running informer: one upstream watch, one cache, any number of readers.
 pub struct Informer {

@@ -4,15 +4,17 @@
 pub mod backoff;
 pub mod drain;
 pub mod ending;
+pub mod multiplexer;
 pub mod quiet;
 pub mod readiness;
-pub mod rounds;
 pub mod signals;
 pub mod slots;
 mod task;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod tied;
+pub mod turn;
 pub mod wakes;
+pub mod woken;
 
 pub use task::{Failure, Fatal, contained, end_turn, has_ended_turn, panics, spawn, spawn_critical, spawn_supervised};

@@ -12,8 +12,6 @@ use std::task::{Context, Poll};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, coop};
 
-use super::rounds;
-
 /// The budget that tokio gives a task each time it runs. If it were more, turns would be longer.
 const BUDGET: usize = 128;
 /// The number of panics of spawned and [`contained`] work since the process started.
@@ -86,7 +84,7 @@ pub fn end_turn(cx: &mut Context<'_>) {
         turn.made_progress();
         left -= 1;
     }
-    rounds::after_others(cx.waker());
+    cx.waker().wake_by_ref();
 }
 
 /// Whether a future on this thread has ended its turn since the last call.

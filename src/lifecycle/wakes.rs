@@ -15,7 +15,6 @@ use futures_util::task::AtomicWaker;
 #[derive(Debug, Default)]
 pub struct JointWaker {
     task: AtomicWaker,
-    woken: AtomicBool,
     /// One thread will wake the task at the end of its [`together`].
     postponed: AtomicBool,
 }
@@ -46,11 +45,6 @@ impl JointWaker {
     pub fn register(&self, task: &Waker) {
         self.task.register(task);
     }
-
-    /// Whether any future was woken since the last call.
-    pub fn take_woken(&self) -> bool {
-        self.woken.swap(false, Ordering::AcqRel)
-    }
 }
 
 impl Wake for JointWaker {
@@ -59,8 +53,6 @@ impl Wake for JointWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Not a store: whoever clears the flag must see what the earlier wakers of several threads have done.
-        self.woken.swap(true, Ordering::AcqRel);
         let postponed = POSTPONED.with_borrow_mut(|postponed| {
             let Some(postponed) = postponed else { return false };
             // Another thread that has set the flag wakes the task after it has cleared it, so after this.

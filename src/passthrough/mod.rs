@@ -38,7 +38,7 @@ pub(crate) use places::Client;
 pub(crate) use read::Otherwise;
 pub(crate) use tunnel::Tunnel;
 
-pub(crate) use crate::upstream::client::{VIA, is_whole};
+pub(crate) use crate::upstream::client::VIA;
 
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 

@@ -1,11 +1,10 @@
 //! Predicts the outcome of a read without performing it: it starts no informer, does not wait, and counts nothing. It
 //! asks the apiserver only for discovery and, if there is a shard selector, whether the apiserver supports it.
 
-use crate::cache::{SnapshotError, WatchCache};
+use crate::cache::{Floor, SnapshotError, WatchCache};
 use crate::informer::{Coverage, NoCoverage};
 use crate::meta::{Encoding, ObjectKey, Verb};
 
-use super::floors::Floor;
 use super::list::is_narrowed;
 use super::plan::{At, Freshness, WatchPlan};
 use super::resolved::Resolved;

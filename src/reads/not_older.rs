@@ -1,10 +1,11 @@
 //! Forwarded reads that accept an old state. Their answer must not be older than what this daemon has shown or written,
 //! and another apiserver behind the same address may lag. So they ask for that revision.
 
+use crate::cache::{Floor, WatchCache, history_of};
 use crate::meta::{ListOptions, Query, ResourceVersion, Verb};
 
 use super::plan::{At, Freshness, WatchPlan};
-use super::{ConsistentReads, Floor, ForwardReason, ReadRequest, Reads, history_of, plan};
+use super::{ConsistentReads, ForwardReason, ReadRequest, Reads, plan};
 
 /// The query with which a read is forwarded instead of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,9 +49,11 @@ impl Reads {
         let cached = || {
             let of = history_of(&request.gvr.group, &request.gvr.resource);
             let informers = self.factory.those(|key| history_of(&key.gvr.group, &key.gvr.resource) == of);
-            informers.iter().map(|informer| informer.cache().newest()).max().unwrap_or_default()
+            let caches = informers.iter().map(|informer| informer.cache());
+            let newest = caches.clone().map(WatchCache::newest).max().unwrap_or_default();
+            (newest, caches.map(WatchCache::resource_version).max().unwrap_or_default())
         };
-        accepted.not_older(&floor, reason, query, cached, || self.factory.is_stalled(&request.gvr))
+        accepted.not_older(&floor, reason, query, cached(), || self.factory.is_stalled(&request.gvr))
     }
 }
 
@@ -93,13 +96,14 @@ impl Accepted {
         }
     }
 
-    /// See [`Reads::not_older`]. `cached`: the newest revision of a cache.
+    /// See [`Reads::not_older`]. `cached`: the newest revision of a cache that is ready, and one at which its state was the
+    /// same.
     fn not_older(
         &self,
         floor: &Floor,
         reason: ForwardReason,
         query: &str,
-        cached: impl FnOnce() -> ResourceVersion,
+        (newest, cached): (ResourceVersion, ResourceVersion),
         is_stalled: impl FnOnce() -> bool,
     ) -> Option<NotOlder> {
         let least = match self.freshness {
@@ -107,14 +111,16 @@ impl Accepted {
             Freshness::NotOlderThan(rv) => rv,
             Freshness::Consistent => return None,
         };
-        if least > floor.get() && least > cached() {
+        if least > floor.get() && least > newest {
             // Nothing here has shown this revision. Only an apiserver that is asked for it can say whether it exists.
             return None;
         }
         let (is_unknown, is_unreached) = (floor.has_unknown_write(), floor.is_unreached());
         // The store may have been restored at an older revision since.
         let counts = floor.is_recent() || reason == ForwardReason::NotFresh;
-        let rv = if counts { floor.get() } else { ResourceVersion::ZERO };
+        let floor = if counts { floor.get() } else { ResourceVersion::ZERO };
+        // What a cache has shown counts for as long as the cache is there: it learns when the store is set back.
+        let rv = if self.ask == Ask::State { floor } else { floor.max(cached) };
         if rv <= least && !is_unknown {
             return None;
         }
@@ -239,7 +245,7 @@ mod tests {
     fn forwarded(floor: &Floor, verb: Verb) -> Option<NotOlder> {
         let query = if verb == Verb::Watch { WATCH } else { "resourceVersion=0" };
         let accepted = Accepted::of(&ListOptions::decode(query).unwrap(), verb, false).unwrap();
-        accepted.not_older(floor, ForwardReason::Excluded, query, ResourceVersion::default, || false)
+        accepted.not_older(floor, ForwardReason::Excluded, query, Default::default(), || false)
     }
 
     const WATCH: &str = "watch=1&resourceVersion=0&allowWatchBookmarks=true";
@@ -296,8 +302,37 @@ mod tests {
             (Verb::List, "resourceVersion=6", 6, newest()),
         ] {
             let accepted = Accepted::of(&ListOptions::decode(query).unwrap(), verb, false).unwrap();
-            let asked = accepted.not_older(&floor, ForwardReason::NotFresh, query, || ResourceVersion(cached), || true);
+            let asked = accepted.not_older(
+                &floor,
+                ForwardReason::NotFresh,
+                query,
+                (ResourceVersion(cached), ResourceVersion::ZERO),
+                || true,
+            );
             assert_eq!(asked, expected, "{query} {cached}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_cache_shows_is_asked_for() {
+        let floor = Floor::default();
+        floor.raise(ResourceVersion(3));
+        tokio::time::advance(Duration::from_secs(301)).await;
+        for (verb, query, asked) in [
+            (Verb::Get, "resourceVersion=0", Some("resourceVersion=9")),
+            (Verb::List, "resourceVersion=8", Some("resourceVersion=9&resourceVersionMatch=NotOlderThan")),
+            (Verb::List, "resourceVersion=9", None),
+            (Verb::Watch, WATCH, None),
+        ] {
+            let accepted = Accepted::of(&ListOptions::decode(query).unwrap(), verb, false).unwrap();
+            let found = accepted.not_older(
+                &floor,
+                ForwardReason::Encoding,
+                query,
+                (ResourceVersion(12), ResourceVersion(9)),
+                || false,
+            );
+            assert_eq!(found.as_ref().map(|found| found.query.as_str()), asked, "{verb:?} {query}");
         }
     }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::cache::Floor;
 use crate::codec::{Form, Shape};
 use crate::informer::{Shareable, Use};
 use crate::meta::{Encoding, Resource, Verb};
 use crate::selector::{Predicate, ShardSelector};
 
-use super::floors::Floor;
 use super::plan::Freshness;
 use super::{ConsistentReads, Modes};
 

@@ -7,7 +7,7 @@ use http::HeaderValue;
 use tokio::time::Instant;
 use tracing::Span;
 
-use crate::cache::{Snapshot, SnapshotError};
+use crate::cache::{Floors, Snapshot, SnapshotError};
 use crate::codec::{Format, Shape, table};
 use crate::informer::{Factory, Informer, Need, NotFresh, Use};
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, ResourceVersion, Scope, Verb, errors};
@@ -19,8 +19,8 @@ use super::plan::{At, Freshness};
 use super::resolved::Resolved;
 use super::unserved::Unserved;
 use super::{
-    ConsistentReads, Floors, ForwardReason, ListIdentity, Modes, Outcome, ProtobufReads, ReadMetrics, ReadRequest,
-    ReadsConfig, Served, Waited, refusal, spans,
+    ConsistentReads, ForwardReason, ListIdentity, Modes, Outcome, ProtobufReads, ReadMetrics, ReadRequest, ReadsConfig,
+    Served, Waited, refusal, spans,
 };
 
 /// Rate limit for forwarded watches that start before our window: a burst, and then one per interval. Each may last as
@@ -38,7 +38,6 @@ const COUNTED_PAGES: u64 = 1024;
 pub struct Reads {
     pub(super) factory: Factory,
     pub(super) config: Arc<ReadsConfig>,
-    floors: Floors,
     metrics: Arc<ReadMetrics>,
     pub(super) old_watches: Arc<Allowance>,
     pub(super) gets: Arc<Gets>,
@@ -56,7 +55,6 @@ impl Reads {
         Self {
             factory,
             config: Arc::new(config),
-            floors: Floors::default(),
             metrics: Arc::default(),
             old_watches: Arc::new(Allowance::new(OLD_WATCHES, OLD_WATCH_EVERY, Instant::now())),
             gets: Arc::default(),
@@ -70,9 +68,9 @@ impl Reads {
         Self { identified: false, ..self.clone() }
     }
 
-    /// The revisions that forwarded answers have shown; the forwarder raises them.
+    /// What clients have been shown; the forwarder raises them.
     pub fn floors(&self) -> &Floors {
-        &self.floors
+        self.factory.floors()
     }
 
     /// The `Warning` headers for every answer to a read of this resource, including refusals.
@@ -120,7 +118,7 @@ impl Reads {
         }
         let table = selector::field_table(&resource);
         let (predicate, selects) = predicate(request, &resource, &table).ok_or(ForwardReason::Invalid)?;
-        let floor = self.floors.of(&gvr.group, &gvr.resource);
+        let floor = self.floors().of(&gvr.group, &gvr.resource);
         let modes = self.modes(gvr).of_request(request);
         let answered = answered_as(request.format, &resource, modes.protobuf);
         let (Format { encoding, shape, json_fallback }, converted) = answered.ok_or(ForwardReason::Encoding)?;

@@ -7,13 +7,12 @@ use rand::Rng;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use crate::cache::{WaitError, WatchError, WatchSpec, WatchStart};
+use crate::cache::{Floor, WaitError, WatchError, WatchSpec, WatchStart};
 use crate::codec::{Form, Shape};
 use crate::informer::{Informer, Unshareable};
 use crate::meta::{ResourceVersion, Status, Verb, errors};
 
 use super::answer::WatchSource;
-use super::floors::Floor;
 use super::plan::{Freshness, WatchPlan};
 use super::service::served;
 use super::unserved::Unserved;

@@ -62,7 +62,7 @@ enum FillError {
     Upstream(#[from] UpstreamError),
 }
 
-/// The bookmark comes two seconds before the end of a watch, as in [`super::progress`].
+/// The bookmark comes two seconds before the end of a watch, as in [`super::proofs::progress`].
 const WATCH_SECONDS: u64 = 3;
 /// Minimum time between two watches that deliver nothing new.
 const PACE: Duration = Duration::from_secs(1);

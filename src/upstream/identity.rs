@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::client::{CallOptions, Upstream};
+use super::client::{CallOptions, KUBE_SYSTEM, Upstream};
 use super::error::UpstreamError;
 use super::metadata::{ACCEPT_OBJECT, DEPTH_OF_METADATA, Item};
 use super::metrics::RequestVerb;
-use super::questions::HEAD_TIMEOUT;
+use super::proofs::HEAD_TIMEOUT;
 use super::reader::{get_json, get_outline};
 
 /// What identifies a cluster and its apiserver.
@@ -25,9 +25,6 @@ pub struct ClusterIdentity {
 struct Version {
     git_version: String,
 }
-
-/// Lives as long as its cluster.
-pub(super) const KUBE_SYSTEM: &str = "/api/v1/namespaces/kube-system";
 
 /// The most bytes that are kept of each answer.
 const MOST: usize = 1 << 20;

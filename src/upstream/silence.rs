@@ -17,11 +17,9 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::error::UpstreamError;
 use super::metadata::{MetadataEvent, MetadataStream};
 use super::metrics::RequestVerb;
-use super::progress::{ACCEPT_WATCH, Progress, ProgressProbe, WATCH_SECONDS};
-use super::questions::HEAD_TIMEOUT;
+use super::proofs::{ACCEPT_WATCH, Asked, HEAD_TIMEOUT, Progress, ProgressProbe, WATCH_SECONDS};
 use super::reader::{Compression, get};
 use super::reflector::Handle;
-use super::single_flight::Asked;
 use crate::cache::{Order, WatchCache};
 use crate::meta::{Origin, ResourceVersion};
 

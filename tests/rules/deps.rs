@@ -110,50 +110,27 @@ fn dependency(name: &str, version: &str, license: &str, source: Option<&str>) ->
 /// What is really compiled for this machine, tests and build scripts included; `cargo metadata` would also name
 /// optional dependencies that no feature turns on.
 fn tree() -> Vec<Crate> {
-    let output = Command::new(env!("CARGO"))
-        .args([
-            "tree",
-            "--locked",
-            "--workspace",
-            "--edges",
-            "normal,build,dev",
-            "--prefix",
-            "none",
-            "--format",
-            "{p}|{l}",
-        ])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .expect("cargo runs");
-    assert!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).expect("cargo prints UTF-8");
+    let text = cargo_tree(&["--format", "{p}|{l}"]);
     let lines: BTreeSet<&str> = text.lines().map(|line| line.trim_end_matches(" (*)")).collect();
     lines.into_iter().filter(|line| !line.is_empty()).map(parse_crate).collect()
 }
 
 /// The crates that depend on this one.
 fn parents(name: &str) -> BTreeSet<String> {
+    let text = cargo_tree(&["--depth", "1", "--invert", name]);
+    let names = text.lines().skip(1).filter_map(|line| line.split(' ').next()).filter(|name| !name.is_empty());
+    names.map(str::to_owned).collect()
+}
+
+fn cargo_tree(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO"))
-        .args([
-            "tree",
-            "--locked",
-            "--workspace",
-            "--edges",
-            "normal,build,dev",
-            "--prefix",
-            "none",
-            "--depth",
-            "1",
-            "--invert",
-            name,
-        ])
+        .args(["tree", "--locked", "--workspace", "--edges", "normal,build,dev", "--prefix", "none"])
+        .args(arguments)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo runs");
     assert!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).expect("cargo prints UTF-8");
-    let names = text.lines().skip(1).filter_map(|line| line.split(' ').next()).filter(|name| !name.is_empty());
-    names.map(str::to_owned).collect()
+    String::from_utf8(output.stdout).expect("cargo prints UTF-8")
 }
 
 /// `name v1.2.3 (source)|license`, where sources other than crates.io are named, and `(proc-macro)` is none.

@@ -209,3 +209,23 @@ async fn no_informer_answers_with_a_past_that_another_has_left() {
         assert!(list.to_string().contains("\"shown\""), "{more}");
     }
 }
+
+/// Its cache may be gone, and another apiserver behind the same address may lag.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_cache_has_shown_is_asked_for_after_it_is_gone() {
+    let settings = "idleTimeout: 300ms\nlimits: { maxInformers: 1 }\n";
+    let (server, through, client) = Through::simulated([config_map("a")], settings).await;
+    let shown = rv(&client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await);
+    eventually("its informer stops", || through.daemon.factory.informers().is_empty()).await;
+    // There is room for one.
+    let _watch = client.watch("/api/v1/namespaces?watch=1&resourceVersion=0").await;
+    assert_eq!(through.daemon.factory.informers().len(), 1);
+    for (path, query) in [
+        (CONFIG_MAPS, format!("resourceVersion={shown}&resourceVersionMatch=NotOlderThan")),
+        ("/api/v1/namespaces/a/configmaps/a", format!("resourceVersion={shown}")),
+    ] {
+        client.json(&format!("{path}?resourceVersion=0")).await;
+        let forwarded = server.requests().into_iter().rfind(|request| request.target.starts_with(path));
+        assert_eq!(forwarded.map(|request| request.target), Some(format!("{path}?{query}")));
+    }
+}

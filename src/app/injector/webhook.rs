@@ -9,14 +9,13 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::room::Room;
 use crate::auth::ClientCertificates;
 use crate::authority::{ObjectName, config_map_has_ca};
-use crate::http::{BoxFuture, Connection, Handler, body};
+use crate::http::{BoxFuture, Connection, Handler, RequestBody, body};
 use crate::injection::{
     Answer, Counted, InjectionMetrics, Injector, Meta, Mode, Origin, Review, Wanted, inject, wanted,
 };
@@ -82,7 +81,7 @@ impl Webhook {
 }
 
 impl Handler for Webhook {
-    fn handle(&self, request: Request<Incoming>, connection: &Arc<Connection>) -> BoxFuture<Response<body::Body>> {
+    fn handle(&self, request: Request<RequestBody>, connection: &Arc<Connection>) -> BoxFuture<Response<body::Body>> {
         let (shared, connection) = (Arc::clone(&self.shared), Arc::clone(connection));
         Box::pin(async move {
             let answered = async {
@@ -130,7 +129,7 @@ impl Shared {
     }
 
     /// Also returns what is reserved for the answer.
-    async fn answer(&self, request: Request<Incoming>) -> Result<(String, OwnedSemaphorePermit), Refusal> {
+    async fn answer(&self, request: Request<RequestBody>) -> Result<(String, OwnedSemaphorePermit), Refusal> {
         let label =
             label(request.uri().path()).ok_or_else(|| Refusal::invalid(StatusCode::NOT_FOUND, "no such page"))?;
         if request.method() != Method::POST {
@@ -229,7 +228,7 @@ impl Shared {
 }
 
 /// Reads the beginning of a body and keeps none of it: over HTTP/1.1, a client that still sends would not see the answer.
-async fn discard(mut body: Incoming) {
+async fn discard(mut body: RequestBody) {
     let mut len = 0;
     while let Some(Ok(frame)) = body.frame().await
         && len <= 2 * MOST
@@ -239,7 +238,7 @@ async fn discard(mut body: Incoming) {
 }
 
 /// Reads a body of at most `len` bytes.
-async fn read(mut body: Incoming, len: usize) -> Result<Bytes, Refusal> {
+async fn read(mut body: RequestBody, len: usize) -> Result<Bytes, Refusal> {
     let mut text = BytesMut::with_capacity(len);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Refusal::invalid(StatusCode::BAD_REQUEST, &error.to_string()))?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::status::Error;
+use super::super::call::Error;
 use super::group::Group;
 use crate::lifecycle::backoff::Backoff;
 use crate::reads::plan::Freshness;

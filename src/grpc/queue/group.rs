@@ -4,9 +4,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::super::call::Error;
+use super::super::messages::{Rendering, render};
 use super::super::pb::v1;
-use super::super::render::{self, Rendering};
-use super::super::status::Error;
 use super::request::{Join, Wanted};
 use crate::memory::Reservation;
 use crate::meta::{Damaged, Gvr, ObjectKey};

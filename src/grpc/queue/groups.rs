@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::super::status::Error;
+use super::super::call::Error;
 use super::feed;
 use super::group::{Group, GroupStats, QueueKey};
 use super::request::{Join, Wanted};

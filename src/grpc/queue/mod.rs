@@ -15,13 +15,11 @@ pub use groups::{Groups, QueueConfig};
 
 use self::request::Wanted;
 use super::Streamed;
-use super::access::{self, Grants, Verb, refused};
+use super::call::{Error, Grants, Retiring, Verb, access, refused};
+use super::messages::select;
 use super::pb::v1::queue_server::Queue as QueueService;
 use super::pb::v1::work_request::Action;
 use super::pb::v1::{WorkRequest, WorkResponse};
-use super::retiring::Retiring;
-use super::select::select;
-use super::status::Error;
 use crate::memory::Ledger;
 
 /// The service.

@@ -2,10 +2,9 @@
 
 use prost::Message;
 
-use super::super::convert;
+use super::super::call::Error;
+use super::super::messages::{Rendering, convert};
 use super::super::pb::v1;
-use super::super::render::Rendering;
-use super::super::status::Error;
 use crate::memory::Reservation;
 use crate::reads::Selection;
 

@@ -10,13 +10,10 @@ use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
 use super::super::Streamed;
-use super::super::access::Right;
+use super::super::call::{Error, Retiring, Right, SMALL, room, status, understood};
 use super::super::pb::v1;
 use super::super::pb::v1::work_request::Action;
 use super::super::pb::v1::work_response::Frame;
-use super::super::retiring::Retiring;
-use super::super::room::{self, SMALL};
-use super::super::status::{self, Error, understood};
 use super::group::QueueKey;
 use super::groups::Member;
 use super::request;

@@ -2,8 +2,8 @@
 
 use tokio::time::timeout;
 
-use super::super::super::access::{self, Verb};
-use super::super::super::convert;
+use super::super::super::call::{Verb, access};
+use super::super::super::messages::convert;
 use super::super::super::testing::{caller, objects_of, selection};
 use super::super::request::{Join, Wanted};
 use super::super::{Groups, QueueConfig};

@@ -29,7 +29,7 @@ pub struct UpstreamBody {
 
 /// Whether a body of the library, which has given its last frame, has come to its end: to END_STREAM, to the length that
 /// its headers name, or to the end of an HTTP/1.1 message.
-pub fn is_whole(body: &impl Body, version: Version) -> bool {
+fn is_whole(body: &impl Body, version: Version) -> bool {
     body.is_end_stream() || body.size_hint().exact().map_or(version != Version::HTTP_2, |left| left == 0)
 }
 

@@ -1,4 +1,4 @@
-//! Whose a call is, and its options besides its request.
+//! The identity of a call, and its options.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -30,11 +30,12 @@ mod warnings;
 #[cfg(test)]
 mod tests;
 
-pub use body::{UpstreamBody, is_whole};
+pub use body::UpstreamBody;
 pub use call::{CallOptions, Identity};
 pub use connection::ConnectionId;
 pub(super) use exchange::exchange;
 pub use health::Health;
+pub(super) use moved::KUBE_SYSTEM;
 pub use request_body::{ReqBody, empty, full};
 pub use settings::UpstreamConfig;
 pub use source::{ConfigSource, UpstreamCertificates};

@@ -17,9 +17,10 @@ use super::generation::Generation;
 use super::request_body::empty;
 use super::source::ConfigSource;
 use super::upstream::Upstream;
-use crate::upstream::identity::KUBE_SYSTEM;
 use crate::upstream::metrics::RequestVerb;
 
+/// A namespace that lives as long as its cluster.
+pub(in crate::upstream) const KUBE_SYSTEM: &str = "/api/v1/namespaces/kube-system";
 /// Timeout of one request for the uid of a cluster.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a new server may fail to show its cluster: a configuration may be written in several steps, and credentials

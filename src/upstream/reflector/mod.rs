@@ -46,8 +46,7 @@ use self::load::{Load, Sample};
 use self::machine::{Failure, Haste, Machine, Outcome, State};
 use self::stream::{EventStream, read_page};
 use super::client::{ConnectionId, RequestVerb, Upstream, UpstreamError};
-use super::progress::Progress;
-use super::questions;
+use super::proofs::{Progress, questions};
 use super::retries::Queue;
 use crate::cache::{ReplaceError, Restoration, Writer};
 use crate::codec::Form;
@@ -141,7 +140,7 @@ impl Reflector {
         self.handle.clone()
     }
 
-    /// Where a [`super::ProgressProbe`] sends what it has proved.
+    /// Where a [`super::proofs::ProgressProbe`] sends what it has proved.
     pub fn progress_sender(&self) -> mpsc::Sender<Progress> {
         self.claim_sender.clone()
     }

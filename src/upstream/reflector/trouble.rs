@@ -7,13 +7,13 @@ use std::time::Duration;
 use rand::Rng as _;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::super::proofs::Progress;
 use super::Reflector;
 use super::handle::Silence;
 use super::machine::{Failure, Haste, Outcome};
 use super::stream::EventStream;
 use crate::codec::table::Unprintable;
 use crate::upstream::client::UpstreamError;
-use crate::upstream::progress::Progress;
 
 /// Reflectors that are woken together start spread over this time.
 const STAGGER: Duration = Duration::from_millis(500);
@@ -28,7 +28,7 @@ impl Reflector {
     pub(super) fn reset(&mut self) -> Outcome {
         let why = "the resource version of the apiserver went back: its store was restored from a backup";
         tracing::warn!(resource = %self.lister.resource.gvr, "{why}");
-        self.writer.not_ready(why);
+        self.writer.rewound(why);
         // The claims belong to the history that was rolled back.
         while self.claims.try_recv().is_ok() {}
         Outcome::WasReset

@@ -76,8 +76,8 @@ pub(crate) const LEFT_OUT: &[(&str, &str, &[&str])] = &[
         "G8, G9",
         "a client that does not read fills the buffers of the kernel first",
         &[
-            "src/http/http1_tests.rs::a_client_that_reads_nothing_is_given_up",
-            "src/http/direct_watch_tests.rs::a_client_that_reads_nothing_of_one_watch_gets_the_others",
+            "src/http/wire/http1_tests.rs::a_client_that_reads_nothing_is_given_up",
+            "src/http/wire/http2_body_tests.rs::a_client_that_reads_nothing_of_one_watch_gets_the_others",
             "src/cache/watch_tests.rs::a_slow_watcher_is_ended_and_holds_no_memory",
         ],
     ),

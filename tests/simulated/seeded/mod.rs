@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
+use informerd::cache::Floor;
 use informerd::lifecycle;
 use informerd::meta::ResourceVersion;
-use informerd::reads::Floor;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;

@@ -1,0 +1,20 @@
+//! The body type of all responses. The listeners have the same, so no layer converts the frames of a watch.
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+
+use crate::codec::Slices;
+
+pub(in crate::grpc) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+pub(in crate::grpc) type Body = UnsyncBoxBody<Slices, BoxError>;
+
+/// A body that consists of plain bytes, such as those of the library.
+pub(super) fn of_bytes<B>(body: B) -> Body
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    body.map_frame(|frame| frame.map_data(Slices::from)).map_err(Into::into).boxed_unsync()
+}

@@ -1,0 +1,146 @@
+//! The parameters of a watch, with the limits that apply to every watch.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use rand::Rng;
+use tokio::time::Instant;
+
+use super::service::Objects;
+use crate::grpc::call::{Caller, Error, Grants, Intake, Verb, refused};
+use crate::grpc::messages::{Rendering, Selected, TokenBase, convert, select};
+use crate::grpc::pb::v1;
+use crate::grpc::pb::v1::watch_request::Start;
+use crate::memory::{Ledger, Reservation};
+use crate::meta::ResourceVersion;
+use crate::reads::plan::Freshness;
+use crate::reads::{At, Selection, WatchFrom};
+
+/// What a client asks for.
+pub(super) struct RequestedWatch {
+    pub(super) terms: Terms,
+    pub(super) delivery: Delivery,
+    pub(super) rendering: Rendering,
+    pub(super) known: KnownObjects,
+    pub(super) grants: Grants,
+}
+
+/// What a watch needs for as long as it is open.
+#[derive(Debug)]
+pub(super) struct Terms {
+    pub(super) selection: Selection,
+    pub(super) from: WatchFrom,
+    pub(super) max_staleness: Option<Duration>,
+    /// The memory reserved for the selection.
+    _held: Reservation,
+    pub(super) bookmark_interval: Duration,
+    pub(super) conflate: bool,
+    /// When the watch reaches its maximum age.
+    pub(super) deadline: Instant,
+}
+
+/// What a watch reads for each message. A watch has it in its own memory, because what is behind a pointer is rarely in
+/// the processor's cache when the next event comes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Delivery {
+    pub(super) tokens: TokenBase,
+    pub(super) max_batch: usize,
+    pub(super) max_batch_delay: Duration,
+}
+
+/// The objects that the client already has: their revisions by uid.
+#[derive(Debug, Default)]
+pub(super) struct KnownObjects {
+    pub(super) objects: HashMap<String, String>,
+    /// `None` if there are no objects.
+    _held: Option<Reservation>,
+}
+
+/// The memory in bytes of an entry in such a table, without its text.
+const ENTRY: usize = 160;
+
+const BOOKMARKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const MAX_AGE: Duration = Duration::from_secs(1800);
+const MAX_BATCH: u32 = 1000;
+const BATCH: u32 = 100;
+const MAX_BATCH_DELAY: Duration = Duration::from_secs(1);
+
+// === impl KnownObjects ===
+
+impl KnownObjects {
+    fn new(objects: HashMap<String, String>, ledger: &Ledger) -> Result<Self, Error> {
+        if objects.is_empty() {
+            return Ok(Self::default());
+        }
+        let bytes = objects.iter().map(|(uid, rv)| ENTRY + uid.len() + rv.len()).sum();
+        Ok(Self { _held: Some(lasting(ledger, bytes)?), objects })
+    }
+}
+
+fn lasting(ledger: &Ledger, bytes: usize) -> Result<Reservation, Error> {
+    ledger.lasting(bytes).map_err(|_| Error::no_memory("there is no memory for one more watch"))
+}
+
+// === impl RequestedWatch ===
+
+impl RequestedWatch {
+    /// # Errors
+    /// INVALID_ARGUMENT, RESOURCE_EXHAUSTED, or the error of the authorizer.
+    pub(super) async fn new(
+        objects: &Objects,
+        caller: &Caller,
+        mut request: v1::WatchRequest,
+    ) -> Result<Self, tonic::Status> {
+        let interval = convert::span(request.bookmark_interval.as_ref(), "bookmark_interval")?;
+        let delay = convert::span(request.max_batch_delay.as_ref(), "max_batch_delay")?;
+        let age = convert::span(request.max_age.as_ref(), "max_age")?;
+        let sent = request.selection.as_mut();
+        let Selected { selection, rendering, grants, held } =
+            select(&objects.reads, &objects.ledger, caller, Verb::Watch, sent).await?;
+        let tokens = TokenBase::new(&objects.cluster.id().await, &request.selection.unwrap_or_default());
+        let (from, max_staleness) = match start(request.start.as_ref(), &tokens) {
+            Ok(start) => start,
+            Err(error) => return Err(refused(grants, error)),
+        };
+        if let Some(intake) = Intake::current() {
+            intake.hand_over();
+        }
+        let known = match KnownObjects::new(request.known, &objects.ledger) {
+            Ok(known) => known,
+            Err(error) => return Err(refused(grants, error)),
+        };
+        let batch = if request.max_batch == 0 { BATCH } else { request.max_batch.min(MAX_BATCH) };
+        // Spread the ages, so that clients that started together do not all reconnect together.
+        let longest = MAX_AGE.mul_f64(rand::rng().random_range(1.0..2.0));
+        let terms = Terms {
+            selection,
+            from,
+            max_staleness,
+            _held: held,
+            bookmark_interval: interval.map_or(BOOKMARKS.1, |interval| interval.clamp(BOOKMARKS.0, BOOKMARKS.1)),
+            conflate: request.conflate,
+            deadline: Instant::now() + age.map_or(longest, |age| age.min(longest)),
+        };
+        let max_batch_delay = delay.unwrap_or_default().min(MAX_BATCH_DELAY);
+        let delivery = Delivery { tokens, max_batch: batch as usize, max_batch_delay };
+        Ok(Self { terms, delivery, rendering, known, grants })
+    }
+}
+
+fn start(start: Option<&Start>, tokens: &TokenBase) -> Result<(WatchFrom, Option<Duration>), Error> {
+    match start {
+        None => Ok((WatchFrom::State(Freshness::Any), None)),
+        Some(Start::Snapshot(consistency)) => match convert::consistency(Some(consistency))? {
+            (At::Latest(freshness), stale) => Ok((WatchFrom::State(freshness), stale)),
+            (At::Exact(_), _) => Err(Error::invalid("only lists can be read at an exact resource version")),
+        },
+        Some(Start::ResumeToken(token)) => match tokens.read(token)? {
+            Some(rv) => Ok((WatchFrom::After(rv), None)),
+            None => Ok((WatchFrom::State(Freshness::Any), None)),
+        },
+        Some(Start::FromResourceVersion(rv)) => match convert::resource_version(rv)? {
+            ResourceVersion::ZERO => Err(Error::invalid("a watch cannot begin after resource version 0")),
+            rv => Ok((WatchFrom::After(rv), None)),
+        },
+    }
+}

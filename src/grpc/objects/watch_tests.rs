@@ -1,0 +1,130 @@
+//! A watch whose client has most objects already.
+
+use std::collections::HashMap;
+
+use tokio_stream::StreamExt as _;
+
+use super::super::service::Parts;
+use super::super::sync::SyncStream;
+use super::*;
+use crate::cache::Writer;
+use crate::grpc::testing::{caller, objects_of, selection};
+use crate::http::testing;
+use crate::lifecycle::drain::{self, DrainWatch};
+use crate::lifecycle::has_ended_turn;
+
+const OBJECTS: usize = 5 * SKIPPED / 2;
+
+async fn objects() -> (Objects, Writer) {
+    objects_of(testing::objects(OBJECTS, 0)).await
+}
+
+/// A watch of a client that has all objects but these.
+fn request(without: &[usize]) -> v1::WatchRequest {
+    let known: HashMap<_, _> = (0..OBJECTS)
+        .filter(|number| !without.contains(number))
+        .map(|number| (format!("u{number}"), (number + 1).to_string()))
+        .collect();
+    v1::WatchRequest { selection: Some(selection("configmaps", vec![])), known, ..Default::default() }
+}
+
+/// Polls until `is_over`. Returns how often the turn was ended before.
+fn pauses(mut poll: impl FnMut(&mut Context<'_>) -> Poll<()>, is_over: impl Fn() -> bool) -> usize {
+    let mut pauses = 0;
+    while !is_over() {
+        has_ended_turn();
+        if poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending() {
+            assert!(has_ended_turn(), "it waits for something else");
+            pauses += 1;
+        }
+    }
+    pauses
+}
+
+#[tokio::test]
+async fn what_the_client_has_is_skipped_in_several_turns() {
+    for (without, sent) in [(&[][..], 0), (&[5, 2 * SKIPPED, OBJECTS - 1], 3)] {
+        let (objects, _writer) = objects().await;
+        let watch = objects.watch_for(&caller(), request(without)).await.unwrap();
+        let watch = std::cell::RefCell::new(watch);
+        let poll = |cx: &mut Context<'_>| watch.borrow_mut().poll_frame(cx).map(|frame| drop(frame.unwrap().unwrap()));
+        let paused = pauses(poll, || !watch.borrow().in_snapshot);
+        assert_eq!((paused, objects.metrics.events.get(), watch.borrow().count as usize), (2, sent, OBJECTS));
+    }
+}
+
+/// The watches of a stream together do not take longer than one.
+#[tokio::test]
+async fn a_stream_ends_its_turn_with_the_first_of_its_watches_that_does() {
+    const WATCHES: u64 = 3;
+    let (objects, _writer) = objects().await;
+    let requests: Vec<_> = (0..WATCHES)
+        .map(|watch_id| {
+            let add = v1::AddWatch { watch: Some(request(&[])), credit: None };
+            Ok(v1::SyncRequest { watch_id, action: Some(v1::sync_request::Action::Add(add)) })
+        })
+        .collect();
+    let inbound = Box::pin(tokio_stream::iter(requests).chain(tokio_stream::pending()));
+    let never = Retiring(DrainWatch::never());
+    let mut stream = SyncStream::new(objects.clone(), caller(), inbound, &never);
+    // Started, and the end of the snapshot.
+    let frames = &objects.metrics.frames;
+    let poll = |cx: &mut Context<'_>| stream.poll_message(cx).map(|message| drop(message.unwrap().unwrap()));
+    assert_eq!(pauses(poll, || frames.get() == 2 * WATCHES), 2 * WATCHES as usize);
+}
+
+#[tokio::test]
+async fn what_comes_before_a_damaged_object_is_sent() {
+    let list = testing::packed(200, 1000);
+    list[10].spoil();
+    let (objects, _writer) = objects_of(list).await;
+    let request = v1::WatchRequest { known: HashMap::new(), ..request(&[]) };
+    let mut watch = objects.watch_for(&caller(), request).await.unwrap();
+    let error = loop {
+        if let Err(error) = std::future::poll_fn(|cx| watch.poll_frame(cx)).await.expect("an error") {
+            break error;
+        }
+    };
+    assert_eq!((Status::from(error).code(), objects.metrics.events.get()), (tonic::Code::Internal, 10));
+    assert!(watch.is_over());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_client_asks_of_its_frames_has_bounds() {
+    let (objects, _writer) = objects_of(Vec::new()).await;
+    let selection = Some(selection("configmaps", vec![]));
+    for (max_batch, batch) in [(0, 100), (1000, 1000), (1001, 1000), (u32::MAX, 1000)] {
+        let request = v1::WatchRequest { selection: selection.clone(), max_batch, ..Default::default() };
+        assert_eq!(objects.watch_for(&caller(), request).await.unwrap().delivery.max_batch, batch);
+    }
+    let span = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });
+    let began = tokio::time::Instant::now();
+    for (delay, age) in [(span(0, 999_999_999), span(1799, 0)), (span(1, 1), span(3600, 1)), (span(1 << 30, 0), None)] {
+        let selection = selection.clone();
+        let request = v1::WatchRequest { selection, max_batch_delay: delay, max_age: age, ..Default::default() };
+        let watch = objects.watch_for(&caller(), request).await.unwrap();
+        let (delay, lasts) = (watch.delivery.max_batch_delay, watch.terms.deadline - began);
+        if age == span(1799, 0) {
+            assert_eq!((delay, lasts), (Duration::new(0, 999_999_999), Duration::from_secs(1799)));
+        } else {
+            assert!(delay == Duration::from_secs(1) && (1800..3600).contains(&lasts.as_secs()), "{lasts:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_watch_that_has_ended_otherwise_says_goodbye_in_a_drain() {
+    let (drain, signal) = drain::channel();
+    let (objects, mut writer) = objects_of(Vec::new()).await;
+    let objects = Objects::new(Parts { drain: signal, ..Parts::clone(&objects) });
+    let request = v1::WatchRequest { selection: Some(selection("configmaps", vec![])), ..Default::default() };
+    let mut watch = objects.watch_for(&caller(), request).await.unwrap();
+    let mut next = || watch.poll_frame(&mut Context::from_waker(std::task::Waker::noop()));
+    assert!(next().is_ready() && next().is_ready() && next().is_pending(), "started, and the end of the snapshot");
+    drain.start(Duration::from_secs(60));
+    assert!(next().is_pending(), "its moment is still to come");
+    writer.rewound("the store was set back");
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    assert!(matches!(next(), Poll::Ready(Some(Ok(_)))));
+    assert!(watch.is_over() && objects.metrics.resets.get() == 0, "it does not begin anew");
+}

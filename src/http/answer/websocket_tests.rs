@@ -1,0 +1,137 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tokio::io::{DuplexStream, duplex};
+
+use super::*;
+use crate::auth::Lease;
+use crate::cache::WatchStart;
+use crate::http::record::HttpMetrics;
+use crate::http::testing::{FIRST, World, added_text, objects};
+use crate::lifecycle::drain::DrainWatch;
+use crate::lifecycle::ending::Ending;
+use crate::lifecycle::spawn;
+use crate::memory::Ledger;
+
+use crate::meta::ResourceVersion;
+use crate::passthrough::websocket::TEXT;
+
+/// A frame from a client: it must be masked.
+fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+    const MASK: [u8; 4] = [7, 0, 255, 1];
+    let mut frame = head(0, payload.len());
+    (frame[0], frame[1]) = (first, frame[1] | MASKED);
+    frame.extend_from_slice(&MASK);
+    frame.extend(payload.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+    frame
+}
+
+fn asked(pieces: &[&[u8]]) -> Vec<Reply> {
+    let (mut frames, mut asked) = (Frames::default(), Vec::new());
+    for mut piece in pieces.iter().copied() {
+        while let Some(next) = frames.next(&mut piece) {
+            let over = matches!(next, Reply::End(_));
+            asked.push(next);
+            if over {
+                return asked;
+            }
+        }
+        assert!(piece.is_empty() && frames.head.len() < 14);
+    }
+    asked
+}
+
+proptest! {
+    /// The bytes may be split anywhere: pings are answered, the first close or protocol error ends the connection, and
+    /// everything else is ignored.
+    #[test]
+    fn what_clients_say(
+        said in prop::collection::vec((prop::sample::select(vec![0x80, 0x01, 0x82, 0x83, 0x89, 0x8a, 0x88, 0xff]), 0usize..200), 0..8),
+        unmasked in prop::option::of(0usize..8),
+        cut in 1usize..50,
+    ) {
+        let (mut stream, mut expected, mut over) = (Vec::new(), Vec::new(), false);
+        for (at, (first, length)) in said.into_iter().enumerate() {
+            let payload: Vec<u8> = (0..length).map(|n| (n * 7 + at) as u8).collect();
+            let kind = first & 0x0f;
+            let mut frame = frame(first, &payload);
+            let wrong = unmasked == Some(at);
+            if wrong {
+                frame[1] &= !MASKED;
+            }
+            stream.extend_from_slice(&frame);
+            match kind {
+                _ if over => {}
+                _ if wrong => expected.push(Reply::End(Some(1002))),
+                CLOSE => expected.push(Reply::End(None)),
+                PING => expected.push(Reply::Pong(payload[..length.min(125)].to_vec())),
+                _ => {}
+            }
+            over |= wrong || kind == CLOSE;
+        }
+        let pieces: Vec<&[u8]> = stream.chunks(cut).collect();
+        prop_assert_eq!(asked(&pieces), expected);
+    }
+}
+
+#[test]
+fn messages_that_are_too_long_end_it() {
+    let head = |length: u64| [&[0x82, 0xff][..], &length.to_be_bytes(), &[0; 4]].concat();
+    assert_eq!(asked(&[&head(32 << 20)]), []);
+    assert_eq!(asked(&[&head((32 << 20) + 1)]), [Reply::End(None)]);
+    assert_eq!(asked(&[&head(u64::MAX)]), [Reply::End(None)]);
+    assert_eq!(asked(&[&head((1 << 63) | 1), b"x"]), []);
+}
+
+/// A watch that starts after the first state, over a socket.
+async fn open() -> (World, DuplexStream, Arc<HttpMetrics>) {
+    let (world, metrics) = (World::new(objects(1, 1)).await, Arc::<HttpMetrics>::default());
+    let ending = Ending::new(&DrainWatch::never(), Duration::ZERO, super::super::watch_body::SHORTEST);
+    let answer = world.watch(WatchStart::After(ResourceVersion(FIRST as u64)));
+    let events = WatchBody::new(answer, Lease::all([]), None, ending, &metrics, &Ledger::default()).into_messages();
+    let (client, ours) = duplex(1 << 20);
+    spawn("session", run(ours, events));
+    (world, client, metrics)
+}
+
+async fn says(client: &mut DuplexStream, expected: &[u8]) {
+    let mut said = vec![0; expected.len()];
+    client.read_exact(&mut said).await.unwrap();
+    assert!(said == expected, "{said:?}");
+}
+
+#[tokio::test]
+async fn events_are_messages_and_pings_are_answered_between_them() {
+    let (mut world, mut client, metrics) = open().await;
+    for (number, size) in [(FIRST, 5), (FIRST + 1, 70_000)] {
+        world.add(number, size).await;
+        let event = added_text(number, size);
+        says(&mut client, &[head(TEXT, event.len()), event.into_bytes()].concat()).await;
+        client.write_all(&frame(0x89, b"are you there?")).await.unwrap();
+        says(&mut client, b"\x8a\x0eare you there?").await;
+        client.write_all(&frame(0x81, b"nobody listens")).await.unwrap();
+    }
+    client.write_all(&frame(0x88, &1000_u16.to_be_bytes())).await.unwrap();
+    says(&mut client, b"\x88\x02\x03\xe8").await;
+    assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+    assert_eq!((metrics.watch_events.get(), metrics.watches_open.get()), (2, 0));
+}
+
+#[tokio::test]
+async fn a_mistake_is_told_before_the_end() {
+    let (_world, mut client, _) = open().await;
+    client.write_all(b"\x81\x01x").await.unwrap();
+    says(&mut client, b"\x88\x02\x03\xea\x88\x02\x03\xe8").await;
+    assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn the_end_of_the_events_is_the_end() {
+    let (world, mut client, _) = open().await;
+    // A cache that is reset ends its watches.
+    drop(world.writer);
+    let mut said = Vec::new();
+    client.read_to_end(&mut said).await.unwrap();
+    assert!(said.ends_with(b"\x88\x02\x03\xe8"), "{said:?}");
+}

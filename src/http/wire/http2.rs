@@ -1,0 +1,175 @@
+//! The multiplexer of HTTP/2: one connection carries many streams. Each stream is a task of its own until its answer has begun.
+//! The task of the connection runs the bodies of its watches ([`Multiplexer`]), and writes what all streams have sent.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use h2::Reason;
+use h2::server::{Builder, Connection, Handshake, SendResponse};
+use http::{Request, Response};
+use http_body::Body as _;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::coop::unconstrained;
+
+use super::http2_body::Http2Body;
+use super::http2_socket::{Http2Socket, SharedSocket};
+use super::keep_alive::KeepAlive;
+use super::response_head;
+use super::serving::Serving;
+use crate::codec::Slices;
+use crate::http::answer::{Body, BoxFuture, RequestBody};
+use crate::lifecycle::multiplexer::{Inbox, IsWatch, Multiplexer};
+use crate::lifecycle::spawn;
+use crate::lifecycle::turn::Turn;
+use crate::memory::Cut;
+
+/// An answer, or the code with which its stream is reset.
+pub(in crate::http) type Answered = BoxFuture<Result<Response<Body>, Reason>>;
+
+/// One connection.
+pub(super) struct Http2<S, F> {
+    // Dropped first: a watch tells the connection of its end.
+    watches: Multiplexer<Http2Body>,
+    stage: Stage<S>,
+    socket: Arc<Mutex<Http2Socket<S>>>,
+    /// Begins to answer a request. `None` if its stream has to be reset at once: nothing has been made for it.
+    begin: F,
+    is_closing: bool,
+}
+
+enum Stage<S> {
+    Handshake(Box<Handshake<SharedSocket<S>, Slices>>),
+    Serving(Box<Connection<SharedSocket<S>, Slices>>, KeepAlive),
+}
+
+// === impl Http2 ===
+
+impl<S, F> Http2<S, F>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    F: FnMut(Request<RequestBody>, bool) -> Option<Answered>,
+{
+    /// `begin` gets a request, and whether the connection should take no more.
+    pub(super) fn new(builder: &Builder, socket: Http2Socket<S>, begin: F) -> Self {
+        let socket = Arc::new(Mutex::new(socket));
+        let handshake = builder.handshake(SharedSocket(Arc::clone(&socket)));
+        let stage = Stage::Handshake(Box::new(handshake));
+        Self { watches: Multiplexer::new(), stage, socket, begin, is_closing: false }
+    }
+
+    fn poll_stage(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), io::Error>> {
+        loop {
+            let (connection, keep_alive) = match &mut self.stage {
+                Stage::Serving(connection, keep_alive) => (connection, keep_alive),
+                Stage::Handshake(handshake) => {
+                    let mut connection = ready!(Pin::new(&mut **handshake).poll(cx)).map_err(into_io)?;
+                    let Some(pings) = connection.ping_pong() else { return Poll::Ready(Ok(())) };
+                    if self.is_closing {
+                        connection.graceful_shutdown();
+                    }
+                    self.stage = Stage::Serving(Box::new(connection), KeepAlive::new(pings));
+                    continue;
+                }
+            };
+            match connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok((request, response)))) => self.accept(request, response),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(into_io(error))),
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                // All that the client has sent was read.
+                Poll::Pending => {
+                    let error = || io::Error::new(io::ErrorKind::TimedOut, "client does not answer a ping");
+                    return keep_alive.poll(cx).map(|()| Err(error()));
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, request: Request<h2::RecvStream>, mut response: SendResponse<Slices>) {
+        let (head, stream) = request.into_parts();
+        let body = RequestBody::http2(stream, &head.headers);
+        let is_worn = self.socket.lock().is_worn();
+        match (self.begin)(Request::from_parts(head, body), is_worn) {
+            None => response.send_reset(Reason::REFUSED_STREAM),
+            Some(answered) => _ = spawn("stream", answer(answered, response, self.watches.inbox())),
+        }
+    }
+}
+
+fn into_io(error: h2::Error) -> io::Error {
+    if error.is_io() { error.into_io().unwrap_or_else(|| io::ErrorKind::Other.into()) } else { io::Error::other(error) }
+}
+
+/// Sends an answer, unless the client cancels the request before. The connection has the body of a watch.
+async fn answer(answered: Answered, mut stream: SendResponse<Slices>, watches: Inbox<Http2Body>) {
+    let mut answered = answered;
+    let answered = poll_fn(|cx| match answered.as_mut().poll(cx) {
+        Poll::Pending => stream.poll_reset(cx).map(|_| None),
+        answered => answered.map(Some),
+    });
+    let mut response = match answered.await {
+        None => return,
+        Some(Err(reason)) => return stream.send_reset(reason),
+        Some(Ok(response)) => response,
+    };
+    let cut = response.extensions_mut().remove::<Cut>();
+    let is_watch = response.extensions().get::<IsWatch>().is_some();
+    let (mut head, body) = response.into_parts();
+    response_head::complete(&mut head, &body);
+    let is_over = body.is_end_stream();
+    let sent = match stream.send_response(Response::from_parts(head, ()), is_over) {
+        Ok(sent) if !is_over => sent,
+        Ok(_) => return,
+        Err(error) => {
+            tracing::debug!(%error, "an answer cannot be sent");
+            return stream.send_reset(Reason::INTERNAL_ERROR);
+        }
+    };
+    let has_length = body.size_hint().exact().is_some();
+    let body = Http2Body::new(body, sent, cut);
+    if is_watch && !has_length { watches.run(body) } else { body.send().await }
+}
+
+impl<S, F> Future for Http2<S, F>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    F: FnMut(Request<RequestBody>, bool) -> Option<Answered> + Unpin,
+{
+    type Output = Result<(), io::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // A turn bounds what they do. The budget of the task is for what the connection reads and writes.
+        let watches = &mut self.watches;
+        let run = poll_fn(|cx| Poll::Ready(watches.poll(cx, &mut Turn::new())));
+        let _ = pin!(unconstrained(run)).poll(cx);
+        let polled = self.poll_stage(cx);
+        // The library has given its frames to the socket, which has gathered them for one write.
+        let written = self.socket.lock().poll_drain(cx);
+        match (polled, written) {
+            (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(error)),
+            (polled, _) => polled,
+        }
+    }
+}
+
+impl<S, F> Serving for Http2<S, F>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    F: FnMut(Request<RequestBody>, bool) -> Option<Answered> + Unpin,
+{
+    type Error = io::Error;
+
+    fn graceful_shutdown(mut self: Pin<&mut Self>) {
+        self.is_closing = true;
+        if let Stage::Serving(connection, _) = &mut self.stage {
+            connection.graceful_shutdown();
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "http2_tests.rs"]
+mod tests;

@@ -1,0 +1,448 @@
+//! The questions that the apiserver is asked about one collection, for all informers that hold its objects.
+//!
+//! The same objects are held in several encodings, and in several versions of their type. The store's answers about
+//! their keys and revisions hold for all of them, so one question is enough, whichever informer asks it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::CONTENT_TYPE;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::comparison::{Compared, Comparisons, Part};
+use super::digest::Digest;
+use super::odds::{Movement, Odds};
+use super::shared_store::{SharedStore, Word};
+use super::single_flight::{Asked, HELD, Pace, SingleFlight};
+use crate::cache::{Order, WatchCache};
+use crate::codec::json::ListMeta;
+use crate::codec::{Format, ListDecoder};
+use crate::meta::{Encoding, FieldTable, ObjectKey, ResourceVersion};
+use crate::upstream::client::{ConnectionId, Upstream};
+use crate::upstream::error::{Cause, UpstreamError};
+use crate::upstream::metrics::RequestVerb;
+use crate::upstream::reader::{Compression, IDLE_TIMEOUT, get};
+use crate::upstream::source::ListerWatcher;
+use crate::upstream::stamp::Stamp;
+
+/// Timeout for the head of a response that the apiserver can send at once.
+pub(in crate::upstream) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Answers are compressed from this number of objects on. For fewer objects, compression costs the apiserver more than
+/// the rest of the answer, and saves only a few hundred kilobytes.
+const COMPRESSED: u32 = 512;
+/// Room for objects that may have been created since our state.
+const ROOM: u32 = 64;
+/// An answer may have this size in bytes, also if a server cannot send the metadata alone. It is decoded while it arrives,
+/// and only the keys are kept.
+const MAX_ANSWER: usize = 64 << 20;
+/// An answer may have this size for each object that is asked for, if that is more. Most of the metadata are managed fields:
+/// about 3 kB for a pod.
+const MAX_ANSWER_EACH: usize = 8 << 10;
+const ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+    application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+/// The questions about one collection, and their answers.
+pub struct Questions {
+    revisions: SingleFlight<ResourceVersion>,
+    /// The newest answer.
+    word: Mutex<Option<Word>>,
+    comparisons: Comparisons,
+    pub(super) odds: Odds,
+    movement: Mutex<Movement>,
+    /// The store of all built-in resources, if this is one of them.
+    store: Option<Arc<SharedStore>>,
+    /// The connection of the last answer. A proof is requested from the same apiserver, because its cache has just
+    /// caught up.
+    connection: Mutex<Option<ConnectionId>>,
+    heard: Stamp,
+    /// The script that answers in place of an apiserver in tests.
+    #[cfg(test)]
+    script: Option<crate::upstream::script::Script>,
+}
+
+// === impl Questions ===
+
+impl Default for Questions {
+    fn default() -> Self {
+        Self {
+            revisions: SingleFlight::new(),
+            word: Mutex::default(),
+            comparisons: Comparisons::new(),
+            odds: Odds::default(),
+            movement: Mutex::default(),
+            store: None,
+            connection: Mutex::default(),
+            heard: Stamp::new(Instant::now()),
+            #[cfg(test)]
+            script: None,
+        }
+    }
+}
+
+impl Questions {
+    /// The questions about a built-in resource. It is kept in this store if that is the only one.
+    pub fn in_store(store: Arc<SharedStore>) -> Self {
+        Self { store: Some(store), ..Self::default() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn scripted(script: crate::upstream::script::Script, store: Option<Arc<SharedStore>>) -> Self {
+        Self { script: Some(script), store, ..Self::default() }
+    }
+
+    /// The store, if it is known to be the only one.
+    fn store(&self) -> Option<&Arc<SharedStore>> {
+        self.store.as_ref().filter(|store| store.is_only())
+    }
+
+    /// When the apiserver answered last.
+    pub(super) fn last_heard(&self) -> Option<Instant> {
+        self.heard.get()
+    }
+
+    pub(super) fn connection(&self) -> Option<ConnectionId> {
+        *self.connection.lock()
+    }
+
+    /// The newest answer of the apiserver about the store's revision.
+    pub(super) fn last_word(&self) -> Option<Word> {
+        let (ours, shared) = (*self.word.lock(), self.store().and_then(|store| store.last_word()));
+        ours.into_iter().chain(shared).max_by_key(|word| word.asked)
+    }
+
+    /// The probability, from 0 to 1, that reading the revision is enough to prove a state that was last proved at
+    /// `proved`; see [`Odds`].
+    pub(super) fn odds(&self, proved: ResourceVersion) -> f32 {
+        let now = Instant::now();
+        let still = match self.store() {
+            Some(store) => store.stillness(proved, now),
+            None => self.movement.lock().stillness(proved, now),
+        };
+        self.odds.get(still)
+    }
+
+    /// Records that the store is at `rv` now, as seen elsewhere. Returns true if it had moved.
+    pub(super) fn heard(&self, rv: ResourceVersion) -> bool {
+        self.movement.lock().heard(rv, Instant::now())
+    }
+
+    /// The digests of a part, or of everything.
+    pub(super) fn digests(&self, part: Option<&Part>) -> Arc<Compared> {
+        self.comparisons.of(part)
+    }
+
+    /// Reads the store's revision, which must have reached `seen`. All resources of one store share the question.
+    pub(super) async fn revision(
+        &self,
+        upstream: &Upstream,
+        source: &ListerWatcher,
+        seen: ResourceVersion,
+        pace: Pace,
+    ) -> Result<Word, UpstreamError> {
+        if let Some(store) = self.store() {
+            match store.revision(pace, Box::pin(self.read_revision(upstream, source))).await {
+                Ok(word) if word.rv >= seen => {
+                    self.heard.set(Instant::now());
+                    return Ok(self.remember(word.rv, word.asked));
+                }
+                Ok(_) => store.is_refuted(),
+                // A question that is refused for one resource may be allowed for another.
+                Err(error) if error.code().is_none() => return Err(error),
+                Err(_) => {}
+            }
+        }
+        // Boxed, because most callers share the read of another one and need no memory for a read.
+        let answer = self.revisions.ask(pace, HELD, Box::pin(self.read_revision(upstream, source))).await?;
+        Ok(self.remember(answer.value, answer.asked))
+    }
+
+    pub(super) async fn digest(
+        &self,
+        upstream: &Upstream,
+        source: &ListerWatcher,
+        cache: &WatchCache,
+        part: Option<&Part>,
+        since: Asked,
+        pace: Pace,
+    ) -> Result<Word, UpstreamError> {
+        let read = Box::pin(self.read_digest(upstream, source, cache, part));
+        // Parts are small.
+        let objects = cache.snapshot().filter(|_| part.is_none()).map_or(0, |snapshot| snapshot.len());
+        let (digest, asked) = self.digests(part).read(since, pace, objects, read).await?;
+        Ok(self.remember(digest.rv, asked))
+    }
+
+    /// The newest revision at which a state of the part, or of everything, was proved or compared, according to the
+    /// cache and the digests.
+    pub(super) fn proved(&self, cache: &WatchCache, part: Option<&Part>) -> ResourceVersion {
+        let of_part =
+            part.and_then(|part| self.comparisons.known(part)).map_or(ResourceVersion::ZERO, |it| it.revision());
+        cache.newest().max(self.comparisons.of(None).revision()).max(of_part)
+    }
+
+    /// Reads a digest of everything.
+    pub(super) async fn whole(
+        &self,
+        upstream: &Upstream,
+        source: &ListerWatcher,
+        cache: &WatchCache,
+        since: Asked,
+    ) -> Result<Arc<Digest>, UpstreamError> {
+        let read = Box::pin(self.read_digest(upstream, source, cache, None));
+        let objects = cache.snapshot().map_or(0, |snapshot| snapshot.len());
+        let (digest, asked) = self.digests(None).read(since, Pace::AT_ONCE, objects, read).await?;
+        self.remember(digest.rv, asked);
+        Ok(digest)
+    }
+
+    /// The number of objects in the store, by a list of one of them. `None` if the apiserver does not say.
+    pub(super) async fn count(
+        &self,
+        upstream: &Upstream,
+        source: &ListerWatcher,
+    ) -> Result<Option<usize>, UpstreamError> {
+        // With a selector, lists do not tell it, and even one of one object costs the apiserver a search.
+        let counts = source.field_selector.is_empty() && source.label_selector.is_empty();
+        let (nothing, mut items, asked) = (source.nothing(), 0_usize, Asked::now());
+        let asks = if counts { source } else { &nothing };
+        let (meta, connection) = self.read_keys(upstream, asks, 1, |_, _| items += 1).await?;
+        self.heard_by(connection);
+        self.remember(meta.rv, asked);
+        let more = match meta.continue_token.is_empty() {
+            true => Some(0),
+            false => meta.remaining_item_count.and_then(|more| usize::try_from(more).ok()),
+        };
+        Ok(more.filter(|_| counts).map(|more| items.saturating_add(more)))
+    }
+
+    fn remember(&self, rv: ResourceVersion, asked: Asked) -> Word {
+        let word = Word { rv, asked };
+        self.movement.lock().heard(rv, asked.at);
+        if let Some(store) = self.store() {
+            store.heard(word);
+        }
+        let mut last = self.word.lock();
+        if last.is_none_or(|last| last.asked < word.asked) {
+            *last = Some(word);
+        }
+        word
+    }
+
+    fn heard_by(&self, connection: Option<ConnectionId>) {
+        *self.connection.lock() = connection;
+        self.heard.set(Instant::now());
+    }
+
+    async fn read_digest(
+        &self,
+        upstream: &Upstream,
+        source: &ListerWatcher,
+        cache: &WatchCache,
+        part: Option<&Part>,
+    ) -> Result<Digest, UpstreamError> {
+        // As many as we have, and room for new objects that are on their way.
+        let ours = match (cache.snapshot(), part) {
+            (None, _) => 0,
+            (Some(snapshot), Some(part)) => part.count(snapshot).await,
+            (Some(snapshot), None) => snapshot.len(),
+        };
+        let room = Digest::room(&cache.config().budget, ours + ROOM as usize).map_err(UpstreamError::Memory)?;
+        let limit = u32::try_from(ours).unwrap_or(u32::MAX).saturating_add(ROOM);
+        let asked = Order::now();
+        let part = part.map(|part| part.of(source));
+        let mut objects = Vec::with_capacity(ours);
+        let source = part.as_ref().unwrap_or(source);
+        let mut is_all = true;
+        // A server that ignores the limit fills no more memory than was reserved.
+        let keep = |key, rv| match objects.len() < limit as usize {
+            true => objects.push((key, rv)),
+            false => is_all = false,
+        };
+        let (meta, connection) = self.read_keys(upstream, source, limit, keep).await?;
+        self.heard_by(connection);
+        Ok(Digest::new(meta.rv, asked, (is_all && meta.continue_token.is_empty()).then_some(objects), room))
+    }
+
+    async fn read_revision(
+        &self,
+        upstream: &Upstream,
+        source: &ListerWatcher,
+    ) -> Result<ResourceVersion, UpstreamError> {
+        #[cfg(test)]
+        if let Some(script) = &self.script {
+            return Ok(script.answer(&source.nothing().list_path(1, ""), 1, |_, _| {}).await.rv);
+        }
+        let (rv, connection) = revision(upstream, source).await?;
+        self.heard_by(connection);
+        Ok(rv)
+    }
+
+    async fn read_keys(
+        &self,
+        upstream: &Upstream,
+        source: &ListerWatcher,
+        limit: u32,
+        take: impl FnMut(ObjectKey, ResourceVersion),
+    ) -> Result<(ListMeta, Option<ConnectionId>), UpstreamError> {
+        #[cfg(test)]
+        if let Some(script) = &self.script {
+            return Ok((script.answer(&source.list_path(limit, ""), limit, take).await, None));
+        }
+        read_keys(upstream, source, limit, take).await
+    }
+}
+
+impl fmt::Debug for Questions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Questions").field("word", &self.last_word()).finish_non_exhaustive()
+    }
+}
+
+/// Reads the store's present revision with a consistent list of almost nothing. Also returns the connection of the
+/// answer.
+pub(in crate::upstream) async fn revision(
+    upstream: &Upstream,
+    source: &ListerWatcher,
+) -> Result<(ResourceVersion, Option<ConnectionId>), UpstreamError> {
+    let answer = match read_keys(upstream, &source.nothing(), 1, |_, _| {}).await {
+        Err(error) if is_of_question(&error) => read_keys(upstream, source, 1, |_, _| {}).await,
+        answer => answer,
+    };
+    answer.map(|(meta, connection)| (meta.rv, connection))
+}
+
+/// Whether the apiserver may still answer a plain list: an aggregated apiserver may not support field selectors, or may
+/// return no revision for an empty list, and an authorizer may forbid the namespace.
+fn is_of_question(error: &UpstreamError) -> bool {
+    matches!(error.code(), Some(400..=428 | 500 | 501) if error.code() != Some(401))
+        || matches!(error, UpstreamError::Decode(_))
+}
+
+/// Reads the metadata of up to `limit` objects, in protobuf if the server supports it, which costs half as much as
+/// JSON.
+async fn read_keys(
+    upstream: &Upstream,
+    source: &ListerWatcher,
+    limit: u32,
+    mut take: impl FnMut(ObjectKey, ResourceVersion),
+) -> Result<(ListMeta, Option<ConnectionId>), UpstreamError> {
+    let options = source.options(RequestVerb::Probe).header_timeout(HEAD_TIMEOUT);
+    let path = source.list_path(limit, "");
+    let compression = if limit < COMPRESSED { Compression::Identity } else { Compression::Gzip };
+    let (head, mut chunks) = get(upstream, &path, ACCEPT, compression, &options).await?;
+    upstream.warnings().learn(&source.resource.gvr, head.headers());
+    let protobuf = Format::media_type(Encoding::Protobuf, false).as_bytes();
+    let is_protobuf = head.headers().get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(protobuf));
+    let encoding = if is_protobuf { Encoding::Protobuf } else { Encoding::Json };
+    let error = |error| UpstreamError::Decode(Cause::new(error));
+    let mut decoder = ListDecoder::new(encoding, MAX_ANSWER, FieldTable::default());
+    let (mut len, most) = (0, max_answer(limit));
+    while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
+        len += chunk.len();
+        if len > most {
+            return Err(UpstreamError::Decode(Cause::new(format!("an answer larger than {most} bytes"))));
+        }
+        decoder.push(chunk);
+        while let Some((object, _)) = decoder.next().map_err(error)? {
+            take(object.key, object.rv);
+        }
+        tokio::task::consume_budget().await;
+    }
+    let meta = decoder.finish().map_err(error)?;
+    if meta.rv.is_zero() {
+        return Err(UpstreamError::Decode(Cause::new("a list without a resource version")));
+    }
+    Ok((meta, head.extensions().get().copied()))
+}
+
+fn max_answer(limit: u32) -> usize {
+    MAX_ANSWER.max((limit as usize).saturating_mul(MAX_ANSWER_EACH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::{Origin, Resource, Status};
+    use crate::upstream::testing::{FakeServer, answer};
+
+    fn widgets() -> ListerWatcher {
+        let resource = Resource { origin: Origin::Unknown, ..Resource::simple("example.com", "widgets", "Widget") };
+        ListerWatcher::of(Arc::new(resource))
+    }
+
+    /// Reads the revision from a server that answers the list of nothing with `code` and `body`. Also returns the
+    /// number of requests.
+    async fn asked(code: u16, body: &str) -> (Result<u64, UpstreamError>, usize) {
+        const LIST: &str =
+            r#"{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"7"},"items":[]}"#;
+        let body = body.to_owned();
+        let server = FakeServer::plain(move |request, _| {
+            let is_for_nothing = request.uri().query().unwrap_or_default().contains("fieldSelector");
+            let body = if is_for_nothing { answer(code, body.clone()) } else { answer(200, LIST) };
+            async move { body }
+        })
+        .await;
+        let upstream = Upstream::from_config(server.config()).await.unwrap();
+        let revision = revision(&upstream, &widgets()).await.map(|(rv, _)| rv.get());
+        (revision, server.requests().len())
+    }
+
+    #[tokio::test]
+    async fn an_answer_may_be_as_large_as_its_limit_asks_for() {
+        const ITEMS: usize = 32;
+        let item = |i| {
+            let padding = "x".repeat(MAX_ANSWER / ITEMS);
+            format!(
+                r#"{{"metadata":{{"name":"w{i}","namespace":"n","resourceVersion":"5","annotations":{{"a":"{padding}"}}}}}}"#
+            )
+        };
+        let items: Vec<_> = (0..ITEMS).map(item).collect();
+        let list = format!(
+            r#"{{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{{"resourceVersion":"7"}},"items":[{}]}}"#,
+            items.join(",")
+        );
+        assert!(list.len() > MAX_ANSWER);
+        let server = FakeServer::plain(move |_, _| {
+            let answer = answer(200, list.clone());
+            async move { answer }
+        })
+        .await;
+        let upstream = Upstream::from_config(server.config()).await.unwrap();
+        // Of so many objects, an answer of this size is what managed fields make of it.
+        let many = u32::try_from(MAX_ANSWER / 4_000).unwrap();
+        let mut keys = 0;
+        let (meta, _) = read_keys(&upstream, &widgets(), many, |_, _| keys += 1).await.unwrap();
+        assert_eq!((meta.rv.get(), keys), (7, ITEMS));
+        // Of few objects, it is an error.
+        let few = read_keys(&upstream, &widgets(), 1_000, |_, _| {}).await;
+        assert!(matches!(few, Err(UpstreamError::Decode(_))), "{few:?}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_cannot_tell_of_nothing_is_asked_by_a_plain_list() {
+        let failure = |code: u16, reason: &str| Status::failure(code, reason, "no").to_json();
+        for (code, reason) in [
+            (400, "BadRequest"),
+            (403, "Forbidden"),
+            (404, "NotFound"),
+            (422, "Invalid"),
+            (500, "InternalError"),
+            (501, "NotImplemented"),
+        ] {
+            let (revision, requests) = asked(code, &failure(code, reason)).await;
+            assert_eq!((revision.unwrap(), requests), (7, 2), "{code}");
+        }
+        for undecodable in ["nothing", r#"{"kind":"WidgetList","apiVersion":"v1","metadata":{},"items":[]}"#] {
+            let (revision, requests) = asked(200, undecodable).await;
+            assert_eq!((revision.unwrap(), requests), (7, 2), "{undecodable}");
+        }
+        // Errors that a plain list would get as well.
+        for (code, reason) in [(429, "TooManyRequests"), (503, "ServiceUnavailable")] {
+            let (revision, requests) = asked(code, &failure(code, reason)).await;
+            assert_eq!((revision.unwrap_err().code(), requests), (Some(code), 1));
+        }
+    }
+}

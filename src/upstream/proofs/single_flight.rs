@@ -1,0 +1,344 @@
+//! Sends one question to the apiserver for all callers that ask it. A caller that arrives while a question is under way
+//! shares the next one, so that every answer is newer than the call.
+//!
+//! Questions are paced: normally one is under way at a time, and two begin at least one pace apart. The pace is slower
+//! while several readers share answers. The apiserver holds a consistent read until its own cache has caught up, for up
+//! to 100 ms if the store is busy and the resource is not. Readers must not wait for two such reads in a row, so a
+//! question that is held does not delay the next one. How long a question must be under way to count as held depends on
+//! the size of its answer: large answers that are read side by side would only delay each other.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::cache::Order;
+use crate::upstream::error::UpstreamError;
+
+/// A question for a small answer that has been under way for this long counts as held, and the next one may begin.
+pub(super) const HELD: Duration = Duration::from_millis(10);
+/// After several readers came together, more of them are expected for this long.
+const LATELY: Duration = Duration::from_millis(200);
+/// Maximum number of questions under way. Beyond that, readers wait for one of them to end.
+const MOST: usize = 12;
+
+/// The minimum time between the starts of two questions.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// The pace while readers come one at a time.
+    pub alone: Duration,
+    /// The pace while several readers have recently shared a question.
+    pub together: Duration,
+}
+
+/// When a question was asked, or wanted: its answer says nothing of later changes. No two are equal, which clocks do not
+/// guarantee. So an answer to a question that was asked before a write never counts as one that knows of the write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Asked {
+    pub at: Instant,
+    order: Order,
+}
+
+/// The questions of one kind, and the newest answer.
+#[derive(Debug)]
+pub(super) struct SingleFlight<T> {
+    state: Mutex<State<T>>,
+    changed: watch::Sender<()>,
+}
+
+/// An answer, and when its question began.
+#[derive(Clone, Debug)]
+pub(super) struct Answer<T> {
+    pub(super) value: T,
+    pub(super) asked: Asked,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    /// How many questions have begun.
+    begun: u64,
+    /// How many callers have come since then and want the next question.
+    wanted_by: usize,
+    /// When several callers last wanted the same question.
+    shared: Option<Instant>,
+    /// When the last question began.
+    last: Option<Instant>,
+    /// The numbers of the questions under way, in order.
+    under_way: Vec<u64>,
+    /// The answer to the newest question that was answered.
+    newest: Option<(u64, Result<Answer<T>, UpstreamError>)>,
+}
+
+enum Look<'a, T> {
+    Answered(Result<Answer<T>, UpstreamError>),
+    Ask(Flight<'a, T>),
+    /// Wait until this time, or until something changes.
+    Wait(Option<Instant>),
+}
+
+/// One question under way. Dropping it ends the question, also when the caller is dropped while it asks.
+struct Flight<'a, T> {
+    flights: &'a SingleFlight<T>,
+    number: u64,
+    asked: Asked,
+    result: Option<Result<Answer<T>, UpstreamError>>,
+}
+
+// === impl Pace ===
+
+impl Pace {
+    /// No pause, for callers that ask rarely.
+    pub(super) const AT_ONCE: Self = Self { alone: Duration::ZERO, together: Duration::ZERO };
+}
+
+// === impl Asked ===
+
+impl Asked {
+    pub fn now() -> Self {
+        Self { at: Instant::now(), order: Order::now() }
+    }
+
+    /// So long before, as far as the clock goes back.
+    #[must_use]
+    pub fn before(self, age: Duration) -> Self {
+        Self { at: self.at.checked_sub(age).unwrap_or(self.at), ..self }
+    }
+
+    /// Just after.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self { at: self.at + Duration::from_nanos(1), ..self }
+    }
+}
+
+// === impl SingleFlight ===
+
+impl<T: Clone> SingleFlight<T> {
+    pub(super) fn new() -> Self {
+        let state = State { begun: 0, wanted_by: 0, shared: None, last: None, under_way: Vec::new(), newest: None };
+        Self { state: Mutex::new(state), changed: watch::Sender::new(()) }
+    }
+
+    /// Returns an answer that is newer than this call. The question is not sent before the future is polled. It begins
+    /// no sooner than `pace` after the previous one. A question that has been under way for `held` does not delay the next
+    /// one.
+    ///
+    /// # Errors
+    /// The error of the question, for all callers that share it.
+    pub(super) async fn ask(
+        &self,
+        pace: Pace,
+        held: Duration,
+        question: impl Future<Output = Result<T, UpstreamError>>,
+    ) -> Result<Answer<T>, UpstreamError> {
+        let mut changed = self.changed.subscribe();
+        let wanted = {
+            let mut state = self.state.lock();
+            state.wanted_by += 1;
+            state.begun + 1
+        };
+        loop {
+            changed.borrow_and_update();
+            let until = match self.look(wanted, pace, held) {
+                Look::Answered(result) => return result,
+                Look::Ask(mut flight) => {
+                    let asked = flight.asked;
+                    let result = question.await.map(|value| Answer { value, asked });
+                    flight.result = Some(result.clone());
+                    return result;
+                }
+                Look::Wait(until) => until,
+            };
+            let due = async {
+                match until {
+                    Some(until) => sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            // The sender lives as long as `self`.
+            tokio::select! { _ = changed.changed() => {} () = due => {} }
+        }
+    }
+
+    fn look(&self, wanted: u64, pace: Pace, held: Duration) -> Look<'_, T> {
+        let mut state = self.state.lock();
+        if let Some((number, result)) = &state.newest
+            && *number >= wanted
+        {
+            return Look::Answered(result.clone());
+        }
+        let shared = state.under_way.last().is_some_and(|number| *number >= wanted);
+        if shared || state.under_way.len() >= MOST {
+            return Look::Wait(None);
+        }
+        let now = Instant::now();
+        if state.wanted_by > 1 {
+            state.shared = Some(now);
+        }
+        let together = state.shared.is_some_and(|shared| now.duration_since(shared) < LATELY);
+        let pace = if together { pace.together } else { pace.alone };
+        let pace = if state.under_way.is_empty() { pace } else { pace.max(held) };
+        if let Some(due) = state.last.map(|last| last + pace).filter(|due| *due > now) {
+            return Look::Wait(Some(due));
+        }
+        state.begun += 1;
+        state.wanted_by = 0;
+        state.last = Some(now);
+        let number = state.begun;
+        state.under_way.push(number);
+        Look::Ask(Flight { flights: self, number, asked: Asked { at: now, order: Order::now() }, result: None })
+    }
+}
+
+// === impl Flight ===
+
+impl<T> Drop for Flight<'_, T> {
+    fn drop(&mut self) {
+        let mut state = self.flights.state.lock();
+        state.under_way.retain(|number| *number != self.number);
+        let newer = state.newest.as_ref().is_none_or(|(number, _)| *number < self.number);
+        if let Some(result) = self.result.take().filter(|_| newer) {
+            state.newest = Some((self.number, result));
+        }
+        drop(state);
+        self.flights.changed.send_replace(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::lifecycle::spawn;
+
+    const PACE: Pace = pace(5);
+
+    const fn pace(millis: u64) -> Pace {
+        Pace { alone: Duration::from_millis(millis), together: Duration::from_millis(millis) }
+    }
+
+    /// Counts questions, and how many are under way at once. Each takes the given time.
+    #[derive(Default)]
+    struct Apiserver {
+        asked: AtomicU32,
+        now: AtomicU32,
+        most: AtomicU32,
+    }
+
+    impl Apiserver {
+        async fn answer(&self, takes: Duration) -> Result<u32, UpstreamError> {
+            let number = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+            let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(now, Ordering::SeqCst);
+            sleep(takes).await;
+            self.now.fetch_sub(1, Ordering::SeqCst);
+            Ok(number)
+        }
+    }
+
+    /// Starts `readers` one after another, this far apart. Returns the number of questions, the most at once, and the
+    /// longest wait.
+    async fn crowd(readers: u32, apart: Duration, pace: Pace, takes: Duration) -> (u32, u32, Duration) {
+        large_crowd(readers, apart, pace, HELD, takes).await
+    }
+
+    /// The same, with questions that count as held after this time.
+    async fn large_crowd(
+        readers: u32,
+        apart: Duration,
+        pace: Pace,
+        held: Duration,
+        takes: Duration,
+    ) -> (u32, u32, Duration) {
+        let (flights, apiserver) = (Arc::new(SingleFlight::new()), Arc::new(Apiserver::default()));
+        let mut waiting = Vec::new();
+        for _ in 0..readers {
+            let (flights, apiserver) = (flights.clone(), apiserver.clone());
+            let (begun, wanted) = (Instant::now(), Asked::now());
+            waiting.push(spawn("reader", async move {
+                let answer = flights.ask(pace, held, apiserver.answer(takes)).await.unwrap();
+                assert!(answer.asked > wanted, "an answer is of a time after it was wanted");
+                begun.elapsed()
+            }));
+            sleep(apart).await;
+        }
+        let mut longest = Duration::ZERO;
+        for reader in waiting {
+            longest = longest.max(reader.await.unwrap());
+        }
+        (apiserver.asked.load(Ordering::SeqCst), apiserver.most.load(Ordering::SeqCst), longest)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_readers_share_few_questions_one_at_a_time() {
+        let (asked, most, longest) = crowd(1000, Duration::from_millis(1), PACE, Duration::from_millis(2)).await;
+        assert!((150..=201).contains(&asked), "{asked}");
+        assert_eq!(most, 1);
+        assert!(longest <= Duration::from_millis(9), "{longest:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_pace_is_kept_however_the_readers_come() {
+        let (asked, most, _) = crowd(50, Duration::from_millis(20), pace(75), Duration::from_millis(3)).await;
+        assert!(asked <= 15, "{asked}");
+        assert_eq!(most, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_alone_is_not_slowed_and_who_shares_is_patient() {
+        let pace = Pace { alone: Duration::from_millis(2), together: Duration::from_millis(16) };
+        let takes = Duration::from_millis(1);
+        // Sequentially, as in a loop of reads.
+        let (asked, _, longest) = crowd(100, Duration::from_millis(3), pace, takes).await;
+        assert_eq!((asked, longest), (100, takes));
+        let (asked, _, longest) = crowd(100, Duration::from_millis(1), pace, takes).await;
+        assert!(asked <= 9, "{asked}");
+        assert!(longest <= pace.together + 2 * takes, "{longest:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_that_is_held_holds_up_nobody_else() {
+        let held = Duration::from_millis(100);
+        let (_, most, longest) = crowd(300, Duration::from_millis(1), PACE, held).await;
+        assert!((2..=12).contains(&most), "{most}");
+        assert!(longest <= held + 3 * HELD, "{longest:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_answers_are_read_one_at_a_time() {
+        let (apart, takes) = (Duration::from_millis(40), Duration::from_millis(600));
+        let (asked, most, longest) = large_crowd(20, apart, PACE, Duration::from_secs(1), takes).await;
+        assert!(asked <= 3, "{asked}");
+        assert_eq!(most, 1);
+        assert!(longest <= 2 * takes, "{longest:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lone_reader_does_not_wait() {
+        let (asked, _, longest) = crowd(5, Duration::from_secs(1), pace(75), Duration::from_millis(3)).await;
+        assert_eq!((asked, longest), (5, Duration::from_millis(3)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_apiserver_that_answers_late_is_asked_few_questions_at_once() {
+        let (long, soon) = (Duration::from_secs(100), Duration::from_millis(1));
+        let (_, most, longest) = large_crowd(30, Duration::from_secs(1), PACE, soon, long).await;
+        assert_eq!(usize::try_from(most), Ok(MOST));
+        assert!(longest < 3 * long, "{longest:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_gives_up_gives_the_turn_back() {
+        let (flights, apiserver) = (SingleFlight::new(), Apiserver::default());
+        let long = Duration::from_secs(60);
+        tokio::time::timeout(HELD / 2, flights.ask(PACE, HELD, apiserver.answer(long))).await.unwrap_err();
+        let second =
+            tokio::time::timeout(HELD, flights.ask(PACE, HELD, apiserver.answer(PACE.alone))).await.unwrap().unwrap();
+        assert_eq!(second.value, 2);
+    }
+}
