@@ -32,7 +32,7 @@ use std::process::ExitCode;
 
 use self::check::Cluster;
 use self::daemon::Daemon;
-use self::process::{End, ProcessError};
+use self::process::{Context, End, ProcessError};
 use crate::args::{self, Command, DemoArgs, EXIT_USAGE, StatusArgs};
 use crate::client::{self, Ask};
 use crate::config::{self, Config, Environment, Loaded, UpstreamConfig};
@@ -237,12 +237,12 @@ fn run_check(loaded: &Loaded, out: &mut dyn io::Write) -> Result<(), Failed> {
 fn run(loaded: &Loaded) -> Result<(), Failed> {
     let config = &memory::fitted(loaded);
     let runtime = process::runtime(config.threads).map_err(|error| error.to_string())?;
+    let (context, drain) = runtime.block_on(async { Context::of_daemon(config) }).map_err(|error| error.to_string())?;
     // A wrong kubeconfig is a configuration error. An unreachable apiserver is not.
     let cluster = runtime.block_on(check::cluster(config)).map_err(Failed::usage)?;
     let otel = start_telemetry(config, loaded, Some(&cluster))?;
     let end = runtime.block_on(async {
         let signals = Signals::install().map_err(ProcessError::Signals)?;
-        let (context, drain) = process::Context::new();
         otel.export(context.metrics.clone());
         let started = async {
             let source = source(&config.upstream, &cluster);
@@ -269,11 +269,11 @@ fn run_injector(loaded: &Loaded) -> Result<(), Failed> {
     let config = &memory::fitted(loaded);
     injector::check(config).map_err(Failed::usage)?;
     let runtime = process::runtime(config.threads).map_err(|error| error.to_string())?;
+    let (context, drain) = Context::new();
     let cluster = runtime.block_on(check::cluster(config)).map_err(Failed::usage)?;
     let otel = start_telemetry(config, loaded, Some(&cluster))?;
     let end = runtime.block_on(async {
         let signals = Signals::install().map_err(ProcessError::Signals)?;
-        let (context, drain) = process::Context::new();
         otel.export(context.metrics.clone());
         let started = async {
             injector::start(config, source(&config.upstream, &cluster), &context)

@@ -276,7 +276,7 @@ fn refused(mut arguments: Vec<OsString>, mut first: clap::Error) -> Exit {
 fn explain_removed(error: &mut clap::Error) {
     if let Some(removed) = unknown_flag(error).and_then(|flag| Removed::of_flag(&flag)) {
         error.remove(ContextKind::SuggestedArg);
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![removed.message.into()]));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![removed.message().into()]));
         // clap's own text shows how the other flag is used.
         error.insert(ContextKind::Usage, ContextValue::StyledStr(clap().render_usage()));
     }

@@ -82,7 +82,7 @@ struct Options {
     /// An informerd that is built already.
     #[arg(long)]
     informerd: Option<PathBuf>,
-    /// A flag for informerd, such as `--flag=--consistent-reads-list=probe`; several are given by repeating it.
+    /// A flag for informerd, such as `--flag=--consistent-reads=probe`; several are given by repeating it.
     #[arg(long, allow_hyphen_values = true)]
     flag: Vec<String>,
     /// Only what cargo passes to every bench.

@@ -112,7 +112,7 @@ impl Fixture {
                     &self.kubeconfig,
                     &self.state,
                     Transport::Plain,
-                    &["--consistent-reads-list", mode],
+                    &["--consistent-reads", mode],
                 )?;
                 modes.push((format!("{name}, `{mode}`"), running));
             }

@@ -134,23 +134,19 @@ async fn main() -> anyhow::Result<()> {
             let cost = restart::run(&binary, cluster.admin(), &state, form, with, world, &options).await?;
             report.restart(&name, cost);
         }
-        for is_cold in [false, true] {
-            if options.restarts || is_cold && form == Form::Plain {
-                continue;
-            }
-            let name = format!("{}{}", form.as_str(), if is_cold { ", hotBytes 0" } else { "" });
-            let flags = if is_cold { &["--memory-hot-bytes", "0"][..] } else { &[] };
+        if options.restarts {
+            continue;
+        }
+        let expected = reads::items(&apiserver, &subject.lists).await?;
+        let (running, cost) = start::start(&binary, cluster.admin(), &state, form, &subject.rules).await?;
+        report.start(form.as_str(), cost);
+        report.list(form.as_str(), reads::run(&running, &subject.lists, &expected, options.lists).await?);
+        if let Some(world) = &world {
+            let count = options.updates.min(options.pods);
+            report.events(form.as_str(), ingest::run(&running, world, count, form).await?, count);
+            // What was packed again while it changed is still what the kube-apiserver has.
             let expected = reads::items(&apiserver, &subject.lists).await?;
-            let (running, cost) = start::start(&binary, cluster.admin(), &state, form, &subject.rules, flags).await?;
-            report.start(&name, cost);
-            report.list(&name, reads::run(&running, &subject.lists, &expected, options.lists).await?);
-            if let Some(world) = world.as_ref().filter(|_| !is_cold) {
-                let count = options.updates.min(options.pods);
-                report.events(&name, ingest::run(&running, world, count, form).await?, count);
-                // What was packed again while it changed is still what the kube-apiserver has.
-                let expected = reads::items(&apiserver, &subject.lists).await?;
-                reads::run(&running, &subject.lists, &expected, 0).await?;
-            }
+            reads::run(&running, &subject.lists, &expected, 0).await?;
         }
     }
     report.print();

@@ -44,11 +44,10 @@ pub(crate) async fn start(
     state: &Path,
     form: Form,
     rules: &str,
-    flags: &[&str],
 ) -> anyhow::Result<(Running, StartCost)> {
-    let all = [&["--memory-form", form.as_str(), "--resources", rules], flags].concat();
+    let flags = ["--memory-form", form.as_str(), "--resources", rules];
     let begun = Instant::now();
-    let running = Running::informerd(binary, kubeconfig, state, Transport::Plain, &all)?;
+    let running = Running::informerd(binary, kubeconfig, state, Transport::Plain, &flags)?;
     while running.admin("/readyz").await.is_err() {
         if begun.elapsed() > LONGEST {
             bail!("informerd is not ready");

@@ -1,8 +1,7 @@
 //! Converts the settings of the configuration into the settings of each module.
 
 use crate::cache::{Budget, CacheConfig};
-use crate::config::{Config, QueuesConfig, ResourceRule, Then};
-use crate::grpc::QueueConfig;
+use crate::config::{Config, ResourceRule, Then};
 use crate::informer::{self, FactoryConfig, Rules, ScopeRule};
 use crate::meta::Gvr;
 use crate::packing::Packing;
@@ -54,11 +53,6 @@ pub(super) fn reads(config: &Config) -> ReadsConfig {
         freshness_timeout: reads.freshness_timeout,
         shared_groups: reads.shared_groups.clone(),
     }
-}
-
-pub(super) fn queues(config: &Config) -> QueueConfig {
-    let QueuesConfig { linger, max_groups, max_deletions } = config.queues;
-    QueueConfig { linger, max_groups, max_deletions }
 }
 
 /// A rule with several namespaces has an informer for each.

@@ -67,7 +67,7 @@ impl Daemon {
     /// # Errors
     /// Credentials cannot be read, certificates cannot be loaded, or addresses cannot be bound.
     pub async fn start(config: &Config, source: ConfigSource, context: &Context) -> anyhow::Result<Self> {
-        let Context { drain, fatal, readiness, metrics } = context;
+        let Context { drain, fatal, readiness, metrics, hangups } = context;
         let http_metrics = Arc::<HttpMetrics>::default();
         let grpc_metrics = Arc::<GrpcMetrics>::default();
 
@@ -108,11 +108,11 @@ impl Daemon {
         let access = if delegated { Access::delegated(&config.auth, &upstream, fatal)? } else { Access::trusting() };
 
         let audit = match &config.audit {
-            Some(audit) => Audit::start(audit, access.metrics(), fatal)?,
+            Some(audit) => Audit::start(audit, access.metrics(), hangups, fatal)?,
             None => Audit::off(),
         };
         let access_log = match &config.access_log {
-            Some(to) => AccessLog::start(to, Arc::clone(&http_metrics.access_log), fatal)?,
+            Some(to) => AccessLog::start(to, Arc::clone(&http_metrics.access_log), hangups, fatal)?,
             None => AccessLog::off(),
         };
 
@@ -125,7 +125,7 @@ impl Daemon {
             apiserver: Some(readiness.latch("apiserver")),
             pinned: pinned(config).map(|name| (name.clone(), Some(readiness.latch(name)))).collect(),
         };
-        let groups = Groups::new(convert::queues(config), reads.clone(), drain.clone());
+        let groups = Groups::new(config.queues.clone(), reads.clone(), drain.clone());
         let traffic = Traffic {
             factory: factory.clone(),
             reads: reads.metrics().clone(),
@@ -190,7 +190,7 @@ impl Daemon {
                 lend_sessions: config.http.lend_sessions,
                 via: upstream.via().clone(),
                 grpc: Some(Arc::new(calls)),
-                gzip: config.http.gzip,
+                gzip_bytes: config.http.gzip_bytes,
                 metrics: http_metrics.clone(),
             },
             fatal,

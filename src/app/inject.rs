@@ -25,7 +25,9 @@ pub(super) fn rewrite(
     out: &mut dyn io::Write,
     err: &mut dyn io::Write,
 ) -> Result<(), String> {
-    let injector = injector(settings.config.clone())?;
+    let mut config = settings.config.clone();
+    config.image = wanted.image.clone().unwrap_or(config.image);
+    let injector = injector(config)?;
     let standard_input = ["-".into()];
     let files = if wanted.files.is_empty() { &standard_input[..] } else { &wanted.files };
     let (mut all, mut notes) = (String::new(), Vec::new());

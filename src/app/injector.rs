@@ -70,9 +70,9 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
 /// # Errors
 /// Credentials cannot be read, certificates cannot be loaded, or addresses cannot be bound.
 pub(super) async fn start(config: &Config, source: ConfigSource, context: &Context) -> anyhow::Result<Running> {
-    let Context { drain, fatal, readiness, metrics } = context;
+    let Context { drain, fatal, readiness, metrics, .. } = context;
     let http_metrics = Arc::<HttpMetrics>::default();
-    let InjectSettings { listen, webhook, image, deployment, config: injection } = config.inject.clone();
+    let InjectSettings { listen, webhook, deployment, config: injection } = config.inject.clone();
     let http = HttpConfig {
         // Both are TLS. Only on the second one, clients are asked for their certificates.
         listen: vec![match config.auth.client_ca {
@@ -106,7 +106,7 @@ pub(super) async fn start(config: &Config, source: ConfigSource, context: &Conte
         tracing::info!("everybody who reaches the webhook may send reviews: authentication.clientCa is not set");
     }
     let handler = Arc::new(Webhook::new(injector, upstream.clone(), Arc::clone(&counted), clients));
-    if let Some(deployment) = deployment.filter(|_| image.is_none()) {
+    if let Some(deployment) = deployment {
         let latch = readiness.latch("image");
         let (handler, upstream) = (Arc::clone(&handler), upstream.clone());
         lifecycle::spawn("image", async move {

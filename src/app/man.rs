@@ -87,7 +87,7 @@ fn page(name: &str, command: Command) -> io::Result<Vec<u8>> {
         end.control("SH", ["ENVIRONMENT AND FILES"]);
         end.text([roman(
             "Every option can also be set in the environment and in the YAML file that --config names. \
-             consistentReads.get in the file is --consistent-reads-get as an option and INFORMERD_CONSISTENT_READS_GET in the \
+             notSynced.wait in the file is --not-synced-wait as an option and INFORMERD_NOT_SYNCED_WAIT in the \
              environment. Options win over the environment, and the environment over the file.",
         )]);
     } else if has_settings {
@@ -128,7 +128,7 @@ mod tests {
             assert!(text.lines().any(|line| line == title), "{title}\n{text}");
             assert!(text.contains("\n.SH \"EXIT STATUS\"\n"), "{text}");
             // A setting is explained once.
-            assert_eq!(text.contains(r"\-\-consistent\-reads\-get\fR \fI"), name == NAME, "{text}");
+            assert_eq!(text.contains(r"\-\-not\-synced\-wait\fR \fI"), name == NAME, "{text}");
         }
         let text = |name: &str| {
             let mut out = Vec::new();

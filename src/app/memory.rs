@@ -216,9 +216,7 @@ pub(super) fn fitted(loaded: &Loaded) -> Config {
     let is_set = |key: &str| loaded.effective.iter().any(|effective| effective.key == key);
     let http = &mut config.http;
     http.send_buffer = kernel_buffer(limit);
-    if !is_set("limits.compressedBytes") {
-        http.gzip.keep_bytes = http.gzip.keep_bytes.min(limit / KEPT);
-    }
+    http.gzip_bytes = http.gzip_bytes.min(limit / KEPT);
     if !is_set("limits.maxConnections") {
         let room = usize::try_from(limit / 4 / CONNECTION).unwrap_or(usize::MAX);
         http.max_connections = http.max_connections.min(room.max(100));

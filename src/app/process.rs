@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
+use crate::config::Config;
 use crate::lifecycle::drain::{self, DrainEnd, DrainWatch};
 use crate::lifecycle::readiness::Registry;
-use crate::lifecycle::signals::{Shutdown, Signals};
+use crate::lifecycle::signals::{Hangups, Shutdown, Signals};
 use crate::lifecycle::{Failure, Fatal};
 use crate::telemetry::Metrics;
+use crate::telemetry::lines::LinesTo;
 
 /// More threads than this only compete for the same sockets and locks.
 const MOST_THREADS: usize = 32;
@@ -22,6 +24,7 @@ pub struct Context {
     pub fatal: Fatal,
     pub readiness: Registry,
     pub metrics: Metrics,
+    pub hangups: Hangups,
 }
 
 /// How the process ended.
@@ -125,10 +128,31 @@ where
 // === impl Context ===
 
 impl Context {
+    /// Creates the context of a daemon: it hears SIGHUPs if it writes log files. Otherwise a SIGHUP ends it, as when a terminal is
+    /// closed. See [`Self::new`].
+    ///
+    /// # Errors
+    /// The handler cannot be installed.
+    pub fn of_daemon(config: &Config) -> Result<(Self, drain::Drain), ProcessError> {
+        let (context, drain) = Self::new();
+        let sinks = [config.audit.as_ref().map(|audit| &audit.sink), config.access_log.as_ref()];
+        if !sinks.into_iter().flatten().any(|sink| matches!(sink, LinesTo::File(_))) {
+            return Ok((context, drain));
+        }
+        let hangups = Hangups::install().map_err(ProcessError::Signals)?;
+        Ok((Self { hangups, ..context }, drain))
+    }
+
     /// Creates the context of a new process, and the handle that starts its drain.
     pub fn new() -> (Self, drain::Drain) {
         let (drain, watch) = drain::channel();
-        let context = Self { drain: watch, fatal: Fatal::new(), readiness: Registry::new(), metrics: Metrics::new() };
+        let context = Self {
+            drain: watch,
+            fatal: Fatal::new(),
+            readiness: Registry::new(),
+            metrics: Metrics::new(),
+            hangups: Hangups::default(),
+        };
         (context, drain)
     }
 }

@@ -47,13 +47,14 @@ fn offer(arg: Arg) -> Arg {
     })
 }
 
-/// All words that the value may be. Empty if others are allowed.
+/// All words that the value may be, but for those with a part of their own (`bounded=DURATION`). Empty if others are
+/// allowed.
 fn known_values(arg: &Arg) -> Vec<&'static str> {
     let id = arg.get_id().as_str();
     let Some(setting) = Setting::find(id) else {
         return if id == "output" { OUTPUTS.to_vec() } else { Vec::new() };
     };
-    let words: Vec<_> = setting.form().split('|').collect();
+    let words: Vec<_> = setting.form().split('|').filter(|word| !word.contains('=')).collect();
     let is_closed = words.len() > 1 && !words.iter().any(|word| OPEN_FORMS.contains(word));
     match id {
         "log.level" => LEVELS.to_vec(),
@@ -80,6 +81,7 @@ mod tests {
         offering(clap()).debug_assert();
         assert_eq!(offered("", "log.format"), ["text", "json"]);
         assert_eq!(offered("run", "notSynced.then"), ["forward", "429"]);
+        assert_eq!(offered("run", "consistentReads"), ["auto", "bounded", "upstream", "probe", "cache"]);
         assert_eq!(offered("run", "log.level"), LEVELS);
         assert_eq!(offered("get", "output"), OUTPUTS);
         assert_eq!(offered("watch", "output"), OUTPUTS);

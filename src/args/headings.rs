@@ -11,8 +11,8 @@ pub(super) fn heading(key: &str) -> &'static str {
             "Listeners and certificates"
         }
         "lendIdentity" | "lendSessions" | "authentication" | "authorization" => "Clients and their rights",
-        "resources" | "consistentReads" | "protobuf" | "whileAway" | "notSynced" | "compression" => "Reads",
-        "idleTimeout" | "storeCheck" | "queueLinger" | "snapshots" | "window" | "memory" => "Caches",
+        "resources" | "consistentReads" | "protobuf" | "whileAway" | "notSynced" => "Reads",
+        "idleTimeout" | "storeCheck" | "snapshots" | "window" | "memory" => "Caches",
         "inject" => INJECTION,
         "audit" | "access" | "log" | "explainHeader" => "Logs",
         _ => "Limits and the process",

@@ -14,6 +14,8 @@ pub struct InjectArgs {
     pub files: Vec<PathBuf>,
     /// The mode of pods without a label. `None`: they stay as they are.
     pub mode: Option<Mode>,
+    /// The image of sidecars. `None`: that of this version, as README builds it.
+    pub image: Option<String>,
 }
 
 pub(super) fn command() -> Clap {
@@ -36,6 +38,18 @@ pub(super) fn command() -> Clap {
                 .value_parser(Mode::ALL.map(Mode::as_str))
                 .help("mode for pods without the label informerd.io/inject; if omitted, they are not changed"),
         )
+        .arg(
+            Arg::new("image")
+                .long("image")
+                .value_name("image")
+                .value_parser(parse_image)
+                .help("image of the sidecars [default: informerd:vVERSION]"),
+        )
+}
+
+fn parse_image(text: &str) -> Result<String, String> {
+    let valid = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if valid { Ok(text.to_owned()) } else { Err(format!("{text:?} is no image")) }
 }
 
 pub(super) fn injector() -> Clap {
@@ -50,7 +64,8 @@ pub(super) fn shown(flag: Arg) -> Arg {
 
 pub(super) fn arguments(matches: &ArgMatches) -> InjectArgs {
     let files = matches.get_many::<PathBuf>("filename").into_iter().flatten().cloned().collect();
-    InjectArgs { files, mode: matches.get_one::<String>("mode").and_then(|text| Mode::find(text)) }
+    let mode = matches.get_one::<String>("mode").and_then(|text| Mode::find(text));
+    InjectArgs { files, mode, image: matches.get_one::<String>("image").cloned() }
 }
 
 #[cfg(test)]
@@ -61,10 +76,12 @@ mod tests {
     #[test]
     fn files_and_a_mode() {
         let parsed = |line: &str| parse(line.split(' ')).map(|invocation| invocation.command);
-        let none = InjectArgs { files: Vec::new(), mode: None };
+        let none = InjectArgs { files: Vec::new(), mode: None, image: None };
         assert_eq!(parsed("informerd inject").unwrap(), Command::Inject(none));
-        let some = InjectArgs { files: vec!["a".into(), "-".into()], mode: Some(Mode::NodeAgent) };
-        assert_eq!(parsed("informerd inject -f a -f - -m node-agent").unwrap(), Command::Inject(some));
+        let (files, mode, image) = (vec!["a".into(), "-".into()], Some(Mode::NodeAgent), Some("b".to_owned()));
+        let some = Command::Inject(InjectArgs { files, mode, image });
+        assert_eq!(parsed("informerd inject -f a -f - -m node-agent --image b").unwrap(), some);
+        assert_eq!(parsed("informerd inject --image=").unwrap_err().code, 64);
         assert_eq!(parsed("informerd inject -m sidcar").unwrap_err().code, 64);
         assert_eq!(parsed("informerd injector --inject-listen 127.0.0.1:1").unwrap(), Command::Injector);
     }

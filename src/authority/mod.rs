@@ -63,9 +63,9 @@ pub struct ObjectName {
 pub struct Lifetimes {
     /// How long a CA signs before the next one is made.
     pub ca: Duration,
-    /// How long the next one is published before it signs.
+    /// How long the next one is published before it signs. Clients must read their bundle again within that time.
     pub overlap: Duration,
-    /// How long a serving certificate is valid. It is replaced after two thirds of that time.
+    /// How long a serving certificate is valid. It is replaced after two thirds of that time. There is no revocation.
     pub leaf: Duration,
 }
 
@@ -112,6 +112,17 @@ impl std::fmt::Display for ObjectName {
 // === impl Lifetimes ===
 
 impl Lifetimes {
+    /// Those of a CA that signs for this long. Clients have a day to read the bundle again. A certificate is valid for 30
+    /// days, which bounds the use of a stolen key. Both are shorter if the CA is.
+    pub fn of(ca: Duration) -> Self {
+        let part = ca / 6;
+        Self {
+            ca,
+            overlap: part.min(Duration::from_secs(24 * 3600)),
+            leaf: part.min(Duration::from_secs(30 * 24 * 3600)),
+        }
+    }
+
     /// How often the shared objects are checked.
     fn interval(&self) -> Duration {
         (self.overlap.min(self.leaf) / 24).clamp(Duration::from_millis(500), Duration::from_secs(3600))

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-use super::{Mistake, Origin, Removed, SETTINGS, Setting, nearest};
+use super::{Mistake, Origin, REMOVED, Removed, SETTINGS, Setting, nearest};
 
 /// A value with its line number. Lines count from 1.
 #[derive(Clone, Debug)]
@@ -165,9 +165,14 @@ impl File {
             let key = if prefix.is_empty() { text.to_owned() } else { format!("{prefix}.{text}") };
             let origin = Origin::File { path: PathBuf::from(path), line: name.line, key: key.clone() };
             let is_section = SETTINGS.iter().any(|setting| is_below(setting.key, &key));
+            // A setting that took the place of several.
+            let was_section = REMOVED.iter().any(|removed| is_below(removed.key, &key));
             match (Setting::find(&key).filter(|setting| setting.in_file()), node.value) {
                 // A key without a value counts as missing.
                 (Some(_), Value::Null) => {}
+                (Some(_), Value::Mapping(entries)) if was_section && !entries.is_empty() => {
+                    self.section(path, &key, entries, mistakes);
+                }
                 (Some(setting), value) => self.values.push((setting, origin, Node { line: node.line, value })),
                 (None, Value::Mapping(entries)) if is_section => self.section(path, &key, entries, mistakes),
                 (None, Value::Null) if is_section => {}
@@ -183,7 +188,7 @@ fn unknown_key(key: &str) -> String {
         return "may only be given as a flag or in the environment".to_owned();
     }
     if let Some(removed) = Removed::find(key) {
-        return removed.message.to_owned();
+        return removed.message();
     }
     let mut known: Vec<&str> = Vec::new();
     for setting in SETTINGS.iter().filter(|setting| setting.in_file()) {

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use super::layers::Loader;
-use super::parse::parse_name;
 use super::sections::InjectSettings;
 use crate::injection::InjectionConfig;
 
@@ -16,28 +15,14 @@ impl Loader<'_> {
             text.parse::<SocketAddr>().map_err(|_| format!("{text:?} is no address: want ADDRESS:PORT"))
         });
         let webhook = self.parse("inject.webhook", parse_object_name);
-        let image = self.optional("inject.image", parse_image);
         let deployment = self.optional("inject.deployment", str::parse);
-        if image.is_some() && deployment.is_some() {
-            self.wrong("inject.image", "cannot be together with inject.deployment");
-        }
         let tier = self.parse("inject.tierAddress", parse_address);
         let node_port = self.parse("inject.nodePort", parse_port);
-        let tier_config_map = self.parse("inject.tierConfigMap", parse_object_name);
-        let node_config_map = self.parse("inject.nodeConfigMap", parse_object_name);
         let excluded = self.many("inject.exclude", parse_object_name);
         Some(InjectSettings {
             listen: listen?,
             webhook: webhook?,
-            config: InjectionConfig {
-                image: image.clone().unwrap_or_else(|| IMAGE.to_owned()),
-                tier: tier?,
-                node_port: node_port?,
-                tier_config_map: tier_config_map?,
-                node_config_map: node_config_map?,
-                excluded,
-            },
-            image,
+            config: InjectionConfig { image: IMAGE.to_owned(), tier: tier?, node_port: node_port?, excluded },
             deployment,
         })
     }
@@ -50,14 +35,6 @@ fn parse_object_name(text: &str) -> Result<String, String> {
         return Err(format!("{text:?} is no name of an object"));
     }
     Ok(text.to_owned())
-}
-
-fn parse_image(text: &str) -> Result<String, String> {
-    if text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        parse_name(text)
-    } else {
-        Err(format!("{text:?} is no image"))
-    }
 }
 
 fn parse_address(text: &str) -> Result<(String, u16), String> {

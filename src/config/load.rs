@@ -12,24 +12,27 @@ use super::layers::{Effective, Loader, Raw};
 use super::otel;
 use super::parse::{
     beyond_this_machine, choice, parse_anonymous, parse_automatic_count, parse_bool, parse_client_ca,
-    parse_compression, parse_count, parse_group, parse_host, parse_lend_identity, parse_mode, parse_name,
+    parse_consistent_reads, parse_count, parse_group, parse_host, parse_lend_identity, parse_mode, parse_name,
     parse_only_tls13, parse_packing_form, parse_protobuf, parse_signer, parse_while_away, positive_count,
     positive_duration,
 };
 use super::removed::removed_variables;
 use super::resources::parse_rules;
 use super::sections::{
-    Config, DrainConfig, InformerConfig, MemoryConfig, QueuesConfig, ReadsConfig, UpstreamConfig, WindowConfig,
-    parse_memory,
+    Config, DrainConfig, InformerConfig, MemoryConfig, ReadsConfig, UpstreamConfig, WindowConfig, parse_memory,
 };
 use super::setting::CONFIG;
 use super::{Flags, Mistake, Mistakes, Origin, ResourceRule, SETTINGS, Setting, Source, nearest, parse_size};
 use crate::auth::audit::{AuditConfig, Policy};
 use crate::auth::{AuthConfig, Mode};
 use crate::authority::{AuthorityConfig, Lifetimes, RequestConfig, SignerConfig};
-use crate::http::{AgeLimits, CertificateFiles, GzipConfig, HttpConfig, ListenAddr};
+use crate::cache::CacheConfig;
+use crate::grpc::QueueConfig;
+use crate::http::{CertificateFiles, HttpConfig, ListenAddr};
+use crate::meta::Gvr;
+use crate::packing::PackingConfig;
 use crate::passthrough::LendIdentity;
-use crate::reads::Modes;
+use crate::reads::{FRESHNESS_TIMEOUT, Modes};
 use crate::snapshots::{Key, SnapshotConfig};
 use crate::telemetry::lines::LinesTo;
 use crate::telemetry::otel::OtelConfig;
@@ -102,14 +105,15 @@ impl Loader<'_> {
             self.wrong("context", "is of no use without a kubeconfig");
         }
         let state_dir = self.path("stateDir").unwrap_or_else(|| self.default_state_dir());
-        let http = self.http(state_dir.clone());
+        let drain = self.duration("drain.timeout").map(|timeout| DrainConfig { timeout });
+        let http = self.http(state_dir.clone(), drain);
         let auth = self.auth();
         let shared_groups = self.many("authorization.sharedAggregatedGroups", parse_group);
         let (authority, certificate_request) = self.authority(http.as_ref());
         let given = authority.is_some() || certificate_request.is_some();
         let drop_in_dir = self.drop_in_dir(http.as_ref(), given, is_person);
         let audit = self.audit();
-        let access_log = self.lines(["access.log", "access.maxSize", "access.maxFiles"]);
+        let access_log = self.lines("access.log");
         let admin = self.admin();
         let probes = self.optional("probes", |text| {
             text.parse::<SocketAddr>().map_err(|_| format!("{text:?} is no address: want ADDRESS:PORT"))
@@ -121,24 +125,17 @@ impl Loader<'_> {
         };
         let rules = self.rules();
         let modes = Modes {
-            get: self.parse("consistentReads.get", FromStr::from_str)?,
-            list: self.parse("consistentReads.list", FromStr::from_str)?,
-            watch: self.parse("consistentReads.watch", FromStr::from_str)?,
-            max_age: self.parse("consistentReads.maxAge", positive_duration)?,
+            consistent: self.parse("consistentReads", parse_consistent_reads)?,
             protobuf: self.parse("protobuf", parse_protobuf)?,
             while_away: self.parse("whileAway", parse_while_away)?,
         };
-        let freshness_timeout = self.parse("consistentReads.timeout", positive_duration);
         let (wait, then) = (self.duration("notSynced.wait"), self.parse("notSynced.then", FromStr::from_str));
         let idle_timeout = self.parse("idleTimeout", positive_duration);
         let max_informers = self.parse("limits.maxInformers", parse_automatic_count);
         let store_check = self.duration("storeCheck");
-        let queues = self.queues();
         let window = self.window();
         let memory = self.memory();
         let snapshots = self.snapshots();
-        let drain = self.duration("drain.timeout").map(|timeout| DrainConfig { timeout });
-        self.drain_spread_fits(drain, http.as_ref());
         let inject = self.inject();
         let threads = self.parse("threads", parse_count).map(|count| (count > 0).then_some(count));
         let log = self.log();
@@ -164,14 +161,8 @@ impl Loader<'_> {
                 max_informers: max_informers?,
                 store_check: store_check?,
             },
-            reads: ReadsConfig {
-                modes,
-                freshness_timeout: freshness_timeout?,
-                wait: wait?,
-                then: then?,
-                shared_groups,
-            },
-            queues: queues?,
+            reads: ReadsConfig { modes, freshness_timeout: FRESHNESS_TIMEOUT, wait: wait?, then: then?, shared_groups },
+            queues: QueueConfig::default(),
             window: window?,
             memory: memory?,
             snapshots: snapshots?,
@@ -186,10 +177,7 @@ impl Loader<'_> {
     fn memory(&mut self) -> Option<MemoryConfig> {
         let limit = self.parse("limits.memory", parse_memory);
         let form = self.parse("memory.form", parse_packing_form);
-        let hot_bytes = self.parse("memory.hotBytes", |text| {
-            usize::try_from(parse_size(text)?).map_err(|_| format!("{text} is more than this machine can address"))
-        });
-        Some(MemoryConfig { limit: limit?, form: form?, hot_bytes: hot_bytes? })
+        Some(MemoryConfig { limit: limit?, form: form?, hot_bytes: PackingConfig::default().hot_bytes })
     }
 
     fn snapshots(&mut self) -> Option<Option<SnapshotConfig>> {
@@ -209,41 +197,26 @@ impl Loader<'_> {
         Some(Some(SnapshotConfig { dir, max_bytes: max_bytes?, max_age: max_age?, key }))
     }
 
-    fn queues(&mut self) -> Option<QueuesConfig> {
-        let linger = self.duration("queueLinger");
-        let max_groups = self.parse("limits.maxQueues", positive_count);
-        let max_deletions = self.parse("limits.maxQueueDeletions", positive_count);
-        Some(QueuesConfig { linger: linger?, max_groups: max_groups?, max_deletions: max_deletions? })
-    }
-
-    fn http(&mut self, state_dir: PathBuf) -> Option<HttpConfig> {
+    fn http(&mut self, state_dir: PathBuf, drain: Option<DrainConfig>) -> Option<HttpConfig> {
         let mut http = HttpConfig::new(self.listen(), state_dir);
         http.tls.files = self.tls();
         http.tls.names = self.many("tls.names", parse_host);
         http.hosts = self.many("allowedHosts", parse_host);
         let unix_mode = self.parse("unixMode", parse_mode);
         let max_connections = self.parse("limits.maxConnections", positive_count);
-        let header_read_timeout = self.parse("limits.headerTimeout", positive_duration);
-        let handshake_timeout = self.parse("limits.handshakeTimeout", positive_duration);
         let write_stall_timeout = self.parse("limits.writeStallTimeout", positive_duration);
         let age = self.duration("limits.grpcConnectionAge");
-        let grace = self.duration("limits.grpcConnectionGrace");
         let explain = self.parse("explainHeader", parse_bool);
         let lend_sessions = self.parse("lendSessions", parse_bool);
         let only_tls13 = self.parse("tls.minVersion", parse_only_tls13);
-        let compression = self.parse("compression", parse_compression);
-        let keep_bytes = self.parse("limits.compressedBytes", parse_size);
-        http.drain_spread = self.duration("drain.spread")?;
+        http.drain_spread = http.drain_spread.min(drain?.timeout);
         http.explain = explain?;
         http.lend_sessions = lend_sessions?;
         http.tls.only_tls13 = only_tls13?;
         http.unix_mode = unix_mode?;
-        http.gzip = GzipConfig { enabled: compression?, keep_bytes: keep_bytes? };
         http.max_connections = max_connections?;
-        http.header_read_timeout = header_read_timeout?;
-        http.handshake_timeout = handshake_timeout?;
         http.write_stall_timeout = write_stall_timeout?;
-        http.age = AgeLimits { age: age?, grace: grace? };
+        http.age = age?;
         Some(http)
     }
 
@@ -272,9 +245,6 @@ impl Loader<'_> {
         let anonymous = self.parse("authentication.anonymous", parse_anonymous);
         let token_ttl = self.parse("authentication.ttl", positive_duration);
         let allow_ttl = self.parse("authorization.allowTtl", positive_duration);
-        let deny_ttl = self.parse("authorization.denyTtl", positive_duration);
-        let max_user_rights = self.parse("authorization.maxUserRights", positive_count);
-        let max_reviews = self.parse("authorization.maxReviews", positive_count);
         Some(AuthConfig {
             client_ca,
             audiences,
@@ -282,24 +252,20 @@ impl Loader<'_> {
             anonymous: anonymous?,
             token_ttl: token_ttl?,
             allow_ttl: allow_ttl?,
-            deny_ttl: deny_ttl?,
-            max_user_rights: max_user_rights?,
-            max_reviews: max_reviews?,
             ..AuthConfig::default()
         })
     }
 
     fn authority(&mut self, http: Option<&HttpConfig>) -> (Option<AuthorityConfig>, Option<RequestConfig>) {
         let config_maps = self.many("tls.caConfigMaps", str::parse);
-        let (ca, overlap) = (self.duration("tls.caLifetime"), self.duration("tls.caOverlap"));
-        let leaf = self.parse("tls.certLifetime", positive_duration);
+        let lifetimes = self.parse("tls.caLifetime", positive_duration).map(Lifetimes::of);
         let secret = self.optional("tls.caSecret", str::parse);
         let signer = self.optional("tls.signer", parse_signer);
         let account = self.optional("tls.signerAccount", str::parse);
         if account.is_some() && (secret.is_none() || signer.is_none()) {
             self.wrong("tls.signerAccount", "needs tls.caSecret and tls.signer");
         }
-        let (Some(ca), Some(overlap), Some(leaf)) = (ca, overlap, leaf) else { return (None, None) };
+        let Some(lifetimes) = lifetimes else { return (None, None) };
         let has_files = http.is_some_and(|http| http.tls.files.is_some());
         let Some(secret) = secret else {
             let names = http.map(|http| http.tls.names.clone()).unwrap_or_default();
@@ -307,14 +273,10 @@ impl Loader<'_> {
                 let why = if has_files { "cannot be together with tls.certFile" } else { "needs tls.names" };
                 self.wrong("tls.signer", why);
             }
-            return (None, signer.map(|signer| RequestConfig { signer, names, lasts: leaf }));
+            return (None, signer.map(|signer| RequestConfig { signer, names, lasts: lifetimes.leaf }));
         };
         if has_files {
             self.wrong("tls.caSecret", "cannot be together with tls.certFile");
-        }
-        let lifetimes = Lifetimes { ca, overlap, leaf };
-        if lifetimes.overlap >= lifetimes.ca {
-            self.wrong("tls.caOverlap", "must be shorter than tls.caLifetime");
         }
         if signer.is_some() && account.is_none() {
             self.wrong("tls.signer", "needs tls.signerAccount beside tls.caSecret");
@@ -329,23 +291,17 @@ impl Loader<'_> {
             let text = source.read(Path::new(path)).map_err(|error| format!("{path}: {error}"))?;
             Policy::parse(&text).map_err(|error| format!("{path}: {error}"))
         });
-        let sink = self.lines(["audit.log", "audit.maxSize", "audit.maxFiles"])?;
+        let sink = self.lines("audit.log")?;
         Some(AuditConfig { sink, policy: policy.unwrap_or_default() })
     }
 
-    /// The destination of a line log, from the settings for its destination and for the size and number of its files.
-    /// `None` if it is off.
-    fn lines(&mut self, [log, max_size, max_files]: [&'static str; 3]) -> Option<LinesTo> {
-        let max_size = self.parse(max_size, |text| {
-            parse_size(text)
-                .and_then(|size| if size >= 1 << 20 { Ok(size) } else { Err(format!("{text} is less than 1Mi")) })
-        });
-        let max_files = self.parse(max_files, parse_count);
-        let (_, log) = self.one(log)?;
+    /// The destination of a line log. `None` if it is off.
+    fn lines(&mut self, key: &str) -> Option<LinesTo> {
+        let (_, log) = self.one(key)?;
         Some(match log.as_str() {
             "off" => return None,
             "stdout" => LinesTo::Stdout,
-            path => LinesTo::File { path: path.into(), max_size: max_size?, max_files: max_files? },
+            path => LinesTo::File(path.into()),
         })
     }
 
@@ -429,12 +385,6 @@ impl Loader<'_> {
     }
 
     fn window(&mut self) -> Option<WindowConfig> {
-        let min_age = self.duration("window.minAge");
-        let max_events = self.parse("window.maxEvents", |text| {
-            let count = parse_count(text)?;
-            // A smaller window could not even bridge the reconnection of a client.
-            if count >= 100 { Ok(count) } else { Err(format!("{text} is less than 100")) }
-        });
         let max_bytes = self.parse("window.maxBytes", |text| {
             let bytes = parse_size(text)?;
             if bytes < 1 << 20 {
@@ -442,15 +392,9 @@ impl Loader<'_> {
             }
             usize::try_from(bytes).map_err(|_| format!("{text} is more than this machine can address"))
         });
-        Some(WindowConfig { min_age: min_age?, max_events: max_events?, max_bytes: max_bytes? })
-    }
-
-    fn drain_spread_fits(&mut self, drain: Option<DrainConfig>, http: Option<&HttpConfig>) {
-        if let (Some(drain), Some(http)) = (drain, http)
-            && http.drain_spread > drain.timeout
-        {
-            self.wrong("drain.spread", "is longer than drain.timeout");
-        }
+        let cache = CacheConfig::new(Gvr::new("", "", ""));
+        let (min_age, max_events) = (cache.window_min_age, cache.window_max_events);
+        Some(WindowConfig { min_age, max_events, max_bytes: max_bytes? })
     }
 
     fn log(&mut self) -> Option<LogConfig> {

@@ -29,8 +29,8 @@ pub use mistake::{Mistake, Mistakes, Origin, nearest};
 pub use removed::{REMOVED, Removed};
 pub use resources::{ResourcePattern, ResourceRule, RuleModes};
 pub use sections::{
-    Config, DrainConfig, InformerConfig, InjectSettings, MemoryConfig, MemoryLimit, QueuesConfig, ReadsConfig, Then,
-    UpstreamConfig, WindowConfig,
+    Config, DrainConfig, InformerConfig, InjectSettings, MemoryConfig, MemoryLimit, ReadsConfig, Then, UpstreamConfig,
+    WindowConfig,
 };
 pub use setting::{Kind, SETTINGS, Setting};
 #[cfg(test)]

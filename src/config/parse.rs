@@ -6,7 +6,7 @@ use super::parse_duration;
 use crate::auth::{Anonymous, ClientCaSource};
 use crate::packing::PackingForm;
 use crate::passthrough::LendIdentity;
-use crate::reads::ProtobufReads;
+use crate::reads::{ConsistentReads, ProtobufReads};
 
 /// The value of one of these names.
 pub(super) fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
@@ -15,6 +15,21 @@ pub(super) fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, St
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         format!("{text:?} is none of {}", names.join(", "))
     })
+}
+
+/// A mode, for `bounded` perhaps with its age.
+pub(super) fn parse_consistent_reads(text: &str) -> Result<ConsistentReads, String> {
+    if let Some(age) = text.strip_prefix("bounded=") {
+        return positive_duration(age).map(ConsistentReads::Bounded).map_err(|message| format!("bounded=: {message}"));
+    }
+    let choices = [
+        ("auto", ConsistentReads::Auto),
+        ("bounded", ConsistentReads::BOUNDED),
+        ("upstream", ConsistentReads::Upstream),
+        ("probe", ConsistentReads::Probe),
+        ("cache", ConsistentReads::Cache),
+    ];
+    choice(text, &choices).map_err(|message| format!("{message}, bounded=DURATION"))
 }
 
 pub(super) fn parse_protobuf(text: &str) -> Result<ProtobufReads, String> {
@@ -118,11 +133,6 @@ pub(super) fn parse_signer(text: &str) -> Result<String, String> {
         Some((domain, name)) if domain.contains('.') && is_name(domain) && is_name(name) => Ok(text.to_owned()),
         _ => Err(format!("{text:?} is no signer: want DOMAIN/NAME")),
     }
-}
-
-/// Whether to compress responses.
-pub(super) fn parse_compression(text: &str) -> Result<bool, String> {
-    choice(text, &[("gzip", true), ("off", false)])
 }
 
 /// Whether to reject TLS 1.2.

@@ -1,11 +1,11 @@
 //! The rules of `resources`: which resources are cached, in which scope, and with which consistency.
 
 use std::str::FromStr;
-use std::time::Duration;
 
 use super::file::{Node, Value};
 use super::nearest;
-use super::parse::{choice, parse_bool, parse_packing_form, parse_protobuf, parse_while_away, positive_duration};
+use super::parse::{parse_bool, parse_consistent_reads, parse_packing_form, parse_protobuf, parse_while_away};
+use super::removed::ONE_MODE;
 use crate::packing::PackingForm;
 use crate::reads::{ConsistentReads, Modes, ProtobufReads};
 use crate::selector::{FieldSelector, LabelSelector};
@@ -23,7 +23,6 @@ const KEYS: &[&str] = &[
     "form",
     "snapshot",
 ];
-const MODES: &[&str] = &["get", "list", "watch", "maxAge"];
 
 /// `pods`, `deployments.apps`, `*.example.com`, `*.core` or `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,10 +56,7 @@ pub struct ResourceRule {
 /// The rule's settings for consistent reads and encodings. An unset value is inherited from the global settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleModes {
-    pub get: Option<ConsistentReads>,
-    pub list: Option<ConsistentReads>,
-    pub watch: Option<ConsistentReads>,
-    pub max_age: Option<Duration>,
+    pub consistent: Option<ConsistentReads>,
     pub protobuf: Option<ProtobufReads>,
     pub while_away: Option<bool>,
 }
@@ -136,8 +132,13 @@ impl RuleReader<'_> {
                     rule.label_selector = self.text("labelSelector", node, parse_label_selector).unwrap_or_default();
                 }
                 "consistentReads" => {
-                    let RuleModes { protobuf, while_away, .. } = rule.modes;
-                    rule.modes = RuleModes { protobuf, while_away, ..self.modes(node) };
+                    rule.modes.consistent = match node.value {
+                        Value::Mapping(_) => {
+                            self.wrong(name.line, ".consistentReads", ONE_MODE);
+                            None
+                        }
+                        _ => self.text("consistentReads", node, parse_consistent_reads),
+                    };
                 }
                 "protobuf" => rule.modes.protobuf = self.text("protobuf", node, parse_protobuf),
                 "whileAway" => rule.modes.while_away = self.text("whileAway", node, parse_while_away),
@@ -188,33 +189,6 @@ impl RuleReader<'_> {
             self.wrong(node.line, ".namespaces", "is empty; leave it out for all namespaces");
         }
         found
-    }
-
-    fn modes(&mut self, node: &Node) -> RuleModes {
-        let mut modes = RuleModes::default();
-        let Value::Mapping(entries) = &node.value else {
-            let message = format!("want a mapping of get, list, watch and maxAge, not {}", node.describe());
-            self.wrong(node.line, ".consistentReads", message);
-            return modes;
-        };
-        for (name, node) in entries {
-            let key = name.scalar().unwrap_or_default();
-            let mode = match key {
-                "get" => &mut modes.get,
-                "list" => &mut modes.list,
-                "watch" => &mut modes.watch,
-                "maxAge" => {
-                    modes.max_age = self.text("consistentReads.maxAge", node, positive_duration);
-                    continue;
-                }
-                unknown => {
-                    self.unknown(name.line, &format!("consistentReads.{unknown}"), MODES);
-                    continue;
-                }
-            };
-            *mode = self.text(&format!("consistentReads.{key}"), node, ConsistentReads::from_str);
-        }
-        modes
     }
 
     fn unknown(&mut self, line: u64, key: &str, known: &[&str]) {
@@ -286,10 +260,7 @@ impl RuleModes {
     /// The settings for the rule's resources: those of the rule, or else `modes`.
     pub fn over(self, modes: Modes) -> Modes {
         Modes {
-            get: self.get.unwrap_or(modes.get),
-            list: self.list.unwrap_or(modes.list),
-            watch: self.watch.unwrap_or(modes.watch),
-            max_age: self.max_age.unwrap_or(modes.max_age),
+            consistent: self.consistent.unwrap_or(modes.consistent),
             protobuf: self.protobuf.unwrap_or(modes.protobuf),
             while_away: self.while_away.unwrap_or(modes.while_away),
         }
@@ -297,25 +268,6 @@ impl RuleModes {
 
     pub fn is_empty(self) -> bool {
         self == Self::default()
-    }
-}
-
-// === impl ConsistentReads ===
-
-impl FromStr for ConsistentReads {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        choice(
-            text,
-            &[
-                ("auto", Self::Auto),
-                ("bounded", Self::Bounded),
-                ("upstream", Self::Upstream),
-                ("probe", Self::Probe),
-                ("cache", Self::Cache),
-            ],
-        )
     }
 }
 

@@ -41,7 +41,7 @@ pub struct Config {
     pub lend_identity: LendIdentity,
     pub informer: InformerConfig,
     pub reads: ReadsConfig,
-    pub queues: QueuesConfig,
+    pub queues: crate::grpc::QueueConfig,
     pub window: WindowConfig,
     pub memory: MemoryConfig,
     /// `None`: caches are not kept on disk.
@@ -62,11 +62,9 @@ pub struct InjectSettings {
     pub listen: SocketAddr,
     /// The MutatingWebhookConfiguration.
     pub webhook: String,
-    /// The image of sidecars. `None`: that of the deployment.
-    pub image: Option<String>,
-    /// The Deployment of the injector itself.
+    /// The Deployment of the injector itself, whose image sidecars get.
     pub deployment: Option<ObjectName>,
-    /// Where informerd is found. Its image is a default, which the above replace.
+    /// Where informerd is found. Its image is a default, which the deployment and the command line replace.
     pub config: InjectionConfig,
 }
 
@@ -107,16 +105,6 @@ pub enum Then {
     Forward,
     /// 429 with Retry-After.
     Refuse,
-}
-
-/// The work queues of gRPC clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueuesConfig {
-    /// How long a queue is kept without workers.
-    pub linger: Duration,
-    pub max_groups: usize,
-    /// For each selection.
-    pub max_deletions: usize,
 }
 
 /// The sliding window of events, per informer.

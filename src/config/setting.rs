@@ -16,7 +16,7 @@ pub enum Kind {
 /// One setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// The key in the file, with dots between levels: `consistentReads.get`.
+    /// The key in the file, with dots between levels: `notSynced.wait`.
     pub key: &'static str,
     pub kind: Kind,
     /// As a user would write it. Empty if there is no default.
@@ -91,9 +91,12 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "ConfigMaps, which must exist; the CA of tls.caSecret and the CA of the cluster are published in their ca.crt",
     ),
-    one("tls.caLifetime", "duration", "4320h", "how long the CA of tls.caSecret signs before it is replaced"),
-    one("tls.caOverlap", "duration", "24h", "how long the next CA of tls.caSecret is published before it signs"),
-    one("tls.certLifetime", "duration", "720h", "validity of a serving certificate signed by the CA of tls.caSecret"),
+    one(
+        "tls.caLifetime",
+        "duration",
+        "4320h",
+        "how long the CA of tls.caSecret signs before it is replaced; serving certificates are valid for a sixth of it, at most 30 days, and the next CA is published for a sixth of it, at most a day, before it signs",
+    ),
     one(
         "tls.signer",
         "domain/name",
@@ -157,14 +160,6 @@ pub const SETTINGS: &[Setting] = &[
         "5m",
         "how long an access that RBAC allows is cached; a change of roles or bindings ends it at once; what other authorizers allow is cached for 10 s at most",
     ),
-    one("authorization.denyTtl", "duration", "10s", "how long a denied access is cached"),
-    one(
-        "authorization.maxUserRights",
-        "count",
-        "1024",
-        "rights that the open watches and streams of one user may depend on; requests beyond this are refused with 429",
-    ),
-    one("authorization.maxReviews", "count", "32", "reviews in flight at once; further ones wait"),
     many(
         "authorization.sharedAggregatedGroups",
         "group",
@@ -175,19 +170,15 @@ pub const SETTINGS: &[Setting] = &[
         "audit.log",
         "path|stdout",
         "",
-        "where an audit event is written for every read that informerd answers itself, one JSON line each; if unset, none are written",
+        "where an audit event is written for every read that informerd answers itself, one JSON line each: standard output, or a file that is opened again on SIGHUP; if unset, none are written",
     ),
     one("audit.policyFile", "path", "", "audit.k8s.io/v1 Policy that selects what is written; if unset, everything is"),
-    one("audit.maxSize", "size", "100Mi", "size at which a file of the audit log is rotated"),
-    one("audit.maxFiles", "count", "10", "rotated files of the audit log that are kept"),
     one(
         "access.log",
         "path|stdout|off",
         "off",
-        "where a line is written for every request: who asked for what, how it was answered, and how long it took",
+        "where a line is written for every request: who asked for what, how it was answered, and how long it took; a file is opened again on SIGHUP",
     ),
-    one("access.maxSize", "size", "100Mi", "size at which a file of the access log is rotated"),
-    one("access.maxFiles", "count", "3", "rotated files of the access log that are kept"),
     Setting {
         key: "resources",
         kind: Kind::Rules,
@@ -195,22 +186,10 @@ pub const SETTINGS: &[Setting] = &[
         help: "rules for resources; the first rule that matches decides; its keys: resource, exclude, pin, namespaces, fieldSelector, labelSelector, consistentReads, protobuf, whileAway, form, snapshot",
     },
     one(
-        "consistentReads.get",
-        "auto|bounded|upstream|probe|cache",
+        "consistentReads",
+        "auto|bounded|bounded=DURATION|upstream|probe|cache",
         "auto",
-        "how a get that asks for the newest state is answered",
-    ),
-    one(
-        "consistentReads.list",
-        "auto|bounded|upstream|probe|cache",
-        "auto",
-        "how a list that asks for the newest state is answered",
-    ),
-    one(
-        "consistentReads.watch",
-        "auto|bounded|upstream|probe|cache",
-        "auto",
-        "how the initial events of a watch that asks for the newest state are answered",
+        "how gets, lists and the initial events of watches that ask for the newest state are answered; bounded accepts a state that was the newest at most this long ago, 100ms if no duration is given",
     ),
     one(
         "protobuf",
@@ -219,13 +198,6 @@ pub const SETTINGS: &[Setting] = &[
         "how clients that prefer protobuf are answered: from a protobuf informer (serve), in JSON if they accept it too (json), or by the apiserver (forward)",
     ),
     one(
-        "consistentReads.maxAge",
-        "duration",
-        "100ms",
-        "maximum age of the freshness proof that a read in the mode bounded relies on",
-    ),
-    one("consistentReads.timeout", "duration", "3s", "how long a read waits for a resourceVersion"),
-    one(
         "whileAway",
         "refuse|serve",
         "refuse",
@@ -233,12 +205,6 @@ pub const SETTINGS: &[Setting] = &[
     ),
     one("notSynced.wait", "duration", "5s", "how long a read waits for an informer that is not synced"),
     one("notSynced.then", "forward|429", "forward", "what happens to a read after notSynced.wait"),
-    one(
-        "compression",
-        "gzip|off",
-        "gzip",
-        "whether gets and lists over 128 KiB are compressed for clients that accept gzip, as the apiserver does",
-    ),
     one("idleTimeout", "duration", "10m", "an informer without readers for this long is stopped"),
     one(
         "storeCheck",
@@ -246,7 +212,6 @@ pub const SETTINGS: &[Setting] = &[
         "10m",
         "how often an informer is compared with the apiserver's store, to detect a store that was restored from a backup; 0s disables it",
     ),
-    one("queueLinger", "duration", "5m", "how long a work queue without workers is kept"),
     one(
         "snapshots.dir",
         "path",
@@ -267,15 +232,17 @@ pub const SETTINGS: &[Setting] = &[
         "file with 64 hexadecimal digits, the key that encrypts the snapshots (AES-256-GCM); if unset, Secrets are not stored",
     ),
     one(
-        "window.minAge",
-        "duration",
-        "75s",
-        "events younger than this are kept, within window.maxEvents and window.maxBytes; the last 100 of each informer even if they are older",
+        "window.maxBytes",
+        "size",
+        "256Mi",
+        "maximum memory of the events kept per informer: those of the last 75 s, and the last 100 even if they are older",
     ),
-    one("window.maxEvents", "count", "600000", "maximum number of events kept per informer"),
-    one("window.maxBytes", "size", "256Mi", "maximum memory of the events kept per informer"),
-    one("drain.timeout", "duration", "25s", "how long open requests may take to end after the first SIGTERM or SIGINT"),
-    one("drain.spread", "duration", "3s", "period over which the drain spreads the ends of open watches"),
+    one(
+        "drain.timeout",
+        "duration",
+        "25s",
+        "how long open requests may take to end after the first SIGTERM or SIGINT; open watches end within its first 3 s",
+    ),
     one("limits.maxConnections", "count", "10000", "connections served at once; further ones are closed immediately"),
     one(
         "limits.memory",
@@ -290,58 +257,16 @@ pub const SETTINGS: &[Setting] = &[
         "whether objects that nobody reads are packed: auto packs them once all caches together would hold 64 MiB or a third of limits.memory, and never where that is below 64 MiB",
     ),
     one(
-        "memory.hotBytes",
-        "size",
-        "64Mi",
-        "bytes of objects that stay unpacked because they are read, at most a quarter of limits.memory",
-    ),
-    one(
-        "limits.compressedBytes",
-        "size",
-        "64Mi",
-        "memory for compressed lists that are kept for clients that send the same request",
-    ),
-    one(
         "limits.maxInformers",
         "auto|count",
         "auto",
         "informers at once, each for a resource, a part of one, or one more encoding; reads of further resources are forwarded, which the log says; auto allows one for each 512 KiB of the memory that the cgroup allows or the machine has, from 100 to 5,000",
     ),
     one(
-        "limits.maxQueues",
-        "count",
-        "100",
-        "groups of workers with a work queue at once, half of them for one user; a further one replaces one that is idle, or is refused",
-    ),
-    one(
-        "limits.maxQueueDeletions",
-        "count",
-        "100000",
-        "deletions of one selection that no worker has handled yet; one more ends the group, which then starts again",
-    ),
-    one(
-        "limits.headerTimeout",
-        "duration",
-        "90s",
-        "how long a client may take to send the headers of a request (at most 32 s from their first bytes), and may be idle between requests",
-    ),
-    one(
-        "limits.handshakeTimeout",
-        "duration",
-        "30s",
-        "how long a client may take for its first bytes and the TLS handshake",
-    ),
-    one(
         "limits.grpcConnectionAge",
         "duration",
         "30m",
-        "age at which a connection with gRPC calls accepts no further calls, plus or minus a tenth; 0s disables it",
-    ),
-    one(
-        "limits.grpcConnectionGrace",
-        "duration",
-        "30m",
-        "after this grace period, the remaining streams of such a connection end with a goodbye, so that their clients reconnect; none is aborted",
+        "age at which a connection with gRPC calls accepts no further calls, plus or minus a tenth; after as long again, its remaining streams end with a goodbye, so that their clients reconnect; 0s disables it",
     ),
     one("limits.writeStallTimeout", "duration", "5m", "a client that reads no byte for this long is disconnected"),
     one(
@@ -357,7 +282,6 @@ pub const SETTINGS: &[Setting] = &[
         "informerd-injector",
         "MutatingWebhookConfiguration, which must exist; informerd injector publishes the CA of tls.caSecret in its caBundle",
     ),
-    one("inject.image", "image", "", "image of the sidecars that are added to pods; if unset, informerd:vVERSION"),
     one(
         "inject.deployment",
         "namespace/name",
@@ -370,19 +294,7 @@ pub const SETTINGS: &[Setting] = &[
         "informerd.informerd-tier.svc:443",
         "address of the tier for the pods that are changed",
     ),
-    one(
-        "inject.tierConfigMap",
-        "name",
-        "informerd-ca",
-        "ConfigMap with the CA of the tier, in the namespaces of its clients",
-    ),
     one("inject.nodePort", "port", "8643", "port of the node agent for the pods that are changed"),
-    one(
-        "inject.nodeConfigMap",
-        "name",
-        "informerd-node-ca",
-        "ConfigMap with the CA of the node agents, in the namespaces of their clients",
-    ),
     many(
         "inject.exclude",
         "namespace",
@@ -406,7 +318,7 @@ impl Setting {
         SETTINGS.iter().find(|setting| setting.key == key)
     }
 
-    /// The flag without its leading dashes: `consistent-reads-get`.
+    /// The flag without its leading dashes: `not-synced-wait`.
     pub fn flag(&self) -> &'static str {
         static FLAGS: LazyLock<Vec<String>> =
             LazyLock::new(|| SETTINGS.iter().map(|setting| flag_of(setting.key)).collect());
@@ -414,7 +326,7 @@ impl Setting {
         position.and_then(|position| FLAGS.get(position)).map_or("", String::as_str)
     }
 
-    /// The environment variable: `INFORMERD_CONSISTENT_READS_GET`.
+    /// The environment variable: `INFORMERD_NOT_SYNCED_WAIT`.
     pub fn variable(&self) -> String {
         variable_of(self.key)
     }
@@ -466,9 +378,9 @@ mod tests {
 
     #[test]
     fn names_follow_from_the_key() {
-        let setting = Setting::find("consistentReads.get").unwrap();
-        assert_eq!(setting.flag(), "consistent-reads-get");
-        assert_eq!(setting.variable(), "INFORMERD_CONSISTENT_READS_GET");
+        let setting = Setting::find("notSynced.wait").unwrap();
+        assert_eq!(setting.flag(), "not-synced-wait");
+        assert_eq!(setting.variable(), "INFORMERD_NOT_SYNCED_WAIT");
     }
 
     #[test]

@@ -26,7 +26,7 @@ fn defaults() {
     assert_eq!(config.http.listen.iter().map(ToString::to_string).collect::<Vec<_>>(), ["http://127.0.0.1:8001"]);
     assert_eq!(config.admin.listen.to_string(), "127.0.0.1:8002");
     assert_eq!(config.http.unix_mode, 0o600);
-    assert_eq!(config.reads.modes.max_age, Duration::from_millis(100));
+    assert_eq!(config.reads.modes.consistent, ConsistentReads::Auto);
 }
 
 #[test]
@@ -36,39 +36,38 @@ fn flags_win_over_environment_over_file() {
         .variable("INFORMERD_IDLE_TIMEOUT", "2m")
         .variable("INFORMERD_THREADS", "2")
         .variable("INFORMERD_LISTEN", "http://127.0.0.1:1, unix:///a")
-        .file(FILE, "idleTimeout: 1m\nthreads: 1\nwindow:\n  minAge: 10s\nlisten: ['http://127.0.0.1:9']\n");
+        .file(FILE, "idleTimeout: 1m\nthreads: 1\nwindow:\n  maxBytes: 2Mi\nlisten: ['http://127.0.0.1:9']\n");
     let loaded = load(&flags(&[("idleTimeout", &["3m"])]), &world).unwrap();
     let config = &loaded.config;
     assert_eq!(config.informer.idle_timeout, Duration::from_secs(180), "flag");
     assert_eq!(config.threads, Some(2), "environment");
-    assert_eq!(config.window.min_age, Duration::from_secs(10), "file");
+    assert_eq!(config.window.max_bytes, 2 << 20, "file");
     assert_eq!(config.http.listen.len(), 2, "a list is taken whole from the layer that wins");
     let effective: Vec<_> = loaded.effective.iter().map(ToString::to_string).collect();
     assert!(effective.contains(&"idleTimeout=3m (--idle-timeout)".to_owned()), "{effective:?}");
     assert!(effective.contains(&"threads=2 (INFORMERD_THREADS)".to_owned()), "{effective:?}");
-    assert!(effective.contains(&format!("window.minAge=10s ({FILE}:4: window.minAge)")), "{effective:?}");
+    assert!(effective.contains(&format!("window.maxBytes=2Mi ({FILE}:4: window.maxBytes)")), "{effective:?}");
 }
 
 #[test]
 fn every_mistake_is_told_at_once_with_its_origin() {
-    let world = MadeUp::default().variable("INFORMERD_NOT_SYNCED_WAIT", "5").file(
-        FILE,
-        "lissen: x\nwindow:\n  minAge: old\n  maxage: 1s\nconsistentReads: cache\nresources:\n- pin: maybe\n",
-    );
+    let world = MadeUp::default()
+        .variable("INFORMERD_NOT_SYNCED_WAIT", "5")
+        .file(FILE, "lissen: x\nwindow:\n  maxBytes: old\n  maxbites: 1s\nnotSynced: 5s\nresources:\n- pin: maybe\n");
     let flags =
         flags(&[("config", &[FILE]), ("admin", &["0.0.0.0:8002"]), ("listen", &["http://10.0.0.1:1", "ftp://x"])]);
     let found = mistakes(load(&flags, &world));
     let starts = [
         "/etc/informerd.yaml:1: lissen: there is no such setting; did you mean listen?",
-        "/etc/informerd.yaml:4: window.maxage: there is no such setting; did you mean window.minAge?",
-        "/etc/informerd.yaml:5: consistentReads: want a mapping",
+        "/etc/informerd.yaml:4: window.maxbites: there is no such setting; did you mean window.maxBytes?",
+        "/etc/informerd.yaml:5: notSynced: want a mapping",
         "--listen: http://10.0.0.1:1 can be reached from other machines",
         "--listen: \"ftp://x\" is no listen address",
         "--admin: 0.0.0.0:8002 can be reached from other machines",
         "/etc/informerd.yaml:7: resources[0].pin: \"maybe\" is none of true, false",
         "/etc/informerd.yaml:7: resources[0]: names no resource",
         "INFORMERD_NOT_SYNCED_WAIT: \"5\" is no duration",
-        "/etc/informerd.yaml:3: window.minAge: \"old\" is no duration",
+        "/etc/informerd.yaml:3: window.maxBytes: \"old\" is no size",
     ];
     for (found, start) in found.iter().zip(starts) {
         assert!(found.starts_with(start), "{found}\nwanted {start}");
@@ -107,7 +106,7 @@ resources:
   fieldSelector: spec.nodeName=$(NODE_NAME)
 - resource: configmaps
   namespaces: [kube-system, default]
-  consistentReads: {get: cache}
+  consistentReads: cache
   protobuf: json
   whileAway: serve
 - resource: deployments.apps
@@ -124,7 +123,7 @@ resources:
     assert!(rules[0].pin);
     assert_eq!(rules[1].namespaces, ["kube-system", "default"]);
     let modes = rules[1].modes.over(config.reads.modes);
-    assert_eq!((modes.get, modes.list), (ConsistentReads::Cache, ConsistentReads::Auto));
+    assert_eq!(modes.consistent, ConsistentReads::Cache);
     assert_eq!((modes.protobuf, modes.while_away), (ProtobufReads::Json, true));
     assert!(!config.reads.modes.while_away);
     assert_eq!((rules[2].pattern.resource.as_str(), rules[2].pattern.group.as_str()), ("deployments", "apps"));
@@ -162,11 +161,10 @@ fn mistakes_in_resources() {
     assert!(one("{resource: pods, fieldSelector: a=b, labelSelector: c=d}").contains("not both"));
     assert!(one("{resource: pods, labelSelector: 'a in b'}").contains("resources[0].labelSelector"));
     assert!(one("{resource: pods, fieldSelector: 'spec.nodeName=$(NODE_NAME)'}").contains("NODE_NAME is not set"));
-    assert!(
-        one("{resource: pods, consistentReads: {list: fresh}}")
-            .contains("none of auto, bounded, upstream, probe, cache")
-    );
-    assert!(one("{resource: pods, consistentReads: {list: bounded, maxAge: 0s}}").contains("consistentReads.maxAge"));
+    assert!(one("{resource: pods, consistentReads: fresh}").contains("none of auto, bounded, upstream, probe, cache"));
+    assert!(one("{resource: pods, consistentReads: bounded=0s}").contains("resources[0].consistentReads: bounded=: "));
+    let was = one("{resource: pods, consistentReads: {list: bounded, maxAge: 1s}}");
+    assert!(was.contains("resources[0].consistentReads: write one mode"), "{was}");
     let found = mistakes(from_file("resources:\n- resource: '*'\n- resource: pods\n"));
     assert_eq!(found, [format!("{FILE}:3: resources[1].resource: can never apply, rule * decides first")]);
     assert_eq!(mistakes(from_file("resources: pods\n")).len(), 1);
@@ -174,10 +172,9 @@ fn mistakes_in_resources() {
 
 #[test]
 fn settings_that_depend_on_each_other() {
-    let found = mistakes(from_file("tls: {certFile: /a}\ndrain: {timeout: 1s}\ncontext: c\n"));
-    assert_eq!(found.len(), 3, "{found:?}");
+    let found = mistakes(from_file("tls: {certFile: /a}\ncontext: c\n"));
+    assert_eq!(found.len(), 2, "{found:?}");
     assert!(found.iter().any(|found| found.contains("tls.certFile: needs tls.keyFile")));
-    assert!(found.iter().any(|found| found.contains("drain.spread: is longer than drain.timeout")));
     assert!(found.iter().any(|found| found.contains("context: is of no use without a kubeconfig")));
     let twice = load(&flags(&[("listen", &["unix:///a", "unix:///a"])]), &MadeUp::default());
     assert_eq!(mistakes(twice), ["--listen: unix:///a is there twice"]);
@@ -233,8 +230,6 @@ fn every_default_parses() {
     assert_eq!(http.max_connections, rooms_own.max_connections);
     assert_eq!(http.write_stall_timeout, rooms_own.write_stall_timeout);
     assert_eq!(http.age, rooms_own.age);
-    assert_eq!(http.header_read_timeout, rooms_own.header_read_timeout);
-    assert_eq!(http.handshake_timeout, rooms_own.handshake_timeout);
     assert_eq!(http.drain_spread, rooms_own.drain_spread);
     for setting in SETTINGS.iter().filter(|setting| !setting.default.is_empty()) {
         let world = MadeUp::default().variable(&setting.variable(), setting.default);
@@ -267,7 +262,7 @@ fn an_access_log_is_written_where_it_is_asked_for() {
         let flags = Flags::from([("access.log", vec![value.to_owned()])]);
         load(&flags, &MadeUp::default()).map(|loaded| loaded.config.access_log)
     };
-    let file = LinesTo::File { path: "/a/b".into(), max_size: 100 << 20, max_files: 3 };
+    let file = LinesTo::File("/a/b".into());
     assert_eq!(load(&Flags::new(), &MadeUp::default()).map(|loaded| loaded.config.access_log).ok(), Some(None));
     for (value, expected) in [("off", None), ("stdout", Some(LinesTo::Stdout)), ("/a/b", Some(file))] {
         assert_eq!(of(value).ok(), Some(expected), "{value}");
@@ -315,6 +310,68 @@ fn a_setting_that_is_gone_says_so() {
     assert_eq!(found.len(), starts.len(), "{found:#?}");
     assert!(found.iter().zip(starts).all(|(found, start)| found.starts_with(start)), "{found:#?}");
     assert!(load(&Flags::new(), &MadeUp::default().variable(name, "")).is_ok(), "an empty text counts as missing");
+}
+
+/// Also where the key is one of the settings now.
+#[test]
+fn each_setting_that_is_gone_is_told() {
+    for removed in REMOVED {
+        let text = removed.key.replace('.', ": {");
+        let file = format!("{text}: 1{}\n", "}".repeat(removed.key.matches('.').count()));
+        let found = mistakes(from_file(&file));
+        assert_eq!(found, [format!("{FILE}:1: {}: {}", removed.key, removed.message())]);
+        let name = super::setting::variable_of(removed.key);
+        let found = mistakes(load(&Flags::new(), &MadeUp::default().variable(&name, "1")));
+        assert_eq!(found, [format!("{name}: {}", removed.message())]);
+    }
+}
+
+#[test]
+fn one_mode_for_the_newest_state() {
+    let of = |text: &str| from_file(&format!("consistentReads: {text}\n")).map(|loaded| loaded.config.reads.modes);
+    let bounded = |ms| ConsistentReads::Bounded(Duration::from_millis(ms));
+    for (text, mode) in [
+        ("auto", ConsistentReads::Auto),
+        ("bounded", bounded(100)),
+        ("bounded=1s", bounded(1000)),
+        ("upstream", ConsistentReads::Upstream),
+        ("probe", ConsistentReads::Probe),
+        ("cache", ConsistentReads::Cache),
+    ] {
+        assert_eq!(of(text).unwrap().consistent, mode, "{text}");
+    }
+    let choices = "none of auto, bounded, upstream, probe, cache, bounded=DURATION";
+    for (text, told) in [
+        ("fresh", choices),
+        ("bounded 1s", choices),
+        ("cache=1s", choices),
+        ("bounded=", "bounded=: "),
+        ("bounded=1", "bounded=: "),
+        ("bounded=0s", "bounded=: must be longer than 0s"),
+        ("[auto]", "want a single value, not a sequence"),
+    ] {
+        let found = mistakes(from_file(&format!("consistentReads: {text}\n")));
+        assert!(found.len() == 1 && found[0].contains(told), "{text}: {found:?}");
+    }
+    let found = mistakes(from_file("consistentReads: {list: probe, lists: probe}\n"));
+    assert!(found.len() == 2 && found[0].contains("consistentReads.list: this setting is gone"), "{found:?}");
+    let found = mistakes(from_file("consistentReads: {}\n"));
+    assert_eq!(found.len(), 1, "{found:?}");
+}
+
+#[test]
+fn what_follows_from_another_setting() {
+    let config = |text: &str| from_file(text).unwrap().config;
+    let lifetimes =
+        |ca: &str| config(&format!("tls: {{caSecret: a/b, caLifetime: {ca}}}\n")).authority.unwrap().lifetimes;
+    let hours = |lifetimes: crate::authority::Lifetimes| {
+        [lifetimes.ca, lifetimes.overlap, lifetimes.leaf].map(|time| time.as_secs() / 3600)
+    };
+    assert_eq!(hours(lifetimes("4320h")), [4320, 24, 720]);
+    assert_eq!(hours(lifetimes("8640h")), [8640, 24, 720]);
+    assert_eq!(hours(lifetimes("60h")), [60, 10, 10]);
+    assert_eq!(config("drain: {timeout: 1s}\n").http.drain_spread, Duration::from_secs(1));
+    assert_eq!(config("").http.drain_spread, Duration::from_secs(3));
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 mod cache;
 mod call;
+// Generated code names it by this path.
 mod codec;
 mod health;
 mod messages;

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::door::Connection;
 use super::record::program;
 use crate::lifecycle::Fatal;
+use crate::lifecycle::signals::Hangups;
 use crate::meta::RequestInfo;
 use crate::telemetry::lines::{LineCounts, Lines, LinesError, LinesTo};
 
@@ -94,8 +95,8 @@ impl AccessLog {
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub fn start(to: &LinesTo, counts: Arc<LineCounts>, fatal: &Fatal) -> Result<Self, LinesError> {
-        Ok(Self { lines: Some(Arc::new(Lines::start("access", to, counts, fatal)?)) })
+    pub fn start(to: &LinesTo, counts: Arc<LineCounts>, hangups: &Hangups, fatal: &Fatal) -> Result<Self, LinesError> {
+        Ok(Self { lines: Some(Arc::new(Lines::start("access", to, counts, hangups, fatal)?)) })
     }
 
     pub(super) fn begin<B>(&self, request: &Request<B>, connection: &Connection, grpc: bool) -> Option<Line> {

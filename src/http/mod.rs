@@ -23,10 +23,9 @@ mod wire;
 pub use access_log::AccessLog;
 pub use answer::{AUDIT_ID, Body, BoxFuture, Handler, Parsed, Patient, RequestBody, audit_id, body, read};
 pub use door::{
-    BindError, CertificateFiles, Certificates, Connection, ConnectionLimits, Guard, GzipConfig, HttpConfig, ListenAddr,
-    TlsConfig,
+    BindError, CertificateFiles, Certificates, Connection, ConnectionLimits, Guard, HttpConfig, ListenAddr, TlsConfig,
 };
-pub use record::{AgeLimits, Client, HttpMetrics};
+pub use record::{Client, HttpMetrics};
 pub use request_record::RequestRecord;
 pub use server::Server;
 pub use service::{Service, ServiceParts};

@@ -20,7 +20,7 @@ use super::door::{
     Accepted, Accounts, BACKLOG, BindError, Certificates, Connection, ConnectionLimits, HttpConfig, ListenAddr,
     Listener, Newcomers, OpenHeads, Places, Protocol, Socket, Stage, Tcp, TlsServer, accept_tls, is_of_one_connection,
 };
-use super::record::{AgeLimits, HttpMetrics};
+use super::record::HttpMetrics;
 use super::wire::{
     Answered, Bounded, Handlers, Handover, Protocols, Serving, Unreserved, at_once, default_limits, largest_head,
 };
@@ -69,7 +69,7 @@ struct SharedServer {
     drain_patience: Duration,
     limits: ConnectionLimits,
     write_stall_timeout: Duration,
-    age: AgeLimits,
+    age: Duration,
     metrics: Arc<HttpMetrics>,
     drain: DrainWatch,
 }

@@ -16,7 +16,7 @@ use super::answer::{
     SHORTEST, Socket, audit_id, body, draining, framing, head, is_unauthenticated, of_ourselves, read, respond,
     too_many_waiting, wanted, websocket,
 };
-use super::door::{Connection, Guard, GzipConfig, ListenAddr};
+use super::door::{Connection, Guard, ListenAddr};
 use super::record::{HttpMetrics, NOT_FORWARDED, Plan};
 use super::request_record::RequestRecord;
 use super::spans;
@@ -84,7 +84,7 @@ pub struct ServiceParts {
     pub via: HeaderValue,
     /// Answers gRPC calls. Without it, they are handled like any other request.
     pub grpc: Option<Arc<dyn Handler>>,
-    pub gzip: GzipConfig,
+    pub gzip_bytes: u64,
     pub metrics: Arc<HttpMetrics>,
 }
 
@@ -108,7 +108,7 @@ impl Service {
                 forward: parts.forward,
                 drain: parts.drain,
                 drain_spread: parts.drain_spread,
-                bodies: Bodies::new(parts.gzip, &parts.ledger, stall_guards, &parts.metrics),
+                bodies: Bodies::new(parts.gzip_bytes, &parts.ledger, stall_guards, &parts.metrics),
                 ledger: parts.ledger,
                 explain: parts.explain,
                 lend_sessions: parts.lend_sessions,

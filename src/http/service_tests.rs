@@ -140,7 +140,7 @@ async fn start_before(upstream: SocketAddr) -> Running {
         lend_sessions: true,
         via: HeaderValue::from_static("ours"),
         grpc: None,
-        gzip: GzipConfig::default(),
+        gzip_bytes: 1 << 20,
         metrics: Arc::clone(&metrics),
     };
     let server = Server::bind(config, Arc::clone(&metrics)).unwrap();

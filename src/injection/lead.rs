@@ -45,7 +45,7 @@ pub(super) fn lead(
     injector: &Injector,
     warnings: &mut Vec<String>,
 ) -> Result<Led, String> {
-    let target = injector.config.config_map(wanted.mode);
+    let target = wanted.mode.config_map();
     let mut led = Led { account: None };
     let mut count = 0;
     let mut needs_volume = false;

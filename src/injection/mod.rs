@@ -61,9 +61,6 @@ pub struct InjectionConfig {
     pub tier: (String, u16),
     /// The port of every node at which its agent is found.
     pub node_port: u16,
-    /// The ConfigMaps with the CAs to trust, in the namespaces of the clients.
-    pub tier_config_map: String,
-    pub node_config_map: String,
     /// Namespaces whose pods are never changed, besides `kube-system`.
     pub excluded: Vec<String>,
 }
@@ -92,6 +89,16 @@ impl Mode {
         }
     }
 
+    /// The ConfigMap with the CAs to trust, in the namespaces of the clients, that a pod of this mode mounts. The names
+    /// are those in the manifests and in the chart. A namespace may have both.
+    pub(crate) fn config_map(self) -> Option<&'static str> {
+        match self {
+            Self::Sidecar => None,
+            Self::NodeAgent => Some("informerd-node-ca"),
+            Self::Tier => Some("informerd-ca"),
+        }
+    }
+
     pub(crate) fn find(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.as_str() == text)
     }
@@ -102,14 +109,5 @@ impl Mode {
 impl InjectionConfig {
     pub(crate) fn excludes(&self, namespace: &str) -> bool {
         namespace == "kube-system" || self.excluded.iter().any(|excluded| excluded == namespace)
-    }
-
-    /// The ConfigMap that a pod of this mode mounts.
-    pub(crate) fn config_map(&self, mode: Mode) -> Option<&str> {
-        match mode {
-            Mode::Sidecar => None,
-            Mode::NodeAgent => Some(&self.node_config_map),
-            Mode::Tier => Some(&self.tier_config_map),
-        }
     }
 }

@@ -1,12 +1,19 @@
-//! SIGTERM and SIGINT: the first signal starts the drain, the second one aborts the process.
+//! SIGTERM and SIGINT: the first signal starts the drain, the second one aborts the process. SIGHUP: log files are
+//! opened again.
 
 use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::drain::{Drain, DrainEnd};
 use super::spawn;
+
+/// Tells those who write log files of each SIGHUP. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Hangups {
+    sender: watch::Sender<()>,
+}
 
 /// A stream of termination signals.
 #[derive(Debug)]
@@ -22,14 +29,43 @@ pub enum Shutdown {
     Aborted,
 }
 
+// === impl Hangups ===
+
+impl Hangups {
+    /// Installs the handler for SIGHUP. From then on it ends the process no more.
+    ///
+    /// # Errors
+    /// The handler cannot be installed.
+    pub fn install() -> io::Result<Self> {
+        let mut hangup = signal(SignalKind::hangup())?;
+        let hangups = Self::default();
+        let told = hangups.clone();
+        spawn("hangups", async move {
+            while hangup.recv().await.is_some() {
+                told.send();
+            }
+        });
+        Ok(hangups)
+    }
+
+    /// Tells of a SIGHUP.
+    pub fn send(&self) {
+        self.sender.send_replace(());
+    }
+
+    /// Changes with each SIGHUP from now on.
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.sender.subscribe()
+    }
+}
+
 // === impl Signals ===
 
 impl Signals {
-    /// Installs handlers for SIGTERM, SIGINT and SIGHUP (the terminal was closed). Fails if they cannot be installed.
+    /// Installs handlers for SIGTERM and SIGINT. Fails if they cannot be installed.
     pub fn install() -> io::Result<Self> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut hangup = signal(SignalKind::hangup())?;
         // Two are enough: a third signal has no other meaning than the second one.
         let (sender, received) = mpsc::channel(2);
         spawn("signals", async move {
@@ -37,7 +73,6 @@ impl Signals {
                 let name = tokio::select! {
                     Some(()) = terminate.recv() => "SIGTERM",
                     Some(()) = interrupt.recv() => "SIGINT",
-                    Some(()) = hangup.recv() => "SIGHUP",
                     else => return,
                 };
                 if sender.try_send(name).is_err_and(|error| matches!(error, mpsc::error::TrySendError::Closed(_))) {

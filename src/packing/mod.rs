@@ -48,7 +48,8 @@ pub struct PackingConfig {
     pub form: PackingForm,
     /// While all caches together would hold less than this if every object were plain, `Auto` packs nothing.
     pub threshold: usize,
-    /// Bytes of plain bodies that may stay plain because they are read, in all caches together.
+    /// Bytes of plain bodies that may stay plain because they are read, in all caches together. Default 64 MiB, as
+    /// much as all caches together may hold before `Auto` packs anything.
     pub hot_bytes: usize,
 }
 

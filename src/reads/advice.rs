@@ -47,10 +47,10 @@ impl ForwardReason {
     pub fn change(self) -> &'static str {
         match self {
             Self::Consistent => {
-                "set `consistentReads` for its verb to `bounded` or `probe`, or have the client send `resourceVersion=0`"
+                "set `consistentReads` to `bounded` or `probe`, or have the client send `resourceVersion=0`"
             }
             Self::OutsideWindow => {
-                "raise `window.minAge`, `window.maxEvents` or `window.maxBytes`; have clients page faster"
+                "raise `window.maxBytes` if the window is shorter than 75 s; have clients page faster"
             }
             Self::Invalid => "correct the request; the apiserver's answer says what is wrong",
             Self::Encoding => "have the client accept `application/json`, and set `protobuf` to `serve` or `json`",
@@ -72,7 +72,7 @@ impl ForwardReason {
             Self::TableCells => "no action possible; the log names the column",
             Self::Unversioned => "no action needed; informerd tries again after two minutes",
             Self::NotSynced => "pin the resource in `resources`, or raise `notSynced.wait`; the log says what fails",
-            Self::NotFresh => "raise `consistentReads.timeout`; check whether the apiserver or a watch lags",
+            Self::NotFresh => "check whether the apiserver or a watch lags",
             Self::Unsupported => "have the client omit it, if possible",
             Self::Unauthorized => {
                 "have the client send a token on an authenticating listener; make sure that the daemon may create reviews"

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use crate::meta::Verb;
 
-use super::ReadRequest;
-
 /// How reads of the newest state are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConsistentReads {
@@ -13,8 +11,8 @@ pub enum ConsistentReads {
     Upstream,
     /// Use the cheapest exact way: prove that the cache is at the apiserver's revision and serve from it, or forward.
     Auto,
-    /// Serve a state that was proved to be the newest within the last [`Modes::max_age`].
-    Bounded,
+    /// Serve a state that was proved to be the newest at most so long ago.
+    Bounded(Duration),
     /// Ask the apiserver for its revision, prove that the cache has reached it, and serve from the cache.
     Probe,
     /// Serve the state of the cache, but never one older than this daemon has already shown.
@@ -32,18 +30,17 @@ pub enum ProtobufReads {
     Forward,
 }
 
-/// The mode of each verb, and of protobuf.
+/// The modes of reads of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Modes {
-    pub get: ConsistentReads,
-    pub list: ConsistentReads,
-    pub watch: ConsistentReads,
-    /// Maximum age of the proof for a read in the mode `bounded`.
-    pub max_age: Duration,
+    pub consistent: ConsistentReads,
     pub protobuf: ProtobufReads,
     /// Whether reads are answered with an old state while the apiserver does not answer.
     pub while_away: bool,
 }
+
+/// How long a read waits for a revision. The apiserver's own limit is the same.
+pub const FRESHNESS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What to do with a read whose informer is not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +58,7 @@ pub struct ReadsConfig {
     /// Exceptions from `modes`, by group and resource; the first match wins. `*` matches any.
     pub exceptions: Vec<(String, String, Modes)>,
     pub not_synced: NotSynced,
-    /// How long a read waits for a revision; the apiserver's own limit is 3 s.
+    /// How long a read waits for a revision ([`FRESHNESS_TIMEOUT`]).
     pub freshness_timeout: Duration,
     /// API groups whose aggregated API servers give all clients the same answers.
     pub shared_groups: Vec<String>,
@@ -70,31 +67,18 @@ pub struct ReadsConfig {
 // === impl ConsistentReads ===
 
 impl ConsistentReads {
+    /// With the age that is meant if none is given. It is too short for people to notice, and long enough for many reads to
+    /// share a proof.
+    pub const BOUNDED: Self = Self::Bounded(Duration::from_millis(100));
+
     /// The mode for a request. A read that cannot be forwarded is proved, at the cost of a read of our own. If a client
     /// of a trusted listener sends its own credentials, its reads are forwarded, unless a configured mode says
     /// otherwise: by default, no client gets the newest state that would not get it without informerd.
-    pub(super) fn of(self, request: &ReadRequest, verb: Verb) -> Self {
+    pub(super) fn of(self, verb: Verb, local: bool, own_credentials: bool) -> Self {
         match self {
-            Self::Upstream | Self::Auto if request.local => Self::Probe,
-            Self::Auto if request.own_credentials && verb != Verb::Watch => Self::Upstream,
+            Self::Upstream | Self::Auto if local => Self::Probe,
+            Self::Auto if own_credentials && verb != Verb::Watch => Self::Upstream,
             mode => mode,
-        }
-    }
-}
-
-// === impl Modes ===
-
-impl Modes {
-    pub(super) fn of_request(self, request: &ReadRequest) -> Self {
-        let [get, list, watch] = [Verb::Get, Verb::List, Verb::Watch].map(|verb| self.of(verb).of(request, verb));
-        Self { get, list, watch, ..self }
-    }
-
-    pub(super) fn of(&self, verb: Verb) -> ConsistentReads {
-        match verb {
-            Verb::Get => self.get,
-            Verb::Watch => self.watch,
-            _ => self.list,
         }
     }
 }

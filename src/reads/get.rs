@@ -22,7 +22,7 @@ impl Reads {
     }
 
     async fn try_get(&self, request: &ReadRequest) -> Result<GetAnswer, Unserved> {
-        let mode = self.modes(&request.gvr).get.of(request, Verb::Get);
+        let mode = self.modes(&request.gvr).consistent.of(Verb::Get, request.local, request.own_credentials);
         let freshness = plan::get(&request.options, if request.stale { ConsistentReads::Cache } else { mode })?;
         let Some(name) = request.name.as_deref() else { return Err(ForwardReason::Invalid.into()) };
         let mut read = self.resolve(request).await?;

@@ -30,7 +30,7 @@ mod unserved;
 mod watch;
 
 pub use answer::{ForwardReason, GetAnswer, ListAnswer, ListIdentity, ListItems, Outcome, WatchAnswer, WatchSource};
-pub use config::{ConsistentReads, Modes, NotSynced, ProtobufReads, ReadsConfig};
+pub use config::{ConsistentReads, FRESHNESS_TIMEOUT, Modes, NotSynced, ProtobufReads, ReadsConfig};
 pub use explain::{Fate, Forecast, Wait};
 pub use metrics::ReadMetrics;
 pub use not_older::NotOlder;

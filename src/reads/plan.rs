@@ -46,7 +46,9 @@ pub fn list(options: &ListOptions, mode: ConsistentReads, uncached: bool) -> Res
     match options.list_revision().map_err(|_| ForwardReason::Invalid)? {
         ListRevision::MostRecent => match mode {
             ConsistentReads::Upstream => Err(ForwardReason::Consistent),
-            ConsistentReads::Auto | ConsistentReads::Bounded | ConsistentReads::Probe => newest(Freshness::Consistent),
+            ConsistentReads::Auto | ConsistentReads::Bounded(_) | ConsistentReads::Probe => {
+                newest(Freshness::Consistent)
+            }
             ConsistentReads::Cache => newest(Freshness::Any),
         },
         ListRevision::Any if uncached => newest(Freshness::Any),
@@ -74,7 +76,7 @@ pub fn get(options: &ListOptions, mode: ConsistentReads) -> Result<Freshness, Fo
         None if !options.resource_version.is_empty() => Ok(Freshness::Any),
         None => match mode {
             ConsistentReads::Upstream => Err(ForwardReason::Consistent),
-            ConsistentReads::Auto | ConsistentReads::Bounded | ConsistentReads::Probe => Ok(Freshness::Consistent),
+            ConsistentReads::Auto | ConsistentReads::Bounded(_) | ConsistentReads::Probe => Ok(Freshness::Consistent),
             ConsistentReads::Cache => Ok(Freshness::Any),
         },
     }
@@ -94,7 +96,7 @@ pub fn watch(options: &ListOptions, mode: ConsistentReads) -> Result<WatchPlan, 
         (Some(true), Some(rv)) => Ok(WatchPlan::State { freshness: Freshness::NotOlderThan(rv), initial_end }),
         (Some(true), None) if unset => match mode {
             ConsistentReads::Upstream => Err(ForwardReason::Consistent),
-            ConsistentReads::Auto | ConsistentReads::Bounded | ConsistentReads::Probe => {
+            ConsistentReads::Auto | ConsistentReads::Bounded(_) | ConsistentReads::Probe => {
                 Ok(WatchPlan::State { freshness: Freshness::Consistent, initial_end })
             }
             ConsistentReads::Cache => Ok(WatchPlan::State { freshness: Freshness::Any, initial_end }),

@@ -11,8 +11,8 @@ use crate::informer::{Shareable, Use};
 use crate::meta::{Encoding, Resource, Verb};
 use crate::selector::{Predicate, ShardSelector};
 
+use super::ConsistentReads;
 use super::plan::Freshness;
-use super::{ConsistentReads, Modes};
 
 /// A request whose resource and selectors are known.
 pub(super) struct Resolved {
@@ -33,11 +33,14 @@ pub(super) struct Resolved {
     /// The part of a table that is read.
     pub(super) rows: Use,
     pub(super) floor: Arc<Floor>,
-    pub(super) modes: Modes,
+    /// How it is answered if it asks for the newest state, before its client is considered.
+    pub(super) consistent: ConsistentReads,
     /// The proof that its answer may be shared by clients with different identities, if its client has one.
     pub(super) proof: Option<Shareable>,
     /// It cannot be forwarded.
     pub(super) local: bool,
+    /// Its client sent its own credentials to a trusted listener.
+    pub(super) own_credentials: bool,
     /// An old state is good enough.
     pub(super) stale: bool,
     /// The maximum time that it waits for its informer to sync.
@@ -80,10 +83,10 @@ impl Resolved {
 
     /// Whether the read may be forwarded if that is cheaper.
     pub(super) fn may_choose(&self, verb: Verb) -> bool {
-        !self.local && matches!(self.mode(verb), ConsistentReads::Auto | ConsistentReads::Bounded)
+        !self.local && matches!(self.mode(verb), ConsistentReads::Auto | ConsistentReads::Bounded(_))
     }
 
     pub(super) fn mode(&self, verb: Verb) -> ConsistentReads {
-        if self.stale { ConsistentReads::Cache } else { self.modes.of(verb) }
+        if self.stale { ConsistentReads::Cache } else { self.consistent.of(verb, self.local, self.own_credentials) }
     }
 }

@@ -119,7 +119,7 @@ impl Reads {
         let table = selector::field_table(&resource);
         let (predicate, selects) = predicate(request, &resource, &table).ok_or(ForwardReason::Invalid)?;
         let floor = self.floors().of(&gvr.group, &gvr.resource);
-        let modes = self.modes(gvr).of_request(request);
+        let modes = self.modes(gvr);
         let answered = answered_as(request.format, &resource, modes.protobuf);
         let (Format { encoding, shape, json_fallback }, converted) = answered.ok_or(ForwardReason::Encoding)?;
         let shard = self.shard(request, &resource).await?;
@@ -139,9 +139,10 @@ impl Reads {
             selectors: selects.then(|| (labels.clone(), fields.clone())),
             rows: rows(request),
             floor,
-            modes,
+            consistent: modes.consistent,
             proof,
             local: request.local,
+            own_credentials: request.own_credentials,
             stale: request.stale,
             patience: if request.stale { Duration::ZERO } else { Duration::MAX },
             until,
@@ -180,7 +181,6 @@ impl Reads {
 
     /// The present requirements of a read for a cache.
     pub(super) fn need<'r>(&self, read: &'r Resolved, freshness: Freshness, verb: Verb) -> Need<'r> {
-        let mode = read.mode(verb);
         Need {
             freshness,
             // An old state is sent with its age, so it may be older than what was shown.
@@ -193,7 +193,7 @@ impl Reads {
             limit: read.rows.limit,
             may_forward: read.may_choose(verb) && freshness == Freshness::Consistent && verb != Verb::Watch,
             can_forward: !read.local,
-            max_age: if mode == ConsistentReads::Bounded { read.modes.max_age } else { Duration::ZERO },
+            max_age: if let ConsistentReads::Bounded(age) = read.mode(verb) { age } else { Duration::ZERO },
             deadline: read.bounded(Instant::now() + self.config.freshness_timeout),
         }
     }

@@ -11,7 +11,7 @@ impl ReadsConfig {
     pub(crate) fn simple(mode: ConsistentReads, wait: Duration) -> Self {
         let protobuf = ProtobufReads::Json;
         Self {
-            modes: Modes { get: mode, list: mode, watch: mode, max_age: Duration::ZERO, protobuf, while_away: false },
+            modes: Modes { consistent: mode, protobuf, while_away: false },
             exceptions: Vec::new(),
             not_synced: NotSynced { wait, forward: true },
             freshness_timeout: wait,

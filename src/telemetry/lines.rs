@@ -1,9 +1,9 @@
-//! Logs with one record per line: a file that is rotated, or standard output. Writers never wait: if the queue is
-//! full, the line is dropped and counted.
+//! Logs with one record per line: a file, or standard output. Writers never wait: if the queue is full, the line is
+//! dropped and counted. A program that rotates the file renames it and sends SIGHUP, and the file is opened again.
 
 use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,8 +11,9 @@ use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
 use tokio::fs;
 use tokio::io::AsyncWriteExt;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
+use crate::lifecycle::signals::Hangups;
 use crate::lifecycle::{Fatal, spawn_supervised};
 
 /// The most lines that may wait to be written. A line is about a kilobyte.
@@ -24,13 +25,7 @@ const BATCH: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinesTo {
     Stdout,
-    File {
-        path: PathBuf,
-        /// The size in bytes at which a file is rotated.
-        max_size: u64,
-        /// The number of rotated files to keep. `PATH.1` is the newest.
-        max_files: usize,
-    },
+    File(PathBuf),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -62,9 +57,6 @@ enum Writer {
     File {
         file: Option<fs::File>,
         path: PathBuf,
-        size: u64,
-        max_size: u64,
-        max_files: usize,
         /// The last write failed, possibly in the middle of a line.
         torn: bool,
     },
@@ -77,33 +69,36 @@ impl Lines {
     ///
     /// # Errors
     /// The file cannot be opened, for a reason other than a full disk.
-    pub fn start(log: &'static str, to: &LinesTo, counts: Arc<LineCounts>, fatal: &Fatal) -> Result<Self, LinesError> {
+    pub fn start(
+        log: &'static str,
+        to: &LinesTo,
+        counts: Arc<LineCounts>,
+        hangups: &Hangups,
+        fatal: &Fatal,
+    ) -> Result<Self, LinesError> {
         let writer = match to {
             LinesTo::Stdout => {
                 let failed = |error| LinesError { log, path: "/dev/stdout".into(), error };
                 let own = std::io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
                 Writer::Stdout(fs::File::from_std(own.into()))
             }
-            LinesTo::File { path, max_size, max_files } => {
-                let failed = |error| LinesError { log, path: path.clone(), error };
-                let (file, size) = match open(path) {
-                    Ok(file) => {
-                        let size = file.metadata().map_err(failed)?.len();
-                        (Some(fs::File::from_std(file)), size)
-                    }
+            LinesTo::File(path) => {
+                let file = match options().open(path) {
+                    Ok(file) => Some(fs::File::from_std(file)),
                     // As at runtime, lines are dropped and counted until there is space.
                     Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
                         tracing::error!(log, path = %path.display(), %error, "cannot open the log, trying again");
-                        (None, 0)
+                        None
                     }
-                    Err(error) => return Err(failed(error)),
+                    Err(error) => return Err(LinesError { log, path: path.clone(), error }),
                 };
-                Writer::File { file, path: path.clone(), size, max_size: *max_size, max_files: *max_files, torn: false }
+                Writer::File { file, path: path.clone(), torn: false }
             }
         };
         let (lines, receiver) = mpsc::channel(MAX_WAITING);
         let waiting = Arc::<AtomicUsize>::default();
-        spawn_supervised(log, write(log, writer, receiver, Arc::clone(&waiting), Arc::clone(&counts)), fatal);
+        let (hangups, written) = (hangups.subscribe(), (Arc::clone(&waiting), Arc::clone(&counts)));
+        spawn_supervised(log, write(log, writer, receiver, hangups, written), fatal);
         Ok(Self { lines, waiting, counts })
     }
 
@@ -129,12 +124,23 @@ async fn write(
     log: &'static str,
     mut writer: Writer,
     mut lines: mpsc::Receiver<Vec<u8>>,
-    waiting: Arc<AtomicUsize>,
-    counts: Arc<LineCounts>,
+    mut hangups: watch::Receiver<()>,
+    (waiting, counts): (Arc<AtomicUsize>, Arc<LineCounts>),
 ) {
     let mut batch = Vec::new();
     let mut failing = false;
-    while lines.recv_many(&mut batch, BATCH).await > 0 {
+    loop {
+        tokio::select! {
+            biased;
+            // Nothing is being written now: no line is lost, or divided between the files.
+            Ok(()) = hangups.changed() => {
+                if let Err(error) = writer.reopen().await {
+                    tracing::error!(log, %error, "cannot open the log again, keeping the old file");
+                }
+                continue;
+            }
+            received = lines.recv_many(&mut batch, BATCH) => if received == 0 { return },
+        }
         let count = batch.len() as u64;
         let joined: Vec<u8> = batch.drain(..).flatten().collect();
         let result = writer.write(&joined).await;
@@ -152,9 +158,11 @@ async fn write(
 }
 
 /// The log shows who read what, so only the daemon's user may read it.
-fn open(path: &Path) -> io::Result<std::fs::File> {
+fn options() -> std::fs::OpenOptions {
     use std::os::unix::fs::OpenOptionsExt;
-    std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+    let mut options = std::fs::OpenOptions::new();
+    options.append(true).create(true).mode(0o600);
+    options
 }
 
 // === impl Writer ===
@@ -163,18 +171,10 @@ impl Writer {
     async fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         match self {
             Self::Stdout(stdout) => say(stdout, lines).await,
-            Self::File { file, path, size, max_size, max_files, torn } => {
-                if *size > 0 && *size + lines.len() as u64 > *max_size {
-                    *file = None;
-                    put_aside(path, *max_files).await?;
-                    *size = 0;
-                }
+            Self::File { file, path, torn } => {
                 let file = match file {
                     Some(file) => file,
-                    closed => {
-                        let opened = fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&*path).await?;
-                        closed.insert(opened)
-                    }
+                    closed => closed.insert(fs::OpenOptions::from(options()).open(&*path).await?),
                 };
                 let written = async {
                     // End the partly written line.
@@ -185,36 +185,22 @@ impl Writer {
                 };
                 let written = written.await;
                 *torn = written.is_err();
-                // Of what could not be written, nothing may be there. It puts no other lines aside.
-                *size = match file.metadata().await {
-                    Ok(metadata) if *torn => metadata.len(),
-                    _ => *size + lines.len() as u64,
-                };
                 written
             }
         }
+    }
+
+    /// Opens the file by its path again. If that fails, the old one is kept.
+    async fn reopen(&mut self) -> io::Result<()> {
+        if let Self::File { file, path, torn } = self {
+            *file = Some(fs::OpenOptions::from(options()).open(&*path).await?);
+            *torn = false;
+        }
+        Ok(())
     }
 }
 
 async fn say(out: &mut fs::File, lines: &[u8]) -> io::Result<()> {
     out.write_all(lines).await?;
     out.flush().await
-}
-
-/// Renames `PATH` to `PATH.1`, that to `PATH.2`, and so on. The last file is deleted.
-async fn put_aside(path: &Path, max_files: usize) -> io::Result<()> {
-    let numbered = |n: usize| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".{n}"));
-        PathBuf::from(name)
-    };
-    // Another program may have removed any of the files.
-    let there = |done: io::Result<()>| match done {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    };
-    for n in (1..max_files).rev() {
-        there(fs::rename(numbered(n), numbered(n + 1)).await)?;
-    }
-    there(if max_files == 0 { fs::remove_file(path).await } else { fs::rename(path, numbered(1)).await })
 }

@@ -129,10 +129,7 @@ impl Mode {
     pub(crate) fn yaml(self) -> &'static str {
         match self {
             Self::Defaults => "",
-            Self::Probe => {
-                "consistentReads: { get: probe, list: probe, watch: probe }\n\
-                 memory: { form: packed, hotBytes: 0 }\n"
-            }
+            Self::Probe => "consistentReads: probe\nmemory: { form: packed }\n",
         }
     }
 }

@@ -2,6 +2,9 @@
 
 use tokio::sync::OnceCell;
 
+use informerd::config::Config;
+use informerd::upstream::client::ConfigSource;
+
 use super::args::Mode;
 use super::cluster::{Cluster, Server, kubeconfig};
 use super::process;
@@ -47,7 +50,10 @@ impl Own {
         let relay = Relay::before(address(&cluster.info.server)).await;
         let url = format!("https://{}", relay.address);
         let path = file(cluster.dir(), "relayed.kubeconfig", kubeconfig(&url, &cluster.info.ca, "admin-token"));
-        let daemon = Through::of(&path, &format!("{LISTEN}{}", mode.yaml())).await;
+        // Where objects are packed, no read keeps one from that.
+        let change = |config: &mut Config| config.memory.hot_bytes = 0;
+        let source = ConfigSource::kubeconfig(&path);
+        let daemon = Through::changed(source, &format!("{LISTEN}{}", mode.yaml()), change).await;
         daemon.ready().await;
         Self { cluster, daemon, mode, relay, another: OnceCell::new() }
     }

@@ -14,7 +14,7 @@ use crate::world::World;
 
 const DASHBOARD: &str = "manifests/components/dashboard/informerd.json";
 /// The listeners in this order: one that trusts, one that asks the cluster.
-const YAML: &str = "listen: ['http://127.0.0.1:0', 'delegated+https://127.0.0.1:0']\nconsistentReads: {list: probe}\n";
+const YAML: &str = "listen: ['http://127.0.0.1:0', 'delegated+https://127.0.0.1:0']\nconsistentReads: probe\n";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/one/configmaps";
 /// Whoever may list, and whoever may not.
 const RIGHTS: &str = r#"
@@ -71,7 +71,7 @@ async fn worked(World { daemon, direct, through: client, .. }: &World, token: &s
     assert!(watch.next_line().await.unwrap().is_some());
     assert_eq!(client.get(CONFIG_MAPS).await.status, 200);
     // Forwarded, and not answered as one hopes.
-    assert_eq!(client.get(&format!("{CONFIG_MAPS}/none")).await.status, 404);
+    assert_eq!(client.get("/api/v1/namespaces/one/secrets/none").await.status, 404);
     daemon.bearer(1, token).get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
 }
 

@@ -128,15 +128,3 @@ async fn the_same_answers_are_compressed_to_the_same_bytes() {
         assert_eq!(world.equal(&path, &[gzip]).await, (want, length));
     }
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn it_can_be_switched_off() {
-    let world = World::start("compression: \"off\"\n").await;
-    world.create("large", 200_000).await;
-    let path = format!("{MAPS}/large");
-    let written = rv(&world.direct.json(&path).await);
-    let path = format!("{path}?resourceVersion={written}");
-    let answer = world.through.request(Method::GET, &path, &[("accept-encoding", "gzip")], "").await;
-    assert_eq!(answer.json()["metadata"]["name"], "large");
-    assert!(!answer.headers.contains_key("content-encoding") && !answer.headers.contains_key("vary"));
-}

@@ -13,7 +13,7 @@ use std::io;
 use std::path::Path;
 
 use informerd::args;
-use informerd::config::{self, Flags, SETTINGS, Source};
+use informerd::config::{self, Flags, REMOVED, SETTINGS, Source};
 use informerd::reads::ForwardReason;
 
 const CONFIGURATION: &str = "docs/configuration.md";
@@ -107,6 +107,29 @@ fn the_table_of_settings_is_the_registry() {
         "{CONFIGURATION} is not true.\nlacks: {lacks:#?}\nstale: {stale:#?}\n\nThe whole table:\n{}",
         wanted.join("\n")
     );
+}
+
+/// Whoever adds one takes another one away: what no operator would set is a constant, and what follows from another setting is
+/// derived.
+#[test]
+fn there_are_few_settings() {
+    let settings = SETTINGS.iter().filter(|setting| setting.in_file()).count();
+    assert!(settings <= 60, "{settings}");
+}
+
+#[test]
+fn no_page_names_a_setting_that_is_gone() {
+    let mut stale = Vec::new();
+    for page in pages() {
+        let text = read(&page);
+        stale.extend(
+            REMOVED
+                .iter()
+                .filter(|removed| text.contains(&format!("`{}`", removed.key)))
+                .map(|removed| format!("{page}: {}", removed.key)),
+        );
+    }
+    assert!(stale.is_empty(), "{stale:#?}");
 }
 
 #[test]

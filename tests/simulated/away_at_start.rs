@@ -35,7 +35,7 @@ async fn nothing_from_disk_is_served_before_the_apiserver_has_confirmed_it() {
     let dir = root.path().join("snapshots");
     let resources = "[{resource: configmaps, pin: true}]";
     let yaml = format!("snapshots: {{dir: {}}}\nwhileAway: serve\nresources: {resources}", dir.display());
-    let start = async || Life::begin(unauthenticated(&server.url()), &yaml).await;
+    let start = async || Life::begin(unauthenticated(&server.url()), &yaml, |_| {}).await;
     let first = start().await;
     first.through.ready().await;
     eventually("the snapshot is written", || snapshots(&dir) == 1).await;

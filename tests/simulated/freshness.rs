@@ -16,7 +16,7 @@ use tokio::time::Instant;
 async fn a_consistent_read_never_shows_a_past_that_a_restore_has_undone() {
     let server = Server::builder().revision(1000).start().await.unwrap();
     server.create(config_map("undone")).unwrap();
-    let through = Through::before(&server, "consistentReads: { list: probe }\n").await;
+    let through = Through::before(&server, "consistentReads: probe\n").await;
     let client = Client::new(&through.url);
     client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
     server.faults().rewind(500);
@@ -129,7 +129,7 @@ async fn beginnings_of_watches_share_requests() {
 #[tokio::test(flavor = "multi_thread")]
 async fn bounded_reads_ask_once_an_age() {
     const A: &str = "/api/v1/namespaces/a/configmaps";
-    let (_through, client, mut asked) = scene("consistentReads: { get: bounded, list: bounded, maxAge: 1s }\n").await;
+    let (_through, client, mut asked) = scene("consistentReads: bounded=1s\n").await;
     let started = Instant::now();
     for n in 0..200 {
         another_change(&asked.server, n);

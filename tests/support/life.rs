@@ -5,6 +5,7 @@ use super::client::{Answer, Client};
 use super::metrics::series;
 use super::relay::Relay;
 use http::Method;
+use informerd::config::Config;
 use informerd::upstream::client::ConfigSource;
 use tokio::runtime::{Builder, Runtime};
 
@@ -23,10 +24,10 @@ struct Threads {
 
 impl Life {
     /// Starts a daemon on threads of its own.
-    pub(crate) async fn begin(source: ConfigSource, yaml: &str) -> Self {
+    pub(crate) async fn begin(source: ConfigSource, yaml: &str, change: fn(&mut Config)) -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let yaml = yaml.to_owned();
-        let mut through = runtime.spawn(async move { Through::start(source, &yaml).await }).await.unwrap();
+        let mut through = runtime.spawn(async move { Through::changed(source, &yaml, change).await }).await.unwrap();
         let relay = Relay::before(through.url.trim_start_matches("http://").parse().unwrap()).await;
         through.url = format!("http://{}", relay.address);
         let client = Client::new(&through.url);

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use informerd::app::daemon::Daemon;
 use informerd::app::process::Context;
-use informerd::config::{self, Flags, Source};
+use informerd::config::{self, Config, Flags, Source};
 use informerd::http::ListenAddr;
 use informerd::lifecycle::drain::{Drain, DrainEnd};
 use informerd::upstream::client::ConfigSource;
@@ -69,6 +69,11 @@ impl Source for OneFile {
 impl Through {
     /// In front of whatever `source` names; `yaml` is what its configuration file says besides the ports.
     pub(crate) async fn start(source: ConfigSource, yaml: &str) -> Self {
+        Self::changed(source, yaml, |_| {}).await
+    }
+
+    /// With something that is no setting, such as a bound that a test cannot reach, or a time that it cannot wait for.
+    pub(crate) async fn changed(source: ConfigSource, yaml: &str, change: fn(&mut Config)) -> Self {
         patience::bounded();
         let state = tempfile::tempdir().unwrap();
         let listen = if yaml.contains("listen:") { "" } else { "listen: [\"http://127.0.0.1:0\"]\n" };
@@ -78,8 +83,10 @@ impl Through {
         let file = format!("{listen}{lend}admin: 127.0.0.1:0\nstateDir: {}\n{yaml}", state.path().display());
         let flags: Flags = BTreeMap::from([("config", vec!["/informerd.yaml".to_owned()])]);
         let loaded = config::load(&flags, &OneFile(file)).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let mut config = loaded.config;
+        change(&mut config);
         let (context, drain) = Context::new();
-        let daemon = Daemon::start(&loaded.config, source, &context).await.unwrap();
+        let daemon = Daemon::start(&config, source, &context).await.unwrap();
         let url = url(&daemon.listen[0]);
         Self { daemon, url, context, drain, _state: state }
     }
@@ -98,8 +105,17 @@ impl Through {
         objects: impl IntoIterator<Item = serde_json::Value>,
         yaml: &str,
     ) -> (sim::Server, Self, client::Client) {
+        Self::simulated_with(objects, yaml, |_| {}).await
+    }
+
+    /// With something that is no setting.
+    pub(crate) async fn simulated_with(
+        objects: impl IntoIterator<Item = serde_json::Value>,
+        yaml: &str,
+        change: fn(&mut Config),
+    ) -> (sim::Server, Self, client::Client) {
         let server = objects.into_iter().fold(sim::Server::builder(), sim::Builder::object).start().await.unwrap();
-        let through = Self::before(&server, yaml).await;
+        let through = Self::changed(unauthenticated(&server.url()), yaml, change).await;
         let client = Client::new(&through.url);
         (server, through, client)
     }

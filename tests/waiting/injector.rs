@@ -8,8 +8,8 @@ use crate::cluster::Cluster;
 use crate::injector_process::{Injector, asked, bundles, create, install, lead, mode, pod};
 use crate::support::until;
 
-/// A CA signs for 12 s, and the next is known for 4 s before.
-const LIFETIMES: &[&str] = &["--tls-ca-lifetime", "12s", "--tls-ca-overlap", "4s", "--tls-cert-lifetime", "8s"];
+/// A CA signs for 48 s, the next is known for 8 s before, and a certificate lasts for 8 s.
+const LIFETIMES: &[&str] = &["--tls-ca-lifetime", "48s"];
 /// Of bundles: with the first CA, with the next one, and after that has begun to sign.
 const STEPS: usize = 3;
 

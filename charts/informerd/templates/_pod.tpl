@@ -44,9 +44,7 @@ env:
 {{- end }}
 {{- with .Values.audiences }}
 - {name: INFORMERD_AUTHENTICATION_AUDIENCES, value: {{ join "," . | quote }}}
-- {name: INFORMERD_CONSISTENT_READS_GET, value: probe}
-- {name: INFORMERD_CONSISTENT_READS_LIST, value: probe}
-- {name: INFORMERD_CONSISTENT_READS_WATCH, value: probe}
+- {name: INFORMERD_CONSISTENT_READS, value: probe}
 - {name: INFORMERD_NOT_SYNCED_THEN, value: "429"}
 {{- end }}
 {{- if .Values.sidecar.dropIn }}

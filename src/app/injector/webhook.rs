@@ -201,7 +201,7 @@ impl Shared {
         origin: &Origin<'_>,
     ) -> Result<(Mode, Answer), String> {
         if !injector.config.excludes(origin.namespace)
-            && let Some(name) = injector.config.config_map(asked.mode)
+            && let Some(name) = asked.mode.config_map()
         {
             self.has_ca(origin.namespace, name).await?;
         }

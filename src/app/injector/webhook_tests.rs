@@ -38,8 +38,6 @@ async fn webhook(certificates: &Certificates, directory: &Path) -> (SocketAddr, 
         image: "informerd".into(),
         tier: ("tier".into(), 443),
         node_port: 8643,
-        tier_config_map: "a".into(),
-        node_config_map: "b".into(),
         excluded: Vec::new(),
     };
     let fatal = Fatal::new();

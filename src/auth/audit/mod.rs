@@ -15,6 +15,7 @@ pub use self::policy::Policy;
 use super::metrics::AuthMetrics;
 use super::user::UserInfo;
 use crate::lifecycle::Fatal;
+use crate::lifecycle::signals::Hangups;
 use crate::meta::Status;
 use crate::telemetry::lines::{Lines, LinesError, LinesTo};
 
@@ -78,8 +79,13 @@ impl Audit {
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub fn start(config: &AuditConfig, metrics: &Arc<AuthMetrics>, fatal: &Fatal) -> Result<Self, LinesError> {
-        let lines = Lines::start("audit", &config.sink, Arc::clone(&metrics.audit), fatal)?;
+    pub fn start(
+        config: &AuditConfig,
+        metrics: &Arc<AuthMetrics>,
+        hangups: &Hangups,
+        fatal: &Fatal,
+    ) -> Result<Self, LinesError> {
+        let lines = Lines::start("audit", &config.sink, Arc::clone(&metrics.audit), hangups, fatal)?;
         Ok(Self { inner: Some(Arc::new(Inner { policy: config.policy.clone(), lines })) })
     }
 

@@ -84,15 +84,16 @@ fn what_is_no_policy() {
 struct Log {
     audit: Audit,
     metrics: Arc<AuthMetrics>,
+    hangups: Hangups,
     directory: tempfile::TempDir,
 }
 
-fn log(policy: Policy, max_size: u64, max_files: usize) -> Log {
+fn log(policy: Policy) -> Log {
     let directory = tempfile::tempdir().unwrap();
-    let metrics = Arc::<AuthMetrics>::default();
-    let sink = LinesTo::File { path: directory.path().join("audit.log"), max_size, max_files };
-    let audit = Audit::start(&AuditConfig { sink, policy }, &metrics, &Fatal::new()).unwrap();
-    Log { audit, metrics, directory }
+    let (metrics, hangups) = (Arc::<AuthMetrics>::default(), Hangups::default());
+    let sink = LinesTo::File(directory.path().join("audit.log"));
+    let audit = Audit::start(&AuditConfig { sink, policy }, &metrics, &hangups, &Fatal::new()).unwrap();
+    Log { audit, metrics, hangups, directory }
 }
 
 impl Log {
@@ -107,7 +108,7 @@ impl Log {
 
 #[tokio::test]
 async fn an_event_is_the_apiservers() {
-    let log = log(Policy::default(), 1 << 20, 1);
+    let log = log(Policy::default());
     let (user, list) = (user(), attributes("/apis/apps/v1/namespaces/a/deployments?limit=1"));
     log.audit.begin(|| request("/apis/apps/v1/namespaces/a/deployments?limit=1", &list, &user)).unwrap().complete(200);
     log.lines(1).await;
@@ -129,7 +130,7 @@ async fn an_event_is_the_apiservers() {
 
 #[tokio::test]
 async fn refusals_and_streams() {
-    let log = log(Policy::default(), 1 << 20, 1);
+    let log = log(Policy::default());
     let (user, pods) = (user(), attributes("/api/v1/pods?watch=1"));
     let status = errors::forbidden(&pods.gvr(), "", "no");
     log.audit.begin(|| request("/api/v1/pods?watch=1", &pods, &user)).unwrap().refuse(&status);
@@ -152,43 +153,69 @@ async fn refusals_and_streams() {
 #[tokio::test]
 async fn stages_can_be_left_out() {
     let policy = "kind: Policy\napiVersion: audit.k8s.io/v1\nomitStages: [RequestReceived]\nrules: [{level: Metadata, omitStages: [ResponseStarted]}]\n";
-    let log = log(Policy::parse(policy).unwrap(), 1 << 20, 1);
+    let log = log(Policy::parse(policy).unwrap());
     let (user, pods) = (user(), attributes("/api/v1/pods?watch=1"));
     drop(log.audit.begin(|| request("/api/v1/pods?watch=1", &pods, &user)).unwrap().start());
     let lines = log.lines(1).await;
     assert_eq!((lines.len(), &lines[0]["stage"]), (1, &"ResponseComplete".into()));
 }
 
-#[tokio::test]
-async fn files_are_rotated_and_bounded() {
-    let log = log(Policy::default(), 2000, 2);
-    let (user, pods) = (user(), attributes("/api/v1/pods"));
-    for n in 1..=20 {
-        log.audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
-        log.lines(n).await;
+impl Log {
+    /// Writes so many more lines.
+    async fn write(&self, lines: u64) {
+        let (user, pods) = (user(), attributes("/api/v1/pods"));
+        let all = self.metrics.audit.written.get() + lines;
+        for _ in 0..lines {
+            self.audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
+        }
+        while self.metrics.audit.written.get() < all {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(self.metrics.audit.dropped.get(), 0);
     }
-    let mut names: Vec<_> =
-        std::fs::read_dir(log.directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    names.sort();
-    assert_eq!(names, ["audit.log", "audit.log.1", "audit.log.2"]);
-    for name in names {
-        assert!(std::fs::metadata(log.directory.path().join(name)).unwrap().len() <= 2000);
+
+    /// The number of whole lines of a file.
+    fn count(&self, name: &str) -> usize {
+        let text = std::fs::read_to_string(self.directory.path().join(name)).unwrap();
+        text.lines().filter(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()).count()
     }
-    assert_eq!(log.metrics.audit.dropped.get(), 0);
+
+    fn put_aside(&self) {
+        let path = self.directory.path().join("audit.log");
+        std::fs::rename(&path, path.with_extension("old")).unwrap();
+    }
 }
 
 #[tokio::test]
-async fn a_file_that_somebody_took_away_is_made_again() {
-    let log = log(Policy::default(), 2000, 2);
-    let (user, pods) = (user(), attributes("/api/v1/pods"));
-    for n in 1..=20 {
-        std::fs::remove_file(log.directory.path().join("audit.log")).ok();
-        log.audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
-        while log.metrics.audit.written.get() < n {
-            assert_eq!(log.metrics.audit.dropped.get(), 0);
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
+async fn a_file_that_was_renamed_is_opened_again() {
+    use std::os::unix::fs::PermissionsExt;
+    let log = log(Policy::default());
+    log.write(20).await;
+    log.put_aside();
+    // Without the signal, it is the same file.
+    log.write(20).await;
+    assert_eq!(log.count("audit.old"), 40);
+    log.hangups.send();
+    log.write(20).await;
+    assert_eq!((log.count("audit.old"), log.count("audit.log")), (40, 20));
+    let file = std::fs::metadata(log.directory.path().join("audit.log")).unwrap();
+    assert_eq!(file.permissions().mode() & 0o777, 0o600, "it is for the daemon's user alone");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_opened_again_is_kept() {
+    let log = log(Policy::default());
+    log.write(20).await;
+    log.put_aside();
+    let path = log.directory.path().join("audit.log");
+    std::fs::create_dir(&path).unwrap();
+    log.hangups.send();
+    log.write(20).await;
+    assert_eq!(log.count("audit.old"), 40);
+    std::fs::remove_dir(&path).unwrap();
+    log.hangups.send();
+    log.write(20).await;
+    assert_eq!((log.count("audit.old"), log.count("audit.log")), (40, 20));
 }
 
 /// The device takes every byte for one too many.
@@ -196,12 +223,10 @@ async fn a_file_that_somebody_took_away_is_made_again() {
 async fn a_full_disk_costs_the_lines_that_find_no_room_and_no_others() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("audit.log");
-    let earlier = directory.path().join("audit.log.1");
-    std::fs::write(&earlier, "earlier lines").unwrap();
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
     let metrics = Arc::<AuthMetrics>::default();
-    let sink = LinesTo::File { path: path.clone(), max_size: 2000, max_files: 1 };
-    let audit = Audit::start(&AuditConfig { sink, policy: Policy::default() }, &metrics, &Fatal::new()).unwrap();
+    let config = AuditConfig { sink: LinesTo::File(path), policy: Policy::default() };
+    let audit = Audit::start(&config, &metrics, &Hangups::default(), &Fatal::new()).unwrap();
     let (user, pods) = (user(), attributes("/api/v1/pods"));
     for n in 1..=20 {
         audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
@@ -210,14 +235,13 @@ async fn a_full_disk_costs_the_lines_that_find_no_room_and_no_others() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
-    assert_eq!(std::fs::read_to_string(&earlier).unwrap(), "earlier lines");
 }
 
 /// Requests of any length use a bounded amount of memory, and nobody waits. The writer runs on this single thread, so it
 /// cannot run before all lines were offered.
 #[tokio::test]
 async fn long_requests_are_bounded() {
-    let (many, log) = (log(Policy::default(), 1 << 30, 1), log(Policy::default(), 1 << 30, 1));
+    let (many, log) = (log(Policy::default()), log(Policy::default()));
     let (user, pods) = (user(), attributes("/api/v1/pods"));
     for _ in 0..8200 {
         many.audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);

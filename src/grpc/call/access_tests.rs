@@ -12,6 +12,7 @@ use crate::auth::testing::{self, Rights, bearer, judged_by};
 use crate::codec::Shape;
 use crate::grpc::testing::call;
 use crate::lifecycle::Fatal;
+use crate::lifecycle::signals::Hangups;
 use crate::memory::Pressure;
 use crate::reads::{Filter, WantedEncoding};
 use crate::telemetry::lines::LinesTo;
@@ -45,9 +46,9 @@ impl World {
         rights.tokens.lock().insert("bad", serde_json::json!({}));
         let (access, server) = judged_by(&rights, &AuthConfig::default()).await;
         let directory = tempfile::tempdir().unwrap();
-        let sink = LinesTo::File { path: directory.path().join("log"), max_size: 1 << 20, max_files: 1 };
+        let sink = LinesTo::File(directory.path().join("log"));
         let config = AuditConfig { sink, policy: Policy::default() };
-        let audit = Audit::start(&config, access.metrics(), &Fatal::new()).unwrap();
+        let audit = Audit::start(&config, access.metrics(), &Hangups::default(), &Fatal::new()).unwrap();
         let ledger = Ledger::new(1 << 20, Pressure::default());
         Self { rights, access, ledger, audit, told: Arc::default(), directory, _server: server }
     }

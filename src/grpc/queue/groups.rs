@@ -25,13 +25,15 @@ const IDLE: Duration = Duration::from_secs(60);
 /// The limits of the queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// How long a group without workers is kept, with its failure counts, delays and unhandled deletions.
+    /// How long a group without workers is kept, with its failure counts, delays and unhandled deletions. Default 5 min,
+    /// in which a Deployment of workers is replaced.
     pub linger: Duration,
     /// The most groups at the same time. One more replaces the group that has been without workers for the longest time;
-    /// if all have workers, it is refused.
+    /// if all have workers, it is refused. Default 100: each costs a watch of its selections and a state for each object.
     pub max_groups: usize,
     /// The most unhandled deletions of one selection. If there are more, the group ends. Its workers then join a new
-    /// queue that contains every object, as after a restart.
+    /// queue that contains every object, as after a restart. Default 100,000: workers that
+    /// far behind are better off with the present objects.
     pub max_deletions: usize,
 }
 
@@ -56,6 +58,14 @@ pub(super) struct Member {
     pub(super) group: Arc<Group>,
     pub(super) worker: Worker<QueueKey>,
     pub(super) drain: DrainWatch,
+}
+
+// === impl QueueConfig ===
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        Self { linger: Duration::from_secs(300), max_groups: 100, max_deletions: 100_000 }
+    }
 }
 
 // === impl Groups ===

@@ -15,7 +15,7 @@ const OBJECTS: usize = 100;
 const SIZE: usize = 2000;
 
 fn bodies() -> Bodies {
-    let gzip = GzipConfig { enabled: true, keep_bytes: 1 << 20 };
+    let gzip = 1 << 20;
     Bodies::new(gzip, &Ledger::default(), StallGuards::default(), &Arc::default())
 }
 

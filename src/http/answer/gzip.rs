@@ -21,7 +21,6 @@ use super::copies::Copies;
 use super::list_writer::BodyStep;
 use super::writer::Writer;
 use crate::codec::{Form, ListMetaOut, Shape, Slices};
-use crate::http::door::GzipConfig;
 use crate::http::record::HttpMetrics;
 use crate::lifecycle::spawn;
 use crate::memory::{Ledger, Reservation};
@@ -48,7 +47,6 @@ type Shelf = moka::future::Cache<Key, Arc<Compressed>>;
 
 /// The compressed answers that are kept for later requests, and those that are being compressed.
 pub(super) struct Gzip {
-    enabled: bool,
     kept: Shelf,
     /// Answers that are being compressed. Their readers own them. Dead entries are removed when the next one is added.
     making: Mutex<HashMap<Key, Weak<Compressed>>>,
@@ -117,22 +115,19 @@ pub(super) fn is_accepted(headers: &HeaderMap) -> bool {
 // === impl Gzip ===
 
 impl Gzip {
-    pub(super) fn new(config: GzipConfig, ledger: Ledger, metrics: Arc<HttpMetrics>) -> Self {
+    /// `keep_bytes`: the most compressed bytes that are kept for later requests.
+    pub(super) fn new(keep_bytes: u64, ledger: Ledger, metrics: Arc<HttpMetrics>) -> Self {
         let weigh = |key: &Key, compressed: &Arc<Compressed>| {
             let bytes = key.size() + compressed.inner.lock().len + OVERHEAD;
             u32::try_from(bytes).unwrap_or(u32::MAX)
         };
         let kept = Shelf::builder()
-            .max_capacity(config.keep_bytes)
+            .max_capacity(keep_bytes)
             .weigher(weigh)
             .time_to_idle(KEEP)
             .eviction_policy(moka::policy::EvictionPolicy::lru())
             .build();
-        Self { enabled: config.enabled, kept, making: Mutex::default(), ledger, metrics }
-    }
-
-    pub(super) fn is_enabled(&self) -> bool {
-        self.enabled
+        Self { kept, making: Mutex::default(), ledger, metrics }
     }
 
     /// The answer for this key. If there is none, a new one is compressed from `first` and from the later output of

@@ -16,7 +16,7 @@ fn gzip(keep_bytes: u64) -> (Gzip, Arc<HttpMetrics>) {
 
 fn within(keep_bytes: u64, ledger: Ledger) -> (Gzip, Arc<HttpMetrics>) {
     let metrics = Arc::<HttpMetrics>::default();
-    (Gzip::new(GzipConfig { enabled: true, keep_bytes }, ledger, Arc::clone(&metrics)), metrics)
+    (Gzip::new(keep_bytes, ledger, Arc::clone(&metrics)), metrics)
 }
 
 async fn world() -> World {

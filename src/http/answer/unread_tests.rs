@@ -31,7 +31,7 @@ async fn scene() -> Scene {
     let objects = packed(3, SIZE);
     let world = World::new(objects.clone()).await;
     let (ledger, stall_guards) = (Ledger::new(LIMIT, Pressure::default()), StallGuards::default());
-    let gzip = GzipConfig { enabled: true, keep_bytes: 1 << 20 };
+    let gzip = 1 << 20;
     let bodies = Bodies::new(gzip, &ledger, stall_guards.clone(), &Arc::default());
     Scene { objects, world, ledger, stall_guards, bodies }
 }

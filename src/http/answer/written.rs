@@ -22,7 +22,7 @@ use super::writer::Writer;
 use crate::auth::Lease;
 use crate::auth::audit::Entry;
 use crate::codec::{Form, Slices};
-use crate::http::door::{Connection, GzipConfig};
+use crate::http::door::Connection;
 use crate::http::record::HttpMetrics;
 use crate::lifecycle::ending::Ending;
 use crate::memory::{Cut, Ledger, Reservation, StallGuards};
@@ -79,13 +79,13 @@ const LITTLE: usize = 4 << 10;
 
 impl Bodies {
     pub(in crate::http) fn new(
-        gzip: GzipConfig,
+        gzip_bytes: u64,
         ledger: &Ledger,
         stall_guards: StallGuards,
         metrics: &Arc<HttpMetrics>,
     ) -> Self {
         let (ledger, metrics) = (ledger.clone(), Arc::clone(metrics));
-        Self { gzip: Gzip::new(gzip, ledger.clone(), Arc::clone(&metrics)), ledger, stall_guards, metrics }
+        Self { gzip: Gzip::new(gzip_bytes, ledger.clone(), Arc::clone(&metrics)), ledger, stall_guards, metrics }
     }
 
     /// # Errors
@@ -147,7 +147,7 @@ impl Bodies {
         taken: &BodyOptions,
         sent: Sent,
     ) -> Result<Written, Box<Status>> {
-        let gzip = taken.gzip && self.gzip.is_enabled();
+        let gzip = taken.gzip;
         let mut first = Slices::new();
         loop {
             match writer.step().map_err(errors::damaged)? {

@@ -7,7 +7,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::auth::Mode;
-use crate::http::record::AgeLimits;
 
 #[derive(Clone, Debug)]
 pub struct HttpConfig {
@@ -19,15 +18,19 @@ pub struct HttpConfig {
     pub max_connections: usize,
     /// A connection that has bytes to send is closed if the client reads none of them for this long. Default 5 min.
     pub write_stall_timeout: Duration,
-    /// How long connections with gRPC calls live. Default 30 min, plus 30 min for the streams that are open then.
-    pub age: AgeLimits,
+    /// The age at which a connection with gRPC calls takes no new calls. It varies randomly by 10 % up or down, so that
+    /// connections that start together do not end together. After as long again, its streams are told to end. Zero means
+    /// no limit. Default 30 min.
+    pub age: Duration,
     /// How long a client may take to send a request's headers. It also bounds how long an HTTP/1.1 connection may be
     /// idle between requests, because the HTTP library uses one timer for both. So the default is 90 s, the apiserver's
     /// idle timeout. Once the first bytes of a head have come, it may take 32 s, as in the apiserver.
     pub header_read_timeout: Duration,
-    /// How long a client may take to send its first bytes, and to complete the TLS handshake. Default 30 s.
+    /// How long a client may take to send its first bytes, and to complete the TLS handshake. Default 30 s, several
+    /// retransmissions of a slow network.
     pub handshake_timeout: Duration,
-    /// When a drain starts, the ends of open watches are spread over this time. Default 3 s.
+    /// When a drain starts, the ends of open watches are spread over this time, so that their clients do not all come to
+    /// another replica at once. Default 3 s: a small part of the time that a drain may take.
     pub drain_spread: Duration,
     /// A drain ends connections without a request once they are so old. A younger one may be about to send its first.
     /// Default 5 s, as in Go's server.
@@ -43,7 +46,9 @@ pub struct HttpConfig {
     /// The send buffer of the kernel for a TCP connection. It limits how many bytes the kernel keeps for a client that
     /// does not read them. Default: the kernel decides, up to megabytes.
     pub send_buffer: Option<usize>,
-    pub gzip: GzipConfig,
+    /// Compressed bytes that are kept for later requests. The least used answer is evicted first. One that is too large to
+    /// keep is compressed for its current readers only. Default 64 MiB: a few lists of a large cluster.
+    pub gzip_bytes: u64,
     /// Default: those of `protocol.rs`, for clients with hundreds of watches and uploads of any size.
     pub limits: Option<ConnectionLimits>,
 }
@@ -58,16 +63,6 @@ pub struct ConnectionLimits {
     pub connection_window: u32,
     /// Bytes of the head of a request.
     pub head: u32,
-}
-
-/// Whether and how answers are compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GzipConfig {
-    /// As the apiserver does: bodies of gets and lists over 128 KiB, for clients that accept gzip. Default.
-    pub enabled: bool,
-    /// Compressed bytes that are kept for later requests. The least used entry is evicted first. An answer that is too
-    /// large to keep is compressed for its current readers only. Default 64 MiB.
-    pub keep_bytes: u64,
 }
 
 /// Where the certificate of the `https` listeners comes from.
@@ -138,7 +133,7 @@ impl HttpConfig {
             hosts: Vec::new(),
             max_connections: 10_000,
             write_stall_timeout: Duration::from_secs(300),
-            age: AgeLimits { age: Duration::from_secs(1800), grace: Duration::from_secs(1800) },
+            age: Duration::from_secs(1800),
             header_read_timeout: Duration::from_secs(90),
             handshake_timeout: Duration::from_secs(30),
             drain_spread: Duration::from_secs(3),
@@ -148,16 +143,8 @@ impl HttpConfig {
             limits: None,
             unix_mode: 0o600,
             send_buffer: None,
-            gzip: GzipConfig::default(),
+            gzip_bytes: 64 << 20,
         }
-    }
-}
-
-// === impl GzipConfig ===
-
-impl Default for GzipConfig {
-    fn default() -> Self {
-        Self { enabled: true, keep_bytes: 64 << 20 }
     }
 }
 

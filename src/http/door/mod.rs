@@ -23,7 +23,7 @@ mod unix_socket;
 pub(super) use accept_tls::accept_tls;
 pub(super) use accounts::Accounts;
 pub(super) use cipher_suites::TlsServer;
-pub use config::{CertificateFiles, ConnectionLimits, GzipConfig, HttpConfig, ListenAddr, TlsConfig};
+pub use config::{CertificateFiles, ConnectionLimits, HttpConfig, ListenAddr, TlsConfig};
 pub use connection::Connection;
 pub use guard::Guard;
 pub(super) use guard::GuardError;

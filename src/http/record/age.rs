@@ -1,5 +1,5 @@
 //! Limits the age of connections that carry long calls, so that clients spread over replicas that come and go. A
-//! connection that reaches its age takes no new calls. After a grace period the remaining streams are told to end. No
+//! connection that reaches its age takes no new calls. After as long again the remaining streams are told to end. No
 //! stream is cut.
 
 use std::convert::Infallible;
@@ -11,16 +11,6 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::lifecycle::drain::{self, Drain, DrainWatch};
-
-/// How long a connection with long calls lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AgeLimits {
-    /// The age at which a connection takes no new calls. It varies randomly by 10 % up or down, so that connections
-    /// that start together do not end together. Zero means no limit.
-    pub age: Duration,
-    /// How long after that its streams are told to end.
-    pub grace: Duration,
-}
 
 /// The age of one connection.
 #[derive(Debug)]
@@ -54,21 +44,21 @@ impl Age {
         sleep_until(self.since + old).await;
     }
 
-    /// Waits until the connection reaches its age and must take no new calls.
-    pub(in crate::http) async fn reached(&self, limits: AgeLimits) {
-        if limits.age.is_zero() {
+    /// Waits until the connection reaches about this age and must take no new calls. Zero means never.
+    pub(in crate::http) async fn reached(&self, age: Duration) {
+        if age.is_zero() {
             return pending().await;
         }
         // The sender lives in `self`, so the wait cannot fail.
         self.long_calls.subscribe().wait_for(|long| *long).await.ok();
-        sleep_until(self.since + limits.age.mul_f64(self.spread)).await;
+        sleep_until(self.since + age.mul_f64(self.spread)).await;
     }
 
-    /// Waits for the grace period, then tells the remaining streams to end.
-    pub(in crate::http) async fn retire(&self, limits: AgeLimits) -> Infallible {
-        sleep(limits.grace).await;
+    /// Waits for this grace period, then tells the remaining streams to end.
+    pub(in crate::http) async fn retire(&self, grace: Duration) -> Infallible {
+        sleep(grace).await;
         // The streams end by themselves after their last message: nothing is forced.
-        self.retire.start(limits.grace);
+        self.retire.start(grace);
         pending().await
     }
 }
@@ -81,19 +71,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_connections_with_long_calls_age() {
-        let limits = AgeLimits { age: Duration::from_secs(100), grace: Duration::from_secs(50) };
+        let [limit, grace] = [100, 50].map(Duration::from_secs);
         let age = Age::default();
-        assert!(timeout(Duration::from_secs(1000), age.reached(limits)).await.is_err());
+        assert!(timeout(Duration::from_secs(1000), age.reached(limit)).await.is_err());
         let age = Age::default();
         let told = age.long_call();
         let began = Instant::now();
-        age.reached(limits).await;
+        age.reached(limit).await;
         let reached = began.elapsed().as_secs_f64();
-        assert!(timeout(Duration::ZERO, age.reached(limits)).await.is_ok(), "once and for all");
+        assert!(timeout(Duration::ZERO, age.reached(limit)).await.is_ok(), "once and for all");
         assert!((89.9..110.1).contains(&reached), "{reached}");
-        assert!(timeout(Duration::from_secs(49), age.retire(limits)).await.is_err());
+        assert!(timeout(Duration::from_secs(49), age.retire(grace)).await.is_err());
         assert!(!told.is_draining());
-        assert!(timeout(Duration::from_secs(51), age.retire(limits)).await.is_err());
+        assert!(timeout(Duration::from_secs(51), age.retire(grace)).await.is_err());
         assert!(told.is_draining());
     }
 
@@ -101,7 +91,6 @@ mod tests {
     async fn without_an_age_none_ends() {
         let age = Age::default();
         age.long_call();
-        let never = AgeLimits { age: Duration::ZERO, grace: Duration::ZERO };
-        assert!(timeout(Duration::from_secs(1_000_000), age.reached(never)).await.is_err());
+        assert!(timeout(Duration::from_secs(1_000_000), age.reached(Duration::ZERO)).await.is_err());
     }
 }

@@ -7,7 +7,6 @@ mod explain;
 mod metrics;
 
 pub(super) use age::Age;
-pub use age::AgeLimits;
 pub use clients::Client;
 pub(super) use clients::{ClientStats, Clients, Counting, Last, program};
 pub(super) use explain::{NOT_FORWARDED, Plan};

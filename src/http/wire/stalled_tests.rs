@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 
 use crate::codec::negotiate::{ReadKind, StatusForm};
 use crate::http::answer::{Bodies, Body, BodyOptions, BoxFuture, Handler, RequestBody, WantedFormat, body, respond};
-use crate::http::door::{Connection, GzipConfig};
+use crate::http::door::Connection;
 use crate::http::testing::{World, objects, serve, until};
 use crate::lifecycle::drain::Drain;
 use crate::lifecycle::multiplexer::IsWatch;
@@ -232,8 +232,7 @@ async fn what_is_read_from_a_cache_and_not_taken_is_cut_over_http2() {
     for length in [20, 1000] {
         let world = World::new(objects(length, 1000)).await;
         let (stall_guards, metrics) = (StallGuards::default(), Arc::default());
-        let gzip = GzipConfig { enabled: false, keep_bytes: 0 };
-        let bodies = Arc::new(Bodies::new(gzip, &Ledger::default(), stall_guards.clone(), &metrics));
+        let bodies = Arc::new(Bodies::new(0, &Ledger::default(), stall_guards.clone(), &metrics));
         let lists = parking_lot::Mutex::new((0..10).map(|_| world.list()).collect());
         let (address, _drain, _directory) = serve(Cached { lists, bodies });
         let resets = Arc::new(AtomicUsize::new(0));

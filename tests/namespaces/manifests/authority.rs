@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use informerd::config::Config;
+use informerd::upstream::client::ConfigSource;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
@@ -14,13 +16,11 @@ use crate::support::{Through, read};
 
 const NAMESPACE: &str = "informerd-tier";
 const CLIENTS: &str = "informerd-client";
-/// Short enough for several rotations in a test: a CA signs for 12 s, and the next is known for 4 s before.
-const LIFETIMES: &str = "caLifetime: 12s, caOverlap: 4s, certLifetime: 8s";
 
 pub(super) async fn replicas_share_and_rotate() {
     let (cluster, account) = tier().await;
     // At the same moment: both find the Secret empty.
-    let (one, two) = tokio::join!(replica(&account, LIFETIMES), replica(&account, LIFETIMES));
+    let (one, two) = tokio::join!(replica(&account, shorten), replica(&account, shorten));
     let replicas = [one, two];
     for replica in &replicas {
         replica.ready().await;
@@ -85,7 +85,7 @@ pub(super) async fn is_replaced_at_once() {
     let recipe: Vec<_> = recipe.split_once("\n```").unwrap().0.lines().collect();
     assert_eq!(recipe.len(), 2, "{recipe:?}");
     let (cluster, account) = tier().await;
-    let replicas = [replica(&account, "").await, replica(&account, "").await];
+    let replicas = [replica(&account, |_| {}).await, replica(&account, |_| {}).await];
     for replica in &replicas {
         replica.ready().await;
     }
@@ -106,7 +106,7 @@ pub(super) async fn is_replaced_at_once() {
     let ours = |bundle: &str| &certificates(bundle) - &certificates(&cluster_ca(&cluster));
     // One comes before one goes.
     for gone in replicas {
-        let next = replica(&account, "").await;
+        let next = replica(&account, |_| {}).await;
         next.ready().await;
         gone.stop(Duration::from_secs(1)).await;
         let after = published(&cluster, CLIENTS).await;
@@ -127,16 +127,23 @@ async fn tier() -> (Cluster, PathBuf) {
     (cluster, account)
 }
 
-/// With the settings of the manifest's environment, but for the port and the times.
-async fn replica(kubeconfig: &Path, lifetimes: &str) -> Through {
+/// Short enough for several rotations in a test: a CA signs for 12 s, and the next is known for 4 s before.
+fn shorten(config: &mut Config) {
+    let lifetimes = &mut config.authority.as_mut().unwrap().lifetimes;
+    (lifetimes.ca, lifetimes.overlap, lifetimes.leaf) =
+        (Duration::from_secs(12), Duration::from_secs(4), Duration::from_secs(8));
+}
+
+/// With the settings of the manifest's environment, but for the port.
+async fn replica(kubeconfig: &Path, change: fn(&mut Config)) -> Through {
     let yaml = format!(
         "listen: ['delegated+https://127.0.0.1:0']\n\
          resources: [{{resource: pods, pin: true}}, {{resource: '*', exclude: true}}]\n\
          tls: {{caSecret: {NAMESPACE}/informerd-ca, \
          caConfigMaps: ['{NAMESPACE}/informerd-ca', '{CLIENTS}/informerd-ca', 'nowhere/informerd-ca'], \
-         names: [informerd.{NAMESPACE}.svc], {lifetimes}}}\n"
+         names: [informerd.{NAMESPACE}.svc]}}\n"
     );
-    Through::of(kubeconfig, &yaml).await
+    Through::changed(ConfigSource::kubeconfig(kubeconfig), &yaml, change).await
 }
 
 fn cluster_ca(cluster: &Cluster) -> String {

@@ -82,7 +82,8 @@ pub(super) async fn signer(cluster: &Cluster, port: u16) -> (Pod, Process) {
     let pod = Pod::placed(cluster, "deployment", "informerd-node-agent", "informerd-signer").await;
     let mut container = pod.container("informerd");
     container.env.insert("INFORMERD_PROBES".to_owned(), format!("127.0.0.1:{port}"));
-    container.env.insert("INFORMERD_TLS_CERT_LIFETIME".to_owned(), "60s".to_owned());
+    // A certificate lasts for a minute.
+    container.env.insert("INFORMERD_TLS_CA_LIFETIME".to_owned(), "6m".to_owned());
     let mut signer = container.start_in(&image::binary().await).await;
     until(&mut signer, &Client::new(&format!("http://127.0.0.1:{port}")), "/readyz", 200).await;
     stands_alone(&signer);

@@ -113,7 +113,7 @@ pub(super) fn become_configuration_and_rights(helm: &Helm) {
     let default = yaml(Path::new(ROOT).join("manifests/overlays/tier/informerd.yaml"));
     // Maps are merged, everything else is replaced, null takes away; numbers stay as they are.
     let over = json!({
-        "window": {"maxEvents": 2_000_000},
+        "window": {"maxBytes": 2_000_000},
         "log": {"format": null, "level": ""},
         "limits": {"maxConnections": 3_000_000},
         "snapshots": null,
@@ -129,7 +129,7 @@ pub(super) fn become_configuration_and_rights(helm: &Helm) {
         ],
     });
     let mut expected = default.clone();
-    expected["window"]["maxEvents"] = json!(2_000_000);
+    expected["window"]["maxBytes"] = json!(2_000_000);
     expected["log"] = json!({"level": ""});
     expected.as_object_mut().unwrap().remove("snapshots");
     for key in ["limits", "lendIdentity", "resources"] {

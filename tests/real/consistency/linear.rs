@@ -264,9 +264,9 @@ async fn watch_list(client: &Client, path: &str) -> Option<(u64, State)> {
     None
 }
 
-const PROBE: &str = "consistentReads: { get: probe, list: probe, watch: probe }\n";
-const AUTO: &str = "consistentReads: { get: auto, list: auto, watch: auto }\n";
-const CACHE: &str = "consistentReads: { get: cache, list: cache, watch: cache }\n";
+const PROBE: &str = "consistentReads: probe\n";
+const AUTO: &str = "consistentReads: auto\n";
+const CACHE: &str = "consistentReads: cache\n";
 
 /// The same, and nothing is wrong.
 async fn is_linear(scene: &Scene, collection: &str, seed: u64, enough: usize, meanwhile: impl Fn(&Scene, u64)) {

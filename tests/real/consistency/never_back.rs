@@ -12,7 +12,7 @@ const IN_A: &str = "/apis/stable.example.com/v1/namespaces/a/crontabs";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn over_informers_that_stop_and_start() {
-    let scene = Scene::start("idleTimeout: 1s\nconsistentReads: { list: probe }\n").await;
+    let scene = Scene::start("idleTimeout: 1s\nconsistentReads: probe\n").await;
     let mut newest = 0;
     for round in 0..4 {
         let before = scene.served();

@@ -10,7 +10,7 @@ use super::{APPLY, JSON, JSON_PATCH, MERGE, STRATEGIC, Scene};
 use crate::support::client::{Answer, rv};
 use crate::support::file;
 
-const CACHE: &str = "lendSessions: true\nconsistentReads: { get: cache, list: cache, watch: cache }\n";
+const CACHE: &str = "lendSessions: true\nconsistentReads: cache\n";
 /// Long enough that no event arrives before the read that needs it.
 const LATE: Duration = Duration::from_millis(700);
 const CONFIG_MAPS: &str = "/api/v1/namespaces/a/configmaps";

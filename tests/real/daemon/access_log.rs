@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use informerd_sim::{self as sim, Server};
 use serde_json::Value;
 
 use super::fixtures::{CONFIG_MAPS, config_map, syncs_late};
-use crate::support::binary::informerd;
+use crate::support::binary::{Binary, informerd};
 use crate::support::{Through, eventually};
 
 /// The lines so far, without what differs from run to run.
@@ -62,4 +63,40 @@ async fn every_request_has_a_line_in_the_access_log() {
     assert_eq!(lines.iter().find(|line| of_get(line)).unwrap()["code"], 0);
     assert_eq!(through.daemon.http.access_log.dropped.get(), 0);
     through.stop(Duration::ZERO).await;
+}
+
+/// As logrotate does it, while requests are answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renamed_file_is_left_on_sighup_and_no_line_is_lost() {
+    let server = Server::builder().start().await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("access.log");
+    let binary = Binary::start(&sim::kubeconfig("sim", &server.url()), &["--access-log", log.to_str().unwrap()]).await;
+    binary.ready().await;
+    let mut files = vec![log.clone()];
+    let mut asked = 0;
+    for n in 1..=3 {
+        let client = binary.client();
+        let old = directory.path().join(format!("access.log.{n}"));
+        let ask = async {
+            for _ in 0..50 {
+                assert_eq!(client.get("/version").await.status, 200);
+            }
+        };
+        let rotate = async {
+            eventually("there is a line", || !lines(&log).is_empty()).await;
+            std::fs::rename(&log, &old).unwrap();
+            binary.signal("HUP");
+            eventually("there is another file", || log.exists()).await;
+        };
+        tokio::join!(ask, rotate);
+        // Nothing has to be rotated for it.
+        binary.signal("HUP");
+        files.push(old);
+        asked += 50;
+    }
+    let all = || files.iter().map(|file| lines(file).len()).sum::<usize>();
+    eventually("every request has its line", || all() == asked).await;
+    assert_eq!(binary.metric("informerd_access_log_dropped_total").await, 0.0);
+    assert_eq!(binary.stop().await.code(), Some(0), "it goes on until it is told to end");
 }

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use informerd::lifecycle::drain::DrainEnd;
-use informerd_sim::{self as sim, Server};
+use informerd_sim::{self as sim, Effect, Fault, Server};
 use serde_json::Value;
 
 use super::fixtures::{CONFIG_MAPS, RawConnection, config_map};
 use crate::support::Through;
 use crate::support::binary::Binary;
 use crate::support::client::{Client, Watch, rv};
-use crate::support::until;
+use crate::support::{eventually, until};
 
 /// Longer than any wait of a test: what this would end is not waited for.
 const NEVER: [&str; 2] = ["--drain-timeout", "1h"];
@@ -47,7 +47,7 @@ async fn to_the_end(mut watch: Watch) -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_end_cleanly_with_a_bookmark() {
     let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let binary = start(&server, &[&["--drain-spread", "2s"], &NEVER[..]].concat()).await;
+    let binary = start(&server, &NEVER).await;
     let (http1, http2) = (Client::new(&binary.url), Client::http2(&binary.url));
     let mut watches = Vec::new();
     for n in 0..40 {
@@ -104,7 +104,13 @@ async fn without_anything_open_the_end_comes_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_signal_ends_it_at_once() {
     let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let binary = start(&server, &[&["--drain-spread", "1h"], &NEVER[..]].concat()).await;
+    let binary = start(&server, &NEVER).await;
+    // The drain waits for the end of a request that is forwarded, and this one has none.
+    server.faults().add(Fault::always(Effect::Delay(Duration::from_secs(3600))).on("secrets"));
+    let mut late = RawConnection::open(&binary.url).await;
+    let host = binary.url.strip_prefix("http://").unwrap();
+    late.say(&format!("GET /api/v1/secrets HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+    eventually("it is forwarded", || server.requests().iter().any(|request| request.target == "/api/v1/secrets")).await;
     let client = Client::new(&binary.url);
     let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion=0");
     let mut watches = Vec::new();
@@ -124,11 +130,8 @@ async fn a_second_signal_ends_it_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn forwarded_watches_end_cleanly() {
     let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
-    let through = Through::before(
-        &server,
-        "resources: [{resource: configmaps, exclude: true}]\ndrain: { timeout: 1h, spread: 500ms }\n",
-    )
-    .await;
+    let through =
+        Through::before(&server, "resources: [{resource: configmaps, exclude: true}]\ndrain: {timeout: 1h}\n").await;
     through.ready().await;
     let mut watches = Vec::new();
     for client in [Client::new(&through.url), Client::http2(&through.url)] {

@@ -8,7 +8,11 @@ use crate::grpc::fixtures::{all, client as client_of, list, list_of};
 use crate::support::client::Client;
 use crate::support::{Through, until};
 
-const CONFIG: &str = "explainHeader: true\nconsistentReads: {get: upstream, list: probe, watch: probe}\n";
+const CONFIG: &str = "
+explainHeader: true
+consistentReads: probe
+resources: [{resource: configmaps, consistentReads: upstream}]
+";
 
 /// `forwarded; reason=encoding`.
 async fn foretold(through: &Through, target: &str, headers: &[(&str, &str)]) -> String {
@@ -36,7 +40,7 @@ async fn told(through: &Through, target: &str, headers: &[(&str, &str)]) -> Stri
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_foretold_happens() {
-    let (server, through, _) = Through::simulated([pod("a", "p", "n")], CONFIG).await;
+    let (server, through, _) = Through::simulated([pod("a", "p", "n"), config_map("a", "one")], CONFIG).await;
     through.ready().await;
     let json: [(&str, &str); 1] = [("accept", "application/json")];
     let yaml = [("accept", "application/yaml")];
@@ -56,7 +60,7 @@ async fn what_is_foretold_happens() {
         (first, &json, "served"),
         ("/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=1", &json, "served"),
         ("/api/v1/pods", &json, "waited; reason=not_fresh"),
-        ("/api/v1/namespaces/a/pods/p", &json, "forwarded; reason=consistent"),
+        ("/api/v1/namespaces/a/configmaps/one", &json, "forwarded; reason=consistent"),
         ("/api/v1/namespaces/a/pods/p?resourceVersion=0", &json, "served"),
         ("/api/v1/namespaces/a/pods/q?resourceVersion=0", &json, "refused; reason=not_found"),
         ("/api/v1/pods?resourceVersion=0", &yaml, "forwarded; reason=encoding"),

@@ -59,7 +59,7 @@ async fn lending(lend: &str) -> World {
     config.auth_info.token_file = Some(token.display().to_string());
     let through = Through::start(
         ConfigSource::Fixed(Box::new(config)),
-        &format!("consistentReads: {{get: upstream, list: upstream}}\nlendIdentity: {lend}\n"),
+        &format!("consistentReads: upstream\nlendIdentity: {lend}\n"),
     )
     .await;
     through.ready().await;

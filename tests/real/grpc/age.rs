@@ -19,7 +19,7 @@ use crate::support::patience::LONG;
 use crate::support::within;
 
 /// Takes calls for half a second and gives streams as much again.
-const SHORT: &str = "limits: {grpcConnectionAge: 500ms, grpcConnectionGrace: 500ms}\n";
+const SHORT: &str = "limits: {grpcConnectionAge: 500ms}\n";
 
 fn ages(goodbye: &v1::Goodbye) -> bool {
     goodbye.reason() == v1::goodbye::Reason::ConnectionAge && goodbye.retry_after.is_none()

@@ -242,8 +242,8 @@ async fn bad_requests_are_told_and_end_the_stream() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn too_many_unhandled_deletions_begin_the_queue_anew() {
-    let yaml = "limits: {maxQueueDeletions: 3}\n";
-    let (server, through, _) = Through::simulated([config_map("n", "keep")], yaml).await;
+    let keep = [config_map("n", "keep")];
+    let (server, through, _) = Through::simulated_with(keep, "", |config| config.queues.max_deletions = 3).await;
     let channel = channel(&through).await;
     let mut worker = Worker::join(&channel, "g", all("configmaps"), 1).await.unwrap();
     let held = worker.item().await;

@@ -66,7 +66,11 @@ async fn a_starved_watch_holds_up_nobody() {
     const WATCHES: u64 = 1000;
     const ROUNDS: u64 = 20;
     let objects = (0..WATCHES).map(|n| config_map("a", &format!("n{n}")));
-    let (server, through, _) = Through::simulated(objects, "window: {minAge: 1s, maxEvents: 200}\n").await;
+    let (server, through, _) = Through::simulated_with(objects, "", |config| {
+        config.window.min_age = Duration::from_secs(1);
+        config.window.max_events = 200;
+    })
+    .await;
     let mut sync = Sync::open(&mut client(&through).await).await;
     let starved = 7;
     for n in 0..WATCHES {

@@ -89,6 +89,7 @@ async fn a_kube_apiservers_own_spans_join() {
     let cluster = Cluster::start_with(&[&flag]).await;
     cluster.namespace("a").await;
     cluster.kubectl_ok(["create", "configmap", "one", "-n", "a"]).await;
+    cluster.kubectl_ok(["create", "secret", "generic", "one", "-n", "a"]).await;
     let url = format!("http://{endpoint}");
     let env = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()),
@@ -97,20 +98,20 @@ async fn a_kube_apiservers_own_spans_join() {
         SOON,
     ];
     let kubeconfig = std::fs::read_to_string(cluster.admin()).unwrap();
-    let flags = ["--listen=delegated+https://127.0.0.1:0", "--consistent-reads-list=probe"];
+    let flags = ["--listen=delegated+https://127.0.0.1:0", "--consistent-reads=probe"];
     let daemon = daemon_before(&kubeconfig, &flags, &env).await;
     let by = |service: &'static str, name: &'static str, parent: String| {
         move |span: &Seen| span.service == service && span.name == name && span.parent == parent
     };
 
-    // Forwarded, because gets of the newest state are. Without credentials it is as informerd, who is of system:masters.
-    let path = "/api/v1/namespaces/a/configmaps/one";
-    let route = "/api/v1/namespaces/{namespace}/configmaps/{name}";
-    let theirs = "GET /api/v1/namespaces/{:namespace}/configmaps/{:name}";
+    // Forwarded, because Secrets are not cached. Without credentials it is as informerd, who is of system:masters.
+    let path = "/api/v1/namespaces/a/secrets/one";
+    let route = "/api/v1/namespaces/{namespace}/secrets/{name}";
+    let theirs = "GET /api/v1/namespaces/{:namespace}/secrets/{:name}";
     assert_eq!(traced(&daemon.client(), Method::GET, path).await, 200);
     let request = receiver.span("the request", |span| span.name == format!("GET {route}")).await;
     assert_eq!((request.trace.as_str(), request.parent.as_str()), (TRACE, PARENT));
-    let forwarded = receiver.span("what is forwarded", by("informerd", "GET configmaps", request.id.clone())).await;
+    let forwarded = receiver.span("what is forwarded", by("informerd", "GET secrets", request.id.clone())).await;
     let answered = receiver.span("the apiserver's", by("apiserver", theirs, forwarded.id.clone())).await;
     assert_eq!(answered.trace, TRACE);
     assert_eq!(answered.attributes["audit-id"], request.attributes["audit_id"], "one request, one id");
@@ -121,7 +122,7 @@ async fn a_kube_apiservers_own_spans_join() {
     let reader = Client::tls(delegated, &daemon.ca(), "reader-token");
     assert_eq!(traced(&reader, Method::DELETE, path).await, 403);
     let second = receiver.span("the second request", |span| span.name == format!("DELETE {route}")).await;
-    let forwarded = receiver.span("what is forwarded", by("informerd", "DELETE configmaps", second.id.clone())).await;
+    let forwarded = receiver.span("what is forwarded", by("informerd", "DELETE secrets", second.id.clone())).await;
     let theirs = theirs.replace("GET", "DELETE");
     let link = (TRACE.to_owned(), forwarded.id.clone());
     let linked = receiver.span("the one with a link", |span| span.links.contains(&link)).await;

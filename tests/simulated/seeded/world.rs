@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use informerd::config::Config;
 use informerd::upstream::client::ConfigSource;
 use informerd_sim::{Entry, EventType, Server};
 use parking_lot::Mutex;
@@ -131,9 +132,7 @@ impl Swarm {
     fn of(random: &mut StdRng) -> Self {
         let faults: Vec<usize> = (0..super::chaos::KINDS).filter(|_| random.random_bool(0.3)).collect();
         let mode = ["auto", "auto", "probe", "upstream"][random.random_range(0..4)];
-        let mut yaml = format!(
-            "drain: {{timeout: 2s, spread: 0s}}\nexplainHeader: true\nconsistentReads: {{get: {mode}, list: {mode}, watch: {mode}}}\n"
-        );
+        let mut yaml = format!("drain: {{timeout: 2s}}\nexplainHeader: true\nconsistentReads: {mode}\n");
         for (probability, settings) in [
             (0.3, "whileAway: serve\n"),
             (0.5, "snapshots: {dir: SNAPSHOTS}\n"),
@@ -250,7 +249,8 @@ impl Run {
         let yaml = self.swarm.yaml.replace("SNAPSHOTS", &self.snapshots.path().display().to_string());
         let config = kube::Config::new(format!("http://{}", self.relay.address).parse().unwrap());
         let source = ConfigSource::Fixed(Box::new(config));
-        let through = Through::start(source, &format!("listen: [{listen}]\n{yaml}")).await;
+        let change = |config: &mut Config| config.http.drain_spread = Duration::ZERO;
+        let through = Through::changed(source, &format!("listen: [{listen}]\n{yaml}"), change).await;
         *self.daemon.lock() = Some(Arc::new(through));
         self.lives.fetch_add(1, Ordering::SeqCst);
     }

@@ -22,7 +22,7 @@ fn pod(name: &str, uses: &str) -> String {
 pub(super) async fn a_nodes_rights_come_and_go_with_its_pods() {
     let authority = Authority::new("nodes");
     // Longer than this test waits for anything: what RBAC allows is not what ends here.
-    let yaml = "authorization: {allowTtl: 1h}\nconsistentReads: {get: cache, list: cache}\n";
+    let yaml = "authorization: {allowTtl: 1h}\nconsistentReads: cache\n";
     let yaml = format!("authentication: {{clientCa: {}}}\n{yaml}", authority.bundle.display());
     let world = World::warmed(&yaml, &["/api/v1/configmaps"]).await;
     let node = world.certified(&authority.issue("system:node:node-n", &["system:nodes"]), None);

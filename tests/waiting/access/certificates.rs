@@ -82,10 +82,8 @@ impl Authority {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_ca_in_a_file() {
     let (authority, other) = (Authority::new("ours"), Authority::new("other"));
-    let yaml = format!(
-        "authentication: {{clientCa: {}, ttl: 1s}}\nconsistentReads: {{get: cache, list: cache}}\n",
-        authority.bundle.display()
-    );
+    let yaml =
+        format!("authentication: {{clientCa: {}, ttl: 1s}}\nconsistentReads: cache\n", authority.bundle.display());
     let world = World::warmed(&yaml, &["/api/v1/configmaps", "/api/v1/pods"]).await;
     let (reader, direct) = (authority.issue("reader", &[]), world.direct(Some("reader-token")));
     let through = world.certified(&reader, None);

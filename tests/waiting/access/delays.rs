@@ -16,7 +16,7 @@ const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindi
 const LONG_TTL: &str = "authentication: {ttl: 1h}\nauthorization: {allowTtl: 1h}\n";
 
 async fn world() -> (World, Faulty, Watch) {
-    let (world, faulty) = World::faulty(LONG_TTL).await;
+    let (world, faulty) = World::faulty(LONG_TTL, |_| {}).await;
     let through = world.through(Some(&world.token("space", &[]).await));
     let watch = through.watch("/api/v1/namespaces/a/configmaps?watch=1&resourceVersion=0").await;
     assert_eq!(watch.status, 200);
@@ -64,7 +64,7 @@ async fn silent_watches_of_rights() {
 
 /// The account goes while a watch of it opens that is forwarded: the apiserver knew it, and here it was never known.
 async fn an_account_that_goes_while_a_watch_opens() {
-    let (world, faulty) = World::faulty(LONG_TTL).await;
+    let (world, faulty) = World::faulty(LONG_TTL, |_| {}).await;
     let through = world.through(Some(&world.token("space", &[]).await));
     faulty.set(Fault::Slow(Duration::from_secs(1)));
     let target = "/api/v1/namespaces/a/configmaps?watch=1&resourceVersion=0";

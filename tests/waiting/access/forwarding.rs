@@ -12,7 +12,7 @@ use crate::world::assert_alike;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_the_clients_own_credentials_only() {
-    let yaml = "authentication: {anonymous: forward}\nconsistentReads: {get: cache, list: cache}\n";
+    let yaml = "authentication: {anonymous: forward}\nconsistentReads: cache\n";
     let world = World::warmed(yaml, &["/api/v1/configmaps"]).await;
     let target = "/api/v1/configmaps?resourceVersion=0";
     let json = [("content-type", "application/json")];
@@ -57,7 +57,7 @@ async fn with_the_clients_own_credentials_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_the_request_looks_like() {
-    let world = World::warmed("consistentReads: {get: cache, list: cache}\n", &["/api/v1/configmaps"]).await;
+    let world = World::warmed("consistentReads: cache\n", &["/api/v1/configmaps"]).await;
     let path = "/api/v1/configmaps?resourceVersion=0";
     let (admin, nobody) = ("Authorization: Bearer admin-token\r\n", "Authorization: Bearer nobody-token\r\n");
     let host = "Host: localhost\r\n";
@@ -132,7 +132,7 @@ async fn a_watch_over_a_websocket_asks_who_may() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_for_others_are_refused() {
-    let world = World::start("authentication: {audiences: [informerd]}\nconsistentReads: {list: cache}\n").await;
+    let world = World::start("authentication: {audiences: [informerd]}\nconsistentReads: cache\n").await;
     world.warm(&["/api/v1/configmaps"]).await;
     let target = "/api/v1/configmaps?resourceVersion=0";
     let ours = world.token("wide", &["--audience", "informerd"]).await;

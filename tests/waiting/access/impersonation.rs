@@ -99,7 +99,7 @@ async fn nobody_is_whom_they_may_not_be() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("audit.log");
     let world = World::start(&format!(
-        "authentication: {{anonymous: forward}}\nconsistentReads: {{get: cache, list: cache}}\naudit: {{log: {}}}\n",
+        "authentication: {{anonymous: forward}}\nconsistentReads: cache\naudit: {{log: {}}}\n",
         log.display()
     ))
     .await;

@@ -3,14 +3,18 @@
 
 use std::time::Duration;
 
+use informerd::config::Config;
+
 use crate::access::faulty::{Fault, Faulty};
 use crate::access::streams::error;
 use crate::access::world::World;
 
-const CACHED: &str = "consistentReads: {get: cache, list: cache}\n";
+const CACHED: &str = "consistentReads: cache\n";
 
 async fn world(yaml: &str) -> (World, Faulty) {
-    let (world, faulty) = World::faulty(&format!("{CACHED}{yaml}")).await;
+    // A denial is known for as long as the tests need it.
+    let change = |config: &mut Config| config.auth.deny_ttl = Duration::from_secs(600);
+    let (world, faulty) = World::faulty(&format!("{CACHED}{yaml}"), change).await;
     world.warm(&["/api/v1/configmaps", "/api/v1/pods"]).await;
     (world, faulty)
 }
@@ -18,7 +22,7 @@ async fn world(yaml: &str) -> (World, Faulty) {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_reviews_nothing_new_is_allowed() {
     // What is known is asked for again in the first minutes, in case that rights had just changed: it stays known.
-    let (world, faulty) = world("authentication: {ttl: 10m}\nauthorization: {denyTtl: 10m}\n").await;
+    let (world, faulty) = world("authentication: {ttl: 10m}\n").await;
     let space = world.token("space", &[]).await;
     let (direct, through) = (world.direct(Some(&space)), world.through(Some(&space)));
     let (known, unknown) =

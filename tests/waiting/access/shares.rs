@@ -34,7 +34,7 @@ fn binding(name: &str, namespace: Option<&str>, role: &str, account: &str) -> St
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_one_user_costs() {
-    let (world, faulty) = World::faulty("authorization: {maxUserRights: 4}\n").await;
+    let (world, faulty) = World::faulty("", |config| config.auth.max_user_rights = 4).await;
     world.warm(&["/api/v1/configmaps", "/api/v1/pods"]).await;
     let held = || world.daemon.daemon.access.metrics().rights_held.get();
     few_questions_for_many_names(&world, &faulty).await;

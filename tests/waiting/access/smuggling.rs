@@ -13,7 +13,7 @@ const TARGET: &str = "/api/v1/configmaps?resourceVersion=0";
 #[tokio::test(flavor = "multi_thread")]
 async fn targets_of_every_kind() {
     let collections = ["/api/v1/configmaps", "/api/v1/pods"];
-    let world = World::warmed("consistentReads: {get: cache, list: cache}\n", &collections).await;
+    let world = World::warmed("consistentReads: cache\n", &collections).await;
     let space = world.token("space", &[]).await;
     for target in [
         &b"/api/v1/namespaces/b/configmaps?resourceVersion=0"[..],
@@ -89,7 +89,7 @@ async fn targets_of_every_kind() {
 /// hidden one would be allowed.
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_stay_bodies() {
-    let world = World::warmed("consistentReads: {get: cache, list: cache}\n", &["/api/v1/configmaps"]).await;
+    let world = World::warmed("consistentReads: cache\n", &["/api/v1/configmaps"]).await;
     let hidden = format!(
         "GET {TARGET} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer admin-token\r\nConnection: close\r\n\r\n"
     );
@@ -140,7 +140,7 @@ async fn bodies_stay_bodies() {
 /// Whose request it is cannot be taken away or hidden by its other headers.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_slips_by_as_somebody_else() {
-    let yaml = "authentication: {anonymous: forward, node: node-x}\nconsistentReads: {list: cache}\n";
+    let yaml = "authentication: {anonymous: forward, node: node-x}\nconsistentReads: cache\n";
     let world = World::warmed(yaml, &["/api/v1/configmaps"]).await;
     // A token of no node is worth nothing here, however it is written.
     let encoded = "base64url.bearer.authorization.k8s.io.YWRtaW4tdG9rZW4";

@@ -255,7 +255,7 @@ async fn every_stream_ends_with_its_right() {
 /// The apiserver lets a watch begin, and then its right goes, before it is known here that there was one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_right_that_goes_while_a_forwarded_watch_opens() {
-    let (world, faulty) = World::faulty("").await;
+    let (world, faulty) = World::faulty("", |_| {}).await;
     let token = world.token("space", &[]).await;
     let through = world.through(Some(&token));
     let target = format!("/api/v1/namespaces/a/configmaps?{WATCH}");

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use http::Method;
+use informerd::config::Config;
 use informerd::upstream::client::ConfigSource;
 use serde_json::{Value, json};
 
@@ -112,16 +113,20 @@ impl World {
     }
 
     /// Before an apiserver whose reviews go wrong as they are told, once rights are watched.
-    pub(super) async fn faulty(yaml: &str) -> (Self, Faulty) {
+    pub(super) async fn faulty(yaml: &str, change: fn(&mut Config)) -> (Self, Faulty) {
         let cluster = Cluster::start().await;
         let faulty = Faulty::before(&cluster).await;
-        let world = Self::between(cluster, faulty.source.clone(), yaml).await;
+        let world = Self::changed(cluster, faulty.source.clone(), yaml, change).await;
         world.settled().await;
         (world, faulty)
     }
 
     /// With a daemon that reaches the cluster by another way.
     pub(super) async fn between(cluster: Cluster, source: ConfigSource, yaml: &str) -> Self {
+        Self::changed(cluster, source, yaml, |_| {}).await
+    }
+
+    async fn changed(cluster: Cluster, source: ConfigSource, yaml: &str, change: fn(&mut Config)) -> Self {
         cluster.apply(FIXTURES).await;
         let mut manifests = String::new();
         for (namespace, name, app) in [("a", "one", "x"), ("a", "two", "y"), ("b", "one", "x")] {
@@ -133,7 +138,7 @@ impl World {
             ));
         }
         cluster.apply(&manifests).await;
-        let daemon = Through::start(source, &format!("{LISTEN}{yaml}")).await;
+        let daemon = Through::changed(source, &format!("{LISTEN}{yaml}"), change).await;
         daemon.ready().await;
         let ca = daemon.ca();
         Self { cluster, daemon, ca }

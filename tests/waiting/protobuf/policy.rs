@@ -25,7 +25,7 @@ async fn the_setting_decides() {
 /// What one encoding has shown, the other does not go behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn revisions_never_go_back_from_one_encoding_to_the_other() {
-    let world = world("consistentReads: { get: cache, list: cache, watch: cache }\n").await;
+    let world = world("consistentReads: cache\n").await;
     let collection = "/api/v1/namespaces/a/configmaps";
     world.write(Method::POST, collection, &json!({"metadata": {"name": "one"}})).await;
     world.settled(collection).await;
