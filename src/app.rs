@@ -242,7 +242,7 @@ fn run(loaded: &Loaded) -> Result<(), Failed> {
     let cluster = runtime.block_on(check::cluster(config)).map_err(Failed::usage)?;
     let otel = start_telemetry(config, loaded, Some(&cluster))?;
     let end = runtime.block_on(async {
-        let signals = Signals::install().map_err(ProcessError::Signals)?;
+        let signals = Signals::install(&context.hangups).map_err(ProcessError::Signals)?;
         otel.export(context.metrics.clone());
         let started = async {
             let source = source(&config.upstream, &cluster);
@@ -273,7 +273,7 @@ fn run_injector(loaded: &Loaded) -> Result<(), Failed> {
     let cluster = runtime.block_on(check::cluster(config)).map_err(Failed::usage)?;
     let otel = start_telemetry(config, loaded, Some(&cluster))?;
     let end = runtime.block_on(async {
-        let signals = Signals::install().map_err(ProcessError::Signals)?;
+        let signals = Signals::install(&context.hangups).map_err(ProcessError::Signals)?;
         otel.export(context.metrics.clone());
         let started = async {
             injector::start(config, source(&config.upstream, &cluster), &context)

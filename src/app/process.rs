@@ -128,8 +128,7 @@ where
 // === impl Context ===
 
 impl Context {
-    /// Creates the context of a daemon: it hears SIGHUPs if it writes log files. Otherwise a SIGHUP ends it, as when a terminal is
-    /// closed. See [`Self::new`].
+    /// Creates the context of a daemon: it hears SIGHUPs if it writes log files. See [`Self::new`].
     ///
     /// # Errors
     /// The handler cannot be installed.

@@ -394,7 +394,10 @@ impl Loader<'_> {
         });
         let cache = CacheConfig::new(Gvr::new("", "", ""));
         let (min_age, max_events) = (cache.window_min_age, cache.window_max_events);
-        Some(WindowConfig { min_age, max_events, max_bytes: max_bytes? })
+        let max_bytes = max_bytes?;
+        // More memory has room for more events. The default has room for the default number.
+        let max_events = max_events.max(max_bytes / (cache.window_max_bytes / max_events).max(1));
+        Some(WindowConfig { min_age, max_events, max_bytes })
     }
 
     fn log(&mut self) -> Option<LogConfig> {

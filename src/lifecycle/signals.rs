@@ -1,5 +1,5 @@
 //! SIGTERM and SIGINT: the first signal starts the drain, the second one aborts the process. SIGHUP: log files are
-//! opened again.
+//! opened again; where there are none, it is as SIGTERM.
 
 use std::io;
 
@@ -13,6 +13,8 @@ use super::spawn;
 #[derive(Clone, Debug, Default)]
 pub struct Hangups {
     sender: watch::Sender<()>,
+    /// Somebody hears them.
+    is_heard: bool,
 }
 
 /// A stream of termination signals.
@@ -38,7 +40,7 @@ impl Hangups {
     /// The handler cannot be installed.
     pub fn install() -> io::Result<Self> {
         let mut hangup = signal(SignalKind::hangup())?;
-        let hangups = Self::default();
+        let hangups = Self { is_heard: true, ..Self::default() };
         let told = hangups.clone();
         spawn("hangups", async move {
             while hangup.recv().await.is_some() {
@@ -62,8 +64,11 @@ impl Hangups {
 // === impl Signals ===
 
 impl Signals {
-    /// Installs handlers for SIGTERM and SIGINT. Fails if they cannot be installed.
-    pub fn install() -> io::Result<Self> {
+    /// Installs handlers for SIGTERM and SIGINT, and for SIGHUP unless log files are opened again then. Fails if they cannot be
+    /// installed.
+    pub fn install(hangups: &Hangups) -> io::Result<Self> {
+        let mut hangup = signal(SignalKind::hangup())?;
+        let is_heard = hangups.is_heard;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         // Two are enough: a third signal has no other meaning than the second one.
@@ -73,6 +78,7 @@ impl Signals {
                 let name = tokio::select! {
                     Some(()) = terminate.recv() => "SIGTERM",
                     Some(()) = interrupt.recv() => "SIGINT",
+                    Some(()) = hangup.recv(), if !is_heard => "SIGHUP",
                     else => return,
                 };
                 if sender.try_send(name).is_err_and(|error| matches!(error, mpsc::error::TrySendError::Closed(_))) {

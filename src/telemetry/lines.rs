@@ -59,6 +59,8 @@ enum Writer {
         path: PathBuf,
         /// The last write failed, possibly in the middle of a line.
         torn: bool,
+        /// The file is no longer the one that the path names, which could not be opened.
+        stale: bool,
     },
 }
 
@@ -76,6 +78,8 @@ impl Lines {
         hangups: &Hangups,
         fatal: &Fatal,
     ) -> Result<Self, LinesError> {
+        // Before the file is opened: what is renamed from now on is heard.
+        let hangups = hangups.subscribe();
         let writer = match to {
             LinesTo::Stdout => {
                 let failed = |error| LinesError { log, path: "/dev/stdout".into(), error };
@@ -92,12 +96,12 @@ impl Lines {
                     }
                     Err(error) => return Err(LinesError { log, path: path.clone(), error }),
                 };
-                Writer::File { file, path: path.clone(), torn: false }
+                Writer::File { file, path: path.clone(), torn: false, stale: false }
             }
         };
         let (lines, receiver) = mpsc::channel(MAX_WAITING);
         let waiting = Arc::<AtomicUsize>::default();
-        let (hangups, written) = (hangups.subscribe(), (Arc::clone(&waiting), Arc::clone(&counts)));
+        let written = (Arc::clone(&waiting), Arc::clone(&counts));
         spawn_supervised(log, write(log, writer, receiver, hangups, written), fatal);
         Ok(Self { lines, waiting, counts })
     }
@@ -135,7 +139,7 @@ async fn write(
             // Nothing is being written now: no line is lost, or divided between the files.
             Ok(()) = hangups.changed() => {
                 if let Err(error) = writer.reopen().await {
-                    tracing::error!(log, %error, "cannot open the log again, keeping the old file");
+                    tracing::error!(log, %error, "cannot open the log again, trying again with the next lines");
                 }
                 continue;
             }
@@ -171,7 +175,10 @@ impl Writer {
     async fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         match self {
             Self::Stdout(stdout) => say(stdout, lines).await,
-            Self::File { file, path, torn } => {
+            Self::File { file, path, torn, stale } => {
+                if *stale && let Ok(opened) = fs::OpenOptions::from(options()).open(&*path).await {
+                    (*file, *torn, *stale) = (Some(opened), false, false);
+                }
                 let file = match file {
                     Some(file) => file,
                     closed => closed.insert(fs::OpenOptions::from(options()).open(&*path).await?),
@@ -190,11 +197,14 @@ impl Writer {
         }
     }
 
-    /// Opens the file by its path again. If that fails, the old one is kept.
+    /// Opens the file by its path again. If that fails, the old one is kept, and it is tried again before each write.
     async fn reopen(&mut self) -> io::Result<()> {
-        if let Self::File { file, path, torn } = self {
-            *file = Some(fs::OpenOptions::from(options()).open(&*path).await?);
-            *torn = false;
+        if let Self::File { file, path, torn, stale } = self {
+            *stale = true;
+            let opened = fs::OpenOptions::from(options()).open(&*path).await?;
+            // If it is the same file, a line that was partly written is still its last one.
+            *torn &= opened.metadata().await?.len() > 0;
+            (*file, *stale) = (Some(opened), false);
         }
         Ok(())
     }

@@ -70,8 +70,8 @@ struct Shown {
 /// # Errors
 /// A port is in use, or the kubeconfig cannot be written.
 pub(super) async fn run(config: &Config, demo: &DemoArgs, otel: &Otel) -> Result<End, ProcessError> {
-    let signals = Signals::install().map_err(ProcessError::Signals)?;
     let (context, drain) = Context::new();
+    let signals = Signals::install(&context.hangups).map_err(ProcessError::Signals)?;
     otel.export(context.metrics.clone());
     let started = start(config, demo, context.clone());
     let duration = demo.duration;
