@@ -36,6 +36,8 @@ pub struct Floor {
     rv: AtomicU64,
     /// When it was last raised, in milliseconds of [`now`].
     raised: AtomicU64,
+    /// The newest revision that caches which are gone have shown. Their state was the same at the floor.
+    shown: AtomicU64,
     /// The first revision that a forwarded read has shown since this daemon started; zero before that.
     first_shown: AtomicU64,
     written: Mutex<Written>,
@@ -157,11 +159,12 @@ impl Floor {
     /// A new floor with the same values.
     fn copy(&self) -> Self {
         let of = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Acquire));
-        let Self { rv, raised, first_shown, unknown, certain, .. } = self;
+        let Self { rv, raised, shown, first_shown, unknown, certain, .. } = self;
         let Self { doubt_until, covered, unreached_until, .. } = self;
         Self {
             rv: of(rv),
             raised: of(raised),
+            shown: of(shown),
             first_shown: of(first_shown),
             unknown: of(unknown),
             certain: of(certain),
@@ -180,6 +183,17 @@ impl Floor {
         if self.rv.fetch_max(rv.get(), Ordering::AcqRel) < rv.get() {
             self.raised.store(now(), Ordering::Release);
         }
+    }
+
+    /// A cache goes whose state has not changed from `changed` to `newest`.
+    pub(super) fn left(&self, changed: ResourceVersion, newest: ResourceVersion) {
+        self.raise(changed);
+        self.shown.fetch_max(newest.get(), Ordering::AcqRel);
+    }
+
+    /// The newest revision that a client may know from here; never below the floor.
+    pub fn newest(&self) -> ResourceVersion {
+        self.get().max(ResourceVersion(self.shown.load(Ordering::Acquire)))
     }
 
     /// Records that the apiserver did not reach the floor in time.
@@ -266,6 +280,7 @@ impl Floor {
     pub fn rewound(&self, seen: ResourceVersion, rv: ResourceVersion) {
         if rv < seen && self.rv.compare_exchange(seen.get(), rv.get(), Ordering::AcqRel, Ordering::Acquire).is_ok() {
             self.first_shown.store(0, Ordering::Release);
+            self.shown.store(0, Ordering::Release);
         }
     }
 }

@@ -94,6 +94,11 @@ const CONFIRMATIONS: usize = 64;
 // === impl CacheState ===
 
 impl CacheState {
+    /// The revision of the last change, or of the list that the window begins with.
+    pub(super) fn changed(&self) -> ResourceVersion {
+        self.history.newest().unwrap_or_default().max(self.history.floor())
+    }
+
     /// The state at a revision that the events have not reached, if it was confirmed there.
     pub(super) fn confirmed_at(&self, rv: ResourceVersion) -> Option<Snapshot> {
         let confirmed = self.confirmed.as_ref()?;

@@ -151,13 +151,17 @@ impl WatchCache {
         self.shared.state.lock().history.concerned_since(rv, |event| view(predicate, event).is_some())
     }
 
+    /// The revision of the last change that is known, at which the state was the present one. Zero unless ready.
+    pub fn changed(&self) -> ResourceVersion {
+        self.quiet_since().map(|(changed, ..)| changed).unwrap_or_default()
+    }
+
     /// Two revisions with the same state: nothing happened after the first, up to and including the second. The cache
     /// is complete up to the second. Also returns when it came to that. `None` unless ready.
     pub fn quiet_since(&self) -> Option<(ResourceVersion, ResourceVersion, Order)> {
         let state = self.shared.state.lock();
         state.current.as_ref()?;
-        let last = state.history.newest().unwrap_or_default().max(state.history.floor());
-        Some((last, self.shared.ready.rv(), state.moved))
+        Some((state.changed(), self.shared.ready.rv(), state.moved))
     }
 
     /// Whether a list took the place of the events around this revision. A client that was cut off there has some changes up

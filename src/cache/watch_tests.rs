@@ -376,6 +376,7 @@ async fn what_readers_were_shown_outlives_the_state() {
     writer.not_ready("given up");
     assert_eq!(floor.get(), ResourceVersion(3));
     writer.replace(Vec::new(), ResourceVersion(7)).await.unwrap();
+    writer.progress(ResourceVersion(9));
     drop(writer);
-    assert_eq!(floor.get(), ResourceVersion(7));
+    assert_eq!((floor.get(), floor.newest()), (ResourceVersion(7), ResourceVersion(9)), "nothing has changed since 7");
 }

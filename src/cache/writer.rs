@@ -282,7 +282,10 @@ impl Writer {
 
     /// Whoever answers these readers from now on must not show an older state. Before the cache stops to answer.
     fn leave(&self) {
-        self.shared.config.floor.raise(self.rv);
+        if self.synced {
+            let changed = self.shared.state.lock().changed();
+            self.shared.config.floor.left(changed, self.newest());
+        }
     }
 
     fn reset(&mut self, why: &str, reason: EndReason, stopped: bool) {

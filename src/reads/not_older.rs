@@ -51,7 +51,7 @@ impl Reads {
             let informers = self.factory.those(|key| history_of(&key.gvr.group, &key.gvr.resource) == of);
             let caches = informers.iter().map(|informer| informer.cache());
             let newest = caches.clone().map(WatchCache::newest).max().unwrap_or_default();
-            (newest, caches.map(WatchCache::resource_version).max().unwrap_or_default())
+            (newest, caches.map(WatchCache::changed).max().unwrap_or_default())
         };
         accepted.not_older(&floor, reason, query, cached(), || self.factory.is_stalled(&request.gvr))
     }
@@ -111,7 +111,7 @@ impl Accepted {
             Freshness::NotOlderThan(rv) => rv,
             Freshness::Consistent => return None,
         };
-        if least > floor.get() && least > newest {
+        if least > floor.newest().max(newest) {
             // Nothing here has shown this revision. Only an apiserver that is asked for it can say whether it exists.
             return None;
         }

@@ -2,7 +2,7 @@
 
 /// The bytes before the payload of each frame.
 pub(super) const HEAD: usize = 9;
-/// The largest payload that each peer accepts. The library accepts no larger one, and is told that the client does not.
+/// The largest payload that each peer accepts. The library accepts no larger one.
 pub(in crate::http) const LARGEST: usize = 16 << 10;
 /// The largest window (section 6.9.1).
 pub(super) const MAX_WINDOW: u32 = (1 << 31) - 1;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use h2::Reason;
 use h2::server::{Builder, Connection, Handshake, SendResponse};
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body::Body as _;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -82,7 +82,8 @@ where
                 // All that the client has sent was read.
                 Poll::Pending => {
                     let error = || io::Error::new(io::ErrorKind::TimedOut, "client does not answer a ping");
-                    return keep_alive.poll(cx).map(|()| Err(error()));
+                    let heard = self.socket.lock().reads();
+                    return keep_alive.poll(cx, heard).map(|()| Err(error()));
                 }
             }
         }
@@ -90,11 +91,12 @@ where
 
     fn accept(&mut self, request: Request<h2::RecvStream>, mut response: SendResponse<Slices>) {
         let (head, stream) = request.into_parts();
+        let is_head = head.method == Method::HEAD;
         let body = RequestBody::http2(stream, &head.headers);
         let is_worn = self.socket.lock().is_worn();
         match (self.begin)(Request::from_parts(head, body), is_worn) {
             None => response.send_reset(Reason::REFUSED_STREAM),
-            Some(answered) => _ = spawn("stream", answer(answered, response, self.watches.inbox())),
+            Some(answered) => _ = spawn("stream", answer(answered, is_head, response, self.watches.inbox())),
         }
     }
 }
@@ -104,8 +106,7 @@ fn into_io(error: h2::Error) -> io::Error {
 }
 
 /// Sends an answer, unless the client cancels the request before. The connection has the body of a watch.
-async fn answer(answered: Answered, mut stream: SendResponse<Slices>, watches: Inbox<Http2Body>) {
-    let mut answered = answered;
+async fn answer(mut answered: Answered, is_head: bool, mut stream: SendResponse<Slices>, watches: Inbox<Http2Body>) {
     let answered = poll_fn(|cx| match answered.as_mut().poll(cx) {
         Poll::Pending => stream.poll_reset(cx).map(|_| None),
         answered => answered.map(Some),
@@ -119,7 +120,8 @@ async fn answer(answered: Answered, mut stream: SendResponse<Slices>, watches: I
     let is_watch = response.extensions().get::<IsWatch>().is_some();
     let (mut head, body) = response.into_parts();
     response_head::complete(&mut head, &body);
-    let is_over = body.is_end_stream();
+    // The answer to a HEAD tells the length of a body that does not follow.
+    let is_over = is_head || body.is_end_stream();
     let sent = match stream.send_response(Response::from_parts(head, ()), is_over) {
         Ok(sent) if !is_over => sent,
         Ok(_) => return,

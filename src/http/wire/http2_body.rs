@@ -60,13 +60,13 @@ impl Http2Body {
     /// Sends the next frame, and returns its size. `None` if it was the last one.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>> {
         if self.cut.as_ref().is_some_and(|cut| cut.poll_cut(cx).is_ready()) {
-            return self.fail();
+            return self.fail(Reason::INTERNAL_ERROR);
         }
         let next = match self.waiting.take() {
             Some(waiting) => *waiting,
             None => match self.poll_next(cx) {
-                Poll::Ready(Some(next)) => next,
-                Poll::Ready(None) => return self.fail(),
+                Poll::Ready(Ok(next)) => next,
+                Poll::Ready(Err(reason)) => return self.fail(reason),
                 // The client may have cancelled it.
                 Poll::Pending => return self.stream.poll_reset(cx).map(|_| None),
             },
@@ -83,18 +83,21 @@ impl Http2Body {
         }
     }
 
-    /// What the body has next. `None` if it fails.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Waiting>> {
+    /// What the body has next.
+    ///
+    /// # Errors
+    /// It fails. Its own error may be a code; that of the apiserver's stream is wrapped in another error, and does not count.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Waiting, Reason>> {
         // The other streams of the connection go on.
         let polled = contained("body", || Pin::new(&mut self.body).poll_frame(cx));
         let frame = ready!(polled.unwrap_or_else(|| Poll::Ready(Some(Err("the body has panicked".into())))));
         Poll::Ready(match frame {
-            None => Some(Waiting::End),
+            None => Ok(Waiting::End),
             Some(Err(error)) => {
                 tracing::debug!(%error, "the body of an answer has failed");
-                None
+                Err(error.downcast_ref().and_then(h2::Error::reason).unwrap_or(Reason::INTERNAL_ERROR))
             }
-            Some(Ok(frame)) => Some(match frame.into_data() {
+            Some(Ok(frame)) => Ok(match frame.into_data() {
                 Ok(data) => Waiting::Data(data),
                 Err(frame) => Waiting::Trailers(frame.into_trailers().unwrap_or_default()),
             }),
@@ -120,12 +123,12 @@ impl Http2Body {
     }
 
     fn sent(&mut self, send: impl FnOnce(&mut SendStream<Slices>) -> Result<(), h2::Error>) -> Poll<Option<usize>> {
-        if send(&mut self.stream).is_err() { self.fail() } else { Poll::Ready(None) }
+        if send(&mut self.stream).is_err() { self.fail(Reason::INTERNAL_ERROR) } else { Poll::Ready(None) }
     }
 
-    /// No other code: some clients take a stream that is cancelled, or reset without an error, for one that has ended.
-    fn fail(&mut self) -> Poll<Option<usize>> {
-        self.stream.send_reset(Reason::INTERNAL_ERROR);
+    /// It must say so: some clients take a stream that is cancelled, or reset without an error, for one that has ended.
+    fn fail(&mut self, reason: Reason) -> Poll<Option<usize>> {
+        self.stream.send_reset(reason);
         Poll::Ready(None)
     }
 }

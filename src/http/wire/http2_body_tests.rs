@@ -343,6 +343,45 @@ async fn an_answer_that_is_given_up_is_reset_and_its_end_waits_until_all_is_take
     }
 }
 
+#[tokio::test]
+async fn an_error_keeps_its_code_and_the_answer_to_a_head_has_no_body() {
+    let (ours, theirs) = duplex(1 << 20);
+    let begin = |request: Request<RequestBody>, _| {
+        let error: BoxError = match request.uri().path() {
+            "/calm" => h2::Error::from(Reason::ENHANCE_YOUR_CALM).into(),
+            _ => "broken".into(),
+        };
+        let response = match request.method().as_str() {
+            "HEAD" => Response::new(crate::http::answer::full(text(7))),
+            _ => Response::new(Body::new(StreamBody::new(futures_util::stream::iter([Err(error)])))),
+        };
+        Some(Box::pin(std::future::ready(Ok(response))) as Answered)
+    };
+    spawn("server", async move {
+        let io = Bounded::new(ours, Duration::from_secs(60), Arc::default(), None);
+        Protocols::http2(io, OpenHead::unlimited(), &Arc::default(), default_limits(usize::MAX), begin).await.ok()
+    });
+    let (mut client, connection) = client::handshake(theirs).await.unwrap();
+    spawn("client", async move { connection.await.ok() });
+    for (method, path, expected) in [
+        ("HEAD", "/", None),
+        ("GET", "/calm", Some(Reason::ENHANCE_YOUR_CALM)),
+        ("GET", "/broken", Some(Reason::INTERNAL_ERROR)),
+    ] {
+        let request = Request::builder().method(method).uri(format!("http://a{path}")).body(()).unwrap();
+        // The head may be reset with the body.
+        let error = match client.send_request(request, true).unwrap().0.await {
+            Err(error) => Some(error),
+            Ok(mut response) if expected.is_none() => {
+                assert_eq!(response.headers()["content-length"], "7");
+                response.body_mut().data().await.map(Result::unwrap_err)
+            }
+            Ok(mut response) => response.body_mut().data().await.map(Result::unwrap_err),
+        };
+        assert_eq!(error.map(|error| error.reason().unwrap()), expected, "{method} {path}");
+    }
+}
+
 /// The next larger size class of the allocator would add a quarter.
 #[test]
 fn an_idle_watch_is_small() {

@@ -46,6 +46,8 @@ pub struct Http2Socket<S> {
     given: usize,
     /// The client sends nothing more.
     has_ended: bool,
+    /// How often something has come from the client.
+    reads: u64,
     /// Present once the client has been refused.
     parting: Option<Parting>,
     metrics: Arc<HttpMetrics>,
@@ -91,6 +93,7 @@ impl<S> Http2Socket<S> {
             arrived: Vec::new(),
             given: 0,
             has_ended: false,
+            reads: 0,
             parting: None,
             metrics,
         }
@@ -99,6 +102,11 @@ impl<S> Http2Socket<S> {
     /// Has header blocks reserved while they arrive.
     pub(super) fn reserving(self, head: OpenHead) -> Self {
         Self { filter: FrameFilter::new(head.largest()), head, ..self }
+    }
+
+    /// How often something has come from the client.
+    pub(super) fn reads(&self) -> u64 {
+        self.reads
     }
 
     /// The connection should take no more requests, because it keeps too much of the earlier ones.
@@ -223,6 +231,7 @@ impl<S: AsyncRead + Unpin> Http2Socket<S> {
                 unfiltered.resize(READ, 0);
                 let mut read = ReadBuf::new(&mut unfiltered[..size]);
                 ready!(Pin::new(&mut self.inner).poll_read(cx, &mut read))?;
+                self.reads += u64::from(!read.filled().is_empty());
                 let (blocks, large) = (self.filter.blocks(), self.filter.large_blocks());
                 self.filter.filter(read.filled(), &mut self.arrived);
                 // The time of the next head begins now, also if a part of it has come already.
