@@ -23,6 +23,7 @@ ARG INFORMERD_BUILD_COMMIT=""
 ARG INFORMERD_BUILD_DATE=""
 COPY build build
 COPY benches benches
+COPY crates crates
 COPY fuzz fuzz
 COPY manifests manifests
 COPY proto proto

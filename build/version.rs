@@ -5,8 +5,18 @@ use std::path::Path;
 use std::process::Command;
 
 /// What the program is built from, for the comparison with the commit.
-const SOURCES: [&str; 9] =
-    ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "benches", "build", "manifests", "proto", "sim", "src"];
+const SOURCES: [&str; 10] = [
+    "Cargo.toml",
+    "Cargo.lock",
+    "rust-toolchain.toml",
+    "benches",
+    "build",
+    "crates",
+    "manifests",
+    "proto",
+    "sim",
+    "src",
+];
 
 fn main() {
     println!("cargo:rerun-if-changed=build/version.rs");

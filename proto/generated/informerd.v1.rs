@@ -796,7 +796,7 @@ pub mod objects_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::grpc::codec::ExactCodec::default();
+            let codec = crate::codec::ExactCodec::default();
             let path = http::uri::PathAndQuery::from_static("/informerd.v1.Objects/Get");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("informerd.v1.Objects", "Get"));
@@ -820,7 +820,7 @@ pub mod objects_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::grpc::codec::ExactCodec::default();
+            let codec = crate::codec::ExactCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/informerd.v1.Objects/List",
             );
@@ -845,7 +845,7 @@ pub mod objects_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::grpc::codec::ExactCodec::default();
+            let codec = crate::codec::ExactCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/informerd.v1.Objects/Watch",
             );
@@ -871,7 +871,7 @@ pub mod objects_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::grpc::codec::ExactCodec::default();
+            let codec = crate::codec::ExactCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/informerd.v1.Objects/Sync",
             );
@@ -1045,7 +1045,7 @@ pub mod objects_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetSvc(inner);
-                        let codec = crate::grpc::codec::ExactCodec::default();
+                        let codec = crate::codec::ExactCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1091,7 +1091,7 @@ pub mod objects_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListSvc(inner);
-                        let codec = crate::grpc::codec::ExactCodec::default();
+                        let codec = crate::codec::ExactCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1137,7 +1137,7 @@ pub mod objects_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchSvc(inner);
-                        let codec = crate::grpc::codec::ExactCodec::default();
+                        let codec = crate::codec::ExactCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1181,7 +1181,7 @@ pub mod objects_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SyncSvc(inner);
-                        let codec = crate::grpc::codec::ExactCodec::default();
+                        let codec = crate::codec::ExactCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1522,7 +1522,7 @@ pub mod queue_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::grpc::codec::ExactCodec::default();
+            let codec = crate::codec::ExactCodec::default();
             let path = http::uri::PathAndQuery::from_static("/informerd.v1.Queue/Work");
             let mut req = request.into_streaming_request();
             req.extensions_mut().insert(GrpcMethod::new("informerd.v1.Queue", "Work"));
@@ -1667,7 +1667,7 @@ pub mod queue_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WorkSvc(inner);
-                        let codec = crate::grpc::codec::ExactCodec::default();
+                        let codec = crate::codec::ExactCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1907,7 +1907,7 @@ pub mod cache_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::grpc::codec::ExactCodec::default();
+            let codec = crate::codec::ExactCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/informerd.v1.Cache/ListInformers",
             );
@@ -1932,7 +1932,7 @@ pub mod cache_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::grpc::codec::ExactCodec::default();
+            let codec = crate::codec::ExactCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/informerd.v1.Cache/Freshness",
             );
@@ -1957,7 +1957,7 @@ pub mod cache_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::grpc::codec::ExactCodec::default();
+            let codec = crate::codec::ExactCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/informerd.v1.Cache/WatchInformers",
             );
@@ -2119,7 +2119,7 @@ pub mod cache_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListInformersSvc(inner);
-                        let codec = crate::grpc::codec::ExactCodec::default();
+                        let codec = crate::codec::ExactCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2162,7 +2162,7 @@ pub mod cache_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = FreshnessSvc(inner);
-                        let codec = crate::grpc::codec::ExactCodec::default();
+                        let codec = crate::codec::ExactCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2208,7 +2208,7 @@ pub mod cache_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchInformersSvc(inner);
-                        let codec = crate::grpc::codec::ExactCodec::default();
+                        let codec = crate::codec::ExactCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

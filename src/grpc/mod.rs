@@ -7,13 +7,10 @@
 
 mod cache;
 mod call;
-// Generated code names it by this path.
-mod codec;
 mod health;
 mod messages;
 mod metrics;
 mod objects;
-pub mod pb;
 mod queue;
 mod server;
 #[cfg(test)]
@@ -23,6 +20,7 @@ use std::pin::Pin;
 
 pub use cache::Introspect;
 pub use call::{CallInfo, Caller, Retiring, UserObserver};
+pub use informerd_api as pb;
 pub use messages::TokenBase;
 pub use metrics::GrpcMetrics;
 pub use objects::Cluster;

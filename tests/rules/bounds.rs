@@ -3,10 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
 
-use crate::children::sources;
+use crate::program;
 
 /// So many bounds have no test. Fewer is better; more is a mistake.
 const WITHOUT: usize = 34;
@@ -15,17 +13,14 @@ const WITHOUT: usize = 34;
 const WORDS: &str = "MAX MOST LARGEST LONGEST DEEPEST WAITING ROOM ENTRIES HELD LASTING UNJUDGED SAYS BODIES DECODED \
     REDIRECTS";
 
-/// The text of each file below `src`, by its name.
+/// The text of each source file, by its path in its room.
 fn texts() -> BTreeMap<String, String> {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files = Vec::new();
-    sources(&src, &mut files);
-    let name = |file: &Path| file.strip_prefix(&src).unwrap().to_str().unwrap().to_owned();
-    files.iter().map(|file| (name(file), fs::read_to_string(file).unwrap())).collect()
+    let name = |file| program::in_room(file).to_str().unwrap().to_owned();
+    program::files().iter().map(|file| (name(file), program::read(file))).collect()
 }
 
 /// The program in a file, without its tests.
-fn program<'t>(file: &str, text: &'t str) -> &'t str {
+fn untested<'t>(file: &str, text: &'t str) -> &'t str {
     if file.ends_with("tests.rs") {
         return "";
     }
@@ -73,7 +68,7 @@ fn each_bound_is_held_to_a_test() {
         let is_tested = tests(&texts, test).iter().any(|test| test.contains(stands));
         assert!(is_without || is_tested, "{line}: no test of this name has {stands:?} in it");
     }
-    let programs = texts.iter().map(|(file, text)| (&**file, program(file, text)));
+    let programs = texts.iter().map(|(file, text)| (&**file, untested(file, text)));
     let there: BTreeSet<_> =
         programs.flat_map(|(file, program)| bounds(program).map(move |name| (file, name))).collect();
     assert!(there.len() > 100, "{there:?}");
@@ -83,6 +78,6 @@ fn each_bound_is_held_to_a_test() {
         "tests/data/bounds.txt lacks {new:?}: test each at the bound and beyond, and name the test there"
     );
     let old: Vec<_> = listed.difference(&there).collect();
-    assert!(old.is_empty(), "tests/data/bounds.txt has {old:?}, which src has not");
+    assert!(old.is_empty(), "tests/data/bounds.txt has {old:?}, which the program has not");
     assert_eq!(without, WITHOUT, "bounds without a test");
 }

@@ -265,6 +265,10 @@ fn every_label_of_injection_is_explained() {
 #[test]
 fn the_architecture_names_every_room() {
     let page = read("ARCHITECTURE.md");
+    for directory in crate::program::crates() {
+        let row = format!("| `{}/` |", directory.parent().expect("a crate").display());
+        assert!(page.contains(&row), "ARCHITECTURE.md does not say what {} is for", directory.display());
+    }
     let entries = fs::read_dir(root().join("src")).expect("src is readable");
     for entry in entries.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_dir()) {
         let room = entry.file_name().expect("a name").to_string_lossy().into_owned();

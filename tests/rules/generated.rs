@@ -15,7 +15,7 @@ const FILES: [&str; 3] = ["informerd/v1/objects.proto", "informerd/v1/queue.prot
 fn the_api_in_rust_is_that_of_the_proto_files() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let descriptors = protox::compile(FILES, [root.join("proto")]).expect("the files of proto/ are right");
-    let api = generated(descriptors.clone(), Some("crate::grpc::codec::ExactCodec"));
+    let api = generated(descriptors.clone(), Some("crate::codec::ExactCodec"));
     let client = generated(descriptors.clone(), None);
     for (path, now) in [
         ("proto/generated/descriptors.bin", descriptors.encode_to_vec()),

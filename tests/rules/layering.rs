@@ -1,5 +1,5 @@
-//! Holds every `crate::` and `super::` path in `src/` to the table of rooms in ARCHITECTURE.md, and every file to a
-//! length at which it can still be read.
+//! Holds every path of the program that leads to another room to the table in ARCHITECTURE.md, and every file to a length at
+//! which it can still be read. Rooms are the modules below `src/`, and the crates below `crates/`.
 //!
 //! Test code may import more: files named `tests.rs`, `testing.rs` or `*_tests.rs`, directories named `tests`, and items under
 //! `#[cfg(test)]`.
@@ -10,11 +10,12 @@ mod scan;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use scan::Source;
 
 use crate::children::sources;
+use crate::program;
 
 /// May name every room.
 const EVERYTHING: &[&str] = &["*"];
@@ -106,10 +107,12 @@ const ROOMS: &[(&str, &[&str])] = &[
             "telemetry::gauge",
             "telemetry::histogram",
             "telemetry::stripes",
+            "api",
         ],
     ),
+    ("api", &[]),
     // The command line as a client of a running daemon: the published API, and how kubeconfigs and discovery are read.
-    ("client", &["meta", "grpc::pb", "lifecycle", "upstream::kubeconfig", "upstream::discovery"]),
+    ("client", &["meta", "api", "lifecycle", "upstream::kubeconfig", "upstream::discovery"]),
     ("admin", &["cache", "informer", "telemetry", "lifecycle"]),
 ];
 
@@ -142,10 +145,7 @@ const LONGEST_FILE: usize = 500;
 fn rooms_import_only_what_the_table_allows() {
     let mut violations = Vec::new();
     let mut edges = BTreeSet::new();
-    for file in rust_files() {
-        let text = fs::read_to_string(&file).expect("a source file is readable");
-        let relative = file.strip_prefix(src()).expect("below src");
-        let source = Source::parse(relative, &text);
+    for source in program_sources() {
         violations.extend(check(&source));
         edges.extend(source.paths.iter().map(|path| (source.room.clone(), path.segments[0].clone())));
     }
@@ -166,12 +166,13 @@ fn the_table_names_every_room() {
             assert!(!WIRING_ONLY.contains(&target), "{room} may import {target}, which only the wiring may");
         }
     }
-    for file in rust_files() {
-        let room = scan::room_of(file.strip_prefix(src()).expect("below src"));
+    for file in program::files() {
+        let room = scan::room_of(&program::in_room(&file));
         assert!(table.contains_key(room.as_str()), "{} belongs to no room of the table", file.display());
     }
     for (part, _) in PARTS {
-        assert!(src().join(part.replace("::", "/")).is_dir(), "{part} is no folder of a room");
+        let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        assert!(src.join(part.replace("::", "/")).is_dir(), "{part} is no folder of a room");
     }
 }
 
@@ -194,10 +195,14 @@ fn the_table_has_no_cycle() {
 
 #[test]
 fn files_stay_readable() {
-    let simulated = Path::new(env!("CARGO_MANIFEST_DIR")).join("sim/src");
-    let long: Vec<_> = rust_files()
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut simulated = Vec::new();
+    sources(&root.join("sim/src"), &mut simulated);
+    assert!(simulated.len() > 10, "only {} source files of the simulated apiserver found", simulated.len());
+    let long: Vec<_> = program::files()
         .into_iter()
-        .chain(rust_files_below(&simulated))
+        .map(|file| root.join(file))
+        .chain(simulated)
         .filter_map(|file| {
             let lines = fs::read_to_string(&file).expect("a source file is readable").lines().count();
             (lines > LONGEST_FILE).then(|| format!("{}: {lines} lines", file.display()))
@@ -208,7 +213,7 @@ fn files_stay_readable() {
 
 #[test]
 fn finds_violations_in_a_made_up_source() {
-    let found = |path: &str, text: &str| check(&Source::parse(Path::new(path), text));
+    let found = |path: &str, text: &str| check(&made_up(path, text));
 
     assert_eq!(found("meta/key.rs", "use crate::cache::Writer;").len(), 1);
     assert_eq!(found("meta/key.rs", "use super::super::cache::Writer;").len(), 1);
@@ -219,6 +224,8 @@ fn finds_violations_in_a_made_up_source() {
     assert_eq!(found("meta/key.rs", "use crate::*;").len(), 1);
     assert_eq!(found("meta/key.rs", "use crate as everything;").len(), 1);
     assert_eq!(found("meta/key.rs", "use informerd::cache::Writer;").len(), 1);
+    assert_eq!(found("meta/key.rs", "use informerd_api::v1;").len(), 1);
+    assert_eq!(found("meta/key.rs", "use informerd_api as pb;").len(), 1);
     assert_eq!(found("http/mod.rs", "use crate::config::Config;").len(), 1);
     assert_eq!(found("auth/mod.rs", "use crate::upstream::{client::Upstream, reflector};").len(), 1);
     assert_eq!(found("nowhere/mod.rs", "use crate::meta::Gvr;").len(), 1);
@@ -235,7 +242,7 @@ fn finds_violations_in_a_made_up_source() {
 
 #[test]
 fn finds_nothing_where_nothing_is_wrong() {
-    let found = |path: &str, text: &str| check(&Source::parse(Path::new(path), text));
+    let found = |path: &str, text: &str| check(&made_up(path, text));
 
     assert!(found("cache/store.rs", "use crate::meta::{Gvr, Object};\nuse super::History;").is_empty());
     assert!(found("cache/mod.rs", "pub(crate) use crate::cache::store::Store;").is_empty());
@@ -258,7 +265,7 @@ fn finds_nothing_where_nothing_is_wrong() {
 
 fn check(source: &Source) -> Vec<String> {
     let table: BTreeMap<_, _> = ROOMS.iter().copied().collect();
-    let file = Path::new("src").join(&source.file);
+    let file = &source.file;
     let Some(allowed) = table.get(source.room.as_str()) else {
         return vec![format!("{}: {} is no room of the table", file.display(), source.room)];
     };
@@ -287,18 +294,11 @@ fn allows(allowed: &[&str], segments: &[String]) -> bool {
     })
 }
 
-fn src() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+/// A file below `src`.
+fn made_up(path: &str, text: &str) -> Source {
+    Source::parse(&Path::new("src").join(path), text)
 }
 
-fn rust_files() -> Vec<PathBuf> {
-    rust_files_below(&src())
-}
-
-fn rust_files_below(directory: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    sources(directory, &mut files);
-    assert!(files.len() > 10, "only {} source files found", files.len());
-    files.sort();
-    files
+fn program_sources() -> Vec<Source> {
+    program::files().iter().map(|file| Source::parse(file, &program::read(file))).collect()
 }

@@ -9,4 +9,5 @@ mod generated;
 mod holes;
 mod layering;
 mod mutants;
+mod program;
 mod proto;

@@ -16,11 +16,12 @@ use tonic::body::Body;
 
 use super::cost;
 use super::status::Error;
+use crate::grpc::pb::{Check, checked};
 use crate::lifecycle::drain::DrainSignal;
 use crate::memory::{Ledger, Reservation, Short};
 
 tokio::task_local! {
-    /// The account of the call that is being served. The decoder of its messages finds it here.
+    /// The account of the call that is being served.
     static INTAKE: Intake;
 }
 
@@ -129,9 +130,11 @@ impl Intake {
         INTAKE.try_with(Clone::clone).ok()
     }
 
-    /// Runs `answer` with this account as the current one.
+    /// Runs `answer` with this account as the current one, also for the messages that are decoded for it.
     pub(in crate::grpc) async fn during<F: Future>(self, answer: F) -> F::Output {
-        INTAKE.scope(self, answer).await
+        let account = self.clone();
+        let check: Check = Arc::new(move |message: &[u8]| account.decode(message).map_err(Status::from));
+        checked(check, INTAKE.scope(self, answer)).await
     }
 
     /// Wraps a body so that its bytes are counted. Its first message must come.

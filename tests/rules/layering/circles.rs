@@ -4,10 +4,9 @@
 //! imports the file that defines it. Test code may import more.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
 use super::scan::Source;
-use super::{rust_files, src};
+use super::{made_up, program_sources};
 
 /// Each file by its module.
 type Files<'s> = BTreeMap<&'s [String], &'s Source>;
@@ -72,11 +71,7 @@ fn told(circle: &[&[String]], files: &Files<'_>, arrows: &Arrows<'_>) -> String 
 
 #[test]
 fn files_of_a_room_form_no_circles() {
-    let source = |file: &std::path::PathBuf| {
-        let text = fs::read_to_string(file).expect("a source file is readable");
-        Source::parse(file.strip_prefix(src()).expect("below src"), &text)
-    };
-    let circles = circles(&rust_files().iter().map(source).collect::<Vec<_>>());
+    let circles = circles(&program_sources());
     assert!(
         circles.is_empty(),
         "{} circles of files. Move what both sides need into a file that both import:\n{}",
@@ -87,17 +82,16 @@ fn files_of_a_room_form_no_circles() {
 
 #[test]
 fn finds_circles_in_made_up_sources() {
-    let found = |files: &[(&str, &str)]| {
-        circles(&files.iter().map(|(file, text)| Source::parse(file.as_ref(), text)).collect::<Vec<_>>())
-    };
+    let found =
+        |files: &[(&str, &str)]| circles(&files.iter().map(|(file, text)| made_up(file, text)).collect::<Vec<_>>());
     let facade = ("a/mod.rs", "mod x;\nmod y;\npub use x::X;\npub(crate) use self::y::{Y as Why, helper};");
     let y = ("a/y.rs", "use super::x;\npub struct Y;\npub fn helper() {}");
 
     // Both ways; through the facade, under another name and around a corner.
     let direct = found(&[("a/x.rs", "use super::y::Y;"), ("a/y.rs", "fn f() { crate::a::x::g() }")]);
-    assert_eq!(direct, ["2 files:\n    a/x.rs -> a/y.rs: y::Y\n    a/y.rs -> a/x.rs: x::g"]);
+    assert_eq!(direct, ["2 files:\n    src/a/x.rs -> src/a/y.rs: y::Y\n    src/a/y.rs -> src/a/x.rs: x::g"]);
     let shown = found(&[facade, ("a/x.rs", "use super::{Why, Other};"), ("a/y.rs", "use crate::a::X;")]);
-    assert_eq!(shown, ["2 files:\n    a/x.rs -> a/y.rs: a::Why\n    a/y.rs -> a/x.rs: a::X"]);
+    assert_eq!(shown, ["2 files:\n    src/a/x.rs -> src/a/y.rs: a::Why\n    src/a/y.rs -> src/a/x.rs: a::X"]);
     let corner = [facade, ("a/x.rs", "use crate::a::{Why::*, helper};"), ("a/z.rs", "use super::X;")];
     assert_eq!(found(&[&corner[..], &[("a/y.rs", "mod m { use super::super::z::Z; }")]].concat()).len(), 1);
     // A facade that does more than show.

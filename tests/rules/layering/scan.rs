@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// A path from the crate's root: `["cache", "Writer"]`.
+use crate::program::in_room;
+
+/// A path that begins with a room: `["cache", "Writer"]`.
 #[derive(Debug)]
 pub(super) struct ModulePath {
     pub line: usize,
@@ -17,10 +19,10 @@ pub(super) struct ModulePath {
 
 #[derive(Debug)]
 pub(super) struct Source {
-    /// Below `src/`.
+    /// From the root of the repository.
     pub file: PathBuf,
     pub room: String,
-    /// From the crate's root.
+    /// Its name begins with the room.
     pub module: Vec<String>,
     pub is_test: bool,
     pub paths: Vec<ModulePath>,
@@ -29,6 +31,8 @@ pub(super) struct Source {
 }
 
 struct Scanner {
+    /// What `crate` means: a crate below `crates/` is a room.
+    root: Vec<String>,
     module: Vec<String>,
     found: Vec<ModulePath>,
     test_modules: Vec<Vec<String>>,
@@ -36,7 +40,7 @@ struct Scanner {
     shows: bool,
 }
 
-/// The first component below `src/`, or a top-level file's own name.
+/// The first component of a path in a room, or a top-level file's own name.
 pub(super) fn room_of(relative: &Path) -> String {
     let first = relative.components().next().map(|first| first.as_os_str().to_string_lossy().into_owned());
     first.unwrap_or_default().trim_end_matches(".rs").to_owned()
@@ -45,7 +49,8 @@ pub(super) fn room_of(relative: &Path) -> String {
 // === impl Source ===
 
 impl Source {
-    pub(super) fn parse(relative: &Path, text: &str) -> Self {
+    pub(super) fn parse(file: &Path, text: &str) -> Self {
+        let relative = &in_room(file);
         let stem = relative.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let is_test = stem == "tests"
             || stem == "testing"
@@ -61,10 +66,12 @@ impl Source {
             module.push(stem);
         }
         let tokens: TokenStream = text.parse().expect("a source file has tokens");
-        let mut scanner = Scanner { module, found: Vec::new(), test_modules: Vec::new(), shows: false };
+        let room = room_of(relative);
+        let root = if file.starts_with("crates") { vec![room.clone()] } else { Vec::new() };
+        let mut scanner = Scanner { root, module, found: Vec::new(), test_modules: Vec::new(), shows: false };
         scanner.items(tokens, is_test);
         let Scanner { module, found: paths, test_modules, .. } = scanner;
-        Self { file: relative.to_owned(), room: room_of(relative), module, is_test, paths, test_modules }
+        Self { file: file.to_owned(), room, module, is_test, paths, test_modules }
     }
 }
 
@@ -109,13 +116,16 @@ impl Scanner {
         }
     }
 
-    /// A path that begins with `crate`, the library's own name, `super`, `self` or the name of a module. Returns where it
+    /// A path that begins with `crate`, the name of a crate of ours, `super`, `self` or the name of a module. Returns where it
     /// ends.
     fn path(&mut self, tokens: &[TokenTree], at: usize, in_tests: bool) -> usize {
         let word = tokens[at].to_string();
         let mut base = self.module.clone();
+        let of_ours = word.strip_prefix("informerd_").map(str::to_owned);
         match word.as_str() {
-            "crate" | "informerd" => base.clear(),
+            "crate" => base.clone_from(&self.root),
+            "informerd" => base.clear(),
+            _ if of_ours.is_some() => base = of_ours.iter().cloned().collect(),
             "super" => drop(base.pop()),
             "self" => {}
             // A type, or a variable.
@@ -125,8 +135,12 @@ impl Scanner {
         if is_separator(tokens, at + 1) {
             return self.tree(tokens, at + 3, base, in_tests);
         }
-        if is_word(tokens, at + 1, "as") && matches!(word.as_str(), "crate" | "super") {
-            self.record(tokens, at, &[base, vec!["*".to_owned()]].concat(), in_tests);
+        if is_word(tokens, at + 1, "as") {
+            if matches!(word.as_str(), "crate" | "super") {
+                self.record(tokens, at, &[base, vec!["*".to_owned()]].concat(), in_tests);
+            } else if of_ours.is_some() {
+                self.record(tokens, at, &base, in_tests);
+            }
         }
         at + 1
     }

@@ -1,8 +1,9 @@
 //! Encodes and decodes messages with prost, in buffers of exact size. The library's codec keeps 8 KiB for each call,
-//! which is most of the memory of an idle watch, and it doubles the buffer while a large message grows. Before a
-//! message is decoded, the memory that it will need is accounted for.
+//! which is most of the memory of an idle watch, and it doubles the buffer while a large message grows. A server may
+//! refuse a message before it is decoded.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use prost::Message;
 use prost::bytes::Buf;
@@ -10,7 +11,13 @@ use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic_prost::ProstDecoder;
 
-use super::call::Intake;
+/// Called with the bytes of each request before they are decoded. An error ends the call.
+pub type Check = Arc<dyn Fn(&[u8]) -> Result<(), Status> + Send + Sync>;
+
+tokio::task_local! {
+    /// The check of the call that is being served.
+    static CHECK: Check;
+}
 
 /// The size in bytes of the read buffer of a call that waits for the client's next message.
 const READING: usize = 1 << 10;
@@ -20,16 +27,20 @@ const WRITING: usize = 256;
 const TOGETHER: usize = 32 << 10;
 
 #[derive(Debug)]
-pub(super) struct ExactCodec<T, U>(PhantomData<(T, U)>);
+pub(crate) struct ExactCodec<T, U>(PhantomData<(T, U)>);
 
 #[derive(Debug)]
-pub(super) struct ExactEncoder<T>(PhantomData<T>);
+pub(crate) struct ExactEncoder<T>(PhantomData<T>);
 
-#[derive(Debug)]
-pub(super) struct CountedDecoder<U> {
+pub(crate) struct CheckedDecoder<U> {
     inner: ProstDecoder<U>,
-    /// Accounts for the requests of this call. `None` on the client side.
-    intake: Option<Intake>,
+    /// `None` on the client side.
+    check: Option<Check>,
+}
+
+/// Runs `answer`, which serves a call. Its requests are checked, also those that are read after its end.
+pub async fn checked<F: Future>(check: Check, answer: F) -> F::Output {
+    CHECK.scope(check, answer).await
 }
 
 // === impl ExactCodec ===
@@ -48,14 +59,15 @@ where
     type Encode = T;
     type Decode = U;
     type Encoder = ExactEncoder<T>;
-    type Decoder = CountedDecoder<U>;
+    type Decoder = CheckedDecoder<U>;
 
     fn encoder(&mut self) -> ExactEncoder<T> {
         ExactEncoder(PhantomData)
     }
 
-    fn decoder(&mut self) -> CountedDecoder<U> {
-        CountedDecoder { inner: ProstDecoder::new(BufferSettings::new(READING, TOGETHER)), intake: Intake::current() }
+    fn decoder(&mut self) -> CheckedDecoder<U> {
+        let check = CHECK.try_with(Arc::clone).ok();
+        CheckedDecoder { inner: ProstDecoder::new(BufferSettings::new(READING, TOGETHER)), check }
     }
 }
 
@@ -75,16 +87,16 @@ impl<T: Message> Encoder for ExactEncoder<T> {
     }
 }
 
-// === impl CountedDecoder ===
+// === impl CheckedDecoder ===
 
-impl<U: Message + Default> Decoder for CountedDecoder<U> {
+impl<U: Message + Default> Decoder for CheckedDecoder<U> {
     type Item = U;
     type Error = Status;
 
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        if let Some(intake) = &self.intake {
+        if let Some(check) = &self.check {
             // The library passes the whole message in one piece.
-            intake.decode(buf.chunk())?;
+            check(buf.chunk())?;
         }
         self.inner.decode(buf)
     }
