@@ -20,7 +20,6 @@ pub mod grpc;
 pub mod http;
 pub mod informer;
 mod injection;
-pub mod lifecycle;
 mod memory;
 pub mod meta;
 pub mod packing;
@@ -31,6 +30,8 @@ pub mod snapshots;
 pub mod telemetry;
 pub mod upstream;
 mod workqueue;
+
+pub use informerd_lifecycle as lifecycle;
 
 /// As in the program, for the tests that count what is allocated.
 #[cfg(test)]

@@ -178,8 +178,8 @@ impl<F> Clone for Inbox<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lifecycle::testing::Wakes;
-    use crate::lifecycle::wakes::together;
+    use crate::testing::Wakes;
+    use crate::wakes::together;
 
     type Log = Arc<Mutex<Vec<u32>>>;
 

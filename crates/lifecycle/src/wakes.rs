@@ -81,7 +81,7 @@ impl Drop for Postponed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lifecycle::testing::Wakes;
+    use crate::testing::Wakes;
 
     fn joint() -> (Arc<JointWaker>, Arc<Wakes>, Waker) {
         let (joint, (count, waker)) = (Arc::<JointWaker>::default(), Wakes::new());

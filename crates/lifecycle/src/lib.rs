@@ -1,5 +1,5 @@
 //! The start and the end of the process: tasks and their wakes, readiness, signals, the drain, delays between attempts, and the slots
-//! of connections. Imports no other module of the crate.
+//! of connections.
 
 pub mod backoff;
 pub mod drain;
@@ -10,8 +10,8 @@ pub mod readiness;
 pub mod signals;
 pub mod slots;
 mod task;
-#[cfg(test)]
-pub(crate) mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod tied;
 pub mod turn;
 pub mod wakes;

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 
 #[derive(Default)]
-pub(crate) struct Wakes(AtomicUsize);
+pub struct Wakes(AtomicUsize);
 
 impl Wakes {
-    pub(crate) fn new() -> (Arc<Self>, Waker) {
+    pub fn new() -> (Arc<Self>, Waker) {
         let wakes = Arc::<Self>::default();
         (Arc::clone(&wakes), Waker::from(wakes))
     }
 
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -193,7 +193,7 @@ impl Drop for Witness {
             (self.on_end.take(), "ended")
         } else if std::thread::panicking() {
             PANICS.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(task = self.name, "task panicked");
+            tracing::error!(target: "informerd::lifecycle::task", task = self.name, "task panicked");
             (self.on_panic.take(), "panicked")
         } else {
             return;

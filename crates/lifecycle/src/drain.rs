@@ -233,7 +233,7 @@ impl Drop for DrainGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lifecycle::spawn;
+    use crate::spawn;
 
     #[tokio::test(start_paused = true)]
     async fn completes_when_the_last_guard_is_dropped() {

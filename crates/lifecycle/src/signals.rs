@@ -107,7 +107,7 @@ impl Signals {
         tokio::select! {
             end = drain.completed() => Shutdown::Drained(end),
             name = self.recv() => {
-                tracing::warn!(signal = name, "second signal, aborting the drain");
+                tracing::warn!(target: "informerd::lifecycle::signals", signal = name, "second signal, aborting the drain");
                 drain.force();
                 Shutdown::Aborted
             }
@@ -120,7 +120,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::lifecycle::drain;
+    use crate::drain;
 
     #[tokio::test(start_paused = true)]
     async fn the_second_aborts() {

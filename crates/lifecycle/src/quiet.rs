@@ -131,7 +131,7 @@ mod tests {
     async fn wakes_the_task_that_polled_it_last() {
         let mut quiet = Quiet::new(Box::pin(tokio::time::sleep(Duration::from_secs(5))));
         assert!(futures_util::poll!(&mut quiet).is_pending());
-        let waiting = crate::lifecycle::spawn("waiting", quiet);
+        let waiting = crate::spawn("waiting", quiet);
         tokio::time::timeout(Duration::from_secs(6), waiting).await.unwrap().unwrap();
     }
 }

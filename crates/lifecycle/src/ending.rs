@@ -67,7 +67,7 @@ impl fmt::Debug for Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lifecycle::drain;
+    use crate::drain;
 
     #[tokio::test(start_paused = true)]
     async fn streams_end_spread_over_the_time_and_none_sooner_than_it_may() {
