@@ -19,7 +19,6 @@ pub mod config;
 pub mod grpc;
 pub mod http;
 pub mod informer;
-mod injection;
 mod memory;
 pub mod meta;
 pub mod packing;

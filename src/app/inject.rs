@@ -1,14 +1,13 @@
-//! `informerd inject`, and what it has in common with the webhook.
+//! What `informerd inject` and the webhook have in common: a configuration of a sidecar is checked as the sidecar reads it.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
+
+use informerd_injection::{CONFIG_FILE, InjectionConfig, Injector};
 
 use crate::args::InjectArgs;
 use crate::config::{self, Flags, InjectSettings, Source};
-use crate::injection::{self, CONFIG_FILE, InjectionConfig, Injector, Sidecar};
 
-/// The most bytes of all manifests together.
-const MOST: u64 = 256 << 20;
 /// Where sidecars are expected to answer probes.
 const PROBES_PORT: u16 = 8003;
 
@@ -27,41 +26,11 @@ pub(super) fn rewrite(
 ) -> Result<(), String> {
     let mut config = settings.config.clone();
     config.image = wanted.image.clone().unwrap_or(config.image);
-    let injector = injector(config)?;
-    let standard_input = ["-".into()];
-    let files = if wanted.files.is_empty() { &standard_input[..] } else { &wanted.files };
-    let (mut all, mut notes) = (String::new(), Vec::new());
-    for file in files {
-        let text = read(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let done = injection::rewrite(&text, wanted.mode, &injector);
-        let done = done.map_err(|error| format!("{}: {error}", file.display()))?;
-        if !all.is_empty() && !done.text.starts_with("---") {
-            all.push_str("---\n");
-        }
-        all.push_str(&done.text);
-        notes.extend(done.notes);
-    }
-    out.write_all(all.as_bytes()).map_err(|error| error.to_string())?;
-    for note in notes {
-        // If this cannot be written either, there is no other way to report it.
-        let _ = writeln!(err, "informerd: {note}");
-    }
-    Ok(())
-}
-
-fn read(file: &Path) -> io::Result<String> {
-    let reader: Box<dyn io::Read> =
-        if file == Path::new("-") { Box::new(io::stdin()) } else { Box::new(std::fs::File::open(file)?) };
-    let mut text = String::new();
-    if reader.take(MOST + 1).read_to_string(&mut text)? as u64 > MOST {
-        return Err(io::Error::other(format!("more than {MOST} bytes")));
-    }
-    Ok(text)
+    informerd_injection::rewrite_files(&wanted.files, wanted.mode, &injector(config)?, out, err)
 }
 
 pub(super) fn injector(config: InjectionConfig) -> Result<Injector, String> {
-    let sidecar = Sidecar::built_in().map_err(|error| format!("the built-in sidecar: {error}"))?;
-    Ok(Injector { config, sidecar, check })
+    Injector::new(config, check)
 }
 
 /// Whether a sidecar would start with this configuration, and answer its probes.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
+use informerd_injection::InjectionMetrics;
 
 use self::webhook::Webhook;
 use super::authority;
@@ -20,7 +21,6 @@ use crate::auth::ClientCertificates;
 use crate::authority::{ObjectName, deployment_image};
 use crate::config::{Config, InjectSettings};
 use crate::http::{ConnectionLimits, HttpConfig, HttpMetrics, ListenAddr, Server};
-use crate::injection::InjectionMetrics;
 use crate::lifecycle;
 use crate::lifecycle::backoff::Backoff;
 use crate::memory::Ledger;

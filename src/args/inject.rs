@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap};
+use informerd_injection::Mode;
 
 use super::headings::INJECTION;
-use crate::injection::Mode;
 
 /// The manifests to change.
 #[derive(Debug, Clone, PartialEq, Eq)]

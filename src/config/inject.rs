@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 
+use informerd_injection::InjectionConfig;
+
 use super::layers::Loader;
 use super::sections::InjectSettings;
-use crate::injection::InjectionConfig;
 
 /// The image of a build on one's own machine, as README has it.
 const IMAGE: &str = concat!("informerd:v", env!("CARGO_PKG_VERSION"));
@@ -46,4 +47,17 @@ fn parse_address(text: &str) -> Result<(String, u16), String> {
 
 fn parse_port(text: &str) -> Result<u16, String> {
     text.parse().ok().filter(|port| *port > 0).ok_or_else(|| format!("{text:?} is no port"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{Flags, MadeUp, load};
+
+    /// The tests of injection compare the result of these with the examples of the manifests.
+    #[test]
+    fn defaults_are_those_of_the_manifests() {
+        let config = load(&Flags::new(), &MadeUp::default()).unwrap().config.inject.config;
+        assert_eq!((config.tier, config.node_port), (("informerd.informerd-tier.svc".to_owned(), 443), 8643));
+        assert_eq!(config.excluded, ["informerd-injector", "informerd-tier", "informerd-node-agent"]);
+    }
 }

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use informerd_injection::InjectionConfig;
+
 use super::parse::choice;
 use super::{ResourceRule, parse_size};
 use crate::authority::ObjectName;
 use crate::http::HttpConfig;
-use crate::injection::InjectionConfig;
 use crate::packing::PackingForm;
 use crate::passthrough::LendIdentity;
 use crate::reads::Modes;

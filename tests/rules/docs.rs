@@ -255,7 +255,7 @@ fn the_readme_shows_what_was_measured() {
 
 #[test]
 fn every_label_of_injection_is_explained() {
-    let (table, code) = (table("docs/injection.md", "labels"), read("src/injection/mod.rs"));
+    let (table, code) = (table("docs/injection.md", "labels"), read("crates/injection/src/lib.rs"));
     let rows: BTreeSet<_> = table.lines().skip(2).filter_map(|row| row.split('`').nth(1)).collect();
     let known: BTreeSet<_> = code.split('"').filter(|text| text.starts_with("informerd.io/")).collect();
     assert_eq!(rows, known);

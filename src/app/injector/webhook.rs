@@ -9,6 +9,9 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
+use informerd_injection::{
+    Answer, Counted, InjectionMetrics, Injector, Meta, Mode, Origin, Review, Wanted, inject, wanted,
+};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
@@ -16,9 +19,6 @@ use super::room::Room;
 use crate::auth::ClientCertificates;
 use crate::authority::{ObjectName, config_map_has_ca};
 use crate::http::{BoxFuture, Connection, Handler, RequestBody, body};
-use crate::injection::{
-    Answer, Counted, InjectionMetrics, Injector, Meta, Mode, Origin, Review, Wanted, inject, wanted,
-};
 use crate::upstream::client::Upstream;
 
 /// The most bytes of a request. etcd takes objects of up to 1.5 MiB.
@@ -162,7 +162,7 @@ impl Shared {
         let asked = match wanted(meta, &origin) {
             Ok(None) if label == Label::Unknown => Err(format!(
                 "the label {} of the namespace {} is no mode: want sidecar, node-agent, tier or disabled",
-                crate::injection::INJECT,
+                informerd_injection::INJECT,
                 review.namespace
             )),
             asked => asked,

@@ -4,6 +4,7 @@ use std::path::Path;
 use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use informerd_injection::InjectionConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
@@ -13,7 +14,6 @@ use super::*;
 use crate::app::inject::injector;
 use crate::auth::ClientCaSource;
 use crate::http::{CertificateFiles, HttpConfig, HttpMetrics, ListenAddr, Server};
-use crate::injection::InjectionConfig;
 use crate::lifecycle::{Fatal, drain, spawn};
 use crate::upstream::testing::Certificates;
 

@@ -4,11 +4,11 @@ use super::Mode;
 
 /// Where a pod comes from, which decides what it is expected to have already.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin<'a> {
+pub struct Origin<'a> {
     /// Empty if a manifest names none.
-    pub(crate) namespace: &'a str,
+    pub namespace: &'a str,
     /// What the namespace's label or the command line asks for.
-    pub(crate) default: Option<Mode>,
+    pub default: Option<Mode>,
     /// The apiserver has already mounted the files of the ServiceAccount into every container that gets them.
-    pub(crate) admitted: bool,
+    pub admitted: bool,
 }

@@ -9,13 +9,13 @@ use super::Mode;
 
 /// The reviews by mode and result, since the start.
 #[derive(Debug, Default)]
-pub(crate) struct InjectionMetrics {
+pub struct InjectionMetrics {
     reviews: Family<Labels, Counter>,
 }
 
 /// What became of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Result {
+pub enum Result {
     /// The pod was changed.
     Injected,
     /// Nothing was asked for, or it was done before.
@@ -37,8 +37,8 @@ struct Labels {
 // === impl InjectionMetrics ===
 
 impl InjectionMetrics {
-    /// `mode`: `None` if it is not known.
-    pub(crate) fn count(&self, mode: Option<Mode>, result: Result) {
+    /// Counts a review. `mode`: `None` if it is not known.
+    pub fn count(&self, mode: Option<Mode>, result: Result) {
         let result = match result {
             Result::Injected => "injected",
             Result::Unchanged => "unchanged",
@@ -49,7 +49,8 @@ impl InjectionMetrics {
         self.reviews.get_or_create(&Labels { mode: mode.map_or("none", Mode::as_str), result }).inc();
     }
 
-    pub(crate) fn register(&self, registry: &mut Registry) {
+    /// Registers what is counted.
+    pub fn register(&self, registry: &mut Registry) {
         let help = "Pods that the apiserver sent to the injector";
         registry.register("informerd_injector_reviews", help, self.reviews.clone());
     }

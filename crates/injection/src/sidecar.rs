@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::{Check, SIDECAR_CONFIG, Wanted};
 
-const COMPONENT: &str = include_str!("../../manifests/components/sidecar/patch.yaml");
-const CONFIG: &str = include_str!("../../manifests/components/sidecar/informerd.yaml");
-const DROP_IN: &str = include_str!("../../manifests/examples/drop-in-sidecar/patch.yaml");
+const COMPONENT: &str = include_str!("../../../manifests/components/sidecar/patch.yaml");
+const CONFIG: &str = include_str!("../../../manifests/components/sidecar/informerd.yaml");
+const DROP_IN: &str = include_str!("../../../manifests/examples/drop-in-sidecar/patch.yaml");
 /// The grace period, in seconds, of a pod that has the default of the apiserver: its programs have 30 s, as before, and then
 /// informerd drains for up to 25 s. The component of the manifests does not set it, because kustomize cannot tell the default
 /// from a choice.
@@ -16,7 +16,7 @@ const GRACE: u64 = 60;
 /// The volume with the files for programs.
 pub(super) const SHARED_ACCOUNT: &str = "informerd-account";
 /// Where the sidecar finds its configuration.
-pub(crate) const CONFIG_FILE: &str = "/etc/informerd/informerd.yaml";
+pub const CONFIG_FILE: &str = "/etc/informerd/informerd.yaml";
 /// The port of the admin side, besides those that the container names.
 const ADMIN_PORT: u64 = 8002;
 

@@ -1,9 +1,10 @@
 //! Changes pods so that their containers read through informerd: through a sidecar that is added to the pod, through the
-//! agent of their node, or through the tier. It does no I/O.
+//! agent of their node, or through the tier. Only `informerd inject` does I/O: it reads manifests and prints them.
 //!
 //! The webhook and `informerd inject` both use [`inject`]. A pod that cannot be changed safely stays as it is, with a
 //! reason: a pod without informerd works, and a broken one does not.
 
+mod command;
 mod containers;
 mod document;
 mod edit;
@@ -20,25 +21,25 @@ mod properties_tests;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use document::rewrite;
-pub(crate) use metrics::{InjectionMetrics, Result as Counted};
-pub(crate) use pod::inject;
-pub(crate) use review::{Answer, Review};
-pub(crate) use sidecar::{CONFIG_FILE, Sidecar};
-pub(crate) use wanted::{Meta, Wanted, wanted};
-
-pub(crate) use request::Origin;
+pub use command::rewrite_files;
+pub use metrics::{InjectionMetrics, Result as Counted};
+pub use pod::inject;
+pub use request::Origin;
+pub use review::{Answer, Review};
+pub use sidecar::CONFIG_FILE;
+pub(crate) use sidecar::Sidecar;
+pub use wanted::{Meta, Wanted, wanted};
 
 /// The label of a namespace or a pod: a [`Mode`], or `disabled`.
-pub(crate) const INJECT: &str = "informerd.io/inject";
+pub const INJECT: &str = "informerd.io/inject";
 /// The annotation of a pod that names the containers to change, separated by commas.
-pub(crate) const CONTAINERS: &str = "informerd.io/inject-containers";
+pub const CONTAINERS: &str = "informerd.io/inject-containers";
 /// The annotation of a pod with the configuration of its sidecar.
-pub(crate) const SIDECAR_CONFIG: &str = "informerd.io/sidecar-config";
+pub const SIDECAR_CONFIG: &str = "informerd.io/sidecar-config";
 /// The annotation of a pod with the memory of its sidecar.
-pub(crate) const SIDECAR_MEMORY: &str = "informerd.io/sidecar-memory";
+pub const SIDECAR_MEMORY: &str = "informerd.io/sidecar-memory";
 /// The annotation that a changed pod gets: the [`Mode`].
-pub(crate) const INJECTED: &str = "informerd.io/injected";
+pub const INJECTED: &str = "informerd.io/injected";
 
 const DISABLED: &str = "disabled";
 /// Where programs look for their in-cluster credentials.
@@ -66,22 +67,37 @@ pub struct InjectionConfig {
 }
 
 /// A check of a configuration, for a sidecar with these variables. The error has the mistakes.
-pub(crate) type Check = fn(&str, &[(String, String)]) -> Result<(), String>;
+pub type Check = fn(&str, &[(String, String)]) -> Result<(), String>;
 
 /// Everything that a change depends on besides the pod.
 #[derive(Clone, Debug)]
-pub(crate) struct Injector {
-    pub(crate) config: InjectionConfig,
-    pub(crate) sidecar: Sidecar,
-    pub(crate) check: Check,
+pub struct Injector {
+    pub config: InjectionConfig,
+    sidecar: Sidecar,
+    check: Check,
+}
+
+// === impl Injector ===
+
+impl Injector {
+    /// With the sidecar of the manifests that this program was built with.
+    ///
+    /// # Errors
+    /// They are no sidecar.
+    pub fn new(config: InjectionConfig, check: Check) -> Result<Self, String> {
+        let sidecar = Sidecar::built_in().map_err(|error| format!("the built-in sidecar: {error}"))?;
+        Ok(Self { config, sidecar, check })
+    }
 }
 
 // === impl Mode ===
 
 impl Mode {
-    pub(crate) const ALL: [Self; 3] = [Self::Sidecar, Self::NodeAgent, Self::Tier];
+    /// All modes, in the order in which they are named.
+    pub const ALL: [Self; 3] = [Self::Sidecar, Self::NodeAgent, Self::Tier];
 
-    pub(crate) fn as_str(self) -> &'static str {
+    /// The value of the label.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Sidecar => "sidecar",
             Self::NodeAgent => "node-agent",
@@ -91,7 +107,7 @@ impl Mode {
 
     /// The ConfigMap with the CAs to trust, in the namespaces of the clients, that a pod of this mode mounts. The names
     /// are those in the manifests and in the chart. A namespace may have both.
-    pub(crate) fn config_map(self) -> Option<&'static str> {
+    pub fn config_map(self) -> Option<&'static str> {
         match self {
             Self::Sidecar => None,
             Self::NodeAgent => Some("informerd-node-ca"),
@@ -99,7 +115,8 @@ impl Mode {
         }
     }
 
-    pub(crate) fn find(text: &str) -> Option<Self> {
+    /// The mode of this name.
+    pub fn find(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.as_str() == text)
     }
 }
@@ -107,7 +124,8 @@ impl Mode {
 // === impl InjectionConfig ===
 
 impl InjectionConfig {
-    pub(crate) fn excludes(&self, namespace: &str) -> bool {
+    /// Whether the pods of this namespace are never changed.
+    pub fn excludes(&self, namespace: &str) -> bool {
         namespace == "kube-system" || self.excluded.iter().any(|excluded| excluded == namespace)
     }
 }

@@ -3,20 +3,24 @@ use serde_json::{Value, json};
 use super::lead::{CLUSTER_CA, HOST, PORT};
 use super::pod::Change;
 use super::*;
-use crate::config;
 
-const EXAMPLE: &str = include_str!("../../manifests/examples/drop-in/workload.yaml");
-const NODE_EXAMPLE: &str = include_str!("../../manifests/examples/drop-in-node/kustomization.yaml");
-const SIDECAR_EXAMPLE: &str = include_str!("../../manifests/examples/drop-in-sidecar/patch.yaml");
-const COMPONENT: &str = include_str!("../../manifests/components/sidecar/patch.yaml");
+const EXAMPLE: &str = include_str!("../../../manifests/examples/drop-in/workload.yaml");
+const NODE_EXAMPLE: &str = include_str!("../../../manifests/examples/drop-in-node/kustomization.yaml");
+const SIDECAR_EXAMPLE: &str = include_str!("../../../manifests/examples/drop-in-sidecar/patch.yaml");
+const COMPONENT: &str = include_str!("../../../manifests/components/sidecar/patch.yaml");
 
 /// With the defaults of the settings.
 pub(super) fn injector() -> Injector {
-    let config = config::load(&config::Flags::new(), &config::MadeUp::default()).unwrap().config.inject.config;
+    let config = InjectionConfig {
+        image: "informerd:v0".to_owned(),
+        tier: ("informerd.informerd-tier.svc".to_owned(), 443),
+        node_port: 8643,
+        excluded: ["informerd-injector", "informerd-tier", "informerd-node-agent"].map(str::to_owned).to_vec(),
+    };
     let check = |config: &str, _: &[(String, String)]| {
         if config.contains("wrong") { Err("line 1: wrong".to_owned()) } else { Ok(()) }
     };
-    Injector { config, sidecar: Sidecar::built_in().unwrap(), check }
+    Injector::new(config, check).unwrap()
 }
 
 fn yaml(text: &str) -> Value {
@@ -124,7 +128,7 @@ fn a_sidecar_is_that_of_the_manifests() {
     assert_eq!(pod["metadata"]["labels"], json!({"informerd.io/probes": "true"}));
     // Its configuration is the component's, without the comments.
     let text = pod["metadata"]["annotations"][SIDECAR_CONFIG].as_str().unwrap();
-    assert_eq!(yaml(text), yaml(include_str!("../../manifests/components/sidecar/informerd.yaml")));
+    assert_eq!(yaml(text), yaml(include_str!("../../../manifests/components/sidecar/informerd.yaml")));
     assert!(!text.contains('#') && text.len() < 600, "{text}");
 }
 

@@ -15,23 +15,23 @@ const MOST_WARNINGS: usize = 8;
 
 /// What the apiserver asks.
 #[derive(Debug)]
-pub(crate) struct Review<'a> {
-    pub(crate) uid: String,
-    pub(crate) namespace: String,
-    pub(crate) dry_run: bool,
+pub struct Review<'a> {
+    pub uid: String,
+    pub namespace: String,
+    pub dry_run: bool,
     /// The pod that is created, and its metadata. `None` if something else is reviewed.
-    pub(crate) pod: Option<(Meta, &'a RawValue)>,
+    pub pod: Option<(Meta, &'a RawValue)>,
 }
 
 /// What the apiserver is told. Every request is allowed.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
-    pub(crate) patch: Vec<Value>,
-    pub(crate) warnings: Vec<String>,
+pub struct Answer {
+    pub patch: Vec<Value>,
+    pub warnings: Vec<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ReviewError {
+pub enum ReviewError {
     #[error("this is no AdmissionReview: {0}")]
     Json(#[from] serde_json::Error),
     #[error("this is {kind:?} of {version:?}, and no AdmissionReview of {API_VERSION} with a request")]
@@ -84,7 +84,7 @@ struct Object {
 impl<'a> Review<'a> {
     /// # Errors
     /// This is no AdmissionReview.
-    pub(crate) fn parse(body: &'a [u8]) -> Result<Self, ReviewError> {
+    pub fn parse(body: &'a [u8]) -> Result<Self, ReviewError> {
         let Envelope { api_version, kind, request } = serde_json::from_slice(body)?;
         let Some(request) = request.filter(|_| kind == "AdmissionReview" && api_version == API_VERSION) else {
             return Err(ReviewError::Kind { kind, version: api_version });
@@ -104,12 +104,12 @@ impl<'a> Review<'a> {
 // === impl Answer ===
 
 impl Answer {
-    pub(crate) fn warning(text: String) -> Self {
+    pub fn warning(text: String) -> Self {
         Self { patch: Vec::new(), warnings: vec![text] }
     }
 
     /// The AdmissionReview with the response to the request of this uid.
-    pub(crate) fn render(&self, uid: &str) -> Value {
+    pub fn render(&self, uid: &str) -> Value {
         let mut response = json!({"uid": uid, "allowed": true});
         if !self.patch.is_empty() {
             response["patchType"] = "JSONPatch".into();

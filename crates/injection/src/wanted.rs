@@ -17,21 +17,21 @@ const LARGEST_CONFIG: usize = 64 << 10;
 /// The metadata that decides.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Meta {
+pub struct Meta {
     #[serde(default, deserialize_with = "or_default")]
-    pub(crate) name: String,
+    pub name: String,
     #[serde(default, deserialize_with = "or_default")]
-    pub(crate) generate_name: String,
+    pub generate_name: String,
     #[serde(default, deserialize_with = "or_default")]
-    pub(crate) labels: BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "or_default")]
-    pub(crate) annotations: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// What a pod is to become.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    pub(crate) mode: Mode,
+pub struct Wanted {
+    pub mode: Mode,
     /// The containers to lead. `None`: all.
     pub(super) containers: Option<Vec<String>>,
     /// `None`: the built-in configuration.
@@ -43,7 +43,7 @@ pub(crate) struct Wanted {
 ///
 /// # Errors
 /// A mistake. The pod must stay as it is.
-pub(crate) fn wanted(meta: &Meta, origin: &Origin<'_>) -> Result<Option<Wanted>, String> {
+pub fn wanted(meta: &Meta, origin: &Origin<'_>) -> Result<Option<Wanted>, String> {
     let Meta { labels, annotations, .. } = meta;
     if annotations.contains_key(INJECTED) || annotations.contains_key(MIRROR) {
         return Ok(None);

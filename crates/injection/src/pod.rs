@@ -9,19 +9,19 @@ use super::{ACCOUNT, INJECTED, Injector, Mode, Origin, Wanted};
 
 /// A pod that was changed.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Change {
-    pub(crate) pod: Value,
+pub struct Change {
+    pub pod: Value,
     /// The same as a JSON patch of the pod.
-    pub(crate) patch: Vec<Value>,
+    pub patch: Vec<Value>,
     /// Containers that stay as they are, with the reason.
-    pub(crate) warnings: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// Changes a pod, or the template of one: an object with `metadata` and `spec`.
 ///
 /// # Errors
 /// The reason why the pod must stay as it is.
-pub(crate) fn inject(pod: Value, wanted: &Wanted, origin: &Origin<'_>, injector: &Injector) -> Result<Change, String> {
+pub fn inject(pod: Value, wanted: &Wanted, origin: &Origin<'_>, injector: &Injector) -> Result<Change, String> {
     has_shape(&pod)?;
     if injector.config.excludes(origin.namespace) {
         return Err(format!("pods of the namespace {} are never changed", origin.namespace));
