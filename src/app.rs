@@ -19,6 +19,7 @@ pub mod kubeconfig;
 mod man;
 mod memory;
 pub mod process;
+mod readers;
 mod revisions;
 pub mod status;
 mod terminal;
@@ -30,11 +31,13 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use informerd_client::{self as client, Ask};
+
 use self::check::Cluster;
 use self::daemon::Daemon;
 use self::process::{Context, End, ProcessError};
+use self::readers::READERS;
 use crate::args::{self, Command, DemoArgs, EXIT_USAGE, StatusArgs};
-use crate::client::{self, Ask};
 use crate::config::{self, Config, Environment, Loaded, UpstreamConfig};
 use crate::lifecycle::signals::Signals;
 use crate::telemetry::otel::Otel;
@@ -178,7 +181,11 @@ fn look(
     // Not line-buffered: lines that belong together are flushed together.
     let mut out = io::BufWriter::new(out);
     let done = runtime.block_on(async {
-        if watching { client::watch(ask, &mut out, err).await } else { client::get(ask, &mut out, err).await }
+        if watching {
+            client::watch(ask, READERS, &mut out, err).await
+        } else {
+            client::get(ask, READERS, &mut out, err).await
+        }
     });
     Ok(done?)
 }

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap};
 use clap_complete::Shell;
+use informerd_client::Ask;
 
 pub use completions::completions;
 pub use demo::DemoArgs;
@@ -23,7 +24,6 @@ pub use exit::{EXIT_USAGE, Exit};
 pub use explain::Explained;
 pub use inject::InjectArgs;
 
-use crate::client::Ask;
 use crate::config::{Flags, Kind, Mistake, Origin, Removed, SETTINGS, Setting};
 
 /// The command, and the settings from the command line.

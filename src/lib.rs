@@ -13,7 +13,6 @@ pub mod args;
 pub mod auth;
 mod authority;
 pub mod cache;
-mod client;
 pub mod codec;
 pub mod config;
 pub mod grpc;

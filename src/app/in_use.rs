@@ -3,15 +3,16 @@
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
+use informerd_client::{Address, Connection, Server};
 use tokio::time::timeout;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tracing::instrument::WithSubscriber as _;
 use tracing::subscriber::NoSubscriber;
 
+use super::readers::READERS;
 use super::status;
 use crate::admin::AdminError;
-use crate::client::{Address, Connection, Server};
 use crate::config::Config;
 use crate::http::BindError;
 use crate::http::ListenAddr;
@@ -64,7 +65,7 @@ async fn listener(address: &ListenAddr) -> Holder {
         ListenAddr::Https(_) | ListenAddr::Delegated(_) => return Holder::Unknown,
     };
     let asking = async {
-        let target = Server { address: Some(address), ..Server::default() }.target().await.ok()?;
+        let target = Server { address: Some(address), ..Server::default() }.target(READERS).await.ok()?;
         let connection = Connection::open(&target).await.ok()?;
         let mut health = HealthClient::with_origin(connection.clone(), connection.origin().clone())
             .max_decoding_message_size(MOST_BYTES);

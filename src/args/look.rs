@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap};
+use informerd_client::{Address, Ask, Output, Server, Token};
 
 use super::exit::{EXIT_USAGE, Exit};
-use crate::client::{Address, Ask, Output, Server, Token};
 use crate::config::parse_duration;
 
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -111,8 +111,8 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     ("api", &[]),
-    // The command line as a client of a running daemon: the published API, and how kubeconfigs and discovery are read.
-    ("client", &["meta", "api", "lifecycle", "upstream::kubeconfig", "upstream::discovery"]),
+    // The command line as a client of a running daemon.
+    ("client", &["api", "lifecycle"]),
     ("admin", &["cache", "informer", "telemetry", "lifecycle"]),
 ];
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 use http::header::{ACCEPT, ACCEPT_ENCODING};
 use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
+use informerd_api::v1;
+use informerd_client::{Connection, Target};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::tally::{Tally, Wants};
-use crate::client::{Connection, Target};
-use crate::grpc::pb::v1;
 use crate::lifecycle;
 use crate::lifecycle::drain::DrainWatch;
 

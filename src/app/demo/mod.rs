@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use informerd_client::{Address, Server};
 use informerd_sim::DemoConfig;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -30,9 +31,9 @@ use super::daemon::Daemon;
 use super::in_use;
 use super::kubeconfig::{self, Endpoint};
 use super::process::{self, Context, End, ProcessError};
+use super::readers::READERS;
 use super::terminal;
 use crate::args::DemoArgs;
-use crate::client::{Address, Server};
 use crate::config::{Config, ResourcePattern, ResourceRule, RuleModes};
 use crate::lifecycle;
 use crate::lifecycle::signals::Signals;
@@ -150,8 +151,8 @@ async fn begin(running: &Demo, demo: &DemoArgs, context: &Context) -> Result<(),
     let apiserver = Server { address: Some(apiserver), ..Server::default() };
     let watchers = demo.watchers;
     let clients = [
-        Clients { target: apiserver.target().await?, grpc: false, watchers, tally: without.tally.clone() },
-        Clients { target: server.target().await?, grpc: true, watchers, tally: with.tally.clone() },
+        Clients { target: apiserver.target(READERS).await?, grpc: false, watchers, tally: without.tally.clone() },
+        Clients { target: server.target(READERS).await?, grpc: true, watchers, tally: with.tally.clone() },
     ];
     let (lines, told) = mpsc::channel(WAITING);
     let telling = Telling { lines, apiserver: watch::Sender::default() };

@@ -6,6 +6,7 @@ mod connection;
 mod failure;
 mod peer;
 mod print;
+mod readers;
 mod resolve;
 mod seen;
 mod server;
@@ -13,17 +14,16 @@ mod watch;
 
 use std::io::Write;
 
+use informerd_api::v1;
 use tonic::Streaming;
 
-pub(crate) use address::Address;
-pub(crate) use ask::Ask;
-pub(crate) use connection::Connection;
-pub(crate) use print::Output;
-#[cfg(feature = "demo")]
-pub(crate) use server::Target;
-pub(crate) use server::{Server, Token};
+pub use address::Address;
+pub use ask::Ask;
+pub use connection::Connection;
+pub use print::Output;
+pub use readers::{ApiResource, Identifying, Readers, User};
+pub use server::{Server, Target, Token};
 
-use crate::grpc::pb::v1;
 use ask::{begin, in_time, selection};
 use failure::Failure;
 use print::Printer;
@@ -31,7 +31,7 @@ use resolve::Named;
 
 /// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failed {
+pub struct Failed {
     /// One line for people.
     pub message: String,
     /// The daemon did not answer in time.
@@ -42,16 +42,26 @@ pub(crate) struct Failed {
 ///
 /// # Errors
 /// The error, in words for people.
-pub(crate) async fn get(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Result<(), Failed> {
-    said(try_get(ask, out, err).await)
+pub async fn get(
+    ask: &Ask,
+    readers: Readers,
+    out: &mut (dyn Write + Send),
+    err: &mut (dyn Write + Send),
+) -> Result<(), Failed> {
+    said(try_get(ask, readers, out, err).await)
 }
 
 /// Prints the existing objects, and then every change, until it is interrupted.
 ///
 /// # Errors
 /// The error, in words for people. Losing the connection later is not an error.
-pub(crate) async fn watch(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Result<(), Failed> {
-    said(watch::run(ask, out, err).await)
+pub async fn watch(
+    ask: &Ask,
+    readers: Readers,
+    out: &mut (dyn Write + Send),
+    err: &mut (dyn Write + Send),
+) -> Result<(), Failed> {
+    said(watch::run(ask, readers, out, err).await)
 }
 
 fn said(result: Result<(), Failure>) -> Result<(), Failed> {
@@ -68,10 +78,15 @@ enum First {
     List(Box<Streaming<v1::ListResponse>>),
 }
 
-async fn try_get(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Result<(), Failure> {
-    let target = ask.server.target().await.map_err(Failure::Said)?;
+async fn try_get(
+    ask: &Ask,
+    readers: Readers,
+    out: &mut (dyn Write + Send),
+    err: &mut (dyn Write + Send),
+) -> Result<(), Failure> {
+    let target = ask.server.target(readers).await.map_err(Failure::Said)?;
     let asking = async {
-        let (connection, named) = begin(ask, &target).await?;
+        let (connection, named) = begin(ask, &target, readers).await?;
         let first = first(ask, &connection, &named).await?;
         Ok((first, named))
     };

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::TlsConnector;
 
 use super::address::Address;
-use crate::upstream::kubeconfig::{self, Credentials, Wanted};
+use super::readers::{Readers, User};
 
 /// The command line options for the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,13 +36,13 @@ pub struct Token(pub String);
 
 /// A daemon that can be connected to.
 #[derive(Clone)]
-pub(crate) struct Target {
+pub struct Target {
     pub(super) address: Address,
     /// The name of the client among those that the daemon shows.
     agent: HeaderValue,
     pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
     /// `None` if the client sends no credentials.
-    credentials: Option<Credentials>,
+    user: Option<Arc<dyn User>>,
 }
 
 const DEFAULT_ADDRESS: &str = "127.0.0.1:8001";
@@ -55,12 +55,11 @@ impl Server {
     ///
     /// # Errors
     /// A file is missing, an option is wrong, or credentials would be sent in plain text. The message is one line.
-    pub(crate) async fn target(&self) -> Result<Target, String> {
+    pub async fn target(&self, readers: Readers) -> Result<Target, String> {
         let mut config = match &self.kubeconfig {
             Some(path) => {
-                let wrong = |error: &dyn fmt::Display| format!("kubeconfig {}: {error}", path.display());
-                let wanted = Wanted { context: self.context.clone(), ..Wanted::default() };
-                kubeconfig::load(std::slice::from_ref(path), &wanted).map_err(|error| wrong(&error))?.config
+                let read = (readers.kubeconfig)(path, self.context.as_deref());
+                read.map_err(|error| format!("kubeconfig {}: {error}", path.display()))?
             }
             None => kube::Config::new(Uri::from_static("http://localhost")),
         };
@@ -84,18 +83,18 @@ impl Server {
             if shows || clear && says {
                 return Err(format!("credentials are for https://, and not for {address}"));
             }
-            let credentials = if says { Some(credentials(config).await?) } else { None };
-            return Ok(Target { address, agent: AGENT, tls: None, credentials });
+            let user = if says { Some(user_of(config, readers).await?) } else { None };
+            return Ok(Target { address, agent: AGENT, tls: None, user });
         };
-        let credentials = credentials(config.clone()).await?;
-        let mut tls = kubeconfig::client_config(&config, Some(&credentials)).map_err(|error| error.to_string())?;
+        let user = user_of(config.clone(), readers).await?;
+        let mut tls = user.tls(&config)?;
         tls.alpn_protocols = vec![b"h2".to_vec()];
         let host = Uri::try_from(authority.as_str()).ok().and_then(|uri| uri.host().map(str::to_owned));
         let host = config.tls_server_name.clone().or(host).unwrap_or_default();
         let name = ServerName::try_from(host.trim_start_matches('[').trim_end_matches(']').to_owned());
         let name = name.map_err(|error| format!("{address}: {error}"))?;
         let tls = Some((TlsConnector::from(Arc::new(tls)), name));
-        Ok(Target { address, agent: AGENT, tls, credentials: Some(credentials) })
+        Ok(Target { address, agent: AGENT, tls, user: Some(user) })
     }
 
     /// Applies the flags, which override the kubeconfig.
@@ -147,16 +146,18 @@ fn of_url(url: &Uri) -> Result<Address, String> {
 
 impl Target {
     /// The same daemon for a client of another name.
-    #[cfg(feature = "demo")]
-    pub(crate) fn named(self, agent: &'static str) -> Self {
+    pub fn named(self, agent: &'static str) -> Self {
         Self { agent: HeaderValue::from_static(agent), ..self }
     }
 
     /// The headers of a call that identify the client. Tokens are short-lived, so they are read again when it is time.
-    pub(super) async fn headers(&self) -> io::Result<HeaderMap> {
+    ///
+    /// # Errors
+    /// The credentials cannot be renewed.
+    pub async fn headers(&self) -> io::Result<HeaderMap> {
         let mut headers = HeaderMap::new();
-        if let Some(credentials) = &self.credentials {
-            credentials.apply(&mut headers).await.map_err(io::Error::other)?;
+        if let Some(user) = &self.user {
+            user.identify(&mut headers).await?;
         }
         headers.insert(USER_AGENT, self.agent.clone());
         Ok(headers)
@@ -164,9 +165,8 @@ impl Target {
 }
 
 /// Reads the credentials. This runs an exec plugin.
-async fn credentials(config: kube::Config) -> Result<Credentials, String> {
-    let read = tokio::task::spawn_blocking(move || Credentials::new(&config)).await;
-    read.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+async fn user_of(config: kube::Config, readers: Readers) -> Result<Arc<dyn User>, String> {
+    tokio::task::spawn_blocking(move || (readers.user)(&config)).await.map_err(|error| error.to_string())?
 }
 
 impl fmt::Debug for Token {
@@ -187,35 +187,5 @@ mod tests {
         assert_eq!(of("http://127.0.0.1:8001"), Ok(Address::Http("127.0.0.1:8001".into())));
         assert!(of("https://rancher.example/k8s/clusters/c").is_err());
         assert!(of("ftp://a.example").is_err());
-    }
-
-    #[tokio::test]
-    async fn credentials_are_not_said_in_the_clear() {
-        let token = Some(Token("t0p".into()));
-        let server = Server { address: Some("http://127.0.0.1:1".parse().unwrap()), token, ..Server::default() };
-        assert!(!format!("{server:?}").contains("t0p"));
-        let refused = server.target().await.err().unwrap();
-        assert!(refused.contains("https://") && !refused.contains("t0p"), "{refused}");
-        let unix = Server { address: Some("unix:///s".parse().unwrap()), ..server };
-        let headers = unix.target().await.unwrap().headers().await.unwrap();
-        assert_eq!(headers["authorization"], "Bearer t0p");
-        assert_eq!(headers["user-agent"], concat!("informerd/", env!("CARGO_PKG_VERSION")));
-    }
-
-    #[tokio::test]
-    async fn files_that_are_not_there_are_named() {
-        let https = || Some("https://127.0.0.1:1".parse().unwrap());
-        for server in [
-            Server { address: https(), ca_file: Some("/no/such.ca".into()), ..Server::default() },
-            Server { kubeconfig: Some("/no/such.ca".into()), ..Server::default() },
-            Server {
-                address: https(),
-                certificate: Some(("/no/such.ca".into(), "/no/such.key".into())),
-                ..Server::default()
-            },
-        ] {
-            let refused = server.target().await.err().unwrap();
-            assert!(refused.contains("/no/such"), "{refused}");
-        }
     }
 }

@@ -1,20 +1,19 @@
 //! Resolves the name of a resource through discovery, as kubectl does. If discovery does not answer, the running
 //! informers show which resource may be meant.
 
-use std::io;
+use std::fmt;
 use std::pin::pin;
 use std::time::Duration;
 
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue};
 use http_body_util::{BodyExt, Limited};
+use informerd_api::v1;
 use tokio::time::timeout;
 
 use super::connection::Connection;
 use super::failure::Failure;
-use crate::grpc::pb::v1;
-use crate::meta::Gvr;
-use crate::upstream::discovery::{ApiResource, read_aggregated};
+use super::readers::{ApiResource, Readers};
 
 const AGGREGATED: HeaderValue =
     HeaderValue::from_static("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
@@ -33,9 +32,14 @@ pub(super) struct Named {
 }
 
 /// Resolves a name. Waits for discovery for at most `patience`.
-pub(super) async fn resolve(connection: &Connection, text: &str, patience: Duration) -> Result<Named, Failure> {
+pub(super) async fn resolve(
+    connection: &Connection,
+    readers: Readers,
+    text: &str,
+    patience: Duration,
+) -> Result<Named, Failure> {
     let text = text.to_lowercase();
-    let mut discovering = pin!(discover(connection.clone()));
+    let mut discovering = pin!(discover(connection.clone(), readers));
     let discovered = match timeout(SOON.min(patience), &mut discovering).await {
         Ok(discovered) => discovered,
         Err(_elapsed) => {
@@ -76,18 +80,18 @@ async fn without_discovery(connection: &Connection, text: &str) -> Option<Named>
 }
 
 /// All resources that the apiserver serves.
-async fn discover(mut connection: Connection) -> Result<Vec<ApiResource>, String> {
+async fn discover(mut connection: Connection, readers: Readers) -> Result<Vec<ApiResource>, String> {
     let mut resources = Vec::new();
     let headers = HeaderMap::from_iter([(ACCEPT, AGGREGATED)]);
     for path in ["/api", "/apis"] {
-        let failed = |error: io::Error| format!("discovery failed: {error}");
-        let answer = connection.get(path, &headers).await.map_err(failed)?;
+        let failed = |error: &dyn fmt::Display| format!("discovery failed: {error}");
+        let answer = connection.get(path, &headers).await.map_err(|error| failed(&error))?;
         if !answer.status().is_success() {
             return Err(format!("GET {path} gave {}", answer.status()));
         }
         let body = Limited::new(answer.into_body(), LARGEST).collect().await;
-        let body = body.map_err(|error| failed(io::Error::other(error)))?.to_bytes();
-        resources.extend(read_aggregated(&body).map_err(|error| failed(error.into()))?);
+        let body = body.map_err(|error| failed(&error))?.to_bytes();
+        resources.extend((readers.resources)(&body).map_err(|error| failed(&error))?);
     }
     Ok(resources)
 }
@@ -115,16 +119,16 @@ fn find(resources: &[ApiResource], text: &str) -> Option<Named> {
 
 /// The first match: plural names first, then singular names, then short names.
 fn search(resources: &[ApiResource], name: &str, version: Option<&str>, group: Option<&str>) -> Option<Named> {
-    let is_asked_for = |Gvr { group: of_group, version: of_version, .. }: &Gvr| {
-        group.is_none_or(|group| &**of_group == group) && version.is_none_or(|version| &**of_version == version)
+    let is_asked_for = |resource: &ApiResource| {
+        group.is_none_or(|group| resource.group == group) && version.is_none_or(|version| resource.version == version)
     };
     let kinds: [fn(&ApiResource, &str) -> bool; 3] = [
-        |resource, name| &*resource.gvr.resource == name,
+        |resource, name| resource.resource == name,
         |resource, name| resource.singular == name,
         |resource, name| resource.short_names.iter().any(|short| short == name),
     ];
     let first = |is: &fn(&ApiResource, &str) -> bool| {
-        resources.iter().find(|resource| is_asked_for(&resource.gvr) && is(resource, name))
+        resources.iter().find(|resource| is_asked_for(resource) && is(resource, name))
     };
     kinds.iter().find_map(first).map(Named::new)
 }
@@ -133,11 +137,9 @@ fn search(resources: &[ApiResource], name: &str, version: Option<&str>, group: O
 
 impl Named {
     fn new(found: &ApiResource) -> Self {
-        let Gvr { group, version, resource } = &found.gvr;
-        let singular = if found.singular.is_empty() { resource.to_string() } else { found.singular.clone() };
-        let resource =
-            v1::Resource { group: group.to_string(), version: version.to_string(), resource: resource.to_string() };
-        Self { resource, singular, namespaced: found.namespaced }
+        let ApiResource { group, version, resource, namespaced, singular, .. } = found.clone();
+        let singular = if singular.is_empty() { resource.clone() } else { singular };
+        Self { resource: v1::Resource { group, version, resource }, singular, namespaced }
     }
 
     /// Parses `pods.v1.` or `deployments.v1.apps`, which contain everything that a request needs.
@@ -175,14 +177,13 @@ fn with_group(name: &str, group: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meta::Verbs;
 
     fn group(name: &str, versions: &[&str], resources: &[(&str, &str, &str)]) -> Vec<ApiResource> {
         let resource = |version: &str, (plural, singular, short): &(&str, &str, &str)| ApiResource {
-            gvr: Gvr::new(name, version, plural),
-            kind: String::new(),
+            group: name.to_owned(),
+            version: version.to_owned(),
+            resource: (*plural).to_owned(),
             namespaced: true,
-            verbs: Verbs::default(),
             singular: (*singular).to_owned(),
             short_names: vec![(*short).to_owned()],
         };

@@ -12,6 +12,10 @@ use http::{HeaderMap, Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use informerd_api::v1::cache_client::CacheClient;
+use informerd_api::v1::objects_client::ObjectsClient;
+use informerd_lifecycle::spawn;
+use informerd_lifecycle::tied::Tied;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -21,9 +25,6 @@ use tower::Service;
 use super::address::Address;
 use super::peer::Peer;
 use super::server::Target;
-use crate::grpc::pb::v1::cache_client::CacheClient;
-use crate::grpc::pb::v1::objects_client::ObjectsClient;
-use crate::lifecycle::{self, tied::Tied};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -38,7 +39,7 @@ const WINDOW: u32 = 4 << 20;
 
 /// An open connection. It is closed when it is dropped.
 #[derive(Clone)]
-pub(crate) struct Connection {
+pub struct Connection {
     sender: Tied<SendRequest<Body>>,
     origin: Uri,
     /// Headers with the client's name and credentials.
@@ -53,7 +54,7 @@ impl Connection {
     ///
     /// # Errors
     /// Nobody answers at the address, or the handshake of TLS or HTTP/2 failed.
-    pub(crate) async fn open(target: &Target) -> io::Result<Self> {
+    pub async fn open(target: &Target) -> io::Result<Self> {
         let opening = async {
             let headers = target.headers().await?;
             let peer = Peer::new(target.address.clone());
@@ -95,7 +96,7 @@ impl Connection {
         let stream = TokioIo::new(peer.note(stream));
         let (sender, connection) = builder.handshake(stream).await.map_err(io::Error::other)?;
         let (sender, knot) = Tied::new(sender);
-        lifecycle::spawn("connection", async move {
+        spawn("connection", async move {
             // The calls on the connection report the error.
             connection.await.ok();
             drop(knot);
@@ -105,11 +106,11 @@ impl Connection {
     }
 
     /// Scheme and authority, for clients of other services on this connection.
-    pub(crate) fn origin(&self) -> &Uri {
+    pub fn origin(&self) -> &Uri {
         &self.origin
     }
 
-    pub(crate) fn objects(&self) -> ObjectsClient<Self> {
+    pub fn objects(&self) -> ObjectsClient<Self> {
         ObjectsClient::with_origin(self.clone(), self.origin.clone()).max_decoding_message_size(LARGEST_MESSAGE)
     }
 
@@ -126,7 +127,7 @@ impl Connection {
     ///
     /// # Errors
     /// The path is malformed, or the connection is lost.
-    pub(crate) async fn get(&mut self, path: &str, headers: &HeaderMap) -> io::Result<Response<Incoming>> {
+    pub async fn get(&mut self, path: &str, headers: &HeaderMap) -> io::Result<Response<Incoming>> {
         let mut uri = self.origin.clone().into_parts();
         uri.path_and_query = Some(path.parse().map_err(io::Error::other)?);
         let uri = Uri::from_parts(uri).map_err(io::Error::other)?;

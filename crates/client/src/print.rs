@@ -3,9 +3,10 @@
 use std::io::Write;
 use std::str::FromStr;
 
+use informerd_api::v1;
+
 use super::failure::Failure;
 use super::resolve::Named;
-use crate::grpc::pb::v1;
 
 /// The content of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

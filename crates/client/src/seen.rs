@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use informerd_api::v1;
+
 use super::print::Change;
-use crate::grpc::pb::v1;
 
 /// The objects that exist according to the printed lines.
 #[derive(Debug, Default)]

@@ -4,6 +4,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
+use informerd_api::v1;
+use informerd_api::v1::watch_response::Frame;
+use informerd_lifecycle::backoff::Backoff;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
@@ -11,11 +14,9 @@ use super::ask::{Ask, begin, in_time, selection};
 use super::connection::Connection;
 use super::failure::Failure;
 use super::print::{Change, Printer};
+use super::readers::Readers;
 use super::resolve::Named;
 use super::seen::Seen;
-use crate::grpc::pb::v1;
-use crate::grpc::pb::v1::watch_response::Frame;
-use crate::lifecycle::backoff::Backoff;
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -37,9 +38,14 @@ enum Again {
     Lost(String),
 }
 
-pub(super) async fn run(ask: &Ask, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Result<(), Failure> {
-    let target = ask.server.target().await.map_err(Failure::Said)?;
-    let (mut connection, named) = in_time(ask, &target, begin(ask, &target)).await?;
+pub(super) async fn run(
+    ask: &Ask,
+    readers: Readers,
+    out: &mut (dyn Write + Send),
+    err: &mut (dyn Write + Send),
+) -> Result<(), Failure> {
+    let target = ask.server.target(readers).await.map_err(Failure::Said)?;
+    let (mut connection, named) = in_time(ask, &target, begin(ask, &target, readers)).await?;
     let printer = Printer::new(ask.output, &named, out);
     let backoff = Backoff::between(SHORTEST_PAUSE, LONGEST_PAUSE);
     let mut watch = Watch { printer, seen: Seen::default(), token: Bytes::new(), backoff, is_lost: false };

@@ -3,14 +3,15 @@
 use std::future::Future;
 use std::time::Duration;
 
+use informerd_api::v1;
 use tokio::time::timeout;
 
 use super::connection::Connection;
 use super::failure::Failure;
 use super::print::Output;
+use super::readers::Readers;
 use super::resolve::{self, Named};
 use super::server::{Server, Target};
-use crate::grpc::pb::v1;
 
 /// The query for the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,14 +44,14 @@ pub(super) async fn in_time<T>(
     })
 }
 
-pub(super) async fn begin(ask: &Ask, target: &Target) -> Result<(Connection, Named), Failure> {
+pub(super) async fn begin(ask: &Ask, target: &Target, readers: Readers) -> Result<(Connection, Named), Failure> {
     let connection = Connection::open(target).await.map_err(|error| {
         Failure::Said(format!(
             "there is no informerd at {} ({error}); is it running? --address names another",
             target.address
         ))
     })?;
-    let named = resolve::resolve(&connection, &ask.resource, ask.timeout / 2).await?;
+    let named = resolve::resolve(&connection, readers, &ask.resource, ask.timeout / 2).await?;
     if ask.namespace.is_some() && !named.namespaced {
         return Err(Failure::Said(format!("{} have no namespaces", named.short())));
     }
