@@ -1,5 +1,6 @@
 //! Connects all modules: builds each one from its configuration and returns the addresses that it bound.
 
+pub mod admin_side;
 mod authority;
 mod certificates;
 pub mod check;
@@ -21,8 +22,6 @@ mod memory;
 pub mod process;
 mod readers;
 mod revisions;
-pub mod status;
-mod terminal;
 mod typed;
 mod version;
 
@@ -32,7 +31,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use informerd_client::{self as client, Ask};
+use informerd_status::{self as status, terminal};
 
+use self::admin_side::AdminSide;
 use self::check::Cluster;
 use self::daemon::Daemon;
 use self::process::{Context, End, ProcessError};
@@ -110,8 +111,8 @@ fn dispatch(
         }
         Command::Kubeconfig { write } => print_kubeconfig(&loaded.config, write.as_deref(), out, err),
         Command::Status(wanted) => show_status(&loaded, *wanted, out),
-        Command::Explain(explained) => asking(explain::ask(loaded.config.admin.listen, explained))
-            .and_then(|explanation| print(out, &explain::render(&explanation, &explained.target))),
+        Command::Explain(explained) => asking(explain::ask(AdminSide(loaded.config.admin.listen), explained))
+            .and_then(|explanation| print(out, &explanation.render(&explained.target))),
         Command::Check => run_check(&loaded, out),
         Command::Run => run(&loaded),
         Command::Injector => run_injector(&loaded),
@@ -144,7 +145,7 @@ fn show_man(command: Option<&str>, directory: Option<&Path>, out: &mut dyn io::W
 }
 
 fn show_status(loaded: &Loaded, wanted: StatusArgs, out: &mut (dyn io::Write + Send)) -> Result<(), Failed> {
-    let admin = loaded.config.admin.listen;
+    let admin = &AdminSide(loaded.config.admin.listen);
     match wanted {
         StatusArgs { json: true, .. } => asking(status::ask_json_text(admin)).and_then(|text| print(out, &text)),
         StatusArgs { watch: true, .. } => asking(status::watch(admin, terminal::is_colored(), out)),

@@ -3,9 +3,10 @@
 use std::fmt::Debug;
 
 use http::request::Parts;
+use informerd_status::Apiserver;
 use serde::Serialize;
 
-use super::{Apiserver, Explaining, Totals};
+use super::{Explaining, Totals};
 
 /// Provides the state of everything without waiting.
 pub(crate) trait Introspect: Debug + Send + Sync + 'static {

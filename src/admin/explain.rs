@@ -6,24 +6,7 @@ use std::pin::Pin;
 use http::Uri;
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use serde::{Deserialize, Serialize};
-
-/// The prediction for a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Explanation {
-    /// `served`, `waited`, `forwarded` or `refused`, as in `X-Informerd-Plan`.
-    pub plan: String,
-    /// The reason, as in that header; empty if there is none.
-    pub reason: String,
-    pub cause: String,
-    /// What to change; empty if nothing can be done.
-    pub change: String,
-    /// The informer whose cache answers; empty if none does.
-    pub informer: String,
-    /// What differs on listeners that authenticate their clients; empty if nothing does.
-    pub authenticating: String,
-}
+use informerd_status::Explanation;
 
 /// `None` if there is no answer now.
 pub(crate) type Explaining = Pin<Box<dyn Future<Output = Option<Explanation>> + Send>>;

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::Apiserver;
+use informerd_status::Apiserver;
+
 use crate::lifecycle::readiness::{PendingState, Registry};
 
 /// The text of a health page, and whether all checks pass.

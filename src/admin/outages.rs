@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 
+use informerd_status::Apiserver;
 use serde::Serialize;
-
-use super::Apiserver;
 
 /// The most that are kept. The oldest are dropped.
 const MOST: usize = 100;

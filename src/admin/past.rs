@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use informerd_status::{Apiserver, Traffic};
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::outages::{Outage, Outages};
-use super::{Apiserver, Introspect, Plans, Totals, Traffic};
+use super::{Introspect, Plans, Totals};
 use crate::telemetry;
 use crate::telemetry::histogram::Distribution;
 

@@ -1,10 +1,11 @@
 //! What the status page and `informerd status` show in addition to the informers.
 
+use informerd_status::Apiserver;
 use serde::Serialize;
 
 use super::outages::Outage;
 use super::past::{Past, Point, now};
-use super::{Apiserver, CacheInfo, ClientInfo, ForwardInfo, Introspect, QueueInfo, Totals};
+use super::{CacheInfo, ClientInfo, ForwardInfo, Introspect, QueueInfo, Totals};
 use crate::lifecycle::readiness::Registry;
 use crate::telemetry;
 

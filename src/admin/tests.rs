@@ -2,6 +2,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
+use informerd_status::{Apiserver, Explanation};
+
 use super::server::MAX_CONNECTIONS;
 use super::*;
 use crate::lifecycle::Fatal;

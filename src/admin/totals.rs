@@ -1,8 +1,8 @@
 //! Totals of the whole process, for the status page and its history.
 
+use informerd_status::{Spared, Traffic};
 use serde::Serialize;
 
-use super::{Spared, Traffic};
 use crate::telemetry::histogram::Distribution;
 
 /// Counters since the start and gauges of the current state, for the whole process.

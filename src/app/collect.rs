@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use informerd_status::Spared;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -11,7 +12,6 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::introspect::traffic;
-use crate::admin::Spared;
 use crate::auth::Access;
 use crate::authority::SignerMetrics;
 use crate::grpc::{Groups, GrpcMetrics};

@@ -1,16 +1,14 @@
 //! `informerd explain`: predicts how a request would be answered. The daemon computes the answer on its traffic
 //! runtime, where its connections are, and not on the admin thread. The command prints the answer.
 
-use std::fmt::Write as _;
-use std::net::SocketAddr;
-
 use http::header::{ACCEPT, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
+use informerd_status::Explanation;
 use tokio::sync::{mpsc, oneshot};
 
-use super::status;
-use crate::admin::{Explaining, Explanation};
+use super::admin_side::AdminSide;
+use crate::admin::Explaining;
 use crate::args::Explained;
 use crate::auth::Mode;
 use crate::http::{Parsed, read};
@@ -89,11 +87,11 @@ async fn explain(reads: &Reads, request: &Parts, modes: &[Mode]) -> Explanation 
     }
 }
 
-/// Asks the daemon whose admin side listens on this address.
+/// Asks a daemon.
 ///
 /// # Errors
 /// It does not answer, or the answer is not that of an informerd.
-pub(super) async fn ask(admin: SocketAddr, asked: &Explained) -> Result<Explanation, String> {
+pub(super) async fn ask(admin: AdminSide, asked: &Explained) -> Result<Explanation, String> {
     let mut headers = HeaderMap::new();
     for (name, value) in [(ACCEPT, &asked.accept), (USER_AGENT, &asked.user_agent)] {
         if let Some(value) = value {
@@ -101,30 +99,5 @@ pub(super) async fn ask(admin: SocketAddr, asked: &Explained) -> Result<Explanat
             headers.insert(&name, HeaderValue::from_str(value).map_err(wrong)?);
         }
     }
-    status::get(admin, &format!("/explain{}", asked.target), headers).await
-}
-
-// === impl Explanation ===
-
-/// Formats the explanation for a terminal.
-pub(super) fn render(explanation: &Explanation, target: &str) -> String {
-    let Explanation { plan, reason, cause, change, informer, authenticating } = explanation;
-    // The request was not sent.
-    let would = match plan.as_str() {
-        "waited" => "would wait".to_owned(),
-        other => format!("would be {other}"),
-    };
-    let mut text = format!("GET {target}\n{would}");
-    // Writing to a String cannot fail.
-    let _ = if reason.is_empty() { writeln!(text) } else { writeln!(text, ": {reason}") };
-    let _ = writeln!(text, "  why     {cause}");
-    for (name, value) in [("change  ", change), ("cache   ", informer)] {
-        if !value.is_empty() {
-            let _ = writeln!(text, "  {name}{value}");
-        }
-    }
-    if !authenticating.is_empty() {
-        let _ = writeln!(text, "on a listener that authenticates its clients: {authenticating}");
-    }
-    text
+    admin.get(&format!("/explain{}", asked.target), headers).await
 }

@@ -4,14 +4,15 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use informerd_client::{Address, Connection, Server};
+use informerd_status as status;
 use tokio::time::timeout;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tracing::instrument::WithSubscriber as _;
 use tracing::subscriber::NoSubscriber;
 
+use super::admin_side::AdminSide;
 use super::readers::READERS;
-use super::status;
 use crate::admin::AdminError;
 use crate::config::Config;
 use crate::http::BindError;
@@ -40,7 +41,8 @@ pub(super) async fn told(error: &anyhow::Error, config: &Config) -> String {
         (Some(BindError::InUse(address)), _) => ("--listen", listener(address).await),
         (_, Some(AdminError::Listen { address, error })) if taken(error) => {
             // Its client would log that "the apiserver" answers.
-            let asked = status::ask(*address).with_subscriber(NoSubscriber::default());
+            let admin = AdminSide(*address);
+            let asked = status::ask(&admin).with_subscriber(NoSubscriber::default());
             let is_informerd = timeout(PATIENCE, asked).await.is_ok_and(|status| status.is_ok());
             let flag = if config.admin.probes == Some(*address) { "--probes" } else { "--admin" };
             (flag, if is_informerd { Holder::Informerd } else { Holder::Unknown })

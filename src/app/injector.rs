@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use http::request::Parts;
 use informerd_injection::InjectionMetrics;
+use informerd_status::Apiserver;
 
 use self::webhook::Webhook;
 use super::authority;
 use super::certificates::Validity;
 use super::inject;
 use super::process::Context;
-use crate::admin::{Admin, Apiserver, CacheInfo, ClientInfo, Explaining, ForwardInfo, Introspect, QueueInfo, Totals};
+use crate::admin::{Admin, CacheInfo, ClientInfo, Explaining, ForwardInfo, Introspect, QueueInfo, Totals};
 use crate::auth::ClientCertificates;
 use crate::authority::{ObjectName, deployment_image};
 use crate::config::{Config, InjectSettings};

@@ -5,12 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::request::Parts;
+use informerd_status::{Apiserver, Spared, Traffic};
 use tokio::time::Instant;
 
 use super::explain::Explainer;
-use crate::admin::{
-    Apiserver, CacheInfo, ClientInfo, Explaining, ForwardInfo, Introspect, Plans, QueueInfo, Spared, Totals, Traffic,
-};
+use crate::admin::{CacheInfo, ClientInfo, Explaining, ForwardInfo, Introspect, Plans, QueueInfo, Totals};
 use crate::grpc::{self, GroupStats, Groups, GrpcMetrics, pb::v1};
 use crate::http::Client;
 use crate::http::HttpMetrics;

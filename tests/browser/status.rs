@@ -5,9 +5,10 @@
 mod browser;
 mod operated;
 
-use informerd::app::status;
+use informerd::app::admin_side::AdminSide;
 use informerd::reads::ForwardReason;
 use informerd_sim as sim;
+use informerd_status as status;
 use serde_json::json;
 
 use crate::support::Through;
@@ -121,8 +122,8 @@ async fn a_terminal_shows_the_same() {
     read_much(&through, 5).await;
     let yaml = [("accept", "application/yaml"), ("user-agent", "a-program/1")];
     Client::new(&through.url).request(http::Method::GET, "/api/v1/pods", &yaml, "").await;
-    let admin = through.daemon.admin;
-    let text = status::ask(admin).await.unwrap().render(status::Style::PLAIN);
+    let admin = AdminSide(through.daemon.admin);
+    let text = status::ask(&admin).await.unwrap().render(status::Style::PLAIN);
     assert!(text.starts_with(&format!("informerd {} in front of ", env!("CARGO_PKG_VERSION"))), "{text}");
     assert!(text.contains(": ready\n") && text.contains("requests   5 reads from the caches, "), "{text}");
     let rows: Vec<_> = text.lines().filter(|line| line.starts_with("pods ") || line.starts_with("nodes ")).collect();
@@ -132,14 +133,14 @@ async fn a_terminal_shows_the_same() {
     let client = text.lines().find(|line| line.starts_with("127.0.0.1 ")).expect("a client");
     assert!(client.contains("HTTP/1.1") && client.contains("  5  "), "{text}");
     let before = loop {
-        let status = status::ask(admin).await.unwrap();
+        let status = status::ask(&admin).await.unwrap();
         if !status.past.is_empty() {
             break status;
         }
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     };
     // It does not ask for what it has: the same points come from the first answer.
-    let again = status::ask_again(admin, &before).await.unwrap();
+    let again = status::ask_again(&admin, &before).await.unwrap();
     assert_eq!(again.past[..before.past.len()], before.past[..]);
 }
 
@@ -181,7 +182,7 @@ async fn an_apiserver_that_is_gone_is_told_at_once() {
     if let Some(directory) = std::env::var_os("STATUS_PAGE_PNGS") {
         page.screenshot(&std::path::Path::new(&directory).join("status-unreachable.png")).await;
     }
-    let text = status::ask(admin).await.unwrap().render(status::Style::PLAIN);
+    let text = status::ask(&AdminSide(admin)).await.unwrap().render(status::Style::PLAIN);
     assert!(text.contains(": ready, apiserver unreachable\n\napiserver  unreachable for "), "{text}");
     assert!(text.contains("\n           what is served is up to "), "{text}");
     assert!(text.lines().any(|line| line.starts_with("nodes, pods: cannot connect to ")), "{text}");

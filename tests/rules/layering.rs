@@ -113,7 +113,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("api", &[]),
     // The command line as a client of a running daemon.
     ("client", &["api", "lifecycle"]),
-    ("admin", &["cache", "informer", "telemetry", "lifecycle"]),
+    ("status", &[]),
+    ("admin", &["cache", "informer", "telemetry", "lifecycle", "status"]),
 ];
 
 /// Part of a room, a folder in it → what it may import of its room: other parts, files that stand beside them, or names that the

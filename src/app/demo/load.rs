@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use informerd_sim::Counts;
-
-use crate::admin::{Grouped, InUnits};
+use informerd_status::{Grouped, InUnits};
 
 /// In place of a saving that is not known.
 pub(super) const UNKNOWN: &str = "–";

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use informerd_client::{Address, Server};
 use informerd_sim::DemoConfig;
+use informerd_status::terminal;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
@@ -32,7 +33,6 @@ use super::in_use;
 use super::kubeconfig::{self, Endpoint};
 use super::process::{self, Context, End, ProcessError};
 use super::readers::READERS;
-use super::terminal;
 use crate::args::DemoArgs;
 use crate::config::{Config, ResourcePattern, ResourceRule, RuleModes};
 use crate::lifecycle;

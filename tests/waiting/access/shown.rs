@@ -1,6 +1,7 @@
 //! The table of clients, where it is known who they are.
 
 use http_body_util::BodyExt;
+use informerd::app::admin_side::AdminSide;
 
 use crate::access::typed;
 use crate::access::world::World;
@@ -24,8 +25,8 @@ async fn clients_of_the_typed_api_are_shown_with_their_user() {
     assert_eq!((&row["watches"], &row["requests"], &status["watches"]), (&1.into(), &1.into(), &1.into()), "{row}");
     assert!(row["bytes"].as_u64().unwrap() > 20, "{row}");
     // In the terminal, too.
-    let address = world.daemon.daemon.admin;
-    let shown = informerd::app::status::ask(address).await.unwrap().render(informerd::app::status::Style::PLAIN);
+    let admin = AdminSide(world.daemon.daemon.admin);
+    let shown = informerd_status::ask(&admin).await.unwrap().render(informerd_status::Style::PLAIN);
     let line = shown.lines().find(|line| line.contains("grpc-go/1.80.0")).expect("a row");
     assert_eq!(
         line.split_whitespace().take(6).collect::<Vec<_>>(),

@@ -1,7 +1,4 @@
-use tokio::io::AsyncWriteExt as _;
-
 use super::*;
-use crate::lifecycle::spawn;
 
 const RED: Style = Style { colors: true, width: usize::MAX };
 
@@ -128,35 +125,6 @@ fn an_apiserver_that_does_not_answer_stands_out() {
     assert!(text.contains("waiting to retry in 3s  85s ") && !text.contains("long ago"), "{text}");
     status.upstream = Some(Apiserver { reachable: true, ..Apiserver::default() });
     assert!(status.render(RED).starts_with("informerd 1 in front of https://a: ready\n\n"));
-}
-
-#[tokio::test]
-async fn waits_for_an_answer_that_never_ends_no_longer_than_it_should() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (taken, trickle) = tokio::sync::oneshot::channel();
-    spawn("trickle", async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n").await.unwrap();
-        taken.send(()).unwrap();
-        while stream.write_all(b" ").await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    });
-    let asking = spawn("asking", ask(address));
-    trickle.await.unwrap();
-    tokio::time::pause();
-    let error = asking.await.unwrap().unwrap_err();
-    assert!(error.ends_with("no answer within 5s"), "{error}");
-}
-
-#[tokio::test]
-async fn tells_when_nobody_answers() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    let error = ask(address).await.unwrap_err();
-    assert!(error.starts_with(&format!("http://{address}/status.json: ")) && error.ends_with("is informerd running?"));
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! `informerd status --watch`: the status, every second, until it is interrupted.
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{Style, ask, ask_again};
-use crate::app::terminal;
+use super::terminal;
+use super::{Admin, Style, ask, ask_again};
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -13,7 +12,7 @@ const EVERY: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// The daemon does not answer at first, or the output is closed. Later it may be away for any time.
-pub(in crate::app) async fn watch(admin: SocketAddr, colors: bool, out: &mut (dyn Write + Send)) -> Result<(), String> {
+pub async fn watch(admin: &impl Admin, colors: bool, out: &mut (dyn Write + Send)) -> Result<(), String> {
     let mut status = ask(admin).await?;
     let painted = terminal::is_painted();
     if painted {

@@ -1,29 +1,26 @@
-//! `informerd status`: the content of the status page in a terminal.
+//! `informerd status`: the content of the status page in a terminal; and `informerd explain`. What the daemon writes and these
+//! commands read is defined here.
 
+mod apiserver;
+mod explanation;
 mod layout;
 mod live;
+mod spared;
+pub mod terminal;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::future::Future;
 
-use http::{HeaderMap, Request, Uri};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use tokio::time::timeout;
 
+pub use self::apiserver::Apiserver;
+pub use self::explanation::Explanation;
 pub use self::layout::Style;
-pub(super) use self::live::watch;
-use crate::admin::{Apiserver, Spared};
-use crate::upstream::client::empty;
-use crate::upstream::reader::ask_json;
-use crate::upstream::{CallOptions, Upstream, UpstreamError};
+pub use self::live::watch;
+pub use self::spared::{Grouped, InUnits, Spared, Traffic};
 
-/// The daemon is on this machine, so it answers at once or not at all.
-const TIMEOUT: Duration = Duration::from_secs(5);
-/// The most bytes of an answer: enough for thousands of informers.
-const MOST_BYTES: usize = 16 << 20;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// The most and the fewest columns of the plot.
 const COLUMNS: usize = 60;
@@ -156,52 +153,40 @@ pub struct Point {
     pub lag_p99: Option<f64>,
 }
 
-/// Asks the daemon whose admin side listens on this address.
+/// The admin side of a running daemon.
+pub trait Admin {
+    /// The answer to a GET of this path, in JSON.
+    ///
+    /// # Errors
+    /// It does not answer, or the answer is not that of an informerd.
+    fn get<T: DeserializeOwned>(&self, path: &str) -> impl Future<Output = Result<T, String>> + Send;
+}
+
+/// The status of a daemon.
 ///
 /// # Errors
-/// It does not answer, or the answer is not that of an informerd.
-pub async fn ask(admin: SocketAddr) -> Result<Status, String> {
-    get(admin, "/status.json", HeaderMap::new()).await
+/// As for [`Admin::get`].
+pub async fn ask(admin: &impl Admin) -> Result<Status, String> {
+    admin.get("/status.json").await
 }
 
 /// The same once more. Of the history, which is most of an answer, only what is new is asked for.
 ///
 /// # Errors
-/// As for [`ask`].
-pub async fn ask_again(admin: SocketAddr, before: &Status) -> Result<Status, String> {
+/// As for [`Admin::get`].
+pub async fn ask_again(admin: &impl Admin, before: &Status) -> Result<Status, String> {
     let since = before.past.last().map_or(0, |point| point.at);
-    let status: Status = get(admin, &format!("/status.json?since={since}"), HeaderMap::new()).await?;
+    let status: Status = admin.get(&format!("/status.json?since={since}")).await?;
     Ok(status.following(&before.past))
 }
 
 /// The same as the daemon sent it, in JSON.
 ///
 /// # Errors
-/// As for [`ask`].
-pub(super) async fn ask_json_text(admin: SocketAddr) -> Result<String, String> {
-    let raw: Box<RawValue> = get(admin, "/status.json", HeaderMap::new()).await?;
+/// As for [`Admin::get`].
+pub async fn ask_json_text(admin: &impl Admin) -> Result<String, String> {
+    let raw: Box<RawValue> = admin.get("/status.json").await?;
     Ok(format!("{}\n", raw.get()))
-}
-
-/// Requests one JSON answer. Connecting, sending and receiving take no longer than [`TIMEOUT`] together.
-pub(super) async fn get<T: DeserializeOwned>(admin: SocketAddr, path: &str, headers: HeaderMap) -> Result<T, String> {
-    let url = format!("http://{admin}{path}");
-    let parse = |text: &str| text.parse::<Uri>().map_err(|error| format!("{url}: {error}"));
-    let (base, target) = (parse(&format!("http://{admin}"))?, parse(&url)?);
-    let answer = async {
-        let daemon = Upstream::from_config(kube::Config::new(base)).await?;
-        let mut request = Request::new(empty());
-        (*request.uri_mut(), *request.headers_mut()) = (target, headers);
-        // The default: the request is sent as it is, with its own User-Agent.
-        ask_json(&daemon, request, &CallOptions::default(), MOST_BYTES).await
-    };
-    match timeout(TIMEOUT, answer).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(UpstreamError::Status(status))) => Err(format!("{url}: status {}: this is not informerd", status.code)),
-        Ok(Err(error @ UpstreamError::Decode(_))) => Err(format!("{url}: {error}")),
-        Ok(Err(error)) => Err(format!("{url}: {error}: is informerd running?")),
-        Err(_elapsed) => Err(format!("{url}: no answer within {TIMEOUT:?}")),
-    }
 }
 
 // === impl Status ===
@@ -218,6 +203,7 @@ impl Status {
         self
     }
 
+    /// The lines for a terminal.
     pub fn render(&self, style: Style) -> String {
         let mut text = self.head(style);
         text.push_str(&self.flow(style));

@@ -37,10 +37,10 @@ pub struct Spared {
 const WHY: &str = "because the caches follow more than clients have read";
 
 /// A number with a separator between thousands.
-pub(crate) struct Grouped(pub i64);
+pub struct Grouped(pub i64);
 
 /// Bytes in a unit that needs few digits.
-pub(crate) struct InUnits(pub i64);
+pub struct InUnits(pub i64);
 
 // === impl Spared ===
 

@@ -20,7 +20,7 @@ impl Style {
     pub const PLAIN: Self = Self { colors: false, width: usize::MAX };
 
     /// A paragraph in lines. All but the first are indented.
-    pub(super) fn paragraph(self, text: &str, indent: usize) -> String {
+    pub(crate) fn paragraph(self, text: &str, indent: usize) -> String {
         let mut lines = String::new();
         for line in self.wrapped(text, indent) {
             lines.push_str(&line);
@@ -30,7 +30,7 @@ impl Style {
     }
 
     /// The same in red, if colors are on.
-    pub(super) fn red(self, text: &str, indent: usize) -> String {
+    pub(crate) fn red(self, text: &str, indent: usize) -> String {
         if !self.colors {
             return self.paragraph(text, indent);
         }
@@ -61,7 +61,7 @@ impl Style {
 
     /// Formats rows as a table. If it is too wide, the columns in `spare` are left out in that order, and then the widest
     /// cells are cut. Where not even cut cells would fit, the columns in `last` are left out first.
-    pub(super) fn table(self, rows: &[Vec<String>], spare: &[usize], last: &[usize]) -> String {
+    pub(crate) fn table(self, rows: &[Vec<String>], spare: &[usize], last: &[usize]) -> String {
         let columns = rows.first().map_or(0, Vec::len);
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let mut shown: Vec<(usize, usize)> = (0..columns).map(|column| (column, width(column))).collect();
