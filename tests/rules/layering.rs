@@ -113,6 +113,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("api", &[]),
     // The command line as a client of a running daemon.
     ("client", &["api", "lifecycle"]),
+    // Two clusters and their clients. One has the daemon in front of it, which the wiring starts.
+    ("demo", &["api", "client", "lifecycle", "status", "sim"]),
+    ("sim", &[]),
     ("status", &[]),
     ("admin", &["cache", "informer", "telemetry", "lifecycle", "status"]),
 ];
@@ -138,7 +141,7 @@ const PARTS: &[(&str, &[&str])] = &[
 ];
 
 /// Rooms that only the wiring may name, whatever a row above says.
-const WIRING_ONLY: &[&str] = &["app", "args", "main", "config", "admin", "client"];
+const WIRING_ONLY: &[&str] = &["app", "args", "main", "config", "admin", "demo"];
 
 const LONGEST_FILE: usize = 500;
 

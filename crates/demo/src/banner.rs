@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::clients::Clients;
-use crate::args::DemoArgs;
+use super::options::Options;
 
 /// The default listener, which the commands of informerd need not be told.
 const DEFAULT_URL: &str = "http://127.0.0.1:8001";
@@ -21,15 +21,15 @@ pub(super) struct Banner<'a> {
     pub(super) ca: Option<&'a Path>,
     pub(super) admin: SocketAddr,
     pub(super) kubeconfig: &'a Path,
-    pub(super) args: &'a DemoArgs,
+    pub(super) options: &'a Options,
 }
 
 // === impl Banner ===
 
 impl Banner<'_> {
     pub(super) fn render(&self) -> String {
-        let Self { url, admin, args, .. } = self;
-        let DemoArgs { nodes, pods, namespaces, churn, watchers, .. } = args;
+        let Self { url, admin, options, .. } = self;
+        let Options { nodes, pods, namespaces, churn, watchers, .. } = options;
         let mut text = format!(
             "informerd demo: {nodes} nodes, {pods} pods, {namespaces} namespaces, {churn} changes a second.\n\
              The cluster is simulated. Clients read it through informerd:\n  {}\n\
@@ -68,15 +68,17 @@ impl Banner<'_> {
 mod tests {
     use super::*;
 
-    fn banner<'a>(url: &'a str, ca: Option<&'a Path>, args: &'a DemoArgs) -> Banner<'a> {
+    const OPTIONS: Options =
+        Options { nodes: 20, pods: 500, namespaces: 10, churn: 20, seed: 1, watchers: 50, outage: None };
+
+    fn banner<'a>(url: &'a str, ca: Option<&'a Path>) -> Banner<'a> {
         let admin = "127.0.0.1:8002".parse().unwrap();
-        Banner { program: "informerd", url, ca, admin, kubeconfig: Path::new("/tmp/k"), args }
+        Banner { program: "informerd", url, ca, admin, kubeconfig: Path::new("/tmp/k"), options: &OPTIONS }
     }
 
     #[test]
     fn names_the_addresses_and_what_to_try() {
-        let args = DemoArgs::default();
-        let text = banner(DEFAULT_URL, None, &args).render();
+        let text = banner(DEFAULT_URL, None).render();
         for part in [
             "20 nodes, 500 pods, 10 namespaces, 20 changes a second",
             "  50 watchers, ",
@@ -92,11 +94,10 @@ mod tests {
 
     #[test]
     fn commands_lead_to_the_listener() {
-        let args = DemoArgs::default();
-        let [get, watch, _] = banner("http://127.0.0.1:9", None, &args).commands();
+        let [get, watch, _] = banner("http://127.0.0.1:9", None).commands();
         assert_eq!(get, "informerd get pods -n team-1 --address http://127.0.0.1:9");
         assert_eq!(watch, "informerd watch pods -n team-1 --address http://127.0.0.1:9");
-        let [get, _, curl] = banner("https://127.0.0.1:9", Some(Path::new("/ca")), &args).commands();
+        let [get, _, curl] = banner("https://127.0.0.1:9", Some(Path::new("/ca"))).commands();
         assert!(get.ends_with(" --address https://127.0.0.1:9 --ca-file /ca"), "{get}");
         assert!(curl.starts_with("curl --cacert /ca 'https://127.0.0.1:9/"), "{curl}");
     }

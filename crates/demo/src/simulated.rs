@@ -4,12 +4,12 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use informerd_lifecycle::spawn;
 use informerd_sim::{Cluster, DemoConfig, Server};
 use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 
 use super::load::Load;
-use crate::lifecycle;
 
 /// A running cluster. It ends when dropped.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl Running {
         let restart = {
             // Its new tasks must run on its thread, too.
             let _on_its_thread = self.runtime.enter();
-            lifecycle::spawn("demo outage", async move { server.restart(down, false).await })
+            spawn("demo outage", async move { server.restart(down, false).await })
         };
         restart.await.map_err(io::Error::other)?
     }

@@ -18,10 +18,10 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// When the apiserver is cut off, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub struct Plan {
     /// After all clients have started.
-    pub(super) after: Duration,
-    pub(super) length: Duration,
+    pub after: Duration,
+    pub length: Duration,
 }
 
 /// The state of the apiserver.

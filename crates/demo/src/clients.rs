@@ -9,11 +9,11 @@ use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
 use informerd_api::v1;
 use informerd_client::{Connection, Target};
+use informerd_lifecycle::drain::DrainWatch;
+use informerd_lifecycle::spawn;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::tally::{Tally, Wants};
-use crate::lifecycle;
-use crate::lifecycle::drain::DrainWatch;
 
 /// The longest wait for the headers of an answer, and for a whole list.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -70,7 +70,7 @@ pub(super) struct Clients {
 }
 
 /// The resources that the clients read, without repetitions.
-pub(super) fn resources() -> Vec<(&'static str, &'static str)> {
+pub fn resources() -> Vec<(&'static str, &'static str)> {
     let mut all = WATCHED.to_vec();
     all.sort_unstable();
     all.dedup();
@@ -129,7 +129,7 @@ impl Clients {
 
 fn until_drain(drain: &DrainWatch, client: impl Future<Output = ()> + Send + 'static) {
     let drain = drain.clone();
-    lifecycle::spawn("demo client", async move {
+    spawn("demo client", async move {
         tokio::select! {
             () = drain.draining() => {}
             () = client => {}
