@@ -17,7 +17,6 @@ mod inject;
 mod injector;
 mod introspect;
 pub mod kubeconfig;
-mod man;
 mod memory;
 pub mod process;
 mod readers;
@@ -82,7 +81,7 @@ fn dispatch(
         }
         Command::Completions(shell) => {
             // A pager that was left early is no error.
-            let _ = out.write_all(&args::completions(shell));
+            let _ = out.write_all(&args::command_line().completions(shell));
             return 0;
         }
         Command::Man { command, directory } => return show_man(command.as_deref(), directory.as_deref(), out, err),
@@ -130,11 +129,11 @@ fn dispatch(
 
 fn show_man(command: Option<&str>, directory: Option<&Path>, out: &mut dyn io::Write, err: &mut dyn io::Write) -> u8 {
     let (code, message) = match directory {
-        Some(directory) => match man::write(directory) {
+        Some(directory) => match args::command_line().write_pages(directory) {
             Ok(()) => return 0,
             Err(error) => (EXIT_FAILURE, format!("{}: {error}", directory.display())),
         },
-        None => match man::print(command, out) {
+        None => match args::command_line().print_page(command, out) {
             Ok(false) => (EXIT_USAGE, format!("no such command: {}", command.unwrap_or_default())),
             // A pager that was left early is no error.
             _ => return 0,

@@ -1,12 +1,12 @@
 //! The command line: subcommands, and one flag for each setting of the configuration.
 
-mod completions;
 mod demo;
 mod exit;
 mod explain;
 mod headings;
 mod inject;
 mod look;
+mod manual;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,13 +16,13 @@ use clap::{Arg, ArgAction, ArgMatches, Command as Clap};
 use clap_complete::Shell;
 use informerd_client::Ask;
 
-pub use completions::completions;
 pub use demo::DemoArgs;
 use demo::NOT_IN_DEMO;
 use exit::fail;
 pub use exit::{EXIT_USAGE, Exit};
 pub use explain::Explained;
 pub use inject::InjectArgs;
+pub use manual::command_line;
 
 use crate::config::{Flags, Kind, Mistake, Origin, Removed, SETTINGS, Setting};
 

@@ -117,6 +117,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("demo", &["api", "client", "lifecycle", "status", "sim"]),
     ("sim", &[]),
     ("status", &[]),
+    ("manual", &[]),
     ("admin", &["cache", "informer", "telemetry", "lifecycle", "status"]),
 ];
 
