@@ -276,6 +276,11 @@ impl Account {
         self.hold(bytes);
     }
 
+    /// Whether a state is being read.
+    pub(super) fn is_loading(&self) -> bool {
+        self.budget.inner.accounts.lock().by_id.get(&self.id).is_some_and(|entry| entry.loading > 0)
+    }
+
     /// Nothing is held or being read, and the recall is cleared.
     pub(super) fn clear(&self) {
         let mut accounts = self.budget.inner.accounts.lock();

@@ -162,8 +162,14 @@ impl Dispatcher {
     /// Drops old events: from the window at once, and from the rings in the steps of the sweep.
     pub(super) fn begin_sweep(&mut self) -> Sweep {
         let (oldest, generation) = {
-            let mut state = self.shared.state.lock();
-            state.history.evict(Instant::now(), self.shared.dispatched.load(Ordering::Acquire));
+            let state = &mut *self.shared.state.lock();
+            let (now, dispatched) = (Instant::now(), self.shared.dispatched.load(Ordering::Acquire));
+            state.history.evict(now, dispatched);
+            // What has left the window makes room for others, also if this cache gets no more events. A state that is being read is
+            // counted once it is there.
+            if let Some(current) = state.current.as_ref().filter(|_| !self.shared.keeper.is_loading()) {
+                self.shared.keeper.holds(current.store(), &mut state.history, now, dispatched);
+            }
             self.left = state.history.left();
             (state.history.oldest(), state.generation)
         };

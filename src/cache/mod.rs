@@ -20,6 +20,7 @@ mod groups;
 mod history;
 mod initial;
 mod invariants;
+mod keeper;
 #[cfg(test)]
 mod labels_tests;
 mod membership;

@@ -56,8 +56,8 @@ impl Writer {
     /// Begins to read a saved state.
     pub fn restoration(&self) -> Restoration {
         let shared = Arc::clone(&self.shared);
-        let library = Library::new(shared.packer.clone());
-        let account = shared.config.budget.account(shared.config.pinned);
+        let library = Library::new(shared.keeper.packer().clone());
+        let account = shared.keeper.account_for_state();
         Restoration {
             shared,
             account,
@@ -97,9 +97,10 @@ impl Writer {
         state.history.evict(Instant::now(), head);
         self.shared.publish(&mut state, Snapshot::new(rv, store.clone()));
         self.shared.ready.ready(rv);
+        // Before the window can be counted with the state.
+        drop(account);
         drop(state);
         self.take(store, rv, head);
-        drop(account);
         self.settle();
         self.shared.work.notify_one();
         Ok(())
@@ -156,7 +157,7 @@ impl Restoration {
         if !self.from.is_zero() || self.store.last().is_some_and(|last| last.key >= object.key) {
             return Err(Contradictory("its objects are out of order"));
         }
-        self.shared.share(&mut object, None);
+        self.shared.keeper.takes(&mut object, None);
         let object = Arc::new(object);
         self.bytes += Budget::cost(object.present_size());
         self.bytes = self.bytes.saturating_sub(self.arriving.take_into(&self.shared, &object));
@@ -198,9 +199,9 @@ impl Restoration {
         if !together {
             self.unfinished = (kind == EventType::Deleted).then_some(self.rv);
         }
-        self.shared.share(&mut object, prev.as_deref());
+        self.shared.keeper.takes(&mut object, prev.as_deref());
         let event = WatchCacheEvent { kind, rv, object: Arc::new(object), prev, received: Instant::now() };
-        self.shared.pack_replaced(&event);
+        self.shared.keeper.replaced(&event);
         self.bytes += memory(&event);
         self.account.load(self.bytes)?;
         self.store.apply(&event);

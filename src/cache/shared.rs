@@ -1,10 +1,10 @@
 //! What the writer, the dispatcher, the readers and the watchers of one watch cache share.
 //!
-//! Lock order: `state`, then `groups`, then a group's ring. No task waits while it holds one of them.
+//! Lock order: `state`, then `groups`, then a group's ring, then those of the keeper. No task waits while it holds one of them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
@@ -12,31 +12,24 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::budget::{Account, Budget};
 use super::config::CacheConfig;
 use super::groups::WatchGroups;
 use super::history::History;
 use super::invariants::{Invariant, violated};
+use super::keeper::ObjectKeeper;
 use super::order::Order;
 use super::ready::Ready;
 use super::spec::EndReason;
 use super::stats::{CacheStats, Counters};
-use super::store::{Departed, Snapshot, SnapshotInner, Store};
+use super::store::{Snapshot, SnapshotInner, Store};
 use crate::codec::Form;
-use crate::meta::{EventType, LabelSets, Object, ResourceVersion, WatchCacheEvent};
-use crate::packing::{MOST_READS, Packer, PackingForm};
+use crate::meta::{EventType, ResourceVersion, WatchCacheEvent};
 
 /// A watch cache, as its writer, dispatcher, readers and watchers share it.
 #[derive(Debug)]
 pub(super) struct SharedCache {
     pub(super) config: CacheConfig,
-    /// What the cache holds, as the budget knows it.
-    pub(super) account: Account,
-    pub(super) packer: Packer,
-    /// What packed objects save that only readers of earlier states hold.
-    departed: Arc<AtomicI64>,
-    /// The label sets of all objects of the cache. While it is locked, no other lock is taken.
-    pub(super) labels: Mutex<LabelSets>,
+    pub(super) keeper: ObjectKeeper,
     pub(super) state: Mutex<CacheState>,
     /// The newest known state, for readers that must not wait; empty unless ready.
     published: ArcSwapOption<SnapshotInner>,
@@ -84,8 +77,6 @@ pub(super) struct CacheState {
     pub(super) gap_end: u64,
     /// The revisions before and after the last gap.
     pub(super) gap: Option<(ResourceVersion, ResourceVersion)>,
-    /// The budget accounts of backfilled events, until the writer counts the window again.
-    pub(super) backfilled: Vec<Account>,
 }
 
 /// How many revisions of one confirmed state are remembered. Older pages are forwarded.
@@ -120,8 +111,7 @@ impl SharedCache {
     pub(super) const DRAINING_WITH_BOOKMARK: u64 = 2;
 
     pub(super) fn new(config: CacheConfig) -> Self {
-        let account = config.budget.account(config.pinned);
-        let packer = config.packing.packer(config.form);
+        let keeper = ObjectKeeper::new(&config);
         let history = History::new(config.limits());
         let groups = WatchGroups::new(config.trigger);
         let dispatched = AtomicU64::new(history.head());
@@ -136,14 +126,10 @@ impl SharedCache {
             moved: Order::now(),
             gap_end: 0,
             gap: None,
-            backfilled: Vec::new(),
         };
         Self {
             config,
-            account,
-            labels: Mutex::default(),
-            packer,
-            departed: Arc::default(),
+            keeper,
             state: Mutex::new(state),
             published: ArcSwapOption::empty(),
             ready: Ready::new(),
@@ -217,50 +203,6 @@ impl SharedCache {
         state.history.push(Arc::new(event), after, now);
     }
 
-    /// The memory of this state and of the window, in their present form.
-    pub(super) fn held(&self, store: &Store, history: &History) -> usize {
-        let labels = self.labels.lock().size();
-        self.present(Budget::cost_of(store.len(), store.bytes()) + history.plain_bytes() + labels)
-    }
-
-    /// Makes a new object share what it has in common with the version before it, or else its labels with any object.
-    pub(super) fn share(&self, object: &mut Object, prev: Option<&Object>) {
-        if !prev.is_some_and(|prev| object.share(prev)) {
-            object.share_labels(&mut self.labels.lock());
-        }
-    }
-
-    /// An object that was replaced or deleted is only read by watchers that are behind. It is kept as the difference
-    /// from its next version. If that is large, it is packed like the others.
-    pub(super) fn pack_replaced(&self, event: &WatchCacheEvent) {
-        let packer = &self.packer;
-        let Some(prev) = event.prev.as_ref().filter(|_| packer.form() != PackingForm::Plain) else { return };
-        prev.replaced_by(&event.object);
-        if packer.is_active() {
-            prev.pack(packer, MOST_READS);
-        }
-    }
-
-    /// The memory of objects that would need `plain` bytes if they were plain.
-    fn present(&self, plain: usize) -> usize {
-        // Those of earlier states are not among the objects that are counted here.
-        let saved = self.packer.saved() - self.departed.load(Ordering::Relaxed);
-        let saved = isize::try_from(saved).unwrap_or(isize::MAX);
-        plain.saturating_add_signed(saved.saturating_neg())
-    }
-
-    /// Counts objects that the cache no longer has for as long as a snapshot of `state` lives.
-    pub(super) fn depart<'a>(&self, state: Store, objects: impl Iterator<Item = &'a Arc<Object>> + Clone) {
-        let (present, saved) = (objects.clone().map(|object| object.present_size()).sum(), saved(objects));
-        state.lend(Departed::new(self.account.depart(present), &self.departed, saved));
-    }
-
-    /// Counts all that the cache holds for as long as a snapshot of `state` lives: it gives its state up.
-    pub(super) fn lend(&self, state: Store) {
-        let saved = saved(state.iter());
-        state.lend(Departed::new(self.account.lend(), &self.departed, saved));
-    }
-
     /// Gives the state up: revisions may restart after this. All watchers end.
     pub(super) fn reset(&self, why: &str, reason: EndReason, stopped: bool) {
         let mut state = self.state.lock();
@@ -278,7 +220,6 @@ impl SharedCache {
         state.unconfirm();
         state.history.reset(rv);
         (state.gap_end, state.gap) = (0, None);
-        state.backfilled.clear();
         let ended = self.groups.write().close_all(reason, state.generation);
         // Not before the groups are closed, because watchers use this as the revision of a bookmark.
         self.dispatched.store(state.history.head(), Ordering::Release);
@@ -298,7 +239,7 @@ impl SharedCache {
             rv: self.ready.rv(),
             dispatched_rv: ResourceVersion(self.dispatched_rv.load(Ordering::Acquire)),
             objects: state.current.as_ref().map_or(0, Snapshot::len),
-            bytes: self.present(state.current.as_ref().map_or(0, Snapshot::bytes) + self.labels.lock().size()),
+            bytes: self.keeper.present(state.current.as_ref().map_or(0, Snapshot::bytes)),
             window_events: state.history.len(),
             window_bytes: state.history.bytes(),
             window_oldest_rv: state.history.oldest(),
@@ -319,9 +260,4 @@ impl SharedCache {
             backfilled_events_total: counters.backfilled_events.get(),
         }
     }
-}
-
-/// What these objects need less than if they were plain.
-fn saved<'a>(objects: impl Iterator<Item = &'a Arc<Object>>) -> usize {
-    objects.map(|object| object.size().saturating_sub(object.present_size())).sum()
 }

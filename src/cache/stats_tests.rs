@@ -123,3 +123,26 @@ async fn the_window_shrinks_before_a_state_is_given_up() {
     assert!(!writer.is_pinned() && !writer.is_recalled() && budget.recalls() == 0);
     assert!(budget.recall() && writer.is_recalled());
 }
+
+/// Other caches may need the room.
+#[tokio::test(start_paused = true)]
+async fn what_has_left_the_window_of_a_quiet_cache_is_counted_no_more() {
+    let budget = Budget::new(1 << 20);
+    let (mut writer, cache, mut dispatcher) = cache(|config| {
+        (config.budget, config.window_min_events) = (budget.clone(), 2);
+    });
+    writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
+    let empty = budget.used();
+    for at in 11..=30 {
+        let kind = if at % 2 == 1 { EventType::Added } else { EventType::Deleted };
+        writer.apply(kind, plain("a", "x", at)).await.unwrap();
+    }
+    dispatch(&mut dispatcher);
+    let (full, events) = (budget.used(), cache.stats().window_events);
+    assert!(full > empty && events == 20);
+    advance(cache.config().window_min_age + Duration::from_secs(1)).await;
+    assert_eq!(budget.used(), full);
+    sweep(&mut dispatcher);
+    assert_eq!(cache.stats().window_events, 2);
+    assert!(budget.used() < empty + (full - empty) / 5, "{empty}, {full}, {}", budget.used());
+}

@@ -12,7 +12,7 @@ use super::shared::SharedCache;
 use super::spec::EndReason;
 use super::store::{Snapshot, Store};
 use crate::codec::Form;
-use crate::meta::{EventType, LabelSets, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
+use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
 
 /// The exclusive writer of a watch cache. When it is dropped, the cache stops: it is not ready, and all watchers are
 /// ended.
@@ -118,9 +118,9 @@ impl Writer {
             (_, Some(_)) => EventType::Modified,
             (_, None) => EventType::Added,
         };
-        self.shared.share(&mut object, prev.as_deref());
+        self.shared.keeper.takes(&mut object, prev.as_deref());
         let event = WatchCacheEvent { kind, rv, object: Arc::new(object), prev, received };
-        self.shared.pack_replaced(&event);
+        self.shared.keeper.replaced(&event);
         self.store.apply(&event);
         self.rv = rv;
         self.commit([(event, self.store.clone())], None);
@@ -148,10 +148,10 @@ impl Writer {
         let mut events = Vec::with_capacity(objects.len());
         for mut object in objects {
             let Some(prev) = self.store.remove(&object.key) else { continue };
-            self.shared.share(&mut object, Some(&prev));
+            self.shared.keeper.takes(&mut object, Some(&prev));
             let (object, prev) = (Arc::new(object), Some(prev));
             let event = WatchCacheEvent { kind: EventType::Deleted, rv, object, prev, received };
-            self.shared.pack_replaced(&event);
+            self.shared.keeper.replaced(&event);
             events.push((event, self.store.clone()));
         }
         self.rv = rv;
@@ -239,7 +239,7 @@ impl Writer {
         drop(state);
         departed.extend(difference.deleted);
         // Often the last reference to many objects, so it is not dropped under the lock.
-        self.shared.depart(old, departed.iter());
+        self.shared.keeper.parted(old, departed.iter());
         drop(departed);
         self.settle();
         self.shared.work.notify_one();
@@ -280,7 +280,8 @@ impl Writer {
         self.reset(why.as_ref(), EndReason::NotReady, false);
     }
 
-    /// Whoever answers these readers from now on must not show an older state. Before the cache stops to answer.
+    /// Raises the floor of the resource, so that no other answer shows an older state. It must be raised before the cache stops to
+    /// answer.
     fn leave(&self) {
         if self.synced {
             let changed = self.shared.state.lock().changed();
@@ -290,11 +291,8 @@ impl Writer {
 
     fn reset(&mut self, why: &str, reason: EndReason, stopped: bool) {
         self.shared.reset(why, reason, stopped);
-        let old = std::mem::take(&mut self.store);
-        self.shared.lend(old);
+        self.shared.keeper.gave_up(std::mem::take(&mut self.store));
         (self.rv, self.synced) = (ResourceVersion::ZERO, false);
-        self.shared.account.clear();
-        *self.shared.labels.lock() = LabelSets::default();
     }
 
     /// Publishes one step: the events, if there are any, each with the state after it, and the state at the new
@@ -307,9 +305,10 @@ impl Writer {
             self.shared.append(&mut state, event, &after, now);
         }
         if state.history.head() > self.head {
-            state.history.evict(now, self.shared.dispatched.load(Ordering::Acquire));
+            let dispatched = self.shared.dispatched.load(Ordering::Acquire);
+            state.history.evict(now, dispatched);
             self.head = state.history.head();
-            self.charge(&mut state, now);
+            self.shared.keeper.holds(&self.store, &mut state.history, now, dispatched);
         }
         let moved = match asked {
             Some(asked) if self.rv >= self.shared.ready.newest() => asked,

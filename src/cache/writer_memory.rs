@@ -1,12 +1,8 @@
 //! How a cache reports its memory, and how it learns of a recall.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
-use tokio::time::Instant;
 
 use super::budget::Full;
-use super::shared::{CacheState, SharedCache};
 use super::writer::Writer;
 use crate::meta::Object;
 
@@ -23,7 +19,7 @@ impl Writer {
         match self.store.get(&object.key) {
             Some(held) if held.rv == object.rv && held.is_written_as(&object) => Ok(held.clone()),
             held => {
-                self.shared.share(&mut object, held.map(Arc::as_ref));
+                self.shared.keeper.takes(&mut object, held.map(Arc::as_ref));
                 Err(object)
             }
         }
@@ -34,42 +30,26 @@ impl Writer {
     /// # Errors
     /// The state does not fit, and must not be read further.
     pub fn load(&self, bytes: usize) -> Result<(), Full> {
-        self.shared.account.load(bytes)
+        self.shared.keeper.load(bytes)
     }
 
     pub fn is_pinned(&self) -> bool {
-        self.shared.config.pinned
+        self.shared.keeper.is_pinned()
     }
 
     /// Resolves when the state must be given up ([`Self::not_ready`]), because all caches together use too much memory.
     pub fn recalled(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.shared.account.recalled()
+        self.shared.keeper.recalled()
     }
 
     /// Whether the state must be given up.
     pub fn is_recalled(&self) -> bool {
-        self.shared.account.is_recalled()
+        self.shared.keeper.is_recalled()
     }
 
-    /// Updates the account after a whole state was taken.
+    /// Counts a whole state that was taken.
     pub(super) fn settle(&self) {
-        let held = {
-            let mut state = self.shared.state.lock();
-            state.backfilled.clear();
-            self.shared.held(&self.store, &state.history)
-        };
-        self.shared.account.settle(held);
-    }
-
-    /// Updates the account after events. If memory is short, the window shrinks first.
-    pub(super) fn charge(&self, state: &mut CacheState, now: Instant) {
-        // From here on it is counted with the rest of the window.
-        state.backfilled.clear();
-        let SharedCache { account, dispatched, .. } = &*self.shared;
-        let excess = account.excess(self.shared.held(&self.store, &state.history));
-        if excess > 0 {
-            state.history.shrink(excess, now, dispatched.load(Ordering::Acquire));
-        }
-        account.hold(self.shared.held(&self.store, &state.history));
+        let taken = self.shared.keeper.taken(&self.store, &self.shared.state.lock().history);
+        self.shared.keeper.settled(taken);
     }
 }

@@ -1,0 +1,182 @@
+//! The port of a watch cache to memory: what its objects share, in which form they are kept, and what the budget counts.
+//!
+//! The writer says what it takes, replaces and gives up. It knows neither packing nor the budget.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::budget::{Account, Budget, Full};
+use super::config::CacheConfig;
+use super::history::History;
+use super::store::{Departed, Store};
+use crate::meta::{LabelSets, Object, WatchCacheEvent};
+use crate::packing::{MOST_READS, Packer, PackingForm};
+
+/// Keeps the objects of one cache. Its locks are taken last.
+#[derive(Debug)]
+pub(super) struct ObjectKeeper {
+    /// What the cache holds, as the budget knows it.
+    account: Account,
+    budget: Budget,
+    is_pinned: bool,
+    packer: Packer,
+    /// What packed objects save that only readers of earlier states hold.
+    departed: Arc<AtomicI64>,
+    /// The label sets of all objects of the cache.
+    labels: Mutex<LabelSets>,
+    /// The accounts of events that were added to the window, until the window is counted again.
+    added: Mutex<Vec<Account>>,
+}
+
+// === impl ObjectKeeper ===
+
+impl ObjectKeeper {
+    pub(super) fn new(config: &CacheConfig) -> Self {
+        Self {
+            account: config.budget.account(config.pinned),
+            budget: config.budget.clone(),
+            is_pinned: config.pinned,
+            packer: config.packing.packer(config.form),
+            departed: Arc::default(),
+            labels: Mutex::default(),
+            added: Mutex::default(),
+        }
+    }
+
+    pub(super) fn packer(&self) -> &Packer {
+        &self.packer
+    }
+
+    pub(super) fn is_pinned(&self) -> bool {
+        self.is_pinned
+    }
+
+    /// The bytes that all caches hold ([`Budget::used`]).
+    pub(super) fn used(&self) -> usize {
+        self.budget.used()
+    }
+
+    /// The cache takes an object: it shares what it has in common with the version before it, or else its labels with any
+    /// object.
+    pub(super) fn takes(&self, object: &mut Object, prev: Option<&Object>) {
+        if !prev.is_some_and(|prev| object.share(prev)) {
+            object.share_labels(&mut self.labels.lock());
+        }
+    }
+
+    /// An object was replaced or deleted: only watchers that are behind read it from now on. It is kept as the difference
+    /// from its next version. If that is large, it is packed like the others.
+    pub(super) fn replaced(&self, event: &WatchCacheEvent) {
+        let Some(prev) = event.prev.as_ref().filter(|_| self.packer.form() != PackingForm::Plain) else { return };
+        prev.replaced_by(&event.object);
+        if self.packer.is_active() {
+            prev.pack(&self.packer, MOST_READS);
+        }
+    }
+
+    /// The memory of objects that would need `plain` bytes if they were plain, and of what they share.
+    pub(super) fn present(&self, plain: usize) -> usize {
+        let plain = plain + self.labels.lock().size();
+        // Those of earlier states are not among the objects that are counted here.
+        let saved = self.packer.saved() - self.departed.load(Ordering::Relaxed);
+        let saved = isize::try_from(saved).unwrap_or(isize::MAX);
+        plain.saturating_add_signed(saved.saturating_neg())
+    }
+
+    /// The memory of this state and of the window, in their present form.
+    fn held(&self, store: &Store, history: &History) -> usize {
+        self.present(Budget::cost_of(store.len(), store.bytes()) + history.plain_bytes())
+    }
+
+    /// The cache holds this state and window. If memory is short, the window shrinks first, by events before the position
+    /// `dispatched`.
+    pub(super) fn holds(&self, store: &Store, history: &mut History, now: Instant, dispatched: u64) {
+        // The window is counted with them.
+        self.added.lock().clear();
+        let excess = self.account.excess(self.held(store, history));
+        if excess > 0 {
+            history.shrink(excess, now, dispatched);
+        }
+        self.recount(store, history);
+    }
+
+    /// Counts the same state again, after objects were packed, or events have left the window.
+    pub(super) fn recount(&self, store: &Store, history: &History) {
+        self.added.lock().clear();
+        self.account.hold(self.held(store, history));
+    }
+
+    /// The bytes of a whole state that the cache has taken, for [`Self::settled`].
+    pub(super) fn taken(&self, store: &Store, history: &History) -> usize {
+        self.added.lock().clear();
+        self.held(store, history)
+    }
+
+    /// The cache has taken a whole state: nothing is being read any more. No lock of the cache may be held: this waits for the system
+    /// while memory is short.
+    pub(super) fn settled(&self, taken: usize) {
+        self.account.settle(taken);
+    }
+
+    /// Whether a state is being read.
+    pub(super) fn is_loading(&self) -> bool {
+        self.account.is_loading()
+    }
+
+    /// The cache holds nothing but `state`, and gives it up. It is counted for as long as a snapshot of it lives.
+    pub(super) fn gave_up(&self, state: Store) {
+        let saved = saved(state.iter());
+        state.lend(Departed::new(self.account.lend(), &self.departed, saved));
+        self.account.clear();
+        self.added.lock().clear();
+        *self.labels.lock() = LabelSets::default();
+    }
+
+    /// The cache has replaced `state`, and no longer has these objects of it. They are counted for as long as a snapshot of it
+    /// lives.
+    pub(super) fn parted<'a>(&self, state: Store, objects: impl Iterator<Item = &'a Arc<Object>> + Clone) {
+        let (present, saved) = (objects.clone().map(|object| object.present_size()).sum(), saved(objects));
+        state.lend(Departed::new(self.account.depart(present), &self.departed, saved));
+    }
+
+    /// An account for a state that is read beside the one that the cache has.
+    pub(super) fn account_for_state(&self) -> Account {
+        self.budget.account(self.is_pinned)
+    }
+
+    /// An account for events that are read to be added to the window ([`Self::added`]).
+    pub(super) fn account_for_events(&self) -> Account {
+        self.budget.account(false)
+    }
+
+    /// Events were added to the window. Their account counts them until the window is counted again.
+    pub(super) fn added(&self, account: Option<Account>) {
+        self.added.lock().extend(account);
+    }
+
+    /// Reports how many bytes ([`Budget::cost`]) of a new state were read so far, in addition to the present state.
+    ///
+    /// # Errors
+    /// The state does not fit, and must not be read further.
+    pub(super) fn load(&self, bytes: usize) -> Result<(), Full> {
+        self.account.load(bytes)
+    }
+
+    /// Resolves when the state must be given up, because all caches together use too much memory.
+    pub(super) fn recalled(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.account.recalled()
+    }
+
+    /// Whether the state must be given up.
+    pub(super) fn is_recalled(&self) -> bool {
+        self.account.is_recalled()
+    }
+}
+
+/// What these objects need less than if they were plain.
+fn saved<'a>(objects: impl Iterator<Item = &'a Arc<Object>>) -> usize {
+    objects.map(|object| object.size().saturating_sub(object.present_size())).sum()
+}
