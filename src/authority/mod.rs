@@ -112,7 +112,7 @@ impl std::fmt::Display for ObjectName {
 // === impl Lifetimes ===
 
 impl Lifetimes {
-    /// Those of a CA that signs for this long. Clients have a day to read the bundle again. A certificate is valid for 30
+    /// Returns the lifetimes of a CA that signs for `ca`. Clients have a day to read the bundle again. A certificate is valid for 30
     /// days, which bounds the use of a stolen key. Both are shorter if the CA is.
     pub fn of(ca: Duration) -> Self {
         let part = ca / 6;

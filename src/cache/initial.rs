@@ -28,6 +28,8 @@ pub(super) struct Listing {
     after: Option<ObjectKey>,
     batch: std::vec::IntoIter<Arc<Object>>,
     walked: bool,
+    /// The last batch has less than it could: it took as many looks as one step may.
+    pauses: bool,
 }
 
 /// A walk through the history, by position.
@@ -36,6 +38,8 @@ pub(super) struct Replay {
     position: u64,
     until: u64,
     batch: std::vec::IntoIter<Arc<WatchCacheEvent>>,
+    /// The events that were read since the last pause.
+    looked: usize,
 }
 
 /// Number of objects or events held at once.
@@ -51,6 +55,9 @@ impl Listing {
         if self.walked {
             return InitialStep::Done;
         }
+        if std::mem::take(&mut self.pauses) {
+            return InitialStep::Pause;
+        }
         let listed = membership.group.ring.lock().listed(membership.slot);
         let snapshot = match listed {
             Ok(snapshot) => snapshot,
@@ -63,6 +70,7 @@ impl Listing {
         if self.walked {
             membership.group.ring.lock().set_basis(membership.slot, Basis::Known);
         }
+        self.pauses = !self.walked && (1..BATCH).contains(&batch.len());
         self.batch = batch.into_iter();
         match self.batch.next() {
             Some(object) => InitialStep::Object(object),
@@ -77,12 +85,11 @@ impl Listing {
 impl Replay {
     /// The events from one position to before another.
     pub(super) fn new(position: u64, until: u64) -> Self {
-        Self { position, until, batch: Vec::new().into_iter() }
+        Self { position, until, batch: Vec::new().into_iter(), looked: 0 }
     }
 
     pub(super) fn step(&mut self, membership: &Membership) -> InitialStep {
         let predicate = &membership.group.predicate;
-        let mut looked = 0;
         loop {
             while let Some(event) = self.batch.next() {
                 if let Some(kind) = view(predicate, &event) {
@@ -98,7 +105,8 @@ impl Replay {
             if self.position >= self.until {
                 return InitialStep::Done;
             }
-            if looked >= LOOKS {
+            if self.looked >= LOOKS {
+                self.looked = 0;
                 return InitialStep::Pause;
             }
             if let Some(reason) = membership.group.ring.lock().closed() {
@@ -110,7 +118,7 @@ impl Replay {
                 return InitialStep::End(EndReason::TooSlow);
             }
             self.position += batch.len() as u64;
-            looked += batch.len();
+            self.looked += batch.len();
             self.batch = batch.into_iter();
         }
     }

@@ -14,7 +14,6 @@ use super::ring::{Basis, Next, RingEntry};
 use super::schedule::Schedule;
 use super::shared::SharedCache;
 use super::spec::{EndReason, WatchSpec, WatcherEvent};
-use crate::lifecycle::end_turn;
 use crate::meta::{EventType, ResourceVersion};
 
 /// A watcher: the cursor of one watch. It is registered by [`super::WatchCache::watch`] and leaves when dropped.
@@ -40,6 +39,7 @@ pub struct CacheWatcher {
     end: Option<EndReason>,
     /// Belongs to the item that was polled last.
     delivered: Delivered,
+    is_paused: bool,
 }
 
 /// What else is known about an item.
@@ -94,6 +94,7 @@ impl CacheWatcher {
             drain: None,
             end: None,
             delivered: Delivered::default(),
+            is_paused: false,
         }
     }
 
@@ -101,6 +102,7 @@ impl CacheWatcher {
     /// of a burst costs one short lock.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatcherEvent>> {
         self.delivered = Delivered::default();
+        self.is_paused = false;
         if self.end.is_some() {
             return Poll::Ready(None);
         }
@@ -135,7 +137,8 @@ impl CacheWatcher {
                 }
                 InitialStep::Done => self.go_live(now, false),
                 InitialStep::Pause => {
-                    end_turn(cx);
+                    self.is_paused = true;
+                    cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
                 InitialStep::End(reason) => return self.finish(reason),
@@ -199,6 +202,11 @@ impl CacheWatcher {
     /// meantime.
     pub fn is_caught_up(&self) -> bool {
         self.delivered.is_last
+    }
+
+    /// Whether the last poll was pending only to let other futures run. The task was woken: there is more to do.
+    pub fn is_paused(&self) -> bool {
+        self.is_paused
     }
 
     /// Why the watcher ended; `None` before it has.

@@ -229,8 +229,13 @@ impl<T: FnMut(&[u8]) + Unpin> AsyncWrite for Takes<T> {
 }
 
 pub(super) fn watch(cache: &WatchCache, start: WatchStart) -> WatchAnswer {
+    watch_of(cache, start, Predicate::everything())
+}
+
+/// A watch of what the predicate selects.
+pub(super) fn watch_of(cache: &WatchCache, start: WatchStart, predicate: Predicate) -> WatchAnswer {
     let deadline = Instant::now() + Duration::from_secs(1800);
-    let spec = WatchSpec { predicate: Predicate::everything(), start, bookmarks: true, initial_end: true, deadline };
+    let spec = WatchSpec { predicate, start, bookmarks: true, initial_end: true, deadline };
     let source = WatchSource::Cache { watcher: cache.watch(spec).unwrap(), cache: cache.clone() };
     WatchAnswer { form: cache.form().unwrap(), shape: Shape::Full, source, served: Served::default(), proof: None }
 }

@@ -280,6 +280,14 @@ impl WatchSource {
         }
     }
 
+    /// See [`CacheWatcher::is_paused`].
+    pub fn is_paused(&self) -> bool {
+        match self {
+            Self::Cache { watcher, .. } => watcher.is_paused(),
+            Self::Error(_) => false,
+        }
+    }
+
     /// Asks the watch to end: it delivers what is pending, then a last bookmark if the client accepts bookmarks, then
     /// nothing.
     pub fn end(&mut self) {

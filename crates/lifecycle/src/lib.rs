@@ -17,4 +17,4 @@ pub mod turn;
 pub mod wakes;
 pub mod woken;
 
-pub use task::{Failure, Fatal, contained, end_turn, has_ended_turn, panics, spawn, spawn_critical, spawn_supervised};
+pub use task::{Failure, Fatal, contained, panics, spawn, spawn_critical, spawn_supervised};

@@ -12,12 +12,11 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use slab::Slab;
 
-use super::has_ended_turn;
 use super::turn::Turn;
 use super::woken::{WakeOne, Woken};
 
 /// A future that shares its task with others.
-pub trait Shared {
+pub trait Multiplexed {
     /// Ready when it has ended. One that has more to do than fits into its part of the turn wakes itself: it runs again after all
     /// others that are ready.
     fn poll(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Poll<()>;
@@ -31,15 +30,15 @@ pub struct IsWatch;
 #[derive(Debug)]
 pub struct Multiplexer<F> {
     futures: Slab<Entry<F>>,
-    /// Those that run next. What does not fit into a turn comes first in the next one, so nobody waits for longer than two
-    /// rounds.
+    /// The futures that run next, in order. What does not fit into a turn comes first in the next one, so nobody waits for longer
+    /// than two rounds.
     queue: VecDeque<u64>,
-    inbox: Inbox<F>,
+    handle: MultiplexerHandle<F>,
 }
 
 /// Adds futures to a multiplexer. Cloning shares it.
 #[derive(Debug)]
-pub struct Inbox<F>(Arc<Arrivals<F>>);
+pub struct MultiplexerHandle<F>(Arc<Arrivals<F>>);
 
 #[derive(Debug)]
 struct Arrivals<F> {
@@ -57,28 +56,20 @@ struct Entry<F> {
 
 // === impl Multiplexer ===
 
-impl<F: Shared> Multiplexer<F> {
+impl<F: Multiplexed> Multiplexer<F> {
     pub fn new() -> Self {
         let arrivals = Arrivals { futures: Mutex::new(Some(Vec::new())), woken: Arc::default() };
-        Self { futures: Slab::new(), queue: VecDeque::new(), inbox: Inbox(Arc::new(arrivals)) }
+        Self { futures: Slab::new(), queue: VecDeque::new(), handle: MultiplexerHandle(Arc::new(arrivals)) }
     }
 
-    pub fn inbox(&self) -> Inbox<F> {
-        Inbox(Arc::clone(&self.inbox.0))
-    }
-
-    pub fn len(&self) -> usize {
-        self.futures.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.futures.is_empty()
+    pub fn handle(&self) -> MultiplexerHandle<F> {
+        MultiplexerHandle(Arc::clone(&self.handle.0))
     }
 
     /// Runs all that are ready, and those that become ready meanwhile, until the turn is over. The task is woken when there is
     /// more to do. Returns how many have ended.
     pub fn poll(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> usize {
-        let woken = Arc::clone(&self.inbox.0.woken);
+        let woken = Arc::clone(&self.handle.0.woken);
         woken.register(cx.waker());
         let mut ended = 0;
         loop {
@@ -97,7 +88,7 @@ impl<F: Shared> Multiplexer<F> {
 
     /// Queues what has arrived or was woken. Returns whether there is any.
     fn next_round(&mut self, woken: &Arc<Woken>) -> bool {
-        let arrived = self.inbox.0.futures.lock().as_mut().map(std::mem::take).unwrap_or_default();
+        let arrived = self.handle.0.futures.lock().as_mut().map(std::mem::take).unwrap_or_default();
         for future in arrived {
             let entry = self.futures.vacant_entry();
             let key = entry.key() as u64;
@@ -114,12 +105,7 @@ impl<F: Shared> Multiplexer<F> {
         // A waker may outlive its future, and wake another one at this place. That does no harm.
         let Some(entry) = self.futures.get_mut(index) else { return false };
         entry.wake.begins();
-        // Another future may have said so before.
-        has_ended_turn();
         let polled = entry.future.poll(&mut Context::from_waker(&entry.waker), turn);
-        if has_ended_turn() {
-            turn.end();
-        }
         // What has ended is gone at once, however much there is of it.
         if polled.is_pending() {
             turn.runs();
@@ -133,7 +119,7 @@ impl<F: Shared> Multiplexer<F> {
     }
 }
 
-impl<F: Shared> Default for Multiplexer<F> {
+impl<F: Multiplexed> Default for Multiplexer<F> {
     fn default() -> Self {
         Self::new()
     }
@@ -141,14 +127,14 @@ impl<F: Shared> Default for Multiplexer<F> {
 
 impl<F> Drop for Multiplexer<F> {
     fn drop(&mut self) {
-        let left = self.inbox.0.futures.lock().take();
+        let left = self.handle.0.futures.lock().take();
         drop(left);
     }
 }
 
-// === impl Inbox ===
+// === impl MultiplexerHandle ===
 
-impl<F> Inbox<F> {
+impl<F> MultiplexerHandle<F> {
     /// The multiplexer runs it from now on. If the multiplexer is gone, it is dropped.
     pub fn run(&self, future: F) {
         let refused = match &mut *self.0.futures.lock() {
@@ -169,7 +155,7 @@ impl<F> Inbox<F> {
     }
 }
 
-impl<F> Clone for Inbox<F> {
+impl<F> Clone for MultiplexerHandle<F> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
@@ -192,7 +178,7 @@ mod tests {
         log: Log,
     }
 
-    impl Shared for Speaker {
+    impl Multiplexed for Speaker {
         fn poll(&mut self, cx: &mut Context<'_>, _: &mut Turn) -> Poll<()> {
             self.log.lock().push(self.name);
             *self.waker.lock() = Some(cx.waker().clone());
@@ -215,7 +201,7 @@ mod tests {
         fn add(&mut self, busy: u32, ends: bool) {
             let (name, waker) = (self.wakers.len() as u32, Arc::<Mutex<Option<Waker>>>::default());
             self.wakers.push(Arc::clone(&waker));
-            self.multiplexer.inbox().run(Speaker { name, busy, ends, waker, log: Arc::clone(&self.log) });
+            self.multiplexer.handle().run(Speaker { name, busy, ends, waker, log: Arc::clone(&self.log) });
         }
 
         fn poll(&mut self, waker: &Waker) -> Vec<u32> {
@@ -267,7 +253,7 @@ mod tests {
         scene.add(0, true);
         scene.add(0, false);
         assert_eq!(scene.poll(task), [0, 1]);
-        assert_eq!(scene.multiplexer.len(), 1);
+        assert_eq!(scene.multiplexer.futures.len(), 1);
         scene.add(0, false);
         scene.poll(task);
         scene.wakers(&[0]).into_iter().for_each(Waker::wake);
@@ -280,7 +266,7 @@ mod tests {
         done: Arc<Mutex<Vec<usize>>>,
     }
 
-    impl Shared for Endless {
+    impl Multiplexed for Endless {
         fn poll(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Poll<()> {
             if !turn.is_over() {
                 self.done.lock()[self.name] += 1;
@@ -295,7 +281,7 @@ mod tests {
         for count in [127, 128, 129, 256] {
             let done = Arc::new(Mutex::new(vec![0; count]));
             let mut multiplexer = Multiplexer::new();
-            (0..count).for_each(|name| multiplexer.inbox().run(Endless { name, done: Arc::clone(&done) }));
+            (0..count).for_each(|name| multiplexer.handle().run(Endless { name, done: Arc::clone(&done) }));
             for _ in 0..20 {
                 multiplexer.poll(&mut Context::from_waker(Waker::noop()), &mut Turn::new());
             }
@@ -309,10 +295,10 @@ mod tests {
     fn nothing_outlives_it() {
         let mut scene = Scene::default();
         (0..2).for_each(|_| scene.add(0, false));
-        let inbox = scene.multiplexer.inbox();
+        let handle = scene.multiplexer.handle();
         drop(std::mem::take(&mut scene.multiplexer));
         let late = Arc::new(Mutex::new(None));
-        inbox.run(Speaker { name: 9, busy: 0, ends: false, waker: Arc::clone(&late), log: Arc::clone(&scene.log) });
+        handle.run(Speaker { name: 9, busy: 0, ends: false, waker: Arc::clone(&late), log: Arc::clone(&scene.log) });
         assert!(
             scene.wakers.iter().chain([&late]).all(|waker| Arc::strong_count(waker) == 1 || Arc::ptr_eq(waker, &late))
         );

@@ -1,25 +1,17 @@
 //! The only place that spawns tasks. Every task has a name, and no task dies unnoticed.
 
-use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, coop};
+use tokio::task::JoinHandle;
 
-/// The budget that tokio gives a task each time it runs. If it were more, turns would be longer.
-const BUDGET: usize = 128;
 /// The number of panics of spawned and [`contained`] work since the process started.
 static PANICS: AtomicU64 = AtomicU64::new(0);
-
-thread_local! {
-    static HAS_ENDED_TURN: Cell<bool> = const { Cell::new(false) };
-}
 
 /// Critical tasks report their failure here, and the app waits for it. Cloning is cheap. The first report wins.
 #[derive(Clone, Debug)]
@@ -70,26 +62,6 @@ where
     F::Output: Send + 'static,
 {
     watched(Witness { name, ended: false, on_panic: Some(fatal.clone()), on_end: None }, future)
-}
-
-/// Ends the turn of a future that has much more to do: it is woken again, and whoever runs several futures in one task runs
-/// no further one in this turn. Whoever runs them without a budget asks [`has_ended_turn`].
-pub fn end_turn(cx: &mut Context<'_>) {
-    HAS_ENDED_TURN.set(true);
-    let mut left = BUDGET;
-    while left > 0
-        && coop::has_budget_remaining()
-        && let Poll::Ready(turn) = coop::poll_proceed(cx)
-    {
-        turn.made_progress();
-        left -= 1;
-    }
-    cx.waker().wake_by_ref();
-}
-
-/// Whether a future on this thread has ended its turn since the last call.
-pub fn has_ended_turn() -> bool {
-    HAS_ENDED_TURN.take()
 }
 
 /// Calls `work`. A panic affects only what it has worked on, and is logged and counted like that of a task: `None`.

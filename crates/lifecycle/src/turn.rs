@@ -12,6 +12,8 @@ const POLLS: u32 = 128;
 /// The bytes after which a turn ends. Encryption takes longer than everything else, and one frame can be large: with the largest
 /// object, a turn writes less than 4 MiB.
 const BYTES: usize = 1 << 20;
+/// A pause counts as so many polls: it comes after the look at some 2,000 objects.
+const PAUSE: u32 = 32;
 
 // === impl Turn ===
 
@@ -30,9 +32,9 @@ impl Turn {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// No further future runs.
-    pub fn end(&mut self) {
-        self.polls = 0;
+    /// A future has worked for a while and has nothing to write yet.
+    pub fn pauses(&mut self) {
+        self.polls = self.polls.saturating_sub(PAUSE);
     }
 
     pub fn is_over(&self) -> bool {

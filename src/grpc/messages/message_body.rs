@@ -20,6 +20,9 @@ pub(in crate::grpc) trait Messages: Send + Unpin + 'static {
     /// Returns the next message. `None` or an error ends the stream.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>>;
 
+    /// Whether the last poll was pending only to let others run. The task was woken: there is more to do.
+    fn is_paused(&self) -> bool;
+
     /// Whether no message follows the last one yet, so that there is no use in a poll before that one is sent.
     fn is_caught_up(&self) -> bool {
         false
@@ -34,10 +37,13 @@ pub(in crate::grpc) struct Elsewhere(Arc<Mutex<Option<MakeBody>>>);
 /// Makes the body. The argument tells whether messages are compressed with gzip.
 type MakeBody = Box<dyn FnOnce(bool) -> Body + Send>;
 
+/// An empty frame says that others should run before it goes on.
 struct MessageBody<M> {
     messages: M,
     gzip: bool,
     end: Option<Status>,
+    /// The last frame ended with a pause, which the next one says.
+    pauses: bool,
     over: bool,
 }
 
@@ -48,7 +54,7 @@ const TOGETHER: usize = 32 << 10;
 
 impl Elsewhere {
     pub(in crate::grpc) fn new(messages: impl Messages) -> Self {
-        let make = |gzip| MessageBody { messages, gzip, end: None, over: false }.boxed_unsync();
+        let make = |gzip| MessageBody { messages, gzip, end: None, pauses: false, over: false }.boxed_unsync();
         Self(Arc::new(Mutex::new(Some(Box::new(make)))))
     }
 
@@ -88,9 +94,14 @@ impl<M: Messages> http_body::Body for MessageBody<M> {
         if self.over {
             return Poll::Ready(None);
         }
+        if std::mem::take(&mut self.pauses) {
+            return Poll::Ready(Some(Ok(Frame::data(Slices::new()))));
+        }
         if self.end.is_none() {
             let messages = self.gather(cx);
-            if !messages.is_empty() {
+            let is_paused = self.end.is_none() && self.messages.is_paused();
+            if !messages.is_empty() || is_paused {
+                self.pauses = is_paused && !messages.is_empty();
                 return Poll::Ready(Some(Ok(Frame::data(messages))));
             }
         }

@@ -125,6 +125,11 @@ impl Feed {
         }
     }
 
+    /// See [`CacheWatcher::is_paused`].
+    pub(super) fn is_paused(&self) -> bool {
+        matches!(self, Self::Direct(watcher) if watcher.is_paused())
+    }
+
     /// Requests the end of the watch. Pending merged changes are not sent; the resume token does not cover them.
     pub(super) fn end(&mut self) {
         match self {

@@ -22,7 +22,6 @@ use crate::grpc::pb::v1::watch_response::Frame;
 use crate::grpc::pb::v1::{AddWatch, Credit, Goodbye, SyncRequest, goodbye};
 use crate::lifecycle::ending::Ending;
 use crate::lifecycle::woken::{WakeOne, Woken};
-use crate::lifecycle::{end_turn, has_ended_turn};
 use crate::telemetry::gauge::Raised;
 
 /// The requests of one stream.
@@ -47,6 +46,8 @@ pub(super) struct SyncStream {
     last: VecDeque<Message>,
     drain: Pin<Box<dyn Future<Output = goodbye::Reason> + Send>>,
     over: bool,
+    /// The last poll was pending only to let others run.
+    is_paused: bool,
     _open: Raised,
 }
 
@@ -72,6 +73,8 @@ enum SyncWatchState {
 const DEFAULT_FRAMES: u64 = 64;
 const DEFAULT_BYTES: u64 = 4 << 20;
 const MAX_WATCHES: usize = 4096;
+/// What a watch that has paused counts as if it had sent it, in bytes.
+const PAUSE: u64 = 32 << 10;
 /// The most requests to handle before frames are sent again.
 const MAX_REQUESTS: usize = 64;
 /// The most last frames that wait for the client. At this limit no request is read until the client has read some of
@@ -99,6 +102,7 @@ impl SyncStream {
                 }
             }),
             over: false,
+            is_paused: false,
             _open: Raised::new(&objects.metrics.syncs_open),
             objects,
         }
@@ -258,9 +262,11 @@ impl SyncStream {
                 },
             };
             match polled {
-                // The others go on in the next turn.
-                Poll::Pending if has_ended_turn() => {
-                    end_turn(of_stream);
+                // The others go on in the next turn, before it.
+                Poll::Pending if entry.is_paused() => {
+                    entry.sent += PAUSE;
+                    self.is_paused = true;
+                    of_stream.waker().wake_by_ref();
                     return None;
                 }
                 Poll::Pending => {}
@@ -315,6 +321,7 @@ impl SyncStream {
 
 impl Messages for SyncStream {
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
+        self.is_paused = false;
         if self.over {
             return Poll::Ready(None);
         }
@@ -339,6 +346,10 @@ impl Messages for SyncStream {
         }
         Poll::Pending
     }
+
+    fn is_paused(&self) -> bool {
+        self.is_paused
+    }
 }
 
 /// The goodbye of a watch that was never opened.
@@ -361,6 +372,10 @@ fn failed(watch_id: u64, status: &Status) -> Message {
 impl SyncWatch {
     fn has_credit(&self) -> bool {
         self.frames > 0 && self.bytes > 0
+    }
+
+    fn is_paused(&self) -> bool {
+        matches!(&self.state, SyncWatchState::Open(watch) if watch.is_paused())
     }
 }
 

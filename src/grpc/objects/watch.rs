@@ -21,7 +21,7 @@ use crate::grpc::pb::v1::watch_response::Frame;
 use crate::grpc::pb::v1::{goodbye, reset};
 use crate::lifecycle::backoff::jittered;
 use crate::lifecycle::drain::DrainSignal;
-use crate::lifecycle::{end_turn, ending::Ending};
+use crate::lifecycle::ending::Ending;
 use crate::memory::Reservation;
 use crate::meta::{EventType, ResourceVersion};
 use crate::reads::plan::Freshness;
@@ -40,6 +40,8 @@ pub(super) struct TypedWatch {
     right: Right,
     objects: Objects,
     phase: Phase,
+    /// The last poll was pending only to let others run.
+    is_paused: bool,
     /// Frames to send before any other.
     ready: Vec<Frame>,
     /// All changes up to this revision were delivered. Zero before the snapshot is complete.
@@ -124,6 +126,7 @@ impl TypedWatch {
         let mut watch = Self {
             objects: objects.clone(),
             phase: Phase::Over,
+            is_paused: false,
             ready,
             complete,
             known,
@@ -147,6 +150,7 @@ impl TypedWatch {
 
     /// Returns the next frame; `None` once the watch has ended with a goodbye.
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchMessage, Error>>> {
+        self.is_paused = false;
         if self.is_over() {
             return Poll::Ready(None);
         }
@@ -231,6 +235,7 @@ impl TypedWatch {
                 Some(item) => Poll::Ready(Ok(*item)),
                 None => feed.poll_next(cx),
             };
+            self.is_paused = next.is_pending() && feed.is_paused();
             match next {
                 Poll::Pending if self.batch.events.is_empty() => {
                     self.room = None;
@@ -274,7 +279,8 @@ impl TypedWatch {
                             self.count += 1;
                             skipped += 1;
                             if skipped == SKIPPED {
-                                end_turn(cx);
+                                self.is_paused = true;
+                                cx.waker().wake_by_ref();
                                 return Poll::Pending;
                             }
                             continue;
@@ -444,6 +450,10 @@ impl Messages for TypedWatch {
 
     fn is_caught_up(&self) -> bool {
         self.is_all() && self.ready.is_empty()
+    }
+
+    fn is_paused(&self) -> bool {
+        self.is_paused
     }
 }
 

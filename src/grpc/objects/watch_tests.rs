@@ -11,7 +11,6 @@ use crate::cache::Writer;
 use crate::grpc::testing::{caller, objects_of, selection};
 use crate::http::testing;
 use crate::lifecycle::drain::{self, DrainWatch};
-use crate::lifecycle::has_ended_turn;
 
 const OBJECTS: usize = 5 * SKIPPED / 2;
 
@@ -28,14 +27,16 @@ fn request(without: &[usize]) -> v1::WatchRequest {
     v1::WatchRequest { selection: Some(selection("configmaps", vec![])), known, ..Default::default() }
 }
 
-/// Polls until `is_over`. Returns how often the turn was ended before.
-fn pauses(mut poll: impl FnMut(&mut Context<'_>) -> Poll<()>, is_over: impl Fn() -> bool) -> usize {
+/// Polls until `is_over`. Returns how often it paused before.
+fn pauses(messages: &mut impl Messages, is_over: impl Fn() -> bool) -> usize {
     let mut pauses = 0;
     while !is_over() {
-        has_ended_turn();
-        if poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending() {
-            assert!(has_ended_turn(), "it waits for something else");
-            pauses += 1;
+        match messages.poll_message(&mut Context::from_waker(std::task::Waker::noop())) {
+            Poll::Ready(message) => drop(message.unwrap().unwrap()),
+            Poll::Pending => {
+                assert!(messages.is_paused(), "it waits for something else");
+                pauses += 1;
+            }
         }
     }
     pauses
@@ -45,17 +46,18 @@ fn pauses(mut poll: impl FnMut(&mut Context<'_>) -> Poll<()>, is_over: impl Fn()
 async fn what_the_client_has_is_skipped_in_several_turns() {
     for (without, sent) in [(&[][..], 0), (&[5, 2 * SKIPPED, OBJECTS - 1], 3)] {
         let (objects, _writer) = objects().await;
-        let watch = objects.watch_for(&caller(), request(without)).await.unwrap();
-        let watch = std::cell::RefCell::new(watch);
-        let poll = |cx: &mut Context<'_>| watch.borrow_mut().poll_frame(cx).map(|frame| drop(frame.unwrap().unwrap()));
-        let paused = pauses(poll, || !watch.borrow().in_snapshot);
-        assert_eq!((paused, objects.metrics.events.get(), watch.borrow().count as usize), (2, sent, OBJECTS));
+        let mut watch = objects.watch_for(&caller(), request(without)).await.unwrap();
+        // Started, the objects and the end of the snapshot.
+        let frames = 2 + u64::from(sent > 0);
+        let paused =
+            pauses(&mut watch, || objects.metrics.frames.get() >= frames && objects.metrics.events.get() == sent);
+        assert_eq!((paused, watch.in_snapshot, watch.count as usize), (2, false, OBJECTS));
     }
 }
 
 /// The watches of a stream together do not take longer than one.
 #[tokio::test]
-async fn a_stream_ends_its_turn_with_the_first_of_its_watches_that_does() {
+async fn a_stream_pauses_with_the_first_of_its_watches_that_does() {
     const WATCHES: u64 = 3;
     let (objects, _writer) = objects().await;
     let requests: Vec<_> = (0..WATCHES)
@@ -69,8 +71,7 @@ async fn a_stream_ends_its_turn_with_the_first_of_its_watches_that_does() {
     let mut stream = SyncStream::new(objects.clone(), caller(), inbound, &never);
     // Started, and the end of the snapshot.
     let frames = &objects.metrics.frames;
-    let poll = |cx: &mut Context<'_>| stream.poll_message(cx).map(|message| drop(message.unwrap().unwrap()));
-    assert_eq!(pauses(poll, || frames.get() == 2 * WATCHES), 2 * WATCHES as usize);
+    assert_eq!(pauses(&mut stream, || frames.get() == 2 * WATCHES), 2 * WATCHES as usize);
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ pub(in crate::http) const SHORTEST: Duration = Duration::from_millis(1200);
 const FRAME_BYTES: usize = 64 << 10;
 const FRAME_EVENTS: usize = 64;
 
-/// The body of a watch, which encodes its events when it is polled.
+/// The body of a watch, which encodes its events when it is polled. An empty frame says that others should run before it goes on.
 pub(in crate::http) struct WatchBody {
     written: Written,
     /// `None` once the watch has ended.
@@ -39,6 +39,8 @@ pub(in crate::http) struct WatchBody {
     ending: Ending,
     /// The watch was told to end.
     ends: bool,
+    /// The last frame ended with a pause, which the next one says.
+    pauses: bool,
     /// Each event is sent as a WebSocket message.
     messages: bool,
     metrics: Arc<HttpMetrics>,
@@ -86,6 +88,7 @@ impl WatchBody {
             events: Some(Leased { source: answer.source, next: None, lease, _audit_entry: audit_entry.map(Box::new) }),
             ending,
             ends: false,
+            pauses: false,
             messages: false,
             metrics: Arc::clone(metrics),
             copies: Copies::new(ledger),
@@ -242,11 +245,16 @@ impl Body for WatchBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
         let this = &mut *self;
+        if std::mem::take(&mut this.pauses) {
+            return Poll::Ready(Some(Ok(Frame::data(Slices::new()))));
+        }
         this.poll_drain(cx);
         let frame = ready!(this.poll_events(cx));
-        if frame.is_empty() {
+        let is_paused = this.events.as_ref().is_some_and(|events| events.source.is_paused());
+        if frame.is_empty() && !is_paused {
             return if this.events.is_none() { Poll::Ready(None) } else { Poll::Pending };
         }
+        this.pauses = is_paused && !frame.is_empty();
         Poll::Ready(Some(Ok(Frame::data(frame))))
     }
 }

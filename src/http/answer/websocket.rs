@@ -71,6 +71,10 @@ async fn run(client: impl AsyncRead + AsyncWrite, mut events: WatchBody) -> io::
         tokio::select! {
             event = events.frame() => {
                 let Some(Ok(Ok(mut messages))) = event.map(|event| event.map(http_body::Frame::into_data)) else { break };
+                if !messages.has_remaining() {
+                    tokio::task::yield_now().await;
+                    continue;
+                }
                 while messages.has_remaining() {
                     to.write_all_buf(&mut messages).await?;
                 }

@@ -1,3 +1,4 @@
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,14 +9,14 @@ use super::*;
 use crate::auth::Lease;
 use crate::cache::WatchStart;
 use crate::http::record::HttpMetrics;
-use crate::http::testing::{FIRST, World, added_text, objects};
+use crate::http::testing::{FIRST, World, added_text, objects, watch_of};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::ending::Ending;
 use crate::lifecycle::spawn;
 use crate::memory::Ledger;
-
-use crate::meta::ResourceVersion;
+use crate::meta::{ResourceVersion, Scope};
 use crate::passthrough::websocket::TEXT;
+use crate::selector::{CompiledFields, LabelSelector, Predicate};
 
 /// A frame from a client: it must be masked.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
@@ -134,4 +135,32 @@ async fn the_end_of_the_events_is_the_end() {
     let mut said = Vec::new();
     client.read_to_end(&mut said).await.unwrap();
     assert!(said.ends_with(b"\x88\x02\x03\xe8"), "{said:?}");
+}
+
+/// A watch that looks at many objects and selects none of them.
+#[tokio::test]
+async fn other_tasks_run_while_it_looks() {
+    const OBJECTS: usize = 20_000;
+    let (world, metrics) = (World::new(objects(OBJECTS, 1)).await, Arc::<HttpMetrics>::default());
+    let labels = LabelSelector::parse("no=such").unwrap();
+    let none = Predicate::new(Scope::default(), labels, CompiledFields::default());
+    let ending = Ending::new(&DrainWatch::never(), Duration::ZERO, super::super::watch_body::SHORTEST);
+    let answer = watch_of(&world.cache, WatchStart::State, none);
+    let events = WatchBody::new(answer, Lease::all([]), None, ending, &metrics, &Ledger::default()).into_messages();
+    let (mut client, ours) = duplex(1 << 20);
+    spawn("session", run(ours, events));
+    let other = spawn("other", async move {
+        let (mut turns, mut first) = (0, [0]);
+        let mut read = pin!(client.read(&mut first));
+        poll_fn(|cx| {
+            turns += 1;
+            cx.waker().wake_by_ref();
+            read.as_mut().poll(cx)
+        })
+        .await
+        .unwrap();
+        turns
+    });
+    let turns = other.await.unwrap();
+    assert!(turns >= OBJECTS / 2048, "{turns} turns until the end of the initial events");
 }

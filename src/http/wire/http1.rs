@@ -399,7 +399,15 @@ impl http_body::Body for Answer {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        // The library would ask again at once.
+        if let Some(Ok(frame)) = &frame
+            && frame.data_ref().is_some_and(Slices::is_empty)
+        {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -22,7 +22,7 @@ use super::response_head;
 use super::serving::Serving;
 use crate::codec::Slices;
 use crate::http::answer::{Body, BoxFuture, RequestBody};
-use crate::lifecycle::multiplexer::{Inbox, IsWatch, Multiplexer};
+use crate::lifecycle::multiplexer::{IsWatch, Multiplexer, MultiplexerHandle};
 use crate::lifecycle::spawn;
 use crate::lifecycle::turn::Turn;
 use crate::memory::Cut;
@@ -96,7 +96,7 @@ where
         let is_worn = self.socket.lock().is_worn();
         match (self.begin)(Request::from_parts(head, body), is_worn) {
             None => response.send_reset(Reason::REFUSED_STREAM),
-            Some(answered) => _ = spawn("stream", answer(answered, is_head, response, self.watches.inbox())),
+            Some(answered) => _ = spawn("stream", answer(answered, is_head, response, self.watches.handle())),
         }
     }
 }
@@ -106,7 +106,12 @@ fn into_io(error: h2::Error) -> io::Error {
 }
 
 /// Sends an answer, unless the client cancels the request before. The connection has the body of a watch.
-async fn answer(mut answered: Answered, is_head: bool, mut stream: SendResponse<Slices>, watches: Inbox<Http2Body>) {
+async fn answer(
+    mut answered: Answered,
+    is_head: bool,
+    mut stream: SendResponse<Slices>,
+    watches: MultiplexerHandle<Http2Body>,
+) {
     let answered = poll_fn(|cx| match answered.as_mut().poll(cx) {
         Poll::Pending => stream.poll_reset(cx).map(|_| None),
         answered => answered.map(Some),

@@ -11,7 +11,7 @@ use http_body::Body as _;
 use crate::codec::Slices;
 use crate::http::answer::Body;
 use crate::lifecycle::contained;
-use crate::lifecycle::multiplexer::Shared;
+use crate::lifecycle::multiplexer::Multiplexed;
 use crate::lifecycle::turn::Turn;
 use crate::memory::Cut;
 
@@ -57,7 +57,7 @@ impl Http2Body {
         .await;
     }
 
-    /// Sends the next frame, and returns its size. `None` if it was the last one.
+    /// Sends the next frame, and returns its size; 0 if others should run before it goes on. `None` if it was the last one.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>> {
         if self.cut.as_ref().is_some_and(|cut| cut.poll_cut(cx).is_ready()) {
             return self.fail(Reason::INTERNAL_ERROR);
@@ -72,7 +72,11 @@ impl Http2Body {
             },
         };
         match next {
-            Waiting::Data(data) if data.is_empty() => Poll::Ready(Some(0)),
+            // The client may have cancelled it.
+            Waiting::Data(data) if data.is_empty() => match self.stream.poll_reset(cx) {
+                Poll::Ready(_) => Poll::Ready(None),
+                Poll::Pending => Poll::Ready(Some(0)),
+            },
             Waiting::Data(data) => self.poll_data(cx, data),
             last if self.cut.as_ref().is_some_and(|cut| cut.poll_taken(cx).is_pending()) => {
                 self.waiting = Some(Box::new(last));
@@ -133,13 +137,17 @@ impl Http2Body {
     }
 }
 
-impl Shared for Http2Body {
+impl Multiplexed for Http2Body {
     fn poll(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Poll<()> {
         for _ in 0..FRAMES {
             if turn.is_over() {
                 break;
             }
             match ready!(self.poll_frame(cx)) {
+                Some(0) => {
+                    turn.pauses();
+                    break;
+                }
                 Some(size) => turn.wrote(size),
                 None => return Poll::Ready(()),
             }

@@ -203,11 +203,10 @@ async fn endless(watches: u32, pauses: bool, until: usize) -> (Vec<usize>, usize
     let io = Bounded::new(client, Duration::from_secs(60), Arc::default(), None);
     let begin = move |_: Request<RequestBody>, _| {
         let mut is_next = false;
-        let endless = poll_fn(move |cx| {
+        let endless = poll_fn(move |_| {
             is_next = !is_next;
             if pauses && !is_next {
-                crate::lifecycle::end_turn(cx);
-                return Poll::Pending;
+                return Poll::Ready(Some(Ok(Frame::data(Slices::new()))));
             }
             Poll::Ready(Some(Ok::<_, BoxError>(Frame::data(Bytes::from_static(&[b'x'; FRAME]).into()))))
         });

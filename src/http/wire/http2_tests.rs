@@ -69,10 +69,7 @@ impl http_body::Body for Counting {
         self.seen.watch.lock().push(tokio::task::id());
         match *self.values.borrow() {
             PANICS => panic!("as the test wants it"),
-            NEVER_ENDS => {
-                crate::lifecycle::end_turn(cx);
-                return Poll::Pending;
-            }
+            NEVER_ENDS => return Poll::Ready(Some(Ok(Frame::data(Slices::new())))),
             _ => {}
         }
         let mut values = self.values.clone();
@@ -278,6 +275,15 @@ async fn a_panic_in_a_watch_ends_no_other_stream() {
     }
     served.until_open(0).await;
     assert_eq!(served.get("/list").await.collect().await.unwrap().to_bytes(), "list");
+}
+
+#[tokio::test]
+async fn a_watch_that_always_pauses_ends_with_its_stream() {
+    let mut served = serve().await;
+    let bodies = served.watches(3).await;
+    served.values.send(NEVER_ENDS).unwrap();
+    drop(bodies);
+    served.until_open(0).await;
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use tokio::task::coop::unconstrained;
 
 use super::watch_writer::WatchWriter;
 use crate::http::answer::BoxError;
-use crate::lifecycle::multiplexer::{Inbox, Multiplexer, Shared};
+use crate::lifecycle::multiplexer::{Multiplexed, Multiplexer, MultiplexerHandle};
 use crate::lifecycle::turn::Turn;
 use crate::lifecycle::{contained, spawn};
 
@@ -31,7 +31,7 @@ pub(super) struct Sharded<S>(Arc<ShardWatch<S>>);
 struct WatchShard {
     /// Never 0.
     watches: usize,
-    inbox: Inbox<Running>,
+    handle: MultiplexerHandle<Running>,
 }
 
 /// The task of a shard. It ends with its last watch.
@@ -83,30 +83,30 @@ impl WatchShards {
         let watch = Arc::new(ShardWatch { state, shard: OnceLock::new(), connection: AtomicWaker::new() });
         let running = Running(Arc::clone(&watch) as Arc<dyn Run>);
         let mut shards = self.0.lock();
-        let inbox = match with_room(&mut shards, Handle::current().metrics().num_workers()) {
+        let handle = match with_room(&mut shards, Handle::current().metrics().num_workers()) {
             Some(shard) => {
                 shard.watches += 1;
-                shard.inbox.clone()
+                shard.handle.clone()
             }
             None => {
                 let task = Task { watches: Multiplexer::new(), shards: self.clone() };
-                let inbox = task.watches.inbox();
-                shards.push(WatchShard { watches: 1, inbox: inbox.clone() });
+                let handle = task.watches.handle();
+                shards.push(WatchShard { watches: 1, handle: handle.clone() });
                 // A turn bounds what it does. The budget of a task would stop most watches in the middle of an event.
                 spawn("watches", unconstrained(task));
-                inbox
+                handle
             }
         };
         // Under the lock: a shard ends with its last watch.
-        inbox.run(running);
+        handle.run(running);
         drop(shards);
         Sharded(watch)
     }
 
     /// `count` watches of a shard have ended. Returns whether the shard has none left; it then gets no more.
-    fn ended(&self, inbox: &Inbox<Running>, count: usize) -> bool {
+    fn ended(&self, handle: &MultiplexerHandle<Running>, count: usize) -> bool {
         let mut shards = self.0.lock();
-        let Some(index) = shards.iter().position(|shard| shard.inbox.is(inbox)) else { return true };
+        let Some(index) = shards.iter().position(|shard| shard.handle.is(handle)) else { return true };
         let Some(shard) = shards.get_mut(index) else { return true };
         shard.watches = shard.watches.saturating_sub(count);
         let is_over = shard.watches == 0;
@@ -159,21 +159,21 @@ impl Future for Task {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let ended = self.watches.poll(cx, &mut Turn::new());
-        if ended > 0 && self.shards.ended(&self.watches.inbox(), ended) { Poll::Ready(()) } else { Poll::Pending }
+        if ended > 0 && self.shards.ended(&self.watches.handle(), ended) { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
 impl Drop for Task {
     fn drop(&mut self) {
         // If it ends for another reason than its last watch, it must get no more.
-        let inbox = self.watches.inbox();
-        self.shards.0.lock().retain(|shard| !shard.inbox.is(&inbox));
+        let handle = self.watches.handle();
+        self.shards.0.lock().retain(|shard| !shard.handle.is(&handle));
     }
 }
 
 // === impl Running ===
 
-impl Shared for Running {
+impl Multiplexed for Running {
     fn poll(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Poll<()> {
         self.0.poll(cx, turn)
     }

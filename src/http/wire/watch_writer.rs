@@ -91,14 +91,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WatchWriter<S> {
             };
             match frame.transpose()? {
                 // A watch has no trailers that a client could want.
-                Some(frame) => {
-                    if let Ok(data) = frame.into_data()
-                        && !data.is_empty()
-                    {
+                Some(frame) => match frame.into_data() {
+                    Ok(data) if data.is_empty() => {
+                        turn.pauses();
+                        break;
+                    }
+                    Ok(data) => {
                         turn.wrote(data.len());
                         self.write(cx, data)?;
                     }
-                }
+                    Err(_) => {}
+                },
                 None => {
                     self.has_ended = true;
                     self.rest.push_static(END);
