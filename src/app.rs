@@ -29,7 +29,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use informerd_client::{self as client, Ask};
+use informerd_cli::{self as client, Ask};
 use informerd_status::{self as status, terminal};
 
 use self::admin_side::AdminSide;

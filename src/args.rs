@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap};
 use clap_complete::Shell;
-use informerd_client::Ask;
+use informerd_cli::Ask;
 
 pub use demo::DemoArgs;
 use demo::NOT_IN_DEMO;

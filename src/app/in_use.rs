@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-use informerd_client::{Address, Connection, Server};
+use informerd_cli::{Address, Connection, Server};
 use informerd_status as status;
 use tokio::time::timeout;
 use tonic_health::pb::HealthCheckRequest;

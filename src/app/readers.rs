@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use informerd_client::{ApiResource, Identifying, Readers, User};
+use informerd_cli::{ApiResource, Identifying, Readers, User};
 use rustls::ClientConfig;
 
 use crate::upstream::discovery::read_aggregated;
@@ -49,7 +49,7 @@ impl User for Credentials {
 
 #[cfg(test)]
 mod tests {
-    use informerd_client::{Server, Token};
+    use informerd_cli::{Server, Token};
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap};
-use informerd_client::{Address, Ask, Output, Server, Token};
+use informerd_cli::{Address, Ask, Output, Server, Token};
 
 use super::exit::{EXIT_USAGE, Exit};
 use crate::config::parse_duration;

@@ -122,7 +122,7 @@ impl Backfill {
         }
         self.last = object.rv;
         let prev = self.held.get(&object.key).cloned().flatten();
-        self.shared.keeper.takes(&mut object, prev.as_deref());
+        self.shared.keeper.share(&mut object, prev.as_deref());
         let object = match self.end.get(&object.key) {
             // The store already has this object.
             Some(held) if held.rv == object.rv && kind != EventType::Deleted => held.clone(),
@@ -142,7 +142,7 @@ impl Backfill {
         self.held.insert(object.key.clone(), left);
         let received = Instant::now();
         let event = WatchCacheEvent { kind, rv: object.rv, object, prev, received };
-        self.shared.keeper.replaced(&event);
+        self.shared.keeper.pack_replaced(&event);
         let bytes = memory(&event);
         self.events.push(event);
         self.grow(bytes)
@@ -163,10 +163,10 @@ impl Backfill {
             return Err(Doubtful("a state of then is of a later revision"));
         }
         let Some(event) = self.events.get_mut(event) else { return Ok(()) };
-        self.shared.keeper.takes(&mut object, Some(&event.object));
+        self.shared.keeper.share(&mut object, Some(&event.object));
         let before = memory(event);
         event.prev = Some(Arc::new(object));
-        self.shared.keeper.replaced(event);
+        self.shared.keeper.pack_replaced(event);
         let size = memory(event) - before;
         self.grow(size)
     }
@@ -209,7 +209,7 @@ impl Backfill {
         }
         state.history.prepend(events, self.from, Instant::now());
         shared.listed_rv.store(state.history.listed().0, Ordering::Release);
-        shared.keeper.added(self.account.take());
+        shared.keeper.add_account(self.account.take());
         drop(state);
         shared.counters.backfilled_events.add(count as u64);
         self.complete = true;

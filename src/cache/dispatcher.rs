@@ -168,7 +168,7 @@ impl Dispatcher {
             // What has left the window makes room for others, also if this cache gets no more events. A state that is being read is
             // counted once it is there.
             if let Some(current) = state.current.as_ref().filter(|_| !self.shared.keeper.is_loading()) {
-                self.shared.keeper.holds(current.store(), &mut state.history, now, dispatched);
+                self.shared.keeper.count(current.store(), &mut state.history, now, dispatched);
             }
             self.left = state.history.left();
             (state.history.oldest(), state.generation)

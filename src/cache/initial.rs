@@ -16,7 +16,7 @@ pub(super) enum InitialStep {
     Object(Arc<Object>),
     Event(EventType, Arc<WatchCacheEvent>, Following),
     Done,
-    /// Many objects were examined and none was found: let other tasks run, and continue.
+    /// Many objects or events were examined: let other tasks run, and continue.
     Pause,
     End(EndReason),
 }
@@ -28,8 +28,8 @@ pub(super) struct Listing {
     after: Option<ObjectKey>,
     batch: std::vec::IntoIter<Arc<Object>>,
     walked: bool,
-    /// The last batch has less than it could: it took as many looks as one step may.
-    pauses: bool,
+    /// The objects that were examined since the last pause.
+    looked: usize,
 }
 
 /// A walk through the history, by position.
@@ -55,7 +55,8 @@ impl Listing {
         if self.walked {
             return InitialStep::Done;
         }
-        if std::mem::take(&mut self.pauses) {
+        if self.looked >= LOOKS {
+            self.looked = 0;
             return InitialStep::Pause;
         }
         let listed = membership.group.ring.lock().listed(membership.slot);
@@ -66,16 +67,19 @@ impl Listing {
         let mut walk = Walk::new(snapshot, membership.group.predicate.clone(), self.after.take());
         let mut batch = Vec::new();
         self.walked = !walk.step(BATCH, |object| batch.push(object.clone()));
+        self.looked += walk.looked();
         self.after = walk.into_after();
         if self.walked {
             membership.group.ring.lock().set_basis(membership.slot, Basis::Known);
         }
-        self.pauses = !self.walked && (1..BATCH).contains(&batch.len());
         self.batch = batch.into_iter();
         match self.batch.next() {
             Some(object) => InitialStep::Object(object),
             None if self.walked => InitialStep::Done,
-            None => InitialStep::Pause,
+            None => {
+                self.looked = 0;
+                InitialStep::Pause
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The port of a watch cache to memory: what its objects share, in which form they are kept, and what the budget counts.
+//! The memory of one watch cache: what its objects share, in which form they are kept, and what the budget counts.
 //!
-//! The writer says what it takes, replaces and gives up. It knows neither packing nor the budget.
+//! The writer of the cache says what it takes, replaces and gives up. It knows neither how objects are packed nor what they cost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,7 +15,7 @@ use super::store::{Departed, Store};
 use crate::meta::{LabelSets, Object, WatchCacheEvent};
 use crate::packing::{MOST_READS, Packer, PackingForm};
 
-/// Keeps the objects of one cache. Its locks are taken last.
+/// Keeps the objects of one cache. Under its locks, only that of the budget is taken.
 #[derive(Debug)]
 pub(super) struct ObjectKeeper {
     /// What the cache holds, as the budget knows it.
@@ -23,7 +23,7 @@ pub(super) struct ObjectKeeper {
     budget: Budget,
     is_pinned: bool,
     packer: Packer,
-    /// What packed objects save that only readers of earlier states hold.
+    /// The bytes that packing saves in objects that only snapshots of earlier states hold.
     departed: Arc<AtomicI64>,
     /// The label sets of all objects of the cache.
     labels: Mutex<LabelSets>,
@@ -59,9 +59,9 @@ impl ObjectKeeper {
         self.budget.used()
     }
 
-    /// The cache takes an object: it shares what it has in common with the version before it, or else its labels with any
+    /// The cache takes an object. The object shares what it has in common with the version before it, or else its labels with any
     /// object.
-    pub(super) fn takes(&self, object: &mut Object, prev: Option<&Object>) {
+    pub(super) fn share(&self, object: &mut Object, prev: Option<&Object>) {
         if !prev.is_some_and(|prev| object.share(prev)) {
             object.share_labels(&mut self.labels.lock());
         }
@@ -69,7 +69,7 @@ impl ObjectKeeper {
 
     /// An object was replaced or deleted: only watchers that are behind read it from now on. It is kept as the difference
     /// from its next version. If that is large, it is packed like the others.
-    pub(super) fn replaced(&self, event: &WatchCacheEvent) {
+    pub(super) fn pack_replaced(&self, event: &WatchCacheEvent) {
         let Some(prev) = event.prev.as_ref().filter(|_| self.packer.form() != PackingForm::Plain) else { return };
         prev.replaced_by(&event.object);
         if self.packer.is_active() {
@@ -78,7 +78,7 @@ impl ObjectKeeper {
     }
 
     /// The memory of objects that would need `plain` bytes if they were plain, and of what they share.
-    pub(super) fn present(&self, plain: usize) -> usize {
+    pub(super) fn present_bytes(&self, plain: usize) -> usize {
         let plain = plain + self.labels.lock().size();
         // Those of earlier states are not among the objects that are counted here.
         let saved = self.packer.saved() - self.departed.load(Ordering::Relaxed);
@@ -88,36 +88,36 @@ impl ObjectKeeper {
 
     /// The memory of this state and of the window, in their present form.
     fn held(&self, store: &Store, history: &History) -> usize {
-        self.present(Budget::cost_of(store.len(), store.bytes()) + history.plain_bytes())
+        self.present_bytes(Budget::cost_of(store.len(), store.bytes()) + history.plain_bytes())
     }
 
-    /// The cache holds this state and window. If memory is short, the window shrinks first, by events before the position
+    /// Counts what the cache holds: this state and window. If memory is short, the window shrinks first, by events before the position
     /// `dispatched`.
-    pub(super) fn holds(&self, store: &Store, history: &mut History, now: Instant, dispatched: u64) {
-        // The window is counted with them.
+    pub(super) fn count(&self, store: &Store, history: &mut History, now: Instant, dispatched: u64) {
+        // These events are counted with the window now.
         self.added.lock().clear();
         let excess = self.account.excess(self.held(store, history));
         if excess > 0 {
             history.shrink(excess, now, dispatched);
         }
-        self.recount(store, history);
+        self.count_again(store, history);
     }
 
     /// Counts the same state again, after objects were packed, or events have left the window.
-    pub(super) fn recount(&self, store: &Store, history: &History) {
+    pub(super) fn count_again(&self, store: &Store, history: &History) {
         self.added.lock().clear();
         self.account.hold(self.held(store, history));
     }
 
-    /// The bytes of a whole state that the cache has taken, for [`Self::settled`].
-    pub(super) fn taken(&self, store: &Store, history: &History) -> usize {
+    /// The bytes of a whole state that the cache has taken, for [`Self::settle`].
+    pub(super) fn bytes_of_whole(&self, store: &Store, history: &History) -> usize {
         self.added.lock().clear();
         self.held(store, history)
     }
 
     /// The cache has taken a whole state: nothing is being read any more. No lock of the cache may be held: this waits for the system
     /// while memory is short.
-    pub(super) fn settled(&self, taken: usize) {
+    pub(super) fn settle(&self, taken: usize) {
         self.account.settle(taken);
     }
 
@@ -127,7 +127,7 @@ impl ObjectKeeper {
     }
 
     /// The cache holds nothing but `state`, and gives it up. It is counted for as long as a snapshot of it lives.
-    pub(super) fn gave_up(&self, state: Store) {
+    pub(super) fn give_up(&self, state: Store) {
         let saved = saved(state.iter());
         state.lend(Departed::new(self.account.lend(), &self.departed, saved));
         self.account.clear();
@@ -137,7 +137,7 @@ impl ObjectKeeper {
 
     /// The cache has replaced `state`, and no longer has these objects of it. They are counted for as long as a snapshot of it
     /// lives.
-    pub(super) fn parted<'a>(&self, state: Store, objects: impl Iterator<Item = &'a Arc<Object>> + Clone) {
+    pub(super) fn lend_replaced<'a>(&self, state: Store, objects: impl Iterator<Item = &'a Arc<Object>> + Clone) {
         let (present, saved) = (objects.clone().map(|object| object.present_size()).sum(), saved(objects));
         state.lend(Departed::new(self.account.depart(present), &self.departed, saved));
     }
@@ -147,13 +147,13 @@ impl ObjectKeeper {
         self.budget.account(self.is_pinned)
     }
 
-    /// An account for events that are read to be added to the window ([`Self::added`]).
+    /// An account for events that are read to be added to the window ([`Self::add_account`]).
     pub(super) fn account_for_events(&self) -> Account {
         self.budget.account(false)
     }
 
     /// Events were added to the window. Their account counts them until the window is counted again.
-    pub(super) fn added(&self, account: Option<Account>) {
+    pub(super) fn add_account(&self, account: Option<Account>) {
         self.added.lock().extend(account);
     }
 

@@ -249,7 +249,7 @@ impl SharedCache {
     fn charge_again(&self) {
         let state = self.state.lock();
         if let Some(current) = &state.current {
-            self.keeper.recount(current.store(), &state.history);
+            self.keeper.count_again(current.store(), &state.history);
         }
     }
 }

@@ -157,7 +157,7 @@ impl Restoration {
         if !self.from.is_zero() || self.store.last().is_some_and(|last| last.key >= object.key) {
             return Err(Contradictory("its objects are out of order"));
         }
-        self.shared.keeper.takes(&mut object, None);
+        self.shared.keeper.share(&mut object, None);
         let object = Arc::new(object);
         self.bytes += Budget::cost(object.present_size());
         self.bytes = self.bytes.saturating_sub(self.arriving.take_into(&self.shared, &object));
@@ -199,9 +199,9 @@ impl Restoration {
         if !together {
             self.unfinished = (kind == EventType::Deleted).then_some(self.rv);
         }
-        self.shared.keeper.takes(&mut object, prev.as_deref());
+        self.shared.keeper.share(&mut object, prev.as_deref());
         let event = WatchCacheEvent { kind, rv, object: Arc::new(object), prev, received: Instant::now() };
-        self.shared.keeper.replaced(&event);
+        self.shared.keeper.pack_replaced(&event);
         self.bytes += memory(&event);
         self.account.load(self.bytes)?;
         self.store.apply(&event);

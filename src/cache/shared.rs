@@ -239,7 +239,7 @@ impl SharedCache {
             rv: self.ready.rv(),
             dispatched_rv: ResourceVersion(self.dispatched_rv.load(Ordering::Acquire)),
             objects: state.current.as_ref().map_or(0, Snapshot::len),
-            bytes: self.keeper.present(state.current.as_ref().map_or(0, Snapshot::bytes)),
+            bytes: self.keeper.present_bytes(state.current.as_ref().map_or(0, Snapshot::bytes)),
             window_events: state.history.len(),
             window_bytes: state.history.bytes(),
             window_oldest_rv: state.history.oldest(),

@@ -15,6 +15,8 @@ pub struct Walk {
     /// The last key that was examined.
     after: Option<ObjectKey>,
     is_over: bool,
+    /// The number of objects that were examined.
+    looked: usize,
 }
 
 /// Number of objects examined in one step, selected or not.
@@ -25,7 +27,7 @@ pub(super) const LOOKS: usize = 2048;
 impl Walk {
     pub fn new(snapshot: Snapshot, predicate: Predicate, after: Option<ObjectKey>) -> Self {
         let is_over = predicate.matches_nothing();
-        Self { snapshot, predicate, after, is_over }
+        Self { snapshot, predicate, after, is_over, looked: 0 }
     }
 
     /// The same walk over the objects of all shards.
@@ -70,6 +72,11 @@ impl Walk {
         }
     }
 
+    /// The number of objects that were examined.
+    pub(super) fn looked(&self) -> usize {
+        self.looked
+    }
+
     /// The key after which the walk continues: the last one examined.
     pub fn into_after(self) -> Option<ObjectKey> {
         self.after
@@ -82,6 +89,7 @@ impl Walk {
         let mut objects = self.snapshot.range(&self.predicate.scope, self.after.as_ref().map(ObjectKey::as_str));
         let (mut found, mut last) = (0, None);
         for object in objects.by_ref().take(looks) {
+            self.looked += 1;
             last = Some(&object.key);
             if self.predicate.matches(object) {
                 each(object);

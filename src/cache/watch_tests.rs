@@ -383,33 +383,35 @@ async fn what_readers_were_shown_outlives_the_state() {
 
 /// However few of the objects or events a watch selects, it lets others run after each few thousand.
 #[tokio::test]
-async fn a_watch_pauses_between_matches_that_are_far_apart() {
-    const OBJECTS: u64 = 20_000;
-    const APART: u64 = 1500;
-    let (mut writer, cache, mut dispatcher) = cache(|_| {});
-    let object = |n: u64, rv| {
-        let app = if n.is_multiple_of(APART) { "web" } else { "other" };
-        object("a", &format!("n{n:05}"), rv, &[("app", app)], "")
-    };
-    let listed = (0..OBJECTS).map(|n| std::sync::Arc::new(object(n, 1 + n))).collect();
-    writer.replace(listed, ResourceVersion(OBJECTS)).await.unwrap();
-    for n in 0..OBJECTS {
-        writer.apply(EventType::Modified, object(n, OBJECTS + 1 + n)).await.unwrap();
-        dispatch(&mut dispatcher);
-    }
-    let selected = || predicate(Scope::all(), "app=web", "");
-    for start in [WatchStart::State, WatchStart::After(ResourceVersion(OBJECTS))] {
-        let mut watcher = cache.watch(WatchSpec { predicate: selected(), initial_end: false, ..spec(start) }).unwrap();
-        let (mut events, mut together, mut pauses) = (0, 0, 0);
-        while events < OBJECTS.div_ceil(APART) {
-            if poll(&mut watcher).is_ready() {
-                (events, together) = (events + 1, together + 1);
-                assert!(together <= 3, "{start:?}: {together} without a pause");
-            } else {
-                assert!(watcher.is_paused(), "{start:?}");
-                (pauses, together) = (pauses + 1, 0);
-            }
+async fn a_watch_pauses_however_far_apart_its_matches_are() {
+    const OBJECTS: u64 = 10_000;
+    for apart in [1, 31, 1500] {
+        let (mut writer, cache, mut dispatcher) = cache(|_| {});
+        let object = |n: u64, rv| {
+            let app = if n.is_multiple_of(apart) { "web" } else { "other" };
+            object("a", &format!("n{n:05}"), rv, &[("app", app)], "")
+        };
+        let listed = (0..OBJECTS).map(|n| std::sync::Arc::new(object(n, 1 + n))).collect();
+        writer.replace(listed, ResourceVersion(OBJECTS)).await.unwrap();
+        for n in 0..OBJECTS {
+            writer.apply(EventType::Modified, object(n, OBJECTS + 1 + n)).await.unwrap();
+            dispatch(&mut dispatcher);
         }
-        assert!((5..20).contains(&pauses), "{start:?}: {pauses} pauses");
+        let selected = || predicate(Scope::all(), "app=web", "");
+        for start in [WatchStart::State, WatchStart::After(ResourceVersion(OBJECTS))] {
+            let mut watcher =
+                cache.watch(WatchSpec { predicate: selected(), initial_end: false, ..spec(start) }).unwrap();
+            let (mut events, mut together, mut pauses) = (0, 0, 0);
+            while events < OBJECTS.div_ceil(apart) {
+                if poll(&mut watcher).is_ready() {
+                    (events, together) = (events + 1, together + 1);
+                    assert!(together <= 4096 / apart + 2, "{apart}, {start:?}: {together} without a pause");
+                } else {
+                    assert!(watcher.is_paused(), "{apart}, {start:?}");
+                    (pauses, together) = (pauses + 1, 0);
+                }
+            }
+            assert!((2..20).contains(&pauses), "{apart}, {start:?}: {pauses} pauses");
+        }
     }
 }

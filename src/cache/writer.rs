@@ -118,9 +118,9 @@ impl Writer {
             (_, Some(_)) => EventType::Modified,
             (_, None) => EventType::Added,
         };
-        self.shared.keeper.takes(&mut object, prev.as_deref());
+        self.shared.keeper.share(&mut object, prev.as_deref());
         let event = WatchCacheEvent { kind, rv, object: Arc::new(object), prev, received };
-        self.shared.keeper.replaced(&event);
+        self.shared.keeper.pack_replaced(&event);
         self.store.apply(&event);
         self.rv = rv;
         self.commit([(event, self.store.clone())], None);
@@ -148,10 +148,10 @@ impl Writer {
         let mut events = Vec::with_capacity(objects.len());
         for mut object in objects {
             let Some(prev) = self.store.remove(&object.key) else { continue };
-            self.shared.keeper.takes(&mut object, Some(&prev));
+            self.shared.keeper.share(&mut object, Some(&prev));
             let (object, prev) = (Arc::new(object), Some(prev));
             let event = WatchCacheEvent { kind: EventType::Deleted, rv, object, prev, received };
-            self.shared.keeper.replaced(&event);
+            self.shared.keeper.pack_replaced(&event);
             events.push((event, self.store.clone()));
         }
         self.rv = rv;
@@ -239,7 +239,7 @@ impl Writer {
         drop(state);
         departed.extend(difference.deleted);
         // Often the last reference to many objects, so it is not dropped under the lock.
-        self.shared.keeper.parted(old, departed.iter());
+        self.shared.keeper.lend_replaced(old, departed.iter());
         drop(departed);
         self.settle();
         self.shared.work.notify_one();
@@ -291,7 +291,7 @@ impl Writer {
 
     fn reset(&mut self, why: &str, reason: EndReason, stopped: bool) {
         self.shared.reset(why, reason, stopped);
-        self.shared.keeper.gave_up(std::mem::take(&mut self.store));
+        self.shared.keeper.give_up(std::mem::take(&mut self.store));
         (self.rv, self.synced) = (ResourceVersion::ZERO, false);
     }
 
@@ -308,7 +308,7 @@ impl Writer {
             let dispatched = self.shared.dispatched.load(Ordering::Acquire);
             state.history.evict(now, dispatched);
             self.head = state.history.head();
-            self.shared.keeper.holds(&self.store, &mut state.history, now, dispatched);
+            self.shared.keeper.count(&self.store, &mut state.history, now, dispatched);
         }
         let moved = match asked {
             Some(asked) if self.rv >= self.shared.ready.newest() => asked,

@@ -19,7 +19,7 @@ impl Writer {
         match self.store.get(&object.key) {
             Some(held) if held.rv == object.rv && held.is_written_as(&object) => Ok(held.clone()),
             held => {
-                self.shared.keeper.takes(&mut object, held.map(Arc::as_ref));
+                self.shared.keeper.share(&mut object, held.map(Arc::as_ref));
                 Err(object)
             }
         }
@@ -49,7 +49,7 @@ impl Writer {
 
     /// Counts a whole state that was taken.
     pub(super) fn settle(&self) {
-        let taken = self.shared.keeper.taken(&self.store, &self.shared.state.lock().history);
-        self.shared.keeper.settled(taken);
+        let taken = self.shared.keeper.bytes_of_whole(&self.store, &self.shared.state.lock().history);
+        self.shared.keeper.settle(taken);
     }
 }

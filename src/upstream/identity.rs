@@ -8,7 +8,7 @@ use super::client::{CallOptions, KUBE_SYSTEM, Upstream};
 use super::error::UpstreamError;
 use super::metadata::{ACCEPT_OBJECT, DEPTH_OF_METADATA, Item};
 use super::metrics::RequestVerb;
-use super::proofs::HEAD_TIMEOUT;
+use super::proofs::QUESTION_TIMEOUT;
 use super::reader::{get_json, get_outline};
 
 /// What identifies a cluster and its apiserver.
@@ -46,8 +46,8 @@ pub async fn cluster_uid(upstream: &Upstream, patience: Duration) -> Result<Stri
 /// # Errors
 /// The apiserver cannot be reached, or refuses.
 pub async fn cluster(upstream: &Upstream) -> Result<ClusterIdentity, UpstreamError> {
-    let uid = cluster_uid(upstream, HEAD_TIMEOUT).await?;
-    let options = CallOptions::new(RequestVerb::Discovery, "version".to_owned()).header_timeout(HEAD_TIMEOUT);
+    let uid = cluster_uid(upstream, QUESTION_TIMEOUT).await?;
+    let options = CallOptions::new(RequestVerb::Discovery, "version".to_owned()).header_timeout(QUESTION_TIMEOUT);
     let (_, version) = get_json::<Version>(upstream, "/version", "application/json", &options, MOST).await?;
     Ok(ClusterIdentity { uid, version: version.git_version })
 }

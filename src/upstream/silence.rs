@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::error::UpstreamError;
 use super::metadata::{MetadataEvent, MetadataStream};
 use super::metrics::RequestVerb;
-use super::proofs::{ACCEPT_WATCH, Asked, HEAD_TIMEOUT, Progress, ProgressProbe, WATCH_SECONDS};
+use super::proofs::{ACCEPT_WATCH, Asked, Progress, ProgressProbe, QUESTION_TIMEOUT, WATCH_SECONDS};
 use super::reader::{Compression, get};
 use super::reflector::Handle;
 use crate::cache::{Order, WatchCache};
@@ -171,7 +171,7 @@ impl ProgressProbe {
         stream: &Handle,
         within: Duration,
     ) -> Result<Option<MetadataEvent>, UpstreamError> {
-        let options = self.source.options(RequestVerb::Probe).header_timeout(HEAD_TIMEOUT);
+        let options = self.source.options(RequestVerb::Probe).header_timeout(QUESTION_TIMEOUT);
         let end = Instant::now() + within;
         let read = async {
             let options = options.off(stream.connection());

@@ -112,9 +112,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     ("api", &[]),
     // The command line as a client of a running daemon.
-    ("client", &["api", "lifecycle"]),
+    ("cli", &["api", "lifecycle"]),
     // Two clusters and their clients. One has the daemon in front of it, which the wiring starts.
-    ("demo", &["api", "client", "lifecycle", "status", "sim"]),
+    ("demo", &["api", "cli", "lifecycle", "status", "sim"]),
     ("sim", &[]),
     ("status", &[]),
     ("manual", &[]),

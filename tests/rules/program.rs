@@ -31,7 +31,7 @@ pub(crate) fn read(file: &Path) -> String {
 }
 
 /// The path of a file that begins with its room: a crate is one, like a directory below `src`. `cache/ring.rs` is
-/// `src/cache/ring.rs`, and `client/ask.rs` is `crates/client/src/ask.rs`.
+/// `src/cache/ring.rs`, and `cli/ask.rs` is `crates/cli/src/ask.rs`.
 pub(crate) fn in_room(file: &Path) -> PathBuf {
     let parts: Vec<_> = file.iter().collect();
     match parts[..] {

@@ -8,7 +8,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING};
 use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
 use informerd_api::v1;
-use informerd_client::{Connection, Target};
+use informerd_cli::{Connection, Target};
 use informerd_lifecycle::drain::DrainWatch;
 use informerd_lifecycle::spawn;
 use tokio::time::{MissedTickBehavior, interval, timeout};

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use informerd_client::{Address, Readers, Server};
+use informerd_cli::{Address, Readers, Server};
 use informerd_lifecycle::drain::DrainWatch;
 use informerd_lifecycle::readiness::Registry;
 use informerd_lifecycle::spawn;

@@ -7,6 +7,8 @@ pub struct Turn {
     bytes: usize,
 }
 
+/// The most frames that a watch sends before others have their turn.
+pub const FRAMES: usize = 8;
 /// The most futures that run in one turn.
 const POLLS: u32 = 128;
 /// The bytes after which a turn ends. Encryption takes longer than everything else, and one frame can be large: with the largest
@@ -32,7 +34,7 @@ impl Turn {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// A future has worked for a while and has nothing to write yet.
+    /// A future has worked for a while, and others should run before it goes on.
     pub fn pauses(&mut self) {
         self.polls = self.polls.saturating_sub(PAUSE);
     }

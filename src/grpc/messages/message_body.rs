@@ -20,7 +20,7 @@ pub(in crate::grpc) trait Messages: Send + Unpin + 'static {
     /// Returns the next message. `None` or an error ends the stream.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>>;
 
-    /// Whether the last poll was pending only to let others run. The task was woken: there is more to do.
+    /// Whether the last poll stopped early to let others run. The task was woken: there is more to do.
     fn is_paused(&self) -> bool;
 
     /// Whether no message follows the last one yet, so that there is no use in a poll before that one is sent.
@@ -42,7 +42,7 @@ struct MessageBody<M> {
     messages: M,
     gzip: bool,
     end: Option<Status>,
-    /// The last frame ended with a pause, which the next one says.
+    /// The last frame ended with a pause: the next frame is empty.
     pauses: bool,
     over: bool,
 }
@@ -71,7 +71,8 @@ impl<M: Messages> MessageBody<M> {
     /// Collects the messages that are available.
     fn gather(&mut self, cx: &mut Context<'_>) -> Slices {
         let mut pieces = Pieces::default();
-        while pieces.len() < TOGETHER && self.end.is_none() && !(pieces.len() > 0 && self.messages.is_caught_up()) {
+        let is_enough = |messages: &M| messages.is_caught_up() || messages.is_paused();
+        while pieces.len() < TOGETHER && self.end.is_none() && !(pieces.len() > 0 && is_enough(&self.messages)) {
             match self.messages.poll_message(cx) {
                 Poll::Pending => break,
                 Poll::Ready(Some(Ok(message))) if self.gzip => {

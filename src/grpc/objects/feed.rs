@@ -205,6 +205,10 @@ impl SharedPending {
             left -= 1;
             let next = match watcher.next().now_or_never() {
                 Some(next) => Some(next),
+                None if watcher.is_paused() => {
+                    left = 0;
+                    continue;
+                }
                 None => {
                     left = TURN;
                     tokio::select! {

@@ -5,8 +5,8 @@ use futures_util::FutureExt as _;
 use super::*;
 use crate::cache::{WatchSpec, WatchStart};
 use crate::http::testing::{self, FIRST};
-use crate::meta::EventType;
-use crate::selector::Predicate;
+use crate::meta::{EventType, Scope};
+use crate::selector::{CompiledFields, LabelSelector, Predicate};
 
 const SIZE: usize = 100_000;
 
@@ -212,4 +212,33 @@ async fn a_watch_that_ends_before_its_snapshot_was_taken_sends_no_bookmark() {
     tokio::time::sleep(Duration::from_secs(61)).await;
     feed.end();
     assert_eq!(next(&mut feed).await.unwrap_err(), EndReason::Drained);
+}
+
+#[tokio::test]
+async fn others_run_while_it_looks_for_few_objects() {
+    const OBJECTS: usize = 20_000;
+    let labelled = |n: usize| {
+        let labels = if n.is_multiple_of(100) { r#""labels":{"a":"b"},"uid""# } else { r#""uid""# };
+        testing::parse(&testing::item(n, 1).replace(r#""uid""#, labels))
+    };
+    let world = testing::World::new((0..OBJECTS).map(labelled).collect()).await;
+    let labels = LabelSelector::parse("a=b").unwrap();
+    let predicate = Predicate::new(Scope::default(), labels, CompiledFields::default());
+    let deadline = Instant::now() + Duration::from_secs(600);
+    let spec = WatchSpec { predicate, start: WatchStart::State, bookmarks: true, initial_end: true, deadline };
+    let mut feed = Feed::new(world.cache.watch(spec).unwrap(), true, true, &Ledger::default(), &Arc::default());
+    let (mut objects, mut waits) = (0, 0);
+    loop {
+        let next = std::future::poll_fn(|cx| {
+            let next = feed.poll_next(cx);
+            waits += usize::from(next.is_pending());
+            next
+        });
+        if matches!(next.await.unwrap().event, WatcherEvent::Bookmark { .. }) {
+            break;
+        }
+        objects += 1;
+    }
+    assert_eq!(objects, OBJECTS / 100);
+    assert!(waits >= OBJECTS / 2048, "its consumer had {waits} turns");
 }

@@ -46,7 +46,7 @@ pub(super) struct SyncStream {
     last: VecDeque<Message>,
     drain: Pin<Box<dyn Future<Output = goodbye::Reason> + Send>>,
     over: bool,
-    /// The last poll was pending only to let others run.
+    /// The last poll stopped early to let others run.
     is_paused: bool,
     _open: Raised,
 }
@@ -281,6 +281,10 @@ impl SyncStream {
                     entry.sent += bytes;
                     entry.frames = entry.frames.saturating_sub(1);
                     entry.bytes = entry.bytes.saturating_sub_unsigned(bytes);
+                    if entry.is_paused() {
+                        entry.sent += PAUSE;
+                        self.is_paused = true;
+                    }
                     self.offer(id);
                     return Some(message);
                 }

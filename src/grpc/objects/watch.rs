@@ -40,7 +40,7 @@ pub(super) struct TypedWatch {
     right: Right,
     objects: Objects,
     phase: Phase,
-    /// The last poll was pending only to let others run.
+    /// The last poll stopped early to let others run.
     is_paused: bool,
     /// Frames to send before any other.
     ready: Vec<Frame>,
@@ -85,8 +85,6 @@ struct Batch {
 const FRAME_BYTES: usize = 256 << 10;
 /// The approximate maximum size of an event without its object, in bytes.
 const EVENT_OVERHEAD: usize = 512;
-/// The most objects that a poll skips because the client has them.
-const SKIPPED: usize = 1024;
 /// The delay before another attempt, after a reset that cannot be served yet, or because the watch was too slow.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -224,7 +222,6 @@ impl TypedWatch {
     /// Collects events until there are enough, or until no more are available. An object that is damaged is an error, after
     /// a frame with the events before it, from which the client can resume.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Result<Content, Error>, EndReason>> {
-        let mut skipped = 0;
         loop {
             let is_full = self.batch.events.len() >= self.delivery.max_batch || self.batch.bytes >= self.most();
             if is_full || self.is_all() && !self.batch.events.is_empty() {
@@ -277,12 +274,6 @@ impl TypedWatch {
                         let known = known.and_then(|known| known.objects.remove(object.attributes.uid()));
                         let Some(shown) = as_known(kind, known.as_deref(), object.rv) else {
                             self.count += 1;
-                            skipped += 1;
-                            if skipped == SKIPPED {
-                                self.is_paused = true;
-                                cx.waker().wake_by_ref();
-                                return Poll::Pending;
-                            }
                             continue;
                         };
                         let event = if self.in_snapshot {

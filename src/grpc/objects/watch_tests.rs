@@ -2,17 +2,20 @@
 
 use std::collections::HashMap;
 
+use http_body::Body as _;
 use tokio_stream::StreamExt as _;
 
 use super::super::service::Parts;
 use super::super::sync::SyncStream;
 use super::*;
 use crate::cache::Writer;
+use crate::grpc::messages::Elsewhere;
 use crate::grpc::testing::{caller, objects_of, selection};
 use crate::http::testing;
 use crate::lifecycle::drain::{self, DrainWatch};
 
-const OBJECTS: usize = 5 * SKIPPED / 2;
+/// A watch pauses after each 2,048.
+const OBJECTS: usize = 5000;
 
 async fn objects() -> (Objects, Writer) {
     objects_of(testing::objects(OBJECTS, 0)).await
@@ -44,14 +47,14 @@ fn pauses(messages: &mut impl Messages, is_over: impl Fn() -> bool) -> usize {
 
 #[tokio::test]
 async fn what_the_client_has_is_skipped_in_several_turns() {
-    for (without, sent) in [(&[][..], 0), (&[5, 2 * SKIPPED, OBJECTS - 1], 3)] {
+    // A frame with what comes before it takes the place of a pause.
+    for (without, sent, frames, pauses_before) in [(&[][..], 0, 2, 2), (&[5, 2100, OBJECTS - 1], 3, 5, 0)] {
         let (objects, _writer) = objects().await;
         let mut watch = objects.watch_for(&caller(), request(without)).await.unwrap();
-        // Started, the objects and the end of the snapshot.
-        let frames = 2 + u64::from(sent > 0);
-        let paused =
-            pauses(&mut watch, || objects.metrics.frames.get() >= frames && objects.metrics.events.get() == sent);
-        assert_eq!((paused, watch.in_snapshot, watch.count as usize), (2, false, OBJECTS));
+        let paused = pauses(&mut watch, || objects.metrics.frames.get() == frames);
+        let count = watch.count as usize;
+        assert_eq!((paused, objects.metrics.events.get(), watch.in_snapshot), (pauses_before, sent, false));
+        assert_eq!(count, OBJECTS);
     }
 }
 
@@ -72,6 +75,38 @@ async fn a_stream_pauses_with_the_first_of_its_watches_that_does() {
     // Started, and the end of the snapshot.
     let frames = &objects.metrics.frames;
     assert_eq!(pauses(&mut stream, || frames.get() == 2 * WATCHES), 2 * WATCHES as usize);
+}
+
+/// Few objects are selected, and each is a frame, or a part of one.
+#[tokio::test]
+async fn a_watch_pauses_between_objects_that_are_far_apart() {
+    const LISTED: usize = 20_000;
+    let labelled = |n: usize| {
+        let labels = if n.is_multiple_of(1500) { r#""labels":{"a":"b"},"uid""# } else { r#""uid""# };
+        testing::parse(&testing::item(n, 1).replace(r#""uid""#, labels))
+    };
+    let (objects, _writer) = objects_of((0..LISTED).map(labelled).collect()).await;
+    let filter = v1::Filter { label_selector: "a=b".into(), ..Default::default() };
+    let request = v1::WatchRequest { selection: Some(selection("configmaps", vec![filter])), ..Default::default() };
+    let watch = objects.watch_for(&caller(), request.clone()).await.unwrap();
+    let add = v1::AddWatch { watch: Some(request), credit: None };
+    let add = v1::SyncRequest { watch_id: 1, action: Some(v1::sync_request::Action::Add(add)) };
+    let inbound = Box::pin(tokio_stream::iter([Ok(add)]).chain(tokio_stream::pending()));
+    let sync = SyncStream::new(objects.clone(), caller(), inbound, &Retiring(DrainWatch::never()));
+    for mut body in [Elsewhere::new(watch), Elsewhere::new(sync)].map(|messages| messages.into_body(false).unwrap()) {
+        let (before, mut pauses) = (objects.metrics.events.get(), 0);
+        let mut together = before;
+        while objects.metrics.events.get() - before < LISTED.div_ceil(1500) as u64 {
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            let Poll::Ready(frame) = Pin::new(&mut body).poll_frame(&mut cx) else { panic!("it waits for something") };
+            if frame.unwrap().unwrap().into_data().unwrap().is_empty() {
+                let sent = objects.metrics.events.get();
+                assert!(sent - together <= 3, "{} events without a pause", sent - together);
+                (pauses, together) = (pauses + 1, sent);
+            }
+        }
+        assert!(pauses >= 5, "{pauses} pauses");
+    }
 }
 
 #[tokio::test]

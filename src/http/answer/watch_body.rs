@@ -39,7 +39,7 @@ pub(in crate::http) struct WatchBody {
     ending: Ending,
     /// The watch was told to end.
     ends: bool,
-    /// The last frame ended with a pause, which the next one says.
+    /// The last frame ended with a pause: the next frame is empty.
     pauses: bool,
     /// Each event is sent as a WebSocket message.
     messages: bool,

@@ -12,7 +12,7 @@ use crate::codec::Slices;
 use crate::http::answer::Body;
 use crate::lifecycle::contained;
 use crate::lifecycle::multiplexer::Multiplexed;
-use crate::lifecycle::turn::Turn;
+use crate::lifecycle::turn::{FRAMES, Turn};
 use crate::memory::Cut;
 
 /// Sends a body on its stream. It asks the body for more only when the last frame was sent, or waits for a window of the client
@@ -38,9 +38,6 @@ enum Waiting {
     End,
     Trailers(HeaderMap),
 }
-
-/// The most frames that a watch sends before others have their turn.
-const FRAMES: usize = 8;
 
 // === impl Http2Body ===
 

@@ -18,7 +18,7 @@ use super::io::Bounded;
 use crate::codec::Slices;
 use crate::http::answer::{Body, BoxError};
 use crate::lifecycle::quiet::Bell;
-use crate::lifecycle::turn::Turn;
+use crate::lifecycle::turn::{FRAMES, Turn};
 
 /// Writes a watch in chunks, and asks its body for more only when the socket has taken the last one (back-pressure). A
 /// future that is ready when the client has got the whole body. The connection can then take the next request.
@@ -46,8 +46,6 @@ pub(super) struct WatchWriter<S> {
 const EARLY: usize = 512;
 /// A chunk up to this size is joined in the buffer of its thread and written with `write`, which is cheaper.
 const JOINED: usize = 16 << 10;
-/// The most frames that a watch writes before others have their turn.
-const FRAMES: usize = 8;
 /// The most parts in one `writev`.
 const PARTS: usize = 64;
 const END_OF_LINE: &[u8] = b"\r\n";

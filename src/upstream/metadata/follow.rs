@@ -17,7 +17,8 @@ use crate::upstream::error::UpstreamError;
 use crate::upstream::metrics::RequestVerb;
 use crate::upstream::reader::{Compression, get, get_outline};
 
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout for the head of an answer that the apiserver can send at once.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// A live watch delivers a bookmark every minute. A watch that is silent for longer than this is reopened from where it
 /// stopped. That is the smallest request that shows whether it missed something.
 const SILENCE: Duration = Duration::from_secs(75);
@@ -148,7 +149,7 @@ async fn round(
         collection.path,
         selection(collection)
     );
-    let options = CallOptions::new(RequestVerb::Watch, collection.resource).header_timeout(HEAD_TIMEOUT);
+    let options = CallOptions::new(RequestVerb::Watch, collection.resource).header_timeout(QUESTION_TIMEOUT);
     let is_whole = collection.whole != Whole::Nowhere;
     let accept = if is_whole { ACCEPT_WHOLE } else { ACCEPT_OBJECT };
     let opened = get(upstream, &path, accept, Compression::Identity, &options).await;
@@ -223,7 +224,7 @@ async fn list(upstream: &Upstream, collection: &Collection) -> Result<(ResourceV
     if !collection.listed {
         return Ok((revision(upstream, collection).await?, Vec::new()));
     }
-    let options = CallOptions::new(RequestVerb::List, collection.resource).header_timeout(HEAD_TIMEOUT);
+    let options = CallOptions::new(RequestVerb::List, collection.resource).header_timeout(QUESTION_TIMEOUT);
     let mut objects = Vec::new();
     let mut token = String::new();
     loop {
@@ -244,7 +245,7 @@ async fn list(upstream: &Upstream, collection: &Collection) -> Result<(ResourceV
 
 /// Reads the store's present revision.
 async fn revision(upstream: &Upstream, collection: &Collection) -> Result<ResourceVersion, UpstreamError> {
-    let options = CallOptions::new(RequestVerb::Probe, collection.resource).header_timeout(HEAD_TIMEOUT);
+    let options = CallOptions::new(RequestVerb::Probe, collection.resource).header_timeout(QUESTION_TIMEOUT);
     let path = format!("{}?limit=1{}", collection.path, selection(collection));
     let page: MetadataList = get_outline(upstream, &path, ACCEPT_LIST, &options, (DEPTH_OF_ITEMS, MAX_PAGE)).await?;
     page.rv()

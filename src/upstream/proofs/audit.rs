@@ -14,7 +14,7 @@
 
 use super::digest::Digest;
 use super::progress::ProgressProbe;
-use super::questions::HEAD_TIMEOUT;
+use super::questions::QUESTION_TIMEOUT;
 use super::single_flight::{Asked, Pace};
 use crate::cache::{Snapshot, WatchCache};
 use crate::meta::{ObjectKey, ResourceVersion, Scope};
@@ -98,7 +98,7 @@ impl ProgressProbe {
             return Ok(None);
         }
         let path = self.source.object_path(key);
-        let options = self.source.options(RequestVerb::Get).header_timeout(HEAD_TIMEOUT);
+        let options = self.source.options(RequestVerb::Get).header_timeout(QUESTION_TIMEOUT);
         let got =
             get_outline::<Item>(&self.upstream, &path, ACCEPT_OBJECT, &options, (DEPTH_OF_METADATA, MOST_BYTES)).await;
         let there = match got {

@@ -14,7 +14,7 @@ pub use audit::{Finding, Suspects};
 pub use comparison::{Part, SMALL_DIGEST};
 pub(super) use progress::{ACCEPT_WATCH, WATCH_SECONDS};
 pub use progress::{Progress, ProgressProbe, ProveError};
-pub(super) use questions::HEAD_TIMEOUT;
+pub(super) use questions::QUESTION_TIMEOUT;
 pub use questions::Questions;
 pub use shared_store::{SharedStore, Word};
 pub use single_flight::{Asked, Pace};

@@ -23,7 +23,7 @@ use tracing::{Instrument as _, Span};
 
 use super::comparison::Part;
 use super::digest::Digest;
-use super::questions::{HEAD_TIMEOUT, Questions};
+use super::questions::{QUESTION_TIMEOUT, Questions};
 use super::shared_store::Word;
 use super::single_flight::{Asked, Pace};
 use crate::cache::{Order, Snapshot, WaitError, WatchCache};
@@ -318,7 +318,7 @@ impl ProgressProbe {
     /// Watches metadata from `from` until a bookmark at or past `want`; `None` if the watch ends without any bookmark.
     async fn watch_from(&self, from: ResourceVersion, want: ResourceVersion) -> Result<Option<Found>, ProveError> {
         let path = self.source.watch_path(from, WATCH_SECONDS);
-        let options = self.source.options(RequestVerb::Probe).header_timeout(HEAD_TIMEOUT);
+        let options = self.source.options(RequestVerb::Probe).header_timeout(QUESTION_TIMEOUT);
         let options = options.on(self.questions.connection());
         let (head, chunks) = get(&self.upstream, &path, ACCEPT_WATCH, Compression::Identity, &options).await?;
         self.upstream.warnings().learn(&self.source.resource.gvr, head.headers());

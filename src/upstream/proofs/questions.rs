@@ -28,7 +28,7 @@ use crate::upstream::source::ListerWatcher;
 use crate::upstream::stamp::Stamp;
 
 /// Timeout for the head of a response that the apiserver can send at once.
-pub(in crate::upstream) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+pub(in crate::upstream) const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Answers are compressed from this number of objects on. For fewer objects, compression costs the apiserver more than
 /// the rest of the answer, and saves only a few hundred kilobytes.
@@ -329,7 +329,7 @@ async fn read_keys(
     limit: u32,
     mut take: impl FnMut(ObjectKey, ResourceVersion),
 ) -> Result<(ListMeta, Option<ConnectionId>), UpstreamError> {
-    let options = source.options(RequestVerb::Probe).header_timeout(HEAD_TIMEOUT);
+    let options = source.options(RequestVerb::Probe).header_timeout(QUESTION_TIMEOUT);
     let path = source.list_path(limit, "");
     let compression = if limit < COMPRESSED { Compression::Identity } else { Compression::Gzip };
     let (head, mut chunks) = get(upstream, &path, ACCEPT, compression, &options).await?;
