@@ -37,11 +37,11 @@ use self::check::Cluster;
 use self::daemon::Daemon;
 use self::process::{Context, End, ProcessError};
 use self::readers::READERS;
+use crate::apiserver::client::ConfigSource;
 use crate::args::{self, Command, DemoArgs, EXIT_USAGE, StatusArgs};
 use crate::config::{self, Config, Environment, Loaded, UpstreamConfig};
 use crate::lifecycle::signals::Signals;
 use crate::telemetry::otel::Otel;
-use crate::upstream::client::ConfigSource;
 
 const EXIT_FAILURE: u8 = 1;
 /// The daemon did not answer in time. A later attempt may succeed (`EX_TEMPFAIL`).

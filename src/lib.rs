@@ -11,25 +11,26 @@ mod admin;
 pub mod app;
 pub mod args;
 pub mod auth;
-mod authority;
 pub mod cache;
-pub mod codec;
 pub mod config;
 pub mod grpc;
 pub mod http;
 pub mod informer;
-mod memory;
-pub mod meta;
-pub mod packing;
 mod passthrough;
 pub mod reads;
-pub mod selector;
 pub mod snapshots;
-pub mod telemetry;
 pub mod upstream;
-mod workqueue;
 
+pub use informerd_apiserver as apiserver;
+use informerd_authority as authority;
+pub use informerd_codec as codec;
 pub use informerd_lifecycle as lifecycle;
+use informerd_memory as memory;
+pub use informerd_meta as meta;
+pub use informerd_packing as packing;
+pub use informerd_selector as selector;
+pub use informerd_telemetry as telemetry;
+use informerd_workqueue as workqueue;
 
 /// As in the program, for the tests that count what is allocated.
 #[cfg(test)]

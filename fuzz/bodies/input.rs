@@ -1,5 +1,6 @@
 //! How a fuzzer's bytes are divided into what is decoded and how it arrives.
 
+use std::borrow::Cow;
 use std::fmt::Debug;
 
 use bytes::Bytes;
@@ -26,6 +27,33 @@ const ALLOCATED_PER_BYTE: u64 = 64;
 
 /// The last bytes of the data say how the others arrive, so that a recorded answer with four bytes appended is a seed.
 pub const TRAILER: usize = 4;
+
+/// Begins a repeat: how many hundreds, how many bytes, and the bytes. JSON has no such byte.
+const REPEAT: u8 = 2;
+
+/// No input gets longer by its repeats: two values, each deeper than a decoder reads.
+const LONGEST: usize = 96 << 10;
+
+/// The data with its repeats written out, so that what is nested deep is made of a few bytes.
+pub fn repeated(data: &[u8]) -> Cow<'_, [u8]> {
+    if !data.contains(&REPEAT) {
+        return data.into();
+    }
+    let (mut out, mut rest) = (Vec::new(), data);
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
+        match after {
+            [hundreds, len, more @ ..] if *byte == REPEAT && (1..=more.len()).contains(&usize::from(*len)) => {
+                let (bytes, after) = more.split_at(usize::from(*len));
+                let most = LONGEST.saturating_sub(out.len()) / bytes.len();
+                out.extend(bytes.repeat(most.min(usize::from(*hundreds) * 100)));
+                rest = after;
+            }
+            _ => out.push(*byte),
+        }
+    }
+    out.into()
+}
 
 impl<'a> Input<'a> {
     /// `None` where the trailer is not whole.

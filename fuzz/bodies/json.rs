@@ -28,9 +28,14 @@ pub enum Json {
 /// Deeper values are compared as text.
 const DEEPEST: usize = 64;
 
-/// Whether these bytes are one JSON value, at any depth. As in Go, bytes of no character are read as U+FFFD.
+/// informerd reads no deeper value. It counts 10,000 levels from the one at which it passes over a whole value. That is up to the
+/// 512th where arrays are pruned, and one of the first otherwise.
+const DEEPEST_READ: usize = 10_600;
+
+/// Whether informerd may take these bytes: one JSON value, at a depth that it reads. As in Go, bytes of no character are read as
+/// U+FFFD.
 pub fn is_valid(bytes: &[u8]) -> bool {
-    serde_json::from_str::<&RawValue>(&text(bytes)).is_ok()
+    depth(bytes) <= DEEPEST_READ && serde_json::from_str::<&RawValue>(&text(bytes)).is_ok()
 }
 
 impl Json {
@@ -85,14 +90,18 @@ impl Json {
         self.members()?.iter().rfind(|(key, _)| key == name).map(|(_, value)| value)
     }
 
+    /// All members of this name, in their order.
+    pub fn named<'j>(&'j self, name: &'j str) -> impl Iterator<Item = &'j Self> {
+        self.members().unwrap_or_default().iter().filter(move |(key, _)| key == name).map(|(_, value)| value)
+    }
+
     /// The only member of this name.
     ///
     /// # Errors
     /// When there are several.
-    pub fn once(&self, name: &str) -> Result<Option<&Self>, ()> {
-        let mut named = self.members().unwrap_or_default().iter().filter(|(key, _)| key == name);
-        let first = named.next().map(|(_, value)| value);
-        if named.next().is_some() { Err(()) } else { Ok(first) }
+    pub fn once<'j>(&'j self, name: &'j str) -> Result<Option<&'j Self>, ()> {
+        let first = self.named(name).next();
+        if self.named(name).nth(1).is_some() { Err(()) } else { Ok(first) }
     }
 
     /// The same, as if its type were written without escapes. An object's type is read as text and written as Go writes
@@ -168,13 +177,38 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
+/// The first member of this name, as it is written.
+pub fn raw_member<'a>(raw: &'a str, name: &str) -> Option<&'a RawValue> {
+    let members: Members<'a> = serde_json::from_str(raw).ok()?;
+    members.0.into_iter().find(|(key, _)| key == name).map(|(_, raw)| raw)
+}
+
 /// Whether these bytes were refused for their depth or their length, which they then have.
 pub fn is_beyond<T>(end: &Result<T, CodecError>, bytes: &[u8]) -> bool {
     let (has, limit) = match end {
-        Err(CodecError::TooDeep { limit }) => (bytes.iter().filter(|byte| matches!(byte, b'[' | b'{')).count(), limit),
+        Err(CodecError::TooDeep { limit }) => (depth(bytes), limit),
         Err(CodecError::TooLarge { limit }) => (bytes.len(), limit),
         _ => return false,
     };
-    assert!(has > *limit, "nothing is beyond {limit}");
+    assert!(has > *limit, "{has} is not beyond {limit}");
     true
+}
+
+/// How many containers are open at once. Where the bytes are no JSON, what follows may count for more.
+fn depth(bytes: &[u8]) -> usize {
+    let (mut open, mut most, mut in_text, mut is_escaped) = (0_usize, 0, false, false);
+    for byte in bytes {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = in_text,
+            b'"' => in_text = !in_text,
+            b'[' | b'{' if !in_text => {
+                open += 1;
+                most = most.max(open);
+            }
+            b']' | b'}' if !in_text => open = open.saturating_sub(1),
+            _ => {}
+        }
+    }
+    most
 }

@@ -1,48 +1,42 @@
 //! One object in JSON, against the same object as serde_json reads it.
 //!
-//! Deliberate differences: Go's decoder takes a member twice and lets the last one win, or merges the two. The apiserver
-//! never writes that, and which one counts for selectors, authorization and the bytes that are kept could differ. So the
-//! members that informerd itself reads must be unique. Null stands for a missing value in Go; here it does so in metadata, but
-//! `kind` and `apiVersion` must be strings. The resourceVersion must be written without escapes, because its digits are
-//! replaced in place.
+//! What may be refused, and why, is listed in `faults`.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use informerd::codec::Slices;
 use informerd::codec::json::{Indenter, Style, TypeMeta, parse_item};
+use informerd::codec::{CodecError, Slices};
 use informerd::meta::Object;
 
-use super::input::measured;
+use super::faults::{Faults, Why, agreed, member};
+use super::input::{measured, repeated};
 use super::json::{Json, is_beyond, is_valid};
-use super::messages::is_of_key;
+use super::messages::{decimal, is_of_key};
 use super::pods::{field, table};
 
 pub fn check(data: &[u8]) {
+    let data = &*repeated(data);
     let parsed = measured(data.len(), || parse_item(data, table()));
     if is_beyond(&parsed, data) {
         return;
     }
-    if parsed.is_ok() {
-        assert!(is_valid(data), "an item that is no JSON");
-    }
+    assert!(parsed.is_err() || is_valid(data), "an item that is no JSON");
     let Some(json) = Json::read(data) else { return };
-    match (&parsed, Expected::of(&json)) {
-        (Ok((object, type_meta)), Ok(expected)) => expected.compare(object, type_meta),
-        (Err(_), Err(_)) => {}
-        (parsed, expected) => panic!("{parsed:?}, but {expected:?}"),
-    }
-    if let Ok((object, type_meta)) = parsed {
-        let (again, type_again) =
-            parse_item(&object.raw().expect("its bytes").item(), table()).expect("what was kept can be read again");
-        assert_eq!((&again.key, again.rv, &again.attributes), (&object.key, object.rv, &object.attributes));
+    let Some(((object, type_meta), expected)) = agreed(parsed, Expected::of(&json)) else { return };
+    expected.compare(&object, &type_meta);
+    let (again, type_again) =
+        parse_item(&object.raw().expect("its bytes").item(), table()).expect("what was kept can be read again");
+    assert_eq!((&again.key, again.rv, &again.attributes), (&object.key, object.rv, &object.attributes));
+    // The lines of a deep one are longer than it.
+    if json.is_whole() {
         indented(&object);
-        if type_meta.style == Style::Inline {
-            assert_eq!(
-                (&type_again, again.raw().expect("its bytes").item()),
-                (&type_meta, object.raw().expect("its bytes").item())
-            );
-        }
+    }
+    if type_meta.style == Style::Inline {
+        assert_eq!(
+            (&type_again, again.raw().expect("its bytes").item()),
+            (&type_meta, object.raw().expect("its bytes").item())
+        );
     }
 }
 
@@ -78,48 +72,48 @@ pub struct Expected<'a> {
 
 impl<'a> Expected<'a> {
     /// # Errors
-    /// Names what must be refused.
-    pub fn of(json: &'a Json) -> Result<Self, &'static str> {
-        json.members().ok_or("no object")?;
-        let of_type = |name| match json.once(name) {
-            Ok(None) => Ok(""),
-            Ok(Some(value)) => value.text().ok_or("a type that is no string"),
-            Err(()) => Err("a type that occurs twice"),
-        };
-        let (kind, api_version) = (of_type("kind")?, of_type("apiVersion")?);
-        let metadata = json.once("metadata").map_err(|()| "metadata that occurs twice")?.ok_or("no metadata")?;
-        metadata.members().ok_or("metadata that is no object")?;
-        let member = |name| {
-            let mut found = None;
-            for (_, value) in metadata.members().unwrap_or_default().iter().filter(|(key, _)| key == name) {
-                match (found, value) {
-                    // Null says nothing: another one may follow it.
-                    (None, Json::Null) => {}
-                    (None, Json::Text(..)) => found = Some(value),
-                    _ => return Err("metadata of another type, or that occurs twice"),
-                }
-            }
-            Ok(found)
-        };
-        let text = |name| Ok::<_, &'static str>(member(name)?.and_then(Json::text).unwrap_or(""));
-        let (name, namespace, uid) = (text("name")?, text("namespace")?, text("uid")?);
-        if name.is_empty() || !is_of_key(name) || !is_of_key(namespace) {
-            return Err("no key");
+    /// All that is wrong with it.
+    pub fn of(json: &'a Json) -> Result<Self, Faults> {
+        let mut faults = Faults::default();
+        if !faults.is_object(json) {
+            return Err(faults);
         }
-        let Some(Json::Text(digits, true)) = member("resourceVersion")? else { return Err("no resourceVersion") };
-        let is_decimal = digits.bytes().all(|byte| byte.is_ascii_digit());
-        let rv = digits.parse().ok().filter(|_| is_decimal).ok_or("no decimal resourceVersion")?;
-        let mut labels = BTreeMap::new();
-        match metadata.once("labels").map_err(|()| "labels that occur twice")? {
-            None | Some(Json::Null) => {}
-            Some(Json::Object(pairs)) => {
-                for (key, value) in pairs {
-                    labels.insert(key.as_str(), value.text().ok_or("a label that is no string")?);
-                }
-            }
-            Some(_) => return Err("labels that are no object"),
+        let [kind, api_version] = ["kind", "apiVersion"].map(|name| {
+            faults.texts(json, name);
+            faults.only(json, name).and_then(Json::text).unwrap_or_default()
+        });
+        json.named("metadata").for_each(|metadata| look_at(metadata, &mut faults));
+        let metadata = faults.needed(json, "metadata").unwrap_or(json);
+        // What is of the right types, and occurs once, is read.
+        faults.or(())?;
+        let mut faults = Faults::default();
+        // Null says nothing: another one may follow it.
+        let text = |name| metadata.named(name).find_map(Json::text);
+        let (namespace, uid) = (text("namespace").unwrap_or_default(), text("uid").unwrap_or_default());
+        let name = text("name").unwrap_or_else(|| {
+            faults.push(CodecError::Missing("metadata.name"), Why::Missing);
+            "unnamed"
+        });
+        if name.is_empty() || !is_of_key(name) {
+            faults.push(CodecError::Invalid("metadata.name"), Why::Key);
         }
-        Ok(Self { json, kind, api_version, metadata, name, namespace, uid, rv, labels })
+        if !is_of_key(namespace) {
+            faults.push(CodecError::Invalid("metadata.namespace"), Why::Key);
+        }
+        let revision = metadata.named("resourceVersion").find(|value| **value != Json::Null);
+        let rv = match revision {
+            Some(Json::Text(digits, true)) => decimal(digits.as_bytes()),
+            _ => None,
+        };
+        if revision.is_none() {
+            faults.push(CodecError::Missing("metadata.resourceVersion"), Why::Missing);
+        } else if rv.is_none() {
+            faults.push(CodecError::Invalid("metadata.resourceVersion"), Why::Revision);
+        }
+        let labels = metadata.get("labels").and_then(Json::members).unwrap_or_default();
+        let labels = labels.iter().filter_map(|(key, value)| Some((key.as_str(), value.text()?))).collect();
+        let rv = rv.unwrap_or_default();
+        faults.or(Self { json, kind, api_version, metadata, name, namespace, uid, rv, labels })
     }
 
     pub fn compare(&self, object: &Object, type_meta: &TypeMeta) {
@@ -164,7 +158,14 @@ impl<'a> Expected<'a> {
     /// What is kept is the object, without its type if that stands in front, and without spaces.
     fn compare_bytes(&self, object: &Object, style: Style) {
         let raw = object.raw().expect("its bytes");
+        assert_eq!(raw.clone().framed(), [&raw.item()[..], b","].concat());
+        let digits = raw.slice(raw.rv_range());
+        assert_eq!(std::str::from_utf8(&digits).ok().and_then(|digits| digits.parse().ok()), Some(self.rv));
         let kept = Json::read(&raw.item()).expect("what is kept is JSON");
+        // What is deep is text, and a part is less deep alone than in the whole.
+        if !self.json.is_whole() {
+            return;
+        }
         let members = self.json.members().unwrap_or_default();
         let names: Vec<_> = members.iter().map(|(name, _)| name.as_str()).collect();
         let rest = match (style, &names[..]) {
@@ -179,9 +180,33 @@ impl<'a> Expected<'a> {
             }
         };
         assert_eq!(kept.members(), Some(rest));
-        assert_eq!(raw.clone().framed(), [&raw.item()[..], b","].concat());
         assert_eq!(Json::read(&raw.metadata()).as_ref(), Some(self.metadata));
-        let digits = raw.slice(raw.rv_range());
-        assert_eq!(std::str::from_utf8(&digits).ok().and_then(|digits| digits.parse().ok()), Some(self.rv));
+    }
+}
+
+/// What is wrong with the metadata of an object before it is read as a whole.
+fn look_at(metadata: &Json, faults: &mut Faults) {
+    if !faults.is_object(metadata) {
+        return;
+    }
+    for label in ["metadata.name", "metadata.namespace", "metadata.uid", "metadata.resourceVersion"] {
+        let mut is_said = false;
+        for value in metadata.named(member(label)) {
+            if !matches!(value, Json::Null | Json::Text(..)) {
+                faults.push(CodecError::Invalid(label), Why::Type);
+            }
+            if is_said {
+                faults.push(CodecError::Duplicate(label), Why::Twice);
+            }
+            is_said |= value.text().is_some();
+        }
+    }
+    faults.only(metadata, "metadata.labels");
+    for labels in metadata.named("labels").filter(|labels| **labels != Json::Null) {
+        if faults.is_object(labels) {
+            for (_, value) in labels.members().unwrap_or_default().iter().filter(|(_, value)| value.text().is_none()) {
+                faults.push(CodecError::Invalid("metadata.labels"), Why::of(value));
+            }
+        }
     }
 }

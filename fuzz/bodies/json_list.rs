@@ -1,35 +1,36 @@
 //! A list in JSON that arrives in chunks, against the same list as serde_json reads it.
 //!
-//! Deliberate differences from Go's decoder are those of one object (see `json_item`), and that the members of the list must
-//! be unique, too.
+//! What may be refused, and why, is listed in `faults`.
 
 use informerd::codec::CodecError;
 use informerd::codec::json::{ListDecoder, ListMeta, TypeMeta};
 use informerd::meta::Object;
 
-use super::input::{Input, all};
+use super::faults::{Faults, Why, agreed, malformed};
+use super::input::{Input, all, repeated};
 use super::json::{Json, is_beyond, is_valid};
 use super::json_item::Expected;
+use super::messages::decimal;
 use super::pods::table;
 
 pub fn check(data: &[u8]) {
-    let Some(input) = Input::of(data) else { return };
+    let data = repeated(data);
+    let Some(input) = Input::of(&data) else { return };
     let (items, end) = input.decoded(decode);
     if is_beyond(&end, input.bytes) {
         return;
     }
     assert!(end.is_err() || is_valid(input.bytes), "a list that is no JSON");
     let Some(json) = Json::read(input.bytes) else { return };
-    match (&end, Head::of(&json, "items", Expected::of)) {
-        (Ok(end), Ok(expected)) => {
-            assert_eq!(items.len(), expected.items.len());
-            for ((object, type_meta), item) in items.iter().zip(&expected.items) {
-                item.compare(object, type_meta);
-            }
-            expected.compare(end);
+    // The items before one that is refused are read.
+    if let Ok(Some(Json::Array(expected))) = json.once("items") {
+        for ((object, type_meta), item) in items.iter().zip(expected) {
+            Expected::of(item).expect("an object").compare(object, type_meta);
         }
-        (Err(_), Err(_)) => {}
-        (end, expected) => panic!("{end:?}, but {expected:?}"),
+    }
+    if let Some((end, expected)) = agreed(end, Head::of(&json, "items", Expected::of)) {
+        assert_eq!(items.len(), expected.items);
+        expected.compare(&end);
     }
 }
 
@@ -52,47 +53,71 @@ pub struct Head<'a> {
     rv: u64,
     continue_token: &'a str,
     remaining: Option<i64>,
-    pub items: Vec<Expected<'a>>,
+    pub items: usize,
 }
 
 impl<'a> Head<'a> {
     /// # Errors
-    /// Names what must be refused.
+    /// All that is wrong with it.
     pub fn of(
         json: &'a Json,
-        items: &str,
-        item: impl Fn(&'a Json) -> Result<Expected<'a>, &'static str>,
-    ) -> Result<Self, &'static str> {
-        json.members().ok_or("no object")?;
-        let text = |name| match json.once(name) {
-            Ok(Some(value)) => value.text().ok_or("a type that is no string"),
-            Ok(None) => Err("no type"),
-            Err(()) => Err("a type that occurs twice"),
-        };
-        let (kind, api_version) = (text("kind")?, text("apiVersion")?);
-        let items = match json.once(items).map_err(|()| "items that occur twice")? {
-            Some(Json::Null) => Vec::new(),
-            Some(Json::Array(items)) => items.iter().map(item).collect::<Result<_, _>>()?,
-            _ => return Err("no items"),
-        };
-        let metadata = json.once("metadata").map_err(|()| "metadata that occurs twice")?.ok_or("no metadata")?;
+        items: &'static str,
+        item: impl Fn(&'a Json) -> Result<Expected<'a>, Faults>,
+    ) -> Result<Self, Faults> {
+        if json.members().is_none() {
+            return Err(Faults::of(malformed("expected a list"), Why::of(json)));
+        }
+        let mut faults = Faults::default();
+        let [kind, api_version] = ["kind", "apiVersion"].map(|name| {
+            faults.texts(json, name);
+            faults.only(json, name).and_then(Json::text).unwrap_or_default()
+        });
+        let mut count = 0;
+        for value in json.named(items) {
+            match value {
+                Json::Null => {}
+                Json::Array(elements) => {
+                    count += elements.len();
+                    elements.iter().filter_map(|element| item(element).err()).for_each(|more| faults.append(more));
+                }
+                _ => faults.push(malformed("expected a value"), Why::Type),
+            }
+        }
+        if json.named(items).nth(1).is_some() {
+            faults.push(CodecError::Duplicate("items"), Why::Twice);
+        }
         let (mut rv, mut continue_token, mut remaining) = (None, "", None);
-        for (name, value) in metadata.members().ok_or("metadata that is no object")? {
+        let metadata = json.named("metadata").filter(|metadata| faults.is_object(metadata)).collect::<Vec<_>>();
+        for (name, value) in metadata.into_iter().filter_map(Json::members).flatten() {
             match (name.as_str(), value) {
                 ("resourceVersion" | "continue" | "remainingItemCount", Json::Null) => {}
-                ("resourceVersion", Json::Text(digits, _)) => {
-                    let is_decimal = digits.bytes().all(|byte| byte.is_ascii_digit());
-                    rv = Some(digits.parse().ok().filter(|_| is_decimal).ok_or("no decimal resourceVersion")?);
-                }
+                ("resourceVersion", Json::Text(digits, _)) => match decimal(digits.as_bytes()) {
+                    Some(revision) => rv = Some(revision),
+                    None => faults.push(CodecError::Invalid("metadata.resourceVersion"), Why::Revision),
+                },
+                ("resourceVersion", _) => faults.push(CodecError::Invalid("metadata.resourceVersion"), Why::Type),
                 ("continue", Json::Text(text, _)) => continue_token = text,
-                ("remainingItemCount", Json::Number(number)) => {
-                    remaining = Some(number.parse().map_err(|_| "a count that is no integer")?);
-                }
-                ("resourceVersion" | "continue" | "remainingItemCount", _) => return Err("metadata of another type"),
+                ("continue", _) => faults.push(CodecError::Invalid("metadata.continue"), Why::Type),
+                ("remainingItemCount", Json::Number(number)) => match number.parse::<i64>() {
+                    Ok(number) => remaining = Some(number),
+                    Err(_) => faults.push(CodecError::Invalid("metadata.remainingItemCount"), Why::Type),
+                },
+                ("remainingItemCount", _) => faults.push(malformed("expected a digit"), Why::Type),
                 _ => {}
             }
         }
-        Ok(Self { kind, api_version, rv: rv.ok_or("no resourceVersion")?, continue_token, remaining, items })
+        faults.only(json, "metadata");
+        // What is missing is seen at the end.
+        faults.or(())?;
+        let mut faults = Faults::default();
+        for name in [items, "metadata", "kind", "apiVersion"] {
+            faults.needed(json, name);
+        }
+        if rv.is_none() {
+            faults.push(CodecError::Missing("metadata.resourceVersion"), Why::Missing);
+        }
+        let rv = rv.unwrap_or_default();
+        faults.or(Self { kind, api_version, rv, continue_token, remaining, items: count })
     }
 
     pub fn compare(&self, end: &ListMeta) {

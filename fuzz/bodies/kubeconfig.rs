@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::io::{Seek, Write};
 
-use informerd::upstream::client::ConfigSource;
+use informerd::apiserver::client::ConfigSource;
 use tempfile::NamedTempFile;
 
 use super::runtime::block_on;

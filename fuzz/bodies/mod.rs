@@ -21,6 +21,8 @@ pub mod selectors;
 pub mod snapshots;
 pub mod tables;
 
+mod columns;
+mod faults;
 mod input;
 mod json;
 mod messages;

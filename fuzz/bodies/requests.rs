@@ -1,8 +1,8 @@
 //! A request line: method, path and query, apart by line breaks.
 
 use informerd::auth::Attributes;
-use informerd::meta::{ListOptions, RequestInfo, Verb};
-use informerd::selector::{FieldSelector, LabelSelector};
+use informerd::meta::{ListOptions, ListRevision, RequestInfo, Verb};
+use informerd::selector::FieldSelector;
 
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
@@ -32,7 +32,7 @@ pub fn check(data: &[u8]) {
     }
     if let Ok(mut options) = ListOptions::decode(query) {
         options.set_defaults();
-        let _ = (options.validate(), options.list_revision());
+        check_options(&options);
         if attributes.name != info.name {
             // A name that is not in the path was pinned by a selector: no other object can be in the answer.
             let fields = FieldSelector::parse(&options.field_selector);
@@ -42,10 +42,30 @@ pub fn check(data: &[u8]) {
             );
         }
     }
-    let labels = LabelSelector::parse(&text);
-    if let Ok(labels) = labels {
-        assert!(labels.requirements().all(|(key, ..)| !key.is_empty()));
+    let denial = attributes.denial(&text);
+    assert!(denial.starts_with("User \"") && !denial.contains(['<', '>', '\n']), "{denial:?}");
+}
+
+fn check_options(options: &ListOptions) {
+    let mut again = options.clone();
+    again.set_defaults();
+    assert_eq!(again, *options, "defaults are applied once");
+    let (rv, rule) = (options.resource_version.as_str(), options.resource_version_match.as_str());
+    if options.validate().is_ok() && !rule.is_empty() {
+        assert!(matches!(rule, "Exact" | "NotOlderThan") && options.continue_token.is_empty(), "{options:?}");
+        assert_eq!(options.send_initial_events.is_some(), options.watch, "{options:?}");
+        assert!(options.watch || !rv.is_empty(), "no revision is {rule}: {options:?}");
     }
-    let _ = FieldSelector::parse(&text);
-    let _ = (attributes.denial(&text), attributes.size());
+    let is_exact = rule == "Exact" || rule.is_empty() && options.limit > 0;
+    let revision = rv.parse::<u64>().ok();
+    match options.list_revision() {
+        _ if !options.continue_token.is_empty() => {}
+        Ok(ListRevision::MostRecent) => assert!(rv.is_empty(), "{options:?}"),
+        Ok(ListRevision::Any) => assert_eq!(rv, "0"),
+        Ok(ListRevision::Exact(at)) => assert_eq!((Some(at.get()), is_exact), (revision, true)),
+        Ok(ListRevision::NotOlderThan(at)) => assert_eq!((Some(at.get()), is_exact), (revision, false)),
+        Ok(ListRevision::Unusual) => assert!(rv.len() > 1 && revision == Some(0), "{options:?}"),
+        Ok(ListRevision::Continue(token)) => panic!("{token:?} of no token"),
+        Err(_) => assert!(revision.is_none() || rv.starts_with('+'), "{options:?}"),
+    }
 }

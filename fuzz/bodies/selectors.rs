@@ -66,6 +66,7 @@ fn check_labels(selector: &LabelSelector, labels: &BTreeMap<&str, &str>, object:
         let bound = bound.expect("only numbers are compared");
         value.is_some_and(|value| if part.contains('<') { value < bound } else { value > bound })
     });
+    assert!(selector.requirements().all(|(key, ..)| !key.is_empty()), "{written}");
     met &= selector.requirements().all(|(key, operator, values)| {
         let value = labels.get(key);
         let is_listed = value.is_some_and(|value| values.iter().any(|listed| **listed == **value));

@@ -1,62 +1,69 @@
 //! A table that arrives in chunks, against the same table as serde_json reads it. At the time at which its rows were
 //! printed they say what came; at any other time they differ in nothing but the times.
 //!
-//! Deliberate differences from Go's decoder are those of one object and of a list (see `json_item` and `json_list`), and that a
-//! row has cells and an object once each, the cells first, as the apiserver writes them.
+//! The first byte chooses the columns. What may be refused, and why, is listed in `faults`.
 
 use std::sync::{Arc, LazyLock};
 
-use informerd::codec::json::{ListMeta, Style, TypeMeta};
-use informerd::codec::table::{Columns, Include, Printed, TableShape};
+use informerd::codec::json::{ListMeta, TypeMeta};
+use informerd::codec::table::{Include, Printed, TableShape};
 use informerd::codec::{CodecError, Form, ListDecoder, Shape};
 use informerd::meta::{Encoding, Moment, Object};
 
+use super::columns::form;
 use super::durations::length;
-use super::input::{Input, all};
+use super::faults::{Faults, Why, agreed};
+use super::input::{Input, all, repeated};
 use super::json::{Json, is_beyond, is_valid};
 use super::json_item::Expected;
 use super::json_list::Head;
-use super::pods::{resource, table};
-
-const COLUMNS: &str = r#"[{"name":"Name","type":"string"},{"name":"Ready","type":"string"},{"name":"Restarts","type":"string"},{"name":"Age","type":"string"},{"name":"New","type":"string"}]"#;
-
-static FORM: LazyLock<Arc<Form>> = LazyLock::new(|| {
-    let columns = Columns::new(resource(), &COLUMNS.into()).expect("columns");
-    let form = Form::new(Encoding::Table, Style::Stripped, "v1", "Pod", "PodList");
-    Arc::new(form.with_columns(Arc::new(columns)))
-});
+use super::pods::table;
 
 static NOW: LazyLock<Moment> = LazyLock::new(|| Moment::parse("2026-01-01T00:00:00Z").expect("a moment"));
 
 pub fn check(data: &[u8]) {
-    let Some(input) = Input::of(data) else { return };
+    let Some((first, data)) = data.split_first() else { return };
+    let data = repeated(data);
+    let Some(input) = Input::of(&data) else { return };
     let (rows, end) = input.decoded(decode);
     if is_beyond(&end, input.bytes) {
         return;
     }
     assert!(end.is_err() || is_valid(input.bytes), "a table that is no JSON");
     let Some(json) = Json::read(input.bytes) else { return };
-    match (&end, Head::of(&json, "rows", row)) {
-        (Ok(end), Ok(expected)) => {
-            assert_eq!(rows.len(), expected.items.len());
-            expected.compare(end);
-        }
-        (Err(_), Err(_)) => {}
-        (end, expected) => panic!("{end:?}, but {expected:?}"),
-    }
+    let count = rows.len();
     // The rows before one that is refused are read.
-    let Ok(Some(Json::Array(expected))) = json.once("rows") else { return };
-    for ((object, type_meta), json) in rows.into_iter().zip(expected) {
-        let (Ok(Some(cells)), Ok(Some(inner))) = (json.once("cells"), json.once("object")) else { panic!("no row") };
-        Expected::of(inner).expect("an object").compare(&object, &type_meta);
-        printed(object, json, cells);
+    if let Ok(Some(Json::Array(expected))) = json.once("rows") {
+        for ((object, type_meta), json) in rows.into_iter().zip(expected) {
+            row(json).expect("a row").compare(&object, &type_meta);
+            printed(form(*first), object, json);
+        }
+    }
+    if let Some((end, expected)) = agreed(end, Head::of(&json, "rows", row)) {
+        assert_eq!(count, expected.items);
+        expected.compare(&end);
     }
 }
 
-fn row(json: &Json) -> Result<Expected<'_>, &'static str> {
-    let (Ok(Some(_)), Ok(Some(object))) = (json.once("cells"), json.once("object")) else { return Err("no row") };
-    let first = json.members().unwrap_or_default().iter().find(|(name, _)| matches!(&**name, "cells" | "object"));
-    if first.is_some_and(|(name, _)| name == "cells") { Expected::of(object) } else { Err("cells behind an object") }
+fn row(json: &Json) -> Result<Expected<'_>, Faults> {
+    let mut faults = Faults::default();
+    if !faults.is_object(json) {
+        return Err(faults);
+    }
+    for name in ["cells", "object"] {
+        match json.named(name).count() {
+            0 => faults.push(CodecError::Missing(name), Why::Missing),
+            1 => {}
+            _ => faults.push(CodecError::Duplicate("a member of a row"), Why::Twice),
+        }
+    }
+    let mut names = json.members().unwrap_or_default().iter().map(|(name, _)| name.as_str());
+    if names.find(|name| matches!(*name, "cells" | "object")) == Some("object") {
+        faults.push(CodecError::Invalid("cells"), Why::Order);
+    }
+    // The object is read behind the cells.
+    faults.or(())?;
+    Expected::of(json.get("object").unwrap_or(json))
 }
 
 type Decoded = (Vec<(Object, TypeMeta)>, Result<ListMeta, CodecError>);
@@ -70,18 +77,19 @@ fn decode(chunks: &[bytes::Bytes], limit: usize) -> Decoded {
     (rows, end.and_then(|()| decoder.finish()))
 }
 
-fn printed(mut object: Object, json: &Json, cells: &Json) {
-    let Some(columns) = FORM.columns() else { panic!("no columns") };
-    if columns.resolve(&mut object, Printed { earliest: *NOW, latest: *NOW }).is_err() {
+fn printed(form: &Arc<Form>, mut object: Object, json: &Json) {
+    let columns = form.columns().expect("columns");
+    // What is deep is text, and it is less deep in a row than in its table.
+    if columns.resolve(&mut object, Printed { earliest: *NOW, latest: *NOW }).is_err() || !json.is_whole() {
         return;
     }
     // Whoever asks a second before gets the same cells, or younger ones.
     let at = |seconds: i64, include| {
         let shape = TableShape { include, now: NOW.plus(seconds), ..TableShape::default() };
-        let row = FORM.list_item(&object, Shape::Table(shape), true).expect("its bytes").into_bytes();
+        let row = form.list_item(&object, Shape::Table(shape), true).expect("its bytes").into_bytes();
         Json::read(&row).unwrap_or_else(|| panic!("a row that is no JSON: {:?}", String::from_utf8_lossy(&row)))
     };
-    let Json::Array(cells) = cells else { panic!("cells of another kind") };
+    let cells = cells_of(json);
     // What was printed within the last second was printed then.
     let candidates = [at(0, Include::None), at(-1, Include::None)];
     for (index, cell) in cells.iter().enumerate() {

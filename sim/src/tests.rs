@@ -78,7 +78,7 @@ impl Stream {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
                 return String::from_utf8_lossy(&line).into_owned();
             }
-            match tokio::time::timeout(Duration::from_secs(10), self.body.frame()).await.expect("a frame or the end") {
+            match tokio::time::timeout(Duration::from_secs(60), self.body.frame()).await.expect("a frame or the end") {
                 Some(Ok(frame)) => self.buffer.extend_from_slice(&frame.into_data().unwrap()),
                 end => {
                     self.broken = end.is_some();

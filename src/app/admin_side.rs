@@ -8,9 +8,9 @@ use informerd_status::Admin;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::upstream::client::empty;
-use crate::upstream::reader::ask_json;
-use crate::upstream::{CallOptions, Upstream, UpstreamError};
+use crate::apiserver::client::empty;
+use crate::apiserver::reader::ask_json;
+use crate::apiserver::{CallOptions, Upstream, UpstreamError};
 
 /// The daemon is on this machine, so it answers at once or not at all.
 const TIMEOUT: Duration = Duration::from_secs(5);

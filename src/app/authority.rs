@@ -6,13 +6,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::process::Context;
+use crate::apiserver::Upstream;
+use crate::apiserver::client::ConfigSource;
 use crate::auth::certificate_validity;
 use crate::authority::{Give, Keeper, Requester, Serving, SignerMetrics};
 use crate::config::Config;
 use crate::http::Certificates;
 use crate::lifecycle;
-use crate::upstream::Upstream;
-use crate::upstream::client::ConfigSource;
 
 /// Starts the components that the configuration asks for. `certificates` is `None` if no listener uses TLS. Returns the
 /// metrics of the signer.

@@ -8,9 +8,9 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use crate::apiserver::Upstream;
 use crate::auth::certificate_validity;
 use crate::http::Certificates;
-use crate::upstream::Upstream;
 
 /// Reads the certificates at every scrape, because they are replaced while the process runs.
 pub(super) struct Validity {

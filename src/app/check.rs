@@ -9,11 +9,11 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessR
 use serde::Deserialize;
 
 use self::report::{Access, May, Needed, Report};
+use crate::apiserver::reader::{get_json, post_json};
+use crate::apiserver::{CallOptions, Discovery, RequestVerb, Upstream, UpstreamError, kubeconfig};
 use crate::auth::{ClientCaSource, Mode};
 use crate::config::{Config, Environment, ResourceRule, UpstreamConfig, kubeconfig_not_found};
 use crate::http::ListenAddr;
-use crate::upstream::reader::{get_json, post_json};
-use crate::upstream::{CallOptions, Discovery, RequestVerb, Upstream, UpstreamError, kubeconfig};
 
 /// Reviews in flight at once. The apiserver answers each in a few milliseconds.
 const AT_ONCE: usize = 16;

@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::introspect::traffic;
+use crate::apiserver::client::Upstream;
 use crate::auth::Access;
 use crate::authority::SignerMetrics;
 use crate::grpc::{Groups, GrpcMetrics};
@@ -20,7 +21,6 @@ use crate::informer::Factory;
 use crate::passthrough::Forward;
 use crate::reads::ReadMetrics;
 use crate::telemetry::histogram;
-use crate::upstream::client::Upstream;
 
 /// The modules that have metrics of their own.
 pub(super) struct Rooms<'a> {

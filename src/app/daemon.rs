@@ -19,8 +19,10 @@ use super::process::Context;
 use super::revisions::Revisions;
 use super::typed::{Calls, KubeSystem};
 use crate::admin::Admin;
+use crate::apiserver::client::{ConfigSource, Upstream};
+use crate::apiserver::discovery::Discovery;
 use crate::auth::audit::Audit;
-use crate::auth::{Access, Mode};
+use crate::auth::{Access, AuthConfig, Mode};
 use crate::config::Config;
 use crate::grpc::{Groups, Grpc, GrpcMetrics, GrpcParts};
 use crate::http::Guard;
@@ -37,8 +39,6 @@ use crate::packing::Packing;
 use crate::passthrough::{Forward, ForwardConfig};
 use crate::reads::Reads;
 use crate::snapshots::{Disk, Snapshots};
-use crate::upstream::client::{ConfigSource, Upstream};
-use crate::upstream::discovery::Discovery;
 
 /// A running daemon. It serves until its drain is complete. Clones share it.
 #[derive(Clone)]
@@ -105,7 +105,8 @@ impl Daemon {
         lifecycle::spawn_supervised("stalled-answers", given_up, fatal);
 
         let delegated = config.http.listen.iter().any(|address| address.mode() == Mode::Delegated);
-        let access = if delegated { Access::delegated(&config.auth, &upstream, fatal)? } else { Access::trusting() };
+        let auth = AuthConfig { max_user_streams: memory.streams_of_a_user(), ..config.auth.clone() };
+        let access = if delegated { Access::delegated(&auth, &upstream, fatal)? } else { Access::trusting() };
 
         let audit = match &config.audit {
             Some(audit) => Audit::start(audit, access.metrics(), hangups, fatal)?,

@@ -9,12 +9,12 @@ use super::in_use;
 use super::kubeconfig::{self, Endpoint};
 use super::process::{self, Context, End, ProcessError};
 use super::readers::READERS;
+use crate::apiserver::client::ConfigSource;
 use crate::args::DemoArgs;
-use crate::config::{Config, ResourcePattern, ResourceRule, RuleModes};
+use crate::config::{Config, ResourcePattern, ResourceRule};
 use crate::lifecycle::signals::Signals;
 use crate::passthrough::LendIdentity;
 use crate::telemetry::otel::Otel;
-use crate::upstream::client::ConfigSource;
 
 /// The simulated clusters, the daemon in front of one of them, and a kubeconfig that is deleted at the end.
 struct Demo {
@@ -74,17 +74,8 @@ async fn start(config: &Config, demo: &DemoArgs, context: Context) -> Result<Dem
 }
 
 fn pinned(group: &str, resource: &str) -> ResourceRule {
-    ResourceRule {
-        pattern: ResourcePattern { group: group.to_owned(), resource: resource.to_owned() },
-        exclude: false,
-        pin: true,
-        namespaces: Vec::new(),
-        field_selector: String::new(),
-        label_selector: String::new(),
-        modes: RuleModes::default(),
-        form: None,
-        snapshot: true,
-    }
+    let pattern = ResourcePattern { group: group.to_owned(), resource: resource.to_owned() };
+    ResourceRule { pin: true, ..ResourceRule::new(pattern) }
 }
 
 // === impl Demo ===

@@ -18,6 +18,7 @@ use super::certificates::Validity;
 use super::inject;
 use super::process::Context;
 use crate::admin::{Admin, CacheInfo, ClientInfo, Explaining, ForwardInfo, Introspect, QueueInfo, Totals};
+use crate::apiserver::client::{ConfigSource, Upstream, UpstreamConfig};
 use crate::auth::ClientCertificates;
 use crate::authority::{ObjectName, deployment_image};
 use crate::config::{Config, InjectSettings};
@@ -25,7 +26,6 @@ use crate::http::{ConnectionLimits, HttpConfig, HttpMetrics, ListenAddr, Server}
 use crate::lifecycle;
 use crate::lifecycle::backoff::Backoff;
 use crate::memory::Ledger;
-use crate::upstream::client::{ConfigSource, Upstream, UpstreamConfig};
 
 /// Only the apiservers of the cluster connect.
 const CONNECTIONS: usize = 64;

@@ -10,14 +10,14 @@ use tokio::time::Instant;
 
 use super::explain::Explainer;
 use crate::admin::{CacheInfo, ClientInfo, Explaining, ForwardInfo, Introspect, Plans, QueueInfo, Totals};
+use crate::apiserver::client::Upstream;
+use crate::apiserver::metrics::UpstreamMetrics;
 use crate::grpc::{self, GroupStats, Groups, GrpcMetrics, pb::v1};
 use crate::http::Client;
 use crate::http::HttpMetrics;
 use crate::informer::{Factory, Informer, InformerKey};
 use crate::meta::{Encoding, ResourceVersion};
 use crate::reads::{ReadMetrics, Reads};
-use crate::upstream::client::Upstream;
-use crate::upstream::metrics::UpstreamMetrics;
 
 /// The most pairs of client and reason that are shown.
 const MOST_FORWARDS: usize = 50;

@@ -18,13 +18,13 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::time::Instant;
 
+use crate::apiserver::client::UpstreamConfig;
 use crate::cache::Budget;
 use crate::config::{Config, Loaded, MemoryConfig, MemoryLimit};
 use crate::lifecycle::drain::DrainWatch;
 use crate::memory::{self, Ledger, Level, Pressure, StallGuards};
 use crate::packing::{Packing, PackingConfig};
 use crate::passthrough::{Forward, ForwardConfig};
-use crate::upstream::client::UpstreamConfig;
 
 /// The memory of this process. Clones share it.
 #[derive(Clone, Debug)]
@@ -53,6 +53,12 @@ const GOING: Duration = Duration::from_secs(2);
 const KEPT: u64 = 32;
 /// The memory of a connection with a watch over HTTP/1.1, as measured: see docs/performance.md.
 const CONNECTION: u64 = 40 << 10;
+/// The memory of an idle watch over HTTP/2 with what checks its right, rounded up, and the part of the limit that those of one
+/// user may take.
+const STREAM: u64 = 8 << 10;
+const OF_A_USER: u64 = 4;
+/// So many streams of one user are no sign of anything.
+const LEAST_STREAMS: usize = 4096;
 
 // === impl Memory ===
 
@@ -110,6 +116,11 @@ impl Memory {
         let config = ForwardConfig { ledger: self.ledger.clone(), window: self.window(), ..ForwardConfig::default() };
         let limit = self.pressure.limit().unwrap_or(u64::MAX);
         ForwardConfig { documents: config.documents.min(limit / KEPT), ..config }
+    }
+
+    /// The most open streams of one user whose credentials are checked.
+    pub(super) fn streams_of_a_user(&self) -> usize {
+        self.pressure.limit().map_or(usize::MAX, |limit| size(limit / OF_A_USER / STREAM).max(LEAST_STREAMS))
     }
 
     fn window(&self) -> Option<usize> {

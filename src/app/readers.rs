@@ -8,8 +8,8 @@ use http::HeaderMap;
 use informerd_cli::{ApiResource, Identifying, Readers, User};
 use rustls::ClientConfig;
 
-use crate::upstream::discovery::read_aggregated;
-use crate::upstream::kubeconfig::{self, Credentials, Wanted};
+use crate::apiserver::discovery::read_aggregated;
+use crate::apiserver::kubeconfig::{self, Credentials, Wanted};
 
 pub(super) const READERS: Readers = Readers { kubeconfig: load, user, resources };
 
@@ -21,7 +21,7 @@ fn load(path: &Path, context: Option<&str>) -> Result<kube::Config, String> {
 
 fn user(config: &kube::Config) -> Result<Arc<dyn User>, String> {
     let credentials = Credentials::new(config).map_err(|error| error.to_string())?;
-    Ok(Arc::new(credentials))
+    Ok(Arc::new(KubeconfigUser(credentials)))
 }
 
 fn resources(document: &[u8]) -> Result<Vec<ApiResource>, String> {
@@ -37,13 +37,16 @@ fn resources(document: &[u8]) -> Result<Vec<ApiResource>, String> {
     Ok(resources.collect())
 }
 
-impl User for Credentials {
+/// The user of a kubeconfig.
+struct KubeconfigUser(Credentials);
+
+impl User for KubeconfigUser {
     fn tls(&self, config: &kube::Config) -> Result<ClientConfig, String> {
-        kubeconfig::client_config(config, Some(self)).map_err(|error| error.to_string())
+        kubeconfig::client_config(config, Some(&self.0)).map_err(|error| error.to_string())
     }
 
     fn identify<'h>(&'h self, headers: &'h mut HeaderMap) -> Identifying<'h> {
-        Box::pin(async move { self.apply(headers).await.map_err(io::Error::other) })
+        Box::pin(async move { self.0.apply(headers).await.map_err(io::Error::other) })
     }
 }
 

@@ -76,7 +76,9 @@ impl RevisionObserver for Revisions {
     }
 
     fn showed(&self, info: &RequestInfo, rv: ResourceVersion) {
-        self.floors.tell(&info.group, &info.resource, |floor| floor.showed(rv));
+        // An object, or an event of a watch, says nothing of the window of the apiserver.
+        let tell = if info.verb == Verb::List { Floor::showed } else { Floor::raise };
+        self.floors.tell(&info.group, &info.resource, |floor| tell(floor, rv));
         for informer in self.of(info) {
             informer.was_shown(rv, info.verb);
             // A list has a revision that need not be one of its objects.
@@ -118,10 +120,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::apiserver::client::Upstream;
+    use crate::apiserver::discovery::{ApiResource, Discovery};
     use crate::codec::json;
     use crate::meta::{AttributesBuilder, FieldTable, Object, Raw, Resource};
-    use crate::upstream::client::Upstream;
-    use crate::upstream::discovery::{ApiResource, Discovery};
 
     async fn revisions() -> Revisions {
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
@@ -150,6 +152,19 @@ mod tests {
             revisions.showed_none(&RequestInfo::parse("GET", &path, ""));
             assert_eq!(floor.has_unknown_write(), was_deleted, "{path}");
         }
+    }
+
+    /// A watch from there would be forwarded, and from everything after it.
+    #[tokio::test]
+    async fn only_a_list_shows_where_a_watch_may_begin() {
+        let revisions = revisions().await;
+        let floor = revisions.floors.of("", "configmaps");
+        let rv = ResourceVersion;
+        revisions.showed(&RequestInfo::parse("GET", "/api/v1/namespaces/a/configmaps/one", ""), rv(42));
+        revisions.showed(&RequestInfo::parse("GET", "/api/v1/configmaps", "watch=1"), rv(50));
+        assert_eq!((floor.get(), floor.may_have_shown(rv(60))), (rv(50), false));
+        revisions.showed(&RequestInfo::parse("GET", "/api/v1/configmaps", ""), rv(60));
+        assert_eq!([59, 60, 61].map(|at| floor.may_have_shown(rv(at))), [false, true, true]);
     }
 
     /// There is no cache, it is still starting, shows the object, or has none, before and at what clients have seen.

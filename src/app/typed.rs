@@ -11,12 +11,12 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tonic::Status;
 
+use crate::apiserver::client::Upstream;
 use crate::auth::Access;
 use crate::auth::audit::{self, Audit};
 use crate::grpc::{CallInfo, Caller, Cluster, Grpc, Retiring, UserObserver};
 use crate::http::{AUDIT_ID, Body, BoxFuture, Connection, Handler, Patient, RequestBody, RequestRecord, audit_id};
 use crate::memory::Ledger;
-use crate::upstream::client::Upstream;
 use crate::upstream::identity::cluster_uid;
 
 /// Handles the gRPC calls that arrive on the listeners.

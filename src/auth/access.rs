@@ -16,9 +16,9 @@ use super::metrics::AuthMetrics;
 use super::review::{Unavailable, unavailable};
 use super::user::UserInfo;
 use super::verdict::{Grant, Subject, Verdict};
+use crate::apiserver::client::Upstream;
 use crate::lifecycle::Fatal;
 use crate::meta::{Status, errors};
-use crate::upstream::client::Upstream;
 
 /// Makes access decisions. Clones share the caches.
 #[derive(Clone, Debug)]
@@ -222,9 +222,9 @@ impl Delegated {
         let Asks { known, source, user, impersonation, memory, lasts } = asks;
         let (impersonated, needed) = impersonation.map(|asked| (asked.user, asked.accesses)).unzip();
         let asking = Asking { payer: Some(&user), memory };
-        let hold = |impersonated: Option<&Arc<UserInfo>>, proof: Proof| {
+        let hold = |impersonated: Option<&Arc<UserInfo>>, proof: Proof, streams: usize| {
             let subject = impersonated.unwrap_or(&user);
-            let share = if lasts { Some(self.authorizer.hold(&user, subject, proof.questions())?) } else { None };
+            let share = lasts.then(|| self.authorizer.hold(&user, subject, proof.questions(), streams)).transpose()?;
             let (access, source, known) = (Arc::clone(self), source.clone(), known.clone());
             let (user, impersonated) = (Arc::clone(&user), impersonated.cloned());
             Ok(Held { access, source, known, user, impersonated, proof, share })
@@ -232,14 +232,14 @@ impl Delegated {
         let mut held = Vec::new();
         for access in needed.iter().flatten() {
             match self.authorizer.cover(&user, std::slice::from_ref(access), asking).await? {
-                Cover::All(proof) => held.push(hold(None, proof)?),
+                Cover::All(proof) => held.push(hold(None, proof, 0)?),
                 Cover::Denied(_) => return Ok(None),
             }
         }
         let subject = impersonated.as_ref().unwrap_or(&user);
         match self.authorizer.cover(subject, wanted, asking).await? {
             Cover::All(proof) => {
-                held.insert(0, hold(impersonated.as_ref(), proof)?);
+                held.insert(0, hold(impersonated.as_ref(), proof, 1)?);
                 Ok(Some((Verdict::Allowed(Grant { held }), 0)))
             }
             Cover::Denied(Denial { at, access, decision }) => {

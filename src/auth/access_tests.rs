@@ -4,13 +4,13 @@ use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
 use rustls::pki_types::CertificateDer;
 
 use super::*;
+use crate::apiserver::metadata::{Metadata, Seen};
+use crate::apiserver::testing::{Certificates, FakeServer, answer, until};
 use crate::auth::authenticator::MAX_TOKEN;
 use crate::auth::config::ClientCaSource;
 use crate::auth::cover::MAX_QUESTIONS;
 use crate::auth::shares::Payer;
 use crate::auth::testing::{self, Rights, judged_by, right, watch_of};
-use crate::upstream::metadata::{Metadata, Seen};
-use crate::upstream::testing::{Certificates, FakeServer, answer, until};
 
 async fn access(config: AuthConfig) -> Access {
     let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();

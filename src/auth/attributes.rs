@@ -194,6 +194,10 @@ impl Selectors {
             _ => None,
         };
         let name = name.map(Into::into);
+        // The apiserver selects by it, and refuses it in a review.
+        if fields.as_ref().is_ok_and(|fields| fields.terms().iter().any(|term| term.field.is_empty())) {
+            return Self { unread: true, ..Self::default() };
+        }
         let labels = labels.map(|labels| labels.requirements().map(Requirement::of_label).collect());
         let fields = fields.map(|fields| fields.terms().iter().map(Requirement::of_field).collect());
         Self { labels: labels.unwrap_or_default(), fields: fields.unwrap_or_default(), name, unread: false }
@@ -307,6 +311,10 @@ mod tests {
             assert_eq!((most.labels.len() + most.fields.len(), most.unread), (1000, false), "{selector}");
             assert_eq!((more.labels.len() + more.fields.len(), more.unread), (0, true), "{selector}");
         }
+        for nameless in ["==x", "=x", "!=x", "a=b,=x"] {
+            assert!(of("GET", &format!("/api/v1/pods?fieldSelector={nameless}")).unread, "{nameless}");
+        }
+        assert!(!of("GET", "/api/v1/pods?fieldSelector==").unread, "it is ignored");
         let selectors = Selectors::parse("a in (b)", "c=d");
         let named = |name| Attributes::read(Verb::List, &Gvr::new("", "v1", "pods"), "", name, &selectors);
         assert!(Arc::ptr_eq(&named("x").labels.all, &named("y").labels.all), "names share what is selected");

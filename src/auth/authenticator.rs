@@ -317,12 +317,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::apiserver::metadata;
+    use crate::apiserver::testing::Certificates;
     use crate::auth::config::ClientCaSource;
     use crate::auth::rbac_generations::RbacGenerations;
     use crate::auth::testing::{Rights, bearer, judged_by};
     use crate::auth::user::{POD_NAME, POD_UID};
-    use crate::upstream::metadata;
-    use crate::upstream::testing::Certificates;
 
     #[tokio::test]
     async fn a_token_is_of_the_audience_the_node_and_a_pod_that_is_there() {

@@ -42,7 +42,7 @@ pub(super) struct Authorizer {
     shares: Arc<Shares>,
     allow_ttl: Duration,
     deny_ttl: Duration,
-    decisions: Cache<Key, Arc<Decision>>,
+    decisions: Cache<DecisionKey, Arc<Decision>>,
 }
 
 /// A decision.
@@ -76,7 +76,7 @@ pub(super) enum Memory {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct DecisionKey {
     generation: Generation,
     user: Arc<UserInfo>,
     attributes: Arc<Attributes>,
@@ -103,14 +103,15 @@ impl Authorizer {
         generations: Arc<RbacGenerations>,
         metrics: Arc<AuthMetrics>,
     ) -> Self {
-        let weigher = |key: &Key, decision: &Arc<Decision>| {
-            let bytes = size_of::<Key>() + key.user.size() + key.attributes.size() + decision.reason.len() + 256;
+        let weigher = |key: &DecisionKey, decision: &Arc<Decision>| {
+            let bytes =
+                size_of::<DecisionKey>() + key.user.size() + key.attributes.size() + decision.reason.len() + 256;
             u32::try_from(bytes).unwrap_or(u32::MAX)
         };
         Self {
             reviews,
             generations,
-            shares: Arc::new(Shares::new(config.max_user_rights, metrics)),
+            shares: Arc::new(Shares::new(config.max_user_rights, config.max_user_streams, metrics)),
             allow_ttl: config.allow_ttl,
             deny_ttl: config.deny_ttl,
             decisions: Cache::builder().max_capacity(MAX_BYTES).weigher(weigher).expire_after(Lifetime).build(),
@@ -136,7 +137,7 @@ impl Authorizer {
             return self.review(user, attributes, generation, asking.payer).await;
         }
         // A decision that was in flight when the rights changed has an old generation, so it is never found.
-        let key = Key { generation, user: Arc::clone(user), attributes: Arc::clone(attributes) };
+        let key = DecisionKey { generation, user: Arc::clone(user), attributes: Arc::clone(attributes) };
         if asking.memory == Memory::Good {
             let asked = Instant::now();
             let decision = self.decisions.try_get_with(key.clone(), self.decide(&key, asking.payer)).await;
@@ -151,7 +152,7 @@ impl Authorizer {
         Ok(decision)
     }
 
-    async fn decide(&self, key: &Key, payer: Option<&UserInfo>) -> Result<Arc<Decision>, Unavailable> {
+    async fn decide(&self, key: &DecisionKey, payer: Option<&UserInfo>) -> Result<Arc<Decision>, Unavailable> {
         let review = self.review(&key.user, &key.attributes, key.generation, payer);
         let Some(older) = self.older(key).await else { return review.await };
         // The rights have not changed since the older answer. So it is still as good as before, even without reviews.
@@ -163,10 +164,10 @@ impl Authorizer {
     }
 
     /// A decision with the same rights, from before they settled further.
-    async fn older(&self, key: &Key) -> Option<Arc<Decision>> {
+    async fn older(&self, key: &DecisionKey) -> Option<Arc<Decision>> {
         let Generation { change, settle } = key.generation;
         for settle in (settle.saturating_sub(OLDER)..settle).rev() {
-            let key = Key { generation: Generation { change, settle }, ..key.clone() };
+            let key = DecisionKey { generation: Generation { change, settle }, ..key.clone() };
             if let Some(older) = self.decisions.get(&key).await.filter(|older| older.until > Instant::now()) {
                 return Some(older);
             }
@@ -188,9 +189,10 @@ impl Authorizer {
         payer: &UserInfo,
         subject: &Arc<UserInfo>,
         questions: HashSet<&Arc<Attributes>>,
+        streams: usize,
     ) -> Result<RightsShare, Unavailable> {
         let question = |question: &Arc<Attributes>| (Arc::clone(subject), Arc::clone(question));
-        self.shares.rights(payer, questions.into_iter().map(question).collect())
+        self.shares.rights(payer, questions.into_iter().map(question).collect(), streams)
     }
 
     /// The error for a read that needs more questions than one read may ask.
@@ -244,15 +246,20 @@ impl fmt::Debug for Authorizer {
 }
 
 #[expect(clippy::disallowed_types, reason = "the signature the cache asks for")]
-impl Expiry<Key, Arc<Decision>> for Lifetime {
-    fn expire_after_create(&self, _: &Key, decision: &Arc<Decision>, _: std::time::Instant) -> Option<Duration> {
+impl Expiry<DecisionKey, Arc<Decision>> for Lifetime {
+    fn expire_after_create(
+        &self,
+        _: &DecisionKey,
+        decision: &Arc<Decision>,
+        _: std::time::Instant,
+    ) -> Option<Duration> {
         Some(decision.again.saturating_duration_since(Instant::now()))
     }
 
     /// A new decision takes nothing from the one that it replaces.
     fn expire_after_update(
         &self,
-        key: &Key,
+        key: &DecisionKey,
         decision: &Arc<Decision>,
         updated: std::time::Instant,
         _: Option<Duration>,
@@ -264,8 +271,8 @@ impl Expiry<Key, Arc<Decision>> for Lifetime {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apiserver::client::Upstream;
     use crate::auth::testing::{Rights, judged_by, right, watch_of};
-    use crate::upstream::client::Upstream;
 
     fn decision(until: Instant, again: Instant) -> Arc<Decision> {
         Arc::new(Decision { allowed: true, reason: String::new(), until, again, generation: Generation::default() })
@@ -280,7 +287,7 @@ mod tests {
         let authorizer = Authorizer::new(&config, reviews, Arc::new(RbacGenerations::new()), metrics);
         let (user, attributes) = (Arc::<UserInfo>::default(), Arc::<Attributes>::default());
         let generation = authorizer.generations.of("");
-        let key = Key { generation, user: Arc::clone(&user), attributes: Arc::clone(&attributes) };
+        let key = DecisionKey { generation, user: Arc::clone(&user), attributes: Arc::clone(&attributes) };
         let asking = Asking { payer: None, memory: Memory::Good };
         let soon = Duration::from_millis(100);
         let (now, later) = (Instant::now(), Instant::now() + 3000 * soon);
@@ -295,13 +302,13 @@ mod tests {
         for (more, is_remembered) in [(0, true), (1, false)] {
             let name = "x".repeat(MAX_REMEMBERED - user.size() - attributes.size() + more);
             let large = Arc::new(Attributes { name, ..Attributes::default() });
-            let key = Key { generation, user: Arc::clone(&user), attributes: Arc::clone(&large) };
+            let key = DecisionKey { generation, user: Arc::clone(&user), attributes: Arc::clone(&large) };
             authorizer.decisions.insert(key, decision(later, later)).await;
             assert_eq!(authorizer.authorize(&user, &large, asking).await.is_ok(), is_remembered);
         }
         for n in 0..64 {
             let attributes = Arc::new(Attributes { name: n.to_string(), ..Attributes::default() });
-            let key = Key { generation, user: Arc::clone(&user), attributes };
+            let key = DecisionKey { generation, user: Arc::clone(&user), attributes };
             let large = Decision { reason: "x".repeat(1 << 20), ..Decision::clone(&decision(later, later)) };
             authorizer.decisions.insert(key, Arc::new(large)).await;
         }

@@ -40,3 +40,7 @@ impl Caller<'_> {
         impersonates(self.headers) || !self.may_impersonate && bearer::is_ambiguous(self.headers)
     }
 }
+
+#[cfg(test)]
+#[path = "caller_tests.rs"]
+mod tests;

@@ -21,10 +21,10 @@ use super::certificate;
 use super::config::{ClientCaSource, StartError};
 use super::revocation::collection;
 use super::user::UserInfo;
+use crate::apiserver::RequestVerb;
+use crate::apiserver::client::{CallOptions, Identity, Upstream, empty};
+use crate::apiserver::metadata::follow;
 use crate::lifecycle::{Fatal, spawn_supervised};
-use crate::upstream::RequestVerb;
-use crate::upstream::client::{CallOptions, Identity, Upstream, empty};
-use crate::upstream::metadata::follow;
 
 /// How often a file is checked for changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
@@ -202,7 +202,7 @@ async fn read_cluster_ca(upstream: &Upstream) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::testing::Certificates;
+    use crate::apiserver::testing::Certificates;
 
     #[test]
     fn a_bundle_that_cannot_be_used_leaves_the_last_one() {

@@ -23,6 +23,8 @@ pub struct AuthConfig {
     pub deny_ttl: Duration,
     /// The most rights that the open streams of one user may depend on. Default 1024.
     pub max_user_rights: usize,
+    /// The most open streams of one user. The wiring derives it from the memory.
+    pub max_user_streams: usize,
     /// The most reviews in flight. Further ones wait. Default 32.
     pub max_reviews: usize,
     /// The most requests that may wait for a review of their own. Further ones get an error. Default 4096.
@@ -74,6 +76,7 @@ impl Default for AuthConfig {
             allow_ttl: Duration::from_secs(300),
             deny_ttl: Duration::from_secs(10),
             max_user_rights: 1024,
+            max_user_streams: usize::MAX,
             max_reviews: 32,
             max_waiting: 4096,
             review_timeout: Duration::from_secs(10),

@@ -11,8 +11,8 @@ use super::metrics::AuthMetrics;
 use super::rbac_generations::RbacGenerations;
 use super::review::Reviews;
 use super::revocation::{self, Revoked};
+use crate::apiserver::client::Upstream;
 use crate::lifecycle::Fatal;
-use crate::upstream::client::Upstream;
 
 /// What the decisions of delegated listeners are made with.
 pub(super) struct Delegated {
@@ -53,3 +53,7 @@ impl fmt::Debug for Delegated {
         f.write_str("Delegated")
     }
 }
+
+#[cfg(test)]
+#[path = "delegated_tests.rs"]
+mod tests;

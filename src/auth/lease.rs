@@ -162,12 +162,13 @@ impl Held {
             changes.mark_unchanged();
             // Boxed: it takes some kilobytes, and each open stream waits here without it.
             match Box::pin(self.ask()).await {
-                Ok(Asked::Still { known, user, proof, share }) => {
+                Ok(Asked::Still { known, user, proof, mut share }) => {
                     known_until = earliest(&proof, |decision| decision.until);
                     (self.known, self.user, self.proof) = (known, user, proof);
-                    if share.is_some() {
-                        self.share = share;
+                    if let Some(share) = &mut share {
+                        self.share.iter_mut().for_each(|before| share.succeed(before));
                     }
+                    self.share = share.or_else(|| self.share.take());
                     not_before = Instant::now() + SHORTEST;
                 }
                 Ok(Asked::Gone(status)) => {
@@ -207,7 +208,7 @@ impl Held {
         };
         let is_same = user == self.user && proof.questions() == self.proof.questions();
         let share = (self.share.is_some() && !is_same)
-            .then(|| authorizer.hold(&user, subject, proof.questions()))
+            .then(|| authorizer.hold(&user, subject, proof.questions(), 0))
             .transpose()?;
         Ok(Asked::Still { known, user, proof, share })
     }

@@ -1,10 +1,10 @@
+use crate::apiserver::metadata::Seen;
+use crate::apiserver::testing::until;
 use crate::auth::AuthConfig;
 use crate::auth::access::Access;
 use crate::auth::rbac_generations::RbacGenerations;
 use crate::auth::testing::{Rights, bearer, caller, change, judged_by, right, watch_of};
 use crate::auth::verdict::Verdict;
-use crate::upstream::metadata::Seen;
-use crate::upstream::testing::until;
 
 use super::*;
 

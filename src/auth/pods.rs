@@ -86,10 +86,10 @@ impl Expiry<Pod, Seen> for Lifetime {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apiserver::client::Upstream;
+    use crate::apiserver::metadata::ACCEPT_OBJECT;
+    use crate::apiserver::testing::{FakeServer, answer};
     use crate::auth::config::AuthConfig;
-    use crate::upstream::client::Upstream;
-    use crate::upstream::metadata::ACCEPT_OBJECT;
-    use crate::upstream::testing::{FakeServer, answer};
 
     #[tokio::test]
     async fn a_pod_is_there_if_the_apiserver_has_it_with_this_uid() {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, StatusCode};
@@ -21,12 +22,13 @@ use super::attributes::{Attributes, Requirement};
 use super::config::AuthConfig;
 use super::metrics::{AuthMetrics, Taken};
 use super::user::UserInfo;
+use crate::apiserver::client::{CallOptions, Identity, ReqBody, Upstream, empty, full};
+use crate::apiserver::metadata::{ACCEPT_OBJECT, near_root};
+use crate::apiserver::{RequestVerb, UpstreamError};
 use crate::meta::{Status, errors};
 use crate::telemetry::gauge::Raised;
+use crate::telemetry::seldom::Seldom;
 use crate::telemetry::trace::SPANS;
-use crate::upstream::client::{CallOptions, Identity, ReqBody, Upstream, empty, full};
-use crate::upstream::metadata::{ACCEPT_OBJECT, near_root};
-use crate::upstream::{RequestVerb, UpstreamError};
 
 const TOKENS: &str = "tokenreviews.authentication.k8s.io";
 /// The most bytes of a TokenReview: it is as large as its question, plus a few words.
@@ -58,7 +60,9 @@ pub(super) struct Reviews {
     strangers: Semaphore,
     waiting_strangers: Gauge,
     max_waiting: i64,
-    limit: std::time::Duration,
+    limit: Duration,
+    /// Every client can cause this line.
+    failures: Seldom,
     metrics: Arc<AuthMetrics>,
 }
 
@@ -66,7 +70,7 @@ pub(super) struct Reviews {
 type Answered<T> = Result<Result<T, StatusCode>, Unavailable>;
 
 #[derive(Deserialize)]
-struct Answer<S> {
+struct ReviewAnswer<S> {
     status: S,
 }
 
@@ -160,6 +164,7 @@ impl Reviews {
             waiting_strangers: Gauge::default(),
             max_waiting: i64::try_from(config.max_waiting).unwrap_or(i64::MAX),
             limit: config.review_timeout,
+            failures: Seldom::new(Duration::from_secs(1)),
             metrics,
         }
     }
@@ -232,13 +237,15 @@ impl Reviews {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = http::Uri::from_static(path);
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let answer = self.in_time::<Answer<S>>(resource, request).await.and_then(|answer| {
+        let answer = self.in_time::<ReviewAnswer<S>>(resource, request).await.and_then(|answer| {
             let refused = |status| Unavailable::Failed(format!("the apiserver answers {status}"));
             answer.map(|answer| answer.status).map_err(refused)
         });
         if let Err(error) = &answer {
             self.metrics.review_failures.inc();
-            tracing::warn!(%error, review = resource, "no answer to an access review");
+            if let Some(left_out) = self.failures.turn() {
+                tracing::warn!(%error, review = resource, left_out, "no answer to an access review");
+            }
         }
         answer
     }
@@ -336,10 +343,10 @@ pub(super) fn unavailable(error: &Unavailable) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apiserver::testing::{FakeServer, answer, padded, until};
     use crate::auth::attributes::Selectors;
     use crate::lifecycle::spawn;
     use crate::meta::{Gvr, Verb};
-    use crate::upstream::testing::{FakeServer, answer, padded, until};
 
     #[tokio::test]
     async fn reviews_of_unknown_tokens_leave_a_turn_and_wait_in_bounded_number() {

@@ -16,9 +16,9 @@ use super::rbac_generations::RbacGenerations;
 use super::settling::Settling;
 use super::sight::Sight;
 use super::user::{POD_UID, UserInfo};
+use crate::apiserver::client::Upstream;
+use crate::apiserver::metadata::{Collection, Seen, Whole, follow};
 use crate::lifecycle::{Fatal, spawn_supervised};
-use crate::upstream::client::Upstream;
-use crate::upstream::metadata::{Collection, Seen, Whole, follow};
 
 /// An apiserver may accept the token of a deleted object for this long (its own caches live for 10 s).
 const REVOKED_FOR: Duration = Duration::from_secs(300);
@@ -129,7 +129,7 @@ impl Revoked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::metadata::Metadata;
+    use crate::apiserver::metadata::Metadata;
 
     #[test]
     fn a_watch_that_starts_anew_may_have_missed_deletions_and_one_that_goes_on_has_not() {

@@ -1,5 +1,5 @@
-//! Limits what one user may take of the resources that all users share: reviews in flight, and rights that are checked
-//! repeatedly because open streams depend on them.
+//! Limits what one user may take of the resources that all users share: reviews in flight, open streams, and rights that are
+//! checked repeatedly because open streams depend on them.
 //!
 //! The user whose credentials were accepted pays, also for requests that impersonate another user. So a client that is
 //! refused, or that only claims to be a user, takes nothing from that user's share.
@@ -21,6 +21,7 @@ const MAX_REVIEWS: usize = 256;
 pub(super) struct Shares {
     accounts: Mutex<HashMap<Payer, Account>>,
     max_rights: usize,
+    max_streams: usize,
     metrics: Arc<AuthMetrics>,
 }
 
@@ -38,6 +39,7 @@ type Question = (Arc<UserInfo>, Arc<Attributes>);
 #[derive(Debug, Default)]
 struct Account {
     reviews: usize,
+    streams: usize,
     /// How many streams depend on each right. Streams that share a right share its reviews.
     rights: HashMap<Question, usize>,
 }
@@ -53,13 +55,15 @@ pub(super) struct RightsShare {
     shares: Arc<Shares>,
     payer: Payer,
     questions: Vec<Question>,
+    /// One for each stream, in one of its shares.
+    streams: usize,
 }
 
 // === impl Shares ===
 
 impl Shares {
-    pub(super) fn new(max_rights: usize, metrics: Arc<AuthMetrics>) -> Self {
-        Self { accounts: Mutex::default(), max_rights, metrics }
+    pub(super) fn new(max_rights: usize, max_streams: usize, metrics: Arc<AuthMetrics>) -> Self {
+        Self { accounts: Mutex::default(), max_rights, max_streams, metrics }
     }
 
     /// Charges one review to the user.
@@ -78,7 +82,7 @@ impl Shares {
         Ok(ReviewShare { shares: self, payer })
     }
 
-    /// Charges the rights of a stream to the user, all or none.
+    /// Charges rights of a stream to the user, all or none, and the stream itself if `streams` is one.
     ///
     /// # Errors
     /// The user would exceed its limit.
@@ -86,18 +90,24 @@ impl Shares {
         self: &Arc<Self>,
         user: &UserInfo,
         questions: Vec<Question>,
+        streams: usize,
     ) -> Result<RightsShare, Unavailable> {
         let payer = Payer::of(user);
         let mut accounts = self.accounts.lock();
         let account = accounts.entry(payer.clone()).or_default();
-        let before = account.rights.len();
+        account.streams += streams;
+        let (before, open) = (account.rights.len(), account.streams);
         for question in &questions {
             *account.rights.entry(question.clone()).or_default() += 1;
         }
         let (taken, now) = (account.rights.len() - before, account.rights.len());
         drop(accounts);
         self.metrics.rights_held.inc_by(i64::try_from(taken).unwrap_or(i64::MAX));
-        let share = RightsShare { shares: Arc::clone(self), payer, questions };
+        // Dropping it gives everything back.
+        let share = RightsShare { shares: Arc::clone(self), payer, questions, streams };
+        if streams > 0 && open > self.max_streams {
+            return Err(self.refuse("the user has as many streams open as it may"));
+        }
         if taken > 0 && now > self.max_rights {
             return Err(self.refuse("the open streams of the user rest on as many rights as they may"));
         }
@@ -114,7 +124,7 @@ impl Shares {
         let mut accounts = self.accounts.lock();
         if let Some(account) = accounts.get_mut(payer) {
             change(account);
-            if account.reviews == 0 && account.rights.is_empty() {
+            if account.reviews == 0 && account.streams == 0 && account.rights.is_empty() {
                 accounts.remove(payer);
             }
         }
@@ -127,10 +137,25 @@ impl Drop for ReviewShare<'_> {
     }
 }
 
+impl RightsShare {
+    /// Takes the place of the stream's share with the rights before.
+    pub(super) fn succeed(&mut self, before: &mut Self) {
+        if self.payer == before.payer {
+            std::mem::swap(&mut self.streams, &mut before.streams);
+        } else {
+            let streams = std::mem::take(&mut before.streams);
+            self.streams += streams;
+            self.shares.settle(&before.payer, |account| account.streams = account.streams.saturating_sub(streams));
+            self.shares.settle(&self.payer, |account| account.streams += streams);
+        }
+    }
+}
+
 impl Drop for RightsShare {
     fn drop(&mut self) {
         let mut given = 0;
         self.shares.settle(&self.payer, |account| {
+            account.streams = account.streams.saturating_sub(self.streams);
             for question in &self.questions {
                 let Some(streams) = account.rights.get_mut(question) else { continue };
                 *streams -= 1;
@@ -168,7 +193,7 @@ mod tests {
 
     #[test]
     fn each_user_has_its_own_share_of_reviews() {
-        let shares = Shares::new(1, Arc::default());
+        let shares = Shares::new(1, 1, Arc::default());
         let (a, b) = (user("a", "1"), user("b", "1"));
         let mut taken: Vec<_> = (0..MAX_REVIEWS).map(|_| shares.review(&a).ok().unwrap()).collect();
         assert!(shares.review(&a).is_err());
@@ -183,22 +208,45 @@ mod tests {
 
     #[test]
     fn rights_are_counted_once_for_all_streams_that_rest_on_them() {
-        let shares = Arc::new(Shares::new(4, Arc::default()));
+        let shares = Arc::new(Shares::new(4, 100, Arc::default()));
         let (a, b) = (user("a", "1"), user("b", "1"));
         let held = || shares.metrics.rights_held.get();
-        let first = shares.rights(&a, questions(&a, 0..3)).ok().unwrap();
-        let same: Vec<_> = (0..10).map(|_| shares.rights(&a, questions(&a, 0..3)).ok().unwrap()).collect();
+        let first = shares.rights(&a, questions(&a, 0..3), 1).ok().unwrap();
+        let same: Vec<_> = (0..10).map(|_| shares.rights(&a, questions(&a, 0..3), 1).ok().unwrap()).collect();
         assert_eq!(held(), 3);
-        assert!(shares.rights(&a, questions(&a, 2..5)).is_err(), "all or none");
+        assert!(shares.rights(&a, questions(&a, 2..5), 1).is_err(), "all or none");
         // With impersonation, the same user pays.
-        assert!(shares.rights(&a, questions(&b, 0..2)).is_err());
+        assert!(shares.rights(&a, questions(&b, 0..2), 1).is_err());
         assert_eq!(held(), 3);
-        assert!(shares.rights(&b, questions(&b, 0..4)).is_ok(), "another user");
+        assert!(shares.rights(&b, questions(&b, 0..4), 1).is_ok(), "another user");
         drop(first);
         assert_eq!(held(), 3);
         drop(same);
         assert_eq!(held(), 0);
         assert!(shares.accounts.lock().is_empty());
-        assert!(shares.rights(&a, questions(&a, 2..5)).is_ok());
+        assert!(shares.rights(&a, questions(&a, 2..5), 1).is_ok());
+    }
+
+    #[test]
+    fn streams_are_bounded_also_if_they_rest_on_one_right() {
+        let shares = Arc::new(Shares::new(4, 10, Arc::default()));
+        let (a, b) = (user("a", "1"), user("b", "1"));
+        let mut open: Vec<_> = (0..10).map(|_| shares.rights(&a, questions(&a, 0..1), 1).ok().unwrap()).collect();
+        assert!(shares.rights(&a, questions(&a, 0..1), 1).is_err());
+        assert!(shares.rights(&b, questions(&b, 0..1), 1).is_ok(), "another user");
+        // Other rights of the same stream, and those that take their place.
+        let mut renewed = shares.rights(&a, questions(&a, 1..3), 0).ok().unwrap();
+        renewed.succeed(&mut open[0]);
+        open[0] = renewed;
+        assert!(shares.rights(&a, questions(&a, 0..1), 1).is_err());
+        let mut of_another = shares.rights(&b, questions(&b, 0..1), 0).ok().unwrap();
+        of_another.succeed(&mut open[0]);
+        open[0] = of_another;
+        let streams = |user| shares.accounts.lock()[&Payer::of(user)].streams;
+        assert_eq!((streams(&a), streams(&b)), (9, 1));
+        open.pop();
+        open.push(shares.rights(&a, questions(&a, 0..1), 1).ok().unwrap());
+        drop(open);
+        assert!(shares.accounts.lock().is_empty());
     }
 }

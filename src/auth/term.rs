@@ -147,9 +147,9 @@ mod tests {
     use tokio::time::{Instant, timeout};
 
     use super::*;
+    use crate::apiserver::testing::until;
     use crate::auth::AuthConfig;
     use crate::auth::testing::{Rights, bearer, caller, judged_by, right, watch_of};
-    use crate::upstream::testing::until;
 
     #[tokio::test]
     async fn a_forwarded_watch_lasts_as_long_as_the_right_to_it() {

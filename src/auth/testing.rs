@@ -15,10 +15,10 @@ use super::attributes::{Attributes, Selectors};
 use super::authorizer::BY_RBAC;
 use super::caller::{Caller, Mode};
 use super::config::AuthConfig;
+use crate::apiserver::client::Upstream;
+use crate::apiserver::testing::{FakeServer, answer};
 use crate::lifecycle::Fatal;
 use crate::meta::{Gvr, Verb};
-use crate::upstream::client::Upstream;
-use crate::upstream::testing::{FakeServer, answer};
 
 /// A user and a namespace.
 type Right = (String, String);

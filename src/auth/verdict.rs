@@ -65,3 +65,7 @@ impl fmt::Debug for Grant {
         f.debug_struct("Grant").field("user", &self.user().map(|user| &user.username)).finish()
     }
 }
+
+#[cfg(test)]
+#[path = "verdict_tests.rs"]
+mod tests;

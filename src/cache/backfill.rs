@@ -65,7 +65,7 @@ impl WatchCache {
 
     /// Whether the window holds all events since its first list.
     pub fn is_whole(&self) -> bool {
-        self.shared().state.lock().history.beginning().is_some()
+        self.shared().state.lock().beginning().is_some()
     }
 
     /// Begins to extend the window back to a revision before it. Returns `None` if there is nothing to add, or if a
@@ -75,7 +75,7 @@ impl WatchCache {
         let (generation, floor) = {
             let state = shared.state.lock();
             state.current.as_ref()?;
-            (state.generation, state.history.beginning()?)
+            (state.generation, state.beginning()?)
         };
         if from >= floor {
             return None;
@@ -201,7 +201,7 @@ impl Backfill {
         let count = events.len();
         let shared = self.shared.clone();
         let mut state = shared.state.lock();
-        if state.generation != self.generation || state.history.beginning() != Some(self.end.rv()) {
+        if state.generation != self.generation || state.beginning() != Some(self.end.rv()) {
             return Err(BackfillError::Moved);
         }
         if !state.history.has_room(count, self.bytes) {

@@ -272,8 +272,13 @@ impl Account {
 
     /// A state was taken or given up: nothing is being read any more, and this many bytes are held.
     pub(super) fn settle(&self, bytes: usize) {
-        self.budget.inner.accounts.lock().set(self.id, None, Some(0));
+        self.abandon();
         self.hold(bytes);
+    }
+
+    /// The new state was not read to its end: nothing is being read any more.
+    pub(super) fn abandon(&self) {
+        self.budget.inner.accounts.lock().set(self.id, None, Some(0));
     }
 
     /// Whether a state is being read.

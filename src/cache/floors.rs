@@ -19,10 +19,10 @@ use crate::meta::ResourceVersion;
 /// resource in the path of a forwarded request may be any text, so the floors that such requests make are limited in
 /// number. Beyond that, all other resources share one floor, and a new floor starts as a copy of it.
 #[derive(Clone, Debug, Default)]
-pub struct Floors(Arc<RwLock<Known>>);
+pub struct Floors(Arc<RwLock<KnownFloors>>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownFloors {
     /// By group and plural name.
     by_resource: HashMap<Arc<str>, HashMap<Arc<str>, Arc<Floor>>>,
     /// How many of them were made by forwarded requests, for resources that nobody had read.
@@ -38,7 +38,7 @@ pub struct Floor {
     raised: AtomicU64,
     /// The newest revision that caches which are gone have shown. Their state was the same at the floor.
     shown: AtomicU64,
-    /// The first revision that a forwarded read has shown since this daemon started; zero before that.
+    /// The first revision that a forwarded list has shown since this daemon started; zero before that.
     first_shown: AtomicU64,
     written: Mutex<Written>,
     /// Counts forwarded answers whose revision could not be read, and writes with an unknown outcome.
@@ -129,9 +129,9 @@ impl Floors {
     }
 }
 
-// === impl Known ===
+// === impl KnownFloors ===
 
-impl Known {
+impl KnownFloors {
     fn get(&self, group: &str, resource: &str) -> Option<&Arc<Floor>> {
         self.by_resource.get(group)?.get(resource)
     }
@@ -212,13 +212,13 @@ impl Floor {
         now().saturating_sub(self.raised.load(Ordering::Acquire)) < millis(RECENT)
     }
 
-    /// Records that a forwarded read has shown the resource at `rv`.
+    /// Records that a forwarded list has shown the resource at `rv`.
     pub fn showed(&self, rv: ResourceVersion) {
         let _ = self.first_shown.compare_exchange(0, rv.get(), Ordering::AcqRel, Ordering::Acquire);
         self.raise(rv);
     }
 
-    /// Whether a client may know `rv` from a read that this daemon forwarded.
+    /// Whether a client may know `rv` from a list that this daemon forwarded.
     pub fn may_have_shown(&self, rv: ResourceVersion) -> bool {
         let first = self.first_shown.load(Ordering::Acquire);
         first != 0 && rv.get() >= first

@@ -1,7 +1,4 @@
 //! The sliding window of events of a watch cache. A watch may start from it, and an Exact list may be rebuilt from it.
-//!
-//! A snapshot per event would cost several KiB of copied tree nodes each. Instead there is a checkpoint every 256 to
-//! 4096 events. The state at any revision between two checkpoints is rebuilt by undoing events from the later one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::checkpoints::{Checkpoints, Mark, Rebuild};
 use super::store::Store;
 use crate::meta::{EventType, ResourceVersion, WatchCacheEvent};
 
@@ -38,13 +36,9 @@ pub(super) struct History {
     list_rv: ResourceVersion,
     /// The oldest deliverable revision minus one.
     floor: ResourceVersion,
-    checkpoints: VecDeque<Mark>,
-    /// Recently rebuilt states: the pages of one list ask for the same revision repeatedly.
-    rebuilt: VecDeque<Mark>,
+    checkpoints: Checkpoints,
     /// Counts lists. A state that was rebuilt before the last list is invalid after it.
     epoch: u64,
-    /// The position of the last checkpoint or list.
-    last_mark: u64,
 }
 
 #[derive(Debug)]
@@ -61,23 +55,6 @@ pub(super) struct Memory {
     pub(super) present: u32,
     /// In bytes, once packed objects have become plain.
     pub(super) plain: u32,
-}
-
-/// The state after all events before `position`.
-#[derive(Clone, Debug)]
-struct Mark {
-    position: u64,
-    store: Store,
-}
-
-/// The steps from a known state to an older one; executed without any lock.
-#[derive(Debug)]
-pub(super) struct Rebuild {
-    epoch: u64,
-    position: u64,
-    store: Store,
-    /// Newest first.
-    undo: Vec<Arc<WatchCacheEvent>>,
 }
 
 /// The total of everything that has left the window.
@@ -97,9 +74,6 @@ pub(super) const FIRST: u64 = 1 << 62;
 /// Maximum number of events examined under the lock for one read: about ten microseconds.
 const LOOKS: usize = 256;
 
-/// Number of rebuilt states that are kept; each one keeps its own tree nodes in memory.
-const REBUILT: usize = 8;
-
 // === impl History ===
 
 impl History {
@@ -113,10 +87,8 @@ impl History {
             left: Left::default(),
             list_rv: ResourceVersion::ZERO,
             floor: ResourceVersion::ZERO,
-            checkpoints: VecDeque::new(),
-            rebuilt: VecDeque::new(),
+            checkpoints: Checkpoints::new(FIRST),
             epoch: 0,
-            last_mark: FIRST,
         }
     }
 
@@ -126,10 +98,7 @@ impl History {
         let memory = Memory::of(&event);
         self.count(memory);
         self.events.push_back(WindowEntry { event, at: now, memory });
-        if self.head() - self.last_mark >= spacing(after.len()) {
-            self.last_mark = self.head();
-            self.checkpoints.push_back(Mark { position: self.head(), store: after.clone() });
-        }
+        self.checkpoints.reached(self.head(), after);
     }
 
     /// Drops events that are too old or too many, but never `keep`, the first event that is not yet dispatched, or
@@ -170,11 +139,7 @@ impl History {
         if self.first == before {
             return false;
         }
-        let first = self.first;
-        while self.checkpoints.front().is_some_and(|mark| mark.position < first) {
-            self.checkpoints.pop_front();
-        }
-        self.rebuilt.retain(|mark| mark.position >= first);
+        self.checkpoints.evict(self.first);
         true
     }
 
@@ -183,10 +148,8 @@ impl History {
     pub(super) fn cut(&mut self, rv: ResourceVersion) {
         self.list_rv = rv;
         self.floor = rv;
-        self.checkpoints.clear();
-        self.rebuilt.clear();
         self.epoch += 1;
-        self.last_mark = self.head();
+        self.checkpoints = Checkpoints::new(self.head());
     }
 
     /// Drops everything; the next event follows `rv`.
@@ -289,11 +252,6 @@ impl History {
         self.left
     }
 
-    #[cfg(test)]
-    pub(super) fn checkpoints(&self) -> usize {
-        self.checkpoints.len()
-    }
-
     /// Position of the first event with a revision greater than `rv`.
     pub(super) fn position_after(&self, rv: ResourceVersion) -> u64 {
         self.first + self.events.partition_point(|entry| entry.event.rv <= rv) as u64
@@ -331,14 +289,8 @@ impl History {
     /// `current` is the state at the head.
     pub(super) fn rebuild(&self, rv: ResourceVersion, current: &Store) -> Rebuild {
         let target = self.position_after(rv);
-        let later = |marks: &VecDeque<Mark>| {
-            marks.iter().filter(|mark| mark.position >= target).min_by_key(|mark| mark.position).cloned()
-        };
-        let from = [later(&self.checkpoints), later(&self.rebuilt)]
-            .into_iter()
-            .flatten()
-            .min_by_key(|mark| mark.position)
-            .unwrap_or_else(|| Mark { position: self.head(), store: current.clone() });
+        let from = self.checkpoints.next(target);
+        let from = from.unwrap_or_else(|| Mark { position: self.head(), store: current.clone() });
         let (start, end) = ((target - self.first) as usize, (from.position - self.first) as usize);
         let undo = self.events.range(start..end).rev().map(|entry| entry.event.clone()).collect();
         Rebuild { epoch: self.epoch, position: target, store: from.store, undo }
@@ -346,14 +298,9 @@ impl History {
 
     /// Keeps a rebuilt state for the next page.
     pub(super) fn remember(&mut self, rebuilt: &Rebuild) {
-        let useful = rebuilt.epoch == self.epoch && rebuilt.position >= self.first && rebuilt.position < self.head();
-        if !useful || self.rebuilt.iter().any(|mark| mark.position == rebuilt.position) {
-            return;
+        if rebuilt.epoch == self.epoch && (self.first..self.head()).contains(&rebuilt.position) {
+            self.checkpoints.remember(rebuilt);
         }
-        if self.rebuilt.len() == REBUILT {
-            self.rebuilt.pop_front();
-        }
-        self.rebuilt.push_back(Mark { position: rebuilt.position, store: rebuilt.store.clone() });
     }
 }
 
@@ -372,24 +319,6 @@ impl Memory {
         let deleted = if event.kind == EventType::Deleted { event.object.size() } else { 0 };
         let sum = |bytes: usize| u32::try_from(own + deleted + bytes).unwrap_or(u32::MAX);
         Self { present: sum(present), plain: sum(most) }
-    }
-}
-
-/// Number of events between checkpoints. A checkpoint costs at most the tree's own nodes, about 24 bytes per object,
-/// and undoing an event costs about a microsecond. So checkpoints are dense for a small store, and a large store is
-/// rebuilt within milliseconds.
-fn spacing(objects: usize) -> u64 {
-    (objects as u64 / 16).clamp(256, 4096)
-}
-
-// === impl Rebuild ===
-
-impl Rebuild {
-    pub(super) fn run(&mut self) -> Store {
-        for event in self.undo.drain(..) {
-            self.store.undo(&event);
-        }
-        self.store.clone()
     }
 }
 

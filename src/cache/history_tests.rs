@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cache::CacheConfig;
+use crate::cache::checkpoints::REBUILT;
 use crate::cache::testing::{cache, dispatch, names, plain};
 use crate::codec::json;
 use crate::meta::{FieldTable, Gvr, Object};
@@ -78,7 +79,7 @@ proptest! {
         for rv in known {
             check(&mut fed, rv)?;
         }
-        prop_assert!(fed.history.rebuilt.len() <= REBUILT);
+        prop_assert!(fed.history.checkpoints.counts().1 <= REBUILT);
     }
 }
 
@@ -145,13 +146,16 @@ fn a_cut_closes_the_past_but_keeps_the_events() {
     for name in 0..600 {
         fed.change(1, name, false);
     }
-    assert_eq!(fed.history.checkpoints(), 2, "one for each 256 events");
+    assert_eq!(fed.history.checkpoints.counts().0, 2, "one for each 256 events");
     fed.at(30);
-    assert_eq!(fed.history.rebuilt.len(), 1);
+    assert_eq!(fed.history.checkpoints.counts().1, 1);
     let stale = fed.history.rebuild(ResourceVersion(20), &fed.store);
     fed.history.cut(ResourceVersion(700));
     fed.history.remember(&stale);
-    assert_eq!((fed.history.floor().0, fed.history.checkpoints(), fed.history.rebuilt.len()), (700, 0, 0));
+    assert_eq!(
+        (fed.history.floor().0, fed.history.checkpoints.counts().0, fed.history.checkpoints.counts().1),
+        (700, 0, 0)
+    );
     let mut replayed = Vec::new();
     assert_eq!(fed.history.read(FIRST + 590, FIRST + 600, 100, &mut replayed), Ok(()));
     assert_eq!(replayed.len(), 10);
@@ -171,7 +175,7 @@ fn after_a_cut_the_revision_of_the_list_is_known_until_a_later_event_is_evicted(
     for name in 0..200 {
         fed.change(10, name, false);
     }
-    assert_eq!((fed.history.checkpoints(), fed.history.listed().0), (0, 210));
+    assert_eq!((fed.history.checkpoints.counts().0, fed.history.listed().0), (0, 210));
     for (left, floor) in [(201, 210), (200, 210), (199, 229)] {
         fed.history.limits.max_events = left;
         assert!(fed.history.evict(fed.now, u64::MAX));

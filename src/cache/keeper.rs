@@ -165,6 +165,11 @@ impl ObjectKeeper {
         self.account.load(bytes)
     }
 
+    /// See [`Account::abandon`].
+    pub(super) fn abandon(&self) {
+        self.account.abandon();
+    }
+
     /// Resolves when the state must be given up, because all caches together use too much memory.
     pub(super) fn recalled(&self) -> impl Future<Output = ()> + Send + use<> {
         self.account.recalled()

@@ -6,6 +6,7 @@
 
 mod backfill;
 mod budget;
+mod checkpoints;
 mod config;
 #[cfg(test)]
 mod confirm_tests;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::dispatcher::Dispatcher;
+use super::shared::MOST_GAPS;
 use super::testing::*;
 use super::*;
 use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, Scope};
@@ -140,6 +141,20 @@ async fn a_list_that_contradicts_what_was_received_ends_all() {
     dispatch(&mut dispatcher);
     assert_eq!(take(&mut watcher), ["END relisted"]);
     assert_eq!(take(&mut watch(&cache, 20)), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_gaps_become_one() {
+    let (mut writer, cache, _) = synced(Vec::new(), 10).await;
+    for n in 2..=MOST_GAPS as u64 + 3 {
+        replace(&mut writer, Vec::new(), 10 * n).await;
+    }
+    let inside = [10, 11, 20, 30, 40, 41, 50].map(|rv| cache.is_inside_gap(ResourceVersion(rv)));
+    assert_eq!(inside, [false, true, true, true, false, true, false]);
+    assert!(
+        !cache.is_whole() && cache.backfill(ResourceVersion(45)).is_none(),
+        "no events lead to what lists have shown"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -75,9 +75,12 @@ pub(super) struct CacheState {
     /// Events before this position stand for the gap before a relist. Their revisions are no real states of their own,
     /// so no bookmark may name one.
     pub(super) gap_end: u64,
-    /// The revisions before and after the last gap.
-    pub(super) gap: Option<(ResourceVersion, ResourceVersion)>,
+    /// The revisions before and after each gap, [`MOST_GAPS`] at most.
+    pub(super) gaps: Vec<(ResourceVersion, ResourceVersion)>,
 }
+
+/// How many gaps are remembered one by one. Beyond that, the two oldest become one.
+pub(super) const MOST_GAPS: usize = 8;
 
 /// How many revisions of one confirmed state are remembered. Older pages are forwarded.
 const CONFIRMATIONS: usize = 64;
@@ -85,6 +88,21 @@ const CONFIRMATIONS: usize = 64;
 // === impl CacheState ===
 
 impl CacheState {
+    /// A list at `to` took the place of the events after `from`.
+    pub(super) fn add_gap(&mut self, from: ResourceVersion, to: ResourceVersion) {
+        self.gaps.push((from, to));
+        if self.gaps.len() > MOST_GAPS {
+            // Who is at the list between the two lists again, too.
+            let (first, _) = self.gaps.remove(0);
+            self.gaps[0].0 = first.min(self.gaps[0].0);
+        }
+    }
+
+    /// See [`History::beginning`]. Nothing leads to a window that begins with a gap.
+    pub(super) fn beginning(&self) -> Option<ResourceVersion> {
+        self.history.beginning().filter(|_| self.gaps.is_empty())
+    }
+
     /// The revision of the last change, or of the list that the window begins with.
     pub(super) fn changed(&self) -> ResourceVersion {
         self.history.newest().unwrap_or_default().max(self.history.floor())
@@ -125,7 +143,7 @@ impl SharedCache {
             reset_at: None,
             moved: Order::now(),
             gap_end: 0,
-            gap: None,
+            gaps: Vec::new(),
         };
         Self {
             config,
@@ -219,7 +237,8 @@ impl SharedCache {
         state.began = Order::now();
         state.unconfirm();
         state.history.reset(rv);
-        (state.gap_end, state.gap) = (0, None);
+        state.gap_end = 0;
+        state.gaps.clear();
         let ended = self.groups.write().close_all(reason, state.generation);
         // Not before the groups are closed, because watchers use this as the revision of a bookmark.
         self.dispatched.store(state.history.head(), Ordering::Release);

@@ -167,7 +167,7 @@ impl WatchCache {
     /// Whether a list took the place of the events around this revision. A client that was cut off there has some changes up
     /// to it and lacks others, so it must not continue from it anywhere.
     pub fn is_inside_gap(&self, rv: ResourceVersion) -> bool {
-        self.shared.state.lock().gap.is_some_and(|(from, to)| from < rv && rv < to)
+        self.shared.state.lock().gaps.iter().any(|(from, to)| *from < rv && rv < *to)
     }
 
     /// The newest known revision, if `other` is not there yet. `None` if `other` has given its state up since this cache

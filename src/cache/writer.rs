@@ -25,6 +25,8 @@ pub struct Writer {
     synced: bool,
     /// The history's head after the writer's last event.
     head: u64,
+    /// See [`Self::lacks_after`].
+    lacks: Option<ResourceVersion>,
 }
 
 /// How a list affected the open watchers.
@@ -66,7 +68,7 @@ pub enum ReplaceError {
 impl Writer {
     pub(super) fn new(shared: Arc<SharedCache>) -> Self {
         let head = shared.dispatched.load(Ordering::Acquire);
-        Self { shared, store: Store::default(), rv: ResourceVersion::ZERO, synced: false, head }
+        Self { shared, store: Store::default(), rv: ResourceVersion::ZERO, synced: false, head, lacks: None }
     }
 
     /// The revision up to which the cache is complete; zero unless synced.
@@ -205,6 +207,8 @@ impl Writer {
         let difference = Difference::between(&self.store, objects).await;
         let (changed, deleted) = (difference.changed.len(), difference.deleted.len());
         self.shared.counters.replaced.add(1);
+        let lacks = self.lacks.take();
+        let lacks_after = lacks.map_or(self.rv, |lacks| lacks.min(self.rv));
         if self.synced && rv == self.rv && difference.is_empty() {
             self.settle();
             return Ok(Replaced { continued: true, ended: 0, changed, deleted });
@@ -225,13 +229,18 @@ impl Writer {
             for event in difference.changed {
                 self.shared.append(&mut state, event, &self.store, now);
             }
-            (state.gap_end, state.gap) = (state.history.head(), Some((self.rv, rv)));
+            state.gap_end = state.history.head();
+            state.add_gap(lacks_after, rv);
             state.history.cut(rv);
             ended
         } else {
             // First sync, or a list that contradicts the received events: no watch can continue.
             departed.extend(difference.changed.into_iter().filter_map(|event| event.prev));
-            self.shared.forget(&mut state, rv, EndReason::Relisted)
+            let ended = self.shared.forget(&mut state, rv, EndReason::Relisted);
+            if self.synced || lacks.is_some() {
+                state.add_gap(ResourceVersion::ZERO, rv);
+            }
+            ended
         };
         self.head = state.history.head();
         self.shared.publish(&mut state, Snapshot::new(rv, self.store.clone()));
@@ -246,6 +255,12 @@ impl Writer {
         let continued = explained && ended == 0 || !self.synced;
         (self.rv, self.synced) = (rv, true);
         Ok(Replaced { continued, ended, changed, deleted })
+    }
+
+    /// Events after `rv` may be missing, although later ones were taken. Once a list shows what is missing, clients must not
+    /// continue from a revision between the two.
+    pub fn lacks_after(&mut self, rv: ResourceVersion) {
+        self.lacks = Some(self.lacks.map_or(rv, |lacks| lacks.min(rv)));
     }
 
     /// Continues from a state that was published.
@@ -277,6 +292,7 @@ impl Writer {
 
     /// The same for a store that was rewound: what readers were shown no longer applies.
     pub fn rewound(&mut self, why: impl AsRef<str>) {
+        self.lacks_after(ResourceVersion::ZERO);
         self.reset(why.as_ref(), EndReason::NotReady, false);
     }
 

@@ -33,6 +33,11 @@ impl Writer {
         self.shared.keeper.load(bytes)
     }
 
+    /// The new state was not read to its end, and its objects are dropped.
+    pub fn abandon(&self) {
+        self.shared.keeper.abandon();
+    }
+
     pub fn is_pinned(&self) -> bool {
         self.shared.keeper.is_pinned()
     }

@@ -102,14 +102,13 @@ struct RuleReader<'a> {
     mistakes: &'a mut Vec<RuleMistake>,
 }
 
-// === impl RuleReader ===
+// === impl ResourceRule ===
 
-impl RuleReader<'_> {
-    fn rule(&mut self, line: u64, entries: &[(Node, Node)]) -> Option<ResourceRule> {
-        let before = self.mistakes.len();
-        let mut pattern = None;
-        let mut rule = ResourceRule {
-            pattern: ResourcePattern { group: String::new(), resource: String::new() },
+impl ResourceRule {
+    /// The rule that changes nothing.
+    pub fn new(pattern: ResourcePattern) -> Self {
+        Self {
+            pattern,
             exclude: false,
             pin: false,
             namespaces: Vec::new(),
@@ -118,7 +117,17 @@ impl RuleReader<'_> {
             modes: RuleModes::default(),
             form: None,
             snapshot: true,
-        };
+        }
+    }
+}
+
+// === impl RuleReader ===
+
+impl RuleReader<'_> {
+    fn rule(&mut self, line: u64, entries: &[(Node, Node)]) -> Option<ResourceRule> {
+        let before = self.mistakes.len();
+        let mut pattern = None;
+        let mut rule = ResourceRule::new(ResourcePattern { group: String::new(), resource: String::new() });
         for (name, node) in entries {
             match name.scalar().unwrap_or_default() {
                 "resource" => pattern = self.text("resource", node, ResourcePattern::from_str),

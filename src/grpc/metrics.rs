@@ -15,7 +15,8 @@ pub struct GrpcMetrics {
     pub calls_failed: Counter,
     /// Calls whose first message, or the rest of a message, did not come in time.
     pub calls_silent: Counter,
-    /// Health watches and reflection streams that were refused because their client, or all together, had too many open.
+    /// Requests that were refused because those of their client took too much memory, and health watches and reflection streams
+    /// that were refused because their client, or all together, had too many open.
     pub overflows: Counter,
     pub list_objects: Counter,
     pub list_bytes: Counter,
@@ -69,7 +70,7 @@ impl GrpcMetrics {
             ("grpc_calls_silent", "gRPC calls that ended because nothing of their request came", &self.calls_silent),
             (
                 "grpc_overflows",
-                "Health watches and reflection streams refused because their client, or all together, had too many open",
+                "Requests, health watches and reflection streams refused because their clients had too much",
                 &self.overflows,
             ),
             ("grpc_list_objects", "Objects sent in gRPC lists", &self.list_objects),

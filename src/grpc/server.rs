@@ -12,7 +12,10 @@ use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 
 use super::cache::{Cache, Introspect};
-use super::call::{Body, Error, Intake, Lasting, Opening, Retiring, access, answer, deadline, intake, quotable};
+use super::call::{
+    Body, Error, Intake, IntakeShare, IntakeShares, Lasting, Opening, Retiring, access, answer, deadline, intake,
+    quotable,
+};
 use super::health::Health;
 use super::messages::{Elsewhere, SharedEvents};
 use super::metrics::GrpcMetrics;
@@ -55,6 +58,7 @@ pub struct Grpc {
     ledger: Ledger,
     stall_guards: StallGuards,
     lasting: Arc<Lasting>,
+    intake_shares: Arc<IntakeShares>,
     metrics: Arc<GrpcMetrics>,
 }
 
@@ -104,7 +108,8 @@ impl Grpc {
         routes.push((name(&health), BoxCloneSyncService::new(health)));
         routes.extend(reflection());
         let lasting = Lasting::new(&ledger, Arc::clone(&metrics));
-        Self { routes: routes.into(), drain, ledger, stall_guards, lasting, metrics }
+        let intake_shares = IntakeShares::new(&ledger, Arc::clone(&metrics));
+        Self { routes: routes.into(), drain, ledger, stall_guards, lasting, intake_shares, metrics }
     }
 
     /// Serves one call. A failure is returned as a response, too.
@@ -144,16 +149,17 @@ impl Grpc {
             // Do this before the service runs, which would read messages and keep state for an unauthenticated
             // caller.
             let entered = match access::caller(request.extensions().get()) {
-                Ok(caller) => caller.enter().await,
+                Ok(caller) => caller.enter().await.map(|()| caller),
                 Err(status) => Err(status),
             };
-            if let Err(status) = entered {
-                return status.into_http();
-            }
-            return self.accounted(routed.clone(), request).await;
+            let share = match entered {
+                Ok(caller) => self.intake_shares.of(caller.paying().await, caller.kept()),
+                Err(status) => return status.into_http(),
+            };
+            return self.accounted(share, routed.clone(), request).await;
         }
         let place = access::caller(request.extensions().get())
-            .and_then(|caller| Ok(self.lasting.take(caller.client(), request.uri().path())?));
+            .and_then(|caller| Ok(self.lasting.take(&caller.client(), request.uri().path())?));
         let place = match place {
             Ok(place) => place,
             Err(status) => return status.into_http(),
@@ -166,9 +172,14 @@ impl Grpc {
     }
 
     /// Serves a call. Its requests are accounted for, and so are responses that wait for the client to read them.
-    async fn accounted(&self, routed: Routed, request: Request<tonic::body::Body>) -> Response<Body> {
+    async fn accounted(
+        &self,
+        share: Option<IntakeShare>,
+        routed: Routed,
+        request: Request<tonic::body::Body>,
+    ) -> Response<Body> {
         let is_packed = request.headers().contains_key("grpc-encoding");
-        let intake = match Intake::new(&self.ledger, request.uri().path(), is_packed) {
+        let intake = match Intake::new(&self.ledger, share, request.uri().path(), is_packed) {
             Ok(intake) => intake,
             Err(error) => return tonic::Status::from(error).into_http(),
         };
@@ -228,3 +239,7 @@ fn reflection() -> Vec<(&'static str, Routed)> {
     }
     routes
 }
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

@@ -10,6 +10,8 @@ use super::call::{CallInfo, Caller};
 use super::messages::SharedEvents;
 use super::objects::{Cluster, Objects, Parts};
 use super::pb::v1;
+use crate::apiserver::client::Upstream;
+use crate::apiserver::discovery::{ApiResource, Discovery};
 use crate::auth::audit::Audit;
 use crate::auth::{self, Access, Mode};
 use crate::cache::Writer;
@@ -20,8 +22,6 @@ use crate::lifecycle::drain::DrainWatch;
 use crate::memory::Ledger;
 use crate::meta::{Encoding, Object, Resource, ResourceVersion};
 use crate::reads::{ConsistentReads, NotSynced, Reads, ReadsConfig};
-use crate::upstream::client::Upstream;
-use crate::upstream::discovery::{ApiResource, Discovery};
 
 /// A cluster without an identity.
 pub(super) struct Nowhere;
@@ -51,14 +51,27 @@ pub(super) fn caller() -> Caller {
     Caller::new(Access::trusting(), call("/informerd.v1.Objects/Watch"), &of, &Ledger::default()).unwrap()
 }
 
-/// What serves a cache of config maps with these objects.
-pub(super) async fn objects_of(list: Vec<Arc<Object>>) -> (Objects, Writer) {
-    let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
+/// An apiserver that does not answer.
+pub(super) async fn away() -> Upstream {
+    Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap()
+}
+
+/// The form of config maps.
+pub(super) fn form(encoding: Encoding) -> Form {
+    Form::new(encoding, Style::Stripped, "v1", "ConfigMap", "ConfigMapList")
+}
+
+/// The events that a window has room for, unless a test wants fewer.
+pub(super) const ROOMY: usize = 600_000;
+
+/// What serves a cache of config maps that has no state yet, with a window of at most so many events.
+pub(super) fn unsynced(upstream: &Upstream, encoding: Encoding, window: usize) -> (Objects, Writer) {
     let discovery = Discovery::knowing(upstream.clone(), vec![ApiResource::core("configmaps", "ConfigMap")]);
-    let factory = Factory::simple(Duration::from_secs(600), upstream, discovery);
-    let mut writer = factory.put(Resource::simple("", "configmaps", "ConfigMap"));
-    writer.set_form(Form::new(Encoding::Json, Style::Stripped, "v1", "ConfigMap", "ConfigMapList"));
-    writer.replace(list, ResourceVersion(20_000)).await.unwrap();
+    let factory = Factory::simple(Duration::from_secs(600), upstream.clone(), discovery);
+    let mut writer = factory.put_with(Resource::simple("", "configmaps", "ConfigMap"), |limits| {
+        (limits.window_max_events, limits.window_min_events) = (window, window.min(100));
+    });
+    writer.set_form(form(encoding));
     let not_synced = NotSynced { wait: Duration::ZERO, forward: false };
     let config = ReadsConfig { not_synced, ..ReadsConfig::simple(ConsistentReads::Cache, Duration::from_secs(3)) };
     let parts = Parts {
@@ -71,4 +84,11 @@ pub(super) async fn objects_of(list: Vec<Arc<Object>>) -> (Objects, Writer) {
         metrics: Arc::default(),
     };
     (Objects::new(parts), writer)
+}
+
+/// What serves a cache of config maps with these objects.
+pub(super) async fn objects_of(list: Vec<Arc<Object>>) -> (Objects, Writer) {
+    let (objects, mut writer) = unsynced(&away().await, Encoding::Json, ROOMY);
+    writer.replace(list, ResourceVersion(20_000)).await.unwrap();
+    (objects, writer)
 }

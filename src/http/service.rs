@@ -27,10 +27,11 @@ use crate::codec::json;
 use crate::codec::negotiate::StatusForm;
 use crate::lifecycle::{Fatal, drain::DrainWatch, ending::Ending, multiplexer::IsWatch, spawn, spawn_supervised};
 use crate::memory::{Ledger, Reservation, StallGuards};
-use crate::meta::{RequestInfo, Status, Verb, errors};
+use crate::meta::{Query, RequestInfo, Status, Verb, errors};
 use crate::passthrough::{Forward, ForwardError, Tunnel, VIA, warn};
 use crate::reads::{ForwardReason, Outcome, ReadRequest, Reads, WatchAnswer, refusal};
 use crate::telemetry::gauge::Raised;
+use crate::telemetry::seldom::Seldom;
 
 /// Answers every request of the listeners.
 #[derive(Clone)]
@@ -53,6 +54,8 @@ pub(super) struct ServiceInner {
     explain: bool,
     lend_sessions: bool,
     via: HeaderValue,
+    /// Everybody who knows the value of [`VIA`] can cause this line.
+    loops: Seldom,
     grpc: Option<Arc<dyn Handler>>,
     pub(super) metrics: Arc<HttpMetrics>,
 }
@@ -113,6 +116,7 @@ impl Service {
                 explain: parts.explain,
                 lend_sessions: parts.lend_sessions,
                 via: parts.via,
+                loops: Seldom::new(Duration::from_secs(60)),
                 grpc: parts.grpc,
                 metrics: parts.metrics,
             }),
@@ -173,7 +177,9 @@ impl ServiceInner {
             return self.refuse(&Status::from(&error), StatusForm::default(), audit_id);
         }
         if head.headers.get_all(VIA).iter().any(|via| *via == self.via) {
-            tracing::error!(listener = %connection.listener, "the kubeconfig leads to informerd itself");
+            if let Some(left_out) = self.loops.turn() {
+                tracing::error!(listener = %connection.listener, left_out, "the kubeconfig leads to informerd itself");
+            }
             return self.refuse(&of_ourselves(), StatusForm::default(), audit_id);
         }
         if let Err(status) = self.welcome(&head.headers, connection).await {
@@ -401,8 +407,10 @@ impl ServiceInner {
                 }
                 // A write with an unknown outcome counts as one that may have happened, if its client is known.
                 let known = !info.verb.is_read() && self.access.recognize(&caller).await.is_ok();
-                if info.is_resource && info.verb == Verb::Watch {
-                    let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+                let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+                // With more parameters than are read here, an apiserver may still see that it is a watch.
+                let may_be_watch = info.verb == Verb::Watch || info.verb.is_read() && Query::is_too_long(query);
+                if info.is_resource && may_be_watch {
                     let attributes = Attributes::of(request.method().as_str(), path, query, info);
                     term = self.access.term(&caller, attributes);
                 }

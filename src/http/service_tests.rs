@@ -10,6 +10,9 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::super::door::{HttpConfig, ListenAddr};
 use super::*;
+use crate::apiserver::client::Upstream;
+use crate::apiserver::discovery::{ApiResource, Discovery};
+use crate::apiserver::testing::FakeServer;
 use crate::cache::{WatchCache, Writer};
 use crate::http::server::Server;
 use crate::http::testing::{FIRST, add, added_text, fill, head, http1_client, item, list_text, objects, parse, until};
@@ -19,9 +22,6 @@ use crate::meta::{Object, Origin, Resource};
 use crate::passthrough::testing::Recorder;
 use crate::passthrough::{ForwardConfig, LendIdentity};
 use crate::reads::{ConsistentReads, NotSynced, ProtobufReads, ReadsConfig};
-use crate::upstream::client::Upstream;
-use crate::upstream::discovery::{ApiResource, Discovery};
-use crate::upstream::testing::FakeServer;
 
 /// Objects in the list of all config maps.
 const OBJECTS: usize = 3000;

@@ -9,17 +9,17 @@ use crate::meta::Gvr;
 // === impl Factory ===
 
 impl Factory {
-    /// See [`crate::upstream::discovery::Discovery::may_lack`].
+    /// See [`crate::apiserver::discovery::Discovery::may_lack`].
     pub fn may_lack(&self, group: &str, version: Option<&str>) -> bool {
         self.discovery().may_lack(group, version)
     }
 
-    /// See [`crate::upstream::discovery::Discovery::serves`].
+    /// See [`crate::apiserver::discovery::Discovery::serves`].
     pub fn serves(&self, gvr: &Gvr) -> bool {
         self.discovery().serves(gvr)
     }
 
-    /// See [`crate::upstream::discovery::Discovery::may_exist`].
+    /// See [`crate::apiserver::discovery::Discovery::may_exist`].
     pub fn may_exist(&self, group: &str, resource: &str) -> bool {
         self.discovery().may_exist(group, resource)
     }

@@ -9,6 +9,9 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::apiserver::UpstreamError;
+use crate::apiserver::client::Upstream;
+use crate::apiserver::discovery::Discovery;
 use crate::cache::{self, CacheConfig, Floors};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{self, Fatal};
@@ -16,10 +19,8 @@ use crate::meta::{Encoding, Gvr, Origin, Resource};
 use crate::selector;
 use crate::snapshots::Snapshots;
 use crate::upstream::backfill::Backfiller;
-use crate::upstream::client::Upstream;
-use crate::upstream::discovery::Discovery;
 use crate::upstream::reflector::{Reflector, ReflectorConfig, ReflectorEnd};
-use crate::upstream::{ListerWatcher, ProgressProbe, Questions, ShardSupport, Sharding, SharedStore, UpstreamError};
+use crate::upstream::{ListerWatcher, ProgressProbe, Questions, ShardSupport, Sharding, SharedStore};
 
 use super::demand::{CHANGED, Ledger, UNPRINTABLE, UNVERSIONED};
 use super::kept::Keeper;
@@ -336,7 +337,9 @@ impl Factory {
         if self.is_unversioned(resource) {
             return Coverage::None(NoCoverage::Unversioned);
         }
-        if limit::refuses(informers.len(), self.inner.config.max_informers) {
+        // What is pinned runs, whatever else does: readiness waits for it.
+        let is_pin = encoding == Encoding::Json && self.inner.config.rules.pins_scope(&key.gvr, &key.scope);
+        if !is_pin && limit::refuses(informers.len(), self.inner.config.max_informers) {
             return Coverage::None(NoCoverage::TooMany);
         }
         let sibling = informers.values().find(|informer| informer.is_sibling_of(&key));

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 use super::{InformerKey, Rules};
+use crate::apiserver::UpstreamError;
+use crate::apiserver::client::Upstream;
 use crate::cache::{Restoration, WatchCache};
 use crate::meta::{Encoding, Origin, Resource};
 use crate::selector;
 use crate::snapshots::{Cluster, Identity, Snapshot, Snapshots, fingerprint};
-use crate::upstream::UpstreamError;
-use crate::upstream::client::Upstream;
 use crate::upstream::identity::cluster;
 use crate::upstream::reflector::LoadSaved;
 

@@ -32,5 +32,5 @@ pub use key::{InformerKey, InformerScope};
 pub use limit::informers_in;
 pub use rules::{ResourceRule, Rules, ScopeRule};
 
+pub use crate::apiserver::discovery::{Shareable, Unshareable};
 pub use crate::upstream::ShardSupport;
-pub use crate::upstream::discovery::{Shareable, Unshareable};

@@ -81,6 +81,15 @@ impl Rules {
         self.find(gvr).is_some_and(|rule| rule.pin && !rule.exclude)
     }
 
+    /// Whether the informer of this scope is one of those that are started at once.
+    pub(super) fn pins_scope(&self, gvr: &Gvr, scope: &InformerScope) -> bool {
+        let rule = self.find(gvr).filter(|rule| rule.pin && !rule.exclude);
+        rule.is_some_and(|rule| match rule.scopes.is_empty() {
+            true => *scope == InformerScope::default(),
+            false => rule.scopes.iter().any(|of| InformerScope::from(of) == *scope),
+        })
+    }
+
     /// The rules whose informers are started at once.
     pub fn pinned(&self) -> impl Iterator<Item = &ResourceRule> {
         self.rules.iter().filter(|rule| rule.pin && !rule.exclude)

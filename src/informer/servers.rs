@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Factory;
+use crate::apiserver::discovery::{Shareable, Unshareable};
 use crate::meta::Resource;
-use crate::upstream::discovery::{Shareable, Unshareable};
 
 impl Factory {
     /// A proof that answers of this resource may be shared by clients with different identities.

@@ -18,7 +18,7 @@ pub(in crate::informer) async fn scripted(
     let upstream = nowhere().await;
     let resource = Resource::simple("", "configmaps", "ConfigMap");
     let questions = Arc::new(Questions::scripted(script.clone(), store));
-    let (informer, writer) = fed(&upstream, &ReflectorConfig::default(), resource, namespace, questions);
+    let (informer, writer) = fed(&upstream, &ReflectorConfig::default(), resource, namespace, questions, |_| {});
     (Arc::new(informer), writer)
 }
 
@@ -29,10 +29,13 @@ fn fed(
     resource: Resource,
     namespace: Option<&str>,
     questions: Arc<Questions>,
+    change: impl FnOnce(&mut CacheConfig),
 ) -> (Informer, Writer) {
     let resource = Arc::new(resource);
     let gvr = resource.gvr.clone();
-    let (writer, cache) = cache::new(CacheConfig::new(gvr.clone()));
+    let mut limits = CacheConfig::new(gvr.clone());
+    change(&mut limits);
+    let (writer, cache) = cache::new(limits);
     let (table, namespace) = (selector::field_table(&resource), namespace.map(Into::into));
     let source = ListerWatcher { table, namespace, ..ListerWatcher::of(resource) };
     let (unused, _) = cache::new(CacheConfig::new(gvr.clone()));
@@ -61,8 +64,13 @@ impl Factory {
 
     /// Adds an informer of all objects of a resource, in JSON, and returns the writer of its cache. No reflector runs.
     pub(crate) fn put(&self, resource: Resource) -> Writer {
+        self.put_with(resource, |_| {})
+    }
+
+    /// The same with other limits of the cache.
+    pub(crate) fn put_with(&self, resource: Resource, change: impl FnOnce(&mut CacheConfig)) -> Writer {
         let (upstream, config) = (&self.inner.upstream, &self.inner.config.reflector);
-        let (informer, writer) = fed(upstream, config, resource, None, Arc::default());
+        let (informer, writer) = fed(upstream, config, resource, None, Arc::default(), change);
         self.inner.informers.lock().insert(informer.key.clone(), Arc::new(informer));
         writer
     }

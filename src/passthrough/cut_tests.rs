@@ -6,10 +6,10 @@ use tokio::sync::Semaphore;
 
 use super::tests::{ask, get, lend_all, text};
 use super::*;
+use crate::apiserver::raw_testing::{DATA, END_STREAM, RST_STREAM, Raw, RawServer, Then, frame, head};
 use crate::http::testing::until;
 use crate::lifecycle::spawn;
 use crate::passthrough::testing::Recorder;
-use crate::upstream::raw_testing::{DATA, END_STREAM, RST_STREAM, Raw, RawServer, Then, frame, head};
 
 async fn forward_to(server: &RawServer) -> Forward {
     let upstream = Upstream::from_config(server.config()).await.unwrap();

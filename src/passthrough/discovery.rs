@@ -5,8 +5,8 @@
 use aws_lc_rs::digest;
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, COOKIE, DATE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
-    IF_NONE_MATCH, RANGE,
+    ACCEPT, ACCEPT_ENCODING, ACCEPT_RANGES, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE,
+    DATE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, RANGE,
 };
 use http::request::Parts;
 use http::{Method, StatusCode};
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::away::warn;
 use super::headers::has_prefixed;
-use crate::upstream::client::Identity;
+use crate::apiserver::client::Identity;
 
 /// Larger documents are passed on but not cached.
 pub(super) const MAX_DOCUMENT: usize = 16 << 20;
@@ -125,7 +125,8 @@ impl Document {
             headers.insert(AUDIT_ID, id.clone());
         }
         if asked.zip(self.etag.as_ref()).is_some_and(|(asked, etag)| matches(asked, etag)) {
-            for name in [http::header::CONTENT_LENGTH, http::header::CONTENT_TYPE, http::header::CONTENT_ENCODING] {
+            // As Go's server does it.
+            for name in [CONTENT_LENGTH, CONTENT_TYPE, CONTENT_ENCODING, LAST_MODIFIED, ACCEPT_RANGES] {
                 headers.remove(name);
             }
             return (StatusCode::NOT_MODIFIED, headers, false);

@@ -28,11 +28,11 @@ use super::places::{Client, Places};
 use super::shared::{Buffered, ReadKey, SharedRead, collect};
 use super::tunnel::Tunnel;
 use super::{BoxError, ForwardBody};
+use crate::apiserver::client::{self, CallOptions, Identity, ReqBody, Upstream};
+use crate::apiserver::{RequestVerb, UpstreamError};
 use crate::auth::wants_upgrade;
 use crate::memory::Ledger;
 use crate::meta::{RequestInfo, Verb};
-use crate::upstream::client::{self, CallOptions, Identity, ReqBody, Upstream};
-use crate::upstream::{RequestVerb, UpstreamError};
 
 #[derive(Clone, Debug)]
 pub struct ForwardConfig {

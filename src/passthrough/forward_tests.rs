@@ -17,11 +17,11 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::*;
+use crate::apiserver::testing::FakeServer;
 use crate::http::testing::{head, until};
 use crate::lifecycle::spawn;
 use crate::memory::Pressure;
 use crate::passthrough::testing::Recorder;
-use crate::upstream::testing::FakeServer;
 
 pub(super) type Script = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<ForwardBody>> + Send + Sync>;
 

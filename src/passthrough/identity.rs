@@ -6,9 +6,9 @@ use http::request::Parts;
 
 use super::error::ForwardError;
 use super::headers::has_prefixed;
+use crate::apiserver::client::Identity;
 use crate::auth::wants_upgrade;
 use crate::meta::{RequestInfo, Verb};
-use crate::upstream::client::Identity;
 
 const SESSION: &str = "a session in a pod";
 

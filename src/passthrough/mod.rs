@@ -38,7 +38,7 @@ pub(crate) use places::Client;
 pub(crate) use read::Otherwise;
 pub(crate) use tunnel::Tunnel;
 
-pub(crate) use crate::upstream::client::VIA;
+pub(crate) use crate::apiserver::client::VIA;
 
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 

@@ -46,8 +46,10 @@ pub trait RevisionObserver: Send + Sync + 'static {
 pub(super) struct Observation {
     observer: Arc<dyn RevisionObserver>,
     info: RequestInfo,
-    kind: Kind,
+    kind: BodyKind,
     told: bool,
+    /// The revision in the answer may be one that its client has made up.
+    tells_nothing: bool,
     /// A watch that was made to ask for a revision, until its first event came.
     is_raised: bool,
     /// The apiserver has answered with success.
@@ -71,7 +73,7 @@ pub(super) struct Observed {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum BodyKind {
     Write,
     Read,
     Watch,
@@ -91,12 +93,16 @@ impl Observation {
         // A dry run changes nothing, and its answer has any revision that its client sends. A deletion may have its options in
         // the body.
         let may_be_dry = matches!(info.verb, Verb::Create | Verb::Update | Verb::Patch);
-        if may_be_dry && request.uri.query().is_some_and(|query| Query::parse(query).bytes("dryRun").is_some()) {
+        let query = request.uri.query().unwrap_or_default();
+        if may_be_dry && Query::parse(query).bytes("dryRun").is_some() {
             return None;
         }
-        let told = kind != Kind::Write || !known;
-        let is_raised = kind == Kind::Watch && request.extensions.get::<AsksForMore>().is_some();
-        Some(Self { observer: Arc::clone(observer), info: info.clone(), kind, told, is_raised, succeeded: false })
+        // It may be a dry run, which cannot be seen here.
+        let tells_nothing = may_be_dry && Query::is_too_long(query);
+        let told = kind != BodyKind::Write || !known;
+        let is_raised = kind == BodyKind::Watch && request.extensions.get::<AsksForMore>().is_some();
+        let (observer, info) = (Arc::clone(observer), info.clone());
+        Some(Self { observer, info, kind, told, tells_nothing, is_raised, succeeded: false })
     }
 
     /// Records that nothing was sent, so nothing has happened.
@@ -111,23 +117,23 @@ impl Observation {
             self.told |= !status.is_server_error();
             // A type may lack the subresource, which says nothing about the object.
             let is_of_object = !self.info.name.is_empty() && self.info.subresource.is_empty();
-            if status == StatusCode::NOT_FOUND && is_of_object && self.kind != Kind::Watch {
+            if status == StatusCode::NOT_FOUND && is_of_object && self.kind != BodyKind::Watch {
                 self.observer.showed_none(&self.info);
             }
             return body;
         }
         (self.told, self.succeeded) = (false, true);
         // The object in the answer to a deletion may be its last state, older than the deletion.
-        if matches!(self.info.verb, Verb::Delete | Verb::DeleteCollection) {
+        if self.tells_nothing || matches!(self.info.verb, Verb::Delete | Verb::DeleteCollection) {
             return body;
         }
-        let finder = Finder::new(headers, self.kind == Kind::Watch);
+        let finder = Finder::new(headers, self.kind == BodyKind::Watch);
         // A list or an object is not newer than its headers, so record it now. A watch goes on to show newer revisions.
-        if finder.is_blind() && self.kind != Kind::Watch {
+        if finder.is_blind() && self.kind != BodyKind::Watch {
             return body;
         }
         // A watch in which no revision is found has shown nothing. What cannot be read is told as it comes.
-        self.told = self.kind == Kind::Watch;
+        self.told = self.kind == BodyKind::Watch;
         ForwardBody::new(Observed { inner: body, finder, observation: self, held: None, failed: None, ended: false })
     }
 
@@ -151,8 +157,8 @@ impl Observation {
     fn tell(&mut self, rv: ResourceVersion) {
         self.told = true;
         match self.kind {
-            Kind::Write => self.observer.wrote(&self.info, rv),
-            Kind::Read | Kind::Watch => self.observer.showed(&self.info, rv),
+            BodyKind::Write => self.observer.wrote(&self.info, rv),
+            BodyKind::Read | BodyKind::Watch => self.observer.showed(&self.info, rv),
         }
     }
 
@@ -161,9 +167,9 @@ impl Observation {
             return;
         }
         match self.kind {
-            Kind::Write if self.succeeded => self.observer.wrote_unknown(&self.info),
-            Kind::Write => self.observer.may_have_written(&self.info),
-            Kind::Read | Kind::Watch => self.observer.showed_unknown(&self.info),
+            BodyKind::Write if self.succeeded => self.observer.wrote_unknown(&self.info),
+            BodyKind::Write => self.observer.may_have_written(&self.info),
+            BodyKind::Read | BodyKind::Watch => self.observer.showed_unknown(&self.info),
         }
     }
 }
@@ -180,19 +186,19 @@ impl Drop for Observation {
     }
 }
 
-fn kind(info: &RequestInfo, method: &Method) -> Option<Kind> {
+fn kind(info: &RequestInfo, method: &Method) -> Option<BodyKind> {
     if !info.is_resource {
         return None;
     }
     match info.verb {
-        Verb::Watch if *method == Method::GET && info.subresource.is_empty() => Some(Kind::Watch),
+        Verb::Watch if *method == Method::GET && info.subresource.is_empty() => Some(BodyKind::Watch),
         Verb::Get | Verb::List if *method == Method::GET => {
-            matches!(info.subresource.as_str(), "" | "status" | "scale").then_some(Kind::Read)
+            matches!(info.subresource.as_str(), "" | "status" | "scale").then_some(BodyKind::Read)
         }
         Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => {
             // These connect to a pod or create a token. The object itself is not changed.
             let connects = matches!(info.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy" | "token");
-            (!connects).then_some(Kind::Write)
+            (!connects).then_some(BodyKind::Write)
         }
         _ => None,
     }
@@ -207,7 +213,7 @@ impl Body for Observed {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         loop {
-            let watch = this.observation.kind == Kind::Watch;
+            let watch = this.observation.kind == BodyKind::Watch;
             if (this.observation.told || watch || this.ended)
                 && let Some(held) = this.held.take()
             {

@@ -117,6 +117,15 @@ async fn what_is_told_before_its_client_knows() {
     }
 }
 
+/// More parameters than are read here: an apiserver that reads them may see that it is a dry run.
+#[tokio::test]
+async fn a_revision_that_may_be_made_up_is_not_told() {
+    let target = format!("{PODS}?{}dryRun=All", "&".repeat(10_000));
+    let made_up = r#"{"metadata":{"resourceVersion":"9000000000000000000"}}"#;
+    let seen = pass(begin("POST", &target), 201, JSON, &[made_up], false).await;
+    assert_eq!(seen.last().unwrap(), &["wrote pods ?"]);
+}
+
 #[tokio::test]
 async fn a_write_without_an_answer_may_have_happened() {
     let setup = begin("PUT", POD);

@@ -30,13 +30,13 @@ pub(super) struct Placed {
 /// megabyte ahead.
 struct Paced {
     window: usize,
-    answer: Arc<Answer>,
+    answer: Arc<PacedAnswer>,
 }
 
 /// An answer, until its client has taken all of it.
-struct Answer {
-    state: Mutex<State>,
-    taken: Mutex<Taken>,
+struct PacedAnswer {
+    state: Mutex<PacedState>,
+    taken: Mutex<TakenByClient>,
     cut: Cut,
     /// Its client, if that is known.
     client: Option<Client>,
@@ -44,7 +44,7 @@ struct Answer {
 }
 
 /// What the client has taken.
-struct Taken {
+struct TakenByClient {
     /// When it last took something.
     last: Instant,
     /// For so long it has always left something, or since it was last looked at.
@@ -53,7 +53,7 @@ struct Taken {
     bytes: usize,
 }
 
-struct State {
+struct PacedState {
     /// `None` once all of it was read, or it was given up.
     rest: Option<ForwardBody>,
     /// What was read and not handed out.
@@ -69,7 +69,7 @@ pub(super) struct Pace {
     /// The bytes that an answer may hold while its client reads it. `None`: answers have no reservation.
     window: Option<usize>,
     /// One entry per answer in flight.
-    all: Mutex<Vec<Weak<Answer>>>,
+    all: Mutex<Vec<Weak<PacedAnswer>>>,
 }
 
 /// The most bytes of a request's body that the HTTP library reads ahead.
@@ -85,7 +85,7 @@ const SLOW_TIME: Duration = Duration::from_secs(10);
 /// Bytes that report when they are freed.
 struct Given {
     data: Bytes,
-    answer: Arc<Answer>,
+    answer: Arc<PacedAnswer>,
 }
 
 // === impl Placed ===
@@ -218,9 +218,9 @@ impl Pace {
 
     fn paced(&self, rest: ForwardBody, cut: Cut, client: Option<Client>, held: Option<Arc<Held>>) -> Paced {
         let rest = Some(rest);
-        let state = State { rest, ahead: Bytes::new(), is_asked: false, given_up: false };
-        let (state, taken) = (Mutex::new(state), Mutex::new(Taken::new()));
-        let answer = Arc::new(Answer { state, taken, cut, client, _held: held });
+        let state = PacedState { rest, ahead: Bytes::new(), is_asked: false, given_up: false };
+        let (state, taken) = (Mutex::new(state), Mutex::new(TakenByClient::new()));
+        let answer = Arc::new(PacedAnswer { state, taken, cut, client, _held: held });
         let mut all = self.all.lock();
         if all.len() == all.capacity() {
             all.retain(|answer| answer.strong_count() > 0);
@@ -243,7 +243,7 @@ impl Pace {
         })
     }
 
-    fn end(&self, is_over: impl Fn(&Answer) -> bool) -> u64 {
+    fn end(&self, is_over: impl Fn(&PacedAnswer) -> bool) -> u64 {
         let mut stalled = Vec::new();
         self.all.lock().retain(|answer| {
             let Some(answer) = answer.upgrade() else { return false };
@@ -256,9 +256,9 @@ impl Pace {
     }
 }
 
-// === impl Answer ===
+// === impl PacedAnswer ===
 
-impl Answer {
+impl PacedAnswer {
     fn give(self: &Arc<Self>, data: Bytes) -> Bytes {
         if self.cut.give(data.len()) == 0 {
             self.taken.lock().last = Instant::now();
@@ -293,9 +293,9 @@ impl Answer {
     }
 }
 
-// === impl Taken ===
+// === impl TakenByClient ===
 
-impl Taken {
+impl TakenByClient {
     fn new() -> Self {
         let now = Instant::now();
         Self { last: now, since: now, bytes: 0 }

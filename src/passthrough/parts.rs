@@ -12,8 +12,8 @@ use http_body_util::{BodyExt, Empty, Full};
 use super::admission::Admitted;
 use super::paced::Placed;
 use super::{BoxError, ForwardBody};
+use crate::apiserver::client::ReqBody;
 use crate::meta::RequestInfo;
-use crate::upstream::client::ReqBody;
 
 /// Builds a new request from method, target, headers and body only, without state of the client's connection.
 pub(super) fn rebuild(head: Parts, body: ReqBody) -> Request<ReqBody> {

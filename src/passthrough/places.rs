@@ -32,12 +32,12 @@ pub enum Client {
 pub(super) struct Places {
     most: usize,
     ledger: Ledger,
-    taken: Mutex<Taken>,
+    taken: Mutex<TakenPlaces>,
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct TakenPlaces {
     waiting: usize,
     requests: usize,
     bytes: usize,
@@ -186,9 +186,9 @@ impl Places {
     }
 }
 
-// === impl Taken ===
+// === impl TakenPlaces ===
 
-impl Taken {
+impl TakenPlaces {
     /// Forgets a client that has nothing.
     fn forget(&mut self, client: &Client) {
         let share = self.by_client.get(client);

@@ -11,8 +11,8 @@ use super::error::ForwardError;
 use super::forward::{Forward, Sender};
 use super::observe::AsksForMore;
 use super::shared::{Buffered, ReadKey, SharedRead, collect};
+use crate::apiserver::client::{self, Identity};
 use crate::meta::RequestInfo;
-use crate::upstream::client::{self, Identity};
 
 /// In the extensions of a read without a body: where to send it next if the answer has one of these codes.
 #[derive(Clone, Debug)]

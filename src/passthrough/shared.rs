@@ -19,9 +19,9 @@ use parking_lot::Mutex;
 use super::headers::has_prefixed;
 use super::places::Client;
 use super::{BoxError, ForwardBody};
+use crate::apiserver::client::Identity;
 use crate::memory::{Ledger, Reservation};
 use crate::meta::{RequestInfo, Verb, is_indented_for};
-use crate::upstream::client::Identity;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 

@@ -18,7 +18,7 @@ impl Reads {
     pub async fn get(&self, request: &ReadRequest) -> Outcome<GetAnswer> {
         let span = spans::begin("get", &request.gvr, request.namespace.as_deref());
         let result = Unserved::anew(|| self.try_get(request)).instrument(span.clone()).await;
-        self.outcome(&span, request.stale, result, |answer| answer.served)
+        self.outcome(&span, request, result, |answer| answer.served)
     }
 
     async fn try_get(&self, request: &ReadRequest) -> Result<GetAnswer, Unserved> {

@@ -18,7 +18,7 @@ impl Reads {
     pub async fn list(&self, request: &ReadRequest) -> Outcome<ListAnswer> {
         let span = spans::begin("list", &request.gvr, request.namespace.as_deref());
         let result = Unserved::anew(|| self.try_list(request)).instrument(span.clone()).await;
-        self.outcome(&span, request.stale, result, |answer| answer.served)
+        self.outcome(&span, request, result, |answer| answer.served)
     }
 
     async fn try_list(&self, request: &ReadRequest) -> Result<ListAnswer, Unserved> {

@@ -6,13 +6,13 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::*;
+use crate::apiserver::client::Upstream;
+use crate::apiserver::discovery::Discovery;
+use crate::apiserver::testing::{Body, FakeServer, answer, streamed, until};
 use crate::informer::Factory;
 use crate::lifecycle::spawn;
 use crate::meta::{Gvr, ListOptions, Status};
 use crate::reads::{ConsistentReads, Outcome, ReadRequest, ReadsConfig};
-use crate::upstream::client::Upstream;
-use crate::upstream::discovery::Discovery;
-use crate::upstream::testing::{Body, FakeServer, answer, streamed, until};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_secs(60);

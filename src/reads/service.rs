@@ -232,13 +232,16 @@ impl Reads {
     pub(super) fn outcome<T>(
         &self,
         span: &Span,
-        stale: bool,
+        request: &ReadRequest,
         result: Result<T, Unserved>,
         served: impl Fn(&T) -> Served,
     ) -> Outcome<T> {
+        let stale = request.stale;
         let outcome = match result {
             // If an old state does not contain an object, that proves little.
             Err(_) if stale => Outcome::Forward(ForwardReason::NotFresh),
+            // What the apiserver would say of it, too.
+            Err(Unserved::Expired(status)) if request.local => Outcome::Refuse(status),
             result => result.map_or_else(Outcome::from, Outcome::Serve),
         };
         match &outcome {

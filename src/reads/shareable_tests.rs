@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::*;
+use crate::apiserver::client::Upstream;
+use crate::apiserver::discovery::Discovery;
 use crate::codec::{Format, Shape};
 use crate::informer::Factory;
 use crate::lifecycle::drain::DrainWatch;
@@ -17,8 +19,6 @@ use crate::reads::{
     ConsistentReads, Fate, Filter, Outcome, ReadRequest, ReadsConfig, Refusal, Selection, WantedEncoding, WatchAnswer,
     WatchFrom, WatchTerms,
 };
-use crate::upstream::client::Upstream;
-use crate::upstream::discovery::Discovery;
 
 const SOON: Duration = Duration::from_secs(60);
 const GROUP: &str = "demo.informerd.io";

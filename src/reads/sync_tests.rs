@@ -7,13 +7,13 @@ use tokio::task::coop::unconstrained;
 use tokio::time::timeout;
 
 use super::*;
+use crate::apiserver::client::Upstream;
+use crate::apiserver::discovery::{ApiResource, Discovery};
+use crate::apiserver::testing::{FakeServer, answer};
 use crate::codec::json::Style;
 use crate::informer::Factory;
 use crate::meta::{Gvr, ListOptions, Resource, ResourceVersion, Status, Verb};
 use crate::reads::{ConsistentReads, Fate, Outcome, ReadRequest, ReadsConfig};
-use crate::upstream::client::Upstream;
-use crate::upstream::discovery::{ApiResource, Discovery};
-use crate::upstream::testing::{FakeServer, answer};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_secs(60);

@@ -168,7 +168,8 @@ impl Reads {
 impl ReadState {
     /// Returns one object of the selection.
     pub fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Arc<Object>, Refusal> {
-        let found = self.snapshot.get(&ObjectKey::new(namespace, name));
+        // The permission is for what is selected.
+        let found = self.snapshot.get(&ObjectKey::new(namespace, name)).filter(|found| self.predicate.matches(found));
         found.cloned().ok_or_else(|| Refusal::Refused(Box::new(errors::not_found(gvr, name))))
     }
 
@@ -185,6 +186,11 @@ impl ReadSource {
     pub fn silence(&self) -> Duration {
         let status = || self.informer.status().since;
         Instant::now().saturating_duration_since(self.informer.heard().unwrap_or_else(status))
+    }
+
+    /// Whether its cache has a state.
+    pub fn is_ready(&self) -> bool {
+        self.informer.cache().is_ready()
     }
 
     pub fn encoding(&self) -> Encoding {

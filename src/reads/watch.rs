@@ -26,7 +26,7 @@ impl Reads {
     pub async fn watch(&self, request: &ReadRequest) -> Outcome<WatchAnswer> {
         let span = spans::begin("watch", &request.gvr, request.namespace.as_deref());
         let result = Unserved::anew(|| self.try_watch(request)).instrument(span.clone()).await;
-        self.outcome(&span, request.stale, result, |answer| answer.served)
+        self.outcome(&span, request, result, |answer| answer.served)
     }
 
     async fn try_watch(&self, request: &ReadRequest) -> Result<WatchAnswer, Unserved> {
@@ -105,7 +105,10 @@ impl Reads {
                 Ok(WatchAnswer { form, shape: read.shape, source, served, proof })
             }
             Err(WatchError::NotReady) => Err(ForwardReason::NotSynced.into()),
-            Err(WatchError::TooOld { rv, .. }) if self.goes_on_upstream(&informer, &read.floor, rv) => {
+            // One that cannot be forwarded gets the 410 here.
+            Err(WatchError::TooOld { rv, .. })
+                if !request.local && self.goes_on_upstream(&informer, &read.floor, rv) =>
+            {
                 Err(ForwardReason::OutsideWindow.into())
             }
             Err(WatchError::TooOld { rv, oldest_minus_1 }) => {
@@ -145,35 +148,79 @@ fn lifetime(timeout_seconds: Option<i64>) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apiserver::client::Upstream;
+    use crate::apiserver::discovery::{ApiResource, Discovery};
+    use crate::apiserver::testing::bare;
+    use crate::cache::Writer;
     use crate::codec::json::Style;
     use crate::informer::Factory;
-    use crate::meta::{Encoding, Gvr, ListOptions, Resource};
+    use crate::meta::{Encoding, Gvr, ListOptions, Object, Resource};
     use crate::reads::{ConsistentReads, ReadsConfig};
-    use crate::upstream::client::Upstream;
-    use crate::upstream::discovery::{ApiResource, Discovery};
 
-    /// The apiserver would tell it of what comes, and not of what it lacks.
-    #[tokio::test]
-    async fn a_client_that_was_cut_off_inside_a_gap_lists_again() {
+    /// A cache that was listed at these revisions, each time with these objects.
+    async fn listed(lists: impl IntoIterator<Item = (u64, Vec<Object>)>) -> (Reads, Writer) {
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let upstream = Upstream::from_config(nowhere).await.unwrap();
         let discovery = Discovery::knowing(upstream.clone(), vec![ApiResource::core("configmaps", "ConfigMap")]);
         let factory = Factory::simple(Duration::from_secs(3600), upstream, discovery);
         let mut writer = factory.put(Resource::simple("", "configmaps", "ConfigMap"));
         writer.set_form(Form::new(Encoding::Json, Style::Stripped, "v1", "ConfigMap", "ConfigMapList"));
-        for rv in [10, 20] {
-            writer.replace(Vec::new(), ResourceVersion(rv)).await.unwrap();
+        for (rv, objects) in lists {
+            let objects = objects.into_iter().map(Arc::new).collect();
+            writer.replace(objects, ResourceVersion(rv)).await.unwrap();
         }
         let config = ReadsConfig::simple(ConsistentReads::Cache, Duration::from_secs(60));
         let reads = Reads::new(config, factory).for_trusted();
         reads.floors().of("", "configmaps").showed(ResourceVersion(1));
-        for (rv, is_forwarded) in [(9, true), (10, true), (11, false), (19, false), (20, false)] {
-            let options = ListOptions { watch: true, resource_version: rv.to_string(), ..ListOptions::default() };
-            let request = ReadRequest::simple(Gvr::new("", "v1", "configmaps"), None, options);
-            let outcome = reads.watch(&request).await;
-            assert_eq!(matches!(outcome, Outcome::Forward(ForwardReason::OutsideWindow)), is_forwarded, "{outcome:?}");
-            let ends = matches!(&outcome, Outcome::Serve(WatchAnswer { source: WatchSource::Error(_), .. }));
-            assert_eq!(ends, rv != 20 && !is_forwarded, "{outcome:?}");
+        (reads, writer)
+    }
+
+    /// What becomes of a watch from this revision: it is forwarded, ends with an error, or follows.
+    async fn watched(reads: &Reads, rv: u64, local: bool) -> &'static str {
+        let options = ListOptions { watch: true, resource_version: rv.to_string(), ..ListOptions::default() };
+        let request = ReadRequest { local, ..ReadRequest::simple(Gvr::new("", "v1", "configmaps"), None, options) };
+        match reads.watch(&request).await {
+            Outcome::Forward(ForwardReason::OutsideWindow) => "forwarded",
+            Outcome::Serve(WatchAnswer { source: WatchSource::Error(_), .. }) => "error",
+            Outcome::Serve(_) => "follows",
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The apiserver would tell it of what comes, and not of what it lacks.
+    #[tokio::test]
+    async fn a_client_that_was_cut_off_inside_a_gap_lists_again() {
+        let (reads, _writer) = listed([(10, Vec::new()), (20, Vec::new())]).await;
+        let rows = [(9, "forwarded"), (10, "forwarded"), (11, "error"), (19, "error"), (20, "follows")];
+        for (rv, wanted) in rows {
+            assert_eq!(watched(&reads, rv, false).await, wanted, "{rv}");
+            let of_certificate = if wanted == "follows" { wanted } else { "error" };
+            assert_eq!(watched(&reads, rv, true).await, of_certificate, "it cannot be forwarded: {rv}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_gap_is_remembered_after_the_next_one() {
+        let (reads, _writer) = listed([(10, Vec::new()), (20, Vec::new()), (30, Vec::new())]).await;
+        for (rv, wanted) in
+            [(10, "forwarded"), (11, "error"), (19, "error"), (20, "forwarded"), (29, "error"), (30, "follows")]
+        {
+            assert_eq!(watched(&reads, rv, false).await, wanted, "{rv}");
+        }
+    }
+
+    /// As after a store that was restored from a backup: the apiserver would not tell them what they lack.
+    #[tokio::test]
+    async fn after_a_list_that_contradicts_the_cache_all_clients_list_again() {
+        let (reads, mut writer) = listed([(10, Vec::new()), (20, vec![bare("a", "x", 5)])]).await;
+        for (rv, wanted) in [(9, "error"), (10, "error"), (19, "error"), (20, "follows")] {
+            assert_eq!(watched(&reads, rv, false).await, wanted, "{rv}");
+        }
+        // Something contradicted the cache, and the list shows only that an object is gone.
+        writer.lacks_after(ResourceVersion::ZERO);
+        writer.replace(Vec::new(), ResourceVersion(30)).await.unwrap();
+        for (rv, wanted) in [(20, "error"), (29, "error"), (30, "follows")] {
+            assert_eq!(watched(&reads, rv, false).await, wanted, "{rv}");
         }
     }
 }

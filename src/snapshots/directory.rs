@@ -15,11 +15,11 @@ pub(super) struct Directory {
     storage: Box<dyn Storage>,
     max_bytes: u64,
     metrics: SnapshotMetrics,
-    state: Mutex<State>,
+    state: Mutex<DirectoryState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DirectoryState {
     locked: bool,
     /// The files that this process keeps up to date.
     ours: BTreeSet<Arc<str>>,
@@ -105,7 +105,7 @@ impl Directory {
     }
 
     /// Counts the files again, and removes the oldest ones that nobody keeps up to date while there are too many bytes.
-    fn make_room(&self, state: &mut State) -> io::Result<()> {
+    fn make_room(&self, state: &mut DirectoryState) -> io::Result<()> {
         let mut files = self.storage.entries()?;
         files.retain(|file| file.name.ends_with(SNAPSHOT) || file.name.ends_with(UNFINISHED));
         state.bytes = files.iter().map(|file| file.len).sum();

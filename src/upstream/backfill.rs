@@ -16,12 +16,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use super::client::Upstream;
-use super::error::UpstreamError;
-use super::metrics::RequestVerb;
 use super::reflector::ReflectorConfig;
 use super::reflector::stream::{EventStream, read_page};
 use super::source::ListerWatcher;
+use crate::apiserver::UpstreamError;
+use crate::apiserver::client::Upstream;
+use crate::apiserver::metrics::RequestVerb;
 use crate::cache::{Backfill, BackfillError, WatchCache};
 use crate::codec::json::WatchFrame;
 use crate::meta::{ObjectKey, ResourceVersion, Status};
@@ -31,13 +31,13 @@ pub struct Backfiller {
     upstream: Upstream,
     source: ListerWatcher,
     config: ReflectorConfig,
-    state: Mutex<State>,
+    state: Mutex<BackfillState>,
     /// Held by the caller whose requests are running; the others wait for the result.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BackfillState {
     /// The revisions that watches wait to resume from, each with the number of such watches.
     wanted: BTreeMap<ResourceVersion, usize>,
     /// What the apiserver no longer has: the cache's generation, and the newest such revision.
@@ -47,7 +47,7 @@ struct State {
 }
 
 /// The entry of one waiting caller.
-struct Wanted<'a> {
+struct WantedWindow<'a> {
     backfiller: &'a Backfiller,
     from: ResourceVersion,
 }
@@ -92,7 +92,7 @@ impl Backfiller {
             return;
         }
         let deadline = Instant::now() + PATIENCE;
-        let _wanted = Wanted::new(self, from);
+        let _wanted = WantedWindow::new(self, from);
         while !self.is_settled(cache, from) {
             let Ok(_turn) = timeout_at(deadline, self.turn.lock()).await else { return };
             if self.is_settled(cache, from) || Instant::now() >= deadline {
@@ -209,16 +209,16 @@ impl fmt::Debug for Backfiller {
     }
 }
 
-// === impl Wanted ===
+// === impl WantedWindow ===
 
-impl<'a> Wanted<'a> {
+impl<'a> WantedWindow<'a> {
     fn new(backfiller: &'a Backfiller, from: ResourceVersion) -> Self {
         *backfiller.state.lock().wanted.entry(from).or_default() += 1;
         Self { backfiller, from }
     }
 }
 
-impl Drop for Wanted<'_> {
+impl Drop for WantedWindow<'_> {
     fn drop(&mut self) {
         let mut state = self.backfiller.state.lock();
         if let Some(count) = state.wanted.get_mut(&self.from) {

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::client::{CallOptions, KUBE_SYSTEM, Upstream};
-use super::error::UpstreamError;
-use super::metadata::{ACCEPT_OBJECT, DEPTH_OF_METADATA, Item};
-use super::metrics::RequestVerb;
 use super::proofs::QUESTION_TIMEOUT;
-use super::reader::{get_json, get_outline};
+use crate::apiserver::UpstreamError;
+use crate::apiserver::client::{CallOptions, KUBE_SYSTEM, Upstream};
+use crate::apiserver::metadata::{ACCEPT_OBJECT, DEPTH_OF_METADATA, Item};
+use crate::apiserver::metrics::RequestVerb;
+use crate::apiserver::reader::{get_json, get_outline};
 
 /// What identifies a cluster and its apiserver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub async fn cluster(upstream: &Upstream) -> Result<ClusterIdentity, UpstreamErr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::testing::{FakeServer, answer, padded};
+    use crate::apiserver::testing::{FakeServer, answer, padded};
 
     #[tokio::test]
     async fn a_version_has_a_bound() {

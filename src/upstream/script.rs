@@ -11,10 +11,10 @@ use crate::meta::{ObjectKey, ResourceVersion};
 
 /// Cloning shares it.
 #[derive(Clone, Default)]
-pub(crate) struct Script(Arc<Mutex<State>>);
+pub(crate) struct Script(Arc<Mutex<ScriptState>>);
 
 #[derive(Default)]
-struct State {
+struct ScriptState {
     rv: u64,
     objects: Vec<(ObjectKey, ResourceVersion)>,
     takes: Duration,

@@ -10,9 +10,9 @@ use moka::future::Cache;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
-use super::client::{CallOptions, RequestVerb, Upstream};
-use super::error::UpstreamError;
-use super::reader::get_outline;
+use crate::apiserver::UpstreamError;
+use crate::apiserver::client::{CallOptions, RequestVerb, Upstream};
+use crate::apiserver::reader::get_outline;
 use crate::meta::{Gvr, Origin, Resource};
 
 /// How the apiserver treats shard selectors.
@@ -153,7 +153,7 @@ impl Expiry<Gvr, ShardSupport> for Validity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::testing::{FakeServer, answer};
+    use crate::apiserver::testing::{FakeServer, answer};
 
     fn resource(origin: Origin) -> Resource {
         Resource { origin, ..Resource::simple("", "pods", "Pod") }

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::error::UpstreamError;
-use super::metadata::{MetadataEvent, MetadataStream};
-use super::metrics::RequestVerb;
 use super::proofs::{ACCEPT_WATCH, Asked, Progress, ProgressProbe, QUESTION_TIMEOUT, WATCH_SECONDS};
-use super::reader::{Compression, get};
 use super::reflector::Handle;
+use crate::apiserver::UpstreamError;
+use crate::apiserver::metadata::{MetadataEvent, MetadataStream};
+use crate::apiserver::metrics::RequestVerb;
+use crate::apiserver::reader::{Compression, get};
 use crate::cache::{Order, WatchCache};
 use crate::meta::{Origin, ResourceVersion};
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::client::{CallOptions, RequestVerb};
+use crate::apiserver::client::{CallOptions, RequestVerb};
 use crate::codec::Format;
 use crate::codec::table::{self, Columns};
 use crate::meta::{Encoding, FieldTable, ObjectKey, Resource, ResourceVersion};

@@ -37,6 +37,9 @@ const (
 // odd are strings that the apiserver accepts in many places.
 var odd = []string{"", "\xff", "a\xe2\x82b", "\xed\xa0\x80", "\ufffd", "é😀\u2028\u2029", "<&>\"\\/\b\x00\x7f", " ", strings.Repeat("long ", 100)}
 
+// creations are odd times of creation. None is after the year 9999: tables with such a one are forwarded.
+var creations = []time.Time{{}, time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), time.Unix(-5_000_000_000, 0)}
+
 // filler fills objects at random, all within what the apiserver accepts.
 type filler struct {
 	random *rand.Rand
@@ -99,6 +102,8 @@ func (f *filler) object(of schema.GroupResource, newFunc func() runtime.Object, 
 				labels["l"+strconv.Itoa(i)] = ""
 			}
 			accessor.SetLabels(labels)
+		case n == 1 && of.Resource == "configmaps":
+			accessor.SetAnnotations(map[string]string{"huge": strings.Repeat("0123456789abcdef", 1<<16)})
 		case n == 0 && of.Resource == "secrets":
 			accessor.SetAnnotations(map[string]string{"huge": strings.Repeat("é<", 30000)})
 		}
@@ -145,9 +150,14 @@ func (f *filler) metadata(object runtime.Object, namespaced bool, n int) {
 	m.SetName(fmt.Sprintf("o%d.%x", n, f.random.Uint32()))
 	m.SetNamespace("")
 	if namespaced {
-		m.SetNamespace("ns" + strconv.Itoa(n%2))
+		// In the order of their keys, in which a cache lists them.
+		m.SetNamespace("ns" + strconv.Itoa(2*n/perType))
 	}
-	m.SetCreationTimestamp(metav1.Unix(f.random.Int63n(1<<32), 0))
+	created := metav1.Unix(f.random.Int63n(1<<32), 0)
+	if at := created.Unix() % 16; at < int64(len(creations)) {
+		created = metav1.Time{Time: creations[at]}
+	}
+	m.SetCreationTimestamp(created)
 	m.SetSelfLink("")
 	m.SetGenerateName("")
 	m.SetUID("")

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures_util::future::join_all;
 use informerd::lifecycle;
 use tokio::sync::Semaphore;
 
@@ -11,16 +12,20 @@ use super::axes::{self, Pool};
 use super::compare::is_panic;
 use super::http2;
 use super::kinds::{KINDS, Kind, NOT_KINDS};
+use super::outage;
 use super::report::Report;
 use super::rng::Rng;
 use super::scripts::compared;
 use super::sensible;
-use super::wire::{Ask, Endpoint};
+use super::support::relay::{Loss, Relay};
+use super::wire::{Answer, Ask, Endpoint};
 use super::world::{A, BOUND, NAMESPACES, World};
 
 /// Requests at once that are answered at once, and of those that take seconds.
 const QUICK: usize = 8;
 const SLOW: usize = 64;
+/// Requests while the network is cut, all of them at once.
+const CUT: u64 = 64;
 
 /// A request with what is only known when it is sent: revisions and tokens.
 #[derive(Clone, Debug)]
@@ -46,22 +51,45 @@ pub(crate) struct Range {
     pub filter: Option<String>,
 }
 
-/// Sends them to both sides and reports what differs.
-pub(crate) async fn run(world: &Arc<World>, range: &Range, report: &Arc<Report>) {
+impl Range {
+    /// Those of these numbers that are wanted.
+    fn plans(&self, numbers: std::ops::Range<u64>) -> impl Iterator<Item = (u64, Plan)> {
+        let plans = numbers.map(move |n| (n, plan(self.seed, n)));
+        plans.filter(move |(n, plan)| {
+            self.only.is_none_or(|only| only == *n)
+                && self.filter.as_ref().is_none_or(|filter| plan.row.contains(filter.as_str()))
+        })
+    }
+}
+
+/// Sends them to both sides and reports what differs. In the middle of them, the network is cut.
+pub(crate) async fn run(world: &Arc<World>, range: &Range, cut: Option<(&Relay, Loss)>, report: &Arc<Report>) {
+    let (middle, all) = (range.requests / 2, range.requests);
+    let Some((relay, loss)) = cut else { return part(world, range, 0..all, report).await };
+    let end = all.min(middle + CUT);
+    part(world, range, 0..middle, report).await;
+    let plans: Vec<_> = range.plans(middle..end).collect();
+    if !plans.is_empty() {
+        relay.lose(loss);
+        let asked = plans.iter().map(|(n, plan)| one(world, range.seed, *n, plan, Some(loss), report));
+        outage::during(relay, join_all(asked)).await;
+        relay.lose(Loss::None);
+        if let Err(error) = world.settle().await {
+            report.wrong("generated: after the network was cut", &format!("  {error}\n"));
+        }
+    }
+    part(world, range, end..all, report).await;
+}
+
+async fn part(world: &Arc<World>, range: &Range, numbers: std::ops::Range<u64>, report: &Arc<Report>) {
     let gates = [Arc::new(Semaphore::new(QUICK)), Arc::new(Semaphore::new(SLOW))];
     let mut tasks = Vec::new();
-    for n in 0..range.requests {
-        let plan = plan(range.seed, n);
-        let wanted = range.only.is_none_or(|only| only == n)
-            && range.filter.as_ref().is_none_or(|filter| plan.row.contains(filter.as_str()));
-        if !wanted {
-            continue;
-        }
+    for (n, plan) in range.plans(numbers) {
         let gate = Arc::clone(&gates[usize::from(plan.slow)]);
         let Ok(permit) = gate.acquire_owned().await else { return };
         let (world, report, seed) = (Arc::clone(world), Arc::clone(report), range.seed);
         tasks.push(lifecycle::spawn("differential-request", async move {
-            one(&world, seed, n, &plan, &report).await;
+            one(&world, seed, n, &plan, None, &report).await;
             drop(permit);
         }));
     }
@@ -72,17 +100,30 @@ pub(crate) async fn run(world: &Arc<World>, range: &Range, report: &Arc<Report>)
     }
 }
 
-async fn one(world: &World, seed: u64, n: u64, plan: &Plan, report: &Report) {
-    let http2 = if plan.http2 && world.http2 { " over HTTP/2" } else { "" };
-    let what = format!("generated --seed {seed} --request {n} ({}{http2})", plan.row);
-    let tokens = if uses_tokens(&plan.ask) { tokens(world, &plan.collection).await } else { [Vec::new(), Vec::new()] };
+async fn one(world: &World, seed: u64, n: u64, plan: &Plan, cut: Option<Loss>, report: &Report) {
+    let http2 = plan.http2 && world.http2;
+    let over = if http2 { " over HTTP/2" } else { "" };
+    let during = cut.map(|loss| format!(", while the network loses {loss:?}")).unwrap_or_default();
+    let what = format!("generated --seed {seed} --request {n} ({}{over}{during})", plan.row);
+    let tokens = if uses_tokens(&plan.ask) {
+        tokens(world, &plan.collection, cut.is_some()).await
+    } else {
+        [Vec::new(), Vec::new()]
+    };
     let asks = [0, 1].map(|side| resolve(world, plan, &world.pair[side], &tokens[side]));
-    let said =
-        if plan.http2 && world.http2 { world.ask_http2(&asks, BOUND).await } else { world.ask(&asks, BOUND).await };
+    let said = answers(world, &asks, http2, cut.is_some()).await;
     if is_panic(&said[0], &said[1]) {
         report.leave_out(&format!("{what}: {}", asks[0].target), "the apiserver does not survive it");
     } else {
         compared(world, &what, &asks, said, report);
+    }
+}
+
+async fn answers(world: &World, asks: &[Ask; 2], http2: bool, is_cut: bool) -> [std::io::Result<Answer>; 2] {
+    match (is_cut, http2) {
+        (true, _) => outage::ask(world, asks, http2).await,
+        (false, true) => world.ask_http2(asks, BOUND).await,
+        (false, false) => world.ask(asks, BOUND).await,
     }
 }
 
@@ -91,12 +132,13 @@ fn uses_tokens(ask: &Ask) -> bool {
 }
 
 /// Tokens of each side, of its own pages.
-async fn tokens(world: &World, collection: &str) -> [Vec<String>; 2] {
+async fn tokens(world: &World, collection: &str, is_cut: bool) -> [Vec<String>; 2] {
     let mut tokens = [Vec::new(), Vec::new()];
-    for (side, found) in world.pair.iter().zip(&mut tokens) {
-        for limit in ["1", "2"] {
-            let ask = Ask::get(format!("{collection}?limit={limit}"));
-            let Ok(answer) = side.ask(&ask, BOUND).await else { continue };
+    for limit in ["1", "2"] {
+        let ask = Ask::get(format!("{collection}?limit={limit}"));
+        let said = answers(world, &[ask.clone(), ask], false, is_cut).await;
+        for (answer, found) in said.iter().zip(&mut tokens) {
+            let Ok(answer) = answer else { continue };
             found.extend(answer.json()["metadata"]["continue"].as_str().map(str::to_owned));
         }
     }

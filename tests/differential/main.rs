@@ -7,13 +7,14 @@ mod args;
 mod axes;
 #[path = "../judge/cluster.rs"]
 mod cluster;
+#[path = "../judge/compare.rs"]
 mod compare;
 mod curated;
 mod cuts;
 mod generated;
 mod http2;
 mod kinds;
-mod moving;
+mod outage;
 mod own;
 mod pages;
 #[path = "../judge/process.rs"]
@@ -43,8 +44,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use args::{Args, Mode, Phase};
+use informerd::apiserver::client::ConfigSource;
 use informerd::packing::PackingStats;
-use informerd::upstream::client::ConfigSource;
 use own::Own;
 use report::Report;
 use tokio::time::Instant;
@@ -96,10 +97,9 @@ async fn run(args: &Args) -> ExitCode {
     } else if !args.phases.is_empty() {
         for (n, mode) in args.modes.iter().enumerate() {
             let mut args = args.clone();
-            // The proof has nothing to do with the daemon. Tables are asked for, and the network is cut, in ways that the
-            // modes do not differ in.
+            // The proof has nothing to do with the daemon, and tables are asked for in ways that the modes do not differ in.
             let last = n + 1 == args.modes.len();
-            args.phases.retain(|phase| last || !matches!(phase, Phase::Proof | Phase::Tables | Phase::Cuts));
+            args.phases.retain(|phase| last || !matches!(phase, Phase::Proof | Phase::Tables));
             // Once tables are read, the same caches answer the readers of JSON in the phases that follow. That of the chosen
             // requests knows which objects there are without those of the tables.
             args.phases.sort_by_key(|phase| match phase {
@@ -196,7 +196,8 @@ async fn phase_of(args: &Args, phase: Phase, world: &Arc<World>, own: Option<&Ow
             for seed in seeds {
                 let filter = args.filter.clone();
                 let range = generated::Range { seed, requests: args.requests, only: args.request, filter };
-                generated::run(world, &range, report).await;
+                let cut = own.map(|own| (&own.relay, outage::loss(seed, own.mode, outage::GENERATED)));
+                generated::run(world, &range, cut, report).await;
             }
         }
         Phase::Watches => {
@@ -206,7 +207,7 @@ async fn phase_of(args: &Args, phase: Phase, world: &Arc<World>, own: Option<&Ow
         }
         Phase::Pages => {
             for seed in seeds {
-                pages::run(world, seed, pages::WALKS, report).await;
+                pages::run(world, seed, pages::WALKS, own, report).await;
             }
         }
         Phase::Shards => shards::run(world, usize::MAX, report).await,

@@ -2,8 +2,8 @@
 
 use tokio::sync::OnceCell;
 
+use informerd::apiserver::client::ConfigSource;
 use informerd::config::Config;
-use informerd::upstream::client::ConfigSource;
 
 use super::args::Mode;
 use super::cluster::{Cluster, Server, kubeconfig};

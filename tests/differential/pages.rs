@@ -4,8 +4,12 @@ use serde_json::{Value, json};
 
 use super::compare::{Difference, compare};
 use super::kinds::GROUP;
+use super::outage;
+use super::own::Own;
 use super::report::Report;
 use super::rng::Rng;
+use super::sensible::undiscerning;
+use super::support::relay::{Loss, Relay};
 use super::wire::{Answer, Ask};
 use super::world::{BOUND, World, rv};
 
@@ -13,15 +17,16 @@ use super::world::{BOUND, World, rv};
 const OBJECTS: usize = 40;
 /// Walks of each seed.
 pub(crate) const WALKS: usize = 8;
+const EVEN: &str = "&labelSelector=even%3Dtrue";
 
-/// One seed.
-pub(crate) async fn run(world: &World, seed: u64, walks: usize, report: &Report) {
-    if let Err(error) = attempt(world, seed, walks, report).await {
+/// One seed. A network that can be cut is cut in one of the walks.
+pub(crate) async fn run(world: &World, seed: u64, walks: usize, own: Option<&Own>, report: &Report) {
+    if let Err(error) = attempt(world, seed, walks, own, report).await {
         report.wrong(&format!("pages --seed {seed}: the harness itself"), &format!("  {error}\n"));
     }
 }
 
-async fn attempt(world: &World, seed: u64, walks: usize, report: &Report) -> Result<(), String> {
+async fn attempt(world: &World, seed: u64, walks: usize, own: Option<&Own>, report: &Report) -> Result<(), String> {
     let rng = &mut Rng::new(seed, 0x0070_6167_6573);
     let space = format!("diff-p{seed}");
     world.create("/api/v1/namespaces", &json!({"metadata": {"name": space}})).await?;
@@ -37,10 +42,17 @@ async fn attempt(world: &World, seed: u64, walks: usize, report: &Report) -> Res
         }
     }
     world.settle().await?;
+    for collection in &collections {
+        let wrong = undiscerning(world, &[format!("{collection}?")], &[EVEN.replacen('&', "", 1)]).await?;
+        if !wrong.is_empty() {
+            return Err(wrong.join("\n  "));
+        }
+    }
+    let mut cut = own.map(|own| (&own.relay, outage::loss(seed, own.mode, outage::PAGES)));
     for walk in 0..walks {
         let collection = rng.pick(&collections).clone();
         let limit = 3 + rng.below(12);
-        let selector = *rng.pick(&["", "", "", "&labelSelector=even%3Dtrue"]);
+        let selector = *rng.pick(&["", "", "", EVEN]);
         // The walk's revision: chosen by the server, or named.
         let now = rv(&world.direct_json(&Ask::get(format!("{collection}?limit=1"))).await?);
         let from = match rng.below(4) {
@@ -50,13 +62,24 @@ async fn attempt(world: &World, seed: u64, walks: usize, report: &Report) -> Res
             _ => format!("&resourceVersion={now}&resourceVersionMatch=Exact"),
         };
         let first = format!("{collection}?limit={limit}{selector}{from}");
-        let what = format!("pages --seed {seed} (walk {walk}: {first})");
-        walk_both(world, rng, &what, &collection, limit, selector, &first, report).await?;
+        let away = cut.filter(|_| walk >= walks / 2);
+        let lost =
+            away.map(|(_, loss)| format!(", the network loses {loss:?} after its first page")).unwrap_or_default();
+        let what = format!("pages --seed {seed} (walk {walk}: {first}{lost})");
+        let walked = walk_both(world, rng, &what, &collection, limit, selector, &first, away, report).await;
+        if let Some((relay, _)) = away {
+            relay.lose(Loss::None);
+        }
+        if walked? > 1 && away.is_some() {
+            cut = None;
+            world.settle().await?;
+        }
     }
-    Ok(())
+    if cut.is_some() { Err("no walk was long enough to cut the network in it".to_owned()) } else { Ok(()) }
 }
 
-/// Walks both sides in step, with changes between the pages.
+/// Walks both sides in step, with changes between the pages, and after the first page perhaps a cut of the network. Returns how many
+/// pages there were.
 #[allow(clippy::too_many_arguments, reason = "one walk's particulars, named in one place")]
 async fn walk_both(
     world: &World,
@@ -66,13 +89,22 @@ async fn walk_both(
     limit: usize,
     selector: &str,
     first: &str,
+    cut: Option<(&Relay, Loss)>,
     report: &Report,
-) -> Result<(), String> {
+) -> Result<usize, String> {
     let mut pages: [Vec<Answer>; 2] = [Vec::new(), Vec::new()];
     let mut wrong = Vec::new();
     let mut asks = [Ask::get(first), Ask::get(first)];
     loop {
-        let [direct, through] = world.ask(&asks, BOUND).await;
+        let [direct, through] = match (cut, pages[0].len()) {
+            (None, _) | (_, 0) => world.ask(&asks, BOUND).await,
+            (Some((relay, loss)), n) => {
+                if n == 1 {
+                    relay.lose(loss);
+                }
+                outage::during(relay, outage::ask(world, &asks, false)).await
+            }
+        };
         let said = [direct.map_err(|error| error.to_string())?, through.map_err(|error| error.to_string())?];
         let tokens = [token(&said[0].json()), token(&said[1].json())];
         report.count(&asks[0], &said);
@@ -109,7 +141,7 @@ async fn walk_both(
     } else {
         report.wrong(what, &format!("  {}\n", wrong.join("\n  ")));
     }
-    Ok(())
+    Ok(pages[0].len())
 }
 
 /// The pages of one side against the whole list of their revision, as the apiserver has it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum as _;
-use informerd::upstream::client::ConfigSource;
+use informerd::apiserver::client::ConfigSource;
 
 use super::args::{Mode, Phase};
 use super::own::Own;
@@ -98,7 +98,7 @@ pub(crate) async fn forwarding_is_caught(
     let seen = Arc::new(world.seen_by(pair, false));
     let range = generated::Range { seed: 2000, requests: REQUESTS, only: None, filter: None };
     report.take_tally();
-    generated::run(&seen, &range, report).await;
+    generated::run(&seen, &range, None, report).await;
     let tally = report.take_tally();
     if tally.below(Phase::Generated, mode).is_empty() || tally.share() > 0 {
         return Err(format!("it is not caught: {} % are enough\n{tally}", tally.share()));
@@ -120,10 +120,10 @@ async fn attempt(own: &Own, world: &World, fault: Fault, phase: Phase, seed: u64
         Phase::Curated => curated::run(&spoiled, (fault != Fault::None).then_some(ROW), &report).await,
         Phase::Generated => {
             let range = generated::Range { seed, requests: REQUESTS, only: None, filter: None };
-            generated::run(&spoiled, &range, &report).await;
+            generated::run(&spoiled, &range, None, &report).await;
         }
         Phase::Watches => watches::run(&spoiled, seed, &size, None, &report).await,
-        Phase::Pages => pages::run(&spoiled, seed, WALKS, &report).await,
+        Phase::Pages => pages::run(&spoiled, seed, WALKS, None, &report).await,
         Phase::Scripts => scripts::run(&spoiled, Some("starts"), seed, &report).await,
         Phase::Shards => shards::run(&spoiled, LISTS, &report).await,
         Phase::Tables => tables::run(&spoiled, Some("pods"), &report).await,

@@ -63,25 +63,44 @@ pub(super) fn plan(seed: u64, n: u64) -> Plan {
 /// Fails with each selector of these requests that selects none of the objects of its kind, or all of them.
 pub(crate) async fn selectors_discern(world: &World) -> Result<(), String> {
     let of_kinds = KINDS.iter().map(|kind| async move {
-        let count = async |selector: String| {
-            let list = Ask::get(format!("{}?{selector}", kind.collection(None)));
-            world.direct_json(&list).await.map(|list| list["items"].as_array().map_or(0, Vec::len))
-        };
-        let all = count(String::new()).await?;
         let rng = &mut Rng::new(0, 0);
-        let mut wrong = Vec::new();
         let labels = axes::SOME.iter().map(|selector| ("labelSelector", (*selector).to_owned()));
         let fields = fields(kind).into_iter().map(|selector| ("fieldSelector", selector));
-        for (parameter, selector) in labels.chain(fields) {
-            let selected = count(format!("{parameter}={}", escaped(rng, &selector))).await?;
-            if selected == 0 || selected == all {
-                wrong.push(format!("{}: {selector} selects {selected} of {all}", kind.row));
-            }
-        }
-        Ok::<_, String>(wrong)
+        let selections: Vec<String> = labels
+            .chain(fields)
+            .map(|(parameter, selector)| format!("{parameter}={}", escaped(rng, &selector)))
+            .collect();
+        undiscerning(world, &[format!("{}?", kind.collection(None))], &selections).await
     });
     let wrong = try_join_all(of_kinds).await?.concat();
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n  ")) }
+}
+
+/// The selections that select none or all of the objects in each of these lists, with the last of them.
+pub(crate) async fn undiscerning(
+    world: &World,
+    lists: &[String],
+    selections: &[String],
+) -> Result<Vec<String>, String> {
+    let mut left: Vec<_> = selections.iter().map(|selection| (selection, String::new())).collect();
+    for list in lists {
+        let all = count(world, list).await?;
+        let mut wrong = Vec::new();
+        for (selection, _) in left {
+            let selected = count(world, &format!("{list}&{selection}")).await?;
+            if selected == 0 || selected == all {
+                wrong.push((selection, format!("{list}: {selection} selects {selected} of {all}")));
+            }
+        }
+        left = wrong;
+    }
+    Ok(left.into_iter().map(|(_, wrong)| wrong).collect())
+}
+
+/// How many objects there are in a list.
+async fn count(world: &World, list: &str) -> Result<usize, String> {
+    let list = world.direct_json(&Ask::get(list)).await?;
+    Ok(list["items"].as_array().map_or(0, Vec::len))
 }
 
 /// The field selectors of a kind that select some of its objects, and not all.

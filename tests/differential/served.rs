@@ -20,7 +20,7 @@ const SHARES: &[(Phase, [u64; 2])] = &[
     (Phase::Shards, [90, 75]),
     (Phase::Users, [70, 70]),
     (Phase::Tables, [80, 80]),
-    (Phase::Cuts, [75, 75]),
+    (Phase::Cuts, [70, 70]),
 ];
 
 /// So many reads of each of these kinds in each of these encodings have to come from the caches, in the two modes.
@@ -56,8 +56,8 @@ const FLOORS: &[Floor] = &[
         encodings: &["json", "protobuf"],
         least: [1, 1],
     },
-    Floor { phase: Phase::Cuts, kinds: &["configmaps", "pods", "widgets-v1"], encodings: &["json"], least: [5, 5] },
-    Floor { phase: Phase::Cuts, kinds: &["configmaps", "pods"], encodings: &["protobuf"], least: [1, 1] },
+    Floor { phase: Phase::Cuts, kinds: &["configmaps", "pods", "widgets-v1"], encodings: &["json"], least: [4, 4] },
+    Floor { phase: Phase::Cuts, kinds: &["configmaps"], encodings: &["protobuf"], least: [1, 1] },
 ];
 
 /// What is never cached.

@@ -87,7 +87,7 @@ pub(crate) async fn run(
         let http2 = instead.is_none() && !matches!(token.as_deref(), None | Some(UNKNOWN));
         let seen = Arc::new(world.seen_by(own.pair_of(token.as_deref(), instead), http2));
         let range = Range { seed: seed * 100 + n as u64, requests, only: None, filter: None };
-        generated::run(&seen, &range, &of_user).await;
+        generated::run(&seen, &range, None, &of_user).await;
         (name, least, of_user)
     });
     for (name, least, of_user) in join_all(each).await {

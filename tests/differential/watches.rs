@@ -1,18 +1,23 @@
 //! Watches from many starting points while objects change, compared event by event.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::compare::{Difference, compare};
 use super::curated::escaped;
 use super::kinds::GROUP;
+use super::outage;
+use super::own::Own;
 use super::report::{Report, curl};
 use super::rng::Rng;
 use super::scripts::compared;
+use super::sensible::undiscerning;
 use super::served::is_forwarded;
 use super::streams::{Recorder, Start, come_to_rest, differences};
-use super::support::relay::{Loss, Relay};
+use super::support::relay::Loss;
 use super::wire::{Answer, Ask};
 use super::world::{BOUND, World, rv};
 
@@ -78,6 +83,7 @@ const NAMES: &[&str] = &["n0", "n1", "n2", "n3", "n4"];
 /// One watch on both sides.
 pub(super) struct Pair {
     pub what: String,
+    pub plural: &'static str,
     pub asks: [Ask; 2],
     pub start: Start,
     pub bookmarks: bool,
@@ -90,14 +96,17 @@ pub(super) struct Pair {
     pub streams: [Recorder; 2],
 }
 
-/// One seed. With a network that is cut, it is so again and again between changes.
-pub(crate) async fn run(world: &World, seed: u64, size: &Size, cut: Option<&Relay>, report: &Report) {
+/// One seed. A network that can be cut is cut again and again between changes.
+pub(crate) async fn run(world: &World, seed: u64, size: &Size, cut: Option<&Own>, report: &Report) {
     if let Err(error) = attempt(world, seed, size, cut, report).await {
         report.wrong(&format!("watches --seed {seed}: the harness itself"), &format!("  {error}\n"));
     }
+    if let Some(own) = cut {
+        own.relay.lose(Loss::None);
+    }
 }
 
-async fn attempt(world: &World, seed: u64, size: &Size, cut: Option<&Relay>, report: &Report) -> Result<(), String> {
+async fn attempt(world: &World, seed: u64, size: &Size, cut: Option<&Own>, report: &Report) -> Result<(), String> {
     let Size { watches, changes, rest } = *size;
     let rng = &mut Rng::new(seed, 0x0077_6174_6368);
     let mut churn = Churn::begin(world, &format!("diff-w{seed}"), rng, changes / 4).await?;
@@ -109,17 +118,18 @@ async fn attempt(world: &World, seed: u64, size: &Size, cut: Option<&Relay>, rep
     for change in 0..changes {
         churn.step(rng).await?;
         match (cut, change % 20) {
-            (Some(relay), 10) => relay.lose(Loss::Closed),
-            (Some(_), 12) => {
-                let [shown, refused] = churn.is_known(report).await;
+            (Some(own), 10) => own.relay.lose(outage::loss(seed, own.mode, outage::CUTS + change / 20)),
+            (Some(own), 12) => {
+                let [shown, refused] = outage::during(&own.relay, churn.is_known(report)).await;
                 known = [known[0] + shown, known[1] + refused];
             }
-            (Some(relay), 16) => relay.lose(Loss::None),
+            (Some(own), 16) => own.relay.lose(Loss::None),
             // What is shown during a cut is what was known before it.
             (Some(_), 18) => world.settle().await?,
             _ => {}
         }
-        if cut.is_some() && (10..16).contains(&(change % 20)) {
+        // Until the daemon has found the apiserver again, it may say so.
+        if cut.is_some() && (10..18).contains(&(change % 20)) {
             continue;
         }
         // The last ones are still among changes.
@@ -130,6 +140,13 @@ async fn attempt(world: &World, seed: u64, size: &Size, cut: Option<&Relay>, rep
     }
     if cut.is_some() && known[0] < 3 * known[1].max(1) {
         return Err(format!("while the network was cut, {} lists were shown, and {} refused", known[0], known[1]));
+    }
+    // A proof has too few changes for that.
+    if world.still && changes >= SIZE.changes {
+        let wrong = churn.undiscerning().await?;
+        if !wrong.is_empty() {
+            report.wrong(&format!("watches --seed {seed}: selectors"), &format!("  {}\n", wrong.join("\n  ")));
+        }
     }
     come_to_rest(&pairs.iter().map(|pair| &pair.streams).collect::<Vec<_>>(), rest).await;
     for pair in pairs {
@@ -237,7 +254,8 @@ pub(super) async fn open(
     match (direct, through) {
         (Ok(direct), Ok(through)) => {
             let opened = world.newest().await?;
-            Ok(Some(Pair { what, asks, start, bookmarks, opened, list, from, streams: [direct, through] }))
+            let (plural, streams) = (subject.plural, [direct, through]);
+            Ok(Some(Pair { what, plural, asks, start, bookmarks, opened, list, from, streams }))
         }
         (Err(error), Err(_)) => Err(error),
         (direct, through) => {
@@ -276,23 +294,59 @@ impl<'a> Churn<'a> {
         &self.revisions
     }
 
+    /// All that happens from now on, as the apiserver tells it, by resource.
+    pub(super) async fn recorders(&self) -> Result<BTreeMap<&'static str, Recorder>, String> {
+        let mut recorders = BTreeMap::new();
+        for Subject { root, plural, .. } in &SUBJECTS[..3] {
+            let target = format!("{root}/{plural}?watch=1&timeoutSeconds=300&resourceVersion={}", self.world.now());
+            recorders.insert(*plural, Recorder::open(self.world.direct(), &Ask::get(target), BOUND).await?);
+        }
+        Ok(recorders)
+    }
+
+    /// The selections of the watches that at no time select some of the objects, and not all.
+    async fn undiscerning(&self) -> Result<Vec<String>, String> {
+        let by = |parameter: &str, selector: &str| format!("{parameter}={}", escaped(selector));
+        let revisions = || self.revisions.iter().rev().step_by(16);
+        let mut wrong = Vec::new();
+        for Subject { root, plural, selectors, .. } in SUBJECTS {
+            let list =
+                |path: &str, rv: u64| format!("{root}{path}/{plural}?resourceVersion={rv}&resourceVersionMatch=Exact");
+            let everywhere: Vec<_> = revisions().map(|rv| list("", *rv)).collect();
+            let of_spaces =
+                |space: &String| revisions().map(|rv| list(&format!("/namespaces/{space}"), *rv)).collect::<Vec<_>>();
+            let of_spaces = self.spaces.each_ref().map(of_spaces).concat();
+            let labels = LABELS.iter().map(|selector| by("labelSelector", selector));
+            let names = NAMES.iter().map(|name| by("fieldSelector", &format!("metadata.name={name}")));
+            let fields = selectors.iter().map(|selector| by("fieldSelector", selector));
+            let selections: Vec<_> = labels.chain(names).chain(fields).collect();
+            wrong.extend(undiscerning(self.world, &of_spaces, &selections).await?);
+            let space = by("fieldSelector", &format!("metadata.namespace={}", self.spaces[0]));
+            wrong.extend(undiscerning(self.world, &everywhere, &[space]).await?);
+        }
+        Ok(wrong)
+    }
+
     /// While the network is cut, too, both sides show the state in which the world was last at rest. Returns how many lists
     /// were, and how many were refused because the daemon did not know them for certain.
     async fn is_known(&self, report: &Report) -> [usize; 2] {
-        let mut counts = [0, 0];
-        for (subject, space) in SUBJECTS.iter().zip(self.spaces.iter().cycle()) {
-            let collection = format!("{}/namespaces/{space}/{}", subject.root, subject.plural);
-            let target = format!("{collection}?resourceVersion={}&resourceVersionMatch=Exact", self.world.now());
-            let asks = [Ask::get(target.clone()), Ask::get(target)];
-            let said = self.world.ask(&asks, BOUND).await;
-            let refused =
-                said[1].as_ref().is_ok_and(|answer| answer.status == 503 && answer.header("retry-after").is_some());
-            counts[usize::from(refused)] += 1;
-            if !refused {
-                compared(self.world, &format!("while the network is cut: {}", asks[0].target), &asks, said, report);
-            }
+        let state = format!("resourceVersion={}&resourceVersionMatch=Exact", self.world.now());
+        let mut targets = Vec::new();
+        for Subject { root, plural, .. } in SUBJECTS {
+            targets.extend(self.spaces.each_ref().map(|space| format!("{root}/namespaces/{space}/{plural}?{state}")));
         }
-        counts
+        let shown = targets.iter().map(|target| async move {
+            let asks = [Ask::get(target), Ask::get(target)];
+            let said = self.world.ask(&asks, BOUND).await;
+            let is_shown = !outage::says_so(&asks[0], &said);
+            if is_shown {
+                compared(self.world, &format!("while the network is cut: {target}"), &asks, said, report);
+            }
+            is_shown
+        });
+        let shown = join_all(shown).await;
+        let known = shown.iter().filter(|is_shown| **is_shown).count();
+        [known, shown.len() - known]
     }
 
     pub(super) async fn step(&mut self, rng: &mut Rng) -> Result<(), String> {
@@ -359,7 +413,7 @@ impl<'a> Churn<'a> {
             "widgets" => {
                 object["apiVersion"] = json!(format!("{GROUP}/v1"));
                 object["kind"] = json!("Widget");
-                object["spec"] = json!({"color": *rng.pick(&["red", "blue"]), "size": rng.below(3)});
+                object["spec"] = json!({"color": *rng.pick(&["red", "blue", ""]), "size": rng.below(3)});
             }
             "pods" => {
                 object["spec"] = json!({"containers": [{"name": "main", "image": "image"}]});

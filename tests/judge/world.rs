@@ -3,9 +3,15 @@
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "compare.rs"]
+mod compare;
+
 use http::Method;
-use informerd::upstream::client::ConfigSource;
+use informerd::apiserver::client::ConfigSource;
 use serde_json::Value;
+
+use compare::exchange::{self, Ask, End, Framing};
+use compare::{Difference, compare};
 
 use super::cluster::Cluster;
 use super::support::client::{Answer, Client, rv};
@@ -28,14 +34,41 @@ pub(crate) fn admin(cluster: &Cluster) -> Client {
     Client::tls(&cluster.info.server, &cluster.info.ca, "admin-token")
 }
 
-/// The same answer: what differs between any two answers of the apiserver itself is left out.
-pub(crate) fn assert_alike(what: &str, direct: &Answer, through: &Answer) {
-    assert_eq!(through.status, direct.status, "{what}\n{}\n{}", direct.text(), through.text());
-    assert!(through.body == direct.body, "{what}\n{}\n{}", direct.text(), through.text());
-    for header in ["content-type", "content-encoding", "vary", "etag", "cache-control", "warning", "retry-after"] {
-        let [direct, through] =
-            [direct, through].map(|answer| answer.headers.get_all(header).iter().collect::<Vec<_>>());
-        assert_eq!(through, direct, "{what}: {header}");
+/// The same answer, as the differential tests compare it. `asked` is the target of the request; other words may follow it.
+#[track_caller]
+pub(crate) fn assert_alike(asked: &str, direct: &Answer, through: &Answer) {
+    assert_same(asked, direct, through, true);
+}
+
+/// The same answer, except that each side names the revision of its own cache.
+#[track_caller]
+pub(crate) fn assert_alike_but_revisions(asked: &str, direct: &Answer, through: &Answer) {
+    assert_same(asked, direct, through, false);
+}
+
+#[track_caller]
+fn assert_same(asked: &str, direct: &Answer, through: &Answer, still: bool) {
+    let found = compare(&Ask::get(asked), &exchanged(direct), &exchanged(through), still);
+    let found: Vec<_> = found.iter().map(Difference::to_string).collect();
+    assert!(found.is_empty(), "{asked}: {}\n{}\n{}", found.join("\n"), direct.text(), through.text());
+}
+
+/// Without what depends on the version of HTTP: the two sides may speak different ones. `differential` compares the framing. And
+/// without the plan, which only the daemon tells, where it is set to.
+fn exchanged(answer: &Answer) -> exchange::Answer {
+    let headers = answer
+        .headers
+        .iter()
+        .filter(|(name, _)| !["connection", "keep-alive", "x-informerd-plan"].contains(&name.as_str()));
+    exchange::Answer {
+        status: answer.status.as_u16(),
+        reason: String::new(),
+        headers: headers
+            .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+            .collect(),
+        framing: Framing::Empty,
+        body: answer.body.to_vec(),
+        end: End::Clean,
     }
 }
 

@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use futures_util::{StreamExt as _, stream};
 use http::Request;
 use http_body_util::BodyExt as _;
-use informerd::upstream::client::{ConfigSource, Identity, Upstream, UpstreamConfig, full};
+use informerd::apiserver::client::{ConfigSource, Identity, Upstream, UpstreamConfig, full};
 use serde_json::Value;
 
 use self::provider::Provider;

@@ -12,7 +12,7 @@ use crate::support::{Through, within};
 use crate::world::World;
 use http::{Method, Request, Version};
 use http_body_util::BodyExt;
-use informerd::upstream::client::{ConfigSource, Identity, Upstream, UpstreamConfig, empty};
+use informerd::apiserver::client::{ConfigSource, Identity, Upstream, UpstreamConfig, empty};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::json;
@@ -27,7 +27,7 @@ async fn a_quiet_connection_is_not_given_up() {
     let ca = CertificateDer::from_pem_file(tls.ca()).unwrap();
     config.root_cert = Some(vec![ca.to_vec()]);
     let second = Duration::from_secs(1);
-    let settings = UpstreamConfig { ping_interval: second, ping_timeout: 5 * second, ..UpstreamConfig::default() };
+    let settings = UpstreamConfig { ping_interval: second, ping_timeout: 12 * second, ..UpstreamConfig::default() };
     let upstream = Upstream::new(ConfigSource::Fixed(Box::new(config)), settings).await.unwrap();
     let watch = Request::get("/api/v1/configmaps?watch=1&resourceVersion=0").body(empty()).unwrap();
     let response = upstream.send(Identity::Own, watch).await.unwrap();
@@ -35,7 +35,7 @@ async fn a_quiet_connection_is_not_given_up() {
     let mut body = response.into_body();
     within("the initial events", body.frame()).await.expect("the initial events").unwrap();
     // Longer than pings without an answer would be waited for.
-    let quiet = tokio::time::timeout(10 * second, async {
+    let quiet = tokio::time::timeout(16 * second, async {
         while let Some(frame) = body.frame().await {
             frame.expect("the connection answers its pings");
         }

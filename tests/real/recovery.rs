@@ -17,7 +17,7 @@ use crate::support::relay::{Loss, Relay};
 use crate::support::{Through, eventually};
 use crate::world::admin;
 use http::Method;
-use informerd::upstream::client::ConfigSource;
+use informerd::apiserver::client::ConfigSource;
 use tokio::time::{Instant, sleep};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -26,7 +26,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const OTHERS: [&str; 4] = ["/api/v1/pods", "/api/v1/services", "/api/v1/secrets", "/apis/apps/v1/deployments"];
 
 /// Every fault is over after so many changes, 50 ms apart or, where the machine is busy, more.
-const SOON: u64 = 120;
+const SOON: u64 = 1200;
 
 fn seconds(usual: u64) -> Duration {
     let asked = std::env::var("INFORMERD_FAULT_SECONDS").ok().and_then(|text| text.parse().ok());

@@ -10,7 +10,7 @@ use crate::support::client::{Client, names};
 use crate::support::{eventually, until};
 use crate::world::{JSON, World, admin};
 use http::Method;
-use informerd::upstream::RequestVerb;
+use informerd::apiserver::RequestVerb;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

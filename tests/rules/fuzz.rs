@@ -91,8 +91,8 @@ proptest! {
     }
 
     #[test]
-    fn selector_requests(text in "[a-c!=<>(),. \\\\inot/-]{0,30}") {
-        requests::check(text.as_bytes());
+    fn selectors_of_any_text(text in "[a-c!=<>(),. \\\\inot/-]{0,30}") {
+        selectors::check(format!("{text}\n{text}\na=b in=5\n\np\nn").as_bytes());
     }
 
     #[test]
@@ -183,4 +183,24 @@ fn what_a_fuzzer_has_found() {
     resume_tokens::check(b"\x18\x01");
     let event = r#"{"type":"ADDED","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k<s.io/v1","metadata":{"name":"p","namespace":"a","uid":"u","resourceVersion":"220"}}}"#;
     json_watch::check(&[event.as_bytes(), b"\n\0\x10\x80\x01"].concat());
+}
+
+/// Less deep than decoders read, and deeper, in what they pass over.
+#[test]
+fn what_is_nested_deep_is_read_or_refused_as_too_deep() {
+    for hundreds in [99, 110] {
+        let deep = [2, hundreds, 1, b'[', b'1', 2, hundreds, 1, b']'];
+        for (meta, spec) in [(&deep[..], &b"1"[..]), (&b"1"[..], &deep[..])] {
+            let head = &br#"{"metadata":{"name":"a","resourceVersion":"5","x":"#[..];
+            let item = [head, meta, br#"},"spec":"#, spec, b"}"].concat();
+            let around = |head: &str, tail: &str| [head.as_bytes(), &item, tail.as_bytes(), b"\0\x10\x80\x01"].concat();
+            let list = r#"{"kind":"L","apiVersion":"v1","metadata":{"resourceVersion":"9"},"#;
+            json_item::check(&item);
+            metadata::check(&item);
+            prune::check(&[&b"-metadata.x.y -spec.a\n"[..], &item].concat());
+            json_list::check(&around(&format!(r#"{list}"items":["#), "]}"));
+            json_watch::check(&around(r#"{"type":"ADDED","object":"#, "}"));
+            tables::check(&around(&format!(r#"1{list}"rows":[{{"cells":[],"object":"#), "}]}"));
+        }
+    }
 }

@@ -17,6 +17,7 @@ mod disk;
 mod faults;
 mod freshness;
 mod history;
+mod large;
 mod look;
 mod seeded;
 mod start;

@@ -77,7 +77,7 @@ pub(crate) fn is_old(headers: &HeaderMap) -> bool {
     headers.get_all("warning").iter().any(|warning| warning.as_bytes().starts_with(b"110 "))
 }
 
-fn is_protobuf(headers: &HeaderMap) -> bool {
+pub(crate) fn is_protobuf(headers: &HeaderMap) -> bool {
     headers.get("content-type").is_some_and(|of| of.as_bytes().starts_with(b"application/vnd.kubernetes.protobuf"))
 }
 

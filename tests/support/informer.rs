@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-use super::client::{Client, Watch, is_old, key, rv};
+use super::client::{Client, Watch, is_old, is_protobuf, key, rv};
 use super::history::State;
 use super::patience::SOON;
 
@@ -35,6 +35,16 @@ pub(crate) struct Informer {
     task: JoinHandle<()>,
 }
 
+/// An object as a client was shown it.
+#[derive(Clone, Copy)]
+pub(crate) struct Shown<'a> {
+    pub object: &'a Value,
+    /// It is deleted or no longer selected, and this is its last state.
+    pub is_gone: bool,
+    /// Tests read only a part of protobuf.
+    pub in_protobuf: bool,
+}
+
 /// Is told what an informer sees.
 pub(crate) trait Observer: Send + Sync + 'static {
     /// A request begins; what this returns is given back with the state that it gets.
@@ -45,6 +55,8 @@ pub(crate) trait Observer: Send + Sync + 'static {
     fn state(&self, _began: Option<u64>, _rv: u64, _state: &State) {}
     /// The state of an object that an event has shown; `None` after a deletion.
     fn event(&self, _key: &str, _rv: u64, _is: Option<u64>) {}
+    /// Each object of a list or an event.
+    fn object(&self, _shown: Shown<'_>) {}
 }
 
 impl Observer for () {}
@@ -124,8 +136,10 @@ async fn run(watched: Watched, seen: Arc<Mutex<Seen>>, observer: impl Observer) 
         if let (None, Some((client, query))) = (from, &watched.lists) {
             let answer = patient(client.try_get(&format!("{}?{query}{}", watched.path, watched.selection))).await;
             let list = answer.filter(|answer| answer.status.is_success() && !answer.is_old());
-            if let Some(list) = list.and_then(|answer| answer.value()) {
+            let list = list.and_then(|answer| Some((answer.value()?, is_protobuf(&answer.headers))));
+            if let Some((list, in_protobuf)) = list {
                 let items = list["items"].as_array().into_iter().flatten().filter(|item| !is_poison(item));
+                items.clone().for_each(|object| observer.object(Shown { object, is_gone: false, in_protobuf }));
                 let (state, at) = (items.map(|item| (key(item), (rv(item), uid(item)))).collect(), rv(&list));
                 let state = seen.lock().replace(state, at, false);
                 observer.state(Some(began), at, &state);
@@ -171,6 +185,7 @@ async fn follow(
     let mut initial = from.is_none().then(BTreeMap::<String, (u64, String)>::new);
     // What is forwarded is the apiserver's own, with its mistakes.
     let (is_served, is_old) = (!watch.is_forwarded(), is_old(&watch.headers));
+    let in_protobuf = is_protobuf(&watch.headers);
     let mut last = from.unwrap_or(0);
     loop {
         let event = match patient(watch.next()).await {
@@ -215,6 +230,7 @@ async fn follow(
             "" => return None,
             kind => {
                 seen.events += 1;
+                observer.object(Shown { object, is_gone: kind == "DELETED", in_protobuf });
                 if let Some(state) = &mut initial {
                     if kind != "ADDED" || state.insert(key(object), (rv(object), uid(object))).is_some() {
                         // The apiserver may leave out the end.

@@ -5,8 +5,8 @@ use super::client::{Answer, Client};
 use super::metrics::series;
 use super::relay::Relay;
 use http::Method;
+use informerd::apiserver::client::ConfigSource;
 use informerd::config::Config;
-use informerd::upstream::client::ConfigSource;
 use tokio::runtime::{Builder, Runtime};
 
 /// A daemon from its start to its end, and a client of it.

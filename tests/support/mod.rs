@@ -24,12 +24,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use informerd::apiserver::client::ConfigSource;
 use informerd::app::daemon::Daemon;
 use informerd::app::process::Context;
 use informerd::config::{self, Config, Flags, Source};
 use informerd::http::ListenAddr;
 use informerd::lifecycle::drain::{Drain, DrainEnd};
-use informerd::upstream::client::ConfigSource;
 use informerd_sim as sim;
 
 use client::Client;

@@ -18,6 +18,7 @@ mod impersonation;
 mod look;
 mod reviews;
 mod revocation;
+mod rights;
 mod shares;
 mod shown;
 mod smuggling;

@@ -15,6 +15,7 @@ mod access;
 mod expiry;
 mod injector;
 mod protobuf;
+mod served;
 mod vectors;
 
 /// Of what is random: `tests/search` chooses others.

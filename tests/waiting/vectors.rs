@@ -9,12 +9,12 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf, Bytes};
+use informerd::apiserver::discovery::read_aggregated;
 use informerd::codec::json::{ListMeta, Style, WatchFrame, parse_item};
 use informerd::codec::table::{Columns, Include, Printed, TableShape, Unprintable};
 use informerd::codec::{CodecError, Form, ListDecoder, ListMetaOut, Shape, Slices, WatchDecoder, has_owner};
 use informerd::meta::{Encoding, EventType, FieldTable, Gvr, Moment, Object, Origin, Resource, ResourceVersion, Verbs};
 use informerd::selector::{FieldSelector, field_table, types_with_fields};
-use informerd::upstream::discovery::read_aggregated;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::OnceCell;
@@ -29,9 +29,9 @@ const REFUSED: [(&str, &str, CodecError, &str); 1] = [(
     "in JSON, U+FFFD may stand for any byte: two objects could have the same key",
 )];
 
-const JSON: &str = "application/json";
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-const SHAPES: [Shape; 3] = [Shape::Full, Shape::PartialObjectMetadata, Shape::PartialObjectMetadataV1beta1];
+pub(super) const JSON: &str = "application/json";
+pub(super) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+pub(super) const SHAPES: [Shape; 3] = [Shape::Full, Shape::PartialObjectMetadata, Shape::PartialObjectMetadataV1beta1];
 
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -56,13 +56,13 @@ enum Line {
     },
 }
 
-type Answers = BTreeMap<(String, String), Vec<Bytes>>;
+pub(super) type Answers = BTreeMap<(String, String), Vec<Bytes>>;
 
 /// One version of a type, and all answers about it.
-struct Type {
-    resource: Resource,
+pub(super) struct Type {
+    pub(super) resource: Resource,
     table: FieldTable,
-    collection: String,
+    pub(super) collection: String,
     fields: BTreeMap<String, Vec<String>>,
     refused: BTreeMap<String, String>,
     triggers: Vec<String>,
@@ -77,7 +77,7 @@ struct Encoded<'t> {
 }
 
 /// The types, and the answers about none. A failure is repeated with `INFORMERD_SEED`.
-async fn vectors() -> &'static (Vec<Type>, Answers) {
+pub(super) async fn vectors() -> &'static (Vec<Type>, Answers) {
     static VECTORS: OnceCell<(Vec<Type>, Answers)> = OnceCell::const_new();
     VECTORS.get_or_init(|| read_vectors(crate::seed(1))).await
 }
@@ -126,17 +126,17 @@ fn lossy(bytes: &[u8]) -> String {
 }
 
 #[track_caller]
-fn assert_same(what: &str, ours: &[u8], theirs: &[u8]) {
+pub(super) fn assert_same(what: &str, ours: &[u8], theirs: &[u8]) {
     let at = ours.iter().zip(theirs).take_while(|(a, b)| a == b).count();
     let around = |bytes: &[u8]| bytes[at.saturating_sub(80)..bytes.len().min(at + 80)].escape_ascii().to_string();
     assert!(ours == theirs, "{what} at byte {at}:\nours   {}\ntheirs {}", around(ours), around(theirs));
 }
 
-fn media(encoding: Encoding) -> &'static str {
+pub(super) fn media(encoding: Encoding) -> &'static str {
     if encoding == Encoding::Json { JSON } else { PROTOBUF }
 }
 
-fn accept(encoding: Encoding, shape: Shape, kind: &str) -> String {
+pub(super) fn accept(encoding: Encoding, shape: Shape, kind: &str) -> String {
     let version = match shape {
         Shape::PartialObjectMetadata => "v1",
         Shape::PartialObjectMetadataV1beta1 => "v1beta1",
@@ -146,12 +146,12 @@ fn accept(encoding: Encoding, shape: Shape, kind: &str) -> String {
 }
 
 impl Type {
-    fn answer(&self, path: &str, accept: &str) -> &Bytes {
+    pub(super) fn answer(&self, path: &str, accept: &str) -> &Bytes {
         let answers = self.answers.get(&(path.to_owned(), accept.to_owned()));
         &answers.unwrap_or_else(|| panic!("no answer to {path} {accept}"))[0]
     }
 
-    fn decode(&self, encoding: Encoding, body: &Bytes) -> Result<(Vec<Object>, ListMeta), CodecError> {
+    pub(super) fn decode(&self, encoding: Encoding, body: &Bytes) -> Result<(Vec<Object>, ListMeta), CodecError> {
         let mut decoder = ListDecoder::new(encoding, usize::MAX, self.table.clone());
         decoder.push(body.clone());
         let mut objects = Vec::new();
@@ -161,7 +161,7 @@ impl Type {
         Ok((objects, decoder.finish()?))
     }
 
-    fn in_namespace(&self, namespace: &str) -> String {
+    pub(super) fn in_namespace(&self, namespace: &str) -> String {
         let (version, resource) = self.collection.rsplit_once('/').unwrap();
         format!("{version}/namespaces/{namespace}/{resource}")
     }

@@ -179,7 +179,6 @@ impl Access {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::RuleModes;
 
     fn report() -> Report {
         let access = |group: &str, resource: &str, list, watch| Access {
@@ -201,17 +200,7 @@ mod tests {
     }
 
     fn rule(pattern: &str, pin: bool, exclude: bool) -> ResourceRule {
-        ResourceRule {
-            pattern: pattern.parse().unwrap(),
-            exclude,
-            pin,
-            namespaces: Vec::new(),
-            field_selector: String::new(),
-            label_selector: String::new(),
-            modes: RuleModes::default(),
-            form: None,
-            snapshot: true,
-        }
+        ResourceRule { exclude, pin, ..ResourceRule::new(pattern.parse().unwrap()) }
     }
 
     #[test]

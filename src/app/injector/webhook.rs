@@ -12,19 +12,22 @@ use http_body_util::BodyExt as _;
 use informerd_injection::{
     Answer, Counted, InjectionMetrics, Injector, Meta, Mode, Origin, Review, Wanted, inject, wanted,
 };
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::room::Room;
+use crate::apiserver::client::Upstream;
 use crate::auth::ClientCertificates;
 use crate::authority::{ObjectName, config_map_has_ca};
 use crate::http::{BoxFuture, Connection, Handler, RequestBody, body};
-use crate::upstream::client::Upstream;
+use crate::telemetry::trace::cut;
 
 /// The most bytes of a request. etcd takes objects of up to 1.5 MiB.
 const MOST: usize = 2 << 20;
 /// Shorter than `timeoutSeconds` of the manifest, so that the apiserver gets a reason.
 const DEADLINE: Duration = Duration::from_secs(4);
+/// The most lookups of ConfigMaps at once: anybody who reaches the webhook can cause them.
+const MOST_LOOKUPS: usize = 8;
 /// The longest wait for a ConfigMap.
 const LOOKUP: Duration = Duration::from_secs(2);
 const PREFIX: &str = "/inject";
@@ -40,6 +43,8 @@ struct Shared {
     upstream: Upstream,
     metrics: Arc<InjectionMetrics>,
     room: Room,
+    /// Lookups at the apiserver that may be under way.
+    lookups: Semaphore,
     /// `None`: everybody may send reviews.
     clients: Option<ClientCertificates>,
 }
@@ -69,8 +74,8 @@ impl Webhook {
         metrics: Arc<InjectionMetrics>,
         clients: Option<ClientCertificates>,
     ) -> Self {
-        let (injector, room) = (ArcSwap::from_pointee(injector), Room::new());
-        Self { shared: Arc::new(Shared { injector, upstream, metrics, room, clients }) }
+        let (injector, room, lookups) = (ArcSwap::from_pointee(injector), Room::new(), Semaphore::new(MOST_LOOKUPS));
+        Self { shared: Arc::new(Shared { injector, upstream, metrics, room, lookups, clients }) }
     }
 
     pub(super) fn set_image(&self, image: String) {
@@ -92,11 +97,8 @@ impl Handler for Webhook {
             let (status, kind, text, held) = match answered {
                 Ok((text, held)) => (StatusCode::OK, "application/json", text, Some(held)),
                 Err(refusal) => {
-                    tracing::warn!(
-                        status = refusal.status.as_u16(),
-                        reason = refusal.message,
-                        "no answer to the apiserver"
-                    );
+                    let reason = cut(&refusal.message);
+                    tracing::warn!(status = refusal.status.as_u16(), reason, "no answer to the apiserver");
                     shared.metrics.count(None, refusal.counted);
                     (refusal.status, "text/plain; charset=utf-8", refusal.message + "\n", None)
                 }
@@ -177,17 +179,18 @@ impl Shared {
             }
             Err(why) => Err((default, why)),
         };
-        let pod = name(meta);
+        // Anybody may have sent it.
+        let (pod, namespace) = (cut(name(meta)), cut(&review.namespace));
         match changed {
             Ok((mode, answer)) => {
                 self.metrics.count(Some(mode), Counted::Injected);
-                let (namespace, mode, dry_run) = (&review.namespace, mode.as_str(), review.dry_run);
-                tracing::info!(%namespace, pod, mode, dry_run, warnings = answer.warnings.join("; "), "pod changed");
+                let (mode, dry_run, warnings) = (mode.as_str(), review.dry_run, answer.warnings.join("; "));
+                tracing::info!(namespace, pod, mode, dry_run, warnings = cut(&warnings), "pod changed");
                 answer
             }
             Err((mode, why)) => {
                 self.metrics.count(mode, Counted::Refused);
-                tracing::warn!(namespace = review.namespace, pod, reason = why, "pod stays as it is");
+                tracing::warn!(namespace, pod, reason = cut(&why), "pod stays as it is");
                 Answer::warning(format!("this pod does not read through informerd: {why}"))
             }
         }
@@ -218,7 +221,11 @@ impl Shared {
             return Err("the namespace has no valid name".to_owned());
         }
         let object = ObjectName { namespace: namespace.to_owned(), name: name.to_owned() };
-        match timeout(LOOKUP, config_map_has_ca(&self.upstream, &object)).await {
+        let lookup = async {
+            let _turn = self.lookups.acquire().await;
+            config_map_has_ca(&self.upstream, &object).await
+        };
+        match timeout(LOOKUP, lookup).await {
             Ok(Ok(true)) => Ok(()),
             Ok(Ok(false)) => Err(format!("there is no ConfigMap {name} with ca.crt in the namespace")),
             Ok(Err(error)) => Err(format!("the ConfigMap {name} cannot be read: {error}")),

@@ -5,17 +5,22 @@ use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use informerd_injection::InjectionConfig;
+use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use super::*;
+use crate::apiserver::testing::{Certificates, FakeServer, answer};
 use crate::app::inject::injector;
 use crate::auth::ClientCaSource;
 use crate::http::{CertificateFiles, HttpConfig, HttpMetrics, ListenAddr, Server};
 use crate::lifecycle::{Fatal, drain, spawn};
-use crate::upstream::testing::Certificates;
+
+fn config() -> InjectionConfig {
+    InjectionConfig { image: "informerd".into(), tier: ("tier".into(), 443), node_port: 8643, excluded: Vec::new() }
+}
 
 /// A webhook that requires certificates of the CA of `certificates`, and what keeps it alive.
 async fn webhook(certificates: &Certificates, directory: &Path) -> (SocketAddr, drain::Drain) {
@@ -34,15 +39,9 @@ async fn webhook(certificates: &Certificates, directory: &Path) -> (SocketAddr, 
     let server = Server::bind(http, Arc::<HttpMetrics>::default()).unwrap();
     let address = server.addresses()[0].to_string().rsplit_once('/').unwrap().1.parse().unwrap();
     let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
-    let config = InjectionConfig {
-        image: "informerd".into(),
-        tier: ("tier".into(), 443),
-        node_port: 8643,
-        excluded: Vec::new(),
-    };
     let fatal = Fatal::new();
     let clients = ClientCertificates::start(&ClientCaSource::File(ca), &upstream, &fatal).unwrap();
-    let handler = Webhook::new(injector(config).unwrap(), upstream, Arc::default(), Some(clients));
+    let handler = Webhook::new(injector(config()).unwrap(), upstream, Arc::default(), Some(clients));
     let (drain, watch) = drain::channel();
     server.serve(Arc::new(handler), &watch, &fatal);
     (address, drain)
@@ -126,4 +125,32 @@ async fn a_review_that_would_take_too_much_memory_is_refused_and_others_are_answ
         .collect();
     let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": containers}});
     assert_eq!(send(address, &ours, Some(&ours.client), &review(&pod)).await.0, 200);
+}
+
+#[tokio::test]
+async fn few_lookups_are_under_way_at_once() {
+    let most = Arc::new(Mutex::new((0, 0)));
+    let counted = Arc::clone(&most);
+    let server = FakeServer::plain(move |_, _| {
+        let counted = Arc::clone(&counted);
+        async move {
+            let now = |change: isize| {
+                let (now, most): &mut (isize, isize) = &mut counted.lock();
+                *now += change;
+                *most = (*most).max(*now);
+            };
+            now(1);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            now(-1);
+            answer(200, r#"{"data":{"ca.crt":"x"}}"#)
+        }
+    })
+    .await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let webhook = Webhook::new(injector(config()).unwrap(), upstream, Arc::default(), None);
+    let namespaces: Vec<_> = (0..5 * MOST_LOOKUPS).map(|n| format!("a{n}")).collect();
+    let lookups = namespaces.iter().map(|namespace| webhook.shared.has_ca(namespace, "informerd-ca"));
+    let found = futures_util::future::join_all(lookups).await;
+    assert!(found.iter().all(Result::is_ok), "{found:?}");
+    assert!((1..=MOST_LOOKUPS as isize).contains(&most.lock().1), "{most:?}");
 }

@@ -36,17 +36,17 @@ pub struct AuditConfig {
 #[derive(Clone)]
 pub struct Audit {
     /// `None`: nothing is logged.
-    inner: Option<Arc<Inner>>,
+    inner: Option<Arc<AuditInner>>,
 }
 
-struct Inner {
+struct AuditInner {
     policy: Policy,
     lines: Lines,
 }
 
 /// A request that is being answered. If it is a stream that was started, dropping this logs its end.
 pub struct Entry {
-    inner: Arc<Inner>,
+    inner: Arc<AuditInner>,
     event: Event,
     omits: Vec<policy::Stage>,
     started: bool,
@@ -86,7 +86,7 @@ impl Audit {
         fatal: &Fatal,
     ) -> Result<Self, LinesError> {
         let lines = Lines::start("audit", &config.sink, Arc::clone(&metrics.audit), hangups, fatal)?;
-        Ok(Self { inner: Some(Arc::new(Inner { policy: config.policy.clone(), lines })) })
+        Ok(Self { inner: Some(Arc::new(AuditInner { policy: config.policy.clone(), lines })) })
     }
 
     /// Begins the entry of a request; `None` if nothing is logged. `request` is called only if the audit log is on.

@@ -202,6 +202,20 @@ impl Caller {
         }
     }
 
+    /// The client that the requests of the call are counted for, once [`Self::enter`] has let it in. Only users of tokens are
+    /// known by name.
+    pub(in crate::grpc) async fn paying(&self) -> Client {
+        match self.0.access.recall(&self.asking()).await {
+            Some(known) => Client::User(known.payer),
+            None => self.client(),
+        }
+    }
+
+    /// The bytes that are reserved for what is kept of the head.
+    pub(in crate::grpc) fn kept(&self) -> usize {
+        self.0.held.as_ref().map_or(0, |held| held.bytes())
+    }
+
     fn asking(&self) -> auth::Caller<'_> {
         auth::Caller {
             mode: self.0.mode,

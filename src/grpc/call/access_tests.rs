@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use tonic::Code;
 
 use super::*;
+use crate::apiserver::testing::FakeServer;
 use crate::auth::AuthConfig;
 use crate::auth::audit::{AuditConfig, Policy};
 use crate::auth::testing::{self, Rights, bearer, judged_by};
@@ -16,7 +17,6 @@ use crate::lifecycle::signals::Hangups;
 use crate::memory::Pressure;
 use crate::reads::{Filter, WantedEncoding};
 use crate::telemetry::lines::LinesTo;
-use crate::upstream::testing::FakeServer;
 
 struct World {
     rights: Arc<Rights>,
@@ -148,11 +148,16 @@ async fn each_part_of_a_selection_has_its_own_permission_and_line() {
     assert_eq!((bad.code(), &*world.logged(2).await[1]), (Code::Unauthenticated, "ResponseComplete  - 401"));
 
     assert!(matches!(caller.client(), Client::Address(_)));
-    assert!(matches!(world.caller(Mode::Trust, "joe", "id").client(), Client::Connection(7)));
+    assert!(matches!(caller.paying().await, Client::User(_)));
+    let unknown = world.caller(Mode::Delegated, "bad", "id").paying().await;
+    assert!(matches!(unknown, Client::Address(_)), "its token was not accepted");
+    let trusted = world.caller(Mode::Trust, "joe", "id");
+    assert_eq!((trusted.client(), trusted.paying().await), (Client::Connection(7), Client::Connection(7)));
     let used = |audit_id: &str| {
         let before = world.ledger.used();
-        let _caller = world.caller(Mode::Delegated, "jane", audit_id);
-        world.ledger.used() - before
+        let caller = world.caller(Mode::Delegated, "jane", audit_id);
+        assert_eq!(world.ledger.used() - before, caller.kept());
+        caller.kept()
     };
     assert_eq!(used("a long audit id"), used("id") + "a long audit ".len());
 }

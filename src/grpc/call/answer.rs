@@ -26,13 +26,13 @@ pub(in crate::grpc) struct Taken {
 /// A body that passes only small parts to the transport: the transport may keep a part for as long as the client
 /// stalls.
 struct Leashed {
-    stall_guard: Arc<StallGuard<Rest>>,
+    stall_guard: Arc<StallGuard<AnswerRest>>,
     /// Whether only a part of a message was sent.
     within: bool,
     over: bool,
 }
 
-struct Rest {
+struct AnswerRest {
     body: tonic::body::Body,
     /// A message that is not yet completely passed to the transport.
     made: Bytes,
@@ -58,14 +58,14 @@ pub(in crate::grpc) fn leashed(
     if body.is_end_stream() {
         return Response::from_parts(head, of_bytes(body));
     }
-    let stall_guard = stall_guards.hold(Rest { body, made: Bytes::new(), _held: taken.held, _place: place });
+    let stall_guard = stall_guards.hold(AnswerRest { body, made: Bytes::new(), _held: taken.held, _place: place });
     head.extensions.insert(stall_guard.cut());
     Response::from_parts(head, Leashed { stall_guard, within: false, over: false }.boxed_unsync())
 }
 
-// === impl Rest ===
+// === impl AnswerRest ===
 
-impl Rest {
+impl AnswerRest {
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Next {
         while self.made.is_empty() {
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {

@@ -16,13 +16,13 @@ use crate::memory::allocated;
 /// Messages by their full name, which begins with a dot, and the name of the request message of each method.
 #[derive(Debug, Default)]
 struct Schema {
-    messages: HashMap<String, Kind>,
+    messages: HashMap<String, MessageKind>,
     requests: HashMap<String, String>,
 }
 
 /// A message type: its fields by number.
 #[derive(Debug, Default)]
-struct Kind {
+struct MessageKind {
     fields: HashMap<u32, Field>,
     /// Whether it is a map entry, which is decoded to two strings in a hash table.
     is_entry: bool,
@@ -76,11 +76,11 @@ impl Schema {
         message.nested_type.iter().for_each(|nested| self.add(&name, nested));
         let is_entry = message.options.as_ref().is_some_and(MessageOptions::map_entry);
         let fields = message.field.iter().filter_map(|field| Some((u32::try_from(field.number()).ok()?, kind(field))));
-        self.messages.insert(name, Kind { fields: fields.collect(), is_entry });
+        self.messages.insert(name, MessageKind { fields: fields.collect(), is_entry });
     }
 
     /// Stops where the message cannot be parsed further, as the decoder does.
-    fn cost(&self, kind: &Kind, mut rest: &[u8]) -> usize {
+    fn cost(&self, kind: &MessageKind, mut rest: &[u8]) -> usize {
         let mut sum = 0_usize;
         while !rest.is_empty() {
             let Ok((number, wire)) = decode_key(&mut rest) else { break };

@@ -15,10 +15,11 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::cost;
+use super::intake_shares::IntakeShare;
 use super::status::Error;
 use crate::grpc::pb::{Check, checked};
 use crate::lifecycle::drain::DrainSignal;
-use crate::memory::{Ledger, Reservation, Short};
+use crate::memory::{Ledger, Reservation};
 
 tokio::task_local! {
     /// The account of the call that is being served.
@@ -36,11 +37,16 @@ pub(in crate::grpc) struct Intake {
 #[derive(Debug)]
 struct IntakeMemory {
     reservation: Reservation,
+    /// The same bytes, as its client's share of the memory counts them. `None` if the client is trusted.
+    share: Option<IntakeShare>,
     /// The minimum reservation, even when less memory is used.
     place: usize,
-    /// The largest message so far. The library keeps its buffers for as long as the call reads.
+    /// The largest message so far, as it was received and unpacked. The library keeps its buffers for as long as the call
+    /// reads.
     received: usize,
     unpacked: usize,
+    /// The most that a message may become that is being unpacked.
+    unpacking: usize,
     /// The message that was decoded last.
     decoded: usize,
 }
@@ -117,11 +123,15 @@ pub(in crate::grpc) const SMALL_REQUEST: usize = 4 << 10;
 
 impl Intake {
     /// # Errors
-    /// RESOURCE_EXHAUSTED: the memory for clients is used up.
-    pub(in crate::grpc) fn new(ledger: &Ledger, method: &str, is_packed: bool) -> Result<Self, Error> {
+    /// RESOURCE_EXHAUSTED: the memory for clients is used up, or the client has its share of it.
+    pub(in crate::grpc) fn new(
+        ledger: &Ledger,
+        share: Option<IntakeShare>,
+        method: &str,
+        is_packed: bool,
+    ) -> Result<Self, Error> {
         let place = if is_packed { PACKED_PLACE } else { PLACE };
-        let reservation = ledger.lasting(place).map_err(|_| no_memory())?;
-        let held = IntakeMemory { reservation, place, received: 0, unpacked: 0, decoded: 0 };
+        let held = IntakeMemory::new(ledger, share, place, 0)?;
         Ok(Self { method: method.into(), held: Arc::new(Mutex::new(held)) })
     }
 
@@ -166,7 +176,13 @@ impl Intake {
     /// RESOURCE_EXHAUSTED.
     pub(in crate::grpc) fn decode(&self, message: &[u8]) -> Result<(), Error> {
         let decoded = cost::of_request(&self.method, message);
-        self.change(|held| held.decoded = decoded)
+        self.change(|held| {
+            held.decoded = decoded;
+            if std::mem::take(&mut held.unpacking) > 0 {
+                // What it has become is known now.
+                held.unpacked = held.unpacked.max(message.len());
+            }
+        })
     }
 
     /// Gives the message that was decoded last an account of its own, because it stays while the call goes on.
@@ -174,43 +190,53 @@ impl Intake {
     /// # Errors
     /// RESOURCE_EXHAUSTED: the message must not stay.
     pub(in crate::grpc) fn of_message(&self, ledger: &Ledger) -> Result<Self, Error> {
-        let mut decoded = 0;
+        let (mut decoded, mut share) = (0, None);
+        let take = |held: &mut IntakeMemory| {
+            decoded = std::mem::take(&mut held.decoded);
+            share = held.share.as_ref().map(IntakeShare::another);
+        };
         // This releases memory, so it cannot fail.
-        self.change(|held| decoded = std::mem::take(&mut held.decoded)).ok();
-        let reservation = ledger.lasting(decoded).map_err(|_| no_memory())?;
-        let held = IntakeMemory { reservation, place: 0, received: 0, unpacked: 0, decoded };
+        self.change(take).ok();
+        let held = IntakeMemory::new(ledger, share, 0, decoded)?;
         Ok(Self { method: Arc::clone(&self.method), held: Arc::new(Mutex::new(held)) })
     }
 
-    fn receive(&self, received: usize, unpacked: usize) -> Result<(), Error> {
-        self.change(|held| {
-            (held.received, held.unpacked) = (held.received.max(received), held.unpacked.max(unpacked));
-        })
+    fn receive(&self, received: usize, unpacking: usize) -> Result<(), Error> {
+        self.change(|held| (held.received, held.unpacking) = (held.received.max(received), unpacking))
     }
 
     fn change(&self, change: impl FnOnce(&mut IntakeMemory)) -> Result<(), Error> {
         let mut held = self.held.lock();
         change(&mut held);
-        held.settle().map_err(|_| no_memory())
+        held.settle()
     }
 }
 
 // === impl IntakeMemory ===
 
 impl IntakeMemory {
-    fn settle(&mut self) -> Result<(), Short> {
+    fn new(ledger: &Ledger, share: Option<IntakeShare>, place: usize, decoded: usize) -> Result<Self, Error> {
+        let reservation = ledger.nothing();
+        let mut held = Self { reservation, share, place, received: 0, unpacked: 0, unpacking: 0, decoded };
+        held.settle()?;
+        Ok(held)
+    }
+
+    fn settle(&mut self) -> Result<(), Error> {
         let has = self.reservation.bytes();
-        let needs = (self.received + self.unpacked + self.decoded).max(self.place);
-        if needs > has {
-            return self.reservation.grow(needs - has);
+        let needs = (self.received + self.unpacked.max(self.unpacking) + self.decoded).max(self.place);
+        self.set_share(needs)?;
+        if needs > has && self.reservation.grow(needs - has).is_err() {
+            self.set_share(has)?;
+            return Err(Error::no_memory("there is no memory for the request"));
         }
-        self.reservation.shrink(has - needs);
+        self.reservation.shrink(has.saturating_sub(needs));
         Ok(())
     }
-}
 
-fn no_memory() -> Error {
-    Error::no_memory("there is no memory for the request")
+    fn set_share(&mut self, bytes: usize) -> Result<(), Error> {
+        self.share.as_mut().map_or(Ok(()), |share| share.set(bytes))
+    }
 }
 
 // === impl Counted ===
@@ -239,12 +265,12 @@ impl Counted {
         let more = self.left.min(self.frame.len() - end);
         (self.had, self.left) = (self.had + more, self.left - more);
         let is_whole = self.left == 0;
-        let unpacked = if self.is_packed && is_whole {
+        let unpacking = if self.is_packed && is_whole {
             (self.had - HEAD).saturating_sub(GZIP).saturating_mul(GZIP_MOST).min(self.most)
         } else {
             0
         };
-        self.intake.receive(self.had, unpacked)?;
+        self.intake.receive(self.had, unpacking)?;
         Ok(self.frame.split_to(end + more))
     }
 
@@ -323,7 +349,7 @@ impl Drop for Counted {
     /// The reader of a body drops its buffers together with the body.
     fn drop(&mut self) {
         let mut held = self.intake.held.lock();
-        (held.received, held.unpacked) = (0, 0);
+        (held.received, held.unpacked, held.unpacking) = (0, 0, 0);
         // This releases memory, so it cannot fail.
         held.settle().ok();
     }

@@ -42,7 +42,7 @@ async fn a_body_comes_through_one_message_at_a_time() {
     let sent: Vec<u8> = [0, 1, 300, 0, 5000].iter().flat_map(|&length| framed(0, &vec![b'x'; length])).collect();
     for frame in [1, 3, 5, 6, 100, 1 << 20] {
         let ledger = Ledger::new(MIB, Pressure::default());
-        let intake = Intake::new(&ledger, SYNC, false).unwrap();
+        let intake = Intake::new(&ledger, None, SYNC, false).unwrap();
         let mut counted = count(&intake, body(&sent, frame));
         let (mut seen, mut most) = (Vec::new(), 0);
         while let Some(part) = counted.frame().await {
@@ -63,7 +63,7 @@ async fn a_body_comes_through_one_message_at_a_time() {
 async fn what_is_not_there_yet_is_not_counted_and_what_is_there_is() {
     let ledger = Ledger::new(4 * MIB, Pressure::default());
     let whole = framed(0, &vec![b'x'; 4 * MIB]);
-    let (first, second) = (Intake::new(&ledger, SYNC, false).unwrap(), Intake::new(&ledger, SYNC, false).unwrap());
+    let [first, second] = [(); 2].map(|()| Intake::new(&ledger, None, SYNC, false).unwrap());
     let mut begun = count(&first, body(&whole[..5], 5));
     begun.frame().await.unwrap().unwrap();
     assert_eq!(ledger.used(), 2 * PLACE);
@@ -83,7 +83,7 @@ async fn each_method_takes_what_it_needs() {
     let ledger = Ledger::default();
     for (method, taken) in [(GET, 256 << 10), (SYNC, 4 * MIB), ("/informerd.v1.Cache/ListInformers", 4 << 10)] {
         for (length, is_taken) in [(taken, true), (taken + 1, false)] {
-            let intake = Intake::new(&ledger, method, false).unwrap();
+            let intake = Intake::new(&ledger, None, method, false).unwrap();
             let counted = count(&intake, body(&framed(0, &vec![b'x'; length]), MIB)).collect().await;
             assert_eq!(counted.map_err(|status| status.code()).err(), (!is_taken).then_some(Code::InvalidArgument));
         }
@@ -93,7 +93,7 @@ async fn each_method_takes_what_it_needs() {
 #[tokio::test]
 async fn a_packed_message_counts_as_what_it_may_be() {
     let ledger = Ledger::new(16 * MIB, Pressure::default());
-    let intake = Intake::new(&ledger, SYNC, true).unwrap();
+    let intake = Intake::new(&ledger, None, SYNC, true).unwrap();
     // An open stream can continue: 16 KiB are reserved for it.
     let mut counted = count(&intake, body(&[framed(1, &[0; 32]), framed(1, &[0; 1000])].concat(), MIB));
     counted.frame().await.unwrap().unwrap();
@@ -103,9 +103,40 @@ async fn a_packed_message_counts_as_what_it_may_be() {
 }
 
 #[tokio::test]
+async fn a_packed_message_counts_as_what_it_has_become_once_it_is_unpacked() {
+    let ledger = Ledger::new(16 * MIB, Pressure::default());
+    let intake = Intake::new(&ledger, None, SYNC, true).unwrap();
+    let sent = [1000, 500, 1000].map(|length| framed(1, &vec![0; length])).concat();
+    let mut counted = count(&intake, body(&sent, MIB));
+    // The library keeps the buffers of the largest message.
+    for (becomes, kept) in [(20_000, 20_000), (500, 20_000), (30_000, 30_000)] {
+        counted.frame().await.unwrap().unwrap();
+        assert!(ledger.used() > 400_000, "{}", ledger.used());
+        intake.decode(&vec![0; becomes]).unwrap();
+        assert_eq!(ledger.used(), 1005 + kept);
+    }
+    drop(counted);
+    assert_eq!(ledger.used(), PACKED_PLACE);
+}
+
+#[tokio::test]
+async fn many_streams_are_idle_after_a_small_packed_message() {
+    let ledger = Ledger::new(16 * MIB, Pressure::default());
+    let mut idle = Vec::new();
+    for _ in 0..100 {
+        let intake = Intake::new(&ledger, None, SYNC, true).unwrap();
+        let mut counted = count(&intake, body(&framed(1, &[0; 5000]), MIB));
+        counted.frame().await.unwrap().unwrap();
+        intake.decode(&[0; 10_000]).unwrap();
+        idle.push(counted);
+    }
+    assert_eq!(ledger.used(), idle.len() * PACKED_PLACE);
+}
+
+#[tokio::test]
 async fn what_a_message_becomes_is_counted_before_it_is_made() {
     let ledger = Ledger::new(16 * MIB, Pressure::default());
-    let intake = Intake::new(&ledger, "/informerd.v1.Objects/List", false).unwrap();
+    let intake = Intake::new(&ledger, None, "/informerd.v1.Objects/List", false).unwrap();
     let list = |filters: usize| {
         let selection = v1::Selection { filters: vec![v1::Filter::default(); filters], ..Default::default() };
         v1::ListRequest { selection: Some(selection), ..Default::default() }.encode_to_vec()
@@ -120,7 +151,7 @@ async fn what_a_message_becomes_is_counted_before_it_is_made() {
 #[tokio::test]
 async fn a_message_that_stays_is_counted_besides_the_next_one() {
     let ledger = Ledger::new(8 * MIB, Pressure::default());
-    let intake = Intake::new(&ledger, SYNC, false).unwrap();
+    let intake = Intake::new(&ledger, None, SYNC, false).unwrap();
     let known = (0..10_000).map(|n| (format!("{n:036}"), format!("{n:07}"))).collect();
     let watch = Some(v1::WatchRequest { known, ..Default::default() });
     let add = v1::sync_request::Action::Add(v1::AddWatch { watch, credit: None });
@@ -140,7 +171,7 @@ async fn a_message_that_stays_is_counted_besides_the_next_one() {
 #[tokio::test]
 async fn a_stream_goes_on_while_memory_is_short() {
     let ledger = Ledger::new(16 * MIB, Pressure::default());
-    let intake = Intake::new(&ledger, SYNC, false).unwrap();
+    let intake = Intake::new(&ledger, None, SYNC, false).unwrap();
     ledger.pressure().set(Level::Short);
     let credit = |bytes: usize| framed(0, &vec![b'x'; bytes]);
     let mut counted = count(&intake, body(&[credit(20).repeat(1000), credit(20_000)].concat(), MIB));
@@ -153,7 +184,7 @@ async fn a_stream_goes_on_while_memory_is_short() {
 #[tokio::test(start_paused = true)]
 async fn a_message_that_does_not_go_on_gives_its_room_back() {
     let ledger = Ledger::new(MIB, Pressure::default());
-    let intake = Intake::new(&ledger, SYNC, false).unwrap();
+    let intake = Intake::new(&ledger, None, SYNC, false).unwrap();
     let (sender, body) = sent();
     let mut counted = count(&intake, body);
     let sent = framed(0, &[b'x'; 100_000]);
@@ -176,7 +207,7 @@ async fn a_call_does_not_wait_for_ever_for_its_first_message() {
     let ledger = Ledger::default();
     let code = |next: Option<Result<Frame<Bytes>, Status>>| next.unwrap().unwrap_err().code();
     for method in [WATCH, WORK, GET, SYNC] {
-        let intake = Intake::new(&ledger, method, false).unwrap();
+        let intake = Intake::new(&ledger, None, method, false).unwrap();
         let body = || Body::new(StreamBody::new(tokio_stream::pending::<Result<Frame<Bytes>, Status>>()));
         let (_drain, _age, first) = opening();
         let silent = first.silent.clone();
@@ -215,7 +246,7 @@ async fn nothing_but_the_whole_first_message_ends_the_wait_for_it() {
     for method in [WATCH, WORK, GET, SYNC] {
         // Empty frames, or a byte each.
         for size in [0, 1] {
-            let intake = Intake::new(&ledger, method, false).unwrap();
+            let intake = Intake::new(&ledger, None, method, false).unwrap();
             let (sender, body) = sent();
             let mut slow = count(&intake, body);
             let mut ended = None;

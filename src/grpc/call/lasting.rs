@@ -8,6 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::status::Error;
+use crate::auth::Payer;
 use crate::grpc::metrics::GrpcMetrics;
 use crate::memory::Ledger;
 
@@ -16,21 +17,23 @@ use crate::memory::Ledger;
 #[derive(Debug)]
 pub(in crate::grpc) struct Lasting {
     most: usize,
-    watches: Mutex<Taken>,
-    reflections: Mutex<Taken>,
+    watches: Mutex<TakenBytes>,
+    reflections: Mutex<TakenBytes>,
     metrics: Arc<GrpcMetrics>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct TakenBytes {
     bytes: usize,
     /// There is an entry for each that has a stream.
     by_client: HashMap<Client, usize>,
 }
 
-/// A client, as far as streams are counted for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// A client, as far as its streams and the memory of its requests are counted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::grpc) enum Client {
+    /// Its token was accepted.
+    User(Payer),
     /// It may be anybody.
     Address(IpAddr),
     /// It is trusted. Its address says little: the containers of a pod have the same, and a Unix socket has none.
@@ -41,13 +44,13 @@ pub(in crate::grpc) enum Client {
 #[derive(Debug)]
 pub(in crate::grpc) struct Place {
     lasting: Arc<Lasting>,
-    kind: Kind,
+    kind: LastingKind,
     client: Client,
 }
 
 /// Neither takes the place of the other.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum LastingKind {
     Watch,
     Reflection,
 }
@@ -59,9 +62,9 @@ const WATCH: usize = 8 << 10;
 /// The same for reflection: an answer has up to 70 KB of descriptors, and is in memory twice.
 const REFLECTION: usize = 160 << 10;
 
-// === impl Kind ===
+// === impl LastingKind ===
 
-impl Kind {
+impl LastingKind {
     /// `None` for a call that ends by itself.
     fn of(method: &str) -> Option<Self> {
         match method {
@@ -91,23 +94,23 @@ impl Lasting {
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED: the client has as many streams open as it may, or all clients together have.
-    pub(in crate::grpc) fn take(self: &Arc<Self>, client: Client, method: &str) -> Result<Option<Place>, Error> {
-        let Some(kind) = Kind::of(method) else { return Ok(None) };
+    pub(in crate::grpc) fn take(self: &Arc<Self>, client: &Client, method: &str) -> Result<Option<Place>, Error> {
+        let Some(kind) = LastingKind::of(method) else { return Ok(None) };
         let (bytes, mut taken) = (kind.bytes(), self.taken(kind).lock());
-        let own = taken.by_client.get(&client).map_or(0, |bytes| *bytes);
+        let own = taken.by_client.get(client).map_or(0, |bytes| *bytes);
         if own + bytes > self.most / 2 || taken.bytes + bytes > self.most {
             self.metrics.overflows.inc();
             return Err(Error::too_many("the client, or all clients together, have too many such streams open"));
         }
         taken.bytes += bytes;
-        taken.by_client.insert(client, own + bytes);
-        Ok(Some(Place { lasting: Arc::clone(self), kind, client }))
+        taken.by_client.insert(client.clone(), own + bytes);
+        Ok(Some(Place { lasting: Arc::clone(self), kind, client: client.clone() }))
     }
 
-    fn taken(&self, kind: Kind) -> &Mutex<Taken> {
+    fn taken(&self, kind: LastingKind) -> &Mutex<TakenBytes> {
         match kind {
-            Kind::Watch => &self.watches,
-            Kind::Reflection => &self.reflections,
+            LastingKind::Watch => &self.watches,
+            LastingKind::Reflection => &self.reflections,
         }
     }
 }
@@ -136,8 +139,8 @@ mod tests {
     fn streams_of_one_client_and_of_all_are_bounded() {
         let ledger = Ledger::new(16 << 20, Pressure::default());
         let lasting = Lasting::new(&ledger, Arc::default());
-        let take = |client, method: &str| -> Vec<_> {
-            std::iter::from_fn(|| lasting.take(client, method).ok()).take(1000).collect()
+        let take = |client: Client, method: &str| -> Vec<_> {
+            std::iter::from_fn(|| lasting.take(&client, method).ok()).take(1000).collect()
         };
         let (reflection, watch) =
             ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "/grpc.health.v1.Health/Watch");

@@ -118,6 +118,11 @@ fn cost(selection: &v1::Selection) -> Result<usize, Error> {
         if namespaces.iter().any(|namespace| namespace.len() > MAX_NAME) {
             return Err(Error::invalid(format!("a namespace has at most {MAX_NAME} bytes")));
         }
+        // As in a path. With a slash, a name would be that of an object in another namespace than the one of the permission.
+        let is_segment = |name: &String| !matches!(name.as_str(), "." | "..") && !name.contains(['/', '%']);
+        if !namespaces.iter().chain(&filter.names).all(is_segment) {
+            return Err(Error::invalid("a name or namespace contains no '/' and no '%', and is neither '.' nor '..'"));
+        }
         let times = namespaces.len();
         let text = text(filter) - split.map_or(0, text_of);
         all_text = all_text.saturating_add(times.saturating_mul(text + labels.len() + fields.len()));
@@ -333,6 +338,19 @@ mod tests {
             sent.mask = Some(prost_types::FieldMask { paths: vec![vec!["a"; 500].join("."); 256] });
         });
         assert!(deep.unwrap() > 256 * 499 * 450, "a level is a node of a tree");
+    }
+
+    #[test]
+    fn a_name_is_no_path() {
+        let is_read = |namespace: &str, name: &str| {
+            pods(vec![v1::Filter { namespace: namespace.into(), names: vec![name.into()], ..Default::default() }])
+                .is_ok()
+        };
+        for name in ["kube-system/x", "/", "a%2Fb", ".", ".."] {
+            assert!(!is_read("", name) && !is_read(name, "x"), "{name}");
+            assert!(pods(vec![namespaces(&["x", name])]).is_err(), "{name}");
+        }
+        assert!(["x", "a.b", "system:node", "..."].iter().all(|name| is_read("", name)));
     }
 
     #[test]

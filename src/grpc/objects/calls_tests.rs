@@ -9,6 +9,9 @@ use http_body_util::{BodyExt, Full};
 use prost::Message;
 use tonic::Code;
 
+use crate::apiserver::client::Upstream;
+use crate::apiserver::discovery::{ApiResource, Discovery};
+use crate::apiserver::testing::{FakeServer, answer};
 use crate::auth::{self, Access, AuthConfig, Mode};
 use crate::grpc::pb::v1;
 use crate::grpc::pb::v1::{sync_request, watch_response, work_request};
@@ -21,9 +24,6 @@ use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::readiness::Registry;
 use crate::memory::{Cut, HURRY, Ledger, Pressure, StallGuards};
 use crate::reads::{ConsistentReads, NotSynced, Reads, ReadsConfig};
-use crate::upstream::client::Upstream;
-use crate::upstream::discovery::{ApiResource, Discovery};
-use crate::upstream::testing::{FakeServer, answer};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_secs(60);

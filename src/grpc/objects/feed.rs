@@ -234,7 +234,7 @@ impl SharedPending {
 
     fn over(&self, reason: EndReason) {
         self.with(|pending| {
-            pending.end = Some(reason);
+            pending.end.get_or_insert(reason);
             // The pending changes are still in the cache, or no longer needed.
             pending.conflator = Conflator::new();
             // It would name what is not sent any more, or come before the end of the snapshot.
@@ -343,6 +343,10 @@ impl Pending {
 
     /// `complete` is the revision up to which all changes were taken with this one.
     fn take(&mut self, event: WatcherEvent, complete: ResourceVersion, received: Option<Instant>) {
+        // A task that was told to end goes on until it waits for something. What it takes comes after changes that were dropped.
+        if self.end.is_some() {
+            return;
+        }
         let rv = revision(&event);
         match event {
             WatcherEvent::Event { kind, object, rv: shown } => {
@@ -390,6 +394,9 @@ impl Pending {
     }
 }
 
+#[cfg(test)]
+#[path = "feed_bounds_tests.rs"]
+mod bounds_tests;
 #[cfg(test)]
 #[path = "feed_tests.rs"]
 mod tests;

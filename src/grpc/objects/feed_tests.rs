@@ -118,6 +118,22 @@ async fn what_is_pending_has_a_bound_by_number_and_by_bytes() {
     }
 }
 
+/// The task may be in the middle of a turn when its watch ends.
+#[tokio::test(start_paused = true)]
+async fn what_comes_after_the_end_is_not_taken() {
+    let mut world = World::new(2).await;
+    let mut feed = world.watch(&Ledger::default());
+    world.apply(EventType::Modified, 0).await;
+    settled().await;
+    let Feed::Conflated(conflated) = &feed else { panic!("it merges") };
+    conflated.shared.over(EndReason::Drained);
+    let rv = ResourceVersion(world.rv + 1);
+    let late = WatcherEvent::Event { kind: EventType::Modified, object: object(1, rv.get()), rv: None };
+    conflated.shared.with(|pending| pending.take(late, rv, None));
+    conflated.shared.over(EndReason::TooSlow);
+    assert_eq!(next(&mut feed).await.unwrap_err(), EndReason::Drained);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_silent_watch_gives_up_what_it_holds_when_memory_becomes_short() {
     let pressure = Pressure::default();

@@ -1,34 +1,34 @@
-//! Compares what a client of the wire has with a simple model: under random changes, selections that objects leave and
-//! enter again, batches, conflation, relists, drains, and continuations by the token of any frame. Each frame is judged by
-//! what it claims, and the client at each quiet moment.
+//! Compares what a client of the wire has with a simple model, byte by byte: under random changes, selections that objects
+//! leave and enter again, batches, conflation, relists, drains, stores that are set back, other processes, revisions that
+//! nobody has reached, and continuations by the token of any frame. Each frame is judged by what it claims, and the client
+//! at each quiet moment. The apiserver does not answer.
 
-use std::collections::{BTreeMap, HashMap};
+#[path = "model_client_tests.rs"]
+mod client;
+#[path = "model_objects_tests.rs"]
+mod objects;
 
-use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+
 use proptest::prelude::*;
 use proptest::sample::Index;
-use prost::Message as _;
-use serde_json::Value;
+use tonic::Code;
 
-use super::super::service::Parts;
-use super::*;
+use self::client::{Asked, Client};
+use self::objects::{Truth, Written, at, filters, sent};
+use super::TypedWatch;
+use crate::apiserver::client::Upstream;
 use crate::cache::{Order, Writer};
-use crate::codec::json;
-use crate::grpc::messages::Pieces;
-use crate::grpc::testing::{caller, objects_of, selection};
+use crate::grpc::messages::TokenBase;
+use crate::grpc::objects::{Objects, Parts};
+use crate::grpc::pb::v1::watch_request::Start;
+use crate::grpc::testing::{ROOMY, away, caller, form, selection, unsynced};
 use crate::lifecycle::drain::{self, Drain};
-use crate::meta::{FieldTable, Object};
-
-/// Objects by name: their uid, revision and bytes.
-type State = BTreeMap<String, (String, u64, Value)>;
-
-/// The state from each revision on, and whether only a list has shown it.
-type Truth = BTreeMap<u64, (State, bool)>;
+use crate::meta::{Encoding, EventType, Object, ResourceVersion};
+use crate::reads::WantedEncoding;
 
 const LISTED: u64 = 20_000;
-/// The labels that objects have, and what clients select by names and by a label: everything, or any of these.
-const LABELS: [&str; 4] = ["{}", r#"{"app":"web"}"#, r#"{"tier":"a"}"#, r#"{"app":"web","tier":"a"}"#];
-const SELECTIONS: [&[(&[&str], &str)]; 3] = [&[(&[], "")], &[(&[], "app")], &[(&["c0", "c1"], "app"), (&[], "tier")]];
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -40,12 +40,21 @@ enum Op {
     Relist(Vec<(u8, Option<usize>)>),
     /// The cache is told that nothing has changed.
     Confirm(u64),
-    /// A client begins with the state, or with that of a revision of late, which the events may not have reached.
+    /// A client begins with the state, or with that of an earlier revision, which the events may not have reached, or which has
+    /// left the window.
     Watch {
         selects: usize,
         conflate: bool,
         batch: u32,
         back: Option<u64>,
+    },
+    /// A client begins with a revision of another replica, which the cache has not reached. It may do so in a moment.
+    Ahead {
+        selects: usize,
+        conflate: bool,
+        ahead: usize,
+        by_token: bool,
+        comes: bool,
     },
     /// It takes frames.
     Take(Index, usize),
@@ -60,96 +69,69 @@ enum Op {
     Minute,
     /// All watches are told goodbye, and go on with what takes the place of this informerd.
     Drain,
+    /// The store is set back by so many revisions. Watches may look for the cache before it is listed again.
+    Rewind(u64, bool),
+    /// Another process takes the place of this one, after changes that this one never sees. It lists, or it has kept the state
+    /// of so many revisions ago and what was sent since then.
+    Restart(Vec<(u8, Option<usize>)>, Option<u64>),
     Quiet,
 }
 
 struct World {
+    upstream: Upstream,
+    encoding: Encoding,
+    /// With a small window, watches are reset that take their frames late, and old starts fall out of it.
+    window: usize,
     objects: Objects,
     writer: Writer,
     drain: Drain,
-    truth: Truth,
+    /// One for each history that the store has had, and the revision at which each but the first left the one before it.
+    truths: Vec<Truth>,
+    forks: Vec<u64>,
     rv: u64,
+    /// The revision of the last list. All changes since then were events.
+    listed: u64,
     /// Fewer than a watch may last, or an informer without one.
     minutes: u64,
     clients: Vec<Client>,
 }
 
-pub(in crate::grpc) struct Client {
-    watch: TypedWatch,
-    selects: usize,
-    held: State,
-    /// What it is to have after the snapshot that is being sent.
-    snapshot: Option<State>,
-    /// The token of the last frame, and the revision that it names.
-    token: Bytes,
-    complete: u64,
-    /// It has events up to this revision from an earlier watch, and may get some of them again.
-    had: u64,
-    /// The revision of its last event.
-    last: u64,
-    /// The revisions up to which it knows of each name whether it was gone.
-    told: BTreeMap<String, u64>,
-    /// It has named what it holds.
-    is_known: bool,
-}
-
 fn op() -> impl Strategy<Value = Op> {
-    let changes = prop::collection::vec((0..4_u8, prop::option::of(0..4_usize)), 0..4);
+    let changes = || prop::collection::vec((0..4_u8, prop::option::of(0..4_usize)), 0..4);
     prop_oneof![
         12 => (0..4_u8, 0..4_usize).prop_map(|(name, labels)| Op::Write(name, labels)),
         3 => (0..4_u8).prop_map(Op::Delete),
         3 => any::<[bool; 4]>().prop_map(Op::Expire),
-        1 => changes.prop_map(Op::Relist),
+        1 => changes().prop_map(Op::Relist),
         1 => (1..4_u64).prop_map(Op::Confirm),
-        2 => (0..3_usize, any::<bool>(), 1..5_u32, prop::option::of(0..3_u64))
+        2 => (0..3_usize, any::<bool>(), 1..5_u32, prop::option::of(0..8_u64))
             .prop_map(|(selects, conflate, batch, back)| Op::Watch { selects, conflate, batch, back }),
+        1 => (0..3_usize, any::<bool>(), 1..4_usize, any::<bool>(), any::<bool>())
+            .prop_map(|(selects, conflate, ahead, by_token, comes)| {
+                Op::Ahead { selects, conflate, ahead, by_token, comes }
+            }),
         8 => (any::<Index>(), 1..4_usize).prop_map(|(client, frames)| Op::Take(client, frames)),
         3 => (any::<Index>(), any::<bool>(), any::<bool>())
             .prop_map(|(client, conflate, known)| Op::Resume { client, conflate, known }),
         4 => (1..6_usize).prop_map(Op::Turns),
         1 => Just(Op::Minute),
         1 => Just(Op::Drain),
+        1 => (0..8_u64, any::<bool>()).prop_map(|(back, is_away)| Op::Rewind(back, is_away)),
+        1 => (changes(), prop::option::of(0..8_u64)).prop_map(|(missed, kept)| Op::Restart(missed, kept)),
         2 => Just(Op::Quiet),
     ]
 }
 
-fn object(name: &str, uid: &str, rv: u64, labels: &str, gone: bool) -> (Value, Object) {
-    let text = format!(
-        r#"{{"metadata":{{"name":"{name}","namespace":"a","uid":"{uid}","resourceVersion":"{rv}","labels":{labels}}},"data":{{"at":"{rv}{gone}"}}}}"#
-    );
-    let object = json::parse_item(text.as_bytes(), &FieldTable::default()).unwrap().0;
-    (serde_json::from_str(&text).unwrap(), object)
-}
-
-fn labels(value: &Value) -> String {
-    value["metadata"]["labels"].to_string()
-}
-
-fn filters(selects: usize) -> Vec<v1::Filter> {
-    let filter = |(names, label): &(&[&str], &str)| v1::Filter {
-        names: names.iter().copied().map(str::to_owned).collect(),
-        label_selector: (*label).to_owned(),
-        ..Default::default()
-    };
-    SELECTIONS[selects].iter().map(filter).collect()
-}
-
-/// What is selected of the state at this revision.
-fn at(truth: &Truth, selects: usize, rv: u64) -> State {
-    let mut state = truth.range(..=rv).next_back().unwrap().1.0.clone();
-    state.retain(|name, (_, _, value)| {
-        let has =
-            |names: &[&str], label| (names.is_empty() || names.contains(&&**name)) && labels(value).contains(label);
-        SELECTIONS[selects].iter().any(|(names, label)| has(names, label))
-    });
-    state
-}
-
 impl World {
-    async fn new() -> Self {
-        let (objects, writer) = objects_of(Vec::new()).await;
-        let (drain, truth) = (drain::channel().0, Truth::from([(LISTED, Default::default())]));
-        let mut world = Self { objects, writer, drain, truth, rv: LISTED, minutes: 0, clients: Vec::new() };
+    async fn new(encoding: Encoding, window: usize) -> Self {
+        let upstream = away().await;
+        let (objects, writer) = unsynced(&upstream, encoding, window);
+        let (drain, truths) = (drain::channel().0, vec![Truth::from([(LISTED, Default::default())])]);
+        let (forks, clients) = Default::default();
+        let (rv, listed, minutes) = (LISTED, LISTED, 0);
+        let mut world =
+            Self { upstream, encoding, window, objects, writer, drain, truths, forks, rv, listed, minutes, clients };
+        world.list().await;
         world.serve();
         world
     }
@@ -160,28 +142,33 @@ impl World {
         self.drain = drain;
     }
 
+    fn truth(&self) -> &Truth {
+        self.truths.last().unwrap()
+    }
+
+    /// The oldest revision that a watch can begin after.
+    fn floor(&self) -> u64 {
+        self.writer.cache().window_floor().unwrap().get()
+    }
+
     /// Changes objects at the next revision, or deletes them, and returns what is sent of them.
     fn change(&mut self, names: &[String], labelled: Option<usize>) -> Vec<(EventType, Object)> {
-        let (mut state, rv, mut sent) = (at(&self.truth, 0, self.rv), self.rv + 1, Vec::new());
+        let (mut state, rv, epoch) = (at(self.truth(), 0, self.rv), self.rv + 1, self.forks.len());
+        let mut is_changed = false;
         for name in names {
-            let (kind, uid, old) = match (state.remove(name), labelled) {
-                (None, None) => continue,
-                (None, Some(_)) => (EventType::Added, format!("u{rv}"), Value::Null),
-                (Some((uid, _, old)), None) => (EventType::Deleted, uid, old),
-                (Some((uid, _, old)), Some(_)) => (EventType::Modified, uid, old),
-            };
-            let labels = labelled.map_or_else(|| labels(&old), |labels| LABELS[labels].to_owned());
-            let (value, object) = object(name, &uid, rv, &labels, labelled.is_none());
-            if labelled.is_some() {
-                state.insert(name.clone(), (uid, rv, value));
-            }
-            sent.push((kind, object));
+            let old = state.remove(name);
+            is_changed |= old.is_some() || labelled.is_some();
+            let Some(labels) = labelled else { continue };
+            let uid = old.map_or_else(|| format!("u{epoch}-{rv}"), |old| old.uid.clone());
+            let (encoding, name, data) = (self.encoding, name.clone(), format!("{epoch}-{rv}"));
+            state.insert(name.clone(), Arc::new(Written { encoding, name, uid, rv, labels, data }));
         }
-        if !sent.is_empty() {
-            self.rv = rv;
-            self.truth.insert(rv, (state, false));
+        if !is_changed {
+            return Vec::new();
         }
-        sent
+        self.rv = rv;
+        self.truths.last_mut().unwrap().insert(rv, (state, false));
+        sent(self.truth(), rv)
     }
 
     async fn run(&mut self, op: Op) {
@@ -198,25 +185,34 @@ impl World {
                 for (name, labels) in changes {
                     self.change(&[format!("c{name}")], labels);
                 }
-                self.truth.range_mut(before + 1..).for_each(|(_, (_, is_listed))| *is_listed = true);
+                let unseen = self.truths.last_mut().unwrap().range_mut(before + 1..);
+                unseen.for_each(|(_, (_, is_listed))| *is_listed = true);
                 self.rv += 1;
-                let of = |name: &str, uid: &str, rv, old: &Value| object(name, uid, rv, &labels(old), false).1;
-                let list = at(&self.truth, 0, self.rv);
-                let list = list.iter().map(|(name, (uid, rv, old))| Arc::new(of(name, uid, *rv, old)));
-                self.writer.replace(list.collect(), ResourceVersion(self.rv)).await.unwrap();
+                self.list().await;
             }
             Op::Confirm(ahead) => {
                 self.rv += ahead;
                 let cache = self.writer.cache();
                 assert!(cache.confirm(&cache.snapshot().unwrap(), ResourceVersion(self.rv), Order::now()));
             }
-            Op::Watch { selects, conflate, batch, back } => {
-                let start = back.map(|back| (self.rv - back).max(LISTED));
-                let floor = self.writer.cache().window_floor().unwrap().get();
-                let start = start.filter(|start| *start >= floor);
-                let held = start.map(|start| at(&self.truth, selects, start)).unwrap_or_default();
-                let from = start.map(|rv| v1::watch_request::Start::FromResourceVersion(rv.to_string()));
-                self.watch(selects, from, HashMap::new(), (conflate, batch), held, 0).await;
+            Op::Watch { selects, conflate, batch: max_batch, back } => {
+                let mut asked = Asked { selects, conflate, max_batch, ..Asked::default() };
+                if let Some(back) = back {
+                    asked.after = (self.rv - back).max(LISTED);
+                    asked.start = Some(Start::FromResourceVersion(asked.after.to_string()));
+                    asked.held = at(self.truth(), selects, asked.after);
+                }
+                self.watch(asked).await;
+            }
+            Op::Ahead { selects, conflate, ahead, by_token, comes } => {
+                let after = self.rv + ahead as u64;
+                let tokens = TokenBase::new("", &selection("configmaps", filters(selects)));
+                let start = match by_token {
+                    true => Start::ResumeToken(tokens.at(ResourceVersion(after))),
+                    false => Start::FromResourceVersion(after.to_string()),
+                };
+                let asked = Asked { selects, start: Some(start), after, conflate, max_batch: 2, ..Asked::default() };
+                self.watch_ahead(asked, if comes { ahead + 1 } else { 0 }).await;
             }
             Op::Take(index, frames) => {
                 let Some(client) = of(index, self) else { return };
@@ -233,6 +229,22 @@ impl World {
                     self.take_all(client).await;
                     assert!(self.clients[client].watch.is_over());
                     self.resume(client, client % 2 == 0, false).await;
+                }
+            }
+            Op::Rewind(back, is_away) => self.rewind(back, is_away).await,
+            Op::Restart(missed, kept) => {
+                for (name, labels) in missed {
+                    self.change(&[format!("c{name}")], labels);
+                }
+                // The watches of the process before end with it.
+                (self.objects, self.writer) = unsynced(&self.upstream, self.encoding, self.window);
+                match kept {
+                    Some(back) => self.restore(back),
+                    None => self.list().await,
+                }
+                self.serve();
+                for client in (0..self.clients.len()).rev() {
+                    self.resume(client, client % 2 == 0, client % 3 == 0).await;
                 }
             }
             Op::Turns(turns) => {
@@ -261,44 +273,120 @@ impl World {
         }
     }
 
-    async fn resume(&mut self, client: usize, conflate: bool, known: bool) {
-        let Client { selects, token, held, had, last, .. } = self.clients.swap_remove(client);
-        let has = held.values().filter(|_| known).map(|(uid, rv, _)| (uid.clone(), rv.to_string())).collect();
-        let start = Some(v1::watch_request::Start::ResumeToken(token));
-        self.watch(selects, start, has, (conflate, 3), held, had.max(last)).await;
+    /// The cache is given the whole state.
+    async fn list(&mut self) {
+        let list = at(self.truth(), 0, self.rv).into_values().map(|written| Arc::new(written.object())).collect();
+        self.writer.replace(list, ResourceVersion(self.rv)).await.unwrap();
+        self.listed = self.rv;
     }
 
-    async fn watch(
-        &mut self,
-        selects: usize,
-        start: Option<v1::watch_request::Start>,
-        known: HashMap<String, String>,
-        (conflate, max_batch): (bool, u32),
-        held: State,
-        had: u64,
-    ) {
-        let selection = Some(selection("configmaps", filters(selects)));
-        let is_known = !known.is_empty();
-        let request = v1::WatchRequest { selection, start, known, max_batch, conflate, ..Default::default() };
-        let watch = self.objects.watch_for(&caller(), request).await.unwrap();
-        let (snapshot, token, told, complete, last) = Default::default();
-        let client = Client { watch, selects, held, snapshot, token, told, complete, had, last, is_known };
-        self.clients.push(client);
-        assert!(self.take(self.clients.len() - 1), "it has started");
+    /// The cache is given the state of so many revisions ago, and what was sent since then.
+    fn restore(&mut self, back: u64) {
+        let from = self.listed.max(self.rv - back);
+        let (truth, mut kept) = (self.truth(), self.writer.restoration());
+        kept.set_form(form(self.encoding));
+        let state = at(truth, 0, from);
+        state.values().for_each(|written| kept.insert(written.object()).unwrap());
+        kept.begin(ResourceVersion(from), state.len()).unwrap();
+        let events = truth.range(from + 1..).flat_map(|(rv, _)| sent(truth, *rv));
+        events.for_each(|(kind, object)| kept.push(kind, object).unwrap());
+        kept.progress(ResourceVersion(self.rv));
+        kept.finish();
+        self.writer.restore(kept).unwrap();
+    }
+
+    async fn rewind(&mut self, back: u64, is_away: bool) {
+        let fork = (self.rv - back).max(LISTED);
+        self.writer.rewound("the store was set back");
+        // As the first read that asks the store finds it.
+        let shown = self.objects.reads.floors().of("", "configmaps");
+        shown.rewound(shown.get(), ResourceVersion(fork));
+        if is_away {
+            for client in 0..self.clients.len() {
+                (0..3).for_each(|_| _ = self.take(client));
+            }
+        }
+        let before = self.truth().range(..=fork).map(|(rv, state)| (*rv, state.clone())).collect();
+        self.truths.push(before);
+        self.forks.push(fork);
+        self.rv = fork;
+        self.list().await;
+    }
+
+    /// A client comes again. One that knows something that was undone since begins anew, because nobody could tell: see
+    /// [`a_token_of_what_was_undone_leads_to_a_snapshot`].
+    async fn resume(&mut self, client: usize, conflate: bool, known: bool) {
+        let before = self.clients.swap_remove(client);
+        let is_undone = self.forks[before.held_epoch..].iter().any(|fork| before.reached() > *fork);
+        let Client { watch, selects, held, token, complete, had, last, .. } = before;
+        drop(watch);
+        let start = Some(Start::ResumeToken(token));
+        let had = had.max(last);
+        let mut asked = Asked { selects, start, after: complete, known, conflate, max_batch: 3, held, had };
+        if is_undone {
+            if complete > self.rv {
+                self.refused(&asked).await;
+            }
+            asked = Asked { selects, conflate, max_batch: 3, ..Asked::default() };
+        }
+        self.watch(asked).await;
+    }
+
+    async fn watch(&mut self, asked: Asked) {
+        let floor = self.floor();
+        let watch = self.objects.watch_for(&caller(), asked.request()).await.unwrap();
+        self.begins(watch, asked, floor);
+    }
+
+    /// Only the apiserver could say whether there is such a revision.
+    async fn refused(&self, asked: &Asked) {
+        let refused = self.objects.watch_for(&caller(), asked.request()).await.err();
+        assert_eq!(refused.map(|status| status.code()), Some(Code::Unavailable), "{}", asked.after);
+    }
+
+    /// A watch from a revision that the cache reaches with so many changes. With none, it does not.
+    async fn watch_ahead(&mut self, mut asked: Asked, changes: usize) {
+        if changes == 0 {
+            return self.refused(&asked).await;
+        }
+        let sent = (0..changes).flat_map(|n| self.change(&[format!("c{}", n % 4)], Some(n % 4))).collect::<Vec<_>>();
+        asked.held = at(self.truth(), asked.selects, asked.after);
+        let (floor, writer, caller) = (self.floor(), &mut self.writer, caller());
+        let come = async {
+            // The watch waits twice as long for them.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            for (kind, object) in sent {
+                writer.apply(kind, object).await.unwrap();
+            }
+        };
+        let (watch, ()) = tokio::join!(self.objects.watch_for(&caller, asked.request()), come);
+        self.begins(watch.unwrap(), asked, floor);
+    }
+
+    /// `floor` is where the window began when the watch was asked for.
+    fn begins(&mut self, mut watch: TypedWatch, asked: Asked, floor: u64) {
+        // Whatever a cache of the tests holds, its informer is that of JSON. There the watch looks when it begins again.
+        let terms = Arc::get_mut(&mut watch.terms).unwrap();
+        terms.selection.encoding = WantedEncoding::Only(Encoding::Json);
+        let (client, after) = (self.clients.len(), asked.after);
+        self.clients.push(Client::new(watch, asked, self.encoding, self.forks.len()));
+        assert!(self.take(client), "it has started");
+        let is_resumed = self.clients[client].snapshot.is_none();
+        assert!(is_resumed || after < self.floor(), "{after} is in the window");
+        assert!(!is_resumed || after >= floor, "{after} is not in the window");
     }
 
     /// Takes a frame. Returns false if there is none now.
     fn take(&mut self, client: usize) -> bool {
         let client = &mut self.clients[client];
-        let Poll::Ready(Some(frame)) = client.watch.poll_frame(&mut Context::from_waker(std::task::Waker::noop()))
-        else {
-            return false;
-        };
-        let mut pieces = Pieces::default();
-        pieces.push(Message::Watch(frame.unwrap()));
-        let bytes: Vec<u8> = pieces.finish().into_iter().flatten().collect();
-        let response = v1::WatchResponse::decode(&bytes[5..]).unwrap();
-        client.receive(response, &self.truth);
+        let was_opening = client.is_opening();
+        let frame = client.poll();
+        if was_opening && !client.is_opening() {
+            client.epoch = self.forks.len();
+        }
+        let Some(frame) = frame else { return false };
+        let truth = &self.truths[client.epoch];
+        client.receive(frame, truth);
         true
     }
 
@@ -306,8 +394,10 @@ impl World {
     async fn take_all(&mut self, client: usize) {
         let mut pauses = 0;
         while pauses < 3 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            pauses = if self.take(client) { 0 } else { pauses + 1 };
+            // A watch that begins again may wait for a second first.
+            let is_opening = self.clients[client].is_opening();
+            tokio::time::sleep(Duration::from_millis(if is_opening { 1000 } else { 1 })).await;
+            pauses = if self.take(client) || is_opening { 0 } else { pauses + 1 };
         }
     }
 
@@ -315,115 +405,9 @@ impl World {
         for client in 0..self.clients.len() {
             self.take_all(client).await;
             let (rv, client) = (self.rv, &self.clients[client]);
-            assert!(client.snapshot.is_none() && client.complete <= rv);
-            assert_eq!(client.held, at(&self.truth, client.selects, rv), "at rest at {rv}");
+            assert!(client.snapshot.is_none() && client.complete <= rv && client.epoch == self.forks.len());
+            assert_eq!(client.held, at(self.truth(), client.selects, rv), "at rest at {rv}");
         }
-    }
-}
-
-impl Client {
-    fn receive(&mut self, response: v1::WatchResponse, truth: &Truth) {
-        let what = format!("{:?} at {}", response.frame, response.resource_version);
-        let complete = response.resource_version.parse().unwrap_or(0);
-        match response.frame.unwrap() {
-            Frame::Started(started) => {
-                if !started.resumed {
-                    self.begin();
-                    if self.is_known {
-                        self.snapshot = Some(self.held.clone());
-                    }
-                }
-            }
-            Frame::Reset(_) => {
-                self.begin();
-                (self.complete, self.is_known) = (0, false);
-            }
-            Frame::SnapshotEnd(end) => {
-                let snapshot = self.snapshot.take().expect("a snapshot");
-                self.held = snapshot;
-                self.held.retain(|_, (uid, ..)| !end.gone_uids.contains(uid));
-                assert!(complete > 0, "{what}");
-                assert_eq!(end.count, self.held.len() as u64, "{what}");
-            }
-            Frame::Events(events) => events.events.into_iter().for_each(|event| self.event(event, truth, &what)),
-            Frame::Bookmark(_) => assert!(complete > 0, "{what}"),
-            Frame::Goodbye(goodbye) => assert_eq!(goodbye.reason(), goodbye::Reason::Draining),
-        }
-        assert!(
-            complete >= self.complete && (complete > 0) == self.snapshot.is_none(),
-            "{what} after {}",
-            self.complete
-        );
-        (self.token, self.complete) = (response.resume_token, complete);
-        // Who continues here gets all that it lacks.
-        if complete == 0 {
-            return;
-        }
-        let wanted = at(truth, self.selects, complete);
-        if self.last.max(self.had) <= complete {
-            assert_eq!(self.held, wanted, "{what}");
-        }
-        for name in ["c0", "c1", "c2", "c3"] {
-            let (held, was) = (self.held.get(name), wanted.get(name));
-            let mut later = truth.range(complete + 1..);
-            let mut comes = || later.any(|(rv, _)| at(truth, self.selects, *rv).get(name) != was);
-            assert!(held == was || comes(), "{name} is lost: {what}");
-            self.tell(name, complete, truth, &what);
-        }
-    }
-
-    fn begin(&mut self) {
-        // What it had is replaced: nothing comes again.
-        (self.snapshot, self.had, self.told) = (Some(State::new()), 0, BTreeMap::new());
-    }
-
-    /// No deletion before this revision was left out, nor that the object was not selected for a while.
-    fn tell(&mut self, name: &str, rv: u64, truth: &Truth, what: &str) {
-        let has = |rv| at(truth, self.selects, rv).contains_key(name);
-        let last = self.told.get(name).copied().unwrap_or(rv);
-        let mut later = truth.range(..=rv).rev().take_while(|(rv, _)| **rv > last);
-        let is_gone = later.any(|(rv, (_, is_listed))| !is_listed && has(rv - 1) && !has(*rv));
-        assert!(!is_gone, "that {name} was gone is left out: {what}");
-        self.told.insert(name.to_owned(), last.max(rv));
-    }
-
-    fn event(&mut self, event: v1::Event, truth: &Truth, what: &str) {
-        let kind = event.r#type();
-        let v1::Key { name, uid, resource_version, .. } = event.key.unwrap();
-        let rv: u64 = resource_version.parse().unwrap();
-        self.tell(&name, rv - 1, truth, what);
-        assert!(self.told.insert(name.clone(), rv) < Some(rv), "{what}");
-        let is_difference = self.snapshot.is_some() && self.is_known;
-        let state = self.snapshot.as_mut().unwrap_or(&mut self.held);
-        let held = state.get(&name);
-        self.last = self.last.max(rv);
-        let again = rv <= self.had;
-        let is_merged = held.is_some_and(|held| held.0 == uid && held.1 <= self.had);
-        match kind {
-            // The uid of the one before is named at the end.
-            v1::event::Type::Added if is_difference => assert!(held.is_none_or(|held| held.0 != uid), "{what}"),
-            v1::event::Type::Added => assert!(held.is_none() || again || is_merged, "{what}"),
-            _ => assert!(held.is_some_and(|held| held.0 == uid) || again, "{what}"),
-        }
-        let mut value: Value = serde_json::from_slice(&event.object).unwrap();
-        let members = value.as_object_mut().unwrap();
-        members.remove("kind");
-        members.remove("apiVersion");
-        if kind == v1::event::Type::Deleted {
-            state.remove(&name);
-            let (_, _, mut last) = at(truth, self.selects, rv - 1).remove(&name).unwrap_or_default();
-            match at(truth, 0, rv).contains_key(&name) {
-                true => last["metadata"]["resourceVersion"] = resource_version.into(),
-                false => last = object(&name, &uid, rv, &labels(&last), true).0,
-            }
-            let is_listed = truth.get(&rv).is_some_and(|(_, is_listed)| *is_listed);
-            assert!(value == last || is_listed, "{value} and not {last}: {what}");
-            return;
-        }
-        assert!(held.is_none_or(|held| held.1 < rv) || again, "{what} goes back");
-        let sent = at(truth, self.selects, rv).remove(&name);
-        assert_eq!(Some((uid.clone(), rv, value.clone())), sent, "{what}");
-        state.insert(name, (uid, rv, value));
     }
 }
 
@@ -435,10 +419,15 @@ fn cases(usual: u32) -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 2000, cases: cases(60), ..ProptestConfig::default() })]
     #[test]
-    fn every_frame_claims_what_its_client_has(ops in prop::collection::vec(op(), 1..80)) {
+    fn every_frame_claims_what_its_client_has(
+        ops in prop::collection::vec(op(), 1..80),
+        in_protobuf: bool,
+        roomy in prop::bool::weighted(0.7),
+    ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let mut world = World::new().await;
+            let encoding = if in_protobuf { Encoding::Protobuf } else { Encoding::Json };
+            let mut world = World::new(encoding, if roomy { ROOMY } else { 7 }).await;
             for op in ops {
                 world.run(op).await;
             }

@@ -122,6 +122,10 @@ impl SyncStream {
                 Poll::Ready(None) => self.inbound = None,
                 Poll::Ready(Some(request)) => {
                     self.request(request.map_err(status::understood)?)?;
+                    if let Some(intake) = &self.intake {
+                        // A watch has taken over what it keeps of the request.
+                        intake.hand_over();
+                    }
                 }
             }
         }
@@ -385,9 +389,12 @@ impl SyncWatch {
 
 #[cfg(test)]
 mod tests {
+    use prost::Message as _;
+
     use super::*;
     use crate::grpc::testing::{caller, objects_of};
     use crate::lifecycle::drain::DrainWatch;
+    use crate::memory::{Ledger, Pressure};
 
     #[tokio::test]
     async fn a_stream_has_so_many_watches_and_is_not_read_while_its_client_does_not_read() {
@@ -400,5 +407,23 @@ mod tests {
             assert_eq!(stream.watches.len(), MAX_WATCHES.min(turn * MAX_REQUESTS));
         }
         assert_eq!(stream.last.len(), MAX_LAST, "the others are refused");
+    }
+
+    #[tokio::test]
+    async fn a_request_is_counted_until_it_is_handled() {
+        let (objects, _writer) = objects_of(Vec::new()).await;
+        let ledger = Ledger::new(16 << 20, Pressure::default());
+        let intake = Intake::new(&ledger, None, "/informerd.v1.Objects/Sync", false).unwrap();
+        let before = ledger.used();
+        let credit = SyncRequest { watch_id: 1, action: Some(Action::Credit(Credit { frames: 1, bytes: 1 })) };
+        // The last of equal fields counts, but each costs as much as one.
+        let message = credit.encode_to_vec().repeat(10_000);
+        let inbound = Box::pin(futures_util::stream::iter([Ok(credit)]));
+        let open = async { SyncStream::new(objects, caller(), inbound, &Retiring(DrainWatch::never())) };
+        let mut stream = intake.clone().during(open).await;
+        intake.decode(&message).unwrap();
+        assert!(ledger.used() > before + (1 << 20), "{}", ledger.used());
+        stream.poll_requests(&mut Context::from_waker(Waker::noop())).unwrap();
+        assert_eq!(ledger.used(), before);
     }
 }

@@ -144,3 +144,7 @@ fn start(start: Option<&Start>, tokens: &TokenBase) -> Result<(WatchFrom, Option
         },
     }
 }
+
+#[cfg(test)]
+#[path = "terms_tests.rs"]
+mod tests;

@@ -33,13 +33,13 @@ pub(super) async fn open(reads: &Reads, selection: &Selection) -> Result<OpenWat
 /// Runs until the group ends.
 pub(super) async fn run(group: Arc<Group>, place: usize, reads: Reads, first: OpenWatch) {
     let mut end = group.end.subscribe();
-    tokio::select! {
-        _ = end.wait_for(Option::is_some) => {}
-        error = feed(&group, place, &reads, first) => {
-            tracing::warn!(group = group.name, ?error, "queue given up");
-            group.finish(error);
-        }
-    }
+    let error = tokio::select! {
+        _ = end.wait_for(Option::is_some) => return,
+        full = group.memory.runs_short() => Error::overflow(full),
+        error = feed(&group, place, &reads, first) => error,
+    };
+    tracing::warn!(group = group.name, ?error, "queue given up");
+    group.finish(error);
 }
 
 async fn feed(group: &Group, place: usize, reads: &Reads, first: OpenWatch) -> Error {
@@ -66,7 +66,20 @@ async fn feed(group: &Group, place: usize, reads: &Reads, first: OpenWatch) -> E
             }
             // The apiserver may be unreachable, or the definition may be deleted and created again. Known objects
             // stay queued.
-            Err(refusal) => tracing::debug!(group = group.name, ?refusal, "watch not opened, trying again"),
+            Err(refusal) => {
+                tracing::debug!(group = group.name, ?refusal, "watch not opened, trying again");
+                // While their cache has them, they cost nothing here.
+                let counted = match group.source(place).is_ready() {
+                    true => Ok(()),
+                    false => group.change(place, |level, _| {
+                        level.count_objects();
+                        Ok(())
+                    }),
+                };
+                if let Err(full) = counted {
+                    return Error::overflow(full);
+                }
+            }
         }
         tokio::time::sleep(backoff.next(None)).await;
     }

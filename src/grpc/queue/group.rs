@@ -1,14 +1,18 @@
 //! One group: a queue, the state behind its keys, and its workers.
 
+use std::time::Duration;
+
 use parking_lot::Mutex;
-use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::sync::{Notify, watch};
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep};
 
 use super::super::call::Error;
 use super::super::messages::{Rendering, render};
 use super::super::pb::v1;
+use super::memory::GroupMemory;
 use super::request::{Join, Wanted};
-use crate::memory::Reservation;
+use crate::memory::{Ledger, Reservation};
 use crate::meta::{Damaged, Gvr, ObjectKey};
 use crate::reads::{self, ReadSource, Selection};
 use crate::workqueue::{Deleted, Full, Handed, Level, QueueStats, State, Why, WorkQueue};
@@ -29,6 +33,10 @@ pub(super) struct Group {
     /// The memory reserved for the selections.
     _held: Vec<Reservation>,
     pub(super) feeds: Vec<Feed>,
+    /// The account of what it holds alone.
+    pub(super) memory: GroupMemory,
+    /// A worker has asked for all objects.
+    resync: Notify,
     pub(super) queue: WorkQueue<QueueKey>,
     /// The number of connected workers.
     pub(super) workers: watch::Sender<usize>,
@@ -63,10 +71,22 @@ pub struct GroupStats {
     pub deletions: usize,
 }
 
+/// So many objects are queued before other tasks may run.
+const RESYNC_STEP: usize = 1000;
+/// The pause between two walks through all objects.
+const RESYNC_PAUSE: Duration = Duration::from_secs(1);
+
 // === impl Group ===
 
 impl Group {
-    pub(super) fn new(join: Join, sources: Vec<ReadSource>, max_deleted: usize) -> Self {
+    /// `beside`: another group of the same owner.
+    pub(super) fn new(
+        join: Join,
+        sources: Vec<ReadSource>,
+        max_deleted: usize,
+        ledger: &Ledger,
+        beside: Option<&Self>,
+    ) -> Self {
         let Join { group, owner, wanted, held, .. } = join;
         let feeds = wanted.into_iter().zip(sources).map(|(wanted, source)| Feed {
             // Later events must have the same encoding as the stored objects, so it is fixed to that of the source.
@@ -81,6 +101,8 @@ impl Group {
             name: group,
             _held: held,
             feeds: feeds.collect(),
+            memory: GroupMemory::new(ledger, beside.map(|beside| &beside.memory)),
+            resync: Notify::new(),
             queue: WorkQueue::new(Default::default()),
             workers: watch::Sender::new(0),
             left: Mutex::new(Instant::now()),
@@ -117,20 +139,27 @@ impl Group {
     /// Applies changes of a selection and queues the changed keys.
     ///
     /// # Errors
-    /// There are more unhandled deletions than allowed.
+    /// There are more unhandled deletions than allowed, or there is no memory for them.
     pub(super) fn change<T>(
         &self,
         selection: usize,
         change: impl FnOnce(&mut Level, &mut dyn FnMut(&ObjectKey, Why)) -> Result<T, Full>,
     ) -> Result<T, Full> {
         let mut level = self.feeds[selection].level.lock();
+        let before = level.own();
         // This runs under the lock of the level, so a worker that takes the key sees the change.
-        change(&mut level, &mut |object, why| {
+        let changed = change(&mut level, &mut |object, why| {
             self.queue.add(&QueueKey { selection, object: object.clone() }, why);
-        })
+        });
+        let counted = self.memory.change(before, level.own());
+        changed.and_then(|changed| counted.map(|()| changed))
     }
 
     /// Sets the source of a new snapshot.
+    pub(super) fn source(&self, selection: usize) -> ReadSource {
+        self.feeds[selection].source.lock().clone()
+    }
+
     pub(super) fn set_source(&self, selection: usize, source: ReadSource) {
         *self.feeds[selection].source.lock() = source;
     }
@@ -141,13 +170,35 @@ impl Group {
         }
     }
 
-    /// Queues every object.
+    /// Asks for every object to be queued. Further requests are merged with it until the walk through the objects begins.
     pub(super) fn resync(&self) {
-        for (selection, feed) in self.feeds.iter().enumerate() {
-            for object in feed.level.lock().keys() {
-                self.queue.add(&QueueKey { selection, object: object.clone() }, Why::RESYNC);
+        self.resync.notify_one();
+    }
+
+    /// Queues every object when a worker has asked for it. Runs as long as the group exists.
+    pub(super) async fn resyncs(&self) {
+        loop {
+            self.resync.notified().await;
+            for selection in 0..self.feeds.len() {
+                let mut after = None;
+                while let Some(last) = self.queue_after(selection, after.as_ref()) {
+                    after = Some(last);
+                    yield_now().await;
+                }
             }
+            sleep(RESYNC_PAUSE).await;
         }
+    }
+
+    /// Queues the next objects after this one. Returns the last of them.
+    fn queue_after(&self, selection: usize, after: Option<&ObjectKey>) -> Option<ObjectKey> {
+        let level = self.feeds[selection].level.lock();
+        let mut last = None;
+        for object in level.keys_after(after).take(RESYNC_STEP) {
+            self.queue.add(&QueueKey { selection, object: object.clone() }, Why::RESYNC);
+            last = Some(object);
+        }
+        last.cloned()
     }
 
     /// Resolves the key that a worker names.
@@ -176,15 +227,21 @@ impl Group {
         self.feeds[key.selection].level.lock().contains(&key.object)
     }
 
-    pub(super) fn handled(&self, key: &QueueKey, shown: &Deleted) {
-        self.feeds[key.selection].level.lock().handled(shown);
+    /// A worker has handled the deletion with this number.
+    pub(super) fn handled(&self, key: &QueueKey, deletion: u64) {
+        let mut level = self.feeds[key.selection].level.lock();
+        let before = level.own();
+        level.handled(&key.object, deletion);
+        // This releases memory. Whether the rest is too much was checked before.
+        self.memory.change(before, level.own()).ok();
     }
 
-    /// Returns the item that a worker gets for a key; `None` if neither the object nor its deletion exists any more.
+    /// Returns the item that a worker gets for a key, and the number of the deletion in it; `None` if neither the object nor
+    /// its deletion exists any more.
     ///
     /// # Errors
     /// The bytes of the object are damaged.
-    pub(super) fn item(&self, handed: &Handed<QueueKey>) -> Result<Option<(v1::Item, Option<Deleted>)>, Damaged> {
+    pub(super) fn item(&self, handed: &Handed<QueueKey>) -> Result<Option<(v1::Item, Option<u64>)>, Damaged> {
         let key = &handed.key;
         let feed = &self.feeds[key.selection];
         let State { object, deleted } = feed.level.lock().state(&key.object);
@@ -214,7 +271,7 @@ impl Group {
             attempt: handed.attempt,
             why: why(handed.why),
         };
-        Ok(Some((item, deleted)))
+        Ok(Some((item, deleted.map(|deleted| deleted.number))))
     }
 
     pub(super) fn stats(&self) -> GroupStats {

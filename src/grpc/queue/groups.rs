@@ -12,6 +12,7 @@ use super::feed;
 use super::group::{Group, GroupStats, QueueKey};
 use super::request::{Join, Wanted};
 use crate::lifecycle::{self, drain::DrainWatch};
+use crate::memory::Ledger;
 use crate::reads::{OpenWatch, Reads};
 use crate::workqueue::Worker;
 
@@ -31,19 +32,19 @@ pub struct QueueConfig {
     /// The most groups at the same time. One more replaces the group that has been without workers for the longest time;
     /// if all have workers, it is refused. Default 100: each costs a watch of its selections and a state for each object.
     pub max_groups: usize,
-    /// The most unhandled deletions of one selection. If there are more, the group ends. Its workers then join a new
-    /// queue that contains every object, as after a restart. Default 100,000: workers that
-    /// far behind are better off with the present objects.
+    /// The most unhandled deletions of one selection. If there are more, or no memory for them, the group ends. Its workers
+    /// then join a new queue that contains every object, as after a restart. Default 100,000: workers that far behind are
+    /// better off with the present objects.
     pub max_deletions: usize,
 }
 
 /// The groups. Cloning shares them.
 #[derive(Clone)]
 pub struct Groups {
-    inner: Arc<Inner>,
+    inner: Arc<GroupsInner>,
 }
 
-struct Inner {
+struct GroupsInner {
     config: QueueConfig,
     reads: Reads,
     drain: DrainWatch,
@@ -72,19 +73,19 @@ impl Default for QueueConfig {
 
 impl Groups {
     pub fn new(config: QueueConfig, reads: Reads, drain: DrainWatch) -> Self {
-        Self { inner: Arc::new(Inner { config, reads, drain, groups: Mutex::default() }) }
+        Self { inner: Arc::new(GroupsInner { config, reads, drain, groups: Mutex::default() }) }
     }
 
     pub(super) fn reads(&self) -> &Reads {
         &self.inner.reads
     }
 
-    /// Joins a group. Creates the group if it does not exist.
+    /// Joins a group. Creates the group if it does not exist. `ledger` has the account of what a group holds alone.
     ///
     /// # Errors
     /// FAILED_PRECONDITION if the group's workers named other selections, RESOURCE_EXHAUSTED at a limit, or the error
     /// that a watch of the selections would get.
-    pub(super) async fn join(&self, join: Join) -> Result<Member, Error> {
+    pub(super) async fn join(&self, join: Join, ledger: &Ledger) -> Result<Member, Error> {
         if let Some(member) = self.existing(&join)? {
             return Ok(member);
         }
@@ -93,7 +94,7 @@ impl Groups {
             let watch = feed::open(&self.inner.reads, selection).await;
             watches.push(watch.map_err(|refusal| Error::refusal(&selection.gvr, refusal))?);
         }
-        self.make(join, watches)
+        self.make(join, watches, ledger)
     }
 
     pub fn stats(&self) -> Vec<GroupStats> {
@@ -131,7 +132,7 @@ impl Groups {
         Ok(Some(self.enter(group, join.capacity)))
     }
 
-    fn make(&self, join: Join, watches: Vec<OpenWatch>) -> Result<Member, Error> {
+    fn make(&self, join: Join, watches: Vec<OpenWatch>, ledger: &Ledger) -> Result<Member, Error> {
         let mut groups = self.inner.groups.lock();
         // Another call may have created the group in the meantime.
         if let Some(member) = self.member(&mut groups, &join)? {
@@ -141,7 +142,10 @@ impl Groups {
         make_room(&mut groups, &join.owner, max_groups)?;
         let sources = watches.iter().map(|watch| watch.source.clone()).collect();
         let capacity = join.capacity;
-        let group = Arc::new(Group::new(join, sources, max_deletions));
+        // On a trusted listener, all groups have the same owner.
+        let beside = groups.iter().find(|((owner, _), _)| *owner == join.owner && !owner.is_empty());
+        let beside = beside.map(|(_, group)| Arc::clone(group));
+        let group = Arc::new(Group::new(join, sources, max_deletions, ledger, beside.as_deref()));
         groups.insert(group.place(), Arc::clone(&group));
         let member = self.enter(Arc::clone(&group), capacity);
         for (place, watch) in watches.into_iter().enumerate() {
@@ -161,6 +165,7 @@ impl Groups {
     async fn tend(self, group: Arc<Group>) {
         tokio::select! {
             () = self.abandoned(&group) => {}
+            () = group.resyncs() => {}
             () = self.inner.drain.draining() => {
                 // Each worker leaves after it has answered all keys that it holds.
                 group.queue.drain();
@@ -253,7 +258,7 @@ mod tests {
     }
 
     fn add(groups: &mut ByPlace, owner: &str, name: &str, workers: usize) -> Arc<Group> {
-        let group = Arc::new(Group::new(join(owner, name), vec![], 1));
+        let group = Arc::new(Group::new(join(owner, name), vec![], 1, &Ledger::default(), None));
         group.workers.send_replace(workers);
         groups.insert(group.place(), Arc::clone(&group));
         group
@@ -297,7 +302,7 @@ mod tests {
         let (objects, _writer) = objects_of(Vec::new()).await;
         let config = QueueConfig { linger: IDLE, max_groups: 1, max_deletions: 1 };
         let groups = Groups::new(config, objects.reads.clone(), DrainWatch::never());
-        let member = groups.make(join("", "a"), vec![]).unwrap();
+        let member = groups.make(join("", "a"), vec![], &Ledger::default()).unwrap();
         member.group.workers.send_replace(MAX_WORKERS - 1);
         let last = groups.existing(&join("", "a")).unwrap();
         assert!(last.is_some() && groups.existing(&join("", "a")).is_err());

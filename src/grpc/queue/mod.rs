@@ -5,6 +5,7 @@ mod families;
 mod feed;
 mod group;
 mod groups;
+mod memory;
 mod request;
 mod session;
 
@@ -57,7 +58,7 @@ impl QueueService for Queue {
         let Ok(place) = self.ledger.lasting(session::PLACE) else {
             return Err(refused(grants, Error::no_memory("there is no memory for one more worker")));
         };
-        match self.groups.join(join).await {
+        match self.groups.join(join, &self.ledger).await {
             Ok(member) => {
                 Ok(Response::new(session::start(member, grants.open(), requests, retiring, self.ledger.clone(), place)))
             }

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
 use super::super::Streamed;
-use super::super::call::{Error, Retiring, Right, SMALL, room, status, understood};
+use super::super::call::{Error, Intake, Retiring, Right, SMALL, room, status, understood};
 use super::super::pb::v1;
 use super::super::pb::v1::work_request::Action;
 use super::super::pb::v1::work_response::Frame;
@@ -19,7 +19,7 @@ use super::groups::Member;
 use super::request;
 use crate::lifecycle;
 use crate::memory::{Ledger, Reservation};
-use crate::workqueue::{Deleted, Handed, Outcome, Why};
+use crate::workqueue::{Handed, Outcome, Why};
 
 /// No key is added to a frame of this size or more, in bytes. If memory is not plentiful, the limit is [`LITTLE`].
 const FRAME: usize = 256 << 10;
@@ -35,10 +35,12 @@ struct Session {
     member: Member,
     /// The permission for everything that the group selects.
     right: Right,
-    /// The deletions that were sent to this worker and that it has not answered yet.
-    shown: HashMap<QueueKey, Deleted>,
+    /// The numbers of the deletions that were sent to this worker and that it has not answered yet.
+    shown: HashMap<QueueKey, u64>,
     retiring: Retiring,
     ledger: Ledger,
+    /// The account of the worker's requests.
+    intake: Option<Intake>,
     _place: Reservation,
 }
 
@@ -83,7 +85,12 @@ pub(super) fn start(
     place: Reservation,
 ) -> Streamed<v1::WorkResponse> {
     let (sender, receiver) = mpsc::channel(WAITING);
-    let session = Session { member, right, shown: HashMap::new(), retiring, ledger, _place: place };
+    let intake = Intake::current();
+    if let Some(intake) = &intake {
+        // The request to join is dropped: the group has an account of its selections.
+        intake.hand_over();
+    }
+    let session = Session { member, right, shown: HashMap::new(), retiring, ledger, intake, _place: place };
     lifecycle::spawn("queue worker", session.run(requests, sender));
     Box::pin(stream::unfold((receiver, None), |(mut receiver, before)| async move {
         // The stream is polled again only after the frame before was sent, so its reservation can be released.
@@ -149,6 +156,7 @@ impl Session {
             match turn {
                 Turn::Request(action) => {
                     if let Err(error) = self.act(action) {
+                        drop(self);
                         return fail(&sender, error).await;
                     }
                 }
@@ -181,7 +189,11 @@ impl Session {
                     sender.send((Ok(response), None)).await.ok();
                     return;
                 }
-                Turn::Over(error) => return fail(&sender, error).await,
+                Turn::Over(error) => {
+                    // What the group holds is released, even if the worker never reads the error.
+                    drop(self);
+                    return fail(&sender, error).await;
+                }
                 Turn::Refused(status) => {
                     drop(self);
                     sender.send((Err(understood(status)), None)).await.ok();
@@ -198,6 +210,10 @@ impl Session {
 
     /// Handles a worker's request.
     fn act(&mut self, action: Action) -> Result<(), Error> {
+        if let Some(intake) = &self.intake {
+            // Nothing of it is kept.
+            intake.hand_over();
+        }
         match action {
             Action::Join(_) => Err(Error::invalid("this worker has joined already")),
             Action::Done(item) => self.answer(&self.member.group.key(Some(&item))?, Outcome::Done),
@@ -232,9 +248,9 @@ impl Session {
 
     fn answer(&mut self, key: &QueueKey, outcome: Outcome) -> Result<(), Error> {
         let shown = self.shown.remove(key);
-        if let (Outcome::Done, Some(shown)) = (outcome, &shown) {
+        if let (Outcome::Done, Some(deletion)) = (outcome, shown) {
             // Do this before another worker can get the key.
-            self.member.group.handled(key, shown);
+            self.member.group.handled(key, deletion);
         }
         self.member.worker.answer(key, outcome).map_err(|error| Error::invalid(error.to_string()))
     }

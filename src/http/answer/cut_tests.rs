@@ -9,11 +9,11 @@ use super::super::body::{Body as Answer, full};
 use super::super::handler::{BoxFuture, Handler};
 use super::super::request_body::RequestBody;
 use super::*;
+use crate::apiserver::raw_testing::{DATA, END_STREAM, GOAWAY, RST_STREAM, SETTINGS, frame, head};
 use crate::http::door::Connection;
 use crate::http::testing::serve;
 use crate::lifecycle::drain::Drain;
 use crate::lifecycle::spawn;
-use crate::upstream::raw_testing::{DATA, END_STREAM, GOAWAY, RST_STREAM, SETTINGS, frame, head};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 

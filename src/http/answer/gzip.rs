@@ -57,22 +57,26 @@ pub(super) struct Gzip {
 /// Answers with equal keys have the same bytes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Key {
-    List { identity: ListIdentity, meta: ListMetaOut, form: Same<Form>, shape: Shape, indent: bool },
-    Object { object: Same<Object>, form: Same<Form>, shape: Shape, indent: bool },
+    List { identity: ListIdentity, meta: ListMetaOut, form: SameForm, shape: Shape, indent: bool },
+    Object { object: Same<Object>, form: SameForm, shape: Shape, indent: bool },
 }
 
 /// Compares by address, not by value. It keeps the value alive, so that no other value gets the same address.
 pub(super) struct Same<T>(Arc<T>);
 
+/// Some forms are made for one read.
+#[derive(Clone, Eq)]
+pub(super) struct SameForm(Arc<Form>);
+
 /// One answer, compressed as far as readers have come.
 pub(super) struct Compressed {
-    inner: Mutex<Inner>,
+    inner: Mutex<GzipsInner>,
     /// There is no memory to keep the whole answer. A chunk is dropped once it is read, unless there are other readers.
     is_lean: AtomicBool,
     metrics: Arc<HttpMetrics>,
 }
 
-struct Inner {
+struct GzipsInner {
     /// `None` once everything is compressed.
     source: Option<Source>,
     /// Where the answer is kept once it is complete.
@@ -171,13 +175,13 @@ impl Gzip {
 impl Key {
     pub(super) fn list(answer: &ListAnswer, indent: bool) -> Self {
         let ListAnswer { identity, meta, form, shape, .. } = answer;
-        let (identity, meta, form) = (identity.clone(), meta.clone(), Same(Arc::clone(form)));
+        let (identity, meta, form) = (identity.clone(), meta.clone(), SameForm(Arc::clone(form)));
         Self::List { identity, meta, form, shape: *shape, indent }
     }
 
     pub(super) fn object(answer: &GetAnswer, indent: bool) -> Self {
         let GetAnswer { object, form, shape, .. } = answer;
-        Self::Object { object: Same(Arc::clone(object)), form: Same(Arc::clone(form)), shape: *shape, indent }
+        Self::Object { object: Same(Arc::clone(object)), form: SameForm(Arc::clone(form)), shape: *shape, indent }
     }
 
     fn tells_time(&self) -> bool {
@@ -192,6 +196,20 @@ impl Key {
             Self::List { .. } => 0,
             Self::Object { object, .. } => object.0.size(),
         }
+    }
+}
+
+// === impl SameForm ===
+
+impl PartialEq for SameForm {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Hash for SameForm {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.0.kind(), self.0.api_version(), self.0.encoding()).hash(state);
     }
 }
 
@@ -231,7 +249,7 @@ impl Compressed {
         let encoder = GzEncoder::new(Vec::with_capacity(2 * CHUNK), Compression::new(LEVEL));
         let source = Source { pending: first, writer, encoder };
         Self {
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(GzipsInner {
                 source: Some(source),
                 shelf,
                 chunks: Vec::new(),
@@ -304,7 +322,7 @@ impl Compressed {
         self.inner.lock().objects
     }
 
-    fn step(self: &Arc<Self>, inner: &mut Inner) {
+    fn step(self: &Arc<Self>, inner: &mut GzipsInner) {
         if let Err(error) = inner.step(&self.is_lean, &self.metrics) {
             tracing::error!(%error, "cannot compress an answer");
             (inner.source, inner.shelf, inner.failed) = (None, None, true);
@@ -324,7 +342,7 @@ impl Drop for Compressed {
     }
 }
 
-impl Inner {
+impl GzipsInner {
     /// Compresses up to [`STEP`] more bytes.
     fn step(&mut self, is_lean: &AtomicBool, metrics: &HttpMetrics) -> io::Result<()> {
         // A lean answer has one piece at a time: other readers must have taken it.

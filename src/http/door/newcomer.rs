@@ -29,11 +29,11 @@ pub(super) const MOST: usize = 128;
 /// A newcomer that has been here for this long may be evicted for another one. Clients authenticate in milliseconds, or
 /// in seconds if hundreds come at once and the CPU is busy with their handshakes.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long one that has waited in vain waits before it looks again, unless a newcomer leaves by itself.
-const AGAIN: Duration = Duration::from_millis(250);
 /// The same for a newcomer that has sent nothing. A client begins its handshake as soon as it is connected, and silence
 /// costs it nothing.
 const SILENCE: Duration = Duration::from_secs(1);
+/// How long one that has waited in vain waits before it looks again, unless a newcomer leaves by itself.
+const AGAIN: Duration = Duration::from_millis(250);
 /// If another address has this many times the newcomers of the new one's address, the new one does not wait.
 const CROWDED: usize = 4;
 /// How long a newcomer without a request may stay: the time that the apiserver's Go server allows for the headers.

@@ -38,12 +38,12 @@ pub(in crate::http) struct OpenHeads {
     ledger: Ledger,
     /// The largest head that is accepted.
     largest: usize,
-    taken: Mutex<Taken>,
+    taken: Mutex<TakenHeads>,
     metrics: Arc<HttpMetrics>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct TakenHeads {
     all: Part,
     /// There is an entry for each that has reserved something.
     by_holder: HashMap<Holder, Part>,
@@ -116,7 +116,7 @@ impl OpenHeads {
 
     fn take(&self, holder: Holder, bytes: usize) -> bool {
         let most = self.ledger.limit() / SHARE;
-        let Taken { all, by_holder } = &mut *self.taken.lock();
+        let TakenHeads { all, by_holder } = &mut *self.taken.lock();
         if all.bytes + bytes > most {
             all.refused = Some(Instant::now());
             return false;
@@ -133,7 +133,7 @@ impl OpenHeads {
     }
 
     fn give_back(&self, holder: Holder, bytes: usize) {
-        let Taken { all, by_holder } = &mut *self.taken.lock();
+        let TakenHeads { all, by_holder } = &mut *self.taken.lock();
         all.bytes -= bytes;
         if let Some(part) = by_holder.get_mut(&holder) {
             part.bytes -= bytes;

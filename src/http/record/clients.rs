@@ -24,14 +24,14 @@ const LONGEST: usize = 64;
 /// All clients that were seen. The table is bounded by [`MOST`].
 #[derive(Debug, Default)]
 pub struct Clients {
-    clients: Mutex<HashMap<Key, Arc<ClientStats>>>,
+    clients: Mutex<HashMap<ClientKey, Arc<ClientStats>>>,
     others: Arc<ClientStats>,
     /// Bytes sent to clients that are no longer in the table.
     departed_bytes: AtomicU64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct ClientKey {
     address: Box<str>,
     program: Box<str>,
     protocol: &'static str,
@@ -99,7 +99,7 @@ impl Clients {
         let stats = match &*last {
             Some((of, stats)) if **of == *program && !stats.gone.load(Ordering::Relaxed) => Arc::clone(stats),
             _ => {
-                let stats = self.stats(Key {
+                let stats = self.stats(ClientKey {
                     address: peer.map_or_else(|| "unix".into(), |peer| peer.ip().to_string().into()),
                     program: program.into(),
                     protocol: match version {
@@ -118,7 +118,7 @@ impl Clients {
         stats
     }
 
-    fn stats(&self, key: Key) -> Arc<ClientStats> {
+    fn stats(&self, key: ClientKey) -> Arc<ClientStats> {
         let mut clients = self.clients.lock();
         if let Some(stats) = clients.get(&key) {
             return Arc::clone(stats);
@@ -132,7 +132,7 @@ impl Clients {
     }
 
     /// Removes the client that was silent for the longest time.
-    fn make_place(&self, clients: &mut HashMap<Key, Arc<ClientStats>>) -> bool {
+    fn make_place(&self, clients: &mut HashMap<ClientKey, Arc<ClientStats>>) -> bool {
         let silent =
             |stats: &Arc<ClientStats>| (stats.open.load(Ordering::Relaxed) <= 0).then(|| *stats.last.lock()).flatten();
         let oldest =
@@ -164,7 +164,7 @@ impl Clients {
             (rank(a), &a.address, &a.program).cmp(&(rank(b), &b.address, &b.program))
         });
         if self.others.requests.load(Ordering::Relaxed) > 0 {
-            let key = Key { address: "".into(), program: "others".into(), protocol: "" };
+            let key = ClientKey { address: "".into(), program: "others".into(), protocol: "" };
             all.push(self.others.show(&key));
         }
         all
@@ -209,7 +209,7 @@ impl ClientStats {
         Counting { stats: self, watch }
     }
 
-    fn show(&self, key: &Key) -> Client {
+    fn show(&self, key: &ClientKey) -> Client {
         let counts = self.forwarded.iter().map(|counter| counter.load(Ordering::Relaxed));
         let forwarded = ForwardReason::ALL.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect();
         Client {

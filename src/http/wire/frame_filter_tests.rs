@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::super::frames::{DATA, END_HEADERS};
 use super::*;
-use crate::upstream::raw_testing::frame;
+use crate::apiserver::raw_testing::frame;
 
 /// Filters the preface and these frames in pieces of one size. Returns what follows the preface.
 fn filtered(frames: &[Vec<u8>], size: usize) -> Vec<u8> {

@@ -38,13 +38,13 @@ pub(super) struct Http1<'a, S, V: HttpService<Incoming>> {
     shards: &'a WatchShards,
     service: V,
     handover: Arc<Handover>,
-    stage: Stage<S, V>,
+    stage: Http1Stage<S, V>,
     /// No request is accepted after the running one.
     is_closing: bool,
 }
 
 /// Who has the connection.
-enum Stage<S, V: HttpService<Incoming>> {
+enum Http1Stage<S, V: HttpService<Incoming>> {
     Library(Box<UpgradeableConnection<TokioIo<Handed<S>>, V>>),
     /// A watch that has something to write.
     Watch(Box<WatchWriter<S>>),
@@ -82,7 +82,7 @@ enum ReadStage {
 }
 
 /// An answer that is not a watch.
-struct Answer {
+struct RunningAnswer {
     body: Body,
     _answering: Answering,
 }
@@ -141,20 +141,20 @@ where
         handover: Arc<Handover>,
         service: V,
     ) -> Self {
-        let mut http1 = Self { builder, shards, service, handover, stage: Stage::Over, is_closing: false };
+        let mut http1 = Self { builder, shards, service, handover, stage: Http1Stage::Over, is_closing: false };
         http1.stage = http1.library(io);
         http1
     }
 
-    fn library(&self, io: Bounded<S>) -> Stage<S, V> {
+    fn library(&self, io: Bounded<S>) -> Http1Stage<S, V> {
         let io = TokioIo::new(Handed { io, handover: Arc::clone(&self.handover), is_flushed: true });
-        Stage::Library(Box::new(self.builder.serve_connection(io, self.service.clone()).with_upgrades()))
+        Http1Stage::Library(Box::new(self.builder.serve_connection(io, self.service.clone()).with_upgrades()))
     }
 
     /// Takes the connection from the library if it has written the head of a watch.
     fn take_over(&mut self) -> bool {
         let Some(watch) = self.handover.take_written() else { return false };
-        let Stage::Library(library) = std::mem::replace(&mut self.stage, Stage::Over) else { return false };
+        let Http1Stage::Library(library) = std::mem::replace(&mut self.stage, Http1Stage::Over) else { return false };
         // There are no parts after an upgrade, and then there is no watch.
         let Some(parts) = library.into_parts() else { return false };
         self.is_closing |= watch.is_last;
@@ -162,7 +162,7 @@ where
         let early = parts.read_buf.to_vec();
         let io = parts.io.into_inner().io;
         self.handover.reading.lock().start_over();
-        self.stage = Stage::Watch(Box::new(WatchWriter::new(io, watch.body, early)));
+        self.stage = Http1Stage::Watch(Box::new(WatchWriter::new(io, watch.body, early)));
         true
     }
 
@@ -170,8 +170,8 @@ where
     fn part(&mut self, error: hyper::Error) -> Result<(), BoxError> {
         // The answer is dropped with the library, as if it had ended.
         let is_head = matches!(self.handover.reading.lock().stage, ReadStage::Head(_));
-        let parts = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Library(library) => library.into_parts(),
+        let parts = match std::mem::replace(&mut self.stage, Http1Stage::Over) {
+            Http1Stage::Library(library) => library.into_parts(),
             _ => None,
         };
         let Some(parts) = parts else { return Err(error.into()) };
@@ -181,15 +181,15 @@ where
             false if io.is_refused() && is_flushed && is_head => error::large_head(),
             false => return Err(error.into()),
         };
-        self.stage = Stage::Parting(Box::new(LastAnswer::new(io, answer)), Some(error.into()));
+        self.stage = Http1Stage::Parting(Box::new(LastAnswer::new(io, answer)), Some(error.into()));
         Ok(())
     }
 
     /// Hands a watch that has nothing to write now over to a shard.
     fn wait(&mut self) {
-        let stage = std::mem::replace(&mut self.stage, Stage::Over);
-        let Stage::Watch(writer) = stage else { return };
-        self.stage = Stage::Sharded(self.shards.run(*writer));
+        let stage = std::mem::replace(&mut self.stage, Http1Stage::Over);
+        let Http1Stage::Watch(writer) = stage else { return };
+        self.stage = Http1Stage::Sharded(self.shards.run(*writer));
     }
 
     fn poll_stage(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>>
@@ -198,7 +198,7 @@ where
     {
         loop {
             match &mut self.stage {
-                Stage::Library(library) => {
+                Http1Stage::Library(library) => {
                     match Pin::new(library).poll(cx) {
                         Poll::Ready(Ok(())) => return Poll::Ready(Ok(())),
                         Poll::Ready(Err(error)) => {
@@ -211,33 +211,33 @@ where
                         return Poll::Pending;
                     }
                 }
-                Stage::Watch(writer) => match writer.poll(cx, &mut Turn::new()) {
+                Http1Stage::Watch(writer) => match writer.poll(cx, &mut Turn::new()) {
                     Poll::Pending if writer.waits() => self.wait(),
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(result) => {
                         result?;
-                        if let Stage::Watch(writer) = std::mem::replace(&mut self.stage, Stage::Over) {
+                        if let Http1Stage::Watch(writer) = std::mem::replace(&mut self.stage, Http1Stage::Over) {
                             self.go_on(writer.into_io());
                         }
                     }
                 },
-                Stage::Sharded(watch) => {
+                Http1Stage::Sharded(watch) => {
                     let writer = ready!(watch.poll(cx))?;
                     self.go_on(writer.into_io());
                 }
-                Stage::Closing(io) => return Pin::new(io).poll_shutdown(cx).map_err(Into::into),
-                Stage::Parting(answer, error) => {
+                Http1Stage::Closing(io) => return Pin::new(io).poll_shutdown(cx).map_err(Into::into),
+                Http1Stage::Parting(answer, error) => {
                     ready!(answer.poll(cx));
                     return Poll::Ready(error.take().map_or(Ok(()), Err));
                 }
-                Stage::Over => return Poll::Ready(Ok(())),
+                Http1Stage::Over => return Poll::Ready(Ok(())),
             }
         }
     }
 
     /// After a watch.
     fn go_on(&mut self, io: Bounded<S>) {
-        self.stage = if self.is_closing { Stage::Closing(io) } else { self.library(io) };
+        self.stage = if self.is_closing { Http1Stage::Closing(io) } else { self.library(io) };
     }
 }
 
@@ -268,7 +268,7 @@ where
 
     fn graceful_shutdown(mut self: Pin<&mut Self>) {
         self.is_closing = true;
-        if let Stage::Library(library) = &mut self.stage {
+        if let Http1Stage::Library(library) = &mut self.stage {
             Pin::new(&mut **library).graceful_shutdown();
         }
     }
@@ -307,7 +307,7 @@ impl Handover {
         let is_watch = response.status() == StatusCode::OK && response.extensions().get::<IsWatch>().is_some();
         let is_framed = headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING);
         if !asked.may_hand_over || !is_watch || is_framed {
-            return response.map(|body| Body::new(Answer { body, _answering: Answering(Arc::clone(self)) }));
+            return response.map(|body| Body::new(RunningAnswer { body, _answering: Answering(Arc::clone(self)) }));
         }
         let is_last = says_close(headers);
         let (head, body) = response.into_parts();
@@ -392,9 +392,9 @@ fn says_close(headers: &HeaderMap) -> bool {
     lines.flat_map(|line| line.split(',')).any(|option| option.trim().eq_ignore_ascii_case("close"))
 }
 
-// === impl Answer ===
+// === impl RunningAnswer ===
 
-impl http_body::Body for Answer {
+impl http_body::Body for RunningAnswer {
     type Data = Slices;
     type Error = BoxError;
 

@@ -34,14 +34,14 @@ pub(in crate::http) type Answered = BoxFuture<Result<Response<Body>, Reason>>;
 pub(super) struct Http2<S, F> {
     // Dropped first: a watch tells the connection of its end.
     watches: Multiplexer<Http2Body>,
-    stage: Stage<S>,
+    stage: StreamStage<S>,
     socket: Arc<Mutex<Http2Socket<S>>>,
     /// Begins to answer a request. `None` if its stream has to be reset at once: nothing has been made for it.
     begin: F,
     is_closing: bool,
 }
 
-enum Stage<S> {
+enum StreamStage<S> {
     Handshake(Box<Handshake<SharedSocket<S>, Slices>>),
     Serving(Box<Connection<SharedSocket<S>, Slices>>, KeepAlive),
 }
@@ -57,21 +57,21 @@ where
     pub(super) fn new(builder: &Builder, socket: Http2Socket<S>, begin: F) -> Self {
         let socket = Arc::new(Mutex::new(socket));
         let handshake = builder.handshake(SharedSocket(Arc::clone(&socket)));
-        let stage = Stage::Handshake(Box::new(handshake));
+        let stage = StreamStage::Handshake(Box::new(handshake));
         Self { watches: Multiplexer::new(), stage, socket, begin, is_closing: false }
     }
 
     fn poll_stage(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), io::Error>> {
         loop {
             let (connection, keep_alive) = match &mut self.stage {
-                Stage::Serving(connection, keep_alive) => (connection, keep_alive),
-                Stage::Handshake(handshake) => {
+                StreamStage::Serving(connection, keep_alive) => (connection, keep_alive),
+                StreamStage::Handshake(handshake) => {
                     let mut connection = ready!(Pin::new(&mut **handshake).poll(cx)).map_err(into_io)?;
                     let Some(pings) = connection.ping_pong() else { return Poll::Ready(Ok(())) };
                     if self.is_closing {
                         connection.graceful_shutdown();
                     }
-                    self.stage = Stage::Serving(Box::new(connection), KeepAlive::new(pings));
+                    self.stage = StreamStage::Serving(Box::new(connection), KeepAlive::new(pings));
                     continue;
                 }
             };
@@ -171,7 +171,7 @@ where
 
     fn graceful_shutdown(mut self: Pin<&mut Self>) {
         self.is_closing = true;
-        if let Stage::Serving(connection, _) = &mut self.stage {
+        if let StreamStage::Serving(connection, _) = &mut self.stage {
             connection.graceful_shutdown();
         }
     }

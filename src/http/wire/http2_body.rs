@@ -23,7 +23,7 @@ pub(super) struct Http2Body {
     body: Body,
     stream: SendStream<Slices>,
     /// Boxed, because it is seldom there, and an idle watch should be small.
-    waiting: Option<Box<Waiting>>,
+    waiting: Option<Box<WaitingFrame>>,
     /// The end of the answer from outside. Its stream ends once the client has taken all of it: a stream that has ended earlier,
     /// with data that its client does not take, could no longer be reset.
     cut: Option<Cut>,
@@ -31,7 +31,7 @@ pub(super) struct Http2Body {
 
 /// What is sent next.
 #[derive(Debug)]
-enum Waiting {
+enum WaitingFrame {
     /// There is no window for it.
     Data(Slices),
     /// The end, which waits for what the client has not taken.
@@ -70,17 +70,17 @@ impl Http2Body {
         };
         match next {
             // The client may have cancelled it.
-            Waiting::Data(data) if data.is_empty() => match self.stream.poll_reset(cx) {
+            WaitingFrame::Data(data) if data.is_empty() => match self.stream.poll_reset(cx) {
                 Poll::Ready(_) => Poll::Ready(None),
                 Poll::Pending => Poll::Ready(Some(0)),
             },
-            Waiting::Data(data) => self.poll_data(cx, data),
+            WaitingFrame::Data(data) => self.poll_data(cx, data),
             last if self.cut.as_ref().is_some_and(|cut| cut.poll_taken(cx).is_pending()) => {
                 self.waiting = Some(Box::new(last));
                 self.stream.poll_reset(cx).map(|_| None)
             }
-            Waiting::End => self.sent(|stream| stream.send_data(Slices::new(), true)),
-            Waiting::Trailers(trailers) => self.sent(|stream| stream.send_trailers(trailers)),
+            WaitingFrame::End => self.sent(|stream| stream.send_data(Slices::new(), true)),
+            WaitingFrame::Trailers(trailers) => self.sent(|stream| stream.send_trailers(trailers)),
         }
     }
 
@@ -88,19 +88,19 @@ impl Http2Body {
     ///
     /// # Errors
     /// It fails. Its own error may be a code; that of the apiserver's stream is wrapped in another error, and does not count.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Waiting, Reason>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<WaitingFrame, Reason>> {
         // The other streams of the connection go on.
         let polled = contained("body", || Pin::new(&mut self.body).poll_frame(cx));
         let frame = ready!(polled.unwrap_or_else(|| Poll::Ready(Some(Err("the body has panicked".into())))));
         Poll::Ready(match frame {
-            None => Ok(Waiting::End),
+            None => Ok(WaitingFrame::End),
             Some(Err(error)) => {
                 tracing::debug!(%error, "the body of an answer has failed");
                 Err(error.downcast_ref().and_then(h2::Error::reason).unwrap_or(Reason::INTERNAL_ERROR))
             }
             Some(Ok(frame)) => Ok(match frame.into_data() {
-                Ok(data) => Waiting::Data(data),
-                Err(frame) => Waiting::Trailers(frame.into_trailers().unwrap_or_default()),
+                Ok(data) => WaitingFrame::Data(data),
+                Err(frame) => WaitingFrame::Trailers(frame.into_trailers().unwrap_or_default()),
             }),
         })
     }
@@ -113,7 +113,7 @@ impl Http2Body {
                 Poll::Ready(Some(Ok(_))) => {}
                 Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(None),
                 Poll::Pending => {
-                    self.waiting = Some(Box::new(Waiting::Data(data)));
+                    self.waiting = Some(Box::new(WaitingFrame::Data(data)));
                     return self.stream.poll_reset(cx).map(|_| None);
                 }
             }

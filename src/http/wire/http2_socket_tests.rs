@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 
 use super::super::frames::{DATA, HEAD};
 use super::*;
-use crate::upstream::raw_testing;
+use crate::apiserver::raw_testing;
 
 /// A socket that records each write separately and can refuse writes.
 #[derive(Debug, Default)]

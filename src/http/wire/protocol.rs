@@ -34,7 +34,7 @@ const CONNECTION_WINDOWS: RangeInclusive<usize> = 512 << 10..=8 << 20;
 /// A connection may use this part of the memory for answers for them.
 const WINDOWS: usize = 64;
 pub(in crate::http) const MAX_HEADER_LIST: u32 = 1 << 20;
-/// The most bytes that one HTTP/2 stream may hold of a body that the client does not read.
+/// The library takes another frame of a body that the client does not read while it holds fewer bytes of the stream than this.
 const MAX_SEND_BUFFER: usize = 64 << 10;
 /// The largest request head over HTTP/1, as in Go's server.
 pub(in crate::http) const MAX_HEAD: usize = (1 << 20) + 4096;

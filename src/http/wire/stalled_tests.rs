@@ -16,6 +16,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::apiserver::client::{ConfigSource, Upstream, UpstreamConfig};
+use crate::apiserver::raw_testing::{END_STREAM, RST_STREAM, frame, head};
+use crate::apiserver::testing::{FakeServer, answer, streamed};
 use crate::codec::negotiate::{ReadKind, StatusForm};
 use crate::http::answer::{Bodies, Body, BodyOptions, BoxFuture, Handler, RequestBody, WantedFormat, body, respond};
 use crate::http::door::Connection;
@@ -28,9 +31,6 @@ use crate::meta::{RequestInfo, Status, Verb};
 use crate::passthrough::testing::Recorder;
 use crate::passthrough::{Forward, ForwardConfig, LendIdentity};
 use crate::reads::ListAnswer;
-use crate::upstream::client::{ConfigSource, Upstream, UpstreamConfig};
-use crate::upstream::raw_testing::{END_STREAM, RST_STREAM, frame, head};
-use crate::upstream::testing::{FakeServer, answer, streamed};
 
 /// Forwards everything.
 struct Front(Forward);

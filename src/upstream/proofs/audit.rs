@@ -16,12 +16,12 @@ use super::digest::Digest;
 use super::progress::ProgressProbe;
 use super::questions::QUESTION_TIMEOUT;
 use super::single_flight::{Asked, Pace};
+use crate::apiserver::UpstreamError;
+use crate::apiserver::metadata::{ACCEPT_OBJECT, DEPTH_OF_METADATA, Item};
+use crate::apiserver::metrics::RequestVerb;
+use crate::apiserver::reader::get_outline;
 use crate::cache::{Snapshot, WatchCache};
 use crate::meta::{ObjectKey, ResourceVersion, Scope};
-use crate::upstream::error::UpstreamError;
-use crate::upstream::metadata::{ACCEPT_OBJECT, DEPTH_OF_METADATA, Item};
-use crate::upstream::metrics::RequestVerb;
-use crate::upstream::reader::get_outline;
 
 /// What the next comparison has to check.
 #[derive(Debug, Default)]
@@ -149,9 +149,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::apiserver::testing::bare;
     use crate::cache::{self, CacheConfig, Order, Writer};
     use crate::meta::{EventType, Gvr, Object};
-    use crate::upstream::testing::bare;
 
     fn object(name: &str, rv: u64) -> Object {
         bare("a", name, rv)

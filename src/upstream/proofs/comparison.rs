@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use super::digest::Digest;
 use super::single_flight::{Asked, HELD, Pace, SingleFlight};
+use crate::apiserver::UpstreamError;
 use crate::cache::{Snapshot, Walk, WatchCache};
 use crate::meta::{ResourceVersion, Scope};
 use crate::selector::Predicate;
-use crate::upstream::error::UpstreamError;
 use crate::upstream::source::ListerWatcher;
 
 /// From this number of parts on, parts without readers that were not compared for [`KEPT`] are dropped.

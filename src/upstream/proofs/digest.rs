@@ -79,9 +79,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::apiserver::testing::bare;
     use crate::cache::{self, CacheConfig};
     use crate::meta::{Gvr, Object, Scope};
-    use crate::upstream::testing::bare;
 
     fn object(namespace: &str, name: &str, rv: u64) -> Arc<Object> {
         Arc::new(bare(namespace, name, rv))

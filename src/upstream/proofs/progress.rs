@@ -26,14 +26,14 @@ use super::digest::Digest;
 use super::questions::{QUESTION_TIMEOUT, Questions};
 use super::shared_store::Word;
 use super::single_flight::{Asked, Pace};
+use crate::apiserver::UpstreamError;
+use crate::apiserver::client::Upstream;
+use crate::apiserver::metadata::{MetadataEvent, MetadataStream};
+use crate::apiserver::metrics::RequestVerb;
+use crate::apiserver::reader::{Compression, get};
 use crate::cache::{Order, Snapshot, WaitError, WatchCache};
 use crate::meta::ResourceVersion;
 use crate::telemetry::trace::SPANS;
-use crate::upstream::client::Upstream;
-use crate::upstream::error::UpstreamError;
-use crate::upstream::metadata::{MetadataEvent, MetadataStream};
-use crate::upstream::metrics::RequestVerb;
-use crate::upstream::reader::{Compression, get};
 use crate::upstream::source::ListerWatcher;
 
 /// A shorter watch ends without a bookmark, and a longer one gets its bookmark later: the apiserver sends it two

@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::apiserver::testing::bare;
 use crate::cache::{self, CacheConfig, Writer};
 use crate::meta::{Gvr, Origin, Resource};
 use crate::upstream::reflector::{Handle, Reflector, ReflectorConfig};
 use crate::upstream::silence::{Heard, Means};
-use crate::upstream::testing::bare;
 use informerd_sim::{Effect, Fault, Server, Verb};
 
 const PACE: Pace = Pace { alone: Duration::from_millis(1), together: Duration::from_millis(1) };

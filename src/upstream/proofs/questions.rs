@@ -16,16 +16,17 @@ use super::digest::Digest;
 use super::odds::{Movement, Odds};
 use super::shared_store::{SharedStore, Word};
 use super::single_flight::{Asked, HELD, Pace, SingleFlight};
+use crate::apiserver::chunks::IDLE_TIMEOUT;
+use crate::apiserver::client::{ConnectionId, Upstream};
+use crate::apiserver::metrics::RequestVerb;
+use crate::apiserver::reader::{Compression, get};
+use crate::apiserver::stamp::Stamp;
+use crate::apiserver::{Cause, UpstreamError};
 use crate::cache::{Order, WatchCache};
 use crate::codec::json::ListMeta;
 use crate::codec::{Format, ListDecoder};
 use crate::meta::{Encoding, FieldTable, ObjectKey, ResourceVersion};
-use crate::upstream::client::{ConnectionId, Upstream};
-use crate::upstream::error::{Cause, UpstreamError};
-use crate::upstream::metrics::RequestVerb;
-use crate::upstream::reader::{Compression, IDLE_TIMEOUT, get};
 use crate::upstream::source::ListerWatcher;
-use crate::upstream::stamp::Stamp;
 
 /// Timeout for the head of a response that the apiserver can send at once.
 pub(in crate::upstream) const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -249,7 +250,8 @@ impl Questions {
             (Some(snapshot), Some(part)) => part.count(snapshot).await,
             (Some(snapshot), None) => snapshot.len(),
         };
-        let room = Digest::room(&cache.config().budget, ours + ROOM as usize).map_err(UpstreamError::Memory)?;
+        let room = Digest::room(&cache.config().budget, ours + ROOM as usize)
+            .map_err(|full| UpstreamError::Memory(Cause::new(full)))?;
         let limit = u32::try_from(ours).unwrap_or(u32::MAX).saturating_add(ROOM);
         let asked = Order::now();
         let part = part.map(|part| part.of(source));
@@ -365,8 +367,8 @@ fn max_answer(limit: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apiserver::testing::{FakeServer, answer};
     use crate::meta::{Origin, Resource, Status};
-    use crate::upstream::testing::{FakeServer, answer};
 
     fn widgets() -> ListerWatcher {
         let resource = Resource { origin: Origin::Unknown, ..Resource::simple("example.com", "widgets", "Widget") };

@@ -17,12 +17,12 @@ use tokio::time::Instant;
 
 use super::odds::Movement;
 use super::single_flight::{Asked, HELD, Pace, SingleFlight};
+use crate::apiserver::client::{CallOptions, Upstream};
+use crate::apiserver::metrics::RequestVerb;
+use crate::apiserver::reader::{get_json, get_text};
+use crate::apiserver::{Cause, UpstreamError};
 use crate::lifecycle;
 use crate::meta::ResourceVersion;
-use crate::upstream::client::{CallOptions, Upstream};
-use crate::upstream::error::{Cause, UpstreamError};
-use crate::upstream::metrics::RequestVerb;
-use crate::upstream::reader::{get_json, get_text};
 
 /// How long an answer is valid, and the age at which it is renewed while readers come.
 const VALID: Duration = Duration::from_secs(120);
@@ -49,11 +49,11 @@ pub struct Word {
 pub struct SharedStore {
     upstream: Upstream,
     revisions: SingleFlight<ResourceVersion>,
-    state: Mutex<State>,
+    state: Mutex<StoreState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct StoreState {
     /// Until then it is known that all built-in resources are kept in one store.
     only_until: Option<Instant>,
     /// When to ask that again.
@@ -78,7 +78,7 @@ struct Version {
 
 impl SharedStore {
     pub fn new(upstream: Upstream) -> Self {
-        let state = State {
+        let state = StoreState {
             only_until: None,
             ask_at: Instant::now(),
             asking: false,
@@ -195,9 +195,9 @@ impl fmt::Debug for SharedStore {
     }
 }
 
-// === impl State ===
+// === impl StoreState ===
 
-impl State {
+impl StoreState {
     fn refute(&mut self, now: Instant) {
         tracing::warn!(
             "the store's revision went back, or there are several stores: asking for each resource separately"
@@ -233,7 +233,7 @@ fn is_only(checks: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::testing::{FakeServer, answer, padded};
+    use crate::apiserver::testing::{FakeServer, answer, padded};
 
     const CHECKS: &str = "[+]ping ok\n[+]log ok\n[+]etcd ok\n[+]etcd-readiness ok\nreadyz check passed\n";
 

@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use crate::apiserver::UpstreamError;
 use crate::cache::Order;
-use crate::upstream::error::UpstreamError;
 
 /// A question for a small answer that has been under way for this long counts as held, and the next one may begin.
 pub(super) const HELD: Duration = Duration::from_millis(10);
@@ -43,7 +43,7 @@ pub struct Asked {
 /// The questions of one kind, and the newest answer.
 #[derive(Debug)]
 pub(super) struct SingleFlight<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<FlightState<T>>,
     changed: watch::Sender<()>,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Answer<T> {
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct FlightState<T> {
     /// How many questions have begun.
     begun: u64,
     /// How many callers have come since then and want the next question.
@@ -116,7 +116,8 @@ impl Asked {
 
 impl<T: Clone> SingleFlight<T> {
     pub(super) fn new() -> Self {
-        let state = State { begun: 0, wanted_by: 0, shared: None, last: None, under_way: Vec::new(), newest: None };
+        let state =
+            FlightState { begun: 0, wanted_by: 0, shared: None, last: None, under_way: Vec::new(), newest: None };
         Self { state: Mutex::new(state), changed: watch::Sender::new(()) }
     }
 

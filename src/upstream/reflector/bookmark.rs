@@ -10,9 +10,9 @@ use tokio::time::Instant;
 
 use super::Reflector;
 use super::stream::EventStream;
+use crate::apiserver::client::RequestVerb;
 use crate::codec::json::WatchFrame;
 use crate::meta::ObjectKey;
-use crate::upstream::client::RequestVerb;
 
 /// An object with this name would do no harm.
 const NOBODY: &str = "informerd-selects-nothing";

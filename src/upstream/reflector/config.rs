@@ -3,9 +3,9 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use crate::apiserver::client::UpstreamError;
 use crate::cache::Restoration;
 use crate::lifecycle::backoff::BackoffConfig;
-use crate::upstream::client::UpstreamError;
 
 /// Settings of a reflector.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep_until};
 use super::Reflector;
 use super::end::{GivenUp, Undecodable};
 use super::machine::Outcome;
-use crate::upstream::client::UpstreamError;
+use crate::apiserver::client::UpstreamError;
 
 /// After this many answers that cannot be decoded, the next one would be no better. Fewer may be the fault of something
 /// between the daemon and the apiserver.

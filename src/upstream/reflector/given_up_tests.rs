@@ -1,11 +1,13 @@
+use std::time::Duration;
+
 use parking_lot::Mutex;
 
 use super::scripted_tests::{Open, config_maps, list, names, scripted, scripted_with, world};
 use super::tests::{SOON, config};
 use super::*;
+use crate::apiserver::testing::{answer, streamed};
 use crate::cache::EndReason;
 use crate::lifecycle::backoff::BackoffConfig;
-use crate::upstream::testing::{answer, streamed};
 
 /// In JSON, the last character may stand for any byte.
 const ODD: &str = "odd\u{fffd}";

@@ -9,9 +9,9 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::end::GivenUp;
+use crate::apiserver::client::ConnectionId;
+use crate::apiserver::stamp::Stamp;
 use crate::meta::ResourceVersion;
-use crate::upstream::client::ConnectionId;
-use crate::upstream::stamp::Stamp;
 
 /// Reads the status of a reflector, also after its end. Cheap to clone.
 #[derive(Clone, Debug)]

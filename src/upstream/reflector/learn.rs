@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::Reflector;
 use super::machine::{Failure, Outcome};
 use super::stream::read_page;
+use crate::apiserver::client::{RequestVerb, UpstreamError};
 use crate::codec::Form;
 use crate::codec::json::{ListMeta, Style, TypeMeta};
 use crate::codec::table::{Columns, Unprintable};
 use crate::meta::{Encoding, Origin};
-use crate::upstream::client::{RequestVerb, UpstreamError};
 
 // === impl Reflector ===
 

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::machine::{Failure, Haste, Machine, Outcome, State, Then};
 use super::*;
 use crate::lifecycle::backoff::BackoffConfig;

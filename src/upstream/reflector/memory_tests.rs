@@ -1,9 +1,11 @@
+use std::time::Duration;
+
 use super::tests::{World, client, config, config_map, reflect_into, resource};
 use super::*;
+use crate::apiserver::testing::until;
 use crate::cache::{Budget, CacheConfig, EndReason, WatcherEvent};
 use crate::lifecycle::backoff::BackoffConfig;
-use crate::upstream::testing::until;
-use informerd_sim::{Effect, Fault, Server, Verb};
+use informerd_sim::{Cut, Effect, Fault, Server, Verb};
 
 const MIB: usize = 1 << 20;
 
@@ -70,6 +72,20 @@ async fn a_state_that_does_not_fit_is_not_read_to_its_end_and_taken_once_there_i
             server.create(large(&format!("m{i:02}"))).unwrap();
         }
     }
+}
+
+#[tokio::test]
+async fn what_was_read_of_a_state_that_broke_off_is_given_back() {
+    let server = with_objects(8).await;
+    server.faults().add(Fault::always(Effect::RefuseWatchList));
+    let cut = server.faults().add(Fault::always(Effect::Cut(Cut::Fin)).verb(Verb::List));
+    let budget = Budget::new(64 * MIB);
+    let world = world(&server, &budget, false).await;
+    until(|| server.faults().hits(cut) >= 3).await;
+    until(|| budget.used() == 0).await;
+    server.faults().clear();
+    world.follows().await;
+    assert!(budget.used() > 8 * (200 << 10));
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
 //! The reflector: mirrors one resource of the apiserver into a watch cache, with a single list and watch, no matter how
 //! many readers the cache has.
 
-mod apply;
 mod bookmark;
 mod config;
 mod end;
+mod follow;
 mod given_up;
 mod handle;
 mod learn;
@@ -16,6 +16,8 @@ mod steps;
 pub(in crate::upstream) mod stream;
 mod trouble;
 
+#[cfg(test)]
+mod bounds_tests;
 #[cfg(test)]
 mod given_up_tests;
 #[cfg(test)]
@@ -31,7 +33,6 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -45,9 +46,9 @@ use self::end::Undecodable;
 use self::load::{Load, Sample};
 use self::machine::{Failure, Haste, Machine, Outcome, State};
 use self::stream::{EventStream, read_page};
-use super::client::{ConnectionId, RequestVerb, Upstream, UpstreamError};
 use super::proofs::{Progress, questions};
-use super::retries::Queue;
+use crate::apiserver::client::{ConnectionId, RequestVerb, Upstream, UpstreamError};
+use crate::apiserver::retries::Queue;
 use crate::cache::{ReplaceError, Restoration, Writer};
 use crate::codec::Form;
 use crate::codec::json::WatchFrame;
@@ -93,12 +94,6 @@ pub struct Reflector {
 
 /// Capacity of the claims channel. Senders wait for a free place.
 const CLAIMS: usize = 8;
-
-/// How long after a deletion to wait for other deletions of the same revision. They arrive together.
-const TOGETHER: Duration = Duration::from_millis(50);
-
-/// Maximum number of deletions held back. A lease has 1000 objects (`--lease-max-object-count`).
-const EXPIRED: usize = 4096;
 
 // === impl Reflector ===
 
@@ -382,92 +377,6 @@ impl Reflector {
                 Outcome::Opened
             }
             Err(error) => self.failed(&error),
-        }
-    }
-
-    async fn follow(&mut self) -> Outcome {
-        let Some(mut stream) = self.stream.take() else { return Outcome::Broken };
-        let mut heard = false;
-        // Deletions of one revision, of which more may follow. If the stream ends before they are applied, they arrive
-        // again.
-        let mut expired: Vec<Object> = Vec::new();
-        // Until when they wait for the next one. Nothing but the next one makes this later.
-        let mut together: Option<Instant> = None;
-        let mut recalled = std::pin::pin!(self.writer.recalled());
-        let handle = self.handle.clone();
-        let mut doubted = std::pin::pin!(handle.doubted());
-        handle.follows(stream.connection);
-        let mut silenced = std::pin::pin!(handle.silenced());
-        loop {
-            let until = together.unwrap_or(stream.deadline);
-            let frame = tokio::select! {
-                frame = stream.next(until) => frame,
-                Some(claim) = self.claims.recv() => {
-                    self.consider(claim);
-                    continue;
-                }
-                () = &mut recalled => return self.recalled(),
-                why = &mut doubted => return self.contradicted(&why),
-                silence = &mut silenced => match self.silent(&silence, &stream, heard) {
-                    Some(outcome) => return outcome,
-                    None => {
-                        silenced.set(handle.silenced());
-                        continue;
-                    }
-                },
-            };
-            let held = expired.len();
-            let (expires, complete) = match &frame {
-                Ok(Some(WatchFrame::Event { kind: EventType::Deleted, object, .. }))
-                    if self.lister.resource.gvr.is_events() =>
-                {
-                    (true, held == EXPIRED || expired.last().is_some_and(|last| last.rv != object.rv))
-                }
-                Ok(Some(WatchFrame::Error(_)) | None) => (false, false),
-                Ok(Some(_)) | Err(UpstreamError::Timeout { .. }) => (false, true),
-                Err(_) => (false, false),
-            };
-            if complete {
-                together = None;
-                self.waited = None;
-                if let Err(outcome) = self.expire(&mut stream, std::mem::take(&mut expired)).await {
-                    return outcome;
-                }
-            }
-            match frame {
-                Ok(Some(WatchFrame::Event { kind, object, type_meta })) => {
-                    if !heard {
-                        self.seen(&type_meta);
-                        self.learn_items().await;
-                    }
-                    heard = true;
-                    if expires {
-                        together = Some(Instant::now() + TOGETHER);
-                        expired.push(object);
-                    } else if let Err(outcome) = self.apply(&mut stream, kind, object).await {
-                        return outcome;
-                    }
-                }
-                Ok(Some(WatchFrame::Bookmark { rv, object, initial_events_end, .. })) => {
-                    heard = true;
-                    if rv < stream.last {
-                        self.note(&format!("a bookmark went back from {} to {rv}", stream.last), 0);
-                        return Outcome::WentBack;
-                    }
-                    stream.last = rv;
-                    self.undecodable = Undecodable::default();
-                    self.handle.bookmark(Instant::now());
-                    if !initial_events_end {
-                        self.writer.set_bookmark_template(object);
-                    }
-                    self.writer.progress(rv);
-                    self.handle.reached(self.writer.resource_version());
-                }
-                Ok(Some(WatchFrame::Error(status))) => return self.failed(&UpstreamError::Status(Box::new(status))),
-                Ok(None) => return Outcome::Ended { heard },
-                Err(UpstreamError::Timeout { .. }) if held > 0 => self.waited = Some(self.writer.resource_version()),
-                Err(error) => return self.broken(&error),
-            }
         }
     }
 }

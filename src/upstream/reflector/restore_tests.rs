@@ -1,6 +1,7 @@
 //! A saved state is served when the apiserver has accepted a watch from its revision, and not before.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::time::sleep;
 
@@ -8,11 +9,11 @@ use super::given_up_tests::{added, soon};
 use super::scripted_tests::{Open, list, names, scripted_with};
 use super::tests::{config, reflect_into, resource};
 use super::*;
+use crate::apiserver::testing::{Body, FakeServer, answer, streamed, until};
 use crate::cache::CacheConfig;
 use crate::codec::Form;
 use crate::codec::json::Style;
 use crate::meta::{AttributesBuilder, Encoding, Raw};
-use crate::upstream::testing::{Body, FakeServer, answer, streamed, until};
 
 const SAVED: u64 = 100;
 const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Expired\",\"code\":410}}\n";

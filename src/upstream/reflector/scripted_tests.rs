@@ -1,18 +1,20 @@
 //! Tests with scripted servers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
+use super::follow::TOGETHER;
 use super::tests::{SOON, World, config, reflect, resource};
 use super::*;
+use crate::apiserver::testing::{Body, FakeServer, answer, streamed, until};
 use crate::cache::{self, CacheConfig, WatchCache};
 use crate::codec::Shape;
 use crate::lifecycle::spawn;
 use crate::meta::{Encoding, Gvr, Origin, Resource, Scope, Status};
-use crate::upstream::testing::{Body, FakeServer, answer, streamed};
 
 /// A list of configmaps as an apiserver would write it.
 pub(super) fn list(rv: u64, token: &str, names: &[&str]) -> String {
@@ -366,6 +368,27 @@ async fn deletions_of_one_revision_wait_for_no_claims() {
     };
     timeout(SOON, taken).await.expect("the claim is read");
     assert_eq!(world.cache.resource_version(), ResourceVersion(20));
+}
+
+/// Clients that have only the first ones must not continue from their revision.
+#[tokio::test]
+async fn deletions_of_one_revision_that_come_apart_leave_a_gap() {
+    let deleted = Arc::new(AtomicUsize::new(0));
+    let shown = Arc::clone(&deleted);
+    let (server, open) = scripted(move |_| match shown.load(Ordering::Acquire) {
+        0 => answer(200, list(10, "", &["a", "b", "c"])),
+        _ => answer(200, list(20, "", &["c"])),
+    })
+    .await;
+    let world = world(&server, "events", "Event", config()).await;
+    world.follows().await;
+    let (_, sender) = open.last();
+    sender.send(gone("a", 11).into()).await.unwrap();
+    until(|| names(&world.cache) == ["b", "c"]).await;
+    deleted.store(1, Ordering::Release);
+    sender.send(gone("b", 11).into()).await.unwrap();
+    until(|| names(&world.cache) == ["c"]).await;
+    assert!(world.cache.is_inside_gap(ResourceVersion(11)) && !world.cache.is_inside_gap(ResourceVersion(10)));
 }
 
 /// A server from before KEP-3157, for which `sendInitialEvents` is no parameter: it sends its objects and no bookmark.

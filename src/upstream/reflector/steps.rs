@@ -17,6 +17,10 @@ impl Reflector {
             }
             let span = self.span(state);
             let outcome = self.step(state).instrument(span.clone()).await;
+            let has_read = matches!(state, State::WatchList | State::List | State::ListWhole);
+            if has_read && !matches!(outcome, Outcome::Synced) {
+                self.writer.abandon();
+            }
             if !span.is_disabled() {
                 span.record("informerd.outcome", format!("{outcome:?}"));
                 span.record("informerd.resource_version", self.writer.resource_version().to_string());

@@ -8,13 +8,14 @@ use http::header::CONTENT_TYPE;
 use tokio::time::{Instant, timeout_at};
 
 use super::config::ReflectorConfig;
+use crate::apiserver::Cause;
+use crate::apiserver::chunks::{Chunks, IDLE_TIMEOUT};
+use crate::apiserver::client::{CallOptions, ConnectionId, Upstream, UpstreamError, UpstreamMetrics};
+use crate::apiserver::reader::{Compression, HEAD_TIMEOUT, get};
 use crate::codec::json::{ListMeta, TypeMeta, WatchFrame};
 use crate::codec::table::{Columns, Printed, Unprintable};
 use crate::codec::{CodecError, Format, ListDecoder, WatchDecoder};
 use crate::meta::{Encoding, FieldTable, Moment, Object, ObjectKey, ResourceVersion, Status};
-use crate::upstream::client::{CallOptions, ConnectionId, Upstream, UpstreamError, UpstreamMetrics};
-use crate::upstream::error::Cause;
-use crate::upstream::reader::{Chunks, Compression, HEAD_TIMEOUT, IDLE_TIMEOUT, get};
 use crate::upstream::source::ListerWatcher;
 
 /// Maximum delay of an event on its way to the daemon, in seconds.

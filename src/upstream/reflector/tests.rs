@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -337,10 +339,10 @@ async fn an_apiserver_that_answers_somebody_else_is_tried_again_at_once() {
     server.faults().reset_connections();
     world.until(|status| status.state == "wait").await;
     // Client requests: the first fails, the next succeeds.
-    let request = || http::Request::get("/version").body(crate::upstream::client::empty()).unwrap();
-    world.upstream.send(crate::upstream::Identity::Own, request()).await.err().unwrap();
+    let request = || http::Request::get("/version").body(crate::apiserver::client::empty()).unwrap();
+    world.upstream.send(crate::apiserver::Identity::Own, request()).await.err().unwrap();
     server.faults().clear();
-    world.upstream.send(crate::upstream::Identity::Own, request()).await.unwrap();
+    world.upstream.send(crate::apiserver::Identity::Own, request()).await.unwrap();
     world.follows().await;
     server.create(config_map("b", "1")).unwrap();
     world.converge(&server).await;

@@ -12,8 +12,9 @@ use super::Reflector;
 use super::handle::Silence;
 use super::machine::{Failure, Haste, Outcome};
 use super::stream::EventStream;
+use crate::apiserver::client::UpstreamError;
 use crate::codec::table::Unprintable;
-use crate::upstream::client::UpstreamError;
+use crate::meta::ResourceVersion;
 
 /// Reflectors that are woken together start spread over this time.
 const STAGGER: Duration = Duration::from_millis(500);
@@ -106,6 +107,7 @@ impl Reflector {
         let resource = &self.lister.resource.gvr;
         tracing::warn!(%resource, why, "the apiserver's store contradicts the cache: perhaps it was restored from a backup");
         self.note(why, 0);
+        self.writer.lacks_after(ResourceVersion::ZERO);
         Outcome::WentBack
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use informerd::apiserver::client::ConfigSource;
 use informerd::config::Config;
-use informerd::upstream::client::ConfigSource;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
@@ -127,11 +127,11 @@ async fn tier() -> (Cluster, PathBuf) {
     (cluster, account)
 }
 
-/// Short enough for several rotations in a test: a CA signs for 12 s, and the next is known for 4 s before.
+/// Short enough for several rotations in a test: a CA signs for 36 s, and the next is known for 12 s before.
 fn shorten(config: &mut Config) {
     let lifetimes = &mut config.authority.as_mut().unwrap().lifetimes;
     (lifetimes.ca, lifetimes.overlap, lifetimes.leaf) =
-        (Duration::from_secs(12), Duration::from_secs(4), Duration::from_secs(8));
+        (Duration::from_secs(36), Duration::from_secs(12), Duration::from_secs(24));
 }
 
 /// With the settings of the manifest's environment, but for the port.

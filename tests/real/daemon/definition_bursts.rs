@@ -1,7 +1,7 @@
 //! Many definitions that change: only what has changed is asked for.
 
 use http::Method;
-use informerd::upstream::RequestVerb;
+use informerd::apiserver::RequestVerb;
 use serde_json::{Value, json};
 
 use super::fixtures::{CONFIG_MAPS, informers};

@@ -1,7 +1,7 @@
 //! Who may ask, and in whose name it is asked further.
 
 use http::Method;
-use informerd::upstream::client::ConfigSource;
+use informerd::apiserver::client::ConfigSource;
 use informerd_sim::{RequestRecord, Server};
 
 use super::fixtures::{CONFIG_MAPS, JSON, RawConnection, config_map};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
-use informerd::upstream::client::ConfigSource;
+use informerd::apiserver::client::ConfigSource;
 
 use super::fixtures::{informers, reads};
 use crate::cluster::Cluster;

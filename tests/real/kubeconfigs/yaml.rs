@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use informerd::upstream::client::ConfigSource;
+use informerd::apiserver::client::ConfigSource;
 use serde_json::Value;
 
 use super::kubectl;

@@ -5,8 +5,8 @@ use super::life::{JSON, Kept, Life, sent};
 use crate::grpc::fixtures::{client, filtered};
 use crate::recovery::Real;
 use crate::support::relay::Loss;
+use informerd::apiserver::client::ConfigSource;
 use informerd::grpc::pb::v1;
-use informerd::upstream::client::ConfigSource;
 
 const SERVE: &str = r#"
 listen: ["http://127.0.0.1:0", "delegated+https://127.0.0.1:0"]

@@ -11,8 +11,8 @@ use crate::support::client::{Answer, Client, rv};
 use crate::support::eventually;
 pub(super) use crate::support::life::Life;
 use http::HeaderMap;
+use informerd::apiserver::client::ConfigSource;
 use informerd::config::Config;
-use informerd::upstream::client::ConfigSource;
 use tempfile::TempDir;
 
 /// The directory of snapshots.

@@ -10,7 +10,7 @@ use crate::support::client::Client;
 use crate::support::{file, until};
 use base64::Engine as _;
 use http::Method;
-use informerd::upstream::client::ConfigSource;
+use informerd::apiserver::client::ConfigSource;
 use serde_json::json;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/read/configmaps";

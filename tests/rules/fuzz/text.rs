@@ -108,24 +108,49 @@ pub(super) fn kubeconfig(choices: &mut Choices<'_>) -> String {
     )
 }
 
+const AGES: &[&str] = &["365d", "0s", "5m", "1y", "<invalid>", r"\u003cinvalid\u003e", "31s", "", "2d", r"36\u0035d"];
+
+/// Moments, and what cells say of them at the time at which tables are printed.
+const TIMES: &[(&str, &str)] = &[
+    ("2025-01-01T00:00:00Z", "365d"),
+    ("2026-01-01T00:00:00Z", "0s"),
+    ("2025-12-31T23:55:00Z", "5m"),
+    ("2025-12-31T23:59:29Z", "31s"),
+    ("2026-02-01T00:00:00Z", r"\u003cinvalid\u003e"),
+    ("x", ""),
+];
+
+fn time(choices: &mut Choices<'_>) -> (&'static str, &'static str) {
+    let (moment, said) = choices.of(TIMES);
+    (moment, if choices.one_in(4) { choices.of(AGES) } else { said })
+}
+
+/// A digit that chooses the columns, and the table. Its objects have one time wherever a column looks for one.
 pub(super) fn table(choices: &mut Choices<'_>) -> String {
-    const AGES: &[&str] =
-        &["365d", "0s", "5m", "1y", "<invalid>", r"\u003cinvalid\u003e", "31s", "", "2d", r"36\u0035d"];
+    let pods = '1';
+    let first = choices.of(&[pods, '2', '3', '4', '5', '6', '7']);
     let rows = choices.some(4, |choices| {
-        let restarts = match choices.below(4) {
-            0 => format!("{} ({} ago)", choices.of(&["3", r"\u0033", "é", ""]), choices.of(AGES)),
-            _ => "0".to_owned(),
+        let ((created, age), (at, ago)) = (time(choices), time(choices));
+        let last = match choices.below(4) {
+            0 => "0".to_owned(),
+            _ if first == pods => format!("{} ({ago} ago)", choices.of(&["3", r"\u0033", "é", ""])),
+            _ => ago.to_owned(),
         };
-        let created = choices.of(&["2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "x", "2025-12-31T23:59:29Z"]);
-        let ended = choices.of(&["2025-12-31T23:55:00Z", "2025-12-31T23:59:29Z", "2025-01-01T00:00:00Z"]);
-        let (age, new) = (choices.of(AGES), choices.of(&["x", "5m", "", "<none>"]));
+        let (new, ended) = (choices.of(&["x", "5m", "", "<none>"]), choices.of(&["null", "null", "null", "\"x\""]));
+        let metadata = format!(r#"{{"name":"p","resourceVersion":"5","creationTimestamp":"{created}"}}"#);
+        let conditions = format!(r#"[{{"type":"Complete","status":"True","lastTransitionTime":"{at}"}}]"#);
+        let containers = format!(r#"[{{"lastState":{{"terminated":{{"finishedAt":"{at}"}}}}}}]"#);
+        let spec = format!(r#"{{"taint":{{"timeAdded":"{at}"}},"since":"{at}"}}"#);
+        let status = format!(
+            r#"{{"containerStatuses":{containers},"conditions":{conditions},"startTime":"{at}","completionTime":{ended},"lastScheduleTime":"{at}"}}"#
+        );
         format!(
-            r#"{{"cells":["p","1/1","{restarts}","{age}","{new}"],"object":{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"p","resourceVersion":"5","creationTimestamp":"{created}"}},"status":{{"containerStatuses":[{{"lastState":{{"terminated":{{"finishedAt":"{ended}"}}}}}}]}}}}}}"#
+            r#"{{"cells":["p","1/1","{last}","{age}","{new}"],"object":{{"kind":"Pod","apiVersion":"v1","metadata":{metadata},"firstTimestamp":"{created}","lastTimestamp":"{at}","spec":{spec},"status":{status}}}}}"#
         )
     });
     let columns = choices.of(&["", r#""columnDefinitions":[],"#, r#""columnDefinitions":null,"#]);
     format!(
-        r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{{"resourceVersion":"9"}},{columns}"rows":[{}]}}"#,
+        r#"{first}{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{{"resourceVersion":"9"}},{columns}"rows":[{}]}}"#,
         rows.join(choices.of(&[",", ", "]))
     )
 }

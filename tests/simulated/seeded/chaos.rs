@@ -10,8 +10,8 @@ use informerd_sim::{Cut, Effect, Fault, ObjectKey, Server, Verb};
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use super::rights;
 use super::world::{GROUPS, NAMES, NAMESPACES, RESOURCES, Resource, Run};
+use super::{SETTLES, rights};
 use crate::support::relay::Loss;
 
 pub(super) const KINDS: usize = 21;
@@ -22,6 +22,8 @@ pub(super) const MEMORY: usize = 20;
 const LARGE: usize = 300_000;
 /// Faults that happen in one seed.
 const MOST: usize = 12;
+/// Broken connections are replaced within this time, and what was missed has come.
+const MENDS: Duration = Duration::from_secs(20);
 /// Ends of streams when all is well, and how many lists may have other reasons.
 const CUTS: usize = 6;
 const SOME: u64 = 2;
@@ -69,6 +71,13 @@ async fn strike(run: &Arc<Run>, kind: usize, random: &mut StdRng) {
     };
     let span = millis(random, 200, 15_000);
     run.deeds.lock().push(format!("{kind} {} {verb:?} {times} {span:?}", resource.plural));
+    run.load.strikes(kind, resource, verb, times);
+    match kind {
+        0 | 6 | 14 => run.disturb(MENDS),
+        // Nobody hears of it that a connection is dead.
+        13 => run.disturb(span + SETTLES),
+        _ => {}
+    }
     match kind {
         0 => match random.random_range(0..4) {
             0 => faults.reset_connections(),
@@ -127,6 +136,7 @@ async fn strike(run: &Arc<Run>, kind: usize, random: &mut StdRng) {
             if leap > Duration::from_secs(30) {
                 run.excuse();
             }
+            run.disturb(leap + MENDS);
             tokio::time::advance(leap).await;
         }
         12 if run.swarm.delegated && !run.was_taken.swap(true, Ordering::SeqCst) => rights::taken(run).await,
@@ -252,6 +262,7 @@ pub(super) fn ends(run: &Run) {
     cure(run);
     if let Some(resource) = run.swarm.poisoned {
         run.excuse();
+        run.load.allow(&[resource], 4);
         // Its revision can be read, so it is no reason to take the resource for one without any.
         poison(&run.server, resource, 0, 2);
     }
@@ -263,6 +274,7 @@ pub(super) async fn cuts(run: &Run) -> Result<(), String> {
     let informers = run.daemon().map(|daemon| daemon.daemon.factory.informers()).unwrap_or_default();
     let before: Vec<_> = informers.iter().map(|one| one.status().relists).collect();
     for n in 0..CUTS {
+        run.disturb(MENDS);
         for server in [&run.server, &run.second] {
             if n % 2 == 0 { server.faults().end_watches(None) } else { server.faults().reset_connections() }
         }
@@ -280,6 +292,8 @@ pub(super) fn restore(run: &Run) {
     let mut random = run.random(2);
     run.excuse();
     run.is_rewound.store(true, Ordering::SeqCst);
+    run.load.allow(&RESOURCES, 4);
+    run.disturb(2 * SETTLES);
     let (oldest, now) = (run.beginning.max(run.server.store().oldest()), run.server.revision());
     run.server.faults().rewind(random.random_range(oldest..=now));
     run.second.faults().reset_connections();

@@ -1,15 +1,19 @@
 //! One seeded simulation: a daemon, two apiservers behind one address, clients of every kind, and faults that are composed
 //! at random, on a clock that stands still while anything can be done.
 //!
-//! Everything that clients see is held against the log of the store, in one history. When the faults have ended, all is
-//! well after a while. `INFORMERD_SEEDS` is the number of seeds, `INFORMERD_SEED` the first one.
+//! Everything that clients see is held against the log of the store, in one history. Nobody is served for long without the
+//! right, and the daemon lists for a reason only. When the faults have ended, all is well after a while. `INFORMERD_SEEDS` is
+//! the number of seeds, `INFORMERD_SEED` the first one.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod chaos;
+mod contents;
+mod load;
 mod rest;
 mod rights;
 mod typed;
+mod users;
 mod world;
 
 use std::cell::RefCell;
@@ -79,14 +83,17 @@ fn every() {
         });
     }
     drop(tell);
-    let (mut running, mut failed, mut compared) = (BTreeMap::new(), Vec::new(), 0);
+    let (mut running, mut failed, mut compared, mut heaviest) = (BTreeMap::new(), Vec::new(), 0, (0, 0));
     loop {
         match told.recv_timeout(Duration::from_secs(1)) {
             Ok((seed, None)) => drop(running.insert(seed, Instant::now())),
             Ok((seed, Some(done))) => {
                 running.remove(&seed);
                 match done {
-                    Ok(reads) => compared += reads,
+                    Ok((reads, load)) => {
+                        compared += reads;
+                        heaviest = heaviest.max((load, seed));
+                    }
                     Err(why) => {
                         eprintln!("seed {seed} fails:\n{why}\n{}", again(seed));
                         failed.push(seed);
@@ -101,7 +108,8 @@ fn every() {
         }
     }
     assert!(failed.is_empty() && running.is_empty(), "of {seeds} seeds fail {failed:?} and die {running:?}");
-    println!("{seeds} seeds, {compared} reads");
+    let (load, heaviest) = heaviest;
+    println!("{seeds} seeds, {compared} reads, at most {load} % of the lists that were allowed (seed {heaviest})");
     // The faults of one seed may leave little to read.
     assert!(seeds < 10 || compared > 100 * usize::try_from(seeds).unwrap(), "only {compared} reads in {seeds} seeds");
 }
@@ -110,8 +118,8 @@ fn again(seed: u64) -> String {
     format!("again: INFORMERD_SEED={seed} INFORMERD_SEEDS=1 cargo test --test simulated seeded::every -- --nocapture")
 }
 
-/// How many reads were compared with the log.
-fn run(seed: u64) -> Result<usize, String> {
+/// How many reads were compared with the log, and how many percent of the lists that were allowed the daemon has asked for.
+fn run(seed: u64) -> Result<(usize, u64), String> {
     PANICS.with_borrow_mut(Vec::clear);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let done = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(lives(seed))));
@@ -120,7 +128,7 @@ fn run(seed: u64) -> Result<usize, String> {
     let (count, run, mut wrong) = done.map_err(|_| panics.join("\n"))?;
     wrong.extend(panics);
     if wrong.is_empty() {
-        return Ok(count);
+        return Ok((count, run.load.share.load(Ordering::SeqCst)));
     }
     let (some, more) = (wrong.len().min(8), wrong.len().saturating_sub(8));
     let deeds = run.deeds.lock().join(", ");
@@ -142,11 +150,15 @@ async fn lives(seed: u64) -> (usize, Arc<Run>, Vec<String>) {
         }
     });
     let run = Run::start(seed).await;
+    let started = Instant::now();
+    lifecycle::spawn("load", load::looks(run.clone()));
     let mut following = rest::informers(&run);
     let mut holding = typed::holders(&run);
     let tasks = actors(&run);
+    let mut revoking = Vec::new();
     if run.swarm.delegated {
         lifecycle::spawn("delegated", rights::reads(run.clone()));
+        revoking = users::begin(&run);
     }
     chaos::reigns(&run).await;
     tasks.iter().for_each(JoinHandle::abort);
@@ -182,11 +194,13 @@ async fn lives(seed: u64) -> (usize, Arc<Run>, Vec<String>) {
     if wrong.is_empty() && run.swarm.delegated {
         // Rights settle.
         tokio::time::sleep(SETTLES).await;
+        wrong.extend(users::end(&run, &revoking).await);
         wrong.extend(rights::end(&run).await.unwrap_or_else(Some));
     }
     run.is_over.store(true, Ordering::SeqCst);
     count += run.judge();
     wrong.extend(complaints(&run, &following, &holding));
+    wrong.extend(run.load.judge(&run, started.elapsed()));
     wrong.extend(std::mem::take(&mut *run.wrong.lock()));
     run.stop_daemon(Duration::from_millis(100)).await;
     (count, run, wrong)
@@ -256,7 +270,8 @@ async fn is_well(run: &Run, states: impl Iterator<Item = Held<'_>>) -> Result<()
             if is_forwarded != is_poisoned && (is_poisoned || !query.is_empty()) {
                 return Err(format!("{}{query}: {plan:?}", resource.plural));
             }
-            let state = rest::parsed(&answer).and_then(|list| rest::items(&list)).ok_or("no list")?;
+            let list = rest::parsed(&answer).ok_or("no list")?;
+            let state = rest::items(run, resource, "a list", &answer, &list).ok_or("no items")?;
             if state != truth {
                 return Err(format!("{}{query} {plan:?}: {}", resource.plural, difference(&state, &truth)));
             }

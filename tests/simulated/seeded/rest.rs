@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use super::chaos;
 use super::world::{GROUPS, NAMES, NAMESPACES, RESOURCES, Resource, Run, Told};
-use crate::support::client::{Answer, Client, is_old, key, rv};
+use crate::support::client::{Answer, Client, is_old, is_protobuf, key, rv};
 use crate::support::history::{Seen, Selected, State};
-use crate::support::informer::{Informer, Watched, is_poison};
+use crate::support::informer::{Informer, Shown, Watched, is_poison};
 
 /// An informer, and what it selects.
 pub(super) struct Following {
@@ -98,7 +98,7 @@ pub(super) async fn writes_through(run: Arc<Run>) {
         let Ok(answer) = answer else { continue };
         let key = format!("{namespace}/{name}");
         let is = match answer.status.as_u16() {
-            200 | 201 if what != "DELETE" => parsed(&answer).map(|object| Some(rv(&object))),
+            200 | 201 if what != "DELETE" => shown(&run, resource, what, &answer).map(Some),
             200 => Some(None),
             404 if what != "POST" && answer.text().contains(&name) => Some(None),
             _ => None,
@@ -142,8 +142,19 @@ pub(super) fn parsed(answer: &Answer) -> Option<Value> {
     answer.value().filter(|value| value["metadata"]["resourceVersion"].is_string())
 }
 
-pub(super) fn items(list: &Value) -> Option<State> {
-    let items = list["items"].as_array()?.iter().filter(|item| !is_poison(item));
+/// The revision of the object in an answer.
+fn shown(run: &Run, resource: Resource, what: &str, answer: &Answer) -> Option<u64> {
+    let object = parsed(answer)?;
+    let in_protobuf = is_protobuf(&answer.headers);
+    run.shows(resource, what, Shown { object: &object, is_gone: false, in_protobuf });
+    Some(rv(&object))
+}
+
+/// Those of the items of the list in an answer.
+pub(super) fn items(run: &Run, resource: Resource, what: &str, answer: &Answer, list: &Value) -> Option<State> {
+    let (items, in_protobuf) = (list["items"].as_array()?, is_protobuf(&answer.headers));
+    let items = items.iter().filter(|item| !is_poison(item));
+    items.clone().for_each(|object| run.shows(resource, what, Shown { object, is_gone: false, in_protobuf }));
     Some(items.map(|item| (key(item), rv(item))).collect())
 }
 
@@ -155,7 +166,7 @@ async fn object(run: &Run, client: &Client, resource: Resource, random: &mut Std
     let Ok(answer) = client.try_get(&format!("{}/{name}{query}", resource.inside(namespace))).await else { return };
     expected(run, "a get", &answer);
     let rv = match answer.status.as_u16() {
-        200 => parsed(&answer).map(|object| Some(rv(&object))),
+        200 => shown(run, resource, "a get", &answer).map(Some),
         404 if answer.text().contains(&name) => Some(None),
         _ => None,
     };
@@ -183,12 +194,12 @@ async fn list(run: &Run, client: &Client, resource: Resource, random: &mut StdRn
     let Ok(answer) = client.try_get(&format!("{path}?{query}{}", label(&of))).await else { return };
     expected(run, "a list", &answer);
     let list = parsed(&answer).filter(|_| answer.status == 200);
-    if let Some((rv, state)) = list.and_then(|list| Some((rv(&list), items(&list)?))) {
+    let what = format!("a list?{query} {:?}", answer.headers.get("x-informerd-plan"));
+    if let Some((rv, state)) = list.and_then(|list| Some((rv(&list), items(run, resource, &what, &answer, &list)?))) {
         if query.ends_with("Exact") && rv != *known {
             run.complain(format!("a list at exactly {known} is of {rv}"));
         }
         *known = rv.max(*known);
-        let what = format!("a list?{query} {:?}", answer.headers.get("x-informerd-plan"));
         run.saw(
             resource,
             began,
@@ -207,7 +218,7 @@ async fn pages(run: &Run, client: &Client, resource: Resource) {
         let Ok(answer) = client.try_get(&format!("{}?limit=3{token}", resource.path())).await else { return };
         expected(run, "a page", &answer);
         let Some(page) = parsed(&answer).filter(|_| answer.status == 200 && !answer.is_old()) else { return };
-        let Some(more) = items(&page) else { return };
+        let Some(more) = items(run, resource, "a page", &answer, &page) else { return };
         let at = rv(&page);
         if *first.get_or_insert(at) != at {
             run.complain(format!("a page of {at} after one of {first:?}"));
@@ -233,13 +244,16 @@ async fn watch_list(run: &Run, client: &Client, resource: Resource, random: &mut
         return;
     }
     let what = format!("a watch-list{version} {:?}", watch.headers.get("x-informerd-plan"));
-    let is_old = is_old(&watch.headers);
+    let (is_old, in_protobuf) = (is_old(&watch.headers), is_protobuf(&watch.headers));
     let (mut watch, mut state) = (watch.until_the_end(), State::new());
     while let Ok(Some(event)) = watch.next().await {
         let object = &event["object"];
         match event["type"].as_str() {
             Some("ADDED") if is_poison(object) => {}
-            Some("ADDED") => drop(state.insert(key(object), rv(object))),
+            Some("ADDED") => {
+                run.shows(resource, &what, Shown { object, is_gone: false, in_protobuf });
+                state.insert(key(object), rv(object));
+            }
             Some("BOOKMARK") => {
                 let from = if version.is_empty() { began.newest } else { 0 };
                 let seen = Seen::Collection { rv: rv(object), state, of: Selected::default(), limit: None };

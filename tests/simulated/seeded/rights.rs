@@ -1,21 +1,51 @@
-//! A user of the delegated listener, who may read or not.
+//! The rights of the users of the delegated listener, and one user, the reader, who may read everything or nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use informerd_sim::Server;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::SETTLES;
+use super::users::USERS;
 use super::world::{RESOURCES, Run};
 use crate::support::client::Client;
 
 /// The longest that a right is used after it was taken away, once all is well: the watches of bindings may be on their way
 /// to another apiserver.
-const UNTOLD: Duration = Duration::from_secs(15);
+pub(super) const UNTOLD: Duration = Duration::from_secs(15);
 
-/// The resources of RBAC, which this apiserver has by definitions, and a binding.
+const READER: &str = "reader";
+
+/// What the reviews say.
+#[derive(Default)]
+pub(super) struct Rights {
+    /// The reader may do nothing.
+    is_taken: AtomicBool,
+    /// Since when each of the others may not read its namespace.
+    gone: [Mutex<Option<Instant>>; USERS.len()],
+    /// Which of the others were ever served, and in which way.
+    pub served: Mutex<Vec<(&'static str, &'static str)>>,
+}
+
+impl Rights {
+    fn allow(&self, user: &str, namespace: &str) -> bool {
+        if user == READER {
+            return !self.is_taken.load(Ordering::SeqCst);
+        }
+        let number = USERS.iter().position(|one| (one.name, one.namespace) == (user, namespace));
+        number.is_some_and(|number| self.gone_since(number).is_none())
+    }
+
+    pub(super) fn gone_since(&self, user: usize) -> Option<Instant> {
+        *self.gone[user].lock()
+    }
+}
+
+/// The resources of RBAC, which this apiserver has by definitions, and the bindings.
 pub(super) fn define(server: &Server) {
     for (kind, scope) in [
         ("Role", "Namespaced"),
@@ -35,31 +65,56 @@ pub(super) fn define(server: &Server) {
         server.create(definition).unwrap();
     }
     server.create(binding(0)).unwrap();
+    for user in 0..USERS.len() {
+        server.create(binding_of(user, 0)).unwrap();
+    }
 }
 
 /// What gives the reader its right, which is one to all namespaces.
 fn binding(n: u64) -> Value {
-    let metadata = json!({"name": "reader", "annotations": {"n": n.to_string()}});
+    let metadata = json!({"name": READER, "annotations": {"n": n.to_string()}});
     json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": metadata})
 }
 
-/// Everybody is the reader, who may do everything or nothing.
-pub(super) fn answer(server: &Server, is_allowed: Arc<AtomicBool>) {
-    server.set_reviews(move |path, _| {
-        let allowed = is_allowed.load(Ordering::SeqCst);
-        let reason = if allowed { "RBAC: allowed by ClusterRoleBinding \"reader\"" } else { "" };
+/// The same of one of the others, in its namespace.
+fn binding_of(user: usize, n: u64) -> Value {
+    let (mut binding, user) = (binding(n), USERS[user]);
+    binding["kind"] = "RoleBinding".into();
+    binding["metadata"]["name"] = user.name.into();
+    binding["metadata"]["namespace"] = user.namespace.into();
+    binding
+}
+
+/// A token is the name of its user.
+pub(super) fn answer(server: &Server, rights: Arc<Rights>) {
+    server.set_reviews(move |path, question| {
+        let spec = &question["spec"];
         match path.rsplit('/').next()? {
-            "tokenreviews" => Some(json!({"authenticated": true, "user": {"username": "reader", "uid": "1"}})),
-            "subjectaccessreviews" => Some(json!({"allowed": allowed, "reason": reason})),
+            "tokenreviews" => {
+                Some(json!({"authenticated": true, "user": {"username": spec["token"], "uid": spec["token"]}}))
+            }
+            "subjectaccessreviews" => {
+                let namespace = spec["resourceAttributes"]["namespace"].as_str().unwrap_or_default();
+                let allowed = rights.allow(spec["user"].as_str()?, namespace);
+                let reason = if allowed { "RBAC: allowed by a binding" } else { "" };
+                Some(json!({"allowed": allowed, "reason": reason}))
+            }
             _ => None,
         }
     });
 }
 
+/// Of the reader.
 pub(super) fn set(run: &Run, allowed: bool) {
-    if run.is_allowed.swap(allowed, Ordering::SeqCst) != allowed {
+    if run.rights.is_taken.swap(!allowed, Ordering::SeqCst) == allowed {
         run.server.update(binding(run.tick())).expect("the store is not set back behind the binding");
     }
+}
+
+/// Of one of the others.
+pub(super) fn set_of(run: &Run, user: usize, allowed: bool) {
+    *run.rights.gone[user].lock() = (!allowed).then(Instant::now);
+    run.server.update(binding_of(user, run.tick())).expect("the store is not set back behind the binding");
 }
 
 /// A binding that is as long as a line can be.
@@ -77,7 +132,7 @@ pub(super) async fn reads(run: Arc<Run>) {
     while run.goes_on() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         // Each daemon has a CA of its own.
-        let Some(to) = client.take().or_else(|| reader(&run)) else { continue };
+        let Some(to) = client.take().or_else(|| client_of(&run, READER)) else { continue };
         if let Ok(answer) = to.try_get(&format!("{}?resourceVersion=0", RESOURCES[0].path())).await {
             if ![200, 403, 410, 429, 500, 502, 503, 504].contains(&answer.status.as_u16()) {
                 run.complain(format!("the reader gets {}: {}", answer.status, answer.text()));
@@ -87,9 +142,10 @@ pub(super) async fn reads(run: Arc<Run>) {
     }
 }
 
-fn reader(run: &Run) -> Option<Client> {
+/// Of the present daemon, if there is one.
+pub(super) fn client_of(run: &Run, user: &str) -> Option<Client> {
     let ca = run.daemon()?.daemon.ca_file.clone()?;
-    Some(Client::tls(&run.delegated_url(), &ca, "reader"))
+    Some(Client::tls(&run.delegated_url(), &ca, user))
 }
 
 /// The right is taken away while faults are left, but none of connections: it takes a while until one that is dead is found
@@ -105,7 +161,7 @@ pub(super) async fn taken(run: &Run) {
 /// The reader reads. When its right is taken away, its stream ends, and nothing is answered. What is wrong with that, or
 /// an error if it could not be tried.
 pub(super) async fn end(run: &Run) -> Result<Option<String>, String> {
-    let (client, path) = (reader(run).ok_or("no daemon")?, RESOURCES[0].path());
+    let (client, path) = (client_of(run, READER).ok_or("no daemon")?, RESOURCES[0].path());
     let read = async || client.try_get(&format!("{path}?resourceVersion=0")).await;
     let mut watch = client.try_watch(&format!("{path}?watch=1&resourceVersion=0")).await?.until_the_end();
     let may = (watch.status.as_u16(), read().await?.status.as_u16());

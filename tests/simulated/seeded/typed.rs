@@ -10,6 +10,7 @@ use informerd::grpc::pb::v1::queue_client::QueueClient;
 use informerd::lifecycle;
 use parking_lot::Mutex;
 use rand::Rng;
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
@@ -20,8 +21,9 @@ use v1::watch_response::Frame;
 
 use super::chaos;
 use super::world::{NAMES, NAMESPACES, RESOURCES, Resource, Run};
+use crate::support::client;
 use crate::support::history::{Seen, Selected, State};
-use crate::support::informer;
+use crate::support::informer::{self, Shown};
 
 /// A client that has a state, and what it selects.
 pub(super) struct Holding {
@@ -48,12 +50,28 @@ fn key_of(key: Option<&v1::Key>) -> (String, u64, String) {
     (format!("{}/{}", key.namespace, key.name), key.resource_version.parse().unwrap(), key.uid.clone())
 }
 
+/// Notes an object that came in JSON, which must be the one that its key names.
+fn shows(run: &Run, of: Resource, what: &str, key: Option<&v1::Key>, bytes: &[u8], is_gone: bool) {
+    let (key, rv, _) = key_of(key);
+    let Ok(mut object) = serde_json::from_slice::<Value>(bytes) else {
+        return run.complain(format!("{what} of {}: {key} at {rv} is no JSON", of.plural));
+    };
+    if is_gone {
+        // It may be that of its last state.
+        object["metadata"]["resourceVersion"] = rv.to_string().into();
+    }
+    if (client::key(&object), client::rv(&object)) != (key.clone(), rv) {
+        return run.complain(format!("{what} of {}: {key} at {rv} is {object}", of.plural));
+    }
+    run.shows(of, what, Shown { object: &object, is_gone, in_protobuf: false });
+}
+
 fn resource(of: Resource) -> Option<v1::Resource> {
     Some(v1::Resource { group: of.group.into(), version: "v1".into(), resource: of.plural.into() })
 }
 
 /// Everything, or the union of two filters that are one namespace.
-fn selection(of: Resource, selected: &Selected) -> Option<v1::Selection> {
+pub(super) fn selection(of: Resource, selected: &Selected) -> Option<v1::Selection> {
     let filters = selected.namespace.iter().flat_map(|namespace| {
         let filter = |selector: &str| v1::Filter {
             namespace: namespace.clone(),
@@ -174,6 +192,7 @@ async fn watch(
                             continue;
                         }
                         let kind = event.r#type().as_str_name().trim_start_matches("TYPE_");
+                        shows(&run, resource, what, event.key.as_ref(), &event.object, kind == "DELETED");
                         if order.insert(key.clone(), rv).is_some_and(|before| before >= rv) {
                             seen.complaints.push(format!("{kind} {key} at {rv} is out of order"));
                         }
@@ -258,7 +277,11 @@ pub(super) async fn reads(run: Arc<Run>) {
                 ..Default::default()
             };
             let rv = match client.get(request).await {
-                Ok(answer) => Some(key_of(answer.into_inner().object.expect("an object").key.as_ref()).1),
+                Ok(answer) => {
+                    let object = answer.into_inner().object.expect("an object");
+                    shows(&run, of, "a get over gRPC", object.key.as_ref(), &object.object, false);
+                    Some(key_of(object.key.as_ref()).1)
+                }
                 Err(status) if status.code() == Code::NotFound && status.message().contains(&name) => None,
                 Err(status) => {
                     expected(&run, "a get", &status);
@@ -271,7 +294,7 @@ pub(super) async fn reads(run: Arc<Run>) {
         }
         let selected = Selected::default();
         let request = v1::ListRequest { selection: selection(of, &selected), consistency: consistency(bound) };
-        match whole(&mut client, request).await {
+        match whole(&run, of, &mut client, request).await {
             Ok((rv, state)) => {
                 let seen = Seen::Collection { rv, state, of: selected, limit: None };
                 run.saw(of, began, Some(from), &format!("a list over gRPC from {from}"), seen);
@@ -281,15 +304,25 @@ pub(super) async fn reads(run: Arc<Run>) {
     }
 }
 
-async fn whole(client: &mut ObjectsClient<Channel>, request: v1::ListRequest) -> Result<(u64, State), Status> {
+async fn whole(
+    run: &Run,
+    of: Resource,
+    client: &mut ObjectsClient<Channel>,
+    request: v1::ListRequest,
+) -> Result<(u64, State), Status> {
     let mut stream = client.list(request).await?.into_inner();
     let (mut rv, mut state) = (0, State::new());
     while let Some(message) = stream.message().await? {
         match message.part {
             Some(v1::list_response::Part::Header(header)) => rv = header.resource_version.parse().unwrap(),
             Some(v1::list_response::Part::Chunk(chunk)) => {
-                let objects = chunk.objects.iter().map(|object| key_of(object.key.as_ref()));
-                state.extend(objects.filter(|(key, ..)| !key.contains("poison")).map(|(key, rv, _)| (key, rv)));
+                for object in chunk.objects {
+                    let (key, rv, _) = key_of(object.key.as_ref());
+                    if !key.contains("poison") {
+                        shows(run, of, "a list over gRPC", object.key.as_ref(), &object.object, false);
+                        state.insert(key, rv);
+                    }
+                }
             }
             None => {}
         }
@@ -333,8 +366,10 @@ async fn work(run: Arc<Run>, of: Resource, seen: Arc<Mutex<informer::Seen>>) {
                 {
                     let mut seen = seen.lock();
                     let key = format!("{}/{}", reference.namespace, reference.name);
-                    match item.object.map(|object| key_of(object.key.as_ref()).1) {
-                        Some(rv) => {
+                    match item.object {
+                        Some(object) => {
+                            shows(&run, of, "a worker", object.key.as_ref(), &object.object, false);
+                            let rv = key_of(object.key.as_ref()).1;
                             if let Some(held) = seen.state.insert(key.clone(), rv).filter(|held| *held > rv) {
                                 seen.complaints.push(format!("{key} at {rv} after {held}"));
                             }

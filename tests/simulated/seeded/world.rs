@@ -5,18 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use informerd::apiserver::client::ConfigSource;
 use informerd::config::Config;
-use informerd::upstream::client::ConfigSource;
 use informerd_sim::{Entry, EventType, Server};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
+use super::contents::{Contents, Written};
+use super::load::Load;
+use super::rights::Rights;
 use crate::support::Through;
 use crate::support::client::Client;
 use crate::support::history::{Log, Logged, Read, Seen, Selected, State};
-use crate::support::informer::Observer;
+use crate::support::informer::{Observer, Shown};
 use crate::support::ports::Port;
 use crate::support::relay::Relay;
 
@@ -85,6 +89,8 @@ pub(super) struct Run {
     /// Numbers beginnings and ends.
     clock: AtomicU64,
     reads: Mutex<Vec<(u64, usize, Read)>>,
+    contents: Contents,
+    pub load: Load,
     pub wrong: Mutex<Vec<String>>,
     /// What happened that may cost a client its place in a stream.
     pub excuses: AtomicU64,
@@ -95,10 +101,11 @@ pub(super) struct Run {
     pub is_calm: AtomicBool,
     /// The store was set back, and what is seen until the daemon has noticed says nothing.
     pub is_rewound: AtomicBool,
-    /// Whether the user of the delegated listener may read.
-    pub is_allowed: Arc<AtomicBool>,
-    /// Whether the right was taken away for long, which takes its time.
+    pub rights: Arc<Rights>,
+    /// Whether the reader's right was taken away for long, which takes its time.
     pub was_taken: AtomicBool,
+    /// Until then, the daemon may hear late of changes of rights.
+    disturbed_until: Mutex<Instant>,
 }
 
 /// When a request began.
@@ -197,8 +204,8 @@ impl Run {
             }
         }
         super::rights::define(&server);
-        let is_allowed = Arc::new(AtomicBool::new(true));
-        super::rights::answer(&server, is_allowed.clone());
+        let rights = Arc::<Rights>::default();
+        super::rights::answer(&server, rights.clone());
         server.set_foreign_group(swarm.foreign.clone());
         let second = server.replica(swarm.lag).await.unwrap();
         let direct = server.replica(Duration::ZERO).await.unwrap();
@@ -217,14 +224,17 @@ impl Run {
             lives: AtomicU64::new(0),
             clock: AtomicU64::new(1),
             reads: Mutex::default(),
+            contents: Contents::default(),
+            load: Load::default(),
             wrong: Mutex::default(),
             excuses: AtomicU64::new(0),
             deeds: Mutex::default(),
             is_over: AtomicBool::new(false),
             is_calm: AtomicBool::new(false),
             is_rewound: AtomicBool::new(false),
-            is_allowed,
+            rights,
             was_taken: AtomicBool::new(false),
+            disturbed_until: Mutex::new(Instant::now()),
         });
         run.stay();
         run.start_daemon().await;
@@ -241,6 +251,8 @@ impl Run {
     }
 
     pub(super) async fn start_daemon(&self) {
+        // A watch that begins with the state may be refused, and is a list then.
+        self.load.allow(&RESOURCES, 2);
         let [plain, delegated] = self.ports.each_ref().map(|port| port.address);
         let mut listen = format!("\"http://{plain}\"");
         if self.swarm.delegated {
@@ -308,6 +320,23 @@ impl Run {
         self.excuses.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// Connections are broken. For this long, the daemon may hear late of changes of rights.
+    pub(super) fn disturb(&self, during: Duration) {
+        let mut until = self.disturbed_until.lock();
+        *until = (*until).max(Instant::now() + during);
+    }
+
+    pub(super) fn disturbed_until(&self) -> Instant {
+        *self.disturbed_until.lock()
+    }
+
+    /// A client was shown an object.
+    pub(super) fn shows(&self, resource: Resource, what: &str, shown: Shown<'_>) {
+        if !self.is_rewound.load(Ordering::SeqCst) {
+            self.contents.add(resource, what, shown);
+        }
+    }
+
     pub(super) fn begin(&self, resource: Resource) -> Began {
         let newest = self.server.store().last_change(resource.id);
         Began { life: self.lives.load(Ordering::SeqCst), tick: self.tick(), newest }
@@ -335,12 +364,13 @@ impl Run {
 
     /// Compares the reads since the last time with the log, and returns how many there were.
     pub(super) fn judge(&self) -> usize {
-        let mut logs = [Log::default(), Log::default()];
+        let (mut logs, mut written) = ([Log::default(), Log::default()], [Written::default(), Written::default()]);
         for entry in self.server.store().journal() {
             let (resource, change) = match entry {
                 Entry::Changed { resource, change } => (resource, change),
                 Entry::Rewound(rv) => {
                     logs.iter_mut().for_each(|log| log.rewind(rv));
+                    written.iter_mut().for_each(|written| written.rewind(rv));
                     continue;
                 }
             };
@@ -350,6 +380,7 @@ impl Run {
                 let value = change.object.value();
                 let group = value["metadata"]["labels"]["group"].as_str().unwrap_or_default().to_owned();
                 let deleted = change.kind == EventType::Deleted;
+                written[resource.number].push(deleted, &value);
                 logs[resource.number].push(Logged { rv: change.rv, key, group, deleted });
             }
         }
@@ -362,6 +393,7 @@ impl Run {
         for ((_, resource), reads) in by_life {
             self.wrong.lock().extend(logs[resource].check(&reads));
         }
+        self.wrong.lock().extend(self.contents.judge(&written));
         count
     }
 
@@ -400,6 +432,10 @@ impl Observer for Told {
             Some(began) => self.run.saw(self.resource, began, Some(began.newest), self.what, seen),
             None => self.run.streamed(self.resource, 0, self.what, seen),
         }
+    }
+
+    fn object(&self, shown: Shown<'_>) {
+        self.run.shows(self.resource, self.what, shown);
     }
 
     fn event(&self, key: &str, rv: u64, is: Option<u64>) {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use http::Method;
-use informerd::upstream::client::ConfigSource;
+use informerd::apiserver::client::ConfigSource;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, SigningKey};
 use tempfile::TempDir;
 

@@ -14,7 +14,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::body::Incoming;
-use informerd::upstream::client::ConfigSource;
+use informerd::apiserver::client::ConfigSource;
 use kube::config::AuthInfo;
 use parking_lot::Mutex;
 use tokio::sync::watch;

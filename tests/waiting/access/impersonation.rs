@@ -5,14 +5,14 @@ use std::path::Path;
 use http::Method;
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{Rng as _, SeedableRng as _};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::access::audit::events;
 use crate::access::streams::error;
 use crate::access::wire::{codes, cut as raw_cut, direct as direct_raw, raw};
 use crate::access::world::World;
-use crate::support::client::Answer;
 use crate::support::{eventually, until};
+use crate::world::assert_alike_but_revisions;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
@@ -83,17 +83,6 @@ async fn prepared(world: &World) {
     until("it is allowed", async || direct.request(Method::GET, target, &crew, "").await.status == 200).await;
 }
 
-/// The body, without the revision of a list.
-fn settled(answer: &Answer) -> String {
-    match serde_json::from_slice::<Value>(&answer.body) {
-        Ok(mut body) if answer.status == 200 => {
-            body["metadata"].as_object_mut().unwrap().remove("resourceVersion");
-            body.to_string()
-        }
-        _ => answer.text(),
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_is_whom_they_may_not_be() {
     let directory = tempfile::tempdir().unwrap();
@@ -152,9 +141,8 @@ async fn everybody_reads_what_others_may(world: &World) {
                     let before = world.served();
                     let ours = through.request(Method::GET, target, &headers, "").await;
                     let theirs = direct.request(Method::GET, target, &headers, "").await;
-                    let what = format!("{caller} as {headers:?}: {target}");
-                    assert_eq!(ours.status, theirs.status, "{what}\n{}\n{}", ours.text(), theirs.text());
-                    assert_eq!(settled(&ours), settled(&theirs), "{what}");
+                    let what = format!("{target} of {caller} as {headers:?}");
+                    assert_alike_but_revisions(&what, &theirs, &ours);
                     assert!(world.served() == before || theirs.status == 200, "{what}");
                     allowed += u64::from(theirs.status == 200);
                 }

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use http::Method;
+use informerd::apiserver::client::ConfigSource;
 use informerd::config::Config;
-use informerd::upstream::client::ConfigSource;
 use serde_json::{Value, json};
 
 use crate::access::faulty::Faulty;

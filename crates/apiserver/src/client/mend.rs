@@ -1,0 +1,131 @@
+//! Makes a client with its two background tasks. One looks for an apiserver that does not answer, the other for changed
+//! configuration files. So the end of an outage is noticed at once, however long other tasks back off.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use http::Request;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use super::call::{CallOptions, Identity};
+use super::request_body::empty;
+use super::settings::UpstreamConfig;
+use super::source::ConfigSource;
+use super::upstream::{Inner, Upstream};
+use crate::error::{Cause, UpstreamError};
+use crate::metrics::RequestVerb;
+use informerd_lifecycle as lifecycle;
+
+/// Time between two attempts to reach the apiserver, for the whole process.
+const EVERY: Duration = Duration::from_secs(1);
+/// Timeout of one attempt. Ordinary requests wait longer.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Maximum number of concurrent attempts: one that hangs does not delay the next.
+const AT_ONCE: usize = 3;
+/// Pause after an exec plugin has failed, because every attempt runs it.
+const AFTER_PLUGIN: Duration = Duration::from_secs(10);
+/// Pause after a configuration that could not be read.
+const AFTER_UNREADABLE: Duration = Duration::from_secs(5);
+
+/// Every identity may read it, and it is the cheapest request for the apiserver.
+const PATH: &str = "/readyz";
+
+// === impl Upstream ===
+
+impl Upstream {
+    /// Reads the configuration and the credentials (this runs an exec plugin); connects with the first request.
+    pub async fn new(source: ConfigSource, config: UpstreamConfig) -> Result<Self, UpstreamError> {
+        let upstream = Self::read(source, config).await?;
+        // Both tasks end when the client is dropped.
+        let (inner, sought) = (Arc::downgrade(&upstream.inner), upstream.inner.health.sought());
+        lifecycle::spawn("upstream-seek", seek(inner, sought));
+        if !upstream.inner.current.load().files.is_empty() {
+            lifecycle::spawn("upstream-files", follow(Arc::downgrade(&upstream.inner)));
+        }
+        Ok(upstream)
+    }
+
+    /// Creates a client with a configuration that never changes, and default settings.
+    pub async fn from_config(config: kube::Config) -> Result<Self, UpstreamError> {
+        Self::new(ConfigSource::Fixed(Box::new(config)), UpstreamConfig::default()).await
+    }
+}
+
+/// While the client looks for the apiserver, begins one attempt per second, at most [`AT_ONCE`] at once.
+async fn seek(inner: Weak<Inner>, mut sought: watch::Receiver<bool>) {
+    // The sender is owned by the client.
+    while sought.wait_for(|sought| *sought).await.is_ok() {
+        let mut tick = interval(EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut attempts = FuturesUnordered::new();
+        loop {
+            let found = async { sought.wait_for(|sought| !*sought).await.is_ok() };
+            tokio::select! {
+                found = found => {
+                    // The remaining attempts may still replace dead connections.
+                    while attempts.next().await.is_some() {}
+                    if found { break } else { return }
+                }
+                _ = tick.tick(), if attempts.len() < AT_ONCE => {
+                    let Some(inner) = inner.upgrade() else { return };
+                    attempts.push(attempt(Upstream { inner }));
+                }
+                Some(()) = attempts.next() => {}
+            }
+        }
+    }
+}
+
+/// Replaces the connections, and sends a request on the new ones.
+async fn attempt(upstream: Upstream) {
+    upstream.inner.metrics.seeks.inc();
+    upstream.check_files().await;
+    let options = CallOptions::new(RequestVerb::Probe, "");
+    let generation = upstream.inner.current.load_full();
+    let mut is_there = false;
+    let asking = async {
+        generation.own.renew().await?;
+        is_there = true;
+        let request = Request::get(PATH).body(empty());
+        let request = request.map_err(|error| UpstreamError::Request(Cause::new(error)))?;
+        let request = upstream.prepare(&generation, Identity::Own, request, &options).await?;
+        generation.own.send(request, &options).await
+    };
+    let late = |_| Err(UpstreamError::Timeout { what: "looking for the apiserver", after: PATIENCE });
+    let result = timeout(PATIENCE, asking).await.unwrap_or_else(late);
+    if result.is_err() {
+        upstream.learn(&result, &options);
+    }
+    if is_there {
+        // The connections of others are renewed before they are told that it answers. What comes of it says nothing about it.
+        let others = [&generation.bare, &generation.strangers, &generation.proxied];
+        let renewals = others.into_iter().filter(|pool| pool.is_used()).map(|pool| pool.renew());
+        timeout(PATIENCE, join_all(renewals)).await.ok();
+    }
+    if result.is_ok() {
+        upstream.learn(&result, &options);
+    }
+    if matches!(result, Err(UpstreamError::Auth(_))) {
+        sleep(AFTER_PLUGIN).await;
+    }
+}
+
+/// Reads the configuration again when one of its files changes.
+async fn follow(inner: Weak<Inner>) {
+    let mut pause = Duration::ZERO;
+    loop {
+        let Some(interval) = inner.upgrade().map(|inner| inner.config.check_interval) else { return };
+        sleep(interval.max(pause).max(Duration::from_millis(100))).await;
+        let Some(upstream) = inner.upgrade().map(|inner| Upstream { inner }) else { return };
+        upstream.remember_cluster().await;
+        let compared = {
+            let mut reload = upstream.inner.reload.lock().await;
+            upstream.compare_files(&mut reload).await
+        };
+        upstream.judge_candidate().await;
+        pause = if compared.is_ok() { Duration::ZERO } else { AFTER_UNREADABLE };
+    }
+}

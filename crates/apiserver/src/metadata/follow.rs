@@ -1,0 +1,263 @@
+//! Follows one collection by its metadata, without a cache. Callers use it when they only need to know that something
+//! has changed, and what. A watch that ends is resumed from where it stopped, unless that is where it cannot go on.
+
+use std::time::Duration;
+
+use http::{StatusCode, Version};
+use rand::Rng as _;
+use tokio::time::{Instant, sleep};
+
+use super::{
+    ACCEPT_LIST, ACCEPT_OBJECT, CONDITIONS, DEPTH_OF_ITEMS, Metadata, MetadataEvent, MetadataList, MetadataStream,
+};
+use crate::client::{CallOptions, Upstream};
+use crate::error::UpstreamError;
+use crate::metrics::RequestVerb;
+use crate::reader::{Compression, get, get_outline};
+use informerd_lifecycle::backoff::{Backoff, jittered};
+use informerd_meta::ResourceVersion;
+
+/// Timeout for the head of an answer that the apiserver can send at once.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// A live watch delivers a bookmark every minute. A watch that is silent for longer than this is reopened from where it
+/// stopped. That is the smallest request that shows whether it missed something.
+const SILENCE: Duration = Duration::from_secs(75);
+/// The same limit for connections where no PING finds a dead peer sooner.
+const SILENCE_WITHOUT_PING: Duration = Duration::from_secs(20);
+/// No changes are received until the watch is open again, and one attempt is only one small request. With jitter, two
+/// attempts are at most 5 s apart.
+const FIRST_BACKOFF: Duration = Duration::from_millis(500);
+const LAST_BACKOFF: Duration = Duration::from_millis(3300);
+const ACCEPT_WHOLE: &str = "application/json";
+const PAGE: u32 = 500;
+/// The most bytes that are kept of one page. The page itself may have any size.
+const MAX_PAGE: usize = 8 << 20;
+
+/// The collection to follow.
+#[derive(Clone, Debug)]
+pub struct Collection {
+    /// As in `/api/v1/serviceaccounts`.
+    pub path: &'static str,
+    /// The name of the resource in the counters.
+    pub resource: &'static str,
+    /// The value of the query's `fieldSelector`, escaped. Empty selects everything.
+    pub field_selector: String,
+    /// Whether a restart lists the objects. If not, it only asks for the revision.
+    pub listed: bool,
+    /// Where the objects are read with their [`Parts`](super::Parts).
+    pub whole: Whole,
+    /// How long to wait before a collection that may not be watched is tried again.
+    pub refused: Duration,
+}
+
+/// Where whole objects are read, and not only their metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whole {
+    Nowhere,
+    /// In the watch: large objects that change seldom.
+    Watch,
+    ListAndWatch,
+}
+
+/// What the follower reports about a collection.
+#[derive(Debug)]
+pub enum Seen<'a> {
+    /// Earlier changes are unknown; changes from now on are reported. Contains the objects if they are listed.
+    Restarted(Vec<Metadata>),
+    Change {
+        deleted: bool,
+        object: &'a Metadata,
+    },
+    /// The watch has ended. Nothing is known until the next restart, change or [`Seen::Live`].
+    Lost,
+    /// The watch is open again from where it stopped.
+    Live,
+    /// The apiserver refuses access to the collection, or does not know it.
+    Refused,
+}
+
+/// Follows a collection. Never returns.
+pub async fn follow(upstream: Upstream, collection: Collection, mut seen: impl FnMut(Seen<'_>) + Send) {
+    let resource = collection.resource;
+    let mut from: Option<ResourceVersion> = None;
+    let mut backoff = Backoff::between(FIRST_BACKOFF, LAST_BACKOFF);
+    let mut told = false;
+    let mut recoveries = upstream.recoveries();
+    loop {
+        let started = Instant::now();
+        recoveries.mark_unchanged();
+        let round = round(&upstream, &collection, &mut from, &mut seen, &mut backoff).await;
+        // However the watch ended, and however long the next one takes to open: no changes are reported until then.
+        seen(Seen::Lost);
+        let pause = match round {
+            Ok(true) if started.elapsed() >= FIRST_BACKOFF => continue,
+            // A server that ends streams at once must not be asked in a tight loop.
+            Ok(_) => backoff.next(None),
+            Err(error) => {
+                tracing::debug!(resource, %error, "watch of metadata broken");
+                match error.code() {
+                    Some(410) => {
+                        from = None;
+                        jittered(FIRST_BACKOFF)
+                    }
+                    Some(code @ (403 | 404)) => {
+                        if code == StatusCode::FORBIDDEN && !std::mem::replace(&mut told, true) {
+                            tracing::warn!(resource, "not allowed to watch: changes are noticed late");
+                        }
+                        from = None;
+                        seen(Seen::Refused);
+                        jittered(collection.refused)
+                    }
+                    _ => backoff.next(error.retry_after()),
+                }
+            }
+        };
+        // The apiserver answers again, or there are new credentials: do not wait any longer.
+        tokio::select! {
+            () = sleep(pause) => {}
+            _ = recoveries.changed() => {}
+        }
+    }
+}
+
+/// Runs from a start or a resumption until the stream ends or falls silent. Returns whether the next one goes on from there.
+async fn round(
+    upstream: &Upstream,
+    collection: &Collection,
+    from: &mut Option<ResourceVersion>,
+    seen: &mut (impl FnMut(Seen<'_>) + Send),
+    backoff: &mut Backoff,
+) -> Result<bool, UpstreamError> {
+    // A watch from a future revision is silently accepted, and would miss every change up to it. While the revision is not
+    // known, nobody may rely on the watch.
+    if let Some(start) = *from
+        && revision(upstream, collection).await? < start
+    {
+        tracing::warn!(collection.resource, "the store of the apiserver went back: changes may have been missed");
+        *from = None;
+    }
+    let (start, restarted) = match *from {
+        Some(start) => (start, None),
+        None => {
+            let (start, objects) = list(upstream, collection).await?;
+            (*from.insert(start), Some(objects))
+        }
+    };
+    let seconds = rand::rng().random_range(300..600);
+    let path = format!(
+        "{}?watch=true&allowWatchBookmarks=true&resourceVersion={start}&timeoutSeconds={seconds}{}",
+        collection.path,
+        selection(collection)
+    );
+    let options = CallOptions::new(RequestVerb::Watch, collection.resource).header_timeout(QUESTION_TIMEOUT);
+    let is_whole = collection.whole != Whole::Nowhere;
+    let accept = if is_whole { ACCEPT_WHOLE } else { ACCEPT_OBJECT };
+    let opened = get(upstream, &path, accept, Compression::Identity, &options).await;
+    // The listed state is known, whatever happens to the watch.
+    let live = restarted.map_or(Seen::Live, Seen::Restarted);
+    let (head, chunks) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            if matches!(live, Seen::Restarted(_)) {
+                *from = None;
+            }
+            return Err(error);
+        }
+    };
+    let silence = if head.version() == Version::HTTP_2 { SILENCE } else { SILENCE_WITHOUT_PING };
+    seen(live);
+    let mut came = false;
+    let stream = if is_whole { MetadataStream::of_whole(chunks) } else { MetadataStream::new(chunks) };
+    let listened = listen(stream, silence, |event| {
+        let rv = match &event {
+            MetadataEvent::Changed { metadata, .. } => metadata.rv()?,
+            MetadataEvent::Bookmark(rv) => *rv,
+            MetadataEvent::Error(status) => return Err(UpstreamError::Status(status.clone())),
+        };
+        (*from, came) = (Some(rv), true);
+        if let MetadataEvent::Changed { deleted, metadata } = &event {
+            seen(Seen::Change { deleted: *deleted, object: metadata });
+        }
+        Ok(())
+    })
+    .await;
+    // From the same position, an event that cannot be read would come again and again, and so would whatever breaks the
+    // connection. Nobody knows what it changes: all that was known before is worth nothing.
+    let is_stuck = match &listened {
+        Ok(End::Silent) => false,
+        Err(UpstreamError::Decode(_) | UpstreamError::Status(_)) => true,
+        Ok(End::Ended) | Err(_) => !came,
+    };
+    if is_stuck {
+        *from = None;
+    } else {
+        backoff.reset();
+    }
+    listened.map(|_| !is_stuck)
+}
+
+/// How a watch ended.
+enum End {
+    Ended,
+    /// It cannot be told from one that has ended.
+    Silent,
+}
+
+/// Passes on the events of a watch until it ends or falls silent.
+async fn listen(
+    mut stream: MetadataStream,
+    silence: Duration,
+    mut take: impl FnMut(MetadataEvent) -> Result<(), UpstreamError>,
+) -> Result<End, UpstreamError> {
+    loop {
+        match stream.next(|| Instant::now() + silence).await {
+            Ok(Some(event)) => take(event)?,
+            Ok(None) => return Ok(End::Ended),
+            Err(UpstreamError::Timeout { .. }) => return Ok(End::Silent),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Reads the collection's present revision, and its objects if they are wanted.
+async fn list(upstream: &Upstream, collection: &Collection) -> Result<(ResourceVersion, Vec<Metadata>), UpstreamError> {
+    if !collection.listed {
+        return Ok((revision(upstream, collection).await?, Vec::new()));
+    }
+    let options = CallOptions::new(RequestVerb::List, collection.resource).header_timeout(QUESTION_TIMEOUT);
+    let mut objects = Vec::new();
+    let mut token = String::new();
+    loop {
+        let path = format!("{}?limit={PAGE}{}{token}", collection.path, selection(collection));
+        let is_whole = collection.whole == Whole::ListAndWatch;
+        let accept = if is_whole { ACCEPT_WHOLE } else { ACCEPT_LIST };
+        let depth = DEPTH_OF_ITEMS + if is_whole { CONDITIONS } else { 0 };
+        let page: MetadataList = get_outline(upstream, &path, accept, &options, (depth, MAX_PAGE)).await?;
+        let rv = page.rv()?;
+        token = format!("&continue={}", page.continue_token());
+        let is_last = page.continue_token().is_empty();
+        objects.extend(page.into_items());
+        if is_last {
+            return Ok((rv, objects));
+        }
+    }
+}
+
+/// Reads the store's present revision.
+async fn revision(upstream: &Upstream, collection: &Collection) -> Result<ResourceVersion, UpstreamError> {
+    let options = CallOptions::new(RequestVerb::Probe, collection.resource).header_timeout(QUESTION_TIMEOUT);
+    let path = format!("{}?limit=1{}", collection.path, selection(collection));
+    let page: MetadataList = get_outline(upstream, &path, ACCEPT_LIST, &options, (DEPTH_OF_ITEMS, MAX_PAGE)).await?;
+    page.rv()
+}
+
+fn selection(collection: &Collection) -> String {
+    match collection.field_selector.as_str() {
+        "" => String::new(),
+        selector => format!("&fieldSelector={selector}"),
+    }
+}
+
+#[cfg(test)]
+#[path = "follow_tests.rs"]
+mod tests;

@@ -1,0 +1,159 @@
+//! The queue as workers use it: shared and awaited.
+
+use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::core::{Core, Handed, NotHeld, Outcome, Taken, Why, WorkerId};
+use super::limiter::LimiterConfig;
+use super::metrics::QueueStats;
+
+/// A queue of keys for a group of workers. Cloning shares it.
+///
+/// It drops nothing. Its length is the number of distinct keys, so the code that feeds it must limit them. Only
+/// [`Worker::next`] and [`WorkQueue::drained`] wait.
+#[derive(Debug)]
+pub struct WorkQueue<K> {
+    core: Arc<Mutex<Core<K>>>,
+    workers: Arc<AtomicU64>,
+}
+
+/// The place of one worker. When it is dropped, the keys that it holds go back to the queue.
+#[derive(Debug)]
+pub struct Worker<K: Clone + Eq + Hash + Ord> {
+    queue: WorkQueue<K>,
+    id: WorkerId,
+    notify: Arc<Notify>,
+}
+
+// === impl WorkQueue ===
+
+impl<K> Clone for WorkQueue<K> {
+    fn clone(&self) -> Self {
+        Self { core: self.core.clone(), workers: self.workers.clone() }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
+    pub fn new(limiter: LimiterConfig) -> Self {
+        let core = Core::new(limiter, Instant::now());
+        Self { core: Arc::new(Mutex::new(core)), workers: Arc::default() }
+    }
+
+    /// Queues a key unless it is already waiting. A key that a worker holds is queued again after the worker's
+    /// answer.
+    pub fn add(&self, key: &K, why: Why) {
+        self.core.lock().add(key, why, Instant::now());
+    }
+
+    /// Queues a key after a delay of at most a year. If it is called several times, the earliest time counts.
+    pub fn add_after(&self, key: &K, delay: Duration, why: Why) {
+        self.core.lock().add_after(key, delay, why, Instant::now());
+    }
+
+    /// Adds a worker that takes up to `credit` keys at once. If several workers can take a key, the one with the
+    /// fewest keys gets it.
+    pub fn join(&self, credit: usize) -> Worker<K> {
+        let id = self.workers.fetch_add(1, Ordering::Relaxed);
+        let notify = Arc::<Notify>::default();
+        self.core.lock().join(id, credit, notify.clone());
+        Worker { queue: self.clone(), id, notify }
+    }
+
+    /// Stops handing out keys. Each worker ends after it has answered all keys that it holds.
+    pub fn drain(&self) {
+        self.core.lock().drain();
+    }
+
+    pub fn stats(&self) -> QueueStats {
+        let mut core = self.core.lock();
+        let now = Instant::now();
+        core.advance(now);
+        core.stats(now)
+    }
+}
+
+// === impl Worker ===
+
+impl<K: Clone + Eq + Hash + Ord> Worker<K> {
+    /// Waits for the next key. From then on this worker holds it. Returns `None` once the queue drains and this
+    /// worker holds no keys. The future is cancel safe.
+    pub async fn next(&self) -> Option<Handed<K>> {
+        loop {
+            let wake = match self.take() {
+                Taken::Key(handed) => return Some(handed),
+                Taken::Ended => return None,
+                Taken::Nothing(wake) => wake,
+            };
+            match wake {
+                Some(at) => tokio::select! {
+                    () = self.notify.notified() => {}
+                    () = sleep_until(at) => {}
+                },
+                None => self.notify.notified().await,
+            }
+        }
+    }
+
+    /// Returns the next key if one is ready now.
+    pub fn try_next(&self) -> Option<Handed<K>> {
+        match self.take() {
+            Taken::Key(handed) => Some(handed),
+            Taken::Nothing(_) | Taken::Ended => None,
+        }
+    }
+
+    /// Returns a key to the queue with its result.
+    ///
+    /// # Errors
+    /// This worker does not hold the key.
+    pub fn answer(&self, key: &K, outcome: Outcome) -> Result<(), NotHeld> {
+        self.queue.core.lock().answer(self.id, key, outcome, Instant::now())
+    }
+
+    /// Forgets the failures of a key that this worker holds. The worker keeps the key.
+    ///
+    /// # Errors
+    /// This worker does not hold the key.
+    pub fn forget(&self, key: &K) -> Result<(), NotHeld> {
+        let mut core = self.queue.core.lock();
+        if !core.holds(self.id, key) {
+            return Err(NotHeld);
+        }
+        core.forget(key);
+        Ok(())
+    }
+
+    /// Whether this worker holds the key.
+    pub fn holds(&self, key: &K) -> bool {
+        self.queue.core.lock().holds(self.id, key)
+    }
+
+    /// Sets the most keys that it takes at once.
+    pub fn set_credit(&self, credit: usize) {
+        self.queue.core.lock().set_credit(self.id, credit);
+    }
+
+    /// Stops taking keys. The worker ends after it has answered all keys that it holds.
+    pub fn retire(&self) {
+        self.queue.core.lock().retire(self.id);
+    }
+
+    fn take(&self) -> Taken<K> {
+        let mut core = self.queue.core.lock();
+        let now = Instant::now();
+        core.advance(now);
+        core.take(self.id, now)
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord> Drop for Worker<K> {
+    fn drop(&mut self) {
+        self.queue.core.lock().leave(self.id, Instant::now());
+    }
+}

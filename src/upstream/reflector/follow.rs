@@ -1,0 +1,164 @@
+//! Follows the stream of a watch: reads one event after the other, and applies it to the watch cache.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Reflector;
+use super::end::Undecodable;
+use super::machine::Outcome;
+use super::stream::EventStream;
+use crate::apiserver::UpstreamError;
+use crate::cache::ApplyError;
+use crate::codec::json::WatchFrame;
+use crate::meta::{EventType, Object, ObjectKey, ResourceVersion};
+
+/// How long after a deletion to wait for other deletions of the same revision. They arrive together.
+pub(super) const TOGETHER: Duration = Duration::from_millis(50);
+
+/// Maximum number of deletions held back. A lease has 1000 objects (`--lease-max-object-count`).
+const EXPIRED: usize = 4096;
+
+// === impl Reflector ===
+
+impl Reflector {
+    /// Until the stream ends, fails or contradicts the cache, or the cache must give up its state.
+    pub(super) async fn follow(&mut self) -> Outcome {
+        let Some(mut stream) = self.stream.take() else { return Outcome::Broken };
+        let mut heard = false;
+        // Deletions of one revision, of which more may follow. If the stream ends before they are applied, they arrive
+        // again.
+        let mut expired: Vec<Object> = Vec::new();
+        // Until when they wait for the next one. Nothing but the next one makes this later.
+        let mut together: Option<Instant> = None;
+        let mut recalled = std::pin::pin!(self.writer.recalled());
+        let handle = self.handle.clone();
+        let mut doubted = std::pin::pin!(handle.doubted());
+        handle.follows(stream.connection);
+        let mut silenced = std::pin::pin!(handle.silenced());
+        loop {
+            let until = together.unwrap_or(stream.deadline);
+            let frame = tokio::select! {
+                frame = stream.next(until) => frame,
+                Some(claim) = self.claims.recv() => {
+                    self.consider(claim);
+                    continue;
+                }
+                () = &mut recalled => return self.recalled(),
+                why = &mut doubted => return self.contradicted(&why),
+                silence = &mut silenced => match self.silent(&silence, &stream, heard) {
+                    Some(outcome) => return outcome,
+                    None => {
+                        silenced.set(handle.silenced());
+                        continue;
+                    }
+                },
+            };
+            let held = expired.len();
+            let (expires, complete) = match &frame {
+                Ok(Some(WatchFrame::Event { kind: EventType::Deleted, object, .. }))
+                    if self.lister.resource.gvr.is_events() =>
+                {
+                    (true, held == EXPIRED || expired.last().is_some_and(|last| last.rv != object.rv))
+                }
+                Ok(Some(WatchFrame::Error(_)) | None) => (false, false),
+                Ok(Some(_)) | Err(UpstreamError::Timeout { .. }) => (false, true),
+                Err(_) => (false, false),
+            };
+            if complete {
+                together = None;
+                self.waited = None;
+                if let Err(outcome) = self.expire(&mut stream, std::mem::take(&mut expired)).await {
+                    return outcome;
+                }
+            }
+            match frame {
+                Ok(Some(WatchFrame::Event { kind, object, type_meta })) => {
+                    if !heard {
+                        self.seen(&type_meta);
+                        self.learn_items().await;
+                    }
+                    heard = true;
+                    if expires {
+                        together = Some(Instant::now() + TOGETHER);
+                        expired.push(object);
+                    } else if let Err(outcome) = self.apply(&mut stream, kind, object).await {
+                        return outcome;
+                    }
+                }
+                Ok(Some(WatchFrame::Bookmark { rv, object, initial_events_end, .. })) => {
+                    heard = true;
+                    if rv < stream.last {
+                        self.note(&format!("a bookmark went back from {} to {rv}", stream.last), 0);
+                        return Outcome::WentBack;
+                    }
+                    stream.last = rv;
+                    self.undecodable = Undecodable::default();
+                    self.handle.bookmark(Instant::now());
+                    if !initial_events_end {
+                        self.writer.set_bookmark_template(object);
+                    }
+                    self.writer.progress(rv);
+                    self.handle.reached(self.writer.resource_version());
+                }
+                Ok(Some(WatchFrame::Error(status))) => return self.failed(&UpstreamError::Status(Box::new(status))),
+                Ok(None) => return Outcome::Ended { heard },
+                Err(UpstreamError::Timeout { .. }) if held > 0 => self.waited = Some(self.writer.resource_version()),
+                Err(error) => return self.broken(&error),
+            }
+        }
+    }
+
+    async fn apply(&mut self, stream: &mut EventStream, kind: EventType, object: Object) -> Result<(), Outcome> {
+        let rv = object.rv;
+        if rv == stream.last && stream.last_key.as_ref() == Some(&object.key) {
+            // The same event again.
+            return Ok(());
+        }
+        let key = object.key.clone();
+        let applied = self.writer.apply(kind, object).await;
+        self.applied(stream, rv, key, applied)
+    }
+
+    /// Applies deletions of one revision.
+    async fn expire(&mut self, stream: &mut EventStream, mut expired: Vec<Object>) -> Result<(), Outcome> {
+        expired.retain(|object| object.rv != stream.last || stream.last_key.as_ref() != Some(&object.key));
+        // Those that were applied before the stream broke. Others of that revision contradict the state, which is read
+        // again.
+        let ours = self.writer.resource_version();
+        expired.retain(|object| object.rv != ours || self.writer.holds(&object.key));
+        if expired.iter().any(|object| object.rv == ours) {
+            self.writer.lacks_after(ResourceVersion(ours.0.saturating_sub(1)));
+        }
+        let Some((rv, key)) = expired.last().map(|last| (last.rv, last.key.clone())) else { return Ok(()) };
+        let applied = self.writer.delete_together(expired).await;
+        self.applied(stream, rv, key, applied)
+    }
+
+    /// The revision after which the watch goes on. Deletions of the last revision may be missing, so all of them are asked
+    /// for again.
+    pub(super) fn goes_on_after(&self) -> ResourceVersion {
+        let rv = self.writer.resource_version();
+        if self.waited == Some(rv) { ResourceVersion(rv.0.saturating_sub(1)) } else { rv }
+    }
+
+    fn applied(
+        &mut self,
+        stream: &mut EventStream,
+        rv: ResourceVersion,
+        key: ObjectKey,
+        applied: Result<(), ApplyError>,
+    ) -> Result<(), Outcome> {
+        match applied {
+            Ok(()) => {
+                (stream.last, stream.last_key) = (rv, Some(key));
+                self.handle.event(rv, Instant::now());
+                Ok(())
+            }
+            Err(error @ (ApplyError::WentBack { .. } | ApplyError::NotSynced)) => {
+                self.note(&error.to_string(), 0);
+                Err(Outcome::WentBack)
+            }
+        }
+    }
+}
