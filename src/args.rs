@@ -306,11 +306,6 @@ mod tests {
     }
 
     #[test]
-    fn is_consistent() {
-        clap().debug_assert();
-    }
-
-    #[test]
     fn run_is_the_default() {
         let plain = parsed("--kubeconfig /k --listen http://127.0.0.1:1 --listen unix:///s").unwrap();
         let named = parsed("run --kubeconfig /k --listen http://127.0.0.1:1 --listen unix:///s").unwrap();

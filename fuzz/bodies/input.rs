@@ -4,8 +4,12 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 
 use bytes::Bytes;
-use informerd::codec::CodecError;
+use informerd::codec::json::{ListMeta, TypeMeta, WatchFrame};
+use informerd::codec::{CodecError, ListDecoder, WatchDecoder};
+use informerd::meta::{Encoding, Object};
 use tikv_jemalloc_ctl::thread::allocatedp;
+
+use super::pods::table;
 
 /// Bytes to decode, and the chunks in which they arrive.
 pub struct Input<'a> {
@@ -95,6 +99,30 @@ impl<'a> Input<'a> {
     pub fn is_bounded(&self) -> bool {
         self.limit < NO_LIMIT
     }
+}
+
+/// The items of a list in JSON or of a table, and what it says of itself.
+pub type Listed = (Vec<(Object, TypeMeta)>, Result<ListMeta, CodecError>);
+
+pub fn listed(encoding: Encoding, chunks: &[Bytes], limit: usize) -> Listed {
+    let mut decoder = ListDecoder::new(encoding, limit, table().clone());
+    let (items, end) = all(chunks, |chunk| {
+        chunk.into_iter().for_each(|chunk| decoder.push(chunk));
+        decoder.next()
+    });
+    (items, end.and_then(|()| decoder.finish()))
+}
+
+/// The frames of a watch, and whether a part of another one is left.
+pub type Watched = (Vec<WatchFrame>, Result<bool, CodecError>);
+
+pub fn watched(encoding: Encoding, chunks: &[Bytes], limit: usize) -> Watched {
+    let mut decoder = WatchDecoder::new(encoding, limit, table().clone());
+    let (frames, end) = all(chunks, |chunk| {
+        chunk.into_iter().for_each(|chunk| decoder.push(chunk));
+        decoder.next()
+    });
+    (frames, end.map(|()| decoder.has_partial()))
 }
 
 /// All that a decoder makes of chunks, which `step` gives it one by one.

@@ -13,7 +13,7 @@ use super::faults::{Faults, Why, agreed, member};
 use super::input::{measured, repeated};
 use super::json::{Json, is_beyond, is_valid};
 use super::messages::{decimal, is_of_key};
-use super::pods::{field, table};
+use super::pods::{field, raw, table};
 
 pub fn check(data: &[u8]) {
     let data = &*repeated(data);
@@ -25,24 +25,20 @@ pub fn check(data: &[u8]) {
     let Some(json) = Json::read(data) else { return };
     let Some(((object, type_meta), expected)) = agreed(parsed, Expected::of(&json)) else { return };
     expected.compare(&object, &type_meta);
-    let (again, type_again) =
-        parse_item(&object.raw().expect("its bytes").item(), table()).expect("what was kept can be read again");
+    let (again, type_again) = parse_item(&raw(&object).item(), table()).expect("what was kept can be read again");
     assert_eq!((&again.key, again.rv, &again.attributes), (&object.key, object.rv, &object.attributes));
     // The lines of a deep one are longer than it.
     if json.is_whole() {
         indented(&object);
     }
     if type_meta.style == Style::Inline {
-        assert_eq!(
-            (&type_again, again.raw().expect("its bytes").item()),
-            (&type_meta, object.raw().expect("its bytes").item())
-        );
+        assert_eq!((&type_again, raw(&again).item()), (&type_meta, raw(&object).item()));
     }
 }
 
 /// Written for people to read, in pieces and steps of any size, it says the same.
 fn indented(object: &Object) {
-    let item = object.raw().expect("its bytes").item();
+    let item = raw(object).item();
     let pretty = |piece: usize, most: usize| {
         let (mut indenter, mut out) = (Indenter::default(), Vec::new());
         let mut rest: Slices = item.chunks(piece).map(Bytes::copy_from_slice).collect();
@@ -157,7 +153,7 @@ impl<'a> Expected<'a> {
 
     /// What is kept is the object, without its type if that stands in front, and without spaces.
     fn compare_bytes(&self, object: &Object, style: Style) {
-        let raw = object.raw().expect("its bytes");
+        let raw = raw(object);
         assert_eq!(raw.clone().framed(), [&raw.item()[..], b","].concat());
         let digits = raw.slice(raw.rv_range());
         assert_eq!(std::str::from_utf8(&digits).ok().and_then(|digits| digits.parse().ok()), Some(self.rv));

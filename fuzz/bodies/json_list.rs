@@ -3,67 +3,69 @@
 //! What may be refused, and why, is listed in `faults`.
 
 use informerd::codec::CodecError;
-use informerd::codec::json::{ListDecoder, ListMeta, TypeMeta};
-use informerd::meta::Object;
+use informerd::codec::json::ListMeta;
+use informerd::meta::{Encoding, Object};
 
 use super::faults::{Faults, Why, agreed, malformed};
-use super::input::{Input, all, repeated};
+use super::input::{Input, listed, repeated};
 use super::json::{Json, is_beyond, is_valid};
 use super::json_item::Expected;
 use super::messages::decimal;
-use super::pods::table;
+
+/// What an item says, by another reader.
+type Item = fn(&Json) -> Result<Expected<'_>, Faults>;
 
 pub fn check(data: &[u8]) {
+    check_items(data, Encoding::Json, "items", item, |_, _| {});
+}
+
+fn item(json: &Json) -> Result<Expected<'_>, Faults> {
+    Expected::of(json)
+}
+
+/// A list or a table, and what else is to be looked at of each of its `items`.
+pub fn check_items(
+    data: &[u8],
+    encoding: Encoding,
+    items: &'static str,
+    item: Item,
+    mut each: impl FnMut(Object, &Json),
+) {
     let data = repeated(data);
     let Some(input) = Input::of(&data) else { return };
-    let (items, end) = input.decoded(decode);
+    let (decoded, end) = input.decoded(|chunks, limit| listed(encoding, chunks, limit));
     if is_beyond(&end, input.bytes) {
         return;
     }
     assert!(end.is_err() || is_valid(input.bytes), "a list that is no JSON");
     let Some(json) = Json::read(input.bytes) else { return };
+    let count = decoded.len();
     // The items before one that is refused are read.
-    if let Ok(Some(Json::Array(expected))) = json.once("items") {
-        for ((object, type_meta), item) in items.iter().zip(expected) {
-            Expected::of(item).expect("an object").compare(object, type_meta);
+    if let Ok(Some(Json::Array(expected))) = json.once(items) {
+        for ((object, type_meta), json) in decoded.into_iter().zip(expected) {
+            item(json).expect("an object").compare(&object, &type_meta);
+            each(object, json);
         }
     }
-    if let Some((end, expected)) = agreed(end, Head::of(&json, "items", Expected::of)) {
-        assert_eq!(items.len(), expected.items);
+    if let Some((end, expected)) = agreed(end, Head::of(&json, items, item)) {
+        assert_eq!(count, expected.items);
         expected.compare(&end);
     }
 }
 
-type Decoded = (Vec<(Object, TypeMeta)>, Result<ListMeta, CodecError>);
-
-fn decode(chunks: &[bytes::Bytes], limit: usize) -> Decoded {
-    let mut decoder = ListDecoder::new(limit, table().clone());
-    let (items, end) = all(chunks, |chunk| {
-        chunk.into_iter().for_each(|chunk| decoder.push(chunk));
-        decoder.next()
-    });
-    (items, end.and_then(|()| decoder.finish()))
-}
-
 /// What a list or a table says, by another reader.
 #[derive(Debug)]
-pub struct Head<'a> {
+struct Head<'a> {
     kind: &'a str,
     api_version: &'a str,
     rv: u64,
     continue_token: &'a str,
     remaining: Option<i64>,
-    pub items: usize,
+    items: usize,
 }
 
 impl<'a> Head<'a> {
-    /// # Errors
-    /// All that is wrong with it.
-    pub fn of(
-        json: &'a Json,
-        items: &'static str,
-        item: impl Fn(&'a Json) -> Result<Expected<'a>, Faults>,
-    ) -> Result<Self, Faults> {
+    fn of(json: &'a Json, items: &'static str, item: Item) -> Result<Self, Faults> {
         if json.members().is_none() {
             return Err(Faults::of(malformed("expected a list"), Why::of(json)));
         }
@@ -120,7 +122,7 @@ impl<'a> Head<'a> {
         faults.or(Self { kind, api_version, rv, continue_token, remaining, items: count })
     }
 
-    pub fn compare(&self, end: &ListMeta) {
+    fn compare(&self, end: &ListMeta) {
         assert_eq!((&*end.list_kind, &*end.api_version), (self.kind, self.api_version));
         assert_eq!((end.rv.get(), &*end.continue_token), (self.rv, self.continue_token));
         assert_eq!(end.remaining_item_count, self.remaining);

@@ -3,22 +3,22 @@
 //! What may be refused, and why, is listed in `faults`. The object of a BOOKMARK is read more leniently: it is never served as it
 //! came.
 
-use informerd::codec::json::{Form, Style, WatchDecoder, WatchFrame, event_frame};
+use informerd::codec::json::{Form, Style, WatchFrame, event_frame};
 use informerd::codec::{CodecError, INITIAL_EVENTS_END, Shape};
-use informerd::meta::{EventType, Status};
+use informerd::meta::{Encoding, EventType, Status};
 use serde_json::value::RawValue;
 
 use super::faults::{Faults, Why, agreed, malformed};
-use super::input::{Input, all, repeated};
+use super::input::{Input, repeated, watched};
 use super::json::{Json, is_beyond, raw_member};
 use super::json_item::Expected;
 use super::messages::{decimal, text};
-use super::pods::table;
+use super::pods::bytes;
 
 pub fn check(data: &[u8]) {
     let data = repeated(data);
     let Some(input) = Input::of(&data) else { return };
-    let (frames, end) = input.decoded(decode);
+    let (frames, end) = input.decoded(|chunks, limit| watched(Encoding::Json, chunks, limit));
     if is_beyond(&end, input.bytes) {
         return;
     }
@@ -45,16 +45,6 @@ pub fn check(data: &[u8]) {
             }
         }
     }
-}
-
-/// The frames, and whether a part of another one is left.
-fn decode(chunks: &[bytes::Bytes], limit: usize) -> (Vec<WatchFrame>, Result<bool, CodecError>) {
-    let mut decoder = WatchDecoder::new(limit, table().clone());
-    let (frames, end) = all(chunks, |chunk| {
-        chunk.into_iter().for_each(|chunk| decoder.push(chunk));
-        decoder.next()
-    });
-    (frames, end.map(|()| decoder.has_partial()))
 }
 
 #[derive(Debug)]
@@ -147,7 +137,7 @@ impl Frame<'_> {
                 }
                 // What is sent to the clients is what came.
                 let form = Form::new(type_meta.style, &type_meta.api_version, &type_meta.kind, "List");
-                let written = event_frame(&form, *kind, object, None, Shape::Full).expect("its bytes").into_bytes();
+                let written = bytes(event_frame(&form, *kind, object, None, Shape::Full));
                 let written = Json::read(&written).expect("a frame is JSON");
                 let object = written.get("object").expect("an object");
                 assert_eq!(object.with_plain_type(), json.with_plain_type());

@@ -12,7 +12,7 @@ use prost::Message;
 use super::input::repeated;
 use super::json::Json;
 use super::messages::{ObjectMeta, Pod, text, unwrapped};
-use super::pods::table;
+use super::pods::{bytes, raw, table};
 
 /// Members of ObjectMeta, and whether an empty value is left out.
 const OBJECT_META: &[(&str, bool)] = &[
@@ -54,7 +54,7 @@ const UNSHOWN: &str = "deprecated.deployment.rollback.to";
 
 pub fn check(data: &[u8]) {
     let Ok((object, type_meta)) = parse_item(&repeated(data), table()) else { return };
-    let Some(json) = Json::read(&object.raw().expect("its bytes").metadata()) else { return };
+    let Some(json) = Json::read(&raw(&object).metadata()) else { return };
     let form = Form::new(Encoding::Json, type_meta.style, "apps/v1", "Deployment", "DeploymentList");
     for rv in [None, Some(ResourceVersion(1)), Some(ResourceVersion(u64::MAX))] {
         let expected = match type_meta.style {
@@ -62,11 +62,8 @@ pub fn check(data: &[u8]) {
             Style::Stripped => as_it_is(&json, rv),
         };
         let Some(expected) = expected else { continue };
-        let body = form.object(&object, rv, Shape::PartialObjectMetadata).expect("its bytes").into_bytes();
-        let frame = form
-            .event_frame(EventType::Modified, &object, rv, Shape::PartialObjectMetadata)
-            .expect("its bytes")
-            .into_bytes();
+        let body = bytes(form.object(&object, rv, Shape::PartialObjectMetadata));
+        let frame = bytes(form.event_frame(EventType::Modified, &object, rv, Shape::PartialObjectMetadata));
         let (body, frame) = (Json::read(&body).expect("a body is JSON"), Json::read(&frame).expect("a frame is JSON"));
         // What is deep is text, and it is deepest in a frame.
         if frame.is_whole() {
@@ -140,8 +137,7 @@ fn in_order(json: &Json, order: &[(&str, bool)]) -> Option<Vec<(String, Json)>> 
 
 /// The metadata of a custom resource is converted. It names the same object.
 fn in_protobuf(form: &Arc<Form>, object: &Object, json: &Json) {
-    let body =
-        form.metadata_in_protobuf().object(object, None, Shape::PartialObjectMetadata).expect("its bytes").into_bytes();
+    let body = bytes(form.metadata_in_protobuf().object(object, None, Shape::PartialObjectMetadata));
     let (type_meta, message) = unwrapped(&body).expect("an envelope");
     assert_eq!(type_meta, ["meta.k8s.io/v1", "PartialObjectMetadata"]);
     let partial = Pod::decode(&*message).expect("a message");
@@ -151,8 +147,7 @@ fn in_protobuf(form: &Arc<Form>, object: &Object, json: &Json) {
         (&*text(&metadata.name), &metadata.resource_version[..]),
         (object.key.name(), &[object.rv.to_string().into_bytes()][..])
     );
-    let is_object_meta = serde_json::from_slice::<serde_json::Value>(&object.raw().expect("its bytes").metadata())
-        .is_ok()
+    let is_object_meta = serde_json::from_slice::<serde_json::Value>(&raw(object).metadata()).is_ok()
         && json.members().is_some_and(|members| {
             members
                 .iter()

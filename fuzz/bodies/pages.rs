@@ -14,63 +14,55 @@ use super::runtime::block_on;
 /// One is the beginning of another, and a dash sorts before the slash.
 const NAMESPACES: [&str; 4] = ["a", "a-b", "ab", "b"];
 const NAMES: [&str; 8] = ["a", "a-", "a.b", "aa", "b", "b0", "z", "é"];
+/// Each with the values of the label that it selects.
+const SELECTORS: [(&str, &[u8]); 5] = [
+    ("", &[0, 1, 2, 3, 4, 5, 6, 7]),
+    ("x=1", &[1]),
+    ("x!=1", &[0, 2, 3, 4, 5, 6, 7]),
+    ("x in (1,2)", &[1, 2]),
+    ("x=9", &[]),
+];
 const RV: u64 = 1000;
 
 pub fn check(data: &[u8]) {
     let Some(([limit, scope, labels], data)) = data.split_first_chunk::<3>() else { return };
-    let mut objects = BTreeMap::new();
-    for byte in data.iter().take(256) {
-        let key = format!("{}/{}", NAMESPACES[usize::from(byte % 4)], NAMES[usize::from(byte >> 2 & 7)]);
-        objects.insert(key, byte >> 5);
-    }
+    let object = |byte: &u8| {
+        let (namespace, name) = (NAMESPACES[usize::from(byte % 4)], NAMES[usize::from(byte >> 2 & 7)]);
+        (format!("{namespace}/{name}"), byte >> 5)
+    };
+    let objects: BTreeMap<_, _> = data.iter().take(256).map(object).collect();
     let limit = usize::from(limit % 9) + 1;
     let namespace = NAMESPACES.get(usize::from(scope % 8)).copied();
-    let selector = LabelSelector::parse(["", "x=1", "x!=1", "x in (1,2)", "x=9"][usize::from(labels % 5)]);
-    let selector = selector.expect("a selector");
+    let (selector, values) = SELECTORS[usize::from(labels % 5)];
+    let is_in =
+        |key: &str| namespace.is_none_or(|namespace| key.split_once('/').is_some_and(|(of, _)| of == namespace));
+    let selected = objects.iter().filter(|(key, value)| is_in(key) && values.contains(value));
+    let selected: Vec<_> = selected.map(|(key, _)| key.clone()).collect();
     let scope = namespace.map_or_else(Scope::all, Scope::namespace);
+    let selector = LabelSelector::parse(selector).expect("a selector");
     let predicate = Predicate::new(scope, selector, CompiledFields::default());
-    let selected: Vec<&String> = objects
-        .iter()
-        .filter(|(key, _)| namespace.is_none_or(|namespace| key.split_once('/').is_some_and(|(of, _)| of == namespace)))
-        .filter(|(_, label)| [true, **label == 1, **label != 1, matches!(label, 1 | 2), false][usize::from(labels % 5)])
-        .map(|(key, _)| key)
-        .collect();
-    let snapshot = snapshot(&objects);
-    let (mut listed, mut token, mut pages) = (Vec::new(), None, 0);
+    let (snapshot, mut listed, mut after) = (snapshot(&objects), Vec::new(), None);
     loop {
-        let after = token.as_deref().map(|token| key_of(token, namespace));
-        let walk = Walk::new(snapshot.clone(), predicate.clone(), after);
-        let left = block_on(walk.clone().count());
-        assert_eq!(left as usize, selected.len() - listed.len(), "what is left is known");
-        let (page, next) = page(walk, limit, namespace);
-        assert!(page.len() == limit || next.is_none() && page.len() < limit);
-        listed.extend(page);
-        pages += 1;
-        assert!(pages <= objects.len() + 1, "it has no end");
-        token = next;
-        if token.is_none() {
-            break;
+        let mut walk = Walk::new(snapshot.clone(), predicate.clone(), after);
+        let left = block_on(walk.clone().count()) as usize;
+        assert_eq!(left + listed.len(), selected.len(), "what is left is known");
+        // A page stops after so many objects, and goes on if any object follows, selected or not.
+        let (full, mut more) = (listed.len() + limit, true);
+        while more && listed.len() < full {
+            more = walk.step(full - listed.len(), |object| listed.push(object.key.to_string()));
         }
+        assert!(listed.len() == full || !more && listed.len() < full);
+        let Some(last) = walk.into_after().filter(|_| more) else { break };
+        after = Some(resumed(&last, namespace));
     }
-    assert_eq!(listed.iter().collect::<Vec<_>>(), selected);
+    assert_eq!(listed, selected);
 }
 
-/// A page stops after `limit` objects, and goes on if any object follows, selected or not.
-fn page(mut walk: Walk, limit: usize, namespace: Option<&str>) -> (Vec<String>, Option<String>) {
-    let (mut page, mut more) = (Vec::new(), true);
-    while more && page.len() < limit {
-        more = walk.step(limit - page.len(), |object| page.push(object.key.as_str().to_owned()));
-    }
-    let last = walk.into_after().filter(|_| more);
-    let token = last.map(|last| {
-        let start = if namespace.is_some() { last.name() } else { last.as_str() };
-        ContinueToken { rv: RV as i64, start: format!("/{start}") }.encode()
-    });
-    (page, token)
-}
-
-fn key_of(token: &str, namespace: Option<&str>) -> ObjectKey {
-    let token = ContinueToken::decode(token).expect("our own token");
+/// The key after which the next page begins, by its token.
+fn resumed(last: &ObjectKey, namespace: Option<&str>) -> ObjectKey {
+    let start = if namespace.is_some() { last.name() } else { last.as_str() };
+    let token = ContinueToken { rv: RV as i64, start: format!("/{start}") }.encode();
+    let token = ContinueToken::decode(&token).expect("our own token");
     assert_eq!(token.rv, RV as i64);
     ObjectKey::new(namespace.unwrap_or_default(), token.start.trim_start_matches('/'))
 }

@@ -1,8 +1,10 @@
-//! The resource whose objects the decoders read, and its selectable fields.
+//! The resource whose objects the decoders read, its selectable fields, and the bytes of its objects.
 
 use std::sync::LazyLock;
 
-use informerd::meta::{FieldTable, Gvr, Object, Origin, Resource, Verbs};
+use bytes::Bytes;
+use informerd::codec::Slices;
+use informerd::meta::{Damaged, FieldTable, Gvr, Object, Origin, Raw, Resource, Verbs};
 use informerd::selector::field_table;
 
 static RESOURCE: LazyLock<Resource> = LazyLock::new(|| Resource {
@@ -21,6 +23,15 @@ pub fn resource() -> &'static Resource {
 
 pub fn table() -> &'static FieldTable {
     &TABLE
+}
+
+pub fn raw(object: &Object) -> Raw {
+    object.raw().expect("its bytes")
+}
+
+/// What is written of an object.
+pub fn bytes(written: Result<Slices, Damaged>) -> Bytes {
+    written.expect("its bytes").into_bytes()
 }
 
 /// The value of a selectable field of an object that was read with this table.

@@ -15,7 +15,7 @@ use super::messages::{
     Entry, ObjectMeta, Owner, Parts, Pod, PodFields, PodSpec, PodStatus, Unknown, Why, assert_listed, decimal,
     is_of_key, text, unwrapped,
 };
-use super::pods::{field, table};
+use super::pods::{bytes, field, raw, table};
 
 pub fn check(data: &[u8]) {
     match (measured(data.len(), || parse_item(data, table())), Expected::of(data)) {
@@ -68,7 +68,7 @@ impl Expected {
         let labels: Vec<_> = labels.into_iter().map(|(key, value)| (text(key), text(value))).collect();
         let known = object.attributes.labels().map(|(key, value)| (key.to_owned(), value.to_owned()));
         assert_eq!(known.collect::<Vec<_>>(), labels);
-        let raw = object.raw().expect("its bytes");
+        let raw = raw(object);
         assert_eq!((&raw.item()[..], Some(&raw.metadata()[..])), (message, self.pod.metadata.first().map(|m| &m[..])));
         assert_eq!(decimal(&raw.slice(raw.rv_range())), Some(self.rv));
         self.compare_fields(object);
@@ -108,37 +108,30 @@ fn fields(message: &[u8]) -> Option<(PodFields, PodSpec, PodStatus)> {
 /// What is sent to the clients is what came, but for its resourceVersion where that is replaced.
 fn written(object: &Object, message: &[u8]) {
     let form = Form::new("v1", "Pod", "PodList");
-    let (type_meta, kept) = unwrapped(&object_bytes(&form, object, None, Shape::Full).expect("its bytes").into_bytes())
-        .expect("an envelope");
+    let written =
+        |object: &Object, rv, shape| unwrapped(&bytes(object_bytes(&form, object, rv, shape))).expect("an envelope");
+    let (type_meta, kept) = written(object, None, Shape::Full);
     assert_eq!((type_meta, &kept[..]), (["v1", "Pod"].map(str::to_owned), message));
     for rv in [1, u64::MAX] {
-        let body = object_bytes(&form, object, Some(ResourceVersion(rv)), Shape::Full).expect("its bytes").into_bytes();
-        let (_, message) = unwrapped(&body).expect("an envelope");
+        let (_, message) = written(object, Some(ResourceVersion(rv)), Shape::Full);
         let again = parse_item(&message, table()).expect("an object");
         assert_eq!((&again.key, again.rv.get(), &again.attributes), (&object.key, rv, &object.attributes));
-        let back = object_bytes(&form, &again, Some(object.rv), Shape::Full).expect("its bytes").into_bytes();
-        if object.raw().expect("its bytes").slice(object.raw().expect("its bytes").rv_range()) == object.rv.to_string()
-        {
-            assert_eq!(unwrapped(&back).expect("an envelope").1, kept);
+        let back = written(&again, Some(object.rv), Shape::Full);
+        if raw(object).slice(raw(object).rv_range()) == object.rv.to_string() {
+            assert_eq!(back.1, kept);
         }
     }
     for shape in [Shape::PartialObjectMetadata, Shape::PartialObjectMetadataV1beta1] {
-        let (_, partial) =
-            unwrapped(&object_bytes(&form, object, None, shape).expect("its bytes").into_bytes()).expect("an envelope");
-        let partial = Pod::decode(&*partial).expect("a message");
-        assert_eq!(partial.metadata, [object.raw().expect("its bytes").metadata()]);
-        assert_eq!(
-            partial.encoded_len(),
-            object.raw().expect("its bytes").metadata_range().end,
-            "nothing but metadata"
-        );
+        let partial = Pod::decode(&*written(object, None, shape).1).expect("a message");
+        assert_eq!(partial.metadata, [raw(object).metadata()]);
+        assert_eq!(partial.encoded_len(), raw(object).metadata_range().end, "nothing but metadata");
     }
-    let frame = event_frame(&form, EventType::Added, object, None, Shape::Full).expect("its bytes").into_bytes();
+    let frame = bytes(event_frame(&form, EventType::Added, object, None, Shape::Full));
     assert_eq!(frame.first_chunk::<4>().map(|len| u32::from_be_bytes(*len) as usize), Some(frame.len() - 4));
 }
 
 fn owners(object: &Object) {
-    let Ok(parts) = Parts::decode(&*object.raw().expect("its bytes").metadata()) else { return };
+    let Ok(parts) = Parts::decode(&*raw(object).metadata()) else { return };
     let owners = parts.owner_references.iter().map(|owner| Owner::decode(&**owner)).collect::<Result<Vec<_>, _>>();
     let Ok(owners) = owners else { return };
     let uids: Vec<_> = owners.iter().flat_map(|owner| &owner.uid).map(|uid| text(uid)).collect();
@@ -147,7 +140,7 @@ fn owners(object: &Object) {
         asked.push(uid.to_owned());
         false
     }));
-    if has_owner(&object.raw().expect("its bytes").metadata(), &mut |_| false).is_ok() {
+    if has_owner(&raw(object).metadata(), &mut |_| false).is_ok() {
         assert_eq!(asked, uids);
     }
 }

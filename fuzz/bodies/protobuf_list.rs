@@ -43,6 +43,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
+/// Only with the decoder of this encoding: in the bound on what is allocated, there is no room for a type beside each item.
 fn decode(chunks: &[bytes::Bytes], limit: usize) -> (Vec<Object>, Result<ListMeta, CodecError>) {
     let mut decoder = ListDecoder::new(limit, table().clone());
     let (items, end) = all(chunks, |chunk| {

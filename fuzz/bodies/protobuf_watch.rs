@@ -4,16 +4,15 @@
 //! What may be refused, and why, is listed in `messages`.
 
 use informerd::codec::json::WatchFrame;
-use informerd::codec::protobuf::{Form, WatchDecoder, bookmark_frame, error_frame, read_status, status_body};
+use informerd::codec::protobuf::{Form, bookmark_frame, error_frame, read_status, status_body};
 use informerd::codec::{CodecError, INITIAL_EVENTS_END, Shape};
-use informerd::meta::{EventType, ResourceVersion, Status, StatusCause, StatusDetails};
+use informerd::meta::{Encoding, EventType, ResourceVersion, Status, StatusCause, StatusDetails};
 use prost::Message;
 
-use super::input::{Input, all};
+use super::input::{Input, Watched, watched};
 use super::messages::{
     self, BookmarkMeta, Pod, RawExtension, WatchEvent, Why, assert_listed, decimal, last_text, text, unwrapped,
 };
-use super::pods::table;
 use super::protobuf_item::Expected;
 
 pub fn check(data: &[u8]) {
@@ -46,14 +45,8 @@ pub fn check(data: &[u8]) {
     assert_eq!(end, Ok(!rest.is_empty()));
 }
 
-/// The frames, and whether a part of another one is left.
-fn decode(chunks: &[bytes::Bytes], limit: usize) -> (Vec<WatchFrame>, Result<bool, CodecError>) {
-    let mut decoder = WatchDecoder::new(limit, table().clone());
-    let (frames, end) = all(chunks, |chunk| {
-        chunk.into_iter().for_each(|chunk| decoder.push(chunk));
-        decoder.next()
-    });
-    (frames, end.map(|()| decoder.has_partial()))
+fn decode(chunks: &[bytes::Bytes], limit: usize) -> Watched {
+    watched(Encoding::Protobuf, chunks, limit)
 }
 
 #[allow(clippy::large_enum_variant, reason = "few of them live at once")]

@@ -8,6 +8,8 @@ use informerd::meta::{Encoding, Gvr, Scope};
 use informerd::packing::{Packing, PackingConfig, PackingForm};
 use informerd::snapshots::{read, read_records};
 
+use super::pods::raw;
+
 /// Keys and revisions.
 type Model = BTreeMap<String, u64>;
 
@@ -39,7 +41,7 @@ fn is_sound(load: impl FnOnce(&mut Restoration) -> bool) {
         assert!(object.rv <= snapshot.rv());
         object.key.as_str().clone_into(&mut last);
         // Packed bytes were unpacked once. Forged ones may be anything, of the length that they say.
-        let raw = object.raw().expect("its bytes");
+        let raw = raw(object);
         assert_eq!(raw.item().len(), object.item_len());
         let _ = (raw.metadata(), raw.slice(raw.rv_range()), object.attributes.labels().count());
     }
@@ -99,7 +101,7 @@ fn against_model(data: &[u8]) {
     let all: Vec<_> = snapshot.range(&scope, None).map(|object| (object.key.to_string(), object.rv.get())).collect();
     assert_eq!(all, model.into_iter().collect::<Vec<_>>());
     for object in snapshot.range(&scope, None) {
-        assert_eq!(object.raw().expect("its bytes").framed(), item(object.rv.get()));
+        assert_eq!(raw(object).framed(), item(object.rv.get()));
     }
 }
 

@@ -5,44 +5,22 @@
 
 use std::sync::{Arc, LazyLock};
 
-use informerd::codec::json::{ListMeta, TypeMeta};
 use informerd::codec::table::{Include, Printed, TableShape};
-use informerd::codec::{CodecError, Form, ListDecoder, Shape};
+use informerd::codec::{CodecError, Form, Shape};
 use informerd::meta::{Encoding, Moment, Object};
 
 use super::columns::form;
-use super::durations::length;
-use super::faults::{Faults, Why, agreed};
-use super::input::{Input, all, repeated};
-use super::json::{Json, is_beyond, is_valid};
+use super::faults::{Faults, Why};
+use super::json::Json;
 use super::json_item::Expected;
-use super::json_list::Head;
-use super::pods::table;
+use super::json_list::check_items;
+use super::pods::bytes;
 
 static NOW: LazyLock<Moment> = LazyLock::new(|| Moment::parse("2026-01-01T00:00:00Z").expect("a moment"));
 
 pub fn check(data: &[u8]) {
     let Some((first, data)) = data.split_first() else { return };
-    let data = repeated(data);
-    let Some(input) = Input::of(&data) else { return };
-    let (rows, end) = input.decoded(decode);
-    if is_beyond(&end, input.bytes) {
-        return;
-    }
-    assert!(end.is_err() || is_valid(input.bytes), "a table that is no JSON");
-    let Some(json) = Json::read(input.bytes) else { return };
-    let count = rows.len();
-    // The rows before one that is refused are read.
-    if let Ok(Some(Json::Array(expected))) = json.once("rows") {
-        for ((object, type_meta), json) in rows.into_iter().zip(expected) {
-            row(json).expect("a row").compare(&object, &type_meta);
-            printed(form(*first), object, json);
-        }
-    }
-    if let Some((end, expected)) = agreed(end, Head::of(&json, "rows", row)) {
-        assert_eq!(count, expected.items);
-        expected.compare(&end);
-    }
+    check_items(data, Encoding::Table, "rows", row, |object, json| printed(form(*first), object, json));
 }
 
 fn row(json: &Json) -> Result<Expected<'_>, Faults> {
@@ -66,17 +44,6 @@ fn row(json: &Json) -> Result<Expected<'_>, Faults> {
     Expected::of(json.get("object").unwrap_or(json))
 }
 
-type Decoded = (Vec<(Object, TypeMeta)>, Result<ListMeta, CodecError>);
-
-fn decode(chunks: &[bytes::Bytes], limit: usize) -> Decoded {
-    let mut decoder = ListDecoder::new(Encoding::Table, limit, table().clone());
-    let (rows, end) = all(chunks, |chunk| {
-        chunk.into_iter().for_each(|chunk| decoder.push(chunk));
-        decoder.next()
-    });
-    (rows, end.and_then(|()| decoder.finish()))
-}
-
 fn printed(form: &Arc<Form>, mut object: Object, json: &Json) {
     let columns = form.columns().expect("columns");
     // What is deep is text, and it is less deep in a row than in its table.
@@ -86,7 +53,7 @@ fn printed(form: &Arc<Form>, mut object: Object, json: &Json) {
     // Whoever asks a second before gets the same cells, or younger ones.
     let at = |seconds: i64, include| {
         let shape = TableShape { include, now: NOW.plus(seconds), ..TableShape::default() };
-        let row = form.list_item(&object, Shape::Table(shape), true).expect("its bytes").into_bytes();
+        let row = bytes(form.list_item(&object, Shape::Table(shape), true));
         Json::read(&row).unwrap_or_else(|| panic!("a row that is no JSON: {:?}", String::from_utf8_lossy(&row)))
     };
     let cells = cells_of(json);
@@ -126,15 +93,20 @@ fn same_kind(one: &Json, other: &Json) -> bool {
 
 /// A cell differs from what it said earlier in one duration.
 fn is_aged(came: &str, later: &str) {
-    let inner = |text: &str| match text
-        .split_once(" (")
-        .and_then(|(count, rest)| Some((count.to_owned(), rest.strip_suffix(" ago)")?.to_owned())))
-    {
-        Some((count, duration)) => (count, duration),
-        None => (String::new(), text.to_owned()),
-    };
-    let ((count, came), (later_count, later)) = (inner(came), inner(later));
+    let ((count, ago), (later_count, later_ago)) = (parts(came), parts(later));
     assert_eq!(count, later_count);
-    let (came, later) = (length(&came), length(&later));
-    assert!(later.is_some() && came.is_some(), "{came:?} became {later:?}");
+    assert!(is_duration(ago) && is_duration(later_ago), "{came:?} became {later:?}");
+}
+
+/// A count, if there is one, and how long ago.
+fn parts(cell: &str) -> (&str, &str) {
+    let counted = cell.split_once(" (").and_then(|(count, rest)| Some((count, rest.strip_suffix(" ago)")?)));
+    counted.unwrap_or(("", cell))
+}
+
+fn is_duration(text: &str) -> bool {
+    let units = ['s', 'm', 'h', 'd', 'y'];
+    let mut counts = text.split_inclusive(units).map(|part| part.strip_suffix(units).unwrap_or_default());
+    let is_number = |count: &str| !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit());
+    text == "<invalid>" || !text.is_empty() && counts.all(is_number)
 }

@@ -55,16 +55,14 @@ pub(super) fn json(code: StatusCode, body: Body) -> Response<Body> {
 pub(super) fn typed(code: StatusCode, content_type: &str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = code;
-    let headers = [
+    for (name, value) in [
         ("audit-id", uuid::Uuid::new_v4().to_string().as_str()),
         ("cache-control", "no-cache, private"),
         ("content-type", content_type),
         ("x-kubernetes-pf-flowschema-uid", "5f0a1d5e-0000-4000-a000-000000000001"),
         ("x-kubernetes-pf-prioritylevel-uid", "5f0a1d5e-0000-4000-a000-000000000002"),
-    ]
-    .map(|(name, value)| (http::HeaderName::from_static(name), http::HeaderValue::from_str(value)));
-    for (name, value) in headers {
-        if let Ok(value) = value {
+    ] {
+        if let Ok(value) = value.parse() {
             response.headers_mut().insert(name, value);
         }
     }
@@ -74,10 +72,9 @@ pub(super) fn typed(code: StatusCode, content_type: &str, body: Body) -> Respons
 /// A Status response with the matching headers.
 pub(super) fn status(status: &Status) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = json(code, full(status.to_json() + "\n"));
-    let retry_after = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
-    if retry_after > 0 {
-        response.headers_mut().insert(http::header::RETRY_AFTER, retry_after.into());
+    let mut response = json(code, full([&status.to_json()[..], b"\n"].concat()));
+    if let Some(seconds) = status.details.as_ref().and_then(|details| details.retry_after_seconds) {
+        response.headers_mut().insert(http::header::RETRY_AFTER, seconds.into());
     }
     response
 }

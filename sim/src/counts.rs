@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::HeaderMap;
 use parking_lot::Mutex;
@@ -31,10 +30,6 @@ pub struct Counts {
     requests: BTreeMap<(Verb, Arc<str>), u64>,
     open: BTreeMap<Arc<str>, u64>,
     most: BTreeMap<Arc<str>, u64>,
-    /// Connections that are open now.
-    pub connections: u64,
-    /// Connections accepted since the start.
-    pub accepted: u64,
     /// Changes sent to watches, without the initial state and without bookmarks.
     pub sent_events: u64,
     /// Bytes of the bodies of all responses, as sent: a compressed body counts compressed.
@@ -55,8 +50,6 @@ pub struct RequestRecord {
 pub(super) struct Counters {
     counts: Mutex<Counts>,
     records: Mutex<VecDeque<RequestRecord>>,
-    sent_events: AtomicU64,
-    sent_bytes: AtomicU64,
 }
 
 /// An open watch. Dropping it decrements the counter.
@@ -65,10 +58,6 @@ pub(super) struct OpenWatch {
     counters: Arc<Counters>,
     resource: Arc<str>,
 }
-
-/// An open connection. Dropping it decrements the counter.
-#[derive(Debug)]
-pub(super) struct OpenConnection(Arc<Counters>);
 
 // === impl Counts ===
 
@@ -103,10 +92,7 @@ impl Counts {
 
 impl Counters {
     pub(super) fn snapshot(&self) -> Counts {
-        let mut counts = self.counts.lock().clone();
-        counts.sent_events = self.sent_events.load(Ordering::Relaxed);
-        counts.sent_bytes = self.sent_bytes.load(Ordering::Relaxed);
-        counts
+        self.counts.lock().clone()
     }
 
     pub(super) fn records(&self) -> Vec<RequestRecord> {
@@ -126,7 +112,7 @@ impl Counters {
     }
 
     pub(super) fn sent(&self, bytes: usize) {
-        self.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.counts.lock().sent_bytes += bytes as u64;
     }
 
     pub(super) fn watch(self: &Arc<Self>, resource: &Arc<str>) -> OpenWatch {
@@ -138,13 +124,6 @@ impl Counters {
         *most = open.max(*most);
         OpenWatch { counters: self.clone(), resource: resource.clone() }
     }
-
-    pub(super) fn connection(self: &Arc<Self>) -> OpenConnection {
-        let mut counts = self.counts.lock();
-        counts.connections += 1;
-        counts.accepted += 1;
-        OpenConnection(self.clone())
-    }
 }
 
 // === impl OpenWatch ===
@@ -152,7 +131,7 @@ impl Counters {
 impl OpenWatch {
     /// Counts a change that this watch is sent.
     pub(super) fn sent_event(&self) {
-        self.counters.sent_events.fetch_add(1, Ordering::Relaxed);
+        self.counters.counts.lock().sent_events += 1;
     }
 }
 
@@ -161,11 +140,5 @@ impl Drop for OpenWatch {
         if let Some(open) = self.counters.counts.lock().open.get_mut(&self.resource) {
             *open -= 1;
         }
-    }
-}
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.0.counts.lock().connections -= 1;
     }
 }

@@ -11,7 +11,7 @@ use super::handler::Path;
 use super::registry::Kind;
 use super::store::Store;
 use super::subresource;
-use crate::types::{Status, StatusDetails};
+use super::write::no_such_resource;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const VERBS: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];
@@ -94,8 +94,7 @@ pub(super) fn not_found(store: &Store, routed: Option<&Path<'_>>) -> Response<Bo
     if !known {
         return body::text(StatusCode::NOT_FOUND, "404 page not found\n");
     }
-    let message = "the server could not find the requested resource";
-    body::status(&Status::failure(404, "NotFound", message).with_details(StatusDetails::default()))
+    body::status(&no_such_resource())
 }
 
 type Groups = BTreeMap<(Arc<str>, Arc<str>), Vec<Arc<Kind>>>;

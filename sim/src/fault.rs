@@ -1,7 +1,6 @@
 //! Faults to inject: what fails, for which requests, and how often.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -81,8 +80,6 @@ pub struct Faults {
 #[derive(Debug)]
 pub(super) struct Shared {
     rules: Mutex<Vec<Rule>>,
-    /// Avoids the lock of `rules` on every event while there are none.
-    any: AtomicBool,
     changed: watch::Sender<u64>,
     interrupts: broadcast::Sender<Interrupt>,
     pub connections: Arc<Connections>,
@@ -142,7 +139,8 @@ impl Fault {
     /// For a request, every request is an occasion. For an event or a body, only one that the effect can change is an
     /// occasion.
     fn concerns(&self, verb: Verb, kind: Option<&Kind>) -> bool {
-        self.verb.is_none_or(|of| of == verb)
+        self.remaining != Some(0)
+            && self.verb.is_none_or(|of| of == verb)
             && self.resource.as_deref().is_none_or(|name| kind.is_some_and(|kind| kind.is(name)))
     }
 }
@@ -154,14 +152,7 @@ impl Faults {
         let (changed, _) = watch::channel(0);
         // Interrupts are rare. A watch that falls behind by more than 64 just continues.
         let (interrupts, _) = broadcast::channel(64);
-        let shared = Shared {
-            rules: Mutex::default(),
-            any: AtomicBool::new(false),
-            changed,
-            interrupts,
-            connections: Arc::default(),
-            store,
-        };
+        let shared = Shared { rules: Mutex::default(), changed, interrupts, connections: Arc::default(), store };
         Self { shared: Arc::new(shared) }
     }
 
@@ -174,7 +165,6 @@ impl Faults {
             id = FaultId(*count);
         });
         rules.push(Rule { id, fault, hits: 0 });
-        self.shared.any.store(true, Ordering::Release);
         id
     }
 
@@ -194,7 +184,6 @@ impl Faults {
     /// Ends all faults.
     pub fn clear(&self) {
         self.shared.rules.lock().clear();
-        self.shared.any.store(false, Ordering::Release);
         self.shared.connections.blackhole(false);
         self.shared.changed.send_modify(|count| *count += 1);
     }
@@ -255,14 +244,8 @@ impl Faults {
 
     /// The first matching fault whose effect `wanted` accepts. It counts as a hit.
     pub(super) fn take(&self, verb: Verb, kind: Option<&Kind>, wanted: impl Fn(&Effect) -> bool) -> Option<Effect> {
-        if !self.shared.any.load(Ordering::Acquire) {
-            return None;
-        }
         let mut rules = self.shared.rules.lock();
-        let fits = |rule: &&mut Rule| {
-            rule.fault.remaining != Some(0) && rule.fault.concerns(verb, kind) && wanted(&rule.fault.effect)
-        };
-        let rule = rules.iter_mut().find(fits)?;
+        let rule = rules.iter_mut().find(|rule| rule.fault.concerns(verb, kind) && wanted(&rule.fault.effect))?;
         if let Some(remaining) = &mut rule.fault.remaining {
             *remaining -= 1;
         }
@@ -272,15 +255,11 @@ impl Faults {
 
     /// The current delay of watch events of a resource.
     pub(super) fn lag(&self, kind: &Kind) -> Duration {
-        if !self.shared.any.load(Ordering::Acquire) {
-            return Duration::ZERO;
-        }
         let rules = self.shared.rules.lock();
-        let lag =
-            rules.iter().filter(|rule| rule.fault.remaining != Some(0)).find_map(|rule| match rule.fault.effect {
-                Effect::Lag(lag) if rule.fault.concerns(Verb::Watch, Some(kind)) => Some(lag),
-                _ => None,
-            });
+        let lag = rules.iter().find_map(|rule| match rule.fault.effect {
+            Effect::Lag(lag) if rule.fault.concerns(Verb::Watch, Some(kind)) => Some(lag),
+            _ => None,
+        });
         lag.unwrap_or_default()
     }
 

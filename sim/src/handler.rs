@@ -20,7 +20,7 @@ use super::select::Selection;
 use super::server::Shared;
 use super::store::View;
 use super::stored::Stored;
-use super::write::{bad_request, not_found};
+use super::write::{bad_request, details, no_such_resource, not_found};
 use super::{discovery, list, patch, proto, subresource, table, watch};
 use crate::types::{ObjectKey, Scope, Status, StatusDetails};
 
@@ -68,12 +68,9 @@ pub(super) async fn handle(
     let routed = Path::parse(&path);
     let kind = routed.as_ref().and_then(|path| shared.view.store.find(path.group, path.version, path.resource));
     let query = request.uri().query().unwrap_or_default().to_owned();
-    let options = Options::decode(&query);
-    let verb = match (&routed, options.as_ref().ok()) {
-        (Some(path), Some(options)) => verb(request.method(), path, options),
-        (Some(path), None) => verb(request.method(), path, &Options::default()),
-        (None, _) => Verb::Other,
-    };
+    let (options, none) = (Options::decode(&query), Options::default());
+    let wanted = options.as_ref().unwrap_or(&none);
+    let verb = routed.as_ref().map_or(Verb::Other, |path| verb(request.method(), path, wanted));
     shared.counters.request(verb, kind.as_ref().map_or("", |kind| &kind.id));
     if let Some(response) = harm(&shared.faults, connection, verb, kind.as_deref()).await {
         return response;
@@ -86,7 +83,7 @@ pub(super) async fn handle(
         let answer = read(request).await.and_then(|body| decode(&body)).map(|question| reviews(&path, &question));
         return match answer {
             Ok(Some(status)) => body::json(StatusCode::CREATED, body::full(json!({"status": status}).to_string())),
-            Ok(None) => body::status(&no_such_path()),
+            Ok(None) => body::status(&no_such_resource()),
             Err(status) => body::status(&status),
         };
     }
@@ -96,9 +93,8 @@ pub(super) async fn handle(
     if path.namespace.is_some() && !kind.namespaced {
         return discovery::not_found(&shared.view.store, routed.as_ref());
     }
-    let protobuf = shared.protobuf && !kind.custom && proto::encodes(&kind.kind);
-    let include_object = options.as_ref().map_or("", |options| &options.include_object);
-    let shape = match negotiate(request.headers(), verb, include_object, protobuf) {
+    let protobuf = shared.settings.protobuf && !kind.custom && proto::encodes(&kind.kind);
+    let shape = match negotiate(request.headers(), verb, &wanted.include_object, protobuf) {
         Ok(shape) => shape,
         Err(status) => return body::status(&status),
     };
@@ -145,11 +141,11 @@ pub(super) fn fault_status(code: u16, retry_after: Option<u32>) -> Status {
         504 => ("Timeout", "Timeout: request did not complete within the allotted timeout"),
         _ => ("InternalError", "Internal error occurred: an injected fault"),
     };
-    let status = Status::failure(code, reason, message);
-    match retry_after {
-        Some(seconds) => status.with_retry_after(seconds),
-        None => status,
+    let mut status = Status::failure(code, reason, message);
+    if retry_after.is_some() {
+        status.details = Some(StatusDetails { retry_after_seconds: retry_after, ..Default::default() });
     }
+    status
 }
 
 fn verb(method: &Method, path: &Path<'_>, options: &Options) -> Verb {
@@ -217,7 +213,7 @@ impl Request<'_> {
     }
 
     pub(super) fn bookmark_every(&self) -> Duration {
-        self.shared.bookmark_every
+        self.shared.settings.bookmark_every
     }
 
     pub(super) fn open_watch(&self) -> OpenWatch {
@@ -265,13 +261,7 @@ impl Request<'_> {
                 if exists || &*self.kind.id == "pods" {
                     return Ok(self.object(StatusCode::OK, &stored));
                 }
-                let details = StatusDetails {
-                    name: name.into(),
-                    group: self.kind.gvr.group.to_string(),
-                    kind: self.kind.gvr.resource.to_string(),
-                    uid: stored.attributes.uid.clone(),
-                    ..Default::default()
-                };
+                let details = StatusDetails { uid: stored.attributes.uid.clone(), ..details(self.kind, name) };
                 let mut status = Status::failure(200, "", "").with_details(details);
                 status.status = "Success";
                 Ok(body::status(&status))
@@ -296,14 +286,7 @@ impl Request<'_> {
 
     async fn get(&self, key: &ObjectKey, options: &Options) -> Result<Response<Body>, Box<Status>> {
         let rv = options.revision().map_err(|text| Box::new(Status::failure(500, "", text)))?;
-        if rv > 0 {
-            let waited = self.view().wait_for(rv).await;
-            waited.map_err(|current| list::too_large(rv, current))?;
-        }
-        if options.rv.is_empty() {
-            let waited = self.view().wait_for_store().await;
-            waited.map_err(|current| list::too_large(current, current))?;
-        }
+        self.view().wait_for((!options.rv.is_empty()).then_some(rv)).await?;
         let (objects, _) = self.view().snapshot(&self.kind.id, false).map_err(|_| not_found(self.kind, key.name()))?;
         let stored = objects.get(key).ok_or_else(|| not_found(self.kind, key.name()))?;
         let cut = self.faults().take(self.verb, Some(self.kind), |effect| matches!(effect, Effect::Cut(_)));
@@ -319,12 +302,7 @@ impl Request<'_> {
         key: &ObjectKey,
         change: impl FnOnce(&mut Value) -> Result<(), Box<Status>>,
     ) -> Result<Arc<Stored>, Box<Status>> {
-        let store = &self.view().store;
-        if self.dry_run {
-            store.modify_dry(&self.kind.id, key, change)
-        } else {
-            store.modify(&self.kind.id, key, change)
-        }
+        self.view().store.inner.write().modify(&self.kind.id, key, self.dry_run, change)
     }
 
     async fn patch(
@@ -378,13 +356,13 @@ impl Request<'_> {
                 let scale = subresource::scale(&stored).to_string() + "\n";
                 Ok(body::json(StatusCode::OK, body::full(scale)))
             }
-            _ => Err(no_such_path()),
+            _ => Err(no_such_resource()),
         }
     }
 
     fn key(&self, path: &Path<'_>, name: &str) -> Result<ObjectKey, Box<Status>> {
         if path.subresource.is_some_and(|of| !matches!(of, "status" | "finalize")) {
-            return Err(no_such_path());
+            return Err(no_such_resource());
         }
         if self.kind.namespaced && path.namespace.is_none() {
             return Err(bad_request("Namespace parameter required."));
@@ -407,11 +385,6 @@ impl Request<'_> {
         bytes.push(b'\n');
         bytes.into()
     }
-}
-
-fn no_such_path() -> Box<Status> {
-    let message = "the server could not find the requested resource";
-    Box::new(Status::failure(404, "NotFound", message).with_details(StatusDetails::default()))
 }
 
 async fn read(request: http::Request<Incoming>) -> Result<Bytes, Box<Status>> {

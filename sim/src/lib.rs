@@ -33,7 +33,7 @@ pub use kubeconfig::kubeconfig;
 pub use server::{Builder, Reviews, Server};
 pub use store::{Change, Entry, Store};
 pub use stored::Stored;
-pub use types::{EventType, Gvr, ObjectKey, Scope, Status, StatusCause, StatusDetails, StatusMetadata};
+pub use types::{EventType, Gvr, ObjectKey, Scope, Status, StatusCause, StatusDetails};
 
 #[cfg(test)]
 mod fault_tests;

@@ -19,7 +19,7 @@ use super::options::{self, Options};
 use super::proto;
 use super::registry::Kind;
 use super::select::Selection;
-use super::store::{Objects, PastError, View};
+use super::store::{Objects, PastError};
 use super::stored::Stored;
 use super::table;
 use super::write::{bad_request, not_found};
@@ -55,7 +55,7 @@ pub(super) async fn list(
     selection: &Selection,
     options: &Options,
 ) -> Result<Response<Body>, Box<Status>> {
-    let page = page(request.view(), request, selection, options).await?;
+    let page = page(request, selection, options).await?;
     let kind = request.kind;
     let verb = request.verb;
     let gzip = request.accepts_gzip && page.items.iter().map(|item| item.json.len()).sum::<usize>() > GZIP_FROM;
@@ -86,13 +86,8 @@ fn dressed(request: &Request<'_>, body: Body, gzip: bool) -> Response<Body> {
     response
 }
 
-async fn page(
-    view: &View,
-    request: &Request<'_>,
-    selection: &Selection,
-    options: &Options,
-) -> Result<Page, Box<Status>> {
-    let id = &request.kind.id;
+async fn page(request: &Request<'_>, selection: &Selection, options: &Options) -> Result<Page, Box<Status>> {
+    let (view, id) = (request.view(), &request.kind.id);
     let past = |error| past_error(request, error);
     let rv = options.revision().map_err(|text| bad_request(&format!("invalid resource version: {text}")))?;
     let limit = usize::try_from(options.limit).unwrap_or(0);
@@ -114,15 +109,12 @@ async fn page(
         };
     }
     let exact = options.rv_match == "Exact" || (options.rv_match.is_empty() && limit > 0);
+    view.wait_for((!options.rv.is_empty()).then_some(rv)).await?;
     if rv == 0 {
-        if options.rv.is_empty() {
-            view.wait_for_store().await.map_err(|current| too_large(current, current))?;
-        }
         let (objects, rv) = view.snapshot(id, options.rv.is_empty()).map_err(past)?;
         let limit = if options.rv.is_empty() || request.kind.uncached { limit } else { 0 };
         return Ok(cut(&objects, rv, selection, &prefix, None, limit));
     }
-    view.wait_for(rv).await.map_err(|current| too_large(rv, current))?;
     if exact {
         let objects = view.snapshot_at(id, rv).map_err(past)?;
         return Ok(cut(&objects, rv, selection, &prefix, None, limit));
@@ -175,18 +167,14 @@ fn expired_token(start: &str) -> Box<Status> {
         "Expired",
         "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
     );
-    status.metadata.continue_token = options::encode_token(-1, start);
+    status.metadata.insert("continue", options::encode_token(-1, start));
     Box::new(status)
 }
 
 pub(super) fn too_large(wanted: u64, current: u64) -> Box<Status> {
     let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
-    let cause = StatusCause {
-        reason: "ResourceVersionTooLarge".into(),
-        message: "Too large resource version".into(),
-        field: String::new(),
-    };
-    let details = StatusDetails { causes: vec![cause], retry_after_seconds: 1, ..Default::default() };
+    let cause = StatusCause { reason: "ResourceVersionTooLarge", message: "Too large resource version" };
+    let details = StatusDetails { causes: vec![cause], retry_after_seconds: Some(1), ..Default::default() };
     Box::new(Status::failure(504, "Timeout", message).with_details(details))
 }
 
@@ -197,41 +185,33 @@ impl Pieces {
         let kind = request.kind;
         let sorted = kind.custom && request.shape == Shape::Full;
         let metadata = list_metadata(&page, sorted);
+        let (version, meta) = (kind.api_version(), r#""apiVersion":"meta.k8s.io/v1""#);
         let (head, tail) = match request.shape {
-            _ if sorted => (
-                format!(r#"{{"apiVersion":"{}","items":["#, kind.api_version()),
-                format!("],\"kind\":\"{}List\",\"metadata\":{metadata}}}\n", kind.kind),
-            ),
+            _ if sorted => {
+                let tail = format!("],\"kind\":\"{}List\",\"metadata\":{metadata}}}\n", kind.kind);
+                (format!(r#"{{"apiVersion":"{version}","items":["#), tail)
+            }
             Shape::Partial => {
                 let (open, close) = if page.items.is_empty() { ("null", "}\n") } else { ("[", "]}\n") };
-                let head = format!(
-                    r#"{{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{metadata},"items":{open}"#
-                );
-                (head, close.to_owned())
+                let name = "PartialObjectMetadataList";
+                (format!(r#"{{"kind":"{name}",{meta},"metadata":{metadata},"items":{open}"#), close.to_owned())
             }
             Shape::Table { .. } => {
                 let columns = table::columns(kind);
-                let head = format!(
-                    r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{metadata},"columnDefinitions":{columns},"rows":["#
-                );
-                (head, "]}\n".to_owned())
+                let rows = format!(r#""metadata":{metadata},"columnDefinitions":{columns},"rows":["#);
+                (format!(r#"{{"kind":"Table",{meta},{rows}"#), "]}\n".to_owned())
             }
-            Shape::Full => (
-                format!(
-                    r#"{{"kind":"{}List","apiVersion":"{}","metadata":{metadata},"items":["#,
-                    kind.kind,
-                    kind.api_version()
-                ),
-                "]}\n".to_owned(),
-            ),
+            Shape::Full => {
+                let items = format!(r#""apiVersion":"{version}","metadata":{metadata},"items":["#);
+                (format!(r#"{{"kind":"{}List",{items}"#, kind.kind), "]}\n".to_owned())
+            }
             Shape::Protobuf => (String::new(), String::new()),
         };
         let mut head = head.into_bytes();
         if request.shape == Shape::Protobuf {
             let metadata = serde_json::from_str(&metadata).unwrap_or_default();
             let items = std::mem::take(&mut page.items);
-            let items = items.iter().map(|item| item.value());
-            head = proto::encode_list(&kind.api_version(), &kind.kind, &metadata, items);
+            head = proto::encode_list(&version, &kind.kind, &metadata, items.iter().map(|item| item.value()));
         }
         Self {
             head: Some(head),

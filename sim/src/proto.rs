@@ -113,18 +113,12 @@ const KINDS: &[(&str, &[Field])] = &[
 
 /// Decodes the object in a protobuf envelope. Returns `None` if it is invalid or of an unknown kind.
 pub(super) fn decode(body: &[u8]) -> Option<Value> {
+    const TYPE: &[Field] = &[(1, "apiVersion", Type::Text), (2, "kind", Type::Text)];
     let envelope = fields(body.strip_prefix(MAGIC)?)?;
-    let part = |of: &[(u64, Wire<'_>)], number: u64| {
-        of.iter().find_map(|(n, wire)| if *n == number { wire.bytes().map(<[u8]>::to_vec) } else { None })
-    };
-    let text = |bytes: Option<Vec<u8>>| bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-    let type_meta = part(&envelope, 1)?;
-    let type_meta = fields(&type_meta)?;
-    let (version, kind) = (text(part(&type_meta, 1))?, text(part(&type_meta, 2))?);
-    let schema = KINDS.iter().find(|(name, _)| *name == kind)?.1;
-    let mut object = message(&part(&envelope, 2)?, schema)?;
-    object.insert("apiVersion".into(), json!(version));
-    object.insert("kind".into(), json!(kind));
+    let part = |number: u64| envelope.iter().find(|(n, _)| *n == number).and_then(|(_, wire)| wire.bytes());
+    let mut object = message(part(1)?, TYPE)?;
+    let members = message(part(2)?, schema(object.get("kind")?.as_str()?)?)?;
+    object.extend(members);
     Some(Value::Object(object))
 }
 
@@ -136,15 +130,15 @@ pub(super) fn encodes(kind: &str) -> bool {
 /// The envelope of an object.
 pub(super) fn encode(object: &Value) -> Vec<u8> {
     let kind = object["kind"].as_str().unwrap_or_default();
-    let schema = KINDS.iter().find(|(name, _)| *name == kind).map_or(&[][..], |(_, schema)| schema);
-    envelope(object["apiVersion"].as_str().unwrap_or_default(), kind, &written(object, schema))
+    let members = written(object, schema(kind).unwrap_or_default());
+    envelope(object["apiVersion"].as_str().unwrap_or_default(), kind, &members)
 }
 
 /// The envelope of a list, whose metadata has the members of JSON.
 pub(super) fn encode_list(version: &str, kind: &str, metadata: &Value, items: impl Iterator<Item = Value>) -> Vec<u8> {
     const MEMBERS: &[Field] =
         &[(2, "resourceVersion", Type::Text), (3, "continue", Type::Text), (4, "remainingItemCount", Type::Number)];
-    let schema = KINDS.iter().find(|(name, _)| *name == kind).map_or(&[][..], |(_, schema)| schema);
+    let schema = schema(kind).unwrap_or_default();
     let mut list = Vec::new();
     put(&mut list, 1, &written(metadata, MEMBERS));
     for item in items {
@@ -161,6 +155,10 @@ pub(super) fn frame(event: &str, object: &[u8]) -> Vec<u8> {
     put(&mut message, 1, event.as_bytes());
     put(&mut message, 2, &raw);
     [&u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes()[..], &message].concat()
+}
+
+fn schema(kind: &str) -> Option<&'static [Field]> {
+    KINDS.iter().find(|(name, _)| *name == kind).map(|(_, schema)| *schema)
 }
 
 fn envelope(version: &str, kind: &str, message: &[u8]) -> Vec<u8> {

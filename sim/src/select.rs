@@ -166,8 +166,8 @@ mod tests {
     fn matches(labels: &str, fields: &str) -> Result<bool, String> {
         let kinds = Kind::built_in();
         let pod = kinds.iter().find(|kind| &*kind.id == "pods").unwrap();
-        let json = r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"1","labels":{"app":"x","tier":""}},"spec":{"nodeName":"n1"}}"#;
-        let stored = Stored::parse(pod, json.as_bytes().to_vec().into()).unwrap();
+        let json = br#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"1","labels":{"app":"x","tier":""}},"spec":{"nodeName":"n1"},"status":{"podIPs":[{"ip":"10.0.0.1"}]}}"#;
+        let stored = Stored::parse(pod, json.to_vec().into()).unwrap();
         Ok(Selection::parse(pod, Scope::default(), labels, fields)?.matches(&stored))
     }
 
@@ -186,7 +186,9 @@ mod tests {
 
     #[test]
     fn field_terms() {
-        for yes in ["metadata.name=a", "metadata.namespace!=m", "spec.nodeName==n1,metadata.name=a", "status.phase="] {
+        let placed = "spec.nodeName==n1,metadata.name=a,status.podIP=10.0.0.1";
+        let missing = "status.phase=,spec.hostNetwork=false,spec.restartPolicy=Always";
+        for yes in ["metadata.name=a", "metadata.namespace!=m", placed, missing] {
             assert_eq!(matches("", yes), Ok(true), "{yes}");
         }
         assert_eq!(matches("", "spec.nodeName!=n1"), Ok(false));

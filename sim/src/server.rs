@@ -26,15 +26,15 @@ use crate::types::{ObjectKey, Status};
 
 /// Configures a server. Defaults: any port, revision 1000, 10,000 changes of history per resource, a bookmark every
 /// 60 s, 100 HTTP/2 streams per connection.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Builder {
     port: u16,
     revision: u64,
     history: usize,
-    bookmark_every: Duration,
+    pub(super) bookmark_every: Duration,
     progress_every: Option<Duration>,
     max_streams: u32,
-    protobuf: bool,
+    pub(super) protobuf: bool,
     objects: Vec<Value>,
 }
 
@@ -55,9 +55,7 @@ pub(super) struct Shared {
     pub view: View,
     pub faults: Faults,
     pub counters: Arc<Counters>,
-    pub bookmark_every: Duration,
-    pub protobuf: bool,
-    max_streams: u32,
+    pub settings: Builder,
     address: SocketAddr,
     serial: AtomicU64,
     pub reviews: RwLock<Option<Reviews>>,
@@ -129,26 +127,15 @@ impl Builder {
     }
 
     /// Binds the port and starts to serve. Fails if a given object cannot be stored or the port cannot be bound.
-    pub async fn start(self) -> io::Result<Server> {
+    pub async fn start(mut self) -> io::Result<Server> {
         let store = Arc::new(Store::new(self.revision, self.history));
-        for object in std::iter::once(widgets_definition()).chain(self.objects) {
+        for object in std::iter::once(widgets_definition()).chain(self.objects.drain(..)) {
             store.create(object).map_err(|status| io::Error::other(status.message))?;
         }
         store.compact();
-        let listener = TcpListener::bind(("127.0.0.1", self.port)).await?;
-        let shared = Shared {
-            faults: Faults::new(store.clone()),
-            view: View { store: store.clone(), delay: Duration::ZERO },
-            counters: Arc::default(),
-            bookmark_every: self.bookmark_every,
-            protobuf: self.protobuf,
-            max_streams: self.max_streams,
-            address: listener.local_addr()?,
-            serial: AtomicU64::new(0),
-            reviews: RwLock::default(),
-        };
-        let server = Server::serve(shared, listener);
-        if let Some(every) = self.progress_every {
+        let progress_every = self.progress_every;
+        let server = Server::serve(self, View { store: store.clone(), delay: Duration::ZERO }, None).await?;
+        if let Some(every) = progress_every {
             server.background.lock().spawn(async move {
                 loop {
                     tokio::time::sleep(every).await;
@@ -185,26 +172,25 @@ impl Server {
     /// Starts a second server on its own port with the same store. It sees every write after `delay`, like another
     /// apiserver of the same cluster. It has its own faults and counters.
     pub async fn replica(&self, delay: Duration) -> io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let store = self.shared.view.store.clone();
-        let shared = Shared {
-            faults: Faults::new(store.clone()),
-            view: View { store, delay },
-            counters: Arc::default(),
-            bookmark_every: self.shared.bookmark_every,
-            protobuf: self.shared.protobuf,
-            max_streams: self.shared.max_streams,
-            address: listener.local_addr()?,
-            serial: AtomicU64::new(0),
-            reviews: RwLock::new(self.shared.reviews.read().clone()),
-        };
-        Ok(Self::serve(shared, listener))
+        let settings = Builder { port: 0, ..self.shared.settings.clone() };
+        let reviews = self.shared.reviews.read().clone();
+        Self::serve(settings, View { store: self.store().clone(), delay }, reviews).await
     }
 
-    fn serve(shared: Shared, listener: TcpListener) -> Self {
-        let server = Self { shared: Arc::new(shared), tasks: Arc::default(), background: Arc::default() };
-        server.tasks.lock().spawn(accept(server.shared.clone(), listener));
-        server
+    async fn serve(settings: Builder, view: View, reviews: Option<Reviews>) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", settings.port)).await?;
+        let shared = Arc::new(Shared {
+            faults: Faults::new(view.store.clone()),
+            view,
+            counters: Arc::default(),
+            settings,
+            address: listener.local_addr()?,
+            serial: AtomicU64::new(0),
+            reviews: RwLock::new(reviews),
+        });
+        let server = Self { shared: shared.clone(), tasks: Arc::default(), background: Arc::default() };
+        server.tasks.lock().spawn(accept(shared, listener));
+        Ok(server)
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -321,7 +307,6 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener) {
 }
 
 async fn connection(shared: Arc<Shared>, stream: TcpStream) {
-    let _open = shared.counters.connection();
     let _ = stream.set_nodelay(true);
     let connection = shared.faults.shared.connections.add();
     let mut orders = connection.orders();
@@ -338,7 +323,7 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream) {
         }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http2().max_concurrent_streams(shared.max_streams);
+    builder.http2().max_concurrent_streams(shared.settings.max_streams);
     let serving = builder.serve_connection(io, service);
     let mut serving = std::pin::pin!(serving);
     loop {

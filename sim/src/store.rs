@@ -11,9 +11,10 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::list::too_large;
 use super::registry::Kind;
 use super::stored::Stored;
-use crate::types::{EventType, ObjectKey};
+use crate::types::{EventType, ObjectKey, Status};
 
 /// The most writes whose time is remembered, for readers that lag. Older writes count as visible.
 const TIMELINE: usize = 100_000;
@@ -452,21 +453,16 @@ impl View {
         Some(self.store.inner.read().kinds.get(id)?.tick.subscribe())
     }
 
-    /// Waits until this view shows what the store holds now, as for a consistent read.
-    pub(super) async fn wait_for_store(&self) -> Result<(), u64> {
-        self.wait_for(self.store.revision()).await
-    }
-
-    /// Waits until this view has reached a revision. The error is the current revision after [`BLOCKS`].
-    pub(super) async fn wait_for(&self, rv: u64) -> Result<(), u64> {
-        let deadline = Instant::now() + BLOCKS;
+    /// Waits until this view has reached a revision, or what the store holds now, as for a consistent read.
+    pub(super) async fn wait_for(&self, rv: Option<u64>) -> Result<(), Box<Status>> {
+        let (wanted, deadline) = (rv.unwrap_or_else(|| self.store.revision()), Instant::now() + BLOCKS);
         loop {
             let current = self.revision();
-            if current >= rv {
+            if current >= wanted {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                return Err(current);
+                return Err(too_large(wanted, current));
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -137,19 +137,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_what_selectors_ask_and_replaces_the_resource_version() {
-        let kinds = Kind::built_in();
-        let pod = kinds.iter().find(|kind| &*kind.id == "pods").unwrap();
-        let json = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"99","labels":{"app":"x"}},"spec":{"nodeName":"n1"},"status":{"podIPs":[{"ip":"10.0.0.1"}]}}"#;
-        let stored = Stored::parse(pod, Bytes::from_static(json.as_bytes())).unwrap();
-        assert_eq!((stored.key.as_str(), stored.rv, stored.attributes.label("app")), ("n/a", 99, Some("x")));
-        let value = |label: &str| {
-            stored.attributes.field(pod.fields.iter().position(|field| field.label == label).unwrap()).to_owned()
-        };
-        assert_eq!((value("spec.nodeName"), value("status.podIP")), ("n1".into(), "10.0.0.1".into()));
-        assert_eq!((value("spec.hostNetwork"), value("spec.restartPolicy")), ("false".into(), "Always".into()));
+    fn the_resource_version_is_replaced() {
+        let pod = Kind::built_in().into_iter().find(|kind| &*kind.id == "pods").unwrap();
+        let json =
+            br#"{"kind":"Pod","metadata":{"name":"a","namespace":"n","resourceVersion":"99","uid":"u"},"spec":{}}"#;
+        let stored = Stored::parse(&pod, Bytes::from_static(json)).unwrap();
+        assert_eq!((stored.key.as_str(), stored.rv), ("n/a", 99));
         let later = stored.with_rv(12345);
-        let again = Stored::parse(pod, later.json.clone()).unwrap();
+        let again = Stored::parse(&pod, later.json.clone()).unwrap();
         assert_eq!((again.rv, again.metadata()), (12345, later.metadata()));
     }
 }

@@ -48,10 +48,6 @@ pub(super) async fn get(server: &Server, path: &str) -> (u16, Value) {
     (code, serde_json::from_str(&body).unwrap())
 }
 
-pub(super) fn names(list: &Value) -> Vec<&str> {
-    list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
-}
-
 /// A watch that is read line by line.
 pub(super) struct Stream {
     body: Incoming,
@@ -95,11 +91,10 @@ impl Stream {
     }
 
     /// The type, name and resourceVersion of the next event.
-    pub(super) async fn brief(&mut self) -> (String, String, u64) {
+    pub(super) async fn brief(&mut self) -> String {
         let (event, object) = self.event().await;
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let rv = text(&object["metadata"]["resourceVersion"]).parse().unwrap_or(0);
-        (event, text(&object["metadata"]["name"]), rv)
+        let of = |member: &str| object["metadata"][member].as_str().unwrap_or_default();
+        format!("{event} {} {}", of("name"), of("resourceVersion"))
     }
 
     pub(super) async fn quiet(&mut self, time: Duration) -> bool {
@@ -107,63 +102,59 @@ impl Stream {
     }
 }
 
-pub(super) fn brief(event: &str, name: &str, rv: u64) -> (String, String, u64) {
-    (event.into(), name.into(), rv)
-}
-
 pub(super) async fn server() -> Server {
     Server::builder().start().await.unwrap()
 }
 
+/// Those of a custom resource have sorted keys, and `<` is escaped as in Go.
 #[tokio::test]
 async fn gets_and_lists_have_the_apiservers_bytes() {
     let server = server().await;
-    let rv = server.create(pod("p", json!({"app": "x"}))).unwrap();
-    let (code, headers, body) = text(&server, "/api/v1/namespaces/a/pods/p", &[]).await;
-    assert_eq!((code, headers["content-type"].to_str().unwrap()), (200, "application/json"));
-    assert!(
-        body.starts_with(r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","namespace":"a","uid":""#),
-        "{body}"
+    let metadata =
+        json!({"name": "x", "namespace": "a", "uid": "u", "creationTimestamp": "t", "labels": {"app": "<x>"}});
+    let of = |kind: &str, version: &str| json!({"kind": kind, "apiVersion": version, "metadata": metadata});
+    let of_pod = server.create(of("Pod", "v1")).unwrap();
+    let last = server.create(of("Widget", "demo.informerd.io/v1")).unwrap();
+    let (labels, list) = (r#"{"app":"\u003cx\u003e"}"#, format!(r#"{{"resourceVersion":"{last}"}}"#));
+    let metadata = format!(
+        r#""metadata":{{"name":"x","namespace":"a","uid":"u","resourceVersion":"{of_pod}","creationTimestamp":"t","labels":{labels}}}"#
     );
-    assert!(body.ends_with("}\n"));
-    let (_, _, list) = text(&server, "/api/v1/pods", &[]).await;
-    let item = body.trim_end().strip_prefix(r#"{"kind":"Pod","apiVersion":"v1","#).unwrap();
-    assert_eq!(
-        list,
-        format!(
-            "{{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{rv}\"}},\"items\":[{{{item}]}}\n"
-        )
+    let pod = format!(r#"{metadata},"status":{{"phase":"Pending"}}"#);
+    let widget = format!(
+        r#"{{"apiVersion":"demo.informerd.io/v1","kind":"Widget","metadata":{{"creationTimestamp":"t","labels":{labels},"name":"x","namespace":"a","resourceVersion":"{last}","uid":"u"}}}}"#
     );
-    let (_, _, widgets) = text(&server, "/apis/demo.informerd.io/v1/widgets", &[]).await;
-    assert_eq!(
-        widgets,
-        format!(
-            "{{\"apiVersion\":\"demo.informerd.io/v1\",\"items\":[],\"kind\":\"WidgetList\",\"metadata\":{{\"continue\":\"\",\"resourceVersion\":\"{rv}\"}}}}\n"
-        )
-    );
-    let (_, _, none) = text(
-        &server,
-        "/api/v1/secrets",
-        &[("accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")],
-    )
-    .await;
-    assert_eq!(
-        none,
-        format!(
-            "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{{\"resourceVersion\":\"{rv}\"}},\"items\":null}}\n"
-        )
-    );
-    let (_, _, partial) = text(
-        &server,
-        "/api/v1/namespaces/a/pods/p",
-        &[("accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")],
-    )
-    .await;
-    let partial: Value = serde_json::from_str(&partial).unwrap();
-    assert_eq!(
-        (&partial["kind"], &partial["metadata"]["labels"]["app"], &partial["spec"]),
-        (&json!("PartialObjectMetadata"), &json!("x"), &Value::Null)
-    );
+    let partial = |list: &str| format!("application/json;as=PartialObjectMetadata{list};g=meta.k8s.io;v=v1");
+    let meta = r#""apiVersion":"meta.k8s.io/v1""#;
+    let json = "application/json".to_owned();
+    for (path, accept, expected) in [
+        ("/api/v1/namespaces/a/pods/x", &json, format!(r#"{{"kind":"Pod","apiVersion":"v1",{pod}}}"#)),
+        (
+            "/api/v1/pods",
+            &json,
+            format!(r#"{{"kind":"PodList","apiVersion":"v1","metadata":{list},"items":[{{{pod}}}]}}"#),
+        ),
+        (
+            "/apis/demo.informerd.io/v1/widgets",
+            &json,
+            format!(
+                r#"{{"apiVersion":"demo.informerd.io/v1","items":[{widget}],"kind":"WidgetList","metadata":{{"continue":"","resourceVersion":"{last}"}}}}"#
+            ),
+        ),
+        (
+            "/api/v1/secrets",
+            &partial("List"),
+            format!(r#"{{"kind":"PartialObjectMetadataList",{meta},"metadata":{list},"items":null}}"#),
+        ),
+        (
+            "/api/v1/namespaces/a/pods/x",
+            &partial(""),
+            format!(r#"{{"kind":"PartialObjectMetadata",{meta},{metadata}}}"#),
+        ),
+    ] {
+        let (code, headers, body) = text(&server, path, &[("accept", accept)]).await;
+        assert_eq!((code, headers["content-type"].to_str().unwrap()), (200, "application/json"), "{path} {accept}");
+        assert_eq!(body, expected + "\n", "{path} {accept}");
+    }
     let (code, status) = get(&server, "/api/v1/namespaces/a/pods/q").await;
     assert_eq!((code, &status["message"]), (404, &json!("pods \"q\" not found")));
     assert_eq!(text(&server, "/apis/nope/v1/things", &[]).await.2, "404 page not found\n");
@@ -174,14 +165,14 @@ async fn gets_and_lists_have_the_apiservers_bytes() {
 #[tokio::test]
 async fn bookmarks_come_before_the_deadline_and_the_end_is_clean() {
     let server = server().await;
-    let mut stream = Stream::open(&server, "allowWatchBookmarks=1&timeoutSeconds=3&resourceVersion=1000000").await;
-    assert_eq!(stream.line().await, "", "nothing happened");
-    let from = server.revision();
-    let mut stream =
-        Stream::open(&server, &format!("allowWatchBookmarks=1&timeoutSeconds=3&resourceVersion={from}")).await;
+    let open = async |rv: u64| {
+        Stream::open(&server, &format!("allowWatchBookmarks=1&timeoutSeconds=3&resourceVersion={rv}")).await
+    };
+    assert_eq!(open(1_000_000).await.line().await, "", "nothing happened");
+    let mut stream = open(server.revision()).await;
     server.create(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "other"}})).unwrap();
     get(&server, &format!("{PODS}?limit=1")).await;
-    assert_eq!(stream.brief().await, brief("BOOKMARK", "", server.revision()));
+    assert_eq!(stream.brief().await, format!("BOOKMARK  {}", server.revision()));
     assert_eq!((stream.line().await, stream.broken), (String::new(), false));
     assert_eq!(server.counts().requests(Verb::Probe, "pods"), 1);
 }
@@ -189,48 +180,37 @@ async fn bookmarks_come_before_the_deadline_and_the_end_is_clean() {
 #[tokio::test]
 async fn writes_over_http() {
     let server = server().await;
-    let send = async |method: &str, path: &str, kind: &str, body: Value| {
+    let send = async |method: &str, path: &str, body: Value| {
+        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let response =
             request(&server, false, method, path, &[("content-type", kind)], &body.to_string()).await.unwrap();
         let code = response.status().as_u16();
         (code, serde_json::from_slice::<Value>(&response.into_body().collect().await.unwrap().to_bytes()).unwrap())
     };
-    let (code, made) =
-        send("POST", PODS, "application/json", json!({"metadata": {"generateName": "p-"}, "spec": {}})).await;
+    let (code, made) = send("POST", PODS, json!({"metadata": {"generateName": "p-"}, "spec": {}})).await;
     let name = made["metadata"]["name"].as_str().unwrap();
     assert_eq!((code, name.len(), &made["status"]["phase"]), (201, 7, &json!("Pending")));
-    let path = format!("{PODS}/{name}");
-    let (_, patched) =
-        send("PATCH", &path, "application/merge-patch+json", json!({"metadata": {"labels": {"a": "b"}}})).await;
+    let (path, labelled) = (format!("{PODS}/{name}"), |a: &str| json!({"metadata": {"labels": {"a": a}}}));
+    let (_, patched) = send("PATCH", &path, labelled("b")).await;
     assert_eq!(patched["metadata"]["labels"]["a"], "b");
-    let (code, _) = send("PUT", &path, "application/json", made.clone()).await;
-    assert_eq!(code, 409, "the old resourceVersion");
-    let (_, same) =
-        send("PATCH", &path, "application/merge-patch+json", json!({"metadata": {"labels": {"a": "b"}}})).await;
+    assert_eq!(send("PUT", &path, made.clone()).await.0, 409, "the old resourceVersion");
+    let (_, same) = send("PATCH", &path, labelled("b")).await;
     assert_eq!(same["metadata"]["resourceVersion"], patched["metadata"]["resourceVersion"], "nothing changed");
     let before = server.state("pods");
-    let dry = format!("{path}?dryRun=All");
-    let (_, dry) =
-        send("PATCH", &dry, "application/merge-patch+json", json!({"metadata": {"labels": {"a": "c"}}})).await;
-    assert_eq!(
-        (&dry["metadata"]["labels"]["a"], server.state("pods")),
-        (&json!("c"), before),
-        "a dry run stores nothing"
-    );
-    assert_eq!(send("POST", PODS, "application/json", pod(name, json!({}))).await.0, 409);
-    assert_eq!(send("DELETE", &path, "application/json", json!({})).await.0, 200);
+    let (_, dry) = send("PATCH", &format!("{path}?dryRun=All"), labelled("c")).await;
+    assert_eq!(dry["metadata"]["labels"]["a"], "c");
+    assert_eq!(server.state("pods"), before, "a dry run stores nothing");
+    assert_eq!(send("POST", PODS, pod(name, json!({}))).await.0, 409);
+    assert_eq!(send("DELETE", &path, json!({})).await.0, 200);
     assert!(server.state("pods").is_empty());
 }
 
 #[tokio::test]
 async fn large_lists_are_compressed_for_whoever_accepts_it() {
     let server = server().await;
-    for i in 0..40 {
-        server
-            .create(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": format!("c{i:02}")},
-            "data": {"text": "x".repeat(5000)}}))
-            .unwrap();
-    }
+    let large =
+        json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "c"}, "data": {"x": "x".repeat(200_000)}});
+    server.create(large).unwrap();
     let (_, headers, plain) = text(&server, "/api/v1/configmaps", &[]).await;
     assert!(!headers.contains_key("content-encoding"));
     let response =

@@ -2,11 +2,12 @@
 //! of them is not repeated in the other.
 
 use std::borrow::Borrow;
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
+
+use crate::encode;
 
 /// Group, version and plural resource name. The core group is the empty string.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub struct Gvr {
 
 /// The flat key of an object: `namespace/name`, or `name` for cluster scope. Keys are ordered by their bytes, so
 /// `a-b/x` sorts before `a/x`, as in the apiserver's lists.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey(Arc<str>);
 
 /// A namespace and a name, each optional.
@@ -51,7 +52,8 @@ pub struct Status {
     kind: &'static str,
     #[serde(rename = "apiVersion")]
     api_version: &'static str,
-    pub metadata: StatusMetadata,
+    /// Only an expired continue token has a member here.
+    pub metadata: BTreeMap<&'static str, String>,
     pub status: &'static str,
     pub message: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -59,13 +61,6 @@ pub struct Status {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<StatusDetails>,
     pub code: u16,
-}
-
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct StatusMetadata {
-    /// Only an expired continue token sets it.
-    #[serde(rename = "continue", skip_serializing_if = "String::is_empty")]
-    pub continue_token: String,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -81,23 +76,14 @@ pub struct StatusDetails {
     pub uid: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<StatusCause>,
-    #[serde(skip_serializing_if = "is_zero")]
-    pub retry_after_seconds: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_seconds: Option<u32>,
 }
 
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct StatusCause {
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub reason: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub message: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub field: String,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
-fn is_zero(n: &u32) -> bool {
-    *n == 0
+    pub reason: &'static str,
+    pub message: &'static str,
 }
 
 // === impl Gvr ===
@@ -154,18 +140,6 @@ impl Borrow<str> for ObjectKey {
     }
 }
 
-impl PartialOrd for ObjectKey {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for ObjectKey {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.as_bytes().cmp(other.0.as_bytes())
-    }
-}
-
 // === impl Scope ===
 
 impl Scope {
@@ -196,7 +170,7 @@ impl Status {
         Self {
             kind: "Status",
             api_version: "v1",
-            metadata: StatusMetadata::default(),
+            metadata: BTreeMap::new(),
             status: "Failure",
             message: message.into(),
             reason: reason.into(),
@@ -211,21 +185,8 @@ impl Status {
         self
     }
 
-    /// Sets `details.retryAfterSeconds`.
-    #[must_use]
-    pub fn with_retry_after(mut self, seconds: u32) -> Self {
-        self.details.get_or_insert_default().retry_after_seconds = seconds;
-        self
-    }
-
     /// Compact JSON without a trailing newline, with the escapes of Go.
-    pub fn to_json(&self) -> String {
-        let mut body = serde_json::to_string(self).unwrap_or_default();
-        for (plain, escaped) in
-            [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")]
-        {
-            body = body.replace(plain, escaped);
-        }
-        body
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        encode::escape_html(serde_json::to_vec(self).unwrap_or_default())
     }
 }

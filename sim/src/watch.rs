@@ -14,7 +14,6 @@ use super::counts::{OpenWatch, Verb};
 use super::encode::{self, Shape};
 use super::fault::{Cut, Effect, Faults, Interrupt};
 use super::handler::Request;
-use super::list::too_large;
 use super::net::Connection;
 use super::options::{self, Options};
 use super::registry::Kind;
@@ -86,11 +85,8 @@ pub(super) async fn watch(
     let deadline = Instant::now() + duration(&options, request.serial);
     let subscribed = view.subscribe(&kind.id).ok_or_else(|| not_found(kind, ""))?;
     let mut error = None;
-    if wants_initial && rv > 0 {
-        error = view.wait_for(rv).await.map_err(|current| too_large(rv, current)).err();
-    }
-    if options.rv.is_empty() {
-        error = view.wait_for_store().await.map_err(|current| too_large(current, current)).err();
+    if wants_initial || options.rv.is_empty() {
+        error = view.wait_for((!options.rv.is_empty()).then_some(rv)).await.err();
     }
     let (objects, now) = view.snapshot(&kind.id, options.rv.is_empty() || rv > 0 && wants_initial).map_err(gone)?;
     let start = if wants_initial || rv == 0 { now } else { rv };
@@ -98,11 +94,8 @@ pub(super) async fn watch(
         let message = format!("too old resource version: {start} ({oldest})");
         error = Some(Box::new(Status::failure(410, "Expired", message)));
     }
-    let initial: Vec<_> = if wants_initial {
-        objects.values().filter(|stored| selection.matches(stored)).cloned().collect()
-    } else {
-        Vec::new()
-    };
+    let initial = objects.values().filter(|stored| wants_initial && selection.matches(stored));
+    let initial: Vec<_> = initial.cloned().collect();
     let mut watcher = Watcher {
         kind: kind.clone(),
         selection,
@@ -131,8 +124,7 @@ pub(super) async fn watch(
     watcher.next_bookmark =
         watcher.schedule(if watcher.end_bookmark { FIRST_BOOKMARK } else { watcher.bookmark_every });
     if let Some(error) = error {
-        watcher.out = encode::error_frame(request.shape, &error);
-        watcher.ending = Some(Ending::Clean);
+        watcher.error(&error);
     }
     let body = body::streamed(stream::unfold(watcher, |mut watcher| async move {
         let piece = watcher.next().await?;
@@ -160,7 +152,7 @@ impl Watcher {
             match self.ending {
                 Some(Ending::Clean) => return None,
                 Some(Ending::Broken(how)) => return body::finish(how, &self.connection).await,
-                None if self.stalled => self.stall().await,
+                None if self.stalled => self.wait(None).await,
                 None => self.fill().await,
             }
         }
@@ -216,10 +208,12 @@ impl Watcher {
         }
     }
 
+    /// Where the watch stalls, it waits for the deadline or an interruption alone.
     async fn wait(&mut self, next: Option<Instant>) {
-        let wake = [next, self.next_bookmark].into_iter().flatten().fold(self.deadline, Instant::min);
+        let wakes = [next, self.next_bookmark].into_iter().flatten().filter(|_| !self.stalled);
+        let wake = wakes.fold(self.deadline, Instant::min);
         tokio::select! {
-            told = self.tick.changed() => {
+            told = self.tick.changed(), if !self.stalled => {
                 // The resource was defined again, so the event log of this stream is closed.
                 if told.is_err() {
                     self.ending = Some(Ending::Clean);
@@ -233,17 +227,7 @@ impl Watcher {
             interrupt = self.interrupts.recv() => if let Ok(interrupt) = interrupt {
                 self.interrupt(&interrupt);
             },
-            _ = self.faults_changed.changed() => {}
-        }
-    }
-
-    /// Sends nothing until the deadline or an interruption.
-    async fn stall(&mut self) {
-        tokio::select! {
-            () = tokio::time::sleep_until(self.deadline) => self.ending = Some(Ending::Clean),
-            interrupt = self.interrupts.recv() => if let Ok(interrupt) = interrupt {
-                self.interrupt(&interrupt);
-            },
+            _ = self.faults_changed.changed(), if !self.stalled => {}
         }
     }
 
@@ -301,9 +285,7 @@ impl Watcher {
                 return;
             }
             Some(Effect::ErrorEvent(code)) => {
-                let status = super::handler::fault_status(code, None);
-                self.out.extend_from_slice(&encode::error_frame(self.shape, &status));
-                self.ending = Some(Ending::Clean);
+                self.error(&super::handler::fault_status(code, None));
                 return;
             }
             Some(Effect::Garbage) => {
@@ -325,7 +307,11 @@ impl Watcher {
 
     fn expire(&mut self) {
         let message = format!("too old resource version: {} ({})", self.cursor, self.view.revision());
-        self.out.extend_from_slice(&encode::error_frame(self.shape, &Status::failure(410, "Expired", message)));
+        self.error(&Status::failure(410, "Expired", message));
+    }
+
+    fn error(&mut self, status: &Status) {
+        self.out.extend_from_slice(&encode::error_frame(self.shape, status));
         self.ending = Some(Ending::Clean);
     }
 

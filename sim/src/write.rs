@@ -42,16 +42,6 @@ impl Store {
         self.inner.write().modify(resource, key, false, change)
     }
 
-    /// The object that [`Self::modify`] would have stored, for a dry run.
-    pub(super) fn modify_dry(
-        &self,
-        resource: &str,
-        key: &ObjectKey,
-        change: impl FnOnce(&mut Value) -> Result<()>,
-    ) -> Result<Arc<Stored>> {
-        self.inner.write().modify(resource, key, true, change)
-    }
-
     /// Removes an object immediately, even if it has finalizers. Returns the last state with the resourceVersion of
     /// the deletion.
     pub fn delete(&self, resource: &str, key: &ObjectKey) -> Result<Arc<Stored>> {
@@ -148,7 +138,7 @@ impl Store {
             let message = format!("{} \"{}\" already exists", kind.id, key.name());
             return Err(status(409, "AlreadyExists", message, kind, key.name()));
         }
-        if dry { undone(kind, inner.revision, object) } else { inner.put(&kind.id, object) }
+        if dry { parsed(kind, inner.revision, object) } else { inner.put(&kind.id, object) }
     }
 
     /// Stores an object that is already in its stored form, without history, as if it existed before the server
@@ -177,21 +167,19 @@ impl Store {
 
 impl Inner {
     /// Assigns the next revision to the object and records the change.
-    fn put(&mut self, id: &str, mut object: Value) -> Result<Arc<Stored>> {
+    fn put(&mut self, id: &str, object: Value) -> Result<Arc<Stored>> {
         let kind = self.kind(id).ok_or_else(no_such_resource)?.kind.clone();
         let rv = self.advance();
-        object["metadata"]["resourceVersion"] = json!(rv.to_string());
         if &*kind.id == "customresourcedefinitions.apiextensions.k8s.io" {
             self.define(&object);
         }
-        let stored = Stored::parse(&kind, encode::object(&kind, &object))
-            .map(Arc::new)
-            .ok_or_else(|| bad_request("the object's metadata cannot be decoded"))?;
+        let stored = parsed(&kind, rv, object)?;
         self.store(&kind, stored.clone());
         Ok(stored)
     }
 
-    fn modify(
+    /// With `dry`, nothing is stored.
+    pub(super) fn modify(
         &mut self,
         resource: &str,
         key: &ObjectKey,
@@ -247,7 +235,7 @@ impl Inner {
             new["metadata"]["generation"] = json!(generation + 1);
         }
         if dry {
-            return undone(&kind, before.rv, new);
+            return parsed(&kind, before.rv, new);
         }
         let released = !new["metadata"]["deletionTimestamp"].is_null()
             && new["metadata"]["finalizers"].is_null()
@@ -312,9 +300,10 @@ impl Inner {
     }
 }
 
-/// The resource of a definition that is gone.
-fn no_such_resource() -> Box<Status> {
-    Box::new(Status::failure(404, "NotFound", "the server could not find the requested resource"))
+/// Of a path that there is not, or of a resource whose definition is gone.
+pub(super) fn no_such_resource() -> Box<Status> {
+    let message = "the server could not find the requested resource";
+    Box::new(Status::failure(404, "NotFound", message).with_details(StatusDetails::default()))
 }
 
 /// Members that other code indexes without a check must be objects.
@@ -327,8 +316,8 @@ fn check_members(root: &Map<String, Value>) -> Result<()> {
     Ok(())
 }
 
-/// The result of a dry run.
-fn undone(kind: &Kind, rv: u64, mut object: Value) -> Result<Arc<Stored>> {
+/// The object as it is stored at this revision.
+fn parsed(kind: &Kind, rv: u64, mut object: Value) -> Result<Arc<Stored>> {
     object["metadata"]["resourceVersion"] = json!(rv.to_string());
     let stored = Stored::parse(kind, encode::object(kind, &object));
     stored.map(Arc::new).ok_or_else(|| bad_request("the object's metadata cannot be decoded"))
@@ -396,10 +385,10 @@ pub(super) fn bad_request(message: &str) -> Box<Status> {
 }
 
 fn status(code: u16, reason: &str, message: String, kind: &Kind, name: &str) -> Box<Status> {
-    Box::new(Status::failure(code, reason, message).with_details(StatusDetails {
-        name: name.into(),
-        group: kind.gvr.group.to_string(),
-        kind: kind.gvr.resource.to_string(),
-        ..Default::default()
-    }))
+    Box::new(Status::failure(code, reason, message).with_details(details(kind, name)))
+}
+
+pub(super) fn details(kind: &Kind, name: &str) -> StatusDetails {
+    let (group, kind) = (kind.gvr.group.to_string(), kind.gvr.resource.to_string());
+    StatusDetails { name: name.into(), group, kind, ..Default::default() }
 }

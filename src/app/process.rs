@@ -172,6 +172,7 @@ mod tests {
         let most = [1, 2, MOST_THREADS, MOST_THREADS + 1, 1000].map(|available| workers(None, available));
         assert_eq!(most, [1, 2, MOST_THREADS, MOST_THREADS, MOST_THREADS]);
         assert_eq!([0, 1, 1000].map(|threads| workers(Some(threads), 2)), [1, 1, 1000]);
+        assert_eq!(runtime(Some(3)).unwrap().metrics().num_workers(), 3);
     }
 
     /// Supervises a process that gets these signals, and is to end by itself after this time.
@@ -184,21 +185,6 @@ mod tests {
         let (sender, received) = mpsc::channel(2);
         signals.iter().for_each(|signal| sender.try_send(*signal).unwrap());
         supervise(context, drain, SOFT, Signals::from_channel(received), start, |_| tokio::time::sleep(until)).await
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_signal_drains() {
-        let process = Context::new();
-        let (watch, readiness) = (process.0.drain.clone(), process.0.readiness.clone());
-        let work = watch.clone();
-        let connection = lifecycle::spawn("connection", async move {
-            let guard = work.guard();
-            work.draining().await;
-            drop(guard);
-        });
-        assert_eq!(supervised(process, &["SIGTERM"], async { Ok(()) }, NEVER).await.unwrap(), End::Clean);
-        assert!(!readiness.is_ready() && watch.is_draining());
-        connection.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
@@ -238,11 +224,5 @@ mod tests {
     async fn ends_when_its_time_is_over() {
         let end = supervised(Context::new(), &[], async { Ok(()) }, Duration::from_secs(3)).await;
         assert_eq!(end.unwrap(), End::Clean);
-    }
-
-    #[test]
-    fn has_at_least_one_thread() {
-        assert!(runtime(None).unwrap().metrics().num_workers() >= 1);
-        assert_eq!(runtime(Some(3)).unwrap().metrics().num_workers(), 3);
     }
 }

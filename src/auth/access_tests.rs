@@ -1,41 +1,25 @@
-//! Reviews fail in most of these tests: nothing listens at the address of the apiserver.
+//! Reviews fail in some of these tests: nothing listens at the address of the apiserver.
 
-use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
+use http::header::HeaderMap;
 use rustls::pki_types::CertificateDer;
 
 use super::*;
 use crate::apiserver::metadata::{Metadata, Seen};
-use crate::apiserver::testing::{Certificates, FakeServer, answer, until};
+use crate::apiserver::testing::{Certificates, head_with, until};
 use crate::auth::authenticator::MAX_TOKEN;
 use crate::auth::config::ClientCaSource;
 use crate::auth::cover::MAX_QUESTIONS;
 use crate::auth::shares::Payer;
-use crate::auth::testing::{self, Rights, judged_by, right, watch_of};
+use crate::auth::testing::{Rights, allowing, bearer, caller, judged_by, long, right, watch_of};
 
 async fn access(config: AuthConfig) -> Access {
     let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
     Access::delegated(&config, &upstream, &Fatal::new()).unwrap()
 }
 
-fn caller(headers: &HeaderMap) -> Caller<'_> {
-    Caller { mode: Mode::Delegated, certificates: None, headers, may_impersonate: true }
-}
-
-fn head(lines: &[(&'static str, &str)]) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    for (name, value) in lines {
-        headers.append(HeaderName::from_static(name), value.parse().unwrap());
-    }
-    headers
-}
-
-fn bearer(length: usize) -> HeaderMap {
-    HeaderMap::from_iter([(AUTHORIZATION, format!("Bearer {}", "t".repeat(length)).parse().unwrap())])
-}
-
 #[tokio::test]
 async fn a_token_that_is_too_long_is_left_to_the_apiserver_and_is_no_outage() {
-    let (long, short) = (bearer(40_000), bearer(4000));
+    let (long, short) = (bearer(&"t".repeat(40_000)), bearer(&"t".repeat(4000)));
     let open = access(AuthConfig::default()).await;
     // Its client does not count as one that cannot be judged now.
     assert_eq!(open.recognize(&caller(&long)).await.unwrap_err().code, 401);
@@ -65,7 +49,7 @@ async fn what_passes_with_a_token_has_one_that_the_apiserver_sees() {
         (&[("upgrade", "x")], false),
         (&[], false),
     ] {
-        let headers = head(&[upgrade, &[token]].concat());
+        let headers = head_with(&[upgrade, &[token]].concat());
         assert_eq!(access.pass(&caller(&headers)).await.is_ok(), passes, "{upgrade:?}");
     }
 }
@@ -73,46 +57,37 @@ async fn what_passes_with_a_token_has_one_that_the_apiserver_sees() {
 /// Nothing on a trusted listener checks the right to impersonate, so no protocol may ignore that it is asked for.
 #[tokio::test]
 async fn a_trusted_listener_leaves_impersonation_to_the_apiserver() {
-    let access = Access::trusting();
-    let attributes = Arc::default();
-    let asks = |lines: &[(&'static str, &'static str)], may_impersonate| {
-        let headers = head(lines);
-        let (access, attributes) = (access.clone(), Arc::clone(&attributes));
-        async move {
-            let caller = Caller { mode: Mode::Trust, certificates: None, headers: &headers, may_impersonate };
-            access.check(&caller, &attributes).await
-        }
-    };
-    let token = ("authorization", "Bearer t");
-    for may_impersonate in [false, true] {
-        for name in ["impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-x", "impersonate-"]
-        {
-            let verdict = asks(&[token, (name, "x")], may_impersonate).await;
-            assert!(matches!(&verdict, Verdict::Forward(status) if status.code == 503), "{name}: {verdict:?}");
-        }
-        for lines in [&[][..], &[token], &[("x-remote-user", "x")]] {
-            assert!(matches!(asks(lines, may_impersonate).await, Verdict::Allowed(_)), "{lines:?}");
-        }
+    let (access, token) = (Access::trusting(), ("authorization", "Bearer t"));
+    for (lines, are_allowed) in [
+        (&[][..], [true; 2]),
+        (&[token], [true; 2]),
+        (&[token, ("x-remote-user", "x")], [true; 2]),
+        (&[token, ("impersonate-user", "x")], [false; 2]),
+        (&[token, ("impersonate-extra-x", "x")], [false; 2]),
         // A request over HTTP is forwarded elsewhere, if at all.
-        let verdict = asks(&[token, token], may_impersonate).await;
-        assert_eq!(matches!(verdict, Verdict::Allowed(_)), may_impersonate, "{verdict:?}");
+        (&[token, token], [false, true]),
+    ] {
+        for (may_impersonate, is_allowed) in [false, true].into_iter().zip(are_allowed) {
+            let headers = head_with(lines);
+            let caller = Caller { mode: Mode::Trust, may_impersonate, ..caller(&headers) };
+            let verdict = access.check(&caller, &Arc::default()).await;
+            let is_forwarded = matches!(&verdict, Verdict::Forward(status) if status.code == 503);
+            let found = (matches!(verdict, Verdict::Allowed(_)), is_forwarded);
+            assert_eq!(found, (is_allowed, !is_allowed), "{may_impersonate} {lines:?}: {verdict:?}");
+        }
     }
 }
 
 /// A token for our audiences may be one that the apiserver refuses, with the connection of all who share it.
 #[tokio::test]
 async fn what_the_apiserver_says_to_a_token_is_remembered() {
-    let server = FakeServer::plain(|_, _| async {
-        answer(201, r#"{"status":{"authenticated":true,"user":{"username":"jane"},"audiences":["informerd"]}}"#)
-    })
-    .await;
-    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let rights = Arc::<Rights>::default();
+    let jane = serde_json::json!({"authenticated": true, "user": {"username": "jane"}, "audiences": ["informerd"]});
+    rights.tokens.lock().extend(["ours", "others"].map(|token| (token, jane.clone())));
     for audiences in [vec![], vec!["informerd".to_owned()]] {
         let is_for_the_apiserver = audiences.is_empty();
-        let token_ttl = std::time::Duration::from_secs(3600);
-        let config = AuthConfig { audiences, token_ttl, ..AuthConfig::default() };
-        let access = Access::delegated(&config, &upstream, &Fatal::new()).unwrap();
-        let (ours, others) = (bearer(10), bearer(11));
+        let (access, _server) = judged_by(&rights, &AuthConfig { audiences, ..long() }).await;
+        let (ours, others) = (bearer("ours"), bearer("others"));
         let is_accepted = async |headers| Some(access.recall(&caller(headers)).await?.is_accepted);
         assert_eq!(is_accepted(&ours).await, None, "it was never reviewed");
         for headers in [&ours, &others] {
@@ -127,29 +102,21 @@ async fn what_the_apiserver_says_to_a_token_is_remembered() {
     }
 }
 
-#[tokio::test]
-async fn a_selector_that_is_not_read_here_is_for_the_apiserver() {
-    let access = access(AuthConfig::default()).await;
-    let unread = Arc::new(Attributes { unread: true, ..Attributes::default() });
-    let verdict = access.check(&caller(&bearer(10)), &unread).await;
-    assert!(
-        matches!(&verdict, Verdict::Forward(status) if status.message.contains("only the apiserver")),
-        "{verdict:?}"
-    );
-}
-
 /// The head of a request is as long as its client likes, and a forwarded watch lasts as long as it likes.
 #[tokio::test]
 async fn the_term_of_a_forwarded_watch_keeps_no_head() {
     let access = access(AuthConfig::default()).await;
-    let head = bytes::Bytes::from(vec![b'x'; 700_000]);
-    let mut headers = bearer(10);
-    for name in ["cookie", "user-agent", "impersonate-user"] {
-        headers.insert(name, http::HeaderValue::from_maybe_shared(head.clone()).unwrap());
+    let head = bytes::Bytes::from([&b"Bearer t"[..], &[b'x'; 700_000]].concat());
+    // Somebody, and one whom only the apiserver knows.
+    for whom in [8..20, 8..head.len()] {
+        let mut headers = HeaderMap::new();
+        for (name, part) in [("authorization", 0..8), ("impersonate-user", whom), ("cookie", 8..9)] {
+            headers.insert(name, http::HeaderValue::from_maybe_shared(head.slice(part)).unwrap());
+        }
+        let term = access.term(&caller(&headers), Attributes::default());
+        drop(headers);
+        assert!(term.is_some() && head.is_unique(), "nothing else holds the head");
     }
-    let term = access.term(&caller(&headers), Attributes::default());
-    drop(headers);
-    assert!(term.is_some() && head.is_unique(), "nothing else holds the head");
 }
 
 /// As a call over gRPC is. How it could be forwarded, if it were, is nothing to its client.
@@ -175,15 +142,14 @@ async fn a_caller_that_is_never_forwarded_is_told_to_try_again() {
                 &[basic, jane],
                 &[token],
             ] {
-                let headers = head(lines);
-                let caller = Caller { mode: Mode::Delegated, certificates, headers: &headers, may_impersonate: false };
+                let headers = head_with(lines);
+                let caller = Caller { certificates, may_impersonate: false, ..caller(&headers) };
                 let verdict = access.check(&caller, &Arc::default()).await;
                 assert!(matches!(&verdict, Verdict::Forward(status) if status.code == 503), "{lines:?}: {verdict:?}");
             }
         }
         let empty = HeaderMap::new();
-        let alone =
-            Caller { mode: Mode::Delegated, certificates: Some(&chain), headers: &empty, may_impersonate: false };
+        let alone = Caller { certificates: Some(&chain), may_impersonate: false, ..caller(&empty) };
         assert!(access.enter(&alone).await.is_ok(), "the certificate is accepted");
         let verdict = access.check(&alone, &Arc::default()).await;
         assert!(matches!(&verdict, Verdict::Forward(status) if status.code == 503), "no review: {verdict:?}");
@@ -195,53 +161,28 @@ async fn a_caller_that_is_never_forwarded_is_told_to_try_again() {
 /// The watch of what tokens are bound to starts anew. What was deleted in between is never told.
 #[tokio::test]
 async fn a_token_is_reviewed_again_when_its_end_may_have_been_missed() {
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-    let (is_there, reviews) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
-    let (there, asked) = (Arc::clone(&is_there), Arc::clone(&reviews));
-    let server = FakeServer::plain(move |request, _| {
-        let answer = match request.uri().path() {
-            path if path.ends_with("/tokenreviews") => {
-                asked.fetch_add(1, Ordering::Relaxed);
-                let (there, user) = (there.load(Ordering::Relaxed), r#"{"username":"jane","uid":"1"}"#);
-                answer(201, format!(r#"{{"status":{{"authenticated":{there},"user":{user}}}}}"#))
-            }
-            path if path.ends_with("/subjectaccessreviews") => answer(201, r#"{"status":{"allowed":true}}"#),
-            _ => answer(404, "{}"),
-        };
-        std::future::ready(answer)
-    })
-    .await;
-    let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let access = Access::delegated(&long(), &upstream, &Fatal::new()).unwrap();
-    let headers = bearer(10);
-    let watch = Arc::new(Attributes { verb: "watch".into(), ..Attributes::default() });
-    let verdict = access.check(&caller(&headers), &watch).await;
+    let (rights, access, _server) = allowing(&[("jane", "a")], &long()).await;
+    let (headers, reviews) = (bearer("jane"), &access.metrics().token_reviews);
+    let verdict = access.check(&caller(&headers), &watch_of("a")).await;
     let Verdict::Allowed(grant) = verdict else { panic!("{verdict:?}") };
     let lease = grant.lease();
     assert!(access.recognize(&caller(&headers)).await.is_ok());
-    assert_eq!(reviews.load(Ordering::Relaxed), 1);
-    is_there.store(false, Ordering::Relaxed);
+    assert_eq!(reviews.get(), 1);
+    rights.tokens.lock().insert("jane", serde_json::json!({}));
     let delegated = access.delegated.as_ref().unwrap();
     delegated.revoked.tell(&Seen::Restarted(Vec::new()), &delegated.generations);
     assert_eq!(access.recognize(&caller(&headers)).await.unwrap_err().code, 401);
     let gone = tokio::time::timeout(std::time::Duration::from_secs(60), lease.gone()).await;
     assert_eq!(gone.expect("the open stream is told").code, 401);
-    assert_eq!(reviews.load(Ordering::Relaxed), 2, "once for all of its requests and streams");
-}
-
-/// What is known stays known, however long the test takes.
-fn long() -> AuthConfig {
-    AuthConfig { token_ttl: std::time::Duration::from_secs(3600), ..AuthConfig::default() }
+    assert_eq!(reviews.get(), 2, "once for all of its requests and streams");
 }
 
 #[tokio::test]
 async fn a_verdict_says_who_asked_and_is_counted_once() {
-    let rights = Arc::<Rights>::default();
-    rights.given.lock().extend([right("jane", "a"), right("admin", "")]);
+    let (rights, access, server) = allowing(&[("jane", "a"), ("admin", "")], &long()).await;
     let root = serde_json::json!({"authenticated": true, "user": {"username": "root", "groups": ["system:masters"]}});
     rights.tokens.lock().extend([("bad", serde_json::json!({})), ("root", root)]);
-    let (access, server) = judged_by(&rights, &long()).await;
-    let [jane, bad, root, mut admin] = ["jane", "bad", "root", "admin"].map(testing::bearer);
+    let [jane, bad, root, mut admin] = ["jane", "bad", "root", "admin"].map(bearer);
     admin.insert("impersonate-user", "jane".parse().unwrap());
     let list = |namespace| Arc::new(Attributes { verb: "list".into(), ..Attributes::clone(&watch_of(namespace)) });
     let unread = Arc::new(Attributes { unread: true, ..Attributes::default() });
@@ -273,13 +214,15 @@ async fn a_verdict_says_who_asked_and_is_counted_once() {
     assert_eq!((who(subject), counted()), (("jane".into(), None), ([4, 1, 0, 0], 0)));
     let verdict = access.check(&caller(&bad), &list("a")).await;
     assert!(matches!(&verdict, Verdict::Refused { status, subject: None } if status.code == 401), "{verdict:?}");
-    for (headers, attributes) in [(&admin, unread), (&jane, list("unsure"))] {
-        assert!(matches!(access.check(&caller(headers), &attributes).await, Verdict::Forward(_)));
+    // A selector that is not read here, and a review that says nothing.
+    for (headers, attributes, is_unread) in [(&admin, unread, true), (&jane, list("unsure"), false)] {
+        let Verdict::Forward(status) = access.check(&caller(headers), &attributes).await else { panic!("{is_unread}") };
+        assert_eq!(status.message.contains("only the apiserver"), is_unread, "{status:?}");
     }
     assert_eq!(counted().0, [4, 1, 1, 2]);
     assert_eq!((access.enter(&caller(&bad)).await.unwrap_err().code, counted().0), (401, [4, 1, 2, 2]));
     rights.is_down.store(true, std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(access.enter(&caller(&testing::bearer("new"))).await.unwrap_err().code, 503);
+    assert_eq!(access.enter(&caller(&bearer("new"))).await.unwrap_err().code, 503);
     assert!(access.enter(&caller(&jane)).await.is_ok() && access.recognize(&caller(&bad)).await.is_err());
     assert_eq!(counted().0, [4, 1, 2, 3]);
     let sent = (metrics.token_reviews.get(), metrics.access_reviews.get(), metrics.review_failures.get());
@@ -299,11 +242,10 @@ async fn a_verdict_says_who_asked_and_is_counted_once() {
 
 #[tokio::test]
 async fn the_payer_is_the_user_of_a_token_that_was_accepted() {
-    let rights = Arc::<Rights>::default();
+    let (rights, access, _server) = allowing(&[], &long()).await;
     let jane = serde_json::json!({"authenticated": true, "user": {"username": "jane", "uid": "1"}});
     rights.tokens.lock().insert("jane", jane);
-    let (access, _server) = judged_by(&rights, &long()).await;
-    let headers = testing::bearer("jane");
+    let headers = bearer("jane");
     let payer_of = async |caller: Caller<'_>| access.recall(&caller).await.map(|recalled| recalled.payer);
     assert_eq!(payer_of(caller(&headers)).await, None, "nobody knows it yet");
     access.recognize(&caller(&headers)).await.unwrap();
@@ -317,7 +259,7 @@ async fn the_payer_is_the_user_of_a_token_that_was_accepted() {
     assert_eq!(access.recognize(&caller(&headers)).await.unwrap_err().code, 401);
     // The longest token that is reviewed, and a longer one.
     for (length, is_known) in [(MAX_TOKEN, true), (MAX_TOKEN + 1, false)] {
-        let headers = bearer(length);
+        let headers = bearer(&"t".repeat(length));
         assert_eq!(access.recognize(&caller(&headers)).await.is_ok(), is_known, "{length}");
         assert_eq!(payer_of(caller(&headers)).await.is_some(), is_known, "{length}");
     }
@@ -345,7 +287,7 @@ async fn what_passes_a_listener_of_a_node_is_of_this_node() {
             (&["Basic eA=="], false),
             (&[], anonymous == Anonymous::Forward),
         ] {
-            let headers = head(&lines.iter().map(|line| ("authorization", *line)).collect::<Vec<_>>());
+            let headers = head_with(&lines.iter().map(|line| ("authorization", *line)).collect::<Vec<_>>());
             assert_eq!(access.pass(&caller(&headers)).await.is_ok(), passes, "{anonymous:?} {lines:?}");
         }
     }
@@ -353,12 +295,11 @@ async fn what_passes_a_listener_of_a_node_is_of_this_node() {
 
 #[tokio::test]
 async fn a_read_asks_so_many_questions_and_no_more() {
-    let rights = Arc::<Rights>::default();
+    let (rights, access, _server) = allowing(&[], &long()).await;
     let get = |at| Arc::new(Attributes { verb: "get".into(), ..Attributes::clone(&watch_of(&format!("n{at}"))) });
     let wanted: Vec<_> = (0..=MAX_QUESTIONS).map(get).collect();
     rights.given.lock().extend(wanted.iter().map(|access| right("jane", &access.namespace)));
-    let (access, _server) = judged_by(&rights, &long()).await;
-    let headers = testing::bearer("jane");
+    let headers = bearer("jane");
     for (asks, code) in [(MAX_QUESTIONS, None), (MAX_QUESTIONS + 1, Some(429))] {
         let (verdict, _) = access.check_all(&caller(&headers), &wanted[..asks], false).await;
         let refused = match &verdict {

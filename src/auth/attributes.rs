@@ -292,12 +292,12 @@ mod tests {
     #[test]
     fn selectors_become_requirements() {
         let attributes = of("GET", "/api/v1/pods?labelSelector=b+in+(y,x),a,!c,d!=1,e>5&fieldSelector=b!=2,a=1%5C,1");
-        let labels: Vec<_> =
-            attributes.labels.iter().map(|r| format!("{} {} {}", r.key, r.operator, r.values.join("|"))).collect();
-        assert_eq!(labels, ["a Exists ", "b In x|y", "c DoesNotExist ", "d NotIn 1"], "comparisons are left out");
-        let fields: Vec<_> =
-            attributes.fields.iter().map(|r| format!("{} {} {}", r.key, r.operator, r.values.join("|"))).collect();
-        assert_eq!(fields, ["a In 1,1", "b NotIn 2"]);
+        let read = |all: &Requirements| -> Vec<_> {
+            all.iter().map(|r| format!("{} {} {}", r.key, r.operator, r.values.join("|"))).collect()
+        };
+        let labels = ["a Exists ", "b In x|y", "c DoesNotExist ", "d NotIn 1"];
+        assert_eq!(read(&attributes.labels), labels, "comparisons are left out");
+        assert_eq!(read(&attributes.fields), ["a In 1,1", "b NotIn 2"]);
         assert!(of("GET", "/api/v1/watch/pods?labelSelector=a").labels.is_empty());
         assert!(of("GET", "/api/v1/pods?labelSelector=!!").labels.is_empty());
         assert_eq!(of("DELETE", "/api/v1/pods?fieldSelector=metadata.name=p").name, "", "as the apiserver has it");
@@ -359,25 +359,13 @@ mod tests {
 
     #[test]
     fn denials_are_worded_as_the_apiserver_words_them() {
-        for (method, target, words) in [
-            (
-                "GET",
-                "/api/v1/namespaces/a/pods",
-                r#"User "u&lt;" cannot list resource "pods" in API group "" in the namespace "a""#,
-            ),
-            (
-                "GET",
-                "/apis/apps/v1/deployments",
-                r#"User "u&lt;" cannot list resource "deployments" in API group "apps" at the cluster scope"#,
-            ),
-            (
-                "GET",
-                "/api/v1/namespaces/a/pods/p/log",
-                r#"User "u&lt;" cannot get resource "pods/log" in API group "" in the namespace "a""#,
-            ),
-            ("GET", "/metrics", r#"User "u&lt;" cannot get path "/metrics""#),
+        for (target, what) in [
+            ("/api/v1/namespaces/a/pods", r#"list resource "pods" in API group "" in the namespace "a""#),
+            ("/apis/apps/v1/deployments", r#"list resource "deployments" in API group "apps" at the cluster scope"#),
+            ("/api/v1/namespaces/a/pods/p/log", r#"get resource "pods/log" in API group "" in the namespace "a""#),
+            ("/metrics", r#"get path "/metrics""#),
         ] {
-            assert_eq!(of(method, target).denial("u<"), words);
+            assert_eq!(of("GET", target).denial("u<"), format!(r#"User "u&lt;" cannot {what}"#));
         }
     }
 }

@@ -321,12 +321,12 @@ mod tests {
     use crate::apiserver::testing::Certificates;
     use crate::auth::config::ClientCaSource;
     use crate::auth::rbac_generations::RbacGenerations;
-    use crate::auth::testing::{Rights, bearer, judged_by};
+    use crate::auth::testing::{allowing, bearer, long};
     use crate::auth::user::{POD_NAME, POD_UID};
 
     #[tokio::test]
     async fn a_token_is_of_the_audience_the_node_and_a_pod_that_is_there() {
-        let (rights, ttl) = (Arc::<Rights>::default(), Duration::from_secs(3600));
+        let ttl = long().token_ttl;
         let pod = |name: &str| {
             let extra = json!({POD_NAME: [name], POD_UID: ["1"], NODE_NAME: ["x"]});
             json!({"username": "system:serviceaccount:a:b", "extra": extra})
@@ -349,11 +349,11 @@ mod tests {
             let audiences: Vec<_> = audiences.iter().copied().map(str::to_owned).collect();
             let case = format!("{audiences:?} {node:?} {of:?} {user}");
             let status = json!({"authenticated": true, "audiences": of, "user": user});
-            rights.tokens.lock().insert("t", status);
             let node = node.map(str::to_owned);
             let is_the_apiservers = audiences.is_empty() && node.is_none();
-            let config = AuthConfig { audiences, node, token_ttl: ttl, ..AuthConfig::default() };
-            let (access, _server) = judged_by(&rights, &config).await;
+            let config = AuthConfig { audiences, node, ..long() };
+            let (rights, access, _server) = allowing(&[], &config).await;
+            rights.tokens.lock().insert("t", status);
             let authenticator = &access.delegated.as_ref().unwrap().authenticator;
             assert_eq!(authenticator.doubt(), is_the_apiservers.then_some(ttl), "{case}");
             let known = authenticator.token("t").await.unwrap();
@@ -373,11 +373,9 @@ mod tests {
             [CertificateDer::from_pem_slice(of.client.0.as_bytes()).unwrap()].into()
         };
         let (ours, others, token) = (chain(&ours), chain(&Certificates::new()), bearer("jane"));
-        let rights = Arc::<Rights>::default();
         for client_ca in [client_ca, None] {
             let is_known = client_ca.is_some();
-            let config = AuthConfig { client_ca, ..AuthConfig::default() };
-            let (access, _server) = judged_by(&rights, &config).await;
+            let (_, access, _server) = allowing(&[], &AuthConfig { client_ca, ..AuthConfig::default() }).await;
             let authenticator = &access.delegated.as_ref().unwrap().authenticator;
             for (certificates, headers, expected) in [
                 (Some(&ours), &token, if is_known { "certificate" } else { "token" }),
@@ -405,9 +403,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_known_of_a_token_ends() {
-        let rights = Arc::<Rights>::default();
         let config = AuthConfig { token_ttl: Duration::from_millis(50), ..AuthConfig::default() };
-        let (access, _server) = judged_by(&rights, &config).await;
+        let (rights, access, _server) = allowing(&[], &config).await;
         let delegated = access.delegated.as_ref().unwrap();
         let authenticator = &delegated.authenticator;
         assert_eq!(authenticator.remembered.policy().max_capacity(), Some(MAX_REMEMBERED));

@@ -272,7 +272,7 @@ impl Expiry<DecisionKey, Arc<Decision>> for Lifetime {
 mod tests {
     use super::*;
     use crate::apiserver::client::Upstream;
-    use crate::auth::testing::{Rights, judged_by, right, watch_of};
+    use crate::auth::testing::{allowing, watch_of};
 
     fn decision(until: Instant, again: Instant) -> Arc<Decision> {
         Arc::new(Decision { allowed: true, reason: String::new(), until, again, generation: Generation::default() })
@@ -319,9 +319,7 @@ mod tests {
     /// While a change of rights settles, the answer from before is as good as it was.
     #[tokio::test]
     async fn an_older_answer_stands_in_for_a_review_until_rights_change() {
-        let rights = Arc::<Rights>::default();
-        rights.given.lock().insert(right("jane", "a"));
-        let (access, _server) = judged_by(&rights, &AuthConfig::default()).await;
+        let (rights, access, _server) = allowing(&[("jane", "a")], &AuthConfig::default()).await;
         let delegated = access.delegated.as_ref().unwrap();
         let (authorizer, generations) = (&delegated.authorizer, &delegated.generations);
         let [jane, root] = [("jane", "x"), ("root", MASTERS)].map(|(username, group)| {

@@ -107,17 +107,8 @@ impl fmt::Debug for Secret {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
-
-    fn asks(headers: &[(&'static str, &'static str)]) -> HeaderMap {
-        let mut map = HeaderMap::new();
-        for (name, value) in headers {
-            map.append(*name, HeaderValue::from_static(value));
-        }
-        map
-    }
+    use crate::apiserver::testing::head_with;
 
     const UPGRADE: [(&str, &str); 2] = [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")];
     const TOKEN: &str = "base64url.bearer.authorization.k8s.io.dG9r";
@@ -126,7 +117,7 @@ mod tests {
     fn a_websocket_may_carry_it_among_its_protocols() {
         let of = |upgrade: &[(&'static str, &'static str)], lines: &[&'static str]| {
             let lines = lines.iter().map(|line| ("sec-websocket-protocol", *line));
-            token(&asks(&upgrade.iter().copied().chain(lines).collect::<Vec<_>>())).map(Cow::into_owned)
+            token(&head_with(&upgrade.iter().copied().chain(lines).collect::<Vec<_>>())).map(Cow::into_owned)
         };
         let both = "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.dG9r";
         assert_eq!(of(&UPGRADE, &[both]).as_deref(), Some("tok"));
@@ -162,20 +153,20 @@ mod tests {
 
     #[test]
     fn upgrades_need_both_headers() {
-        assert!(wants_upgrade(&asks(&UPGRADE)));
-        assert!(!wants_upgrade(&asks(&[("connection", "keep-alive"), ("upgrade", "websocket")])));
-        assert!(!wants_upgrade(&asks(&[("connection", "upgrade")])));
+        assert!(wants_upgrade(&head_with(&UPGRADE)));
+        assert!(!wants_upgrade(&head_with(&[("connection", "keep-alive"), ("upgrade", "websocket")])));
+        assert!(!wants_upgrade(&head_with(&[("connection", "upgrade")])));
     }
 
     #[test]
     fn a_token_that_is_shown_is_in_the_only_authorization_line() {
         let bearer = ("authorization", "Bearer t");
-        assert!(shows_token(&asks(&[bearer])));
+        assert!(shows_token(&head_with(&[bearer])));
         for other in [&[][..], &[("authorization", "Basic t")], &[("authorization", "Bearer  t")], &[bearer, bearer]] {
-            assert!(!shows_token(&asks(other)), "{other:?}");
+            assert!(!shows_token(&head_with(other)), "{other:?}");
         }
         let socket =
-            asks(&[&UPGRADE[..], &[("sec-websocket-protocol", TOKEN), ("sec-websocket-protocol", "v4")]].concat());
+            head_with(&[&UPGRADE[..], &[("sec-websocket-protocol", TOKEN), ("sec-websocket-protocol", "v4")]].concat());
         assert!(token(&socket).is_some() && !shows_token(&socket));
     }
 }

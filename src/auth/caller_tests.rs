@@ -1,6 +1,5 @@
-use http::HeaderValue;
-
 use super::*;
+use crate::apiserver::testing::head_with;
 
 /// Over HTTP a request with two tokens is forwarded, so the apiserver reads them anyway. A call over gRPC never is.
 #[test]
@@ -26,10 +25,7 @@ fn only_the_apiserver_knows_who_is_impersonated_and_which_of_two_tokens_of_a_cal
         (&[token, ("impersonate-what-comes-later", "x")], true, true),
         (&[token, ("impersonate-", "")], true, true),
     ] {
-        let mut headers = HeaderMap::new();
-        for (name, value) in lines {
-            headers.append(*name, HeaderValue::from_static(value));
-        }
+        let headers = head_with(lines);
         for mode in [Mode::Trust, Mode::Delegated] {
             let caller = Caller { mode, certificates: None, headers: &headers, may_impersonate: false };
             assert_eq!(caller.is_for_the_apiserver(), of_a_call, "{mode:?} {lines:?}");

@@ -149,16 +149,10 @@ fn is_label(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apiserver::testing::head_with;
 
     fn of(headers: &[(&str, &str)]) -> Option<Impersonation> {
-        let mut map = HeaderMap::new();
-        for (name, value) in headers {
-            map.append(
-                HeaderName::from_bytes(name.as_bytes()).unwrap(),
-                HeaderValue::from_bytes(value.as_bytes()).unwrap(),
-            );
-        }
-        Impersonation::of(&map)
+        Impersonation::of(&head_with(headers))
     }
 
     fn asked(impersonation: &Impersonation) -> Vec<String> {
@@ -172,10 +166,8 @@ mod tests {
     #[test]
     fn whom_and_by_which_rights() {
         let plain = of(&[("Impersonate-User", "jane"), ("x", "y")]).unwrap();
-        assert_eq!(
-            (plain.user.username.as_str(), &plain.user.groups[..]),
-            ("jane", &["system:authenticated".to_owned()][..])
-        );
+        assert_eq!(plain.user.username, "jane");
+        assert_eq!(plain.user.groups, ["system:authenticated"]);
         assert_eq!(asked(&plain), ["impersonate /v1 /users/ jane"]);
         let all = of(&[
             ("impersonate-group", "b"),
@@ -187,10 +179,8 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(all.user.groups, ["b", "a, c", "system:authenticated"]);
-        assert_eq!(
-            (all.user.uid.as_str(), &all.user.extra["acme.com/scope"][..]),
-            ("7", &["x".to_owned(), "y".to_owned()][..])
-        );
+        assert_eq!(all.user.uid, "7");
+        assert_eq!(all.user.extra["acme.com/scope"], ["x", "y"]);
         assert_eq!(
             asked(&all),
             [

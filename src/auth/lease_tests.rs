@@ -3,7 +3,7 @@ use crate::apiserver::testing::until;
 use crate::auth::AuthConfig;
 use crate::auth::access::Access;
 use crate::auth::rbac_generations::RbacGenerations;
-use crate::auth::testing::{Rights, bearer, caller, change, judged_by, right, watch_of};
+use crate::auth::testing::{allowing, bearer, caller, change, long, right, watch_of};
 use crate::auth::verdict::Verdict;
 
 use super::*;
@@ -28,18 +28,12 @@ async fn is_open(lease: &mut Lease) -> bool {
     std::future::poll_fn(|cx| Poll::Ready(lease.poll_gone(cx).is_pending())).await
 }
 
-/// Nothing is asked for again by itself.
-fn long() -> AuthConfig {
-    AuthConfig { token_ttl: Duration::from_secs(3600), ..AuthConfig::default() }
-}
-
 #[tokio::test]
 async fn after_a_change_of_rights_exactly_the_leases_end_whose_right_is_gone() {
     // Some authorizers are behind, and the change is seen as it settles.
     for tell in [RbacGenerations::change, RbacGenerations::settle] {
-        let rights = Arc::<Rights>::default();
-        rights.given.lock().extend([right("jane", "a"), right("jane", "b"), right("joe", "b"), right("joe", "")]);
-        let (access, _server) = judged_by(&rights, &long()).await;
+        let given = [("jane", "a"), ("jane", "b"), ("joe", "b"), ("joe", "")];
+        let (rights, access, _server) = allowing(&given, &long()).await;
         let generations = &access.delegated.as_ref().unwrap().generations;
         generations.set_watched(true);
         let mut stay = [
@@ -70,11 +64,9 @@ async fn after_a_change_of_rights_exactly_the_leases_end_whose_right_is_gone() {
 
 #[tokio::test]
 async fn a_stream_is_charged_for_what_it_rests_on_now() {
-    let rights = Arc::<Rights>::default();
-    rights.given.lock().extend([right("jane", ""), right("joe", "")]);
+    let (rights, access, _server) = allowing(&[("jane", ""), ("joe", "")], &long()).await;
     let jane = |group| serde_json::json!({"authenticated": true, "user": {"username": "jane", "groups": [group]}});
     rights.tokens.lock().extend([("one", jane("x")), ("two", jane("y"))]);
-    let (access, _server) = judged_by(&rights, &long()).await;
     let delegated = access.delegated.as_ref().unwrap();
     delegated.generations.set_watched(true);
     let held = || access.metrics().rights_held.get();
@@ -109,10 +101,8 @@ async fn a_right_that_cannot_be_checked_ends_soon_after_a_change_and_else_with_i
         tokio::time::resume();
     };
     for (is_renewed, is_changed, life) in [(false, true, DOUBT), (true, true, DOUBT), (false, false, ttl)] {
-        let rights = Arc::<Rights>::default();
-        rights.given.lock().insert(right("jane", "a"));
         let config = AuthConfig { review_timeout: second, token_ttl: 2 * ttl, ..config.clone() };
-        let (access, _server) = judged_by(&rights, &config).await;
+        let (rights, access, _server) = allowing(&[("jane", "a")], &config).await;
         access.delegated.as_ref().unwrap().generations.set_watched(true);
         let (mut begun, lease) = (Instant::now(), lease(&access, "jane", &["a"]).await);
         if is_renewed {

@@ -114,40 +114,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_has_its_own_changes_and_the_clusters() {
+    fn each_change_counts_where_it_holds_and_no_stamp_comes_twice() {
         let generations = RbacGenerations::new();
         let mut changes = generations.changes();
-        let now = || (generations.of("a").change, generations.of("b").change, generations.of("").change);
-        let (a, b, all) = now();
-        generations.change("a");
-        assert!(changes.has_changed().unwrap());
-        changes.mark_unchanged();
-        assert!(now().0 > a && (now().1, now().2) == (b, all));
-        let a = now().0;
-        generations.change("");
-        assert!(now().0 > a && now().1 > b && now().2 > all);
-        assert!(changes.has_changed().unwrap());
-        changes.mark_unchanged();
-        generations.settle("b");
-        assert!(changes.has_changed().unwrap(), "it is time to ask again");
-    }
-
-    #[test]
-    fn no_stamp_comes_twice() {
-        let generations = RbacGenerations::new();
         let mut seen = std::collections::HashSet::from([generations.of("a")]);
-        for (change, namespace) in
+        for (is_change, namespace) in
             [(true, "a"), (false, "a"), (false, ""), (true, ""), (false, "a"), (false, ""), (true, "a"), (false, "")]
         {
-            let before = (generations.of("a"), generations.of("b"));
-            if change {
+            let places = ["a", "b", ""];
+            let before = places.map(|place| generations.of(place));
+            changes.mark_unchanged();
+            if is_change {
                 generations.change(namespace);
             } else {
                 generations.settle(namespace);
             }
-            assert!(seen.insert(generations.of("a")), "{change} {namespace}: {seen:?}");
-            assert_eq!(generations.of("a").change != before.0.change, change, "settling changes no rights");
-            assert_eq!(generations.of("b") != before.1, namespace.is_empty(), "another namespace");
+            assert!(changes.has_changed().unwrap(), "it is time to ask again");
+            let now = places.map(|place| generations.of(place));
+            assert!(seen.insert(now[0]), "{is_change} {namespace}: {seen:?}");
+            for ((place, before), now) in places.into_iter().zip(before).zip(now) {
+                let concerned = namespace.is_empty() || namespace == place;
+                assert_eq!(now != before, concerned, "{is_change} {namespace}: {place}");
+                let is_newer = [now.change > before.change, now.change == before.change];
+                let changes = concerned && is_change;
+                assert_eq!(is_newer, [changes, !changes], "{namespace}: {place}: settling changes no rights");
+            }
         }
     }
 

@@ -149,13 +149,11 @@ mod tests {
     use super::*;
     use crate::apiserver::testing::until;
     use crate::auth::AuthConfig;
-    use crate::auth::testing::{Rights, bearer, caller, judged_by, right, watch_of};
+    use crate::auth::testing::{allowing, bearer, caller, right, watch_of};
 
     #[tokio::test]
     async fn a_forwarded_watch_lasts_as_long_as_the_right_to_it() {
-        let rights = Arc::<Rights>::default();
-        rights.given.lock().insert(right("jane", "a"));
-        let (access, _server) = judged_by(&rights, &AuthConfig::default()).await;
+        let (rights, access, _server) = allowing(&[("jane", "a")], &AuthConfig::default()).await;
         let of = |user: &str, attributes: Attributes| access.term(&caller(&bearer(user)), attributes).unwrap();
         let in_a = Attributes::clone(&watch_of("a"));
         let (mut jane, mut joe) = (of("jane", in_a.clone()), of("joe", in_a.clone()));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -76,6 +77,19 @@ pub(crate) async fn judged_by(rights: &Arc<Rights>, config: &AuthConfig) -> (Acc
     .await;
     let upstream = Upstream::from_config(server.config()).await.unwrap();
     (Access::delegated(config, &upstream, &Fatal::new()).unwrap(), server)
+}
+
+/// An apiserver that allows these users these namespaces.
+pub(crate) async fn allowing(given: &[(&str, &str)], config: &AuthConfig) -> (Arc<Rights>, Access, FakeServer) {
+    let rights = Arc::<Rights>::default();
+    rights.given.lock().extend(given.iter().map(|(user, namespace)| right(user, namespace)));
+    let (access, server) = judged_by(&rights, config).await;
+    (rights, access, server)
+}
+
+/// What is known of a token stays known, however long the test takes.
+pub(crate) fn long() -> AuthConfig {
+    AuthConfig { token_ttl: Duration::from_secs(3600), ..AuthConfig::default() }
 }
 
 pub(crate) fn bearer(token: &str) -> HeaderMap {

@@ -1,13 +1,10 @@
-use std::task::Poll;
 use std::time::Duration;
-
-use http::HeaderMap;
 
 use super::*;
 use crate::auth::access::Access;
-use crate::auth::caller::{Caller, Mode};
+use crate::auth::caller::Caller;
 use crate::auth::config::AuthConfig;
-use crate::auth::testing::{Rights, bearer, caller, change, judged_by, right, watch_of};
+use crate::auth::testing::{allowing, bearer, caller, change, long, right, watch_of};
 
 async fn grant(access: &Access, caller: &Caller<'_>) -> Grant {
     let verdict = access.check(caller, &watch_of("a")).await;
@@ -18,9 +15,7 @@ async fn grant(access: &Access, caller: &Caller<'_>) -> Grant {
 /// Without any, the client is trusted.
 #[tokio::test]
 async fn a_grant_is_of_its_first_right_and_can_be_forwarded_if_each_rests_on_a_token() {
-    let rights = Arc::<Rights>::default();
-    rights.given.lock().insert(right("jane", "a"));
-    let (access, _server) = judged_by(&rights, &AuthConfig::default()).await;
+    let (_, access, _server) = allowing(&[("jane", "a")], &AuthConfig::default()).await;
     let one = grant(&access, &caller(&bearer("jane"))).await.held.remove(0);
     let user = |username: String| Arc::new(UserInfo { username, ..UserInfo::default() });
     let held = |(at, source): (usize, char)| Held {
@@ -43,13 +38,6 @@ async fn a_grant_is_of_its_first_right_and_can_be_forwarded_if_each_rests_on_a_t
     }
 }
 
-#[tokio::test]
-async fn the_lease_of_a_trusted_client_does_not_end() {
-    let headers = HeaderMap::new();
-    let mut lease = grant(&Access::trusting(), &Caller { mode: Mode::Trust, ..caller(&headers) }).await.lease();
-    assert!(std::future::poll_fn(|cx| Poll::Ready(lease.poll_gone(cx).is_pending())).await);
-}
-
 /// Somebody who is impersonated needs the right to the read, and the user needs the right to impersonate.
 #[tokio::test]
 async fn the_lease_of_an_impersonated_user_ends_with_the_right_of_either() {
@@ -57,11 +45,7 @@ async fn the_lease_of_an_impersonated_user_ends_with_the_right_of_either() {
         (right("jane", "a"), r#"User "jane" cannot watch resource "pods""#),
         (right("admin", ""), r#"User "admin" cannot impersonate resource "users""#),
     ] {
-        let rights = Arc::<Rights>::default();
-        rights.given.lock().extend([right("jane", "a"), right("admin", "")]);
-        // Nothing is asked for again by itself.
-        let config = AuthConfig { token_ttl: Duration::from_secs(3600), ..AuthConfig::default() };
-        let (access, _server) = judged_by(&rights, &config).await;
+        let (rights, access, _server) = allowing(&[("jane", "a"), ("admin", "")], &long()).await;
         access.delegated.as_ref().unwrap().generations.set_watched(true);
         let mut headers = bearer("admin");
         headers.insert("impersonate-user", "jane".parse().unwrap());

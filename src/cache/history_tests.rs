@@ -84,17 +84,6 @@ proptest! {
 }
 
 #[test]
-fn the_floor_is_the_list_until_an_event_is_evicted() {
-    let mut fed = Fed::new(Limits { max_events: 2, ..LIMITS }, 10);
-    assert_eq!(fed.history.floor().0, 10);
-    fed.change(5, 1, false);
-    fed.change(5, 2, false);
-    assert_eq!(fed.history.floor().0, 10);
-    fed.change(5, 3, false);
-    assert_eq!(fed.history.floor().0, 19, "the oldest event is 20");
-}
-
-#[test]
 fn young_events_stay_and_old_ones_go() {
     let mut fed = Fed::new(Limits { min_events: 2, ..LIMITS }, 10);
     for name in 0..5 {
@@ -109,19 +98,6 @@ fn young_events_stay_and_old_ones_go() {
     fed.now += Duration::from_secs(1000);
     fed.history.evict(fed.now, u64::MAX);
     assert_eq!(fed.history.len(), 2, "a quiet resource keeps its last events whatever their age");
-}
-
-#[test]
-fn nothing_undispatched_is_evicted() {
-    let mut fed = Fed::new(LIMITS, 0);
-    for name in 0..10 {
-        fed.change(1, name, false);
-    }
-    fed.history.limits.max_events = 1;
-    fed.history.evict(fed.now, FIRST + 4);
-    assert_eq!((fed.history.len(), fed.history.first), (6, FIRST + 4));
-    fed.history.evict(fed.now, FIRST + 10);
-    assert_eq!(fed.history.len(), 1);
 }
 
 #[test]
@@ -159,10 +135,6 @@ fn a_cut_closes_the_past_but_keeps_the_events() {
     let mut replayed = Vec::new();
     assert_eq!(fed.history.read(FIRST + 590, FIRST + 600, 100, &mut replayed), Ok(()));
     assert_eq!(replayed.len(), 10);
-    fed.history.limits.max_events = 0;
-    fed.history.evict(fed.now, u64::MAX);
-    assert_eq!(fed.history.floor().0, 700, "events before the list never were deliverable");
-    assert_eq!(fed.history.read(FIRST + 590, FIRST + 600, 100, &mut replayed), Err(Passed));
 }
 
 #[test]

@@ -150,13 +150,7 @@ impl Model {
     /// The apiserver writes all objects otherwise from now on, at the revisions that they have.
     pub(super) fn rewritten(&self) -> Self {
         let style = format!("{}2", self.style);
-        let written = self.state.iter().map(|(key, object)| {
-            let node = NODES.iter().position(|node| *node == object.attributes.field(0)).unwrap();
-            let labels: Vec<_> = object.attributes.labels().collect();
-            let uid = object.attributes.uid();
-            let (namespace, name) = (object.key.namespace(), object.key.name());
-            (key.clone(), Arc::new(made(&style, uid, namespace, name, object.rv.0, &labels, node)))
-        });
+        let written = self.state.iter().map(|(key, object)| (key.clone(), again(&style, object, object.rv.0)));
         Self { goes_on: true, ..Self::of(self.rv, written.collect(), style.clone()) }
     }
 
@@ -190,13 +184,8 @@ impl Model {
 
     fn delete(&mut self, rv: u64, keys: &[String]) {
         let gone: Vec<_> = keys.iter().filter_map(|key| self.state.remove(key)).collect();
-        let last = |old: &Arc<Object>| {
-            let labels: Vec<_> = old.attributes.labels().collect();
-            let node = NODES.iter().position(|node| *node == old.attributes.field(0)).unwrap();
-            let (namespace, name, style) = (old.key.namespace(), old.key.name(), format!("{},\"gone\":1", self.style));
-            Arc::new(made(&style, old.attributes.uid(), namespace, name, rv, &labels, node))
-        };
-        let last: Vec<_> = gone.iter().map(last).collect();
+        let style = format!("{},\"gone\":1", self.style);
+        let last: Vec<_> = gone.iter().map(|old| again(&style, old, rv)).collect();
         self.deleted.extend(last.iter().map(|last| ((rv, last.key.as_str().to_owned()), last.clone())));
         match &last[..] {
             [] => {}
@@ -227,6 +216,13 @@ impl Model {
 fn made(style: &str, uid: &str, namespace: &str, name: &str, rv: u64, labels: &[(&str, &str)], node: usize) -> Object {
     let members = format!("{style},\"uid\":\"{uid}\",\"labels\":{labels:?},\"node\":{node}");
     object_with(&members, uid, namespace, name, rv, labels, NODES[node])
+}
+
+/// The same object in another style, at this revision.
+fn again(style: &str, old: &Object, rv: u64) -> Arc<Object> {
+    let labels: Vec<_> = old.attributes.labels().collect();
+    let node = NODES.iter().position(|node| *node == old.attributes.field(0)).unwrap();
+    Arc::new(made(style, old.attributes.uid(), old.key.namespace(), old.key.name(), rv, &labels, node))
 }
 
 // === impl Gap ===

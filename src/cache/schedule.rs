@@ -154,14 +154,6 @@ mod tests {
     }
 
     #[test]
-    fn a_bookmark_a_minute_and_one_before_the_deadline() {
-        let dues = dues(Duration::from_secs(150), true, false);
-        assert_eq!(dues.len(), 3, "{dues:?}");
-        assert!((57_000..=60_000).contains(&dues[0]) && (57_000..=60_000).contains(&(dues[1] - dues[0])), "{dues:?}");
-        assert_eq!(dues[2], 148_000);
-    }
-
-    #[test]
     fn a_short_watch_has_only_the_one_before_its_deadline() {
         assert_eq!(dues(Duration::from_secs(3), true, false), [1000]);
         assert!(dues(Duration::from_secs(2), true, false).is_empty());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::testing::*;
 use super::*;
@@ -22,9 +22,7 @@ async fn client(cache: WatchCache, predicate: Predicate, by_list: bool, end: Res
     loop {
         round += 1;
         let start = if by_list { WatchStart::State } else { WatchStart::After(at) };
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let spec = WatchSpec { predicate: predicate.clone(), start, bookmarks: true, initial_end: true, deadline };
-        let mut watcher = cache.watch(spec).unwrap();
+        let mut watcher = cache.watch(WatchSpec { predicate: predicate.clone(), ..spec(start) }).unwrap();
         let mut listing = by_list;
         if listing {
             held.clear();
@@ -110,9 +108,7 @@ async fn each_event_wakes_every_watcher() {
     let dispatcher = crate::lifecycle::spawn("dispatcher", cache.run_dispatcher());
     let mut watchers: Vec<_> = (0..6)
         .map(|_| {
-            let (start, deadline) = (WatchStart::After(ResourceVersion(10)), Instant::now() + Duration::from_secs(600));
-            let predicate = predicate(Scope::all(), "", "");
-            let spec = WatchSpec { predicate, start, bookmarks: false, initial_end: false, deadline };
+            let spec = WatchSpec { bookmarks: false, initial_end: false, ..spec(after(10)) };
             let mut watcher = cache.watch(spec).unwrap();
             let (told, seen) = tokio::sync::watch::channel(0);
             let task = crate::lifecycle::spawn("watcher", async move {

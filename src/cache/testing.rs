@@ -87,6 +87,10 @@ pub(super) fn cache(change: impl FnOnce(&mut CacheConfig)) -> (Writer, WatchCach
     (writer, cache, dispatcher)
 }
 
+pub(super) fn after(rv: u64) -> WatchStart {
+    WatchStart::After(ResourceVersion(rv))
+}
+
 /// A watch of everything, with bookmarks, that ends in half an hour.
 pub(super) fn spec(start: WatchStart) -> WatchSpec {
     let deadline = Instant::now() + Duration::from_secs(1800);
@@ -141,11 +145,4 @@ pub(super) fn sweep(dispatcher: &mut Dispatcher) {
 /// The cases of a property, unless the environment asks for another number.
 pub(super) fn cases(usual: u32) -> u32 {
     std::env::var_os("PROPTEST_CASES").map_or(usual, |_| proptest::test_runner::Config::default().cases)
-}
-
-#[test]
-fn test_objects_are_well_formed() {
-    let object = plain("a", "b", 1234);
-    assert_eq!(object.raw().unwrap().slice(object.raw().unwrap().rv_range()), "1234");
-    assert_eq!(object.raw().unwrap().metadata(), r#"{"name":"b","resourceVersion":"1234"}"#);
 }

@@ -1,7 +1,7 @@
 //! The guarantees for a watcher.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tokio::time::{Instant, advance, timeout};
@@ -23,38 +23,6 @@ async fn listed(change: impl FnOnce(&mut CacheConfig)) -> (Writer, WatchCache, D
 
 async fn modify(writer: &mut Writer, namespace: &str, name: &str, rv: u64) {
     writer.apply(EventType::Modified, plain(namespace, name, rv)).await.unwrap();
-}
-
-fn after(rv: u64) -> WatchStart {
-    WatchStart::After(ResourceVersion(rv))
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_large_initial_list_is_complete_whatever_happens_meanwhile() {
-    let (mut writer, cache, mut dispatcher) = cache(|_| {});
-    let objects =
-        (0..5000).map(|i| Arc::new(object("a", &format!("n{i:05}"), i + 1, &[], if i % 4900 == 0 { "n" } else { "" })));
-    writer.replace(objects.collect(), ResourceVersion(9000)).await.unwrap();
-    let everything = cache.watch(spec(WatchStart::State)).unwrap();
-    let predicate = predicate(Scope::all(), "", "spec.nodeName=n");
-    let few = cache.watch(WatchSpec { predicate, ..spec(WatchStart::State) }).unwrap();
-    for (mut watcher, step, count) in [(everything, 1, 5000), (few, 4900, 2)] {
-        for i in (0..5000).step_by(step) {
-            let event = loop {
-                // After many objects without a match, the watcher lets other tasks run.
-                if let std::task::Poll::Ready(event) = poll(&mut watcher) {
-                    break event.unwrap();
-                }
-            };
-            assert_eq!(short(&event), format!("ADDED a/n{i:05}@{}", i + 1));
-            if i % 50 == 0 {
-                let rv = writer.resource_version().0 + 1;
-                writer.apply(EventType::Deleted, plain("a", &format!("n{:05}", (i + 77) % 5000), rv)).await.unwrap();
-                dispatch(&mut dispatcher);
-            }
-        }
-        assert_eq!(take(&mut watcher)[0], "BOOKMARK 9000 initial", "after {count}");
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,63 +92,32 @@ async fn a_slow_watcher_is_ended_and_holds_no_memory() {
 #[tokio::test(start_paused = true)]
 async fn a_replay_that_the_window_has_passed_ends() {
     let (mut writer, cache, mut dispatcher) = listed(|config| config.window_max_events = 200).await;
-    for rv in 101..=300 {
-        modify(&mut writer, "a", "x", rv).await;
-    }
-    dispatch(&mut dispatcher);
-    let mut watcher = cache.watch(spec(after(100))).unwrap();
-    assert_eq!(short(&next(&mut watcher)), "MODIFIED a/x@101");
-    for rv in 301..=400 {
+    let mut watcher = None;
+    for rv in 101..=400 {
         modify(&mut writer, "a", "x", rv).await;
         dispatch(&mut dispatcher);
+        if rv == 300 {
+            assert!(poll(watcher.insert(cache.watch(spec(after(100))).unwrap())).is_ready());
+        }
     }
-    let rest = take(&mut watcher);
-    assert_eq!(rest.last().map(String::as_str), Some("END too_slow"));
-    assert_eq!(rest[0], "MODIFIED a/x@102");
+    let rest = take(&mut watcher.unwrap());
+    assert_eq!((rest[0].as_str(), rest.last().unwrap().as_str()), ("MODIFIED a/x@102", "END too_slow"));
     assert!(rest.len() < 100, "only what was already at hand");
-}
-
-fn next(watcher: &mut CacheWatcher) -> WatcherEvent {
-    match poll(watcher) {
-        std::task::Poll::Ready(Some(event)) => event,
-        other => panic!("{other:?}"),
-    }
 }
 
 /// A client that continued from a revision of which only some deletions were sent would miss the others.
 #[tokio::test(start_paused = true)]
 async fn deletions_of_one_revision_are_claimed_with_the_last_of_them() {
     let objects = |rv| (0..100).map(move |i| plain("a", &format!("n{i:03}"), rv));
-    let (mut writer, cache, mut dispatcher) = cache(|_| {});
+    let (mut writer, cache, _) = cache(|_| {});
     writer.replace(objects(90).map(Arc::new).collect(), ResourceVersion(LIST)).await.unwrap();
-    let mut live = cache.watch(spec(WatchStart::Now)).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
-    let mut ending = cache.watch(WatchSpec { bookmarks: false, deadline, ..spec(WatchStart::Now) }).unwrap();
-    modify(&mut writer, "a", "n000", 101).await;
-    modify(&mut writer, "a", "n000", 102).await;
     writer.delete_together(objects(103).collect()).await.unwrap();
     // More than a replay reads at once.
-    let mut replay = cache.watch(spec(after(102))).unwrap();
+    let mut replay = cache.watch(spec(after(LIST))).unwrap();
     for taken in 1..=100 {
-        assert!(short(&next(&mut replay)).starts_with("DELETED"));
+        assert!(poll(&mut replay).is_ready());
         assert_eq!(replay.complete().0, if taken < 100 { 102 } else { 103 }, "after {taken}");
     }
-    // The dispatcher, too, knows only what is complete.
-    for (events, rv) in [(1, 101), (2, 102), (98, 102), (1, 103)] {
-        dispatcher.step(events);
-        assert_eq!(cache.stats().dispatched_rv.0, rv);
-        assert!(live.complete() < ResourceVersion(103));
-        assert_eq!(take(&mut live).len(), events);
-        assert_eq!(live.complete().0, rv);
-        if events == 2 {
-            assert_eq!(take(&mut ending).len(), 3);
-            advance(Duration::from_secs(11)).await;
-            assert!(take(&mut ending).is_empty(), "a watch does not end in the middle, either");
-        }
-    }
-    assert_eq!(take(&mut ending).len(), 99);
-    advance(Duration::from_secs(1)).await;
-    assert_eq!(take(&mut ending), ["END deadline"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,11 +131,11 @@ async fn bookmarks_come_once_a_minute_and_before_the_deadline() {
     dispatcher.step(1);
     let mut seen = Vec::new();
     while let Some(event) = watcher.next().await {
-        seen.push((short(&event), start.elapsed().as_secs()));
+        assert_eq!(short(&event), "BOOKMARK 120");
+        seen.push(start.elapsed().as_secs());
     }
-    assert_eq!(seen.len(), 3, "{seen:?}");
-    assert!(seen.iter().all(|(event, _)| event == "BOOKMARK 120"), "{seen:?}");
-    assert!((57..=60).contains(&seen[0].1) && (114..=120).contains(&seen[1].1) && seen[2].1 == 148, "{seen:?}");
+    assert_eq!((seen.len(), seen.last()), (3, Some(&148)), "{seen:?}");
+    assert!((57..=60).contains(&seen[0]) && (114..=120).contains(&seen[1]), "{seen:?}");
     assert_eq!(watcher.end_reason(), Some(EndReason::Deadline));
     assert_eq!(start.elapsed().as_secs(), 150);
     assert!(watcher.next().await.is_none(), "and stays ended");
@@ -223,56 +160,50 @@ async fn who_begins_before_the_stores_progress_is_told_of_it_by_a_bookmark() {
     let mut newest = cache.watch(spec(after(120))).unwrap();
     advance(Duration::from_secs(61)).await;
     assert!(take(&mut newest).is_empty(), "it knows");
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_bookmark_without_progress_or_without_asking() {
-    let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
-    let deadline = Instant::now() + Duration::from_secs(100);
-    let mut idle = cache.watch(WatchSpec { deadline, ..spec(after(100)) }).unwrap();
-    assert!(idle.next().await.is_none(), "the revision has not moved");
-    let (start, deadline) = (Instant::now(), Instant::now() + Duration::from_secs(100));
-    let mut steady = cache.watch(WatchSpec { deadline, ..spec(after(100)) }).unwrap();
-    steady.set_steady_bookmarks(Duration::from_secs(20));
-    assert_eq!(short(&steady.next().await.unwrap()), "BOOKMARK 100");
+    let start = Instant::now();
+    newest.set_steady_bookmarks(Duration::from_secs(20));
+    assert_eq!(short(&newest.next().await.unwrap()), "BOOKMARK 120");
     assert!((19..=20).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
-    let deadline = Instant::now() + Duration::from_secs(100);
-    let mut plain = cache.watch(WatchSpec { deadline, bookmarks: false, ..spec(WatchStart::State) }).unwrap();
-    writer.progress(ResourceVersion(120));
-    dispatcher.step(1);
-    let mut seen = Vec::new();
-    while let Some(event) = plain.next().await {
-        seen.push(short(&event));
-    }
-    assert_eq!(seen, ["ADDED a/x@10", "ADDED b/y@20", "BOOKMARK 100 initial"]);
 }
 
+/// A client that polls again only after it was woken, and before any bookmark is due.
 #[tokio::test(start_paused = true)]
-async fn the_dispatcher_wakes_those_it_has_something_for() {
-    let (mut writer, cache, _) = listed(|_| {}).await;
-    let task = crate::lifecycle::spawn("dispatcher", cache.run_dispatcher());
-    let predicate = predicate(Scope::namespace("b"), "", "");
-    let mut watcher = cache.watch(WatchSpec { predicate, ..spec(after(100)) }).unwrap();
-    for (step, expected) in [(0, Some("MODIFIED b/y@102")), (1, Some("MODIFIED b/y@103")), (2, None)] {
-        let happens = async {
-            tokio::task::yield_now().await;
-            match step {
-                0 => {
-                    modify(&mut writer, "a", "x", 101).await;
-                    modify(&mut writer, "b", "y", 102).await;
-                }
-                1 => {
-                    let list = [plain("a", "x", 101), plain("b", "y", 103)].map(Arc::new);
-                    writer.replace(list.into(), ResourceVersion(103)).await.unwrap();
-                }
-                _ => cache.end_watchers(false),
+async fn a_task_that_waits_is_woken() {
+    let (x, y) = (|rv| plain("a", "x", rv), |rv| plain("b", "y", rv));
+    for (what, from, list, expected) in [
+        ("an event", LIST, None, Some("MODIFIED b/y@102")),
+        ("a list with a change", LIST, Some((vec![x(101), y(103)], 103)), Some("MODIFIED b/y@103")),
+        ("a list that shows nothing of its revision", 120, Some((vec![x(10), y(20)], 140)), None),
+        ("a list without its object", LIST, Some((vec![x(10)], 140)), None),
+        ("a drain", LIST, None, None),
+        ("another past", LIST, None, None),
+    ] {
+        let (mut writer, cache, _) = listed(|_| {}).await;
+        let dispatcher = crate::lifecycle::spawn("dispatcher", cache.run_dispatcher());
+        let predicate = predicate(Scope::namespace("b"), "", "");
+        let mut watcher = cache.watch(WatchSpec { predicate, ..spec(after(from)) }).unwrap();
+        let next = crate::lifecycle::spawn("watch", async move {
+            let looks = std::future::poll_fn(|cx| Poll::Ready(watcher.poll_next(cx).is_pending()));
+            assert!(looks.await);
+            watcher.next().await.map(|event| short(&event))
+        });
+        tokio::task::yield_now().await;
+        match (list, what) {
+            (Some((objects, rv)), _) => {
+                let objects = objects.into_iter().map(Arc::new).collect();
+                writer.replace(objects, ResourceVersion(rv)).await.unwrap();
             }
-        };
-        // Before any bookmark is due.
-        let (event, ()) = tokio::join!(timeout(Duration::from_secs(1), watcher.next()), happens);
-        assert_eq!(event.expect("it is woken").as_ref().map(short).as_deref(), expected);
+            (None, "an event") => {
+                modify(&mut writer, "a", "x", 101).await;
+                modify(&mut writer, "b", "y", 102).await;
+            }
+            (None, "a drain") => cache.end_watchers(false),
+            (None, _) => writer.rewound("rewound"),
+        }
+        let next = timeout(Duration::from_secs(10), next).await.expect(what).unwrap();
+        assert_eq!(next.as_deref(), expected, "{what}");
+        dispatcher.abort();
     }
-    task.abort();
 }
 
 #[tokio::test(start_paused = true)]
@@ -381,7 +312,8 @@ async fn what_readers_were_shown_outlives_the_state() {
     assert_eq!((floor.get(), floor.newest()), (ResourceVersion(7), ResourceVersion(9)), "nothing has changed since 7");
 }
 
-/// However few of the objects or events a watch selects, it lets others run after each few thousand.
+/// However few of the objects or events a watch selects, it lets others run after each few thousand, and gets all of
+/// them, whatever happens meanwhile.
 #[tokio::test]
 async fn a_watch_pauses_however_far_apart_its_matches_are() {
     const OBJECTS: u64 = 10_000;
@@ -398,12 +330,19 @@ async fn a_watch_pauses_however_far_apart_its_matches_are() {
             dispatch(&mut dispatcher);
         }
         let selected = || predicate(Scope::all(), "app=web", "");
-        for start in [WatchStart::State, WatchStart::After(ResourceVersion(OBJECTS))] {
+        for (start, kind) in [(WatchStart::State, "ADDED"), (after(OBJECTS), "MODIFIED")] {
             let mut watcher =
                 cache.watch(WatchSpec { predicate: selected(), initial_end: false, ..spec(start) }).unwrap();
             let (mut events, mut together, mut pauses) = (0, 0, 0);
             while events < OBJECTS.div_ceil(apart) {
-                if poll(&mut watcher).is_ready() {
+                if let Poll::Ready(event) = poll(&mut watcher) {
+                    let n = events * apart;
+                    assert_eq!(short(&event.unwrap()), format!("{kind} a/n{n:05}@{}", OBJECTS + 1 + n));
+                    if events.is_multiple_of(50) {
+                        let (gone, rv) = ((n + 77 * apart) % OBJECTS, writer.resource_version().next());
+                        writer.apply(EventType::Deleted, plain("a", &format!("n{gone:05}"), rv.0)).await.unwrap();
+                        dispatch(&mut dispatcher);
+                    }
                     (events, together) = (events + 1, together + 1);
                     assert!(together <= 4096 / apart + 2, "{apart}, {start:?}: {together} without a pause");
                 } else {

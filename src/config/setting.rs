@@ -377,13 +377,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_follow_from_the_key() {
-        let setting = Setting::find("notSynced.wait").unwrap();
-        assert_eq!(setting.flag(), "not-synced-wait");
-        assert_eq!(setting.variable(), "INFORMERD_NOT_SYNCED_WAIT");
-    }
-
-    #[test]
     fn names_are_unique_and_help_is_one_line() {
         let flags: BTreeSet<_> = SETTINGS.iter().map(Setting::flag).collect();
         assert_eq!(flags.len(), SETTINGS.len());

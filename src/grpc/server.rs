@@ -239,7 +239,3 @@ fn reflection() -> Vec<(&'static str, Routed)> {
     }
     routes
 }
-
-#[cfg(test)]
-#[path = "server_tests.rs"]
-mod tests;

@@ -18,7 +18,7 @@ use super::super::answer::{Body, BoxFuture, full};
 use super::super::wire::{MAX_HEAD, MAX_HEADER_LIST, MAX_HEADERS};
 use super::*;
 use crate::codec::Slices;
-use crate::http::testing::{http1_client, http2_client, trusting, until};
+use crate::http::testing::{http1_client, http2_client, raw, self_signed, trusting, until};
 use crate::lifecycle::drain::{self, Drain, DrainEnd};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -149,15 +149,6 @@ async fn greet(stream: &mut Box<dyn Io>) {
     }
 }
 
-/// Sends raw bytes and reads until the server closes.
-async fn raw(server: &Running, request: &str) -> String {
-    let mut stream = server.connect().await;
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.ok();
-    String::from_utf8_lossy(&answer).into_owned()
-}
-
 /// The table of header fields of a connection keeps memory of earlier headers. It goes with the connection.
 #[tokio::test]
 async fn after_many_large_headers_a_client_connects_again() {
@@ -186,32 +177,25 @@ async fn after_many_large_headers_a_client_connects_again() {
 }
 
 #[tokio::test]
-async fn tls_offers_both_protocols() {
+async fn who_offers_no_protocol_over_tls_speaks_http1() {
     let server = start("https://127.0.0.1:0", |_| {}, hello());
-    let ca = CertificateDer::from_pem_file(server.ca_file.as_ref().unwrap()).unwrap();
-    for protocols in [vec![b"h2".to_vec()], vec![b"http/1.1".to_vec()], vec![]] {
-        let connector = trusting([ca.clone()], &protocols);
-        let stream = connector.connect("localhost".try_into().unwrap(), server.connect().await).await.unwrap();
-        assert_eq!(stream.get_ref().1.alpn_protocol(), protocols.first().map(Vec::as_slice));
-        let response = if protocols.first().is_some_and(|protocol| protocol == b"h2") {
-            http2_client(stream).await.0.send_request(get("https://localhost/")).await.unwrap()
-        } else {
-            http1_client(stream).await.send_request(get("/")).await.unwrap()
-        };
-        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
-    }
+    let connector = trusting([CertificateDer::from_pem_file(server.ca_file.as_ref().unwrap()).unwrap()], &[]);
+    let stream = connector.connect("localhost".try_into().unwrap(), server.connect().await).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), None);
+    let response = http1_client(stream).await.send_request(get("/")).await.unwrap();
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
     // Plain HTTP on a TLS port fails in the handshake and is counted.
-    raw(&server, "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    raw(server.tcp(), "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     assert_eq!(server.metrics.tls_handshake_errors.get(), 1);
 }
 
 #[tokio::test]
 async fn a_client_that_says_nothing_is_cut() {
     let server = start("http://127.0.0.1:0", |config| config.handshake_timeout = Duration::from_millis(200), hello());
-    assert_eq!(raw(&server, "").await, "");
-    assert_eq!(raw(&server, "PRI * HTT").await, "");
+    assert_eq!(raw(server.tcp(), "").await, "");
+    assert_eq!(raw(server.tcp(), "PRI * HTT").await, "");
     let slow = start("http://127.0.0.1:0", |config| config.header_read_timeout = Duration::from_millis(200), hello());
-    assert_eq!(raw(&slow, "GET / HTTP/1.1\r\nx: ").await, "");
+    assert_eq!(raw(slow.tcp(), "GET / HTTP/1.1\r\nx: ").await, "");
 }
 
 #[tokio::test]
@@ -227,11 +211,11 @@ async fn ambiguous_requests_are_refused() {
         "GET /a?b>1 HTTP/1.1\r\nhost: a\r\n\r\n",
         "GET /<a> HTTP/1.1\r\nhost: a\r\n\r\n",
     ] {
-        let answer = raw(&server, request).await;
+        let answer = raw(server.tcp(), request).await;
         assert!(answer.starts_with("HTTP/1.1 400 "), "{request:?}: {answer:?}");
     }
     let long = format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "a".repeat(1 << 16));
-    assert!(raw(&server, &long).await.starts_with("HTTP/1.1 414 "));
+    assert!(raw(server.tcp(), &long).await.starts_with("HTTP/1.1 414 "));
 }
 
 #[tokio::test]
@@ -248,7 +232,7 @@ async fn a_length_beside_chunks_does_not_smuggle() {
         })
     }));
     raw(
-        &server,
+        server.tcp(),
         "POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n",
     )
     .await;
@@ -395,11 +379,6 @@ async fn past_the_deadline_the_rest_is_cut() {
 async fn a_certificate_is_replaced_without_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    let issue = || {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let params = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap();
-        (params.self_signed(&key).unwrap(), key.serialize_pem())
-    };
     // As certificate managers do it: write another file, then rename it.
     let put = |(certificate, key): &(rcgen::Certificate, String)| {
         for (name, text) in [("tls.key", key.clone()), ("tls.crt", certificate.pem())] {
@@ -407,7 +386,7 @@ async fn a_certificate_is_replaced_without_a_restart() {
             std::fs::rename(path("new"), path(name)).unwrap();
         }
     };
-    let (first, second) = (issue(), issue());
+    let (first, second) = (self_signed(), self_signed());
     put(&first);
     let (closed, _) = watch::channel(false);
     let files = super::super::door::CertificateFiles { certificate: path("tls.crt"), key: path("tls.key") };

@@ -15,10 +15,10 @@ use crate::apiserver::discovery::{ApiResource, Discovery};
 use crate::apiserver::testing::FakeServer;
 use crate::cache::{WatchCache, Writer};
 use crate::http::server::Server;
-use crate::http::testing::{FIRST, add, added_text, fill, head, http1_client, item, list_text, objects, parse, until};
+use crate::http::testing::{fill, head, http1_client, list_text, objects, raw, until};
 use crate::informer::Factory;
 use crate::lifecycle::drain::{self, Drain};
-use crate::meta::{Object, Origin, Resource};
+use crate::meta::{Origin, Resource};
 use crate::passthrough::testing::Recorder;
 use crate::passthrough::{ForwardConfig, LendIdentity};
 use crate::reads::{ConsistentReads, NotSynced, ProtobufReads, ReadsConfig};
@@ -31,37 +31,28 @@ const WATCH: &str = "/api/v1/configmaps?watch=1&allowWatchBookmarks=1&resourceVe
 /// The resources that are cached, and their writers.
 struct Cached {
     reads: Reads,
-    configmaps: Writer,
-    /// The cache behind `configmaps`.
+    /// That of config maps.
     cache: WatchCache,
-    /// Objects of 5 kB and 500 kB.
-    _endpoints: Writer,
+    _configmaps: Writer,
     /// Not ready.
     _pods: Writer,
 }
 
 impl Cached {
     async fn new(upstream: Upstream) -> Self {
-        let resources = ["configmaps", "endpoints", "pods"].map(|name| ApiResource::core(name, "ConfigMap"));
+        let resources = ["configmaps", "pods"].map(|name| ApiResource::core(name, "ConfigMap"));
         let discovery = Discovery::knowing(upstream.clone(), resources.to_vec());
         let factory = Factory::simple(Duration::from_secs(600), upstream.clone(), discovery);
-        let [mut configmaps, mut endpoints, pods] =
-            resources.map(|ApiResource { gvr, kind, namespaced, verbs, .. }| {
-                let origin = Origin::BuiltIn;
-                factory.put(Resource { gvr, kind: kind.into(), namespaced, verbs, origin })
-            });
+        let [mut configmaps, pods] = resources.map(|ApiResource { gvr, kind, namespaced, verbs, .. }| {
+            let origin = Origin::BuiltIn;
+            factory.put(Resource { gvr, kind: kind.into(), namespaced, verbs, origin })
+        });
         fill(&mut configmaps, objects(OBJECTS, 100)).await;
-        fill(&mut endpoints, [("big", 5000), ("huge", 500_000)].map(|(name, size)| named(name, size)).into()).await;
         let mut config = ReadsConfig::simple(ConsistentReads::Cache, Duration::from_secs(3));
         config.modes.protobuf = ProtobufReads::Serve;
         config.not_synced = NotSynced { wait: Duration::ZERO, forward: false };
         let cache = factory.informers().remove(0).cache().clone();
-        Self { reads: Reads::new(config, factory), configmaps, cache, _endpoints: endpoints, _pods: pods }
-    }
-
-    /// The next object of `configmaps`.
-    async fn add(&mut self, number: usize, size: usize) {
-        add(&mut self.configmaps, number, size).await;
+        Self { reads: Reads::new(config, factory), cache, _configmaps: configmaps, _pods: pods }
     }
 
     fn watches(&self) -> usize {
@@ -73,10 +64,6 @@ impl Cached {
         let series = self.reads.metrics().series().into_iter();
         series.filter(|(plan, _, count)| *plan == "forward" && *count > 0).map(|(_, why, count)| (why, count)).collect()
     }
-}
-
-fn named(name: &str, size: usize) -> Arc<Object> {
-    parse(&item(0, size).replace("c00000", name))
 }
 
 struct Running {
@@ -177,26 +164,6 @@ fn header<'r>(response: &'r Response<Incoming>, name: &str) -> &'r str {
 }
 
 #[tokio::test]
-async fn an_object_is_served() {
-    let server = start().await;
-    let request = Request::get("/api/v1/namespaces/a/configmaps/c00000").header("audit-id", "mine");
-    let response = server.send(request).await;
-    assert_eq!(response.status(), 200);
-    for (name, value) in
-        [("audit-id", "mine"), ("cache-control", "no-cache, private"), ("content-type", "application/json")]
-    {
-        assert_eq!(header(&response, name), value);
-    }
-    assert!(!header(&response, "content-length").is_empty() && !header(&response, "date").is_empty());
-    let body = format!("{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",{}\n", &item(0, 100)[1..]);
-    assert_eq!(text(response).await, body);
-    let big = server.get("/api/v1/namespaces/a/endpoints/big").await;
-    assert_eq!((header(&big, "content-length"), header(&big, "transfer-encoding")), ("", "chunked"));
-    assert!(text(big).await.len() > 5000);
-    assert!(server.asked().is_empty());
-}
-
-#[tokio::test]
 async fn what_is_refused_while_memory_is_short_is_counted() {
     let server = start().await;
     server.ledger.pressure().set(crate::memory::Level::Short);
@@ -224,30 +191,9 @@ async fn lists_are_served() {
 }
 
 #[tokio::test]
-async fn a_watch_answers_before_its_first_event_and_ends_with_its_client() {
-    let mut server = start().await;
-    let response = server.get(WATCH).await;
-    assert_eq!((response.status().as_u16(), header(&response, "transfer-encoding")), (200, "chunked"));
-    assert_eq!(header(&response, "content-type"), "application/json");
-    let mut body = response.into_body();
-    for number in FIRST..FIRST + 3 {
-        server.cached.add(number, 7).await;
-        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
-        assert_eq!(frame, added_text(number, 7));
-    }
-    drop(body);
-    until(|| server.cached.watches() == 0 && server.metrics.watches_open.get() == 0).await;
-}
-
-#[tokio::test]
 async fn refusals_are_statuses() {
     let server = start().await;
-    let response = server.get("/api/v1/namespaces/a/configmaps/nope").await;
-    assert_eq!((response.status().as_u16(), header(&response, "content-type")), (404, "application/json"));
-    assert_eq!(
-        text(response).await,
-        "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"configmaps \\\"nope\\\" not found\",\"reason\":\"NotFound\",\"details\":{\"name\":\"nope\",\"kind\":\"configmaps\"},\"code\":404}\n"
-    );
+    assert_eq!(server.get("/api/v1/namespaces/a/configmaps/nope").await.status(), 404);
     let response = server.get("/api/v1/pods").await;
     assert_eq!((response.status().as_u16(), header(&response, "retry-after")), (429, "1"));
     let response = server.send(Request::get("/api/v1/configmaps").header("crowded", "1").header("audit-id", "mine"));
@@ -299,11 +245,8 @@ async fn targets_may_be_absolute() {
         ("http://localhost", "localhost", "200 OK"),
         ("http://elsewhere.example/version", "localhost", "403 Forbidden"),
     ] {
-        let mut stream = TcpStream::connect(server.address).await.unwrap();
         let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
+        let answer = raw(server.address, &request).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {want}\r\n")), "{target}: {answer}");
     }
     assert_eq!(server.asked(), ["GET /version?x=1", "GET /"]);
@@ -349,8 +292,31 @@ async fn an_apiserver_that_is_away_is_named() {
     assert_eq!(server.get("/api/v1/namespaces/a/configmaps/c00000").await.status(), 200, "what is cached is served");
 }
 
-#[path = "refusals_tests.rs"]
-mod refusals;
+#[tokio::test]
+async fn a_request_of_our_own_goes_no_further() {
+    let server = start().await;
+    let pods = "/api/v1/namespaces/a/pods";
+    let response = server.send(Request::get(pods).header("x-informerd-via", "ours")).await;
+    assert_eq!(response.status(), 508);
+    assert!(text(response).await.contains("its kubeconfig leads to informerd itself"));
+    assert!(server.asked().is_empty());
+    assert_ne!(server.send(Request::get(pods).header("x-informerd-via", "another's")).await.status(), 508);
+}
+
+#[tokio::test]
+async fn bodies_that_cannot_be_read_are_refused() {
+    let server = start().await;
+    for (head, wanted) in [
+        ("Transfer-Encoding: chunked", "HTTP/1.1 400 Bad Request"),
+        ("Transfer-Encoding: identity, chunked", "HTTP/1.1 501 Not Implemented"),
+        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", "HTTP/1.1 400 Bad Request"),
+    ] {
+        let request =
+            format!("POST /api/v1/namespaces HTTP/1.1\r\nHost: localhost\r\n{head}\r\n\r\nzz\r\nno chunk\r\n");
+        let answer = raw(server.address, &request).await;
+        assert!(answer.starts_with(wanted), "{head}: {answer}");
+    }
+}
 
 #[path = "head_tests.rs"]
 mod heads;

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::SupportedProtocolVersion;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, coop};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
@@ -23,6 +24,7 @@ use tokio_rustls::TlsConnector;
 use super::answer::{Body, Handler, WatchBody};
 use super::door::{HttpConfig, ListenAddr};
 use super::server::Server;
+pub(crate) use crate::apiserver::testing::until;
 use crate::auth::Lease;
 use crate::cache::{self, CacheConfig, Walk, WatchCache, WatchSpec, WatchStart, Writer};
 use crate::codec::json::{self, Style};
@@ -49,16 +51,18 @@ pub(crate) struct World {
 
 /// A socket that sends what is in it, and takes everything at once, in turns as those of tokio or without.
 pub(super) struct Takes<T> {
-    pub(super) says: Bytes,
-    pub(super) has_turns: bool,
+    says: Bytes,
+    has_turns: bool,
+    /// It takes nothing.
+    pub(super) is_full: Arc<AtomicBool>,
     /// Is told what was taken with each call that would be a system call.
-    pub(super) took: T,
+    took: T,
 }
 
 /// A socket that takes everything, and counts the bytes.
 pub(super) fn counted(got: Arc<AtomicUsize>, has_turns: bool) -> Takes<impl FnMut(&[u8]) + Send + Unpin> {
     let took = move |bytes: &[u8]| _ = got.fetch_add(bytes.len(), Ordering::Relaxed);
-    Takes { says: Bytes::new(), has_turns, took }
+    Takes::new(Bytes::new(), has_turns, took)
 }
 
 /// The most by which a count grows until another task has its turn, before it comes to this.
@@ -132,12 +136,6 @@ pub(super) async fn fill(writer: &mut Writer, objects: Vec<Arc<Object>>) {
     writer.replace(objects, ResourceVersion(FIRST as u64)).await.unwrap();
 }
 
-/// The next object of a cache: `FIRST`, `FIRST + 1` and so on.
-pub(super) async fn add(writer: &mut Writer, number: usize, size: usize) {
-    let object = Arc::into_inner(object(number, size)).unwrap();
-    writer.apply(EventType::Added, object).await.unwrap();
-}
-
 // === impl World ===
 
 impl World {
@@ -154,8 +152,10 @@ impl World {
         Self::new(objects).await
     }
 
+    /// The next object: `FIRST`, `FIRST + 1` and so on.
     pub(super) async fn add(&mut self, number: usize, size: usize) {
-        add(&mut self.writer, number, size).await;
+        let object = Arc::into_inner(object(number, size)).unwrap();
+        self.writer.apply(EventType::Added, object).await.unwrap();
     }
 
     /// Waits until all events have reached the watchers.
@@ -190,6 +190,12 @@ impl World {
 
 // === impl Takes ===
 
+impl<T: FnMut(&[u8]) + Unpin> Takes<T> {
+    pub(super) fn new(says: impl Into<Bytes>, has_turns: bool, took: T) -> Self {
+        Self { says: says.into(), has_turns, is_full: Arc::default(), took }
+    }
+}
+
 impl<T: FnMut(&[u8]) + Unpin> AsyncRead for Takes<T> {
     fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let now = self.says.len().min(buf.remaining());
@@ -202,6 +208,9 @@ impl<T: FnMut(&[u8]) + Unpin> AsyncWrite for Takes<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         if self.has_turns {
             std::task::ready!(coop::poll_proceed(cx)).made_progress();
+        }
+        if self.is_full.load(Ordering::Relaxed) {
+            return Poll::Pending;
         }
         (self.took)(buf);
         Poll::Ready(Ok(buf.len()))
@@ -275,6 +284,13 @@ pub(super) fn bookmark(number: usize) -> String {
     )
 }
 
+/// A certificate for `localhost` that signs itself, and its key.
+pub(super) fn self_signed() -> (rcgen::Certificate, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap();
+    (params.self_signed(&key).unwrap(), key.serialize_pem())
+}
+
 /// TLS of a client that trusts these, and offers these protocols.
 pub(super) fn trusting<const N: usize>(cas: [CertificateDer<'static>; N], alpn: &[Vec<u8>]) -> TlsConnector {
     trusting_with(rustls::crypto::aws_lc_rs::default_provider(), rustls::ALL_VERSIONS, cas, alpn)
@@ -325,6 +341,15 @@ where
     client
 }
 
+/// Sends raw bytes and reads until the server closes.
+pub(super) async fn raw(server: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(server).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.ok();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
 /// The head of a message, to its empty line.
 pub(crate) async fn head(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();
@@ -332,14 +357,4 @@ pub(crate) async fn head(stream: &mut (impl AsyncRead + Unpin)) -> String {
         head.push(stream.read_u8().await.unwrap());
     }
     String::from_utf8(head).unwrap()
-}
-
-/// Waits for something, for a minute at most.
-pub(crate) async fn until(mut done: impl FnMut() -> bool) {
-    let waits = async {
-        while !done() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), waits).await.expect("it comes");
 }

@@ -1,6 +1,6 @@
 //! Tests on a paused clock, with a scripted store.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 
@@ -40,8 +40,8 @@ fn object(namespace: &str, name: &str, at: u64) -> Object {
     Object::new(ObjectKey::new(namespace, name), rv(at), attributes.build(), raw)
 }
 
-fn everything() -> Predicate {
-    Predicate::everything()
+fn objects() -> Vec<Arc<Object>> {
+    OBJECTS.map(|(namespace, name, at)| Arc::new(object(namespace, name, at))).into()
 }
 
 fn selection() -> Predicate {
@@ -52,14 +52,15 @@ fn selection() -> Predicate {
     )
 }
 
-/// A list of the newest state, which may be forwarded.
-fn list(predicate: &Predicate) -> Need<'_> {
+/// A list of everything in the newest state, which may be forwarded.
+fn everything() -> Need<'static> {
+    static EVERYTHING: LazyLock<Predicate> = LazyLock::new(Predicate::everything);
     Need {
         freshness: Freshness::Consistent,
         shown: ResourceVersion::ZERO,
         unknown: false,
         verb: Verb::List,
-        predicate,
+        predicate: &EVERYTHING,
         selectors: None,
         limit: None,
         may_forward: true,
@@ -80,8 +81,7 @@ impl World {
         let (informer, mut writer) = scripted(&script, None, store.cloned()).await;
         script.takes(TAKES);
         script.store(10, &OBJECTS);
-        let objects = OBJECTS.map(|(namespace, name, at)| Arc::new(object(namespace, name, at)));
-        writer.replace(objects.into(), rv(10)).await.unwrap();
+        writer.replace(objects(), rv(10)).await.unwrap();
         Self { script, informer, writer }
     }
 
@@ -96,7 +96,7 @@ impl World {
     /// A task that lists, with the revision that it gets.
     fn reader(&self) -> tokio::task::JoinHandle<ResourceVersion> {
         let informer = self.informer.clone();
-        spawn("reader", async move { informer.fresh(&list(&everything())).await.unwrap().snapshot.rv() })
+        spawn("reader", async move { informer.fresh(&everything()).await.unwrap().snapshot.rv() })
     }
 
     /// The result of a read, and how many milliseconds it took.
@@ -108,20 +108,12 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_still_store_is_asked_for_its_revision() {
-    let world = World::new().await;
-    assert_eq!(world.read(&list(&everything())).await, (Ok(10), 4));
-    assert_eq!(world.script.asked(), [REVISION]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_store_that_moves_now_and_then_is_mostly_asked_for_its_revision() {
     let world = World::new().await;
-    let everything = everything();
     let digests = async |at: u64| {
         world.script.store(at, &OBJECTS);
         for _ in 0..20 {
-            assert_eq!(world.read(&list(&everything)).await.0, Ok(at));
+            assert_eq!(world.read(&everything()).await.0, Ok(at));
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
         world.script.asked().iter().filter(|path| path.ends_with("limit=66")).count()
@@ -154,8 +146,7 @@ async fn a_quiet_collection_is_compared_once_for_all_who_wait() {
     // A read that arrives while a question is in flight shares the next one.
     assert_eq!(world.script.asked(), ["/api/v1/configmaps?limit=66"; 2]);
     // The state is now confirmed for readers with any freshness.
-    let everything = everything();
-    let any = Need { freshness: Freshness::Any, ..list(&everything) };
+    let any = Need { freshness: Freshness::Any, ..everything() };
     assert_eq!(world.read(&any).await, (Ok(20), 0));
     assert_eq!(world.informer.cache.resource_version(), rv(10), "it is no progress of the stream");
 }
@@ -171,7 +162,7 @@ async fn a_selection_is_compared_alone() {
     world.script.store(400, &[("a", "x", 300), OBJECTS[1]]);
     world.informer.probe.heard(rv(300));
     let selection = selection();
-    let need = Need { selectors: Some(("chosen=yes", "")), ..list(&selection) };
+    let need = Need { predicate: &selection, selectors: Some(("chosen=yes", "")), ..everything() };
     assert_eq!(world.read(&need).await, (Ok(400), 4));
     assert_eq!(world.script.asked(), ["/api/v1/configmaps?limit=65&labelSelector=chosen%3Dyes"]);
     assert_eq!(world.informer.cache.newest(), rv(210), "nothing is known of the rest");
@@ -184,7 +175,7 @@ async fn a_selection_is_compared_alone() {
 async fn what_is_missing_is_waited_for_and_then_left_to_the_apiserver() {
     let mut world = World::quiet().await;
     world.script.store(12, &[("a", "x", 12), OBJECTS[1]]);
-    assert_eq!(world.read(&list(&everything())).await, (Err(NotFresh::Late), 104));
+    assert_eq!(world.read(&everything()).await, (Err(NotFresh::Late), 104));
     let read = world.reader();
     tokio::time::sleep(Duration::from_millis(54)).await;
     world.writer.apply(EventType::Modified, object("a", "x", 12)).await.unwrap();
@@ -200,20 +191,18 @@ async fn a_large_digest_that_was_late_is_not_waited_for_again() {
     world.script.store(30, &names.iter().map(|name| ("a", &**name, 12)).collect::<Vec<_>>());
     world.informer.probe.heard(rv(30));
     world.script.takes(Duration::from_secs(60));
-    let everything = everything();
-    let list = || list(&everything);
-    assert_eq!(world.read(&list()).await, (Err(NotFresh::Late), 3000));
+    assert_eq!(world.read(&everything()).await, (Err(NotFresh::Late), 3000));
     assert_eq!(world.script.asked(), ["/api/v1/configmaps?limit=6064"]);
-    assert_eq!(world.read(&list()).await, (Err(NotFresh::Late), 0));
+    assert_eq!(world.read(&everything()).await, (Err(NotFresh::Late), 0));
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(world.read(&list()).await, (Err(NotFresh::Dearer), 0));
+    assert_eq!(world.read(&everything()).await, (Err(NotFresh::Dearer), 0));
     assert!(world.script.asked().is_empty());
     // Who cannot be forwarded waits all the same.
-    let local = Need { may_forward: false, can_forward: false, ..list() };
+    let local = Need { may_forward: false, can_forward: false, ..everything() };
     assert_eq!(world.read(&local).await, (Err(NotFresh::Late), 3000));
     world.script.takes(TAKES);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(world.read(&list()).await.0, Ok(30));
+    assert_eq!(world.read(&everything()).await.0, Ok(30));
     assert!(!world.informer.probe.is_late());
 }
 
@@ -221,7 +210,7 @@ async fn a_large_digest_that_was_late_is_not_waited_for_again() {
 async fn nobody_waits_beyond_the_deadline() {
     let world = World::new().await;
     world.script.takes(Duration::from_secs(60));
-    assert_eq!(world.read(&list(&everything())).await, (Err(NotFresh::Late), 3000));
+    assert_eq!(world.read(&everything()).await, (Err(NotFresh::Late), 3000));
     assert_eq!(world.informer.revision(Verb::Watch, Instant::now() + TAKES).await, Err(NotFresh::Late));
 }
 
@@ -230,8 +219,7 @@ async fn a_word_of_some_age_serves_many_and_is_kept_warm() {
     let world = World::new().await;
     let mut slowest = 0;
     for _ in 0..200 {
-        let everything = everything();
-        let need = Need { max_age: MAX_AGE, ..list(&everything) };
+        let need = Need { max_age: MAX_AGE, ..everything() };
         let (read, took) = world.read(&need).await;
         assert_eq!(read, Ok(10));
         slowest = slowest.max(took);
@@ -242,8 +230,7 @@ async fn a_word_of_some_age_serves_many_and_is_kept_warm() {
     assert_eq!(slowest, 4, "only the first one waits");
     // An old answer about the store's revision does not cover a later write.
     world.script.store(30, &OBJECTS);
-    let everything = everything();
-    let need = Need { max_age: MAX_AGE, shown: rv(30), ..list(&everything) };
+    let need = Need { max_age: MAX_AGE, shown: rv(30), ..everything() };
     assert_eq!(world.read(&need).await.0, Ok(30));
 }
 
@@ -266,7 +253,7 @@ async fn resources_of_one_store_share_its_revision() {
         (0..10).for_each(|_| world.informer.probe.learn(false));
     }
     for world in &worlds {
-        assert_eq!(world.read(&list(&everything())).await.0, Ok(15));
+        assert_eq!(world.read(&everything()).await.0, Ok(15));
     }
     let asked = worlds.each_ref().map(|world| world.script.asked()).concat();
     assert_eq!(
@@ -285,11 +272,11 @@ async fn resources_of_several_stores_are_found_out() {
     // nothing.
     ours.script.store(12, &[("a", "x", 12), OBJECTS[1]]);
     ours.writer.apply(EventType::Modified, object("a", "x", 12)).await.unwrap();
-    let (all, them) = (everything(), theirs.informer.clone());
+    let them = theirs.informer.clone();
     let other = spawn("reader", async move { them.revision(Verb::List, Instant::now() + TAKES * 2).await });
     tokio::task::yield_now().await;
     tokio::time::sleep(TAKES / 2).await;
-    assert_eq!(ours.read(&list(&all)).await.0, Ok(12));
+    assert_eq!(ours.read(&everything()).await.0, Ok(12));
     assert_eq!(other.await.unwrap(), Ok(rv(9)));
     assert_eq!(ours.script.asked().last().map(String::as_str), Some(REVISION));
     assert_eq!(store.last_word(), None, "nothing is shared any more");
@@ -298,13 +285,12 @@ async fn resources_of_several_stores_are_found_out() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_was_restored_or_never_there_is_told() {
     let world = World::new().await;
-    let everything = everything();
-    let future = Need { freshness: Freshness::NotOlderThan(rv(99)), may_forward: false, ..list(&everything) };
+    let future = Need { freshness: Freshness::NotOlderThan(rv(99)), may_forward: false, ..everything() };
     assert_eq!(world.read(&future).await.0, Err(NotFresh::TooLarge { want: rv(99) }));
-    let shown = Need { shown: rv(50), ..list(&everything) };
+    let shown = Need { shown: rv(50), ..everything() };
     assert_eq!(world.read(&shown).await.0, Err(NotFresh::Rewound { now: rv(10) }));
     world.script.store(9, &[]);
-    assert_eq!(world.read(&list(&everything)).await.0, Err(NotFresh::Rewound { now: rv(9) }));
+    assert_eq!(world.read(&everything()).await.0, Err(NotFresh::Rewound { now: rv(9) }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -315,10 +301,9 @@ async fn an_informer_of_another_scope_has_shown_what_it_has_shown() {
     let all = world.informer.clone();
     all.set_others(Vec::new(), vec![Arc::downgrade(&part)]);
     part.set_others(Vec::new(), vec![Arc::downgrade(&all)]);
-    let everything = everything();
     let any = async |informer: &Arc<Informer>| {
         let begun = Instant::now();
-        let need = Need { freshness: Freshness::Any, may_forward: false, ..list(&everything) };
+        let need = Need { freshness: Freshness::Any, may_forward: false, ..everything() };
         (informer.fresh(&need).await.unwrap().snapshot.rv(), begun.elapsed().as_millis())
     };
     // Changes of other namespaces, or the lack of them, do not concern the informer of this namespace.
@@ -351,20 +336,18 @@ async fn a_digest_for_which_there_is_no_memory_is_not_read() {
     world.script.store(20, &OBJECTS);
     let budget = &world.informer.cache.config().budget;
     let rest = budget.limit() - budget.limit() / 10 - budget.used();
-    let everything = everything();
     let others = budget.lend(rest - 1000).unwrap();
-    assert_eq!(world.read(&list(&everything)).await.0, Err(NotFresh::Late));
+    assert_eq!(world.read(&everything()).await.0, Err(NotFresh::Late));
     assert!(world.script.asked().is_empty());
     drop(others);
-    assert_eq!(world.read(&list(&everything)).await.0, Ok(20));
+    assert_eq!(world.read(&everything()).await.0, Ok(20));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_hardly_waits_does_not_keep_others_from_waiting() {
     let world = World::quiet().await;
     world.script.store(12, &[OBJECTS[0], ("b", "selected", 12)]);
-    let everything = everything();
-    let any = || Need { freshness: Freshness::Any, shown: rv(12), may_forward: false, ..list(&everything) };
+    let any = || Need { freshness: Freshness::Any, shown: rv(12), may_forward: false, ..everything() };
     for _ in 0..30 {
         let cut = Need { deadline: Instant::now() + Duration::from_millis(100), ..any() };
         assert_eq!(world.read(&cut).await.0, Err(NotFresh::Late));
@@ -379,11 +362,10 @@ async fn who_reads_after_a_wait_in_vain_does_not_wait_until_the_stream_moves() {
     let mut world = World::quiet().await;
     // The store has a change that does not come.
     world.script.store(12, &[OBJECTS[0], ("b", "selected", 12)]);
-    let (everything, old) = (everything(), Freshness::Any);
-    let any = || Need { freshness: old, shown: rv(12), may_forward: false, ..list(&everything) };
+    let any = || Need { freshness: Freshness::Any, shown: rv(12), may_forward: false, ..everything() };
     assert_eq!(world.read(&any()).await, (Err(NotFresh::Late), 3000));
     world.script.asked();
-    for need in [any(), list(&everything), Need { verb: Verb::Get, ..any() }] {
+    for need in [any(), everything(), Need { verb: Verb::Get, ..any() }] {
         let (read, took) = world.read(&need).await;
         assert_eq!(read, Err(NotFresh::Late));
         assert!(took <= MOMENT.as_millis(), "{took} ms");
@@ -394,7 +376,7 @@ async fn who_reads_after_a_wait_in_vain_does_not_wait_until_the_stream_moves() {
     assert_eq!(world.read(&Need { can_forward: false, ..any() }).await.1, 3000);
     world.writer.apply(EventType::Modified, object("b", "selected", 12)).await.unwrap();
     assert_eq!(world.read(&any()).await, (Ok(12), 0));
-    assert_eq!(world.read(&list(&everything)).await.0, Ok(12));
+    assert_eq!(world.read(&everything()).await.0, Ok(12));
 }
 
 #[tokio::test(start_paused = true)]
@@ -405,10 +387,7 @@ async fn a_store_that_was_set_back_is_not_proved_up_to_what_it_was() {
     informer.advance(rv(90)).await;
     assert_eq!(informer.cache.newest(), rv(90));
     writer.not_ready("the store was restored");
-    writer
-        .replace(OBJECTS.map(|(namespace, name, at)| Arc::new(object(namespace, name, at))).into(), rv(20))
-        .await
-        .unwrap();
+    writer.replace(objects(), rv(20)).await.unwrap();
     script.store(20, &OBJECTS);
     script.asked();
     for _ in 0..3 {
@@ -422,43 +401,32 @@ async fn a_store_that_was_set_back_is_not_proved_up_to_what_it_was() {
 async fn an_earlier_word_does_not_cover_a_write_at_an_unknown_revision() {
     // The second word is of the same instant.
     for (max_age, takes) in [(MAX_AGE, TAKES), (Duration::ZERO, Duration::ZERO)] {
-        a_word_does_not_cover_a_later_write(max_age, takes).await;
+        let mut world = World::new().await;
+        world.script.takes(takes);
+        let bounded = Need { max_age, ..everything() };
+        assert_eq!(world.read(&bounded).await.0, Ok(10));
+        world.script.store(20, &OBJECTS[..1]);
+        let informer = world.informer.clone();
+        let read = spawn("reader", async move {
+            let need = Need { max_age, unknown: true, ..everything() };
+            let fresh = informer.fresh(&need).await.unwrap();
+            (fresh.snapshot.rv(), fresh.snapshot.len(), fresh.store)
+        });
+        tokio::time::sleep(Duration::from_millis(7)).await;
+        world.writer.apply(EventType::Deleted, object("b", "selected", 20)).await.unwrap();
+        assert_eq!(read.await.unwrap(), (rv(20), 1, Some(rv(20))), "the store was asked after the write");
+        world.script.asked();
+        assert_eq!(world.read(&bounded).await.0, Ok(20));
+        assert_eq!(world.script.asked().is_empty(), max_age == MAX_AGE, "that answer is good for others for a while");
     }
-}
-
-async fn a_word_does_not_cover_a_later_write(max_age: Duration, takes: Duration) {
-    let mut world = World::new().await;
-    world.script.takes(takes);
-    let everything = everything();
-    let bounded = Need { max_age, ..list(&everything) };
-    assert_eq!(world.read(&bounded).await.0, Ok(10));
-    world.script.store(20, &OBJECTS[..1]);
-    let informer = world.informer.clone();
-    let read = spawn("reader", async move {
-        let predicate = Predicate::everything();
-        let need = Need { max_age, unknown: true, ..list(&predicate) };
-        let fresh = informer.fresh(&need).await.unwrap();
-        (fresh.snapshot.rv(), fresh.snapshot.len(), fresh.store)
-    });
-    tokio::time::sleep(Duration::from_millis(7)).await;
-    world.writer.apply(EventType::Deleted, object("b", "selected", 20)).await.unwrap();
-    assert_eq!(read.await.unwrap(), (rv(20), 1, Some(rv(20))), "the store was asked after the write");
-    world.script.asked();
-    assert_eq!(world.read(&bounded).await.0, Ok(20));
-    assert_eq!(world.script.asked().is_empty(), max_age == MAX_AGE, "that answer is good for others for a while");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_word_of_some_age_does_not_tell_that_a_revision_is_too_large() {
     let world = World::new().await;
-    let everything = everything();
-    let at_least = |n| Need {
-        max_age: MAX_AGE,
-        freshness: Freshness::NotOlderThan(rv(n)),
-        may_forward: false,
-        ..list(&everything)
-    };
-    assert_eq!(world.read(&Need { max_age: MAX_AGE, ..list(&everything) }).await.0, Ok(10));
+    let at_least =
+        |n| Need { max_age: MAX_AGE, freshness: Freshness::NotOlderThan(rv(n)), may_forward: false, ..everything() };
+    assert_eq!(world.read(&Need { max_age: MAX_AGE, ..everything() }).await.0, Ok(10));
     assert_eq!(world.read(&at_least(25)).await.0, Err(NotFresh::TooLarge { want: rv(25) }), "it is asked, and says so");
     world.script.store(30, &OBJECTS);
     assert_eq!(world.read(&at_least(25)).await.0, Ok(30));

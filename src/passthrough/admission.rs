@@ -224,11 +224,7 @@ mod tests {
     }
 
     /// An answer whose client takes nothing, or everything of a body that does not end.
-    async fn answered(admission: &Admission, takes: bool) -> (Response<ForwardBody>, Option<Bytes>) {
-        answered_to(admission, &ONE, takes).await
-    }
-
-    async fn answered_to(admission: &Admission, to: &Client, takes: bool) -> (Response<ForwardBody>, Option<Bytes>) {
+    async fn answered(admission: &Admission, to: &Client, takes: bool) -> (Response<ForwardBody>, Option<Bytes>) {
         let (place, held) = admission.admit(to, &info(), Some(0), false).await.unwrap();
         let part = stream::iter([Ok::<_, BoxError>(Frame::data(Bytes::from(vec![b'x'; 100])))]);
         let body = StreamBody::new(part.chain(stream::pending())).boxed_unsync();
@@ -246,7 +242,7 @@ mod tests {
     async fn who_waits_gets_the_place_of_an_answer_that_nobody_takes() {
         for takes in [false, true] {
             let (admission, metrics) = admission(1, None, usize::MAX);
-            let _answer = answered(&admission, takes).await;
+            let _answer = answered(&admission, &ONE, takes).await;
             let began = Instant::now();
             let admitted = asks(&admission).await;
             let (result, given_up) = if takes { (Err(Why::Busy), 0) } else { (Ok(()), 1) };
@@ -258,7 +254,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn memory_comes_from_answers_that_nobody_takes() {
         let (admission, metrics) = admission(10, Some(1000), 3000);
-        let (response, part) = answered(&admission, false).await;
+        let (response, part) = answered(&admission, &ONE, false).await;
         assert_eq!(asks(&admission).await, Err(Why::Memory), "its client has just begun");
         tokio::time::sleep(HURRY).await;
         let refused = asks(&admission).await;
@@ -306,10 +302,10 @@ mod tests {
     async fn a_client_that_has_its_share_hurries_only_its_own_answers() {
         for (window, memory, most) in [(None, usize::MAX, 8), (Some(1000), 16_000, 4)] {
             let (admission, metrics) = admission(16, window, memory);
-            let _other = answered_to(&admission, &OTHER, false).await;
+            let _other = answered(&admission, &OTHER, false).await;
             let mut own = Vec::new();
             for _ in 0..most {
-                own.push(answered_to(&admission, &ONE, false).await);
+                own.push(answered(&admission, &ONE, false).await);
             }
             sleep(2 * HURRY).await;
             let asked = admission.admit(&ONE, &info(), Some(0), false).await.map(drop).map_err(Refused::is_its_own);
@@ -324,13 +320,13 @@ mod tests {
     async fn while_clients_with_much_have_most_those_with_little_are_left_alone() {
         let third = Client::Connection(3);
         let (admission, metrics) = admission(32, None, usize::MAX);
-        let _third = answered_to(&admission, &third, false).await;
+        let _third = answered(&admission, &third, false).await;
         let mut much = Vec::new();
         for _ in 0..16 {
-            much.push(answered_to(&admission, &ONE, false).await);
+            much.push(answered(&admission, &ONE, false).await);
         }
         for _ in 0..3 {
-            much.push(answered_to(&admission, &OTHER, false).await);
+            much.push(answered(&admission, &OTHER, false).await);
         }
         sleep(2 * HURRY).await;
         assert!(admission.admit(&OTHER, &info(), Some(0), false).await.is_ok());

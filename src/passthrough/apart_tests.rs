@@ -11,7 +11,6 @@ use super::*;
 use crate::http::testing::until;
 use crate::lifecycle::spawn;
 use crate::memory::Pressure;
-use crate::passthrough::testing::Recorder;
 
 const ONE: Client = Client::Connection(1);
 const OTHER: Client = Client::Connection(2);
@@ -80,10 +79,7 @@ async fn a_read_that_is_sent_once_more_needs_one_place() {
             response
         })
     });
-    let url = format!("http://{}", serve(script).await);
-    let upstream = Upstream::from_config(kube::Config::new(url.parse().unwrap())).await.unwrap();
-    let observer = Arc::new(Recorder::default());
-    let forward = Forward::new(lend_all(), upstream, Arc::clone(&observer) as _);
+    let (forward, observer) = forward_to(serve(script).await, lend_all()).await;
     let places = &forward.inner.admission.pace.places;
     let _another = places.take(&OTHER, false).unwrap();
     let mut taken: Vec<_> = std::iter::from_fn(|| places.take(&ONE, false).ok()).collect();

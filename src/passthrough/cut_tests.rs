@@ -4,17 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Semaphore;
 
-use super::tests::{ask, get, lend_all, text};
+use super::tests::{ask, forward_of, get, lend_all, text};
 use super::*;
 use crate::apiserver::raw_testing::{DATA, END_STREAM, RST_STREAM, Raw, RawServer, Then, frame, head};
 use crate::http::testing::until;
 use crate::lifecycle::spawn;
-use crate::passthrough::testing::Recorder;
-
-async fn forward_to(server: &RawServer) -> Forward {
-    let upstream = Upstream::from_config(server.config()).await.unwrap();
-    Forward::new(lend_all(), upstream, Arc::<Recorder>::default())
-}
 
 /// A part of a body, and a reset without an error.
 fn cut(stream: u32) -> Vec<u8> {
@@ -38,7 +32,7 @@ async fn a_cut_document_is_not_kept() {
         Raw::new(bytes, Then::Stays)
     })
     .await;
-    let forward = forward_to(&server).await;
+    let (forward, _) = forward_of(server.config(), lend_all()).await;
     let path = "/openapi/v3/apis/apps/v1?hash=1";
     let error = ask(&forward, get(path)).await.unwrap_err();
     assert!(matches!(error, ForwardError::Broken { .. }), "{error}");
@@ -58,7 +52,7 @@ async fn a_cut_answer_fails_for_each_who_shares_it() {
         Raw::new(cut(stream), Then::Stays).after(&wait)
     })
     .await;
-    let forward = forward_to(&server).await;
+    let (forward, _) = forward_of(server.config(), lend_all()).await;
     let reader = || {
         let forward = forward.clone();
         spawn("reader", async move {

@@ -31,9 +31,11 @@ pub(super) async fn serve(script: Script) -> SocketAddr {
 }
 
 pub(super) async fn forward_to(address: SocketAddr, config: ForwardConfig) -> (Forward, Arc<Recorder>) {
-    let upstream =
-        Upstream::from_config(kube::Config::new(format!("http://{address}").parse().unwrap())).await.unwrap();
-    let recorder = Arc::new(Recorder::default());
+    forward_of(kube::Config::new(format!("http://{address}").parse().unwrap()), config).await
+}
+
+pub(super) async fn forward_of(to: kube::Config, config: ForwardConfig) -> (Forward, Arc<Recorder>) {
+    let (upstream, recorder) = (Upstream::from_config(to).await.unwrap(), Arc::new(Recorder::default()));
     (Forward::new(config, upstream, Arc::clone(&recorder) as _), recorder)
 }
 
@@ -95,21 +97,26 @@ async fn bodies_stream_both_ways() {
 }
 
 #[tokio::test]
-async fn a_request_that_may_not_go_does_not() {
+async fn a_request_that_may_not_go_does_not_and_what_goes_is_observed() {
     let asked = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&asked);
     let script: Script = Arc::new(move |_| {
         count.fetch_add(1, Ordering::Relaxed);
-        Box::pin(async { json("{}") })
+        Box::pin(async { json(r#"{"metadata":{"resourceVersion":"5"}}"#) })
     });
-    let (forward, _) = forward_to(serve(script).await, ForwardConfig::default()).await;
+    let (forward, recorder) = forward_to(serve(script).await, ForwardConfig::default()).await;
     assert_eq!(ask(&forward, get("/api/v1/pods")).await.unwrap_err(), ForwardError::NoCredentials);
     let connect = Request::connect("example.org:443").body(Empty::<Bytes>::new()).unwrap();
     assert!(matches!(ask(&forward, connect).await, Err(ForwardError::BadRequest(_))));
     assert_eq!(asked.load(Ordering::Relaxed), 0);
-    let own = Request::get("/api/v1/pods").header("authorization", "Bearer x").body(Empty::<Bytes>::new()).unwrap();
-    assert_eq!(ask(&forward, own).await.unwrap().status(), 200);
-    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    for method in ["GET", "POST", "DELETE"] {
+        let own = Request::builder().method(method).uri("/api/v1/pods").header("authorization", "Bearer x");
+        let answer = ask(&forward, own.body(Empty::<Bytes>::new()).unwrap()).await.unwrap();
+        assert_eq!(answer.status(), 200, "{method}");
+        text(answer).await;
+    }
+    assert_eq!(*recorder.0.lock(), ["showed pods 5", "wrote pods 5", "wrote pods ?"]);
+    assert_eq!(asked.load(Ordering::Relaxed), 3);
 }
 
 #[tokio::test]
@@ -122,33 +129,6 @@ async fn an_apiserver_that_is_not_there() {
     let write = Request::delete("/api/v1/nodes/n").body(Empty::<Bytes>::new()).unwrap();
     assert!(ask(&forward, write).await.is_err());
     assert!(recorder.0.lock().is_empty(), "nothing was sent, so nothing was written");
-}
-
-#[tokio::test]
-async fn an_answer_that_does_not_come() {
-    let script: Script = Arc::new(|_| Box::pin(std::future::pending()));
-    let config = ForwardConfig { read_timeout: Duration::from_millis(100), ..lend_all() };
-    let (forward, _) = forward_to(serve(script).await, config).await;
-    let error = ask(&forward, get("/api/v1/pods")).await.unwrap_err();
-    assert!(matches!(error, ForwardError::Timeout { .. }), "{error}");
-}
-
-#[tokio::test]
-async fn writes_and_reads_are_observed() {
-    let script: Script = Arc::new(|request| {
-        let body = match request.method().as_str() {
-            "POST" => r#"{"kind":"Pod","metadata":{"resourceVersion":"5"}}"#,
-            "DELETE" => r#"{"kind":"Status","metadata":{}}"#,
-            _ => r#"{"kind":"PodList","metadata":{"resourceVersion":"9"},"items":[]}"#,
-        };
-        Box::pin(async move { json(body) })
-    });
-    let (forward, recorder) = forward_to(serve(script).await, lend_all()).await;
-    for method in ["POST", "DELETE", "GET"] {
-        let request = Request::builder().method(method).uri("/api/v1/namespaces/a/pods").body(Empty::<Bytes>::new());
-        text(ask(&forward, request.unwrap()).await.unwrap()).await;
-    }
-    assert_eq!(*recorder.0.lock(), ["wrote pods 5", "wrote pods ?", "showed pods 9"]);
 }
 
 /// Counts reads. Each read waits for a permit and returns its number.
@@ -382,7 +362,7 @@ async fn a_refused_upgrade_is_answered_whole() {
 }
 
 #[tokio::test]
-async fn an_upgrade_has_a_place_and_a_time_for_its_answer() {
+async fn a_request_has_a_place_and_a_time_for_its_answer() {
     let script: Script = Arc::new(|_| Box::pin(std::future::pending()));
     let ledger = Ledger::new(8000, Pressure::default());
     let read_timeout = Duration::from_millis(300);
@@ -392,9 +372,13 @@ async fn an_upgrade_has_a_place_and_a_time_for_its_answer() {
         let request = Request::post("/api/v1/namespaces/a/pods/p/exec").header("connection", "Upgrade");
         request.header("upgrade", "SPDY/3.1").body(Empty::<Bytes>::new()).unwrap()
     };
-    let (error, ()) = tokio::join!(ask(&forward, exec()), until(|| ledger.used() > 0));
-    assert!(matches!(error, Err(ForwardError::Timeout { .. })), "{error:?}");
-    assert_eq!(ledger.used(), 0, "nothing is left of it");
+    let asked: [fn() -> Request<Empty<Bytes>>; 2] = [exec, || get("/api/v1/pods")];
+    for request in asked.map(|asked| asked()) {
+        let target = request.uri().clone();
+        let (error, ()) = tokio::join!(ask(&forward, request), until(|| ledger.used() > 0));
+        assert!(matches!(error, Err(ForwardError::Timeout { .. })), "{target}: {error:?}");
+        assert_eq!(ledger.used(), 0, "{target}: nothing is left of it");
+    }
     let _held = ledger.reserve(8000).unwrap();
     assert!(matches!(ask(&forward, exec()).await, Err(ForwardError::Memory { .. })));
 }

@@ -151,14 +151,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-
-    fn map(entries: &[(&str, &str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in entries {
-            headers.append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap());
-        }
-        headers
-    }
+    use crate::apiserver::testing::head_with;
 
     fn names(headers: &HeaderMap) -> Vec<&str> {
         let mut names: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
@@ -168,7 +161,7 @@ mod tests {
 
     #[test]
     fn what_a_request_keeps() {
-        let mut headers = map(&[
+        let mut headers = head_with(&[
             ("host", "localhost"),
             ("connection", "close, X-Mine"),
             ("connection", "keep-alive"),
@@ -208,7 +201,7 @@ mod tests {
     #[test]
     fn where_it_came_from_is_added_to_what_the_client_says() {
         let said = |entries: &[(&str, &str)], address: Option<&str>| {
-            let mut headers = map(entries);
+            let mut headers = head_with(entries);
             say_where_from(&mut headers, address.map(|address| address.parse().unwrap()));
             assert!(headers.len() <= 1, "{headers:?}");
             headers.get("x-forwarded-for").map(|value| value.to_str().unwrap().to_owned())
@@ -241,11 +234,11 @@ mod tests {
             ("set-cookie", "a=b; Path=/", "a=b; Path=/"),
             ("x-other", "/k8s/c1/a", "/k8s/c1/a"),
         ] {
-            let mut headers = map(&[(name, value)]);
+            let mut headers = head_with(&[(name, value)]);
             strip_response(&mut headers, &local);
             assert_eq!(headers[name], ours, "{name}");
         }
-        let mut headers = map(&[("set-cookie", "a=1; path=/k8s/c1/"), ("set-cookie", "b=1; path=/k8s/c1/")]);
+        let mut headers = head_with(&[("set-cookie", "a=1; path=/k8s/c1/"), ("set-cookie", "b=1; path=/k8s/c1/")]);
         strip_response(&mut headers, &local);
         assert_eq!(headers.get_all("set-cookie").iter().collect::<Vec<_>>(), ["a=1; Path=/", "b=1; Path=/"]);
     }
@@ -253,7 +246,7 @@ mod tests {
     #[test]
     fn what_an_answer_keeps() {
         let lines = [("connection", "close, X-Mine"), ("x-mine", "1"), ("keep-alive", "1"), ("upgrade", "h2c")];
-        let mut headers = map(&[&lines[..], &[("content-type", "text/plain"), ("x-other", "1")]].concat());
+        let mut headers = head_with(&[&lines[..], &[("content-type", "text/plain"), ("x-other", "1")]].concat());
         strip_response(&mut headers, &|_| None);
         assert_eq!(names(&headers), ["content-type", "x-other"]);
     }
@@ -277,7 +270,7 @@ mod tests {
 
     #[test]
     fn who_it_is_stays() {
-        let mut headers = map(&[
+        let mut headers = head_with(&[
             ("connection", "authorization, Impersonate-User, x-remote-user, accept, Sec-WebSocket-Protocol"),
             ("authorization", "Bearer t"),
             ("impersonate-user", "somebody"),

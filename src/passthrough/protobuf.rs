@@ -120,15 +120,9 @@ impl Fields<'_> {
 mod tests {
     use super::*;
 
-    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-        let mut out = vec![number << 3 | 2];
-        let mut length = bytes.len();
-        while length > 0x7f {
-            out.push(u8::try_from(length & 0x7f).unwrap() | 0x80);
-            length >>= 7;
-        }
-        out.push(u8::try_from(length).unwrap());
-        out.extend_from_slice(bytes);
+    fn field(number: u32, bytes: &[u8]) -> Vec<u8> {
+        let (bytes, mut out) = (bytes.to_vec(), Vec::new());
+        prost::encoding::bytes::encode(number, &bytes, &mut out);
         out
     }
 

@@ -1,8 +1,7 @@
 //! Answers of an apiserver that is below a path of a gateway, such as Rancher.
 
-use super::tests::{Script, ask, get, json, lend_all, serve, text};
+use super::tests::{Script, ask, forward_of, get, json, lend_all, serve, text};
 use super::*;
-use crate::passthrough::testing::Recorder;
 
 #[tokio::test]
 async fn a_redirect_leads_to_informerd_again() {
@@ -21,8 +20,7 @@ async fn a_redirect_leads_to_informerd_again() {
         })
     });
     let url = format!("http://{}/k8s/clusters/c1", serve(gateway).await);
-    let upstream = Upstream::from_config(kube::Config::new(url.parse().unwrap())).await.unwrap();
-    let forward = Forward::new(lend_all(), upstream, Arc::new(Recorder::default()) as _);
+    let (forward, _) = forward_of(kube::Config::new(url.parse().unwrap()), lend_all()).await;
     let moved = ask(&forward, get("/openapi/v3/api/v1?hash=OLD")).await.unwrap();
     assert_eq!(
         (moved.status().as_u16(), &moved.headers()["location"]),

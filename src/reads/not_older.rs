@@ -244,8 +244,18 @@ mod tests {
     /// How a read with `resourceVersion=0` is forwarded.
     fn forwarded(floor: &Floor, verb: Verb) -> Option<NotOlder> {
         let query = if verb == Verb::Watch { WATCH } else { "resourceVersion=0" };
+        asked(floor, (verb, query), ForwardReason::Excluded, [0, 0], false)
+    }
+
+    fn asked(
+        floor: &Floor,
+        (verb, query): (Verb, &str),
+        reason: ForwardReason,
+        cached: [u64; 2],
+        is_stalled: bool,
+    ) -> Option<NotOlder> {
         let accepted = Accepted::of(&ListOptions::decode(query).unwrap(), verb, false).unwrap();
-        accepted.not_older(floor, ForwardReason::Excluded, query, Default::default(), || false)
+        accepted.not_older(floor, reason, query, cached.map(ResourceVersion).into(), || is_stalled)
     }
 
     const WATCH: &str = "watch=1&resourceVersion=0&allowWatchBookmarks=true";
@@ -301,14 +311,7 @@ mod tests {
             // Its client has it from a watch of the cache, and must not read what it has deleted since.
             (Verb::List, "resourceVersion=6", 6, newest()),
         ] {
-            let accepted = Accepted::of(&ListOptions::decode(query).unwrap(), verb, false).unwrap();
-            let asked = accepted.not_older(
-                &floor,
-                ForwardReason::NotFresh,
-                query,
-                (ResourceVersion(cached), ResourceVersion::ZERO),
-                || true,
-            );
+            let asked = asked(&floor, (verb, query), ForwardReason::NotFresh, [cached, 0], true);
             assert_eq!(asked, expected, "{query} {cached}");
         }
     }
@@ -318,21 +321,14 @@ mod tests {
         let floor = Floor::default();
         floor.raise(ResourceVersion(3));
         tokio::time::advance(Duration::from_secs(301)).await;
-        for (verb, query, asked) in [
+        for (verb, query, wanted) in [
             (Verb::Get, "resourceVersion=0", Some("resourceVersion=9")),
             (Verb::List, "resourceVersion=8", Some("resourceVersion=9&resourceVersionMatch=NotOlderThan")),
             (Verb::List, "resourceVersion=9", None),
             (Verb::Watch, WATCH, None),
         ] {
-            let accepted = Accepted::of(&ListOptions::decode(query).unwrap(), verb, false).unwrap();
-            let found = accepted.not_older(
-                &floor,
-                ForwardReason::Encoding,
-                query,
-                (ResourceVersion(12), ResourceVersion(9)),
-                || false,
-            );
-            assert_eq!(found.as_ref().map(|found| found.query.as_str()), asked, "{verb:?} {query}");
+            let found = asked(&floor, (verb, query), ForwardReason::Encoding, [12, 9], false);
+            assert_eq!(found.as_ref().map(|found| found.query.as_str()), wanted, "{verb:?} {query}");
         }
     }
 

@@ -22,13 +22,8 @@ async fn window(cache: &WatchCache) -> Vec<String> {
     let mut events = Vec::new();
     while let Ok(Some(event)) = tokio::time::timeout(Duration::from_secs(1), watcher.next()).await {
         if let WatcherEvent::Event { kind, object, rv } = event {
-            events.push(format!(
-                "{} {}@{} {rv:?} {:?}",
-                kind.as_str(),
-                object.key,
-                object.rv,
-                object.raw().unwrap().item()
-            ));
+            let raw = object.raw().unwrap();
+            events.push(format!("{kind:?} {}@{} {rv:?} {:?}", object.key, object.rv, raw.item()));
         }
     }
     drop(dispatcher);
@@ -122,6 +117,18 @@ async fn a_large_window_is_no_reason_to_write_the_state_again() {
     assert!(journal.is_long(1) && !journal.is_long(2));
 }
 
+/// Waits until the file has the state of this cache. Blocking threads write while the clock stands still.
+async fn is_kept(snapshots: &Snapshots, cache: &WatchCache) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        if let Some((_writer, loaded)) = load(snapshots, identity(), PackingForm::Plain).await
+            && loaded.resource_version() == cache.resource_version()
+        {
+            return assert_eq!(state(&loaded), state(cache));
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_task_keeps_the_file_up_to_date() {
     let (storage, mut world) = (Memory::default(), World::new(50, PackingForm::Plain).await);
@@ -129,16 +136,7 @@ async fn the_task_keeps_the_file_up_to_date() {
     let task = crate::lifecycle::spawn("snapshot", snapshots.of(identity()).record(world.cache.clone()));
     for _ in 0..5 {
         world.change(7).await;
-        // Blocking threads write while the clock stands still.
-        loop {
-            tokio::time::sleep(Duration::from_secs(5)).await;
-            if let Some((_writer, loaded)) = load(&snapshots, identity(), PackingForm::Plain).await
-                && loaded.resource_version() == world.cache.resource_version()
-            {
-                assert_eq!(state(&loaded), state(&world.cache));
-                break;
-            }
-        }
+        is_kept(&snapshots, &world.cache).await;
     }
     // A whole state that was read anew replaces what was kept, which is of no use from that moment on.
     let objects = (0..3).map(|name| Arc::new(object(name, 5000 + name))).collect();
@@ -146,14 +144,7 @@ async fn the_task_keeps_the_file_up_to_date() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let kept = load(&snapshots, identity(), PackingForm::Plain).await;
     assert!(kept.is_none_or(|(_, kept)| kept.resource_version().get() == 6000));
-    loop {
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        let loaded = load(&snapshots, identity(), PackingForm::Plain).await;
-        if let Some((_writer, loaded)) = loaded.filter(|(_, loaded)| loaded.resource_version().get() == 6000) {
-            assert_eq!(state(&loaded), state(&world.cache));
-            break;
-        }
-    }
+    is_kept(&snapshots, &world.cache).await;
     drop(world);
     tokio::time::timeout(Duration::from_secs(60), task).await.unwrap().unwrap();
     assert!(load(&snapshots, identity(), PackingForm::Plain).await.is_some(), "it outlives its cache");

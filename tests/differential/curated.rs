@@ -2,16 +2,11 @@
 
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use informerd::lifecycle;
-use tokio::sync::Semaphore;
-
 use super::axes;
-use super::compare::{Difference, compare};
-use super::report::Report;
+use super::compare::Difference;
+use super::report::{Report, at_once};
 use super::rows::{self, Row};
-use super::scripts::compared;
+use super::scripts::{compared_to, other_than};
 use super::wire::{Answer, Ask, Endpoint};
 use super::world::{BOUND, World};
 
@@ -39,21 +34,11 @@ pub(crate) async fn run(world: &Arc<World>, filter: Option<&str>, report: &Arc<R
     lines.extend(selector_vectors());
     lines.extend(option_vectors());
     lines.extend(form_vectors());
-    let gate = Arc::new(Semaphore::new(AT_ONCE));
-    let mut tasks = Vec::new();
-    for line in lines.into_iter().filter(|line| filter.is_none_or(|filter| line.id == filter)) {
-        let Ok(permit) = Arc::clone(&gate).acquire_owned().await else { return };
+    let lines = lines.into_iter().filter(|line| filter.is_none_or(|filter| line.id == filter)).map(|line| {
         let (world, report) = (Arc::clone(world), Arc::clone(report));
-        tasks.push(lifecycle::spawn("differential-row", async move {
-            one(&world, &line, &report).await;
-            drop(permit);
-        }));
-    }
-    for task in tasks {
-        if let Err(error) = task.await {
-            report.wrong("curated: the harness itself", &format!("  {error}\n"));
-        }
-    }
+        async move { one(&world, &line, &report).await }
+    });
+    at_once("curated", AT_ONCE, lines, report).await;
     for (row, why, tests) in rows::LEFT_OUT {
         report.leave_out(row, &format!("{why}; {}", tests.join(", ")));
     }
@@ -67,17 +52,10 @@ async fn one(world: &World, line: &Row, report: &Report) {
         asks.push(line.ask(world, side, &token));
     }
     let Ok(asks) = <[Ask; 2]>::try_from(asks) else { return };
-    match world.ask(&asks, BOUND).await {
-        [Ok(direct), Ok(through)] => {
-            let mut found = compare(&asks[0], &direct, &through, world.still);
-            // Where both agree the row may still know better.
-            if found.is_empty() && world.pristine {
-                found.extend(line.unexpected(world, &direct));
-            }
-            report.outcome(&what, [&world.pair[0], &world.pair[1]], &asks, &[direct, through], &found);
-        }
-        said => compared(world, &what, &asks, said, report),
-    }
+    let said = world.ask(&asks, BOUND).await;
+    // Where both agree the row may still know better.
+    let known = |direct: &Answer| line.unexpected(world, direct).filter(|_| world.pristine);
+    compared_to(world, &what, &asks, said, known, report);
 }
 
 async fn first_token(side: &Endpoint) -> String {
@@ -96,12 +74,7 @@ impl Row {
             Some((method, target)) if method.bytes().all(|byte| byte.is_ascii_uppercase()) => (method, target),
             _ => ("GET", first),
         };
-        let mut target = resolved(world, target).replace("{token}", token).replace("{authority}", side.authority());
-        while let Some((before, rest)) = target.split_once("b64:") {
-            let end = rest.find('&').unwrap_or(rest.len());
-            target = format!("{before}{}{}", URL_SAFE_NO_PAD.encode(&rest[..end]), &rest[end..]);
-        }
-        let mut ask = Ask::method(method, target);
+        let mut ask = Ask::method(method, world.target(&whole(target), 0, side, token));
         for header in parts {
             let (name, value) = header.split_once(": ").unwrap_or((header, ""));
             ask = ask.header(name, &value.replace("{authority}", side.authority()));
@@ -114,28 +87,22 @@ impl Row {
 
     /// What is wrong with an answer that both sides give.
     fn unexpected(&self, world: &World, said: &Answer) -> Option<Difference> {
-        if let Some(status) = self.status.filter(|status| said.status != *status) {
-            return Some(Difference::Unexpected(format!("{} and not {status}", said.status)));
-        }
+        let status = self.status.and_then(|status| other_than(status, said));
         let text = said.text();
         let missing = self.holds.iter().find(|holds| {
             let (wanted, holds) = holds.strip_prefix('!').map_or((true, holds.as_str()), |holds| (false, holds));
-            text.contains(&resolved(world, holds)) != wanted
+            text.contains(&world.told(holds, 0)) != wanted
         });
-        missing.map(|holds| Difference::Unexpected(format!("in the body, {holds:?}")))
+        status.or_else(|| missing.map(|holds| Difference::Unexpected(format!("in the body, {holds:?}"))))
     }
 }
 
-fn resolved(world: &World, text: &str) -> String {
-    let now = world.now();
+/// Without what is short for something in requests.
+fn whole(text: &str) -> String {
     text.replace("{exact}", "resourceVersion={now}&resourceVersionMatch=Exact")
         .replace("{second}", "timeoutSeconds=1")
         .replace("{w}", "/apis/differential.example.com/v1")
         .replace("{g}", "/apis/differential.example.com/v1")
-        .replace("{now}", &now.to_string())
-        .replace("{old}", &world.history.first().unwrap_or(&now).to_string())
-        .replace("{next}", &(now + 1).to_string())
-        .replace("{far}", &(now + 100_000).to_string())
 }
 
 pub(super) fn escaped(text: &str) -> String {

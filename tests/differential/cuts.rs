@@ -10,9 +10,9 @@ use super::outage;
 use super::own::Own;
 use super::report::Report;
 use super::rng::Rng;
-use super::scripts::compared;
+use super::scripts::{Watched, compared};
 use super::served::is_forwarded;
-use super::streams::{Event, come_to_rest, events, replay};
+use super::streams::{Event, events, replay};
 use super::support::relay::Loss;
 use super::watches::{self, Churn, Pair, Size};
 use super::wire::{Ask, End};
@@ -73,14 +73,13 @@ pub(crate) async fn relisted(
     let recorders = churn.recorders().await?;
     let mut pairs = Vec::new();
     for n in 0..size.watches {
-        pairs.extend(watches::open(&churn, seed, n, rng, true, report).await?);
+        pairs.extend(watches::open(&churn, seed, n, rng, true, report).await);
     }
     for _ in 0..GAP {
         churn.step(rng).await?;
     }
     // What was before the cut has arrived.
-    let streams: Vec<_> = pairs.iter().map(|pair| &pair.streams).collect();
-    come_to_rest(&streams, size.rest).await;
+    Watched::until_all_rest(pairs.iter().map(|pair| &pair.watched), size.rest).await;
     if let Some(own) = own {
         let n = usize::try_from(seed % 3).unwrap_or(0) + usize::from(own.mode == Mode::Probe);
         own.relay.lose(LOSSES[n % LOSSES.len()]);
@@ -104,7 +103,7 @@ pub(crate) async fn relisted(
         }
     }
     world.settle().await?;
-    come_to_rest(&streams, size.rest).await;
+    Watched::until_all_rest(pairs.iter().map(|pair| &pair.watched), size.rest).await;
     let mut changed = BTreeMap::new();
     for (plural, recorder) in &recorders {
         let revisions = events(&recorder.answer())?.iter().map(|event| event.rv).collect::<Vec<_>>();
@@ -112,17 +111,18 @@ pub(crate) async fn relisted(
     }
     let mut outcomes = Outcomes { all: pairs.len(), ..Outcomes::default() };
     for pair in &pairs {
-        if own.is_some() && is_forwarded(&pair.answers()[1]) {
+        let answers = pair.watched.answers();
+        if own.is_some() && is_forwarded(&answers[1]) {
             // It is cut with the network.
-            report.count(&pair.asks[0], &pair.answers());
+            report.count(&pair.watched.asks[0], &answers);
             continue;
         }
-        let told = [events(&pair.answers()[0])?, events(&pair.answers()[1])?];
+        let told = [events(&answers[0])?, events(&answers[1])?];
         let outcome = judged(pair, world, cut, &told, &changed[pair.plural]).await?;
         outcomes.deleted += usize::from(outcome == Ok(Outcome::Deleted));
         outcomes.ahead += usize::from(outcome == Ok(Outcome::Ahead));
         outcomes.futures += usize::from(pair.from.is_some_and(|from| from > cut));
-        pair.report(world, outcome.as_ref().err().map_or(&[], Vec::as_slice), report);
+        pair.watched.report(world, &pair.what, outcome.as_ref().err().map_or(&[], Vec::as_slice), report);
     }
     Ok(outcomes)
 }
@@ -158,14 +158,15 @@ async fn judged(
     let gone = |event: &Event| event.kind == "DELETED" && event.rv > cut && held.contains_key(&event.key);
     let [errors, errors_direct] =
         [through, direct].map(|side| side.iter().filter(|event| event.kind == "ERROR").count());
-    let has_ended = pair.answers()[1].end != End::Open;
+    let (asks, answers) = (&pair.watched.asks, pair.watched.answers());
+    let end = answers[1].end;
     if errors_direct > 0 {
         // What was refused at its beginning.
-        wrong.extend(watches::heads(&pair.asks[0], &pair.answers()));
+        wrong.extend(watches::heads(&asks[0], &answers));
         return Ok(if errors == 1 && wrong.is_empty() { Ok(Outcome::None) } else { Err(wrong) });
     }
     let mut outcome = Outcome::None;
-    if has_ended {
+    if end != End::Open {
         let is_known = |from: u64| changed.iter().any(|rv| from < *rv && *rv <= cut);
         if direct.iter().any(gone) {
             outcome = Outcome::Deleted;
@@ -174,7 +175,6 @@ async fn judged(
         } else {
             wrong.push("it has ended, and holds nothing that the gap has deleted".to_owned());
         }
-        let end = pair.answers()[1].end;
         if errors > 1 || end != End::Clean {
             wrong.push(format!("it has ended with {errors} errors, {end:?}"));
         }

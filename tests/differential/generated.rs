@@ -2,18 +2,14 @@
 
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::future::join_all;
-use informerd::lifecycle;
-use tokio::sync::Semaphore;
 
 use super::axes::{self, Pool};
 use super::compare::is_panic;
 use super::http2;
 use super::kinds::{KINDS, Kind, NOT_KINDS};
 use super::outage;
-use super::report::Report;
+use super::report::{Report, at_once};
 use super::rng::Rng;
 use super::scripts::compared;
 use super::sensible;
@@ -82,22 +78,15 @@ pub(crate) async fn run(world: &Arc<World>, range: &Range, cut: Option<(&Relay, 
 }
 
 async fn part(world: &Arc<World>, range: &Range, numbers: std::ops::Range<u64>, report: &Arc<Report>) {
-    let gates = [Arc::new(Semaphore::new(QUICK)), Arc::new(Semaphore::new(SLOW))];
-    let mut tasks = Vec::new();
-    for (n, plan) in range.plans(numbers) {
-        let gate = Arc::clone(&gates[usize::from(plan.slow)]);
-        let Ok(permit) = gate.acquire_owned().await else { return };
-        let (world, report, seed) = (Arc::clone(world), Arc::clone(report), range.seed);
-        tasks.push(lifecycle::spawn("differential-request", async move {
-            one(&world, seed, n, &plan, None, &report).await;
-            drop(permit);
-        }));
-    }
-    for task in tasks {
-        if let Err(error) = task.await {
-            report.wrong("generated: the harness itself", &format!("  {error}\n"));
-        }
-    }
+    let (slow, quick): (Vec<_>, Vec<_>) = range.plans(numbers).partition(|(_, plan)| plan.slow);
+    let all = async |plans: Vec<(u64, Plan)>, most: usize| {
+        let requests = plans.into_iter().map(|(n, plan)| {
+            let (world, report, seed) = (Arc::clone(world), Arc::clone(report), range.seed);
+            async move { one(&world, seed, n, &plan, None, &report).await }
+        });
+        at_once("generated", most, requests, report).await;
+    };
+    tokio::join!(all(quick, QUICK), all(slow, SLOW));
 }
 
 async fn one(world: &World, seed: u64, n: u64, plan: &Plan, cut: Option<Loss>, report: &Report) {
@@ -147,26 +136,8 @@ async fn tokens(world: &World, collection: &str, is_cut: bool) -> [Vec<String>; 
 
 /// The request as it is sent to one side.
 fn resolve(world: &World, plan: &Plan, side: &Endpoint, tokens: &[String]) -> Ask {
-    let mut ask = plan.ask.clone();
-    let old = match world.history.len() {
-        0 => world.now(),
-        several => world.history[plan.choice % several],
-    };
     let token = if tokens.is_empty() { "" } else { &tokens[plan.choice % tokens.len()] };
-    let told = |text: &str| {
-        text.replace("{now}", &world.now().to_string())
-            .replace("{old}", &old.to_string())
-            .replace("{next}", &(world.now() + 1).to_string())
-            .replace("{far}", &(world.now() + 100_000).to_string())
-            .replace("{token}", token)
-    };
-    // A token is written in base64 once its revision is known.
-    while let Some((before, rest)) = ask.target.split_once("b64:") {
-        let end = rest.find('&').unwrap_or(rest.len());
-        ask.target = format!("{before}{}{}", URL_SAFE_NO_PAD.encode(told(&rest[..end])), &rest[end..]);
-    }
-    ask.target = told(&ask.target).replace("{authority}", side.authority());
-    ask
+    Ask { target: world.target(&plan.ask.target, plan.choice, side, token), ..plan.ask.clone() }
 }
 
 /// The `n`th request of a seed: every other one makes sense.
@@ -358,7 +329,7 @@ fn headers(rng: &mut Rng, ask: &mut Ask) {
         (5, "X-Forwarded-For", "192.0.2.1"),
         (5, "Expect", "something"),
     ] {
-        if rng.in_1000(cases) && !ask.headers.iter().any(|(given, _)| given == name) {
+        if rng.in_1000(cases) && !ask.has(name) {
             ask.headers.push((name.to_owned(), value.to_owned()));
         }
     }

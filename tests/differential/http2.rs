@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Uri, Version};
+use http::{HeaderValue, Method, Request, Uri, Version};
 use http_body_util::{BodyExt, Full};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -27,12 +27,11 @@ pub(crate) struct Http2 {
 
 /// Whether a request can be said in HTTP/2 as it stands.
 pub(crate) fn can_say(ask: &Ask) -> bool {
-    let is_of_connection = |name: &str| OF_CONNECTIONS.iter().any(|of| of.eq_ignore_ascii_case(name));
     // Templates stand for what a target may hold.
     let target = ask.target.replace(['{', '}'], "");
     target.starts_with('/')
         && target.parse::<Uri>().is_ok_and(|uri| uri.to_string() == target)
-        && !ask.headers.iter().any(|(name, _)| is_of_connection(name))
+        && !OF_CONNECTIONS.iter().any(|name| ask.has(name))
 }
 
 // === impl Http2 ===
@@ -56,10 +55,8 @@ impl Http2 {
             Ok(Ok(response)) => response,
         };
         let (head, mut rest) = response.into_parts();
-        let mut headers = Vec::new();
-        for (name, value) in &head.headers {
-            headers.push((name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()));
-        }
+        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let headers = head.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
         let told = head.headers.get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
         let mut body = Vec::new();
         let end = loop {
@@ -81,11 +78,10 @@ impl Http2 {
         for (name, value) in &ask.headers {
             request = request.header(name, value);
         }
-        let has = |name: &str| ask.headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
-        if let Some(token) = self.token.as_ref().filter(|_| !has("authorization")) {
+        if let Some(token) = self.token.as_ref().filter(|_| !ask.has("authorization")) {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        if !has("user-agent") {
+        if !ask.has("user-agent") {
             request = request.header("user-agent", "differential");
         }
         request.body(Full::new(Bytes::from(ask.body.clone().unwrap_or_default())))

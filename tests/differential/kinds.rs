@@ -195,6 +195,16 @@ fn in_a(names: &[&str]) -> Objects {
     named(names).into_iter().map(|(_, object)| (Some(A), object)).collect()
 }
 
+/// Two in [`A`] that have these members.
+fn two(members: &Value) -> Objects {
+    in_a(&["one", "two"]).into_iter().map(|(namespace, object)| (namespace, with(object, members))).collect()
+}
+
+/// Of pods.
+fn template() -> Value {
+    json!({"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main", "image": "image"}]}})
+}
+
 fn with(mut object: Value, members: &Value) -> Value {
     for (key, value) in members.as_object().into_iter().flatten() {
         object[key] = value.clone();
@@ -268,23 +278,14 @@ fn secrets() -> Objects {
 }
 
 fn deployments() -> Objects {
-    let spec = json!({"spec": {
-        "replicas": 2, "selector": {"matchLabels": {"app": "x"}},
-        "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main", "image": "image"}]}},
-    }});
-    let mut objects: Objects =
-        in_a(&["one", "two"]).into_iter().map(|(namespace, object)| (namespace, with(object, &spec))).collect();
+    let spec = json!({"replicas": 2, "selector": {"matchLabels": {"app": "x"}}, "template": template()});
+    let mut objects = two(&json!({"spec": spec}));
     objects[1].1["metadata"]["annotations"] = json!({"deprecated.deployment.rollback.to": "7", "a": "<"});
     objects
 }
 
 fn daemon_sets() -> Objects {
-    let spec = json!({"spec": {
-        "selector": {"matchLabels": {"app": "x"}},
-        "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main", "image": "image"}]}},
-    }});
-    let mut objects: Objects =
-        in_a(&["one", "two"]).into_iter().map(|(namespace, object)| (namespace, with(object, &spec))).collect();
+    let mut objects = two(&json!({"spec": {"selector": {"matchLabels": {"app": "x"}}, "template": template()}}));
     objects[1].1["metadata"]["annotations"] = json!({"a": "1", "z": "<"});
     objects
 }
@@ -311,32 +312,30 @@ fn services() -> Objects {
 }
 
 fn slices() -> Objects {
-    let more = json!({"addressType": "IPv4", "endpoints": [{"addresses": ["10.1.2.3"]}], "ports": [{"port": 80}]});
-    in_a(&["one", "two"]).into_iter().map(|(namespace, object)| (namespace, with(object, &more))).collect()
+    two(&json!({"addressType": "IPv4", "endpoints": [{"addresses": ["10.1.2.3"]}], "ports": [{"port": 80}]}))
 }
 
 fn controllers() -> Objects {
-    let more = json!({"spec": {"replicas": 1, "selector": {"app": "x"}, "template": {
-        "metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main", "image": "image"}]},
-    }}});
-    let mut objects: Objects =
-        in_a(&["one", "two"]).into_iter().map(|(namespace, object)| (namespace, with(object, &more))).collect();
+    let mut objects = two(&json!({"spec": {"replicas": 1, "selector": {"app": "x"}, "template": template()}}));
     objects[0].1["status"] = json!({"replicas": 1});
     objects
 }
 
 fn jobs() -> Objects {
-    let more = json!({"spec": {"template": {"spec": {
-        "restartPolicy": "Never", "containers": [{"name": "main", "image": "image"}],
-    }}}});
-    let mut objects: Objects =
-        in_a(&["one", "two"]).into_iter().map(|(namespace, object)| (namespace, with(object, &more))).collect();
+    let mut template = template();
+    template["spec"]["restartPolicy"] = json!("Never");
+    let mut objects = two(&json!({"spec": {"template": template}}));
     objects[0].1["status"] = json!({"succeeded": 1});
     objects
 }
 
-fn custom(kind: &str, object: Value) -> Value {
+pub(crate) fn custom(kind: &str, object: Value) -> Value {
     with(object, &json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind}))
+}
+
+/// The `n`th of objects of which half are even.
+pub(crate) fn parted(name: &str, n: usize) -> Value {
+    json!({"metadata": {"name": name, "labels": {"even": n.is_multiple_of(2).to_string()}}})
 }
 
 fn widget_objects() -> Objects {

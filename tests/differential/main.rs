@@ -20,7 +20,6 @@ mod pages;
 #[path = "../judge/process.rs"]
 mod process;
 mod proof;
-mod proto;
 mod report;
 mod rng;
 mod rows;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::compare::{Difference, compare};
-use super::kinds::GROUP;
+use super::kinds::{custom, parted};
 use super::outage;
 use super::own::Own;
 use super::report::Report;
@@ -180,16 +180,14 @@ async fn walk_is_whole(
     Ok(wrong)
 }
 
-fn token(list: &Value) -> Option<String> {
+pub(super) fn token(list: &Value) -> Option<String> {
     list["metadata"]["continue"].as_str().filter(|token| !token.is_empty()).map(str::to_owned)
 }
 
 fn object(collection: &str, n: usize) -> Value {
-    let mut object =
-        json!({"metadata": {"name": format!("p{n:03}"), "labels": {"even": n.is_multiple_of(2).to_string()}}});
+    let mut object = parted(&format!("p{n:03}"), n);
     if collection.contains("widgets") {
-        object["apiVersion"] = json!(format!("{GROUP}/v1"));
-        object["kind"] = json!("Widget");
+        return custom("Widget", object);
     }
     if let Some(space) = collection.strip_suffix("/events") {
         object["involvedObject"] = json!({"namespace": space.rsplit('/').next()});

@@ -1,8 +1,11 @@
 //! What is said of differences: enough to see one, and to make it happen again by hand.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
+use informerd::lifecycle;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
 use super::compare::Difference;
 use super::served::Tally;
@@ -102,43 +105,64 @@ impl Report {
     pub(crate) fn outcome(
         &self,
         what: &str,
-        pair: [&Endpoint; 2],
+        pair: &[Endpoint; 2],
         asks: &[Ask; 2],
         said: &[Answer; 2],
         found: &[Difference],
     ) {
         self.count(&asks[0], said);
-        if found.is_empty() {
-            self.equal();
-            return;
+        let mut wrong: Vec<_> = found.iter().map(Difference::to_string).collect();
+        let at = found.iter().find_map(|difference| match difference {
+            Difference::Body { at, .. } | Difference::Ages { at } => Some(*at),
+            _ => None,
+        });
+        for (side, answer) in ["direct: ", "through:"].iter().zip(said).filter(|_| !found.is_empty()) {
+            wrong.push(format!("{side} {} {} {}", answer.status, answer.reason, excerpt(&answer.body, at)));
         }
-        let mut more = String::new();
-        for (endpoint, ask) in pair.iter().zip(asks) {
-            let _ = writeln!(more, "  {}", curl(endpoint, ask));
+        self.judged(what, pair, asks, &wrong);
+    }
+
+    /// Nothing is wrong with the answers to two requests, or this.
+    pub(crate) fn judged(&self, what: &str, pair: &[Endpoint; 2], asks: &[Ask; 2], wrong: &[String]) {
+        if wrong.is_empty() {
+            return self.equal();
         }
-        for difference in found {
-            let _ = writeln!(more, "  {difference}");
+        let requests = pair.iter().zip(asks).map(|(endpoint, ask)| curl(endpoint, ask));
+        let lines: Vec<_> = requests.chain(wrong.iter().cloned()).map(|line| format!("  {line}\n")).collect();
+        self.wrong(what, &lines.concat());
+    }
+}
+
+/// Does all of this, so much at once. What panics is reported.
+pub(crate) async fn at_once<F>(what: &str, most: usize, work: impl Iterator<Item = F>, report: &Report)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let gate = Arc::new(Semaphore::new(most));
+    let mut tasks = Vec::new();
+    for one in work {
+        let Ok(permit) = Arc::clone(&gate).acquire_owned().await else { return };
+        tasks.push(lifecycle::spawn("differential", async move {
+            one.await;
+            drop(permit);
+        }));
+    }
+    for task in tasks {
+        if let Err(error) = task.await {
+            report.wrong(&format!("{what}: the harness itself"), &format!("  {error}\n"));
         }
-        for (side, answer) in ["direct: ", "through:"].iter().zip(said) {
-            let at = found.iter().find_map(|difference| match difference {
-                Difference::Body { at, .. } | Difference::Ages { at } => Some(*at),
-                _ => None,
-            });
-            let _ = writeln!(more, "  {side} {} {} {}", answer.status, answer.reason, excerpt(&answer.body, at));
-        }
-        self.wrong(what, &more);
     }
 }
 
 /// The request for a shell. Credentials are left to whoever runs it.
-pub(crate) fn curl(endpoint: &Endpoint, ask: &Ask) -> String {
+fn curl(endpoint: &Endpoint, ask: &Ask) -> String {
     let mut line = String::from("curl -sik --path-as-is");
     if ask.method == "HEAD" {
         line.push_str(" -I");
     } else if ask.method != "GET" {
         let _ = write!(line, " -X {}", ask.method);
     }
-    if !ask.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("user-agent")) {
+    if !ask.has("user-agent") {
         line.push_str(" -A differential");
     }
     for (name, value) in &ask.headers {

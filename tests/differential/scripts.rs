@@ -2,6 +2,7 @@
 //! waits for them, bookmarks.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,9 +10,9 @@ use tokio::time::{Instant, sleep};
 
 use super::compare::{Difference, compare};
 use super::kinds::GROUP;
-use super::report::{Report, curl};
-use super::streams::{Recorder, Start, differences};
-use super::wire::{Answer, Ask, End};
+use super::report::Report;
+use super::streams::{Recorder, Start, come_to_rest, differences};
+use super::wire::{Answer, Ask};
 use super::world::{A, BOUND, World, rv};
 
 /// How long the two may differ after the apiserver has changed. It takes the apiserver itself seconds.
@@ -63,14 +64,12 @@ async fn a_revision_arrives(world: &World, report: &Report) -> Result<(), String
         let now = world.patch(&path, &patch).await?;
         // The revision after it, by whatever is written next.
         let ask = Ask::get(format!("{collection}?resourceVersion={}{more}", now + 1));
-        let asks = [ask.clone(), ask];
         let write = async {
             sleep(Duration::from_millis(400)).await;
             world.patch(&path, &json!({"metadata": {"annotations": {"arrives": format!("{n} again")}}})).await
         };
-        let (said, written) = tokio::join!(world.ask(&asks, BOUND), write);
+        let (_, written) = tokio::join!(same(world, "scripts --filter C12", ask, report), write);
         written?;
-        compared(world, &format!("scripts --filter C12 ({})", asks[0].target), &asks, said, report);
     }
     Ok(())
 }
@@ -81,10 +80,8 @@ async fn a_deleted_object_is_gone(world: &World, report: &Report) -> Result<(), 
     world.create(&collection, &json!({"metadata": {"name": "gone"}})).await?;
     world.delete(&format!("{collection}/gone")).await?;
     let now = rv(&world.direct_json(&Ask::get(format!("{collection}?limit=1"))).await?);
-    let ask = Ask::get(format!("{collection}/gone?resourceVersion={now}"));
-    let asks = [ask.clone(), ask];
-    let said = world.ask(&asks, BOUND).await;
-    compared(world, "scripts --filter D5", &asks, said, report);
+    let gone = Ask::get(format!("{collection}/gone?resourceVersion={now}"));
+    same(world, "scripts --filter D5", gone, report).await;
 
     // One that is deleted, and there until its finalizer is taken away.
     let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/wait"]}});
@@ -97,34 +94,59 @@ async fn a_deleted_object_is_gone(world: &World, report: &Report) -> Result<(), 
         let now = rv(&world.direct_json(&Ask::get(format!("{collection}?limit=1"))).await?);
         for target in [&collection, &format!("{collection}/held")] {
             let ask = Ask::get(format!("{target}?resourceVersion={now}"));
-            let asks = [ask.clone(), ask];
-            let said = world.ask(&asks, BOUND).await;
-            compared(world, "scripts --filter D5 (C34)", &asks, said, report);
+            same(world, "scripts --filter D5 (C34)", ask, report).await;
         }
     }
     Ok(())
 }
 
-pub(super) fn compared(
+/// One request to both sides. Returns what the apiserver says in JSON; null for anything else.
+pub(super) async fn same(world: &World, what: &str, ask: Ask, report: &Report) -> Value {
+    let asks = [ask.clone(), ask];
+    let said = world.ask(&asks, BOUND).await;
+    let direct = said[0].as_ref().map(Answer::json).unwrap_or_default();
+    compared(world, &format!("{what} ({})", asks[0].target), &asks, said, report);
+    direct
+}
+
+/// The pages of a collection to the last one, with `each` in every query. Tokens of one revision and key are equal.
+pub(super) async fn same_pages(world: &World, what: &str, collection: &str, first: &str, each: &str, report: &Report) {
+    let mut target = format!("{collection}?{each}&{first}");
+    for _ in 0..40 {
+        let page = same(world, what, Ask::get(target), report).await;
+        let Some(token) = super::pages::token(&page) else { return };
+        target = format!("{collection}?{each}&continue={token}");
+    }
+}
+
+pub(super) fn compared(world: &World, what: &str, asks: &[Ask; 2], said: [io::Result<Answer>; 2], report: &Report) {
+    compared_to(world, what, asks, said, |_| None, report);
+}
+
+/// The same, and what both agree in is compared to what is known of it.
+pub(super) fn compared_to(
     world: &World,
     what: &str,
     asks: &[Ask; 2],
-    said: [std::io::Result<Answer>; 2],
+    said: [io::Result<Answer>; 2],
+    known: impl FnOnce(&Answer) -> Option<Difference>,
     report: &Report,
 ) {
     match said {
         [Ok(direct), Ok(through)] => {
-            let found = compare(&asks[0], &direct, &through, world.still);
-            report.outcome(what, [&world.pair[0], &world.pair[1]], asks, &[direct, through], &found);
+            let mut found = compare(&asks[0], &direct, &through, world.still);
+            if found.is_empty() {
+                found.extend(known(&direct));
+            }
+            report.outcome(what, &world.pair, asks, &[direct, through], &found);
         }
         [direct, through] => {
-            let said = |answer: std::io::Result<Answer>| match answer {
+            let said = |answer: io::Result<Answer>| match answer {
                 Ok(answer) => format!("{} {}", answer.status, answer.text()),
                 Err(error) => error.to_string(),
             };
             let broken = Difference::Broken(said(direct), said(through));
-            let [direct, through] = [0, 1].map(|side| curl(&world.pair[side], &asks[side]));
-            report.wrong(what, &format!("  {direct}\n  {through}\n  {broken}\n"));
+            report.judged(what, &world.pair, asks, &[broken.to_string()]);
         }
     }
 }
@@ -199,7 +221,7 @@ async fn definitions(world: &World, report: &Report) -> Result<(), String> {
     world.patch(&format!("{space}/one"), &json!({"metadata": {"labels": {"after": "note"}}})).await?;
     watched.until_bytes_rest().await;
     let mut wrong = watched.differences(Start::Anywhere);
-    if watched.answers().iter().any(|answer| answer.end != End::Open) {
+    if watched.sides.iter().any(Recorder::has_ended) {
         wrong.push("the watch has ended".to_owned());
     }
     watched.report(world, &id("its annotations change"), &wrong, report);
@@ -238,7 +260,7 @@ async fn definitions(world: &World, report: &Report) -> Result<(), String> {
 
     world.create(DEFINITIONS, &definition(&[("v1", true, &[])])).await?;
     equal_in_the_end(world, "created again", &list1, 200, report).await;
-    equal_in_the_end(world, "created again", &format!("{list1}?resourceVersion=0 "), 200, report).await;
+    equal_in_the_end(world, "created again", &format!("{list1}?resourceVersion=0"), 200, report).await;
     stale_watch(world, "created again", &list1, old, report).await;
     world.delete(&path).await?;
     equal_in_the_end(world, "deleted for good", &list1, 404, report).await;
@@ -320,32 +342,26 @@ async fn selected_watch(world: &World, space: &str, report: &Report) -> Result<(
 
 /// Asks both until they say the same, with that status; a difference that stays is one.
 async fn equal_in_the_end(world: &World, step: &str, target: &str, status: u16, report: &Report) {
-    let ask = Ask::get(target.trim_end());
-    let asks = [ask.clone(), ask];
+    let asks = [Ask::get(target), Ask::get(target)];
     let bound = Instant::now() + SETTLE;
     loop {
         let said = world.ask(&asks, BOUND).await;
-        if let [Ok(direct), Ok(through)] = &said {
-            let mut found = compare(&asks[0], direct, through, world.still);
-            if found.is_empty() && direct.status != status {
-                found.push(Difference::Unexpected(format!("{} and not {status}", direct.status)));
-            }
-            if found.is_empty() || Instant::now() > bound {
-                let answers = [direct.clone(), through.clone()];
-                report.outcome(&id(step), [&world.pair[0], &world.pair[1]], &asks, &answers, &found);
-                return;
-            }
-        } else if Instant::now() > bound {
-            compared(world, &id(step), &asks, said, report);
-            return;
+        let is_so = matches!(&said, [Ok(direct), Ok(through)]
+            if direct.status == status && compare(&asks[0], direct, through, world.still).is_empty());
+        if is_so || Instant::now() > bound {
+            return compared_to(world, &id(step), &asks, said, |direct| other_than(status, direct), report);
         }
         sleep(Duration::from_millis(200)).await;
     }
 }
 
+pub(super) fn other_than(status: u16, said: &Answer) -> Option<Difference> {
+    (said.status != status).then(|| Difference::Unexpected(format!("{} and not {status}", said.status)))
+}
+
 /// One watch on both sides.
 pub(super) struct Watched {
-    asks: [Ask; 2],
+    pub asks: [Ask; 2],
     sides: [Recorder; 2],
     /// A revision at which both were open.
     opened: u64,
@@ -357,8 +373,13 @@ impl Watched {
     pub(super) async fn open(world: &World, ask: Ask) -> Result<Self, String> {
         let (direct, through) =
             tokio::join!(Recorder::open(&world.pair[0], &ask, BOUND), Recorder::open(&world.pair[1], &ask, BOUND));
-        let sides = [direct?, through?];
-        Ok(Self { asks: [ask.clone(), ask], sides, opened: world.newest().await? })
+        match (direct, through) {
+            (Ok(direct), Ok(through)) => {
+                let opened = world.newest().await?;
+                Ok(Self { asks: [ask.clone(), ask], sides: [direct, through], opened })
+            }
+            (direct, through) => Err(format!("not opened: {:?} / {:?}", direct.err(), through.err())),
+        }
     }
 
     pub(super) fn answers(&self) -> [Answer; 2] {
@@ -367,18 +388,18 @@ impl Watched {
 
     async fn until_over(&self, longest: Duration) {
         let bound = Instant::now() + longest;
-        while self.answers().iter().any(|answer| answer.end == End::Open) && Instant::now() < bound {
+        while !self.sides.iter().all(Recorder::has_ended) && Instant::now() < bound {
             sleep(Duration::from_millis(50)).await;
         }
     }
 
     pub(super) async fn until_bytes_rest(&self) {
-        Self::until_all_rest([self]).await;
+        Self::until_all_rest([self], BOUND).await;
     }
 
-    pub(super) async fn until_all_rest<'a>(watches: impl IntoIterator<Item = &'a Self>) {
+    pub(super) async fn until_all_rest<'a>(watches: impl IntoIterator<Item = &'a Self>, longest: Duration) {
         let pairs: Vec<_> = watches.into_iter().map(|watched| &watched.sides).collect();
-        super::streams::come_to_rest(&pairs, BOUND).await;
+        come_to_rest(&pairs, longest).await;
     }
 
     pub(super) fn differences(&self, start: Start) -> Vec<String> {
@@ -393,11 +414,6 @@ impl Watched {
 
     pub(super) fn report(&self, world: &World, what: &str, wrong: &[String], report: &Report) {
         report.count(&self.asks[0], &self.answers());
-        if wrong.is_empty() {
-            report.equal();
-            return;
-        }
-        let [a, b] = [0, 1].map(|side| curl(&world.pair[side], &self.asks[side]));
-        report.wrong(what, &format!("  {a}\n  {b}\n  {}\n", wrong.join("\n  ")));
+        report.judged(what, &world.pair, &self.asks, wrong);
     }
 }

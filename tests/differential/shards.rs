@@ -4,15 +4,14 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use informerd::lifecycle;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 use super::curated::escaped;
-use super::report::Report;
-use super::scripts::{Watched, compared};
+use super::kinds::{custom, parted};
+use super::report::{Report, at_once};
+use super::scripts::{Watched, same, same_pages};
 use super::streams::Start;
-use super::wire::{Answer, Ask};
+use super::wire::Ask;
 use super::world::{BOUND, World};
 
 const AT_ONCE: usize = 16;
@@ -86,11 +85,11 @@ pub(crate) async fn run(world: &Arc<World>, first: usize, report: &Arc<Report>) 
             });
             join_all(asks).await;
         }
-        lists(world, first, report).await?;
+        lists(world, first, report).await;
         if first < usize::MAX {
             return Ok(());
         }
-        pages(world, report).await?;
+        pages(world, report).await;
         watches(world, report).await
     };
     if let Err(error) = outcome.await {
@@ -110,14 +109,9 @@ fn collections() -> Vec<String> {
     ]
 }
 
-fn object(n: usize, custom: bool) -> Value {
-    let mut object =
-        json!({"metadata": {"name": format!("s{n:02}"), "labels": {"even": n.is_multiple_of(2).to_string()}}});
-    if custom {
-        object["apiVersion"] = json!("differential.example.com/v1");
-        object["kind"] = json!("Widget");
-    }
-    object
+fn object(n: usize, is_widget: bool) -> Value {
+    let object = parted(&format!("s{n:02}"), n);
+    if is_widget { custom("Widget", object) } else { object }
 }
 
 async fn set_up(world: &World) -> Result<(), String> {
@@ -132,62 +126,40 @@ async fn set_up(world: &World) -> Result<(), String> {
 }
 
 /// Every selector of every collection, with the queries and the encodings in turn.
-async fn lists(world: &Arc<World>, first: usize, report: &Arc<Report>) -> Result<(), String> {
-    let gate = Arc::new(Semaphore::new(AT_ONCE));
-    let mut tasks = Vec::new();
+async fn lists(world: &Arc<World>, first: usize, report: &Arc<Report>) {
+    let mut asks = Vec::new();
     let mut turn = 0;
     for collection in collections() {
         for selector in GOOD {
             for query in QUERIES {
                 turn += 1;
-                tasks.push((format!("{collection}?{query}"), *selector, ACCEPTS[turn % ACCEPTS.len()]));
+                asks.push((format!("{collection}?{query}"), *selector, ACCEPTS[turn % ACCEPTS.len()]));
             }
         }
     }
     for (n, selector) in ODD.iter().enumerate() {
         for query in ["resourceVersion=0", "watch=1&resourceVersion={now}&timeoutSeconds=1"] {
             let collection = &collections()[n % 3];
-            tasks.push((format!("{collection}?{query}"), *selector, ACCEPTS[n % 2]));
+            asks.push((format!("{collection}?{query}"), *selector, ACCEPTS[n % 2]));
         }
     }
-    let mut running = Vec::new();
-    for (target, selector, accept) in tasks.into_iter().take(first) {
-        let permit = Arc::clone(&gate).acquire_owned().await.map_err(|error| error.to_string())?;
+    let lists = asks.into_iter().take(first).map(|(target, selector, accept)| {
         let target = target.replace("{now}", &world.now().to_string());
         let ask = Ask::get(format!("{target}&shardSelector={}", escaped(selector))).header("Accept", accept);
         let (world, report) = (Arc::clone(world), Arc::clone(report));
-        running.push(lifecycle::spawn("differential-shard", async move {
-            let asks = [ask.clone(), ask];
-            let said = world.ask(&asks, BOUND).await;
-            compared(&world, &format!("shards ({target} {selector} {accept})"), &asks, said, &report);
-            drop(permit);
-        }));
-    }
-    for task in running {
-        task.await.map_err(|error| error.to_string())?;
-    }
-    Ok(())
+        async move { drop(same(&world, &format!("shards: {selector} {accept}"), ask, &report).await) }
+    });
+    at_once("shards", AT_ONCE, lists, report).await;
 }
 
-/// Pages to the last one. Tokens of one revision and key are equal.
-async fn pages(world: &World, report: &Report) -> Result<(), String> {
+async fn pages(world: &World, report: &Report) {
     for collection in [&collections()[0], &collections()[2], &collections()[5]] {
         for selector in GOOD {
-            let mut target = format!("{collection}?limit=3&resourceVersion={}", world.now());
-            for page in 0..40 {
-                let ask = Ask::get(format!("{target}&shardSelector={}", escaped(selector)));
-                let asks = [ask.clone(), ask];
-                let said = world.ask(&asks, BOUND).await;
-                let next = said[0].as_ref().ok().map(Answer::json).unwrap_or_default();
-                compared(world, &format!("shards (page {page}: {target} {selector})"), &asks, said, report);
-                let Some(token) = next["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) else {
-                    break;
-                };
-                target = format!("{collection}?limit=3&continue={token}");
-            }
+            let (first, each) = (format!("resourceVersion={}", world.now()), escaped(selector));
+            let each = format!("limit=3&shardSelector={each}");
+            same_pages(world, &format!("shards: {selector}"), collection, &first, &each, report).await;
         }
     }
-    Ok(())
 }
 
 /// Watches of every selector while objects come, change, leave other selections and go.
@@ -217,18 +189,18 @@ async fn watches(world: &World, report: &Report) -> Result<(), String> {
         }));
     let open = open.await.into_iter().collect::<Result<Vec<_>, _>>()?;
     for (n, space) in SPACES.iter().enumerate() {
-        for (root, plural, custom) in [("/api/v1", "configmaps", false), (WIDGETS, "widgets", true)] {
+        for (root, plural, is_widget) in [("/api/v1", "configmaps", false), (WIDGETS, "widgets", true)] {
             let collection = format!("{root}/namespaces/{space}/{plural}");
             for at in 0..4 {
                 let path = format!("{collection}/s{at:02}");
                 let even = (n + at).is_multiple_of(2).to_string();
                 world.patch(&path, &json!({"metadata": {"labels": {"even": even}}})).await?;
-                world.create(&collection, &object(OBJECTS + at, custom)).await?;
+                world.create(&collection, &object(OBJECTS + at, is_widget)).await?;
                 world.delete(&format!("{collection}/s{:02}", 4 + at)).await?;
             }
         }
     }
-    Watched::until_all_rest(open.iter().map(|(.., watched)| watched)).await;
+    Watched::until_all_rest(open.iter().map(|(.., watched)| watched), BOUND).await;
     for (what, from, watched) in open {
         let wrong = watched.differences(from);
         watched.report(world, &what, &wrong, report);

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::report::Report;
-use super::scripts::{Watched, compared};
+use super::scripts::{Watched, same, same_pages};
 use super::streams::{Start, events};
 use super::wire::Ask;
 use super::world::{BOUND, World, rv};
@@ -58,7 +58,7 @@ async fn matrix(world: &World, space: &str, report: &Report) -> Result<(), Strin
     for name in ["4", "5"] {
         world.create(pods, &pod(name)).await?;
     }
-    Watched::until_all_rest(watches.iter().map(|watch| &watch.3)).await;
+    Watched::until_all_rest(watches.iter().map(|watch| &watch.3), BOUND).await;
     for (target, start, held, watched) in watches {
         let mut wrong = watched.differences(start);
         let mut marks = Vec::new();
@@ -113,28 +113,16 @@ async fn between(world: &World, space: &str, report: &Report) -> Result<(), Stri
     world.settle().await?;
     let mut watches = Vec::new();
     for revision in &revisions {
-        let exact = format!("{maps}?resourceVersion={revision}&resourceVersionMatch=Exact");
-        let mut target = format!("{exact}&limit=2");
-        // Tokens of one revision and key are equal.
-        for page in 0..8 {
-            let ask = Ask::get(if page == 0 { exact.clone() } else { target.clone() });
-            let asks = [ask.clone(), ask];
-            let said = world.ask(&asks, BOUND).await;
-            let next = said[0].as_ref().ok().map(super::wire::Answer::json).unwrap_or_default();
-            if page == 0 && rv(&next) != *revision {
-                report.wrong("scripts --filter starts (E2-1)", &format!("  {exact} is of {}\n", rv(&next)));
-            }
-            compared(world, &format!("scripts --filter starts ({})", asks[0].target), &asks, said, report);
-            match next["metadata"]["continue"].as_str() {
-                Some(token) => target = format!("{maps}?limit=2&continue={token}"),
-                None if page > 0 => break,
-                None => {}
-            }
+        let exact = format!("resourceVersion={revision}&resourceVersionMatch=Exact");
+        let list = same(world, "scripts --filter starts", Ask::get(format!("{maps}?{exact}")), report).await;
+        if rv(&list) != *revision {
+            report.wrong("scripts --filter starts (E2-1)", &format!("  {exact} is of {}\n", rv(&list)));
         }
+        same_pages(world, "scripts --filter starts", maps, &exact, "limit=2", report).await;
         let ask = Ask::get(format!("{maps}?watch=1&resourceVersion={revision}&timeoutSeconds=60"));
         watches.push((revision, Watched::open(world, ask).await?));
     }
-    Watched::until_all_rest(watches.iter().map(|watch| &watch.1)).await;
+    Watched::until_all_rest(watches.iter().map(|watch| &watch.1), BOUND).await;
     for (revision, watched) in watches {
         let wrong = watched.differences(Start::Named);
         watched.report(world, &format!("scripts --filter starts (a watch from {revision})"), &wrong, report);

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use informerd::lifecycle;
 use parking_lot::Mutex;
+use prost::Message;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::compare::{without_lot, without_window};
-use super::proto;
+use super::support::proto::{Envelope, Metadata, WatchEvent};
 use super::wire::{Answer, Ask, End, Endpoint};
 
 /// A watch that is read as fast as it speaks.
@@ -19,10 +20,8 @@ pub(crate) struct Recorder {
     task: JoinHandle<()>,
 }
 
-#[derive(Default)]
 struct Said {
-    answer: Option<Answer>,
-    failed: Option<String>,
+    answer: Answer,
     /// The bytes that `newest` has read, and what it found in them.
     read: usize,
     newest: u64,
@@ -48,33 +47,21 @@ impl Recorder {
             .await
             .map_err(|_| format!("{}: no head in time", ask.target))?
             .map_err(|error| format!("{}: {error}", ask.target))?;
-        let head = Answer {
-            status: response.status,
-            reason: response.reason.clone(),
-            headers: response.headers.clone(),
-            framing: response.framing,
-            body: Vec::new(),
-            end: End::Open,
-        };
-        let said = Arc::new(Mutex::new(Said { answer: Some(head), ..Said::default() }));
+        let said = Arc::new(Mutex::new(Said { answer: response.head.clone(), read: 0, newest: 0 }));
         let ours = Arc::clone(&said);
         let task = lifecycle::spawn("differential-watch", async move {
             loop {
                 let next = response.next().await;
-                let mut said = ours.lock();
-                let Some(answer) = &mut said.answer else { return };
-                match next {
-                    Ok(Some(piece)) => answer.body.extend_from_slice(&piece),
-                    Ok(None) => {
-                        answer.end = End::Clean;
-                        return;
+                let answer = &mut ours.lock().answer;
+                answer.end = match next {
+                    Ok(Some(piece)) => {
+                        answer.body.extend_from_slice(&piece);
+                        continue;
                     }
-                    Err(error) => {
-                        answer.end = End::Cut;
-                        said.failed = Some(error.to_string());
-                        return;
-                    }
-                }
+                    Ok(None) => End::Clean,
+                    Err(_) => End::Cut,
+                };
+                return;
             }
         });
         Ok(Self { said, task })
@@ -82,18 +69,22 @@ impl Recorder {
 
     /// Everything so far.
     pub(crate) fn answer(&self) -> Answer {
-        self.said.lock().answer.clone().unwrap_or_else(|| unreachable!("an open watch has a head"))
+        self.said.lock().answer.clone()
     }
 
-    pub(crate) fn bytes(&self) -> usize {
-        self.said.lock().answer.as_ref().map_or(0, |answer| answer.body.len())
+    fn bytes(&self) -> usize {
+        self.said.lock().answer.body.len()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.said.lock().answer.end != End::Open
     }
 
     /// The revision of the newest event that is no bookmark: sides that started elsewhere have different numbers of them.
     /// Each byte is parsed once, and what is no event counts as none.
     fn newest(&self) -> u64 {
         let mut said = self.said.lock();
-        let Said { answer: Some(answer), read, newest, .. } = &mut *said else { return 0 };
+        let Said { answer, read, newest } = &mut *said;
         let rest = &answer.body[*read..];
         let whole = complete(is_protobuf(answer), rest);
         let found = events_of(is_protobuf(answer), &rest[..whole]).unwrap_or_default();
@@ -119,9 +110,7 @@ pub(crate) async fn come_to_rest(pairs: &[&[Recorder; 2]], longest: Duration) {
     loop {
         let sizes: Vec<[usize; 2]> = pairs.iter().map(|pair| [pair[0].bytes(), pair[1].bytes()]).collect();
         // One that has ended will not come nearer.
-        let has_ended =
-            |side: &Recorder| side.said.lock().answer.as_ref().is_some_and(|answer| answer.end != End::Open);
-        let equal = pairs.iter().all(|pair| pair[0].newest() == pair[1].newest() || pair.iter().any(has_ended));
+        let equal = pairs.iter().all(|[a, b]| a.newest() == b.newest() || a.has_ended() || b.has_ended());
         still = if equal && sizes == before { still + 1 } else { 0 };
         if still >= 4 || Instant::now() > bound {
             return;
@@ -146,16 +135,20 @@ pub(crate) fn events_of(protobuf: bool, body: &[u8]) -> Result<Vec<Event>, Strin
 
 /// How many of these bytes are whole events.
 pub(crate) fn complete(protobuf: bool, body: &[u8]) -> usize {
-    if !protobuf {
-        return memchr::memrchr(b'\n', body).map_or(0, |end| end + 1);
+    if protobuf {
+        return frames(body).map(|frame| 4 + frame.len()).sum();
     }
-    let mut rest = body;
-    while let [a, b, c, d, after @ ..] = rest {
-        let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
-        let Some(next) = after.get(length..) else { break };
-        rest = next;
-    }
-    body.len() - rest.len()
+    memchr::memrchr(b'\n', body).map_or(0, |end| end + 1)
+}
+
+/// The whole ones.
+fn frames(mut body: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (length, rest) = body.split_first_chunk()?;
+        let (frame, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+        body = rest;
+        Some(frame)
+    })
 }
 
 fn json_events(body: &[u8]) -> Result<Vec<Event>, String> {
@@ -177,15 +170,21 @@ fn json_events(body: &[u8]) -> Result<Vec<Event>, String> {
 }
 
 fn proto_events(body: &[u8]) -> Result<Vec<Event>, String> {
-    let mut events = Vec::new();
-    let mut rest = body;
-    while let [a, b, c, d, after @ ..] = rest {
-        let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
-        let Some(frame) = after.get(..length) else { break };
-        events.push(proto::event(frame).ok_or_else(|| format!("no watch event: {frame:?}"))?);
-        rest = &after[length..];
-    }
-    Ok(events)
+    frames(body).map(|frame| proto_event(frame).ok_or_else(|| format!("no watch event: {frame:?}"))).collect()
+}
+
+fn proto_event(frame: &[u8]) -> Option<Event> {
+    let event = WatchEvent::decode(frame).ok()?;
+    let kind = event.kind.clone();
+    let envelope = Envelope::open(&event.object())?;
+    let meta = if envelope.is_status() { Metadata::default() } else { envelope.metadata().unwrap_or_default() };
+    Some(Event {
+        bytes: frame.to_vec(),
+        kind,
+        key: meta.key(),
+        rv: meta.resource_version.parse().unwrap_or(0),
+        marks_end: meta.has_annotation(b"k8s.io/initial-events-end", b"true"),
+    })
 }
 
 /// Where two streams of one watch may begin.

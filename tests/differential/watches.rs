@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 
 use super::compare::{Difference, compare};
 use super::curated::escaped;
-use super::kinds::GROUP;
+use super::kinds::custom;
 use super::outage;
 use super::own::Own;
-use super::report::{Report, curl};
+use super::report::Report;
 use super::rng::Rng;
-use super::scripts::compared;
+use super::scripts::{Watched, compared};
 use super::sensible::undiscerning;
 use super::served::is_forwarded;
-use super::streams::{Recorder, Start, come_to_rest, differences};
+use super::streams::{Recorder, Start};
 use super::support::relay::Loss;
 use super::wire::{Answer, Ask};
 use super::world::{BOUND, World, rv};
@@ -84,16 +84,12 @@ const NAMES: &[&str] = &["n0", "n1", "n2", "n3", "n4"];
 pub(super) struct Pair {
     pub what: String,
     pub plural: &'static str,
-    pub asks: [Ask; 2],
     pub start: Start,
-    pub bookmarks: bool,
-    /// A revision at which both sides were open.
-    pub opened: u64,
     /// The list of what it selects.
     pub list: String,
     /// The revision that its client says it has the state of.
     pub from: Option<u64>,
-    pub streams: [Recorder; 2],
+    pub watched: Watched,
 }
 
 /// One seed. A network that can be cut is cut again and again between changes.
@@ -112,7 +108,7 @@ async fn attempt(world: &World, seed: u64, size: &Size, cut: Option<&Own>, repor
     let mut churn = Churn::begin(world, &format!("diff-w{seed}"), rng, changes / 4).await?;
     let mut pairs = Vec::new();
     for n in 0..watches / 2 {
-        pairs.extend(open(&churn, seed, n, rng, true, report).await?);
+        pairs.extend(open(&churn, seed, n, rng, true, report).await);
     }
     let (mut n, mut known) = (watches / 2, [0, 0]);
     for change in 0..changes {
@@ -134,7 +130,7 @@ async fn attempt(world: &World, seed: u64, size: &Size, cut: Option<&Own>, repor
         }
         // The last ones are still among changes.
         if n < watches && change < changes * 3 / 4 && change % (changes * 3 / 4 / (watches - watches / 2)).max(1) == 0 {
-            pairs.extend(open(&churn, seed, n, rng, false, report).await?);
+            pairs.extend(open(&churn, seed, n, rng, false, report).await);
             n += 1;
         }
     }
@@ -148,36 +144,19 @@ async fn attempt(world: &World, seed: u64, size: &Size, cut: Option<&Own>, repor
             report.wrong(&format!("watches --seed {seed}: selectors"), &format!("  {}\n", wrong.join("\n  ")));
         }
     }
-    come_to_rest(&pairs.iter().map(|pair| &pair.streams).collect::<Vec<_>>(), rest).await;
-    for pair in pairs {
-        let answers = pair.answers();
+    Watched::until_all_rest(pairs.iter().map(|pair| &pair.watched), rest).await;
+    for Pair { what, start, watched, .. } in pairs {
+        let answers = watched.answers();
         if cut.is_some() && is_forwarded(&answers[1]) {
             // It is cut with the network.
-            report.count(&pair.asks[0], &answers);
+            report.count(&watched.asks[0], &answers);
             continue;
         }
-        let mut wrong = differences(&answers, pair.start, pair.opened, pair.bookmarks);
-        wrong.extend(heads(&pair.asks[0], &answers));
-        pair.report(world, &wrong, report);
+        let mut wrong = watched.differences(start);
+        wrong.extend(heads(&watched.asks[0], &answers));
+        watched.report(world, &what, &wrong, report);
     }
     Ok(())
-}
-
-// === impl Pair ===
-
-impl Pair {
-    pub(super) fn answers(&self) -> [Answer; 2] {
-        [self.streams[0].answer(), self.streams[1].answer()]
-    }
-
-    pub(super) fn report(&self, world: &World, wrong: &[String], report: &Report) {
-        report.count(&self.asks[0], &self.answers());
-        if wrong.is_empty() {
-            return report.equal();
-        }
-        let [a, b] = [0, 1].map(|side| curl(&world.pair[side], &self.asks[side]));
-        report.wrong(&self.what, &format!("  {a}\n  {b}\n  {}\n", wrong.join("\n  ")));
-    }
 }
 
 /// What differs in the answers but their bodies.
@@ -194,7 +173,7 @@ pub(super) async fn open(
     rng: &mut Rng,
     still: bool,
     report: &Report,
-) -> Result<Option<Pair>, String> {
+) -> Option<Pair> {
     let world = churn.world;
     let subject = *rng.pick(SUBJECTS);
     let collection = match rng.below(3) {
@@ -223,8 +202,7 @@ pub(super) async fn open(
     };
     query.extend(Some(first).filter(|first| !first.is_empty()));
     let mut selection = Vec::new();
-    let bookmarks = rng.in_1000(600);
-    if bookmarks {
+    if rng.in_1000(600) {
         query.push("allowWatchBookmarks=true".to_owned());
     }
     if rng.in_1000(300) {
@@ -248,22 +226,8 @@ pub(super) async fn open(
     }
     let ask = Ask::get(format!("{collection}?{}", query.join("&"))).header("Accept", accept);
     let what = format!("watches --seed {seed} (the {n}th: {} {accept})", ask.target);
-    let asks = [ask.clone(), ask];
-    let (direct, through) =
-        tokio::join!(Recorder::open(&world.pair[0], &asks[0], BOUND), Recorder::open(&world.pair[1], &asks[1], BOUND));
-    match (direct, through) {
-        (Ok(direct), Ok(through)) => {
-            let opened = world.newest().await?;
-            let (plural, streams) = (subject.plural, [direct, through]);
-            Ok(Some(Pair { what, plural, asks, start, bookmarks, opened, list, from, streams }))
-        }
-        (Err(error), Err(_)) => Err(error),
-        (direct, through) => {
-            let (direct, through) = (direct.err(), through.err());
-            report.wrong(&what, &format!("  opened by one side only: {direct:?} / {through:?}\n"));
-            Ok(None)
-        }
-    }
+    let watched = Watched::open(world, ask).await.map_err(|error| report.wrong(&what, &format!("  {error}\n")));
+    Some(Pair { watched: watched.ok()?, what, plural: subject.plural, start, list, from })
 }
 
 /// Changes to objects, one after the other.
@@ -411,9 +375,8 @@ impl<'a> Churn<'a> {
         }
         match subject.plural {
             "widgets" => {
-                object["apiVersion"] = json!(format!("{GROUP}/v1"));
-                object["kind"] = json!("Widget");
                 object["spec"] = json!({"color": *rng.pick(&["red", "blue", ""]), "size": rng.below(3)});
+                return custom("Widget", object);
             }
             "pods" => {
                 object["spec"] = json!({"containers": [{"name": "main", "image": "image"}]});

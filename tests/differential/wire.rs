@@ -9,13 +9,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
 pub(crate) use super::compare::exchange::{Answer, Ask, End, Framing};
 use super::http2::Http2;
+use super::support::client;
 
 /// Connections kept for the next request at most.
 const IDLE: usize = 64;
@@ -24,10 +25,7 @@ const HEAD: usize = 1 << 20;
 
 /// An answer whose body is still to come.
 pub(crate) struct Response {
-    pub status: u16,
-    pub reason: String,
-    pub headers: Vec<(String, String)>,
-    pub framing: Framing,
+    pub head: Answer,
     left: Left,
     connection: Option<Connection>,
     home: Endpoint,
@@ -67,8 +65,7 @@ enum Left {
 // === impl Endpoint ===
 
 impl Endpoint {
-    /// `ca` and the pair of client certificate and key are files in PEM. Fails on a URL that is none, or on files that
-    /// cannot be read.
+    /// `ca` and the pair of client certificate and key are files in PEM. Fails on a URL that is none.
     pub(crate) fn new(
         url: &str,
         ca: Option<&Path>,
@@ -77,14 +74,14 @@ impl Endpoint {
     ) -> Result<Self, String> {
         let (scheme, authority) = url.split_once("://").ok_or_else(|| format!("{url} is no URL"))?;
         let authority = authority.trim_end_matches('/').to_owned();
-        let http2 = Http2::new(url.trim_end_matches('/'), trust(ca, certificate)?, token);
+        let http2 = Http2::new(url.trim_end_matches('/'), trust(ca, certificate), token);
         let tls = match scheme {
             "http" => None,
             "https" => {
                 let host = authority.rsplit_once(':').map_or(authority.as_str(), |(host, _)| host);
                 let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
                 let name = ServerName::try_from(host).map_err(|error| format!("{url}: {error}"))?;
-                Some((TlsConnector::from(Arc::new(trust(ca, certificate)?)), name))
+                Some((TlsConnector::from(Arc::new(trust(ca, certificate))), name))
             }
             _ => return Err(format!("{url}: neither http nor https")),
         };
@@ -149,7 +146,7 @@ impl Endpoint {
         Ok(BufReader::new(stream))
     }
 
-    async fn exchange(&self, connection: &mut Connection, ask: &Ask) -> io::Result<Head> {
+    async fn exchange(&self, connection: &mut Connection, ask: &Ask) -> io::Result<Answer> {
         let mut text = format!("{} {} HTTP/1.1\r\n", ask.method, ask.target);
         if !ask.has("host") {
             text.push_str(&format!("Host: {}\r\n", self.inner.authority));
@@ -170,35 +167,30 @@ impl Endpoint {
         text.push_str(ask.body.as_deref().unwrap_or_default());
         connection.write_all(text.as_bytes()).await?;
         connection.flush().await?;
-        Head::read(connection).await
+        head(connection).await
     }
 
-    fn response(&self, head: Head, ask: &Ask, connection: Connection) -> Response {
-        let Head { status, reason, headers } = head;
-        let of = |name: &str| headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str());
-        let told = of("content-length").and_then(|length| length.parse().ok());
-        let (framing, left) = if status == 101 {
+    fn response(&self, mut head: Answer, ask: &Ask, connection: Connection) -> Response {
+        let told = head.header("content-length").and_then(|length| length.parse().ok());
+        let (framing, left) = if head.status == 101 {
             (Framing::Close, Left::UntilClose)
-        } else if of("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
+        } else if head.header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
             (Framing::Chunked, if ask.method == "HEAD" { Left::Nothing } else { Left::Chunks })
         } else if let Some(length) = told {
             (Framing::Length(length), if ask.method == "HEAD" { Left::Nothing } else { Left::Bytes(length) })
-        } else if ask.method == "HEAD" || status == 204 || status == 304 {
+        } else if ask.method == "HEAD" || matches!(head.status, 204 | 304) {
             (Framing::Empty, Left::Nothing)
         } else {
             (Framing::Close, Left::UntilClose)
         };
-        Response { status, reason, headers, framing, left, connection: Some(connection), home: self.clone() }
+        head.framing = framing;
+        Response { head, left, connection: Some(connection), home: self.clone() }
     }
 }
 
 // === impl Response ===
 
 impl Response {
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
-    }
-
     /// More of the body, at most 64 KiB; `None` at its end.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         let Some(connection) = &mut self.connection else { return Ok(None) };
@@ -254,13 +246,11 @@ impl Response {
                 Ok(Ok(Some(piece))) => body.extend_from_slice(&piece),
             }
         };
-        let Self { status, ref mut reason, ref mut headers, framing, .. } = self;
-        let (reason, headers) = (std::mem::take(reason), std::mem::take(headers));
-        Answer { status, reason, headers, framing, body, end }
+        Answer { body, end, ..self.head }
     }
 
     fn give_back(&mut self) {
-        let closes = self.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        let closes = self.head.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
         if let Some(connection) = self.connection.take().filter(|_| !closes) {
             let mut idle = self.home.inner.idle.lock();
             if idle.len() < IDLE {
@@ -270,64 +260,47 @@ impl Response {
     }
 }
 
-struct Head {
-    status: u16,
-    reason: String,
-    headers: Vec<(String, String)>,
+/// The head of an answer, whose framing is still to be told.
+async fn head(connection: &mut Connection) -> io::Result<Answer> {
+    let mut line = Vec::new();
+    (&mut *connection).take(HEAD as u64).read_until(b'\n', &mut line).await?;
+    if line.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closed without an answer"));
+    }
+    let first = String::from_utf8_lossy(&line).trim_end().to_owned();
+    let mut words = first.splitn(3, ' ');
+    let (_, status) = (words.next(), words.next().and_then(|status| status.parse().ok()));
+    let status = status.ok_or_else(|| bad(&first))?;
+    let reason = words.next().unwrap_or_default().to_owned();
+    let headers = headers(connection).await?;
+    Ok(Answer { status, reason, headers, framing: Framing::Empty, body: Vec::new(), end: End::Open })
 }
 
-// === impl Head ===
-
-impl Head {
-    async fn read(connection: &mut Connection) -> io::Result<Self> {
-        let bad = |line: &str| io::Error::new(io::ErrorKind::InvalidData, format!("no head of an answer: {line:?}"));
-        let mut line = Vec::new();
-        (&mut *connection).take(HEAD as u64).read_until(b'\n', &mut line).await?;
-        if line.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closed without an answer"));
+/// The rest of a head. Names are in lower case.
+pub(super) async fn headers(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Vec<(String, String)>> {
+    let (mut headers, mut line) = (Vec::new(), Vec::new());
+    loop {
+        line.clear();
+        (&mut *from).take(HEAD as u64).read_until(b'\n', &mut line).await?;
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end_matches(['\r', '\n']);
+        if text.is_empty() {
+            return Ok(headers);
         }
-        let first = String::from_utf8_lossy(&line).trim_end().to_owned();
-        let mut words = first.splitn(3, ' ');
-        let (_, status) = (words.next(), words.next().and_then(|status| status.parse().ok()));
-        let status = status.ok_or_else(|| bad(&first))?;
-        let reason = words.next().unwrap_or_default().to_owned();
-        let mut headers = Vec::new();
-        loop {
-            line.clear();
-            (&mut *connection).take(HEAD as u64).read_until(b'\n', &mut line).await?;
-            let text = String::from_utf8_lossy(&line);
-            let text = text.trim_end_matches(['\r', '\n']);
-            if text.is_empty() {
-                return Ok(Self { status, reason, headers });
-            }
-            let (name, value) = text.split_once(':').ok_or_else(|| bad(text))?;
-            headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
-        }
+        let (name, value) = text.split_once(':').ok_or_else(|| bad(text))?;
+        headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
 }
 
-fn trust(ca: Option<&Path>, certificate: Option<(&Path, &Path)>) -> Result<rustls::ClientConfig, String> {
-    let mut roots = rustls::RootCertStore::empty();
-    let told = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    if let Some(ca) = ca {
-        for found in CertificateDer::pem_file_iter(ca).map_err(|error| told(ca, &error))? {
-            let found = found.map_err(|error| told(ca, &error))?;
-            roots.add(found).map_err(|error| told(ca, &error))?;
-        }
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots);
-    Ok(match certificate {
-        None => builder.with_no_client_auth(),
-        Some((chain, key)) => {
-            let certificates = CertificateDer::pem_file_iter(chain)
-                .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-                .map_err(|error| told(chain, &error))?;
-            let key = PrivateKeyDer::from_pem_file(key).map_err(|error| told(key, &error))?;
-            builder.with_client_auth_cert(certificates, key).map_err(|error| error.to_string())?
-        }
-    })
+fn bad(line: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("no head: {line:?}"))
+}
+
+/// # Panics
+/// A file cannot be read.
+fn trust(ca: Option<&Path>, certificate: Option<(&Path, &Path)>) -> rustls::ClientConfig {
+    let trusting = client::trust(ca);
+    let Some((chain, key)) = certificate else { return trusting.with_no_client_auth() };
+    let chain = CertificateDer::pem_file_iter(chain).unwrap().map(Result::unwrap).collect();
+    trusting.with_client_auth_cert(chain, PrivateKeyDer::from_pem_file(key).unwrap()).unwrap()
 }

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -88,6 +90,26 @@ impl World {
     /// The newest revision when the world last came to rest.
     pub(crate) fn now(&self) -> u64 {
         self.now.load(Ordering::Relaxed)
+    }
+
+    /// A text with its revisions: `{now}`, `{next}` and `{far}`, and for `{old}` one of several.
+    pub(crate) fn told(&self, text: &str, which: usize) -> String {
+        let now = self.now();
+        let old = self.history.get(which % self.history.len().max(1)).unwrap_or(&now);
+        text.replace("{now}", &now.to_string())
+            .replace("{old}", &old.to_string())
+            .replace("{next}", &(now + 1).to_string())
+            .replace("{far}", &(now + 100_000).to_string())
+    }
+
+    /// A target as it is sent to one side: with its `{authority}` and its `{token}`, and in base64 what follows `b64:`.
+    pub(crate) fn target(&self, text: &str, which: usize, side: &Endpoint, token: &str) -> String {
+        let mut target = self.told(text, which).replace("{token}", token).replace("{authority}", side.authority());
+        while let Some((before, rest)) = target.split_once("b64:") {
+            let end = rest.find('&').unwrap_or(rest.len());
+            target = format!("{before}{}{}", URL_SAFE_NO_PAD.encode(&rest[..end]), &rest[end..]);
+        }
+        target
     }
 
     pub(crate) fn direct(&self) -> &Endpoint {

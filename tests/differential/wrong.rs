@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::streams::{complete, events_of};
-use super::wire::{Ask, Endpoint, Framing, Response};
+use super::wire::{Ask, Endpoint, Framing, Response, headers};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -92,7 +92,7 @@ async fn connection(fault: Fault, direct: &Endpoint, stream: TcpStream) -> io::R
             ask.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
         }
         let answer = direct.open(&ask).await?;
-        let closes = answer.header("connection") == Some("close") || answer.framing == Framing::Close;
+        let closes = answer.head.header("connection") == Some("close") || answer.head.framing == Framing::Close;
         relay(fault, &ask, answer, &mut stream).await?;
         if closes {
             return Ok(());
@@ -112,18 +112,14 @@ async fn request(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Ask>> {
     let target = rest.rsplit_once(' ').map_or(rest, |(target, _)| target);
     let mut ask = Ask::method(method, target);
     let mut length = 0;
-    loop {
-        line.clear();
-        stream.read_until(b'\n', &mut line).await?;
-        let text = String::from_utf8_lossy(&line);
-        let Some((name, value)) = text.trim_end_matches(['\r', '\n']).split_once(':') else { break };
-        match name.to_ascii_lowercase().as_str() {
+    for (name, value) in headers(stream).await? {
+        match &*name {
             "host" => {}
-            "content-length" => length = value.trim().parse().unwrap_or(0),
-            _ => ask.headers.push((name.to_owned(), value.trim().to_owned())),
+            "content-length" => length = value.parse().unwrap_or(0),
+            _ => ask.headers.push((name, value)),
         }
     }
-    if length > 0 || ask.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+    if length > 0 || ask.has("content-type") {
         let mut body = vec![0; length];
         stream.read_exact(&mut body).await?;
         ask.body = Some(String::from_utf8_lossy(&body).into_owned());
@@ -132,17 +128,16 @@ async fn request(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Ask>> {
 }
 
 async fn relay(fault: Fault, ask: &Ask, mut answer: Response, to: &mut BufReader<TcpStream>) -> io::Result<()> {
-    let mut head = format!("HTTP/1.1 {} {}\r\n", answer.status, answer.reason);
-    for (name, value) in &answer.headers {
+    let mut head = format!("HTTP/1.1 {} {}\r\n", answer.head.status, answer.head.reason);
+    for (name, value) in &answer.head.headers {
         let strips = fault == Fault::StripsAHeader && name == "cache-control";
         if !strips && (name != "content-length" || ask.method == "HEAD") {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
     }
-    let streams = answer.framing == Framing::Chunked && ask.target.contains("watch");
-    if streams {
+    if answer.head.framing == Framing::Chunked && ask.target.contains("watch") {
         to.write_all(format!("{head}\r\n").as_bytes()).await?;
-        let is_protobuf = answer.header("content-type").is_some_and(|form| form.contains("protobuf"));
+        let is_protobuf = answer.head.header("content-type").is_some_and(|form| form.contains("protobuf"));
         let form = if is_protobuf { Form::Protobuf } else { Form::Json };
         let mut spoiled = Spoiled { fault, form, pending: Vec::new(), changes: 0 };
         while let Some(piece) = answer.next().await? {
@@ -150,29 +145,21 @@ async fn relay(fault: Fault, ask: &Ask, mut answer: Response, to: &mut BufReader
         }
         return to.write_all(b"0\r\n\r\n").await;
     }
-    let framing = answer.framing;
     let whole = answer.whole(Instant::now() + Duration::from_secs(60)).await;
     let mut body = spoiled_body(fault, ask, whole.body);
     if fault == Fault::FlipsABit && whole.status == 200 && body.starts_with(b"k8s\0") {
         let middle = body.len() / 2;
         body[middle] ^= 1;
     }
-    match framing {
-        Framing::Length(_) if ask.method != "HEAD" => {
-            head.push_str(&format!("content-length: {}\r\n\r\n", body.len()));
-            to.write_all(head.as_bytes()).await?;
-            to.write_all(&body).await
-        }
-        Framing::Chunked if ask.method != "HEAD" => {
-            to.write_all(format!("{head}\r\n").as_bytes()).await?;
-            chunk(to, &body).await?;
-            to.write_all(b"0\r\n\r\n").await
-        }
-        _ => {
-            to.write_all(format!("{head}\r\n").as_bytes()).await?;
-            to.write_all(&body).await
-        }
+    if matches!(whole.framing, Framing::Length(_)) && ask.method != "HEAD" {
+        head.push_str(&format!("content-length: {}\r\n", body.len()));
     }
+    to.write_all(format!("{head}\r\n").as_bytes()).await?;
+    if whole.framing == Framing::Chunked && ask.method != "HEAD" {
+        chunk(to, &body).await?;
+        return to.write_all(b"0\r\n\r\n").await;
+    }
+    to.write_all(&body).await
 }
 
 async fn chunk(to: &mut BufReader<TcpStream>, piece: &[u8]) -> io::Result<()> {
@@ -206,29 +193,24 @@ fn newest(token: &str) -> String {
 
 fn spoiled_body(fault: Fault, ask: &Ask, body: Vec<u8>) -> Vec<u8> {
     let Ok(text) = std::str::from_utf8(&body) else { return body };
-    match fault {
-        Fault::ReordersAKey => {
-            match text.strip_prefix("{\"kind\":").and_then(|rest| rest.split_once(",\"apiVersion\":")) {
-                Some((kind, rest)) => match rest.split_once(',') {
-                    Some((version, rest)) => format!("{{\"apiVersion\":{version},\"kind\":{kind},{rest}").into_bytes(),
-                    None => body,
-                },
-                None => body,
-            }
-        }
-        Fault::FakesARevision if text.contains("\"items\":[") => later(text, 1).into_bytes(),
-        Fault::LosesARow if ask.method == "GET" && text.ends_with("}]}\n") => match text.rfind(",{\"cells\":") {
-            Some(at) => format!("{}]}}\n", &text[..at]).into_bytes(),
-            None => body,
-        },
-        Fault::LosesAnObject if ask.method == "GET" && text.ends_with("}]}\n") => {
-            match text.rfind(",{\"metadata\":{\"name\"") {
-                Some(at) => format!("{}]}}\n", &text[..at]).into_bytes(),
-                None => body,
-            }
-        }
-        _ => body,
-    }
+    let without_last = |beginning: &str| {
+        let is_list = ask.method == "GET" && text.ends_with("}]}\n");
+        text.rfind(beginning).filter(|_| is_list).map(|at| format!("{}]}}\n", &text[..at]))
+    };
+    let spoiled = match fault {
+        Fault::ReordersAKey => reordered(text),
+        Fault::FakesARevision if text.contains("\"items\":[") => Some(later(text, 1)),
+        Fault::LosesARow => without_last(",{\"cells\":"),
+        Fault::LosesAnObject => without_last(",{\"metadata\":{\"name\""),
+        _ => None,
+    };
+    spoiled.map_or(body, String::into_bytes)
+}
+
+fn reordered(text: &str) -> Option<String> {
+    let (kind, rest) = text.strip_prefix("{\"kind\":")?.split_once(",\"apiVersion\":")?;
+    let (version, rest) = rest.split_once(',')?;
+    Some(format!("{{\"apiVersion\":{version},\"kind\":{kind},{rest}"))
 }
 
 /// With the first revision raised.

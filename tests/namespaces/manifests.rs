@@ -73,24 +73,3 @@ in_namespaces! {
     the_first_ten_minutes_of_each_task: built, tasks::is_walked;
     the_commands_for_a_machine_of_ones_own: judge, laptop::is_typed;
 }
-
-#[test]
-fn requests_and_limits_follow_from_measurements() {
-    limits::follow_from_measurements();
-}
-
-#[tokio::test]
-async fn the_image_names_no_path_of_its_build_and_its_recipe_is_clean() {
-    image::names_no_path_of_its_build().await;
-    image::recipe_is_clean().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn replicas_share_a_ca_and_rotate_it_under_their_clients() {
-    authority::replicas_share_and_rotate().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_ca_that_is_given_up_is_replaced_at_once() {
-    authority::is_replaced_at_once().await;
-}

@@ -42,6 +42,15 @@ impl Program {
         Self::start_with(language, program, &[("INFORMERD_ADDRESS", url)], arguments).await
     }
 
+    /// This program in each language.
+    pub(super) async fn all(program: &str, env: &[(&str, &str)], arguments: &[&str]) -> Vec<Self> {
+        let mut programs = vec![];
+        for language in LANGUAGES {
+            programs.push(Self::start_with(language, program, env, arguments).await);
+        }
+        programs
+    }
+
     async fn start_with(language: &'static str, program: &str, env: &[(&str, &str)], arguments: &[&str]) -> Self {
         let prepared = prepared(&format!("example-{language}")).await;
         let words: Vec<&str> = prepared.iter().map(String::as_str).collect();
@@ -161,10 +170,7 @@ async fn consumers_see_what_a_watch_by_http_sees() {
     let world = begun("").await;
     let truth = Truth::start(&world.direct, &format!("{MAPS}?labelSelector=color%20in%20%28red%2Cgreen%29&")).await;
     let arguments = ["--namespace", "one", "--selector", "color in (red,green)", "v1/configmaps"];
-    let mut programs = vec![];
-    for language in LANGUAGES {
-        programs.push(Program::start_at(language, "consumer", &world.daemon.url, &arguments).await);
-    }
+    let programs = Program::all("consumer", &[("INFORMERD_ADDRESS", &world.daemon.url)], &arguments).await;
     all_say(&programs, "SYNCED").await;
     churn(&world.direct, 300).await;
     let ledger = truth.complete().await;
@@ -180,10 +186,7 @@ async fn consumers_see_what_a_watch_by_http_sees() {
 async fn controllers_of_all_languages_share_the_work_and_lose_nothing() {
     let World { direct, daemon, cluster: _cluster, .. } = begun("").await;
     let arguments = ["--namespace", "one", "--workers", "2"];
-    let mut programs = vec![];
-    for language in LANGUAGES {
-        programs.push(Program::start_at(language, "controller", &daemon.url, &arguments).await);
-    }
+    let mut programs = Program::all("controller", &[("INFORMERD_ADDRESS", &daemon.url)], &arguments).await;
     let vanishing = async {
         for language in LANGUAGES {
             tokio::time::sleep(Duration::from_millis(700)).await;
@@ -229,21 +232,16 @@ async fn consumers_and_controllers_show_a_token_over_tls() {
     let [token, ca] = [token, world.daemon.ca()].map(|path| path.display().to_string());
     let url = &*world.daemon.url;
     assert!(url.starts_with("https://"), "{url}");
-    let (mut consumers, mut controllers) = (vec![], vec![]);
-    for language in LANGUAGES {
-        let env = [("INFORMERD_ADDRESS", url), ("INFORMERD_CA_FILE", &*ca), ("INFORMERD_TOKEN_FILE", &*token)];
-        let arguments = ["--namespace", "one", "v1/configmaps"];
-        consumers.push(Program::start_with(language, "consumer", &env, &arguments).await);
-        controllers.push(Program::start_with(language, "controller", &env, &["--namespace", "one"]).await);
-    }
+    let env = [("INFORMERD_ADDRESS", url), ("INFORMERD_CA_FILE", &*ca), ("INFORMERD_TOKEN_FILE", &*token)];
+    let consumers = Program::all("consumer", &env, &["--namespace", "one", "v1/configmaps"]).await;
+    let controllers = Program::all("controller", &env, &["--namespace", "one"]).await;
     churn(&world.direct, 50).await;
     all_work(&world.direct, &controllers).await;
     all_hold(&world.direct, &consumers).await;
     // Nobody is let in without the token.
-    let env = [("INFORMERD_ADDRESS", url), ("INFORMERD_CA_FILE", &*ca)];
-    for language in LANGUAGES {
-        let mut program = Program::start_with(language, "consumer", &env, &["v1/configmaps"]).await;
-        assert_eq!(within("the program ends", program.child.wait()).await.unwrap().code(), Some(1), "{language}");
+    for mut program in Program::all("consumer", &env[..2], &["v1/configmaps"]).await {
+        let ended = within("the program ends", program.child.wait()).await.unwrap();
+        assert_eq!(ended.code(), Some(1), "{}", program.name);
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use informerd_sim as sim;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::process::Command;
 
 use super::examples::{LANGUAGES, Program, all_hold, all_say, begun, churn};
 use crate::process::prepared;
@@ -50,22 +51,25 @@ async fn the_stubs_are_those_of_the_definitions() {
     }
 }
 
+/// Runs the tests of a client, which says this if it has none.
+async fn passes(command: &mut Command, none: &str) {
+    let output = command.output().await.unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(output.status.success() && !said.contains(none), "{said}");
+}
+
 #[tokio::test]
 async fn the_go_client_passes_its_tests() {
     let program = prepared("client-go").await.remove(0);
-    let output = tied::command(program).arg("-test.timeout=5m").kill_on_drop(true).output().await.unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("PASS"), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    passes(tied::command(program).arg("-test.timeout=5m"), "no tests to run").await;
 }
 
 #[tokio::test]
 async fn the_python_client_passes_its_tests() {
     let python = prepared("python-tools").await.remove(0);
     let mut command = tied::command(python);
-    command.args(["-B", "-m", "unittest"]).current_dir(root().join("clients/python")).kill_on_drop(true);
-    let output = command.output().await.unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && !said.contains("Ran 0 tests"), "{said}");
+    passes(command.args(["-B", "-m", "unittest"]).current_dir(root().join("clients/python")), "Ran 0 tests").await;
 }
 
 #[tokio::test]
@@ -73,10 +77,8 @@ async fn the_typescript_client_passes_its_tests_and_is_packed_without_them() {
     let prepared = prepared("client-typescript").await;
     let [node, directory] = prepared.as_slice() else { panic!("{prepared:?}") };
     let mut command = tied::command(node);
-    command.args(["--test", "--test-timeout=300000", "dist/tests/"]).current_dir(directory).kill_on_drop(true);
-    let output = command.output().await.unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && !said.contains("tests 0"), "{said}");
+    command.args(["--test", "--test-timeout=300000", "dist/tests/"]).current_dir(directory);
+    passes(&mut command, "tests 0").await;
     let packed = Path::new(directory).join("package");
     let there = |name: &str| packed.join(name).exists();
     assert!(there("package.json") && there("README.md") && there("dist/src/index.d.ts"), "{}", packed.display());
@@ -89,9 +91,7 @@ async fn the_rust_client_passes_its_tests() {
     let programs = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
     assert_eq!(programs.len(), 2, "{programs:?}");
     for program in programs {
-        let output = tied::command(&program).kill_on_drop(true).output().await.unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && !said.contains("running 0 tests"), "{said}");
+        passes(&mut tied::command(&program), "running 0 tests").await;
     }
 }
 
@@ -99,13 +99,9 @@ async fn the_rust_client_passes_its_tests() {
 async fn a_restart_of_the_daemon_loses_and_doubles_nothing() {
     let World { cluster, daemon: through, direct, .. } = begun("").await;
     let url = through.url.clone();
-    let mut consumers = vec![];
-    let mut controllers = vec![];
-    for language in LANGUAGES {
-        let arguments = ["--namespace", "one", "v1/configmaps"];
-        consumers.push(Program::start_at(language, "consumer", &url, &arguments).await);
-        controllers.push(Program::start_at(language, "controller", &url, &["--namespace", "one"]).await);
-    }
+    let env = [("INFORMERD_ADDRESS", &*url)];
+    let consumers = Program::all("consumer", &env, &["--namespace", "one", "v1/configmaps"]).await;
+    let controllers = Program::all("controller", &env, &["--namespace", "one"]).await;
     all_say(&consumers, "SYNCED").await;
     let restarted = async {
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -144,10 +140,8 @@ async fn the_consumers_of_the_documentation_are_the_smallest_examples() {
     assert!(readme.contains(&read("examples/rust/src/bin/pods.rs")), "the README of the crate shows another consumer");
     let server = sim::Server::builder().start().await.unwrap();
     let through = Through::before(&server, "").await;
-    for language in LANGUAGES {
-        let program = Program::start_at(language, "pods", &through.url, &[]).await;
-        until("it has synced", async || program.lines().iter().any(|line| line.trim() == "SYNCED")).await;
-    }
+    let programs = Program::all("pods", &[("INFORMERD_ADDRESS", &through.url)], &[]).await;
+    all_say(&programs, "SYNCED").await;
 }
 
 /// Everything but the smallest consumers, which are run.
@@ -195,8 +189,7 @@ fn contradictions(lines: &[String]) -> Vec<String> {
 async fn a_misspelt_resource_ends_a_program_with_a_clear_error() {
     let server = sim::Server::builder().start().await.unwrap();
     let through = Through::before(&server, "").await;
-    for language in LANGUAGES {
-        let mut program = Program::start_at(language, "consumer", &through.url, &["v1/configmap"]).await;
+    for mut program in Program::all("consumer", &[("INFORMERD_ADDRESS", &through.url)], &["v1/configmap"]).await {
         assert_eq!(within("the program ends", program.child.wait()).await.unwrap().code(), Some(1));
         let what = format!("informerd at {}, watch of v1/configmap: ", through.url);
         until(&what, async || {
@@ -223,10 +216,7 @@ async fn a_wrong_port_is_told_once_and_tried_again() {
     let port = Port::free();
     let listener = TcpListener::bind(port.address).await.unwrap();
     let url = format!("http://{}", port.address);
-    let mut programs = vec![];
-    for language in LANGUAGES {
-        programs.push(Program::start_at(language, "consumer", &url, &["v1/configmaps"]).await);
-    }
+    let programs = Program::all("consumer", &[("INFORMERD_ADDRESS", &url)], &["v1/configmaps"]).await;
     something_else(listener, 2 * LANGUAGES.len()).await;
     let told = |program: &Program, what: &str| {
         let errors = program.errors();

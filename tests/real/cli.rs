@@ -2,18 +2,13 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of a test")]
 
-use std::process::Output;
-
 use crate::cluster::Cluster;
 use crate::support::binary::{Binary, informerd, said};
 use crate::support::{file, until};
 
-async fn run(line: &str) -> Output {
-    informerd(line).output().await.expect("the binary runs")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+/// The exit code of this command, and what it says on either side.
+async fn run(line: &str) -> (i32, String, String) {
+    said(&mut informerd(line)).await
 }
 
 /// What `informerd status` says once it says this.
@@ -21,7 +16,7 @@ async fn status_with(daemon: &Binary, words: &str) -> String {
     let line = format!("status --admin {}", daemon.admin.trim_start_matches("http://"));
     let mut last = String::new();
     until(words, async || {
-        last = text(&run(&line).await.stdout);
+        last = run(&line).await.1;
         last.contains(words)
     })
     .await;
@@ -39,7 +34,7 @@ async fn exit_codes() {
         ("check --kubeconfig /no", 64),
         ("run --kubeconfig /no --listen http://127.0.0.1:0 --admin 127.0.0.1:0", 64),
     ] {
-        assert_eq!(run(line).await.status.code(), Some(code), "informerd {line}");
+        assert_eq!(run(line).await.0, code, "informerd {line}");
     }
 }
 
@@ -48,11 +43,9 @@ async fn a_file_with_mistakes_is_told_line_by_line() {
     let directory = tempfile::tempdir().expect("a directory");
     let yaml = "listn: x\nnotSynced:\n  wait: 5\nresources:\n- resource: pods\n  pinn: true\n";
     let file = file(directory.path(), "informerd.yaml", yaml);
-    let output = run(&format!("check --config {} --threads many", file.display())).await;
-    assert_eq!(output.status.code(), Some(64));
-    assert!(output.stdout.is_empty());
-    let stderr = text(&output.stderr);
     let path = file.display();
+    let (code, out, stderr) = run(&format!("check --config {path} --threads many")).await;
+    assert_eq!((code, out.as_str()), (64, ""));
     for start in [
         format!("{path}:1: listn: there is no such setting; did you mean listen?"),
         format!("{path}:6: resources[0].pinn: there is no such setting; did you mean pin?"),
@@ -68,7 +61,7 @@ async fn a_file_with_mistakes_is_told_line_by_line() {
 async fn check_tells_what_each_user_may_read() {
     let cluster = Cluster::start().await;
     let check = async |kubeconfig: &std::path::Path, flags: &str| {
-        said(&mut informerd(&format!("check --kubeconfig {} {flags}", kubeconfig.display()))).await
+        run(&format!("check --kubeconfig {} {flags}", kubeconfig.display())).await
     };
 
     for admin in [&cluster.info.kubeconfigs.admin, &cluster.info.kubeconfigs.admin_cert] {
@@ -82,10 +75,8 @@ async fn check_tells_what_each_user_may_read() {
 
     // As kubectl: a file that is missing is passed over.
     let admin = cluster.admin().display();
-    let found = informerd("check").env("KUBECONFIG", format!("/no/such/file:{admin}")).output().await;
-    let found = found.expect("the binary runs");
-    let out = text(&found.stdout);
-    assert!(found.status.success() && out.contains(&format!("credentials: {admin}, context ")), "{out}");
+    let (code, out, _) = said(informerd("check").env("KUBECONFIG", format!("/no/such/file:{admin}"))).await;
+    assert!(code == 0 && out.contains(&format!("credentials: {admin}, context ")), "{out}");
 
     let (code, out, err) = check(&cluster.info.kubeconfigs.nobody, "").await;
     assert_eq!(code, 1, "nothing may be read, so nothing would be saved: {out}");
@@ -136,14 +127,14 @@ async fn kubectl_accepts_the_kubeconfig() {
         state.display(),
         kubeconfig.display()
     );
-    let output = run(&line).await;
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    let (code, _, err) = run(&line).await;
+    assert_eq!(code, 0, "{err}");
     // The real apiserver stands in for the daemon: it trusts no certificate of ours, so we are nobody to it, and it
     // answers as it does to everybody who is not known.
     let output = cluster.kubectl(&kubeconfig, ["get", "--raw", "/api/v1/pods"]).await;
-    let stderr = text(&output.stderr);
+    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     assert!(!output.status.success());
-    assert!(!stderr.contains("Username") && !text(&output.stdout).contains("Username"), "{stderr}");
+    assert!(!stderr.contains("Username") && !stdout.contains("Username"), "{stderr}");
     assert!(
         stderr.contains("Unauthorized") || stderr.contains("logged in") || stderr.contains("Forbidden"),
         "{stderr}"

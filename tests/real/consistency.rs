@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod linear;
-mod never_back;
 mod old_watches;
 mod own_writes;
 mod proxy;
@@ -51,9 +50,5 @@ impl Scene {
         let path = "/apis/stable.example.com/v1/crontabs?resourceVersion=0";
         until("the definition is served", async || world.through.get(path).await.status == 200).await;
         Self { world, proxy }
-    }
-
-    fn floor(&self, group: &str, resource: &str) -> u64 {
-        self.daemon.daemon.reads.floors().of(group, resource).get().get()
     }
 }

@@ -6,7 +6,6 @@ mod access_log;
 mod away;
 mod connections;
 mod counted;
-mod definition_bursts;
 mod drain;
 mod explained;
 pub(crate) mod fixtures;

@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod age;
-mod ahead;
 pub(crate) mod fixtures;
 mod grpcurl;
 mod queue;
@@ -16,5 +15,4 @@ mod restarts;
 mod services;
 mod syncs;
 pub(crate) mod told;
-mod versions;
 mod watches;

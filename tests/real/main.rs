@@ -25,4 +25,3 @@ mod otel;
 mod recovery;
 mod restore;
 mod snapshots;
-mod warnings;

@@ -5,16 +5,11 @@
 
 mod collector;
 mod lines;
-mod metrics;
 mod real;
 mod receiver;
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use http::Method;
 use informerd_sim::Server;
-use opentelemetry_proto::tonic::metrics::v1::metric::Data;
-use opentelemetry_proto::tonic::metrics::v1::{Metric, NumberDataPoint, number_data_point};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message;
@@ -50,6 +45,12 @@ async fn daemon(server: &Server, env: &[(&str, &str)]) -> Binary {
     daemon_before(&informerd_sim::kubeconfig("sim", &server.url()), &[], env).await
 }
 
+/// The same, which soon sends what there is by gRPC.
+async fn exporting(server: &Server, collector: &Collector, more: &[(&str, &str)]) -> Binary {
+    let to = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*collector.url), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), SOON];
+    daemon(server, &[&to[..], more].concat()).await
+}
+
 async fn daemon_before(kubeconfig: &str, flags: &[&str], env: &[(&str, &str)]) -> Binary {
     let mut command = informerd("run --listen http://127.0.0.1:0 --lend-identity all --log-level debug");
     command.envs(env.iter().copied());
@@ -68,13 +69,8 @@ async fn traced(client: &Client, method: Method, path: &str) -> u16 {
 async fn a_trace_goes_from_the_client_to_the_apiserver() {
     let (server, collector) = (some().await, Collector::start().await);
     syncs_late(&server, "configmaps", 1);
-    let env = [
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
-        ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test"),
-        SOON,
-    ];
-    let daemon = daemon(&server, &env).await;
+    let environment = ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test");
+    let daemon = exporting(&server, &collector, &[environment]).await;
     let client = daemon.client();
     // A list from the cache, a read that is forwarded, and a write.
     assert_eq!(traced(&client, Method::GET, &format!("{CONFIG_MAPS}?resourceVersion=0")).await, 200);
@@ -165,6 +161,8 @@ async fn a_trace_goes_from_the_client_to_the_apiserver() {
     );
     assert!(daemon.lines().iter().all(|line| line["message"] != "starting" || line.get("trace_id").is_none()));
     assert!(daemon.stop().await.success());
+    // Long before the first reading of the metrics is due, the last one is sent.
+    assert!(collector.look(|kept| !kept.metrics.is_empty()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,13 +196,7 @@ async fn grpc_calls_are_a_part_of_their_clients_trace() {
 async fn no_secret_leaves_with_a_span() {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "a", "name": "hush-name"}, "data": {"k": "aHVzaA=="}});
     let (server, collector) = (Server::builder().object(secret).start().await.unwrap(), Collector::start().await);
-    let env = [
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
-        ("OTEL_EXPORTER_OTLP_HEADERS", "x-hush=hush-header"),
-        SOON,
-    ];
-    let daemon = daemon(&server, &env).await;
+    let daemon = exporting(&server, &collector, &[("OTEL_EXPORTER_OTLP_HEADERS", "x-hush=hush-header")]).await;
     let client = daemon.client();
     let headers = [("authorization", "Bearer hush-token"), ("cookie", "hush=cookie"), ("x-hush", "hush")];
     for path in [
@@ -245,14 +237,12 @@ async fn goes_compressed_and_is_repeated() {
     for protocol in ["http/protobuf", "grpc"] {
         collector.refuse(1);
         let env = [
-            ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
             ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
             ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
             ("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=a%20b"),
             ("OTEL_METRICS_EXPORTER", "none"),
-            SOON,
         ];
-        let daemon = daemon(&server, &env).await;
+        let daemon = exporting(&server, &collector, &env).await;
         let path = format!("{CONFIG_MAPS}?resourceVersion=0");
         assert_eq!(traced(&daemon.client(), Method::GET, &path).await, 200);
         let ours = || collector.spans().iter().filter(|span| hex(&span.parent_span_id) == PARENT).count();

@@ -16,6 +16,8 @@ use informerd::args;
 use informerd::config::{self, Flags, REMOVED, SETTINGS, Source};
 use informerd::reads::ForwardReason;
 
+use crate::program::{crates, read, root};
+
 const CONFIGURATION: &str = "docs/configuration.md";
 
 /// Pages with examples, flags and variables, beside those for concepts and tasks.
@@ -25,31 +27,18 @@ const PAGES: &[&str] =
 /// Not settings of the daemon, but of its tests, of the demo's environment, and of the commands that look at a daemon.
 const OTHER_VARIABLES: &[&str] = &["INFORMERD_CACHE", "INFORMERD_JUDGE", "INFORMERD_ADDRESS"];
 
-/// One file and the variables an example may use.
-struct Example(String);
-
-impl Source for Example {
-    fn variable(&self, name: &str) -> Result<Option<String>, String> {
-        Ok((name == "NODE_NAME").then(|| "node-1".to_owned()))
-    }
-
-    fn variable_names(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn read(&self, _: &Path) -> io::Result<String> {
-        Ok(self.0.clone())
-    }
+/// A world with variables and one file, which remembers for which variables it was asked.
+#[derive(Default)]
+struct World {
+    variables: &'static [(&'static str, &'static str)],
+    file: Option<String>,
+    asked: RefCell<BTreeSet<String>>,
 }
 
-/// A world that names an exporter, and remembers which variables it was asked for.
-#[derive(Default)]
-struct Asked(RefCell<BTreeSet<String>>);
-
-impl Source for Asked {
+impl Source for World {
     fn variable(&self, name: &str) -> Result<Option<String>, String> {
-        self.0.borrow_mut().insert(name.to_owned());
-        Ok(name.ends_with("S_EXPORTER").then(|| if name == "OTEL_LOGS_EXPORTER" { "none" } else { "otlp" }.to_owned()))
+        self.asked.borrow_mut().insert(name.to_owned());
+        Ok(self.variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
     }
 
     fn variable_names(&self) -> Vec<String> {
@@ -57,7 +46,7 @@ impl Source for Asked {
     }
 
     fn read(&self, _: &Path) -> io::Result<String> {
-        Err(io::ErrorKind::NotFound.into())
+        self.file.clone().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }
 
@@ -85,9 +74,11 @@ fn the_variables_of_opentelemetry_are_those_that_are_read() {
     let table = table(CONFIGURATION, "otel");
     let named = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
     let documented: BTreeSet<String> = table.lines().filter_map(named).collect();
-    let asked = Asked::default();
-    config::load(&Flags::new(), &asked).expect("nothing is wrong");
-    let asked = asked.0.into_inner().into_iter().filter(|name| name.starts_with("OTEL_"));
+    let variables =
+        &[("OTEL_LOGS_EXPORTER", "none"), ("OTEL_TRACES_EXPORTER", "otlp"), ("OTEL_METRICS_EXPORTER", "otlp")];
+    let world = World { variables, ..World::default() };
+    config::load(&Flags::new(), &world).expect("nothing is wrong");
+    let asked = world.asked.into_inner().into_iter().filter(|name| name.starts_with("OTEL_"));
     // Those of one signal are told of in words.
     let of_all = |name: String| name.replace("OTLP_TRACES_", "OTLP_").replace("OTLP_METRICS_", "OTLP_");
     assert_eq!(documented, asked.map(of_all).collect::<BTreeSet<_>>());
@@ -194,7 +185,8 @@ fn every_example_of_a_configuration_loads() {
                 continue;
             }
             let flags = Flags::from([("config", vec![format!("{page}#{number}")])]);
-            if let Err(mistakes) = config::load(&flags, &Example(example)) {
+            let world = World { variables: &[("NODE_NAME", "node-1")], file: Some(example), ..World::default() };
+            if let Err(mistakes) = config::load(&flags, &world) {
                 panic!("an example of {page} is wrong:\n{mistakes}");
             }
             examples += 1;
@@ -265,7 +257,7 @@ fn every_label_of_injection_is_explained() {
 #[test]
 fn the_architecture_names_every_room() {
     let page = read("ARCHITECTURE.md");
-    for directory in crate::program::crates() {
+    for directory in crates() {
         let row = format!("| `{}/` |", directory.parent().expect("a crate").display());
         assert!(page.contains(&row), "ARCHITECTURE.md does not say what {} is for", directory.display());
     }
@@ -328,12 +320,4 @@ fn pages() -> Vec<String> {
     }
     pages.sort();
     pages
-}
-
-fn read(page: &str) -> String {
-    fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"))
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
 }

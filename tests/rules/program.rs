@@ -1,6 +1,6 @@
 //! The source files of the program: those below `src`, and those of the crates below `crates`, from which it is linked.
 
-#![allow(clippy::unwrap_used, reason = "helpers of a test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of a test")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,8 +26,9 @@ pub(crate) fn files() -> Vec<PathBuf> {
     files.iter().map(|file| file.strip_prefix(root()).unwrap().to_owned()).collect()
 }
 
-pub(crate) fn read(file: &Path) -> String {
-    fs::read_to_string(root().join(file)).unwrap()
+pub(crate) fn read(file: impl AsRef<Path>) -> String {
+    let file = root().join(file);
+    fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
 /// The path of a file that begins with its room: a crate is one, like a directory below `src`. `cache/ring.rs` is
@@ -40,6 +41,6 @@ pub(crate) fn in_room(file: &Path) -> PathBuf {
     }
 }
 
-fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }

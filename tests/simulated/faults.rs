@@ -10,7 +10,7 @@ use crate::support::{Through, eventually};
 use crate::{CONFIG_MAPS, config_map};
 use http::Method;
 use informerd::meta::ResourceVersion;
-use informerd_sim::{Cut, Effect, Fault, Server, Verb};
+use informerd_sim::{Effect, Fault, Server, Verb};
 use serde_json::{Value, json};
 
 /// A daemon whose informer has what there is, and somebody who follows it.
@@ -75,32 +75,6 @@ async fn what_even_a_list_does_not_reach_is_not_owed() {
     let status = informer.status();
     assert_eq!(status.silences, 4);
     assert!(status.relists <= 3, "{status:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn readers_are_served_while_the_apiserver_is_away() {
-    let (server, _through, client, _informer) = followed([config_map("one")]).await;
-    let serving = Through::before(&server, "whileAway: serve\n").await;
-    let tolerant = Client::new(&serving.url);
-    tolerant.json(&format!("{CONFIG_MAPS}?resourceVersion={}", server.revision())).await;
-    server.faults().add(Fault::always(Effect::Reset));
-    // The streams of both daemons.
-    server.faults().add(Fault::always(Effect::Cut(Cut::Rst)).on("configmaps"));
-    server.create(config_map("unseen")).unwrap();
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let list = client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
-    assert_eq!(list["items"].as_array().unwrap().len(), 1);
-    // What must be asked of the apiserver is refused, and says so.
-    let answer = client.get("/api/v1/namespaces/a/secrets").await;
-    assert!([503, 504].contains(&answer.status.as_u16()), "{} {}", answer.status, answer.text());
-    assert_eq!(answer.json()["kind"], "Status");
-    assert!(answer.text().contains("informerd"), "{}", answer.text());
-    assert_eq!(client.get(CONFIG_MAPS).await.headers.get("warning"), None);
-    // Unless the last state will do, and says that it is.
-    let answer = tolerant.get(CONFIG_MAPS).await;
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    assert_eq!(answer.json()["items"].as_array().unwrap().len(), 1);
-    assert!(answer.headers["warning"].to_str().unwrap().starts_with("110 - \"informerd: "), "{:?}", answer.headers);
 }
 
 /// A forwarded list shows a revision that no event of a quiet type will ever reach. The cache is brought there all the

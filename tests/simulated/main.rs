@@ -11,7 +11,6 @@ fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "a"}})
 }
 
-mod away_at_start;
 mod demo;
 mod disk;
 mod faults;

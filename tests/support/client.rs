@@ -313,7 +313,7 @@ pub(crate) fn trusting(ca: &Path) -> rustls::ClientConfig {
     trust(Some(ca)).with_no_client_auth()
 }
 
-fn trust(ca: Option<&Path>) -> rustls::ConfigBuilder<rustls::ClientConfig, rustls::client::WantsClientCert> {
+pub(crate) fn trust(ca: Option<&Path>) -> rustls::ConfigBuilder<rustls::ClientConfig, rustls::client::WantsClientCert> {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in ca.into_iter().flat_map(|path| CertificateDer::pem_file_iter(path).unwrap()) {
         roots.add(certificate.unwrap()).unwrap();

@@ -78,8 +78,6 @@ impl Through {
         let state = tempfile::tempdir().unwrap();
         let listen = if yaml.contains("listen:") { "" } else { "listen: [\"http://127.0.0.1:0\"]\n" };
         let lend = if yaml.contains("lendIdentity:") { "" } else { "lendIdentity: all\n" };
-        // A test cannot know where that is.
-        let yaml = yaml.replace("STATE_DIR", &state.path().display().to_string());
         let file = format!("{listen}{lend}admin: 127.0.0.1:0\nstateDir: {}\n{yaml}", state.path().display());
         let flags: Flags = BTreeMap::from([("config", vec!["/informerd.yaml".to_owned()])]);
         let loaded = config::load(&flags, &OneFile(file)).unwrap_or_else(|mistakes| panic!("{mistakes}"));

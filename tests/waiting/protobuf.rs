@@ -4,18 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod poison;
-mod policy;
-
-use std::collections::BTreeMap;
 
 use crate::cluster::Cluster;
 use crate::support::client::{Answer, rv};
 use crate::world::{PROTOBUF, World};
 use http::Method;
-use informerd::codec::json::{ListMeta, WatchFrame};
-use informerd::codec::{ListDecoder, WatchDecoder};
-use informerd::meta::{Encoding, FieldTable};
-use serde_json::json;
+use informerd::meta::Encoding;
 
 const GO: &str = "application/vnd.kubernetes.protobuf,application/json";
 
@@ -29,36 +23,38 @@ fn partial(kind: &str, version: &str) -> String {
     format!("{PROTOBUF};as=PartialObjectMetadata{kind};g=meta.k8s.io;v={version}")
 }
 
-fn list_meta(answer: &Answer) -> ListMeta {
-    let mut decoder = ListDecoder::new(Encoding::Protobuf, 16 << 20, FieldTable::default());
-    decoder.push(answer.body.clone());
-    while decoder.next().unwrap().is_some() {}
-    decoder.finish().unwrap()
-}
-
 impl World {
     async fn get(&self, path: &str, accept: &str) -> Answer {
         self.through.request(Method::GET, path, &[("accept", accept)], "").await
     }
 
-    /// Has the protobuf informer of a collection synced at or past the server's state; gives a revision both know.
-    async fn settled(&self, collection: &str) -> u64 {
+    /// Has the protobuf informer of a collection synced at or past the server's state.
+    async fn settled(&self, collection: &str) {
         let now = rv(&self.direct.json(collection).await);
         let answer = self.get(&format!("{collection}?resourceVersion={now}"), PROTOBUF).await;
         assert_eq!((answer.status.as_u16(), &answer.headers["content-type"]), (200, &PROTOBUF.parse().unwrap()));
-        list_meta(&answer).rv.get()
     }
+}
 
-    /// What the daemon holds, by resource: of JSON and of protobuf.
-    fn informers(&self) -> BTreeMap<String, (usize, usize)> {
-        let mut found = BTreeMap::new();
-        for informer in self.daemon.daemon.factory.informers() {
-            let counts: &mut (usize, usize) = found.entry(informer.key().gvr.group_resource()).or_default();
-            match informer.key().encoding {
-                Encoding::Json | Encoding::Table => counts.0 += 1,
-                Encoding::Protobuf => counts.1 += 1,
-            }
-        }
-        found
+#[tokio::test(flavor = "multi_thread")]
+async fn the_setting_decides() {
+    let yaml = "resources: [{resource: configmaps, protobuf: json}, {resource: pods, protobuf: forward}]\n";
+    let world = world(yaml).await;
+    for (collection, accept, media, served) in [
+        ("/api/v1/configmaps", GO, "application/json", 1),
+        ("/api/v1/configmaps", PROTOBUF, PROTOBUF, 0),
+        ("/api/v1/pods", GO, PROTOBUF, 0),
+        ("/api/v1/pods", "application/json", "application/json", 1),
+        ("/api/v1/services", GO, PROTOBUF, 1),
+    ] {
+        let before = world.served();
+        let answer = world.get(&format!("{collection}?resourceVersion=0"), accept).await;
+        assert_eq!(answer.headers["content-type"], media, "{collection} {accept}");
+        assert_eq!(world.served() - before, served, "{collection} {accept}");
+    }
+    for (resource, held) in [("configmaps", [1, 0]), ("pods", [1, 0]), ("services", [0, 1])] {
+        let factory = &world.daemon.daemon.factory;
+        let of = |encoding| factory.those(|key| (&*key.gvr.resource, key.encoding) == (resource, encoding)).len();
+        assert_eq!([Encoding::Json, Encoding::Protobuf].map(of), held, "{resource}, in JSON and in protobuf");
     }
 }

@@ -414,7 +414,30 @@ fn assert_discriminating(types: &[Type]) {
     assert!(poor.is_empty(), "{poor:?}");
 }
 
-fn check_discovery(general: &Answers) {
+#[tokio::test]
+async fn objects_are_read_and_written_as_the_apiserver_writes_them() {
+    let (types, _) = vectors().await;
+    let mut refusals = BTreeSet::new();
+    types.iter().for_each(|of| check(of, &mut refusals));
+    assert_eq!(refusals.len(), REFUSED.len(), "each refusal that is listed is met: {refusals:?}");
+    assert!(types.len() >= 80, "{} types", types.len());
+    assert_discriminating(types);
+}
+
+#[tokio::test]
+async fn tables_are_written_as_the_apiserver_writes_them() {
+    let (types, mut compared) = (&vectors().await.0, 0);
+    let is = |of: &Type, unprinted: &&str| of.resource.gvr.group_resource() == **unprinted;
+    let mut tried = |of: &Type| compared += usize::from(check_tables(of));
+    let wrong = types.iter().filter(|of| !UNPRINTED.iter().any(|name| is(of, name)));
+    let wrong = wrong.filter(|of| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tried(of))).is_err());
+    assert_eq!(wrong.map(|of| &*of.collection).collect::<Vec<_>>(), [""; 0]);
+    assert!(compared >= 75 && UNPRINTED.iter().all(|name| types.iter().any(|of| is(of, name))), "{compared} types");
+}
+
+#[tokio::test]
+async fn discovery_is_read_as_client_go_reads_it() {
+    let (_, general) = vectors().await;
     let of = |root: &str, accept: &str| &general[&(root.to_owned(), accept.to_owned())][0];
     for root in ["/api", "/apis"] {
         let theirs: Value = serde_json::from_slice(of(root, "client-go")).unwrap();
@@ -451,7 +474,9 @@ fn check_discovery(general: &Answers) {
 }
 
 /// What is left of custom resources, whose metadata is put in the order of the struct, or encoded in protobuf.
-fn check_custom(general: &Answers) {
+#[tokio::test]
+async fn metadata_of_custom_resources_is_written_as_the_apiserver_writes_it() {
+    let (_, general) = vectors().await;
     let of = |accept: &str| &general[&("/crontab".to_owned(), accept.to_owned())];
     let form = Arc::new(Form::new(Encoding::Json, Style::Inline, "stable.example.com/v1", "CronTab", "CronTabList"));
     for (n, json) in of(JSON).iter().enumerate() {
@@ -466,35 +491,4 @@ fn check_custom(general: &Answers) {
             assert_same("crontab in protobuf", &ours, &of(&format!("{PROTOBUF};v={version}"))[n]);
         }
     }
-}
-
-#[tokio::test]
-async fn objects_are_read_and_written_as_the_apiserver_writes_them() {
-    let (types, _) = vectors().await;
-    let mut refusals = BTreeSet::new();
-    types.iter().for_each(|of| check(of, &mut refusals));
-    assert_eq!(refusals.len(), REFUSED.len(), "each refusal that is listed is met: {refusals:?}");
-    assert!(types.len() >= 80, "{} types", types.len());
-    assert_discriminating(types);
-}
-
-#[tokio::test]
-async fn tables_are_written_as_the_apiserver_writes_them() {
-    let (types, mut compared) = (&vectors().await.0, 0);
-    let is = |of: &Type, unprinted: &&str| of.resource.gvr.group_resource() == **unprinted;
-    let mut tried = |of: &Type| compared += usize::from(check_tables(of));
-    let wrong = types.iter().filter(|of| !UNPRINTED.iter().any(|name| is(of, name)));
-    let wrong = wrong.filter(|of| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tried(of))).is_err());
-    assert_eq!(wrong.map(|of| &*of.collection).collect::<Vec<_>>(), [""; 0]);
-    assert!(compared >= 75 && UNPRINTED.iter().all(|name| types.iter().any(|of| is(of, name))), "{compared} types");
-}
-
-#[tokio::test]
-async fn discovery_is_read_as_client_go_reads_it() {
-    check_discovery(&vectors().await.1);
-}
-
-#[tokio::test]
-async fn metadata_of_custom_resources_is_written_as_the_apiserver_writes_it() {
-    check_custom(&vectors().await.1);
 }

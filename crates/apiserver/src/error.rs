@@ -263,12 +263,4 @@ mod tests {
         assert!(ended.is_about_certificates() && !ended.is_of_tls_peer());
         assert!(of(std::io::Error::other(rustls::Error::UnsupportedNameType)).is_of_tls_peer());
     }
-
-    #[test]
-    fn a_status_tells_its_retry_after() {
-        let status = Status::failure(429, "TooManyRequests", "slow down").with_retry_after(7);
-        let error = UpstreamError::Status(Box::new(status));
-        assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
-        assert_eq!(error.code(), Some(429));
-    }
 }

@@ -230,7 +230,7 @@ mod tests {
     use super::*;
     use crate::chunks::STEP;
     use crate::client::RequestVerb;
-    use crate::testing::{FakeServer, answer, streamed};
+    use crate::testing::{FakeServer, answer, endless};
 
     fn options() -> CallOptions {
         CallOptions::new(RequestVerb::Get, "pods")
@@ -305,8 +305,10 @@ mod tests {
             [("/status", 429, "slow down"), ("/protobuf", 429, "slow down"), ("/", 503, "no healthy upstream")]
         {
             let result = get(&upstream, path, "application/json", Compression::Identity, &options()).await;
-            let Err(UpstreamError::Status(status)) = result else { panic!("no status") };
-            assert_eq!((status.code, &*status.message, status.retry_after_seconds()), (code, message, 7));
+            let error = result.map(drop).unwrap_err();
+            assert_eq!((error.code(), error.retry_after()), (Some(code), Some(Duration::from_secs(7))), "{path}");
+            let UpstreamError::Status(status) = error else { panic!("no status") };
+            assert_eq!(&*status.message, message, "{path}");
         }
         for (path, length) in [("/long", MAX_STATUS - 200), ("/longer", 200)] {
             let result = get(&upstream, path, "application/json", Compression::Identity, &options()).await;
@@ -317,14 +319,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_that_stops_moving_is_given_up() {
-        let sender = std::sync::Arc::new(parking_lot::Mutex::new(None));
-        let keep = std::sync::Arc::clone(&sender);
-        let server = FakeServer::plain(move |_, _| {
-            let (sender, response) = streamed();
-            *keep.lock() = Some(sender);
-            std::future::ready(response)
-        })
-        .await;
+        let server = FakeServer::plain(|_, _| async { endless(Vec::new()) }).await;
         let upstream = Upstream::from_config(server.config()).await.unwrap();
         let (_, mut chunks) = get(&upstream, "/", "application/json", Compression::Identity, &options()).await.unwrap();
         let error = chunks.next(Duration::from_millis(30)).await.unwrap_err();

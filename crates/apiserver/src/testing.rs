@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use futures_util::stream::{iter, pending, poll_fn};
+use futures_util::{Stream, StreamExt as _};
 use http::{Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
@@ -66,10 +68,6 @@ pub struct Manners {
     pub silent: usize,
     /// The delay before TLS begins.
     pub delay: Duration,
-}
-
-pub struct Tls {
-    pub alpn: Vec<Vec<u8>>,
 }
 
 /// PEM texts: the CA, a server certificate for 127.0.0.1 and a client certificate.
@@ -135,15 +133,16 @@ impl FakeServer {
         Fut: Future<Output = Response<B>> + Send + 'static,
         B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
-        let tls = Tls { alpn: alpn.iter().map(|name| name.as_bytes().to_vec()).collect() };
-        Self::start(Some(tls), max_streams, boxed(handler)).await
+        let alpn = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        Self::start(Some(alpn), max_streams, boxed(handler)).await
     }
 
-    async fn start(tls: Option<Tls>, max_streams: u32, handler: Handler) -> Self {
+    /// Over TLS with these protocols, or without TLS.
+    async fn start(alpn: Option<Vec<Vec<u8>>>, max_streams: u32, handler: Handler) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let certificates = tls.as_ref().map(|_| Certificates::new());
-        let acceptor = tls.map(|tls| certificates.as_ref().unwrap().acceptor(tls.alpn));
+        let certificates = alpn.as_ref().map(|_| Certificates::new());
+        let acceptor = certificates.as_ref().zip(alpn).map(|(known, alpn)| known.acceptor(alpn));
         let seen = Arc::new(Mutex::new(Vec::new()));
         let connections = Arc::new(Mutex::new(Vec::new()));
         let manners = Arc::new(Mutex::new(Manners::default()));
@@ -274,6 +273,15 @@ pub fn padded(text: &str, bytes: usize) -> String {
     format!("{text}{}", " ".repeat(bytes - text.len()))
 }
 
+/// A head with these lines, in this order.
+pub fn head_with(lines: &[(&str, &str)]) -> http::HeaderMap {
+    let line = |(name, value): &(&str, &str)| {
+        let value = http::HeaderValue::from_bytes(value.as_bytes()).unwrap();
+        (name.parse::<http::HeaderName>().unwrap(), value)
+    };
+    lines.iter().map(line).collect()
+}
+
 /// An object without any content.
 pub fn bare(namespace: &str, name: &str, rv: u64) -> Object {
     let raw = Raw::new(Bytes::from_static(b"{}"), 0..0, 0..0);
@@ -293,9 +301,16 @@ pub async fn silence() -> Response<Body> {
 /// A body that streams what is sent, and ends when the sender is dropped.
 pub fn streamed() -> (mpsc::Sender<Bytes>, Response<Body>) {
     let (sender, mut receiver) = mpsc::channel::<Bytes>(64);
-    let stream = futures_util::stream::poll_fn(move |cx| {
-        receiver.poll_recv(cx).map(|chunk| chunk.map(|chunk| Ok::<_, Infallible>(Frame::data(chunk))))
-    });
+    (sender, streaming(poll_fn(move |cx| receiver.poll_recv(cx))))
+}
+
+/// A body that has these chunks, and no end.
+pub fn endless(chunks: Vec<Bytes>) -> Response<Body> {
+    streaming(iter(chunks).chain(pending()))
+}
+
+fn streaming(chunks: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+    let frames = chunks.map(|chunk| Ok::<_, Infallible>(Frame::data(chunk)));
     let response = Response::builder().header("content-type", "application/json");
-    (sender, response.body(StreamBody::new(stream).boxed_unsync()).unwrap())
+    response.body(StreamBody::new(frames).boxed_unsync()).unwrap()
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::*;
 use crate::requester::request;
 use informerd_apiserver::UpstreamError;
-use informerd_apiserver::testing::{FakeServer, answer, streamed};
+use informerd_apiserver::testing::{FakeServer, answer, endless};
 use informerd_lifecycle::spawn;
 
 /// The requests that the apiserver has, by name, and the paths of all writes.
@@ -23,7 +23,6 @@ struct Store {
 struct World {
     store: Arc<Mutex<Store>>,
     metrics: Arc<SignerMetrics>,
-    task: tokio::task::JoinHandle<()>,
     _server: FakeServer,
     _ca: watch::Sender<Option<Ca>>,
 }
@@ -43,9 +42,7 @@ async fn signing(requests: Vec<(&str, String)>) -> World {
                 return answer(200, format!(r#"{{"kind":"NodeList","apiVersion":"v1","metadata":{{"resourceVersion":"5"}},"items":[{node}]}}"#));
             }
             if query.contains("watch=1") {
-                let (sender, response) = streamed();
-                spawn("silent", async move { sender.closed().await });
-                return response;
+                return endless(Vec::new());
             }
             if let Some(target) = path.strip_prefix(&format!("{REQUESTS}/")) {
                 let text = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
@@ -78,7 +75,8 @@ async fn signing(requests: Vec<(&str, String)>) -> World {
     let config = SignerConfig { name: "informerd.io/node-serving".into(), account };
     let metrics = Arc::<SignerMetrics>::default();
     let signer = Signer::new(config, Duration::from_secs(3600), upstream, current, Arc::clone(&metrics));
-    World { store, metrics, task: spawn("signer", signer.run()), _server: server, _ca: ca }
+    spawn("signer", signer.run());
+    World { store, metrics, _server: server, _ca: ca }
 }
 
 /// The name that a field selector selects.
@@ -192,7 +190,6 @@ async fn a_request_that_cannot_be_decided_is_tried_ever_more_rarely_and_then_dro
     // A request that comes later is decided, of course.
     world.store.lock().requests.insert("good".to_owned(), of("good", AGENT, "{}"));
     world.until("the later one", decided("good", "\"certificate\":")).await;
-    world.task.abort();
 }
 
 #[tokio::test]

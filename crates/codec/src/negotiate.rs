@@ -300,6 +300,7 @@ mod tests {
         let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
         let one = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
         let tables = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+        let or_table = "application/vnd.kubernetes.protobuf,application/json;as=Table;v=v1;g=meta.k8s.io";
         for (header, kind, expected) in [
             ("", List, FULL),
             ("*/*", Watch, FULL),
@@ -321,6 +322,26 @@ mod tests {
             (tables, Watch, table(false)),
             (tables.split_once(',').unwrap().1, Get, table(true)),
             ("application/yaml", Get, Negotiated::Other),
+            // Clauses with an unusable transform are passed over.
+            ("application/json;as=Table;v=v9;g=meta.k8s.io, application/json", List, FULL),
+            ("application/json;as=Pods;v=v1;g=meta.k8s.io, application/json", List, FULL),
+            ("application/json;v=v1, application/json", List, FULL),
+            ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,*/*", List, FULL),
+            (or_table, List, protobuf(Shape::Full, None)),
+            ("application/json;stream=foo,application/json", List, FULL),
+            ("application/json;as=Table;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", List, PARTIAL),
+            (
+                "application/json; as=PartialObjectMetadataList ;g=meta.k8s.io; v=v1beta1",
+                List,
+                Negotiated::Json { shape: Shape::PartialObjectMetadataV1beta1, pretty_param: false },
+            ),
+            // Qualities. Their comparison is not an order: a wildcard loses to a type of lower quality that follows it, and
+            // wins otherwise.
+            ("application/yaml;q=0.5,application/json;q=0.6", Get, FULL),
+            ("application/json;q=0.5,application/yaml;q=0.6", Get, Negotiated::Other),
+            ("application/json;q=0", Get, FULL),
+            ("*/*,application/yaml;q=0.1", Get, Negotiated::Other),
+            ("application/yaml;q=0.1,*/*", Get, FULL),
             ("application/json;pretty=1", Get, Negotiated::Json { shape: Shape::Full, pretty_param: true }),
             (
                 "application/vnd.kubernetes.protobuf,application/json;pretty=1",
@@ -357,23 +378,6 @@ mod tests {
     }
 
     #[test]
-    fn clauses_with_an_unusable_transform_are_passed_over() {
-        let kind = ReadKind::List;
-        assert_eq!(accept("application/json;as=Table;v=v9;g=meta.k8s.io, application/json", kind), FULL);
-        assert_eq!(accept("application/json;as=Pods;v=v1;g=meta.k8s.io, application/json", kind), FULL);
-        assert_eq!(accept("application/json;v=v1, application/json", kind), FULL);
-        assert_eq!(accept("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,*/*", kind), FULL);
-        let or_table = "application/vnd.kubernetes.protobuf,application/json;as=Table;v=v1;g=meta.k8s.io";
-        assert_eq!(accept(or_table, kind), protobuf(Shape::Full, None));
-        assert_eq!(accept("application/json;stream=foo,application/json", kind), FULL);
-        assert_eq!(accept("application/json;as=Table;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", kind), PARTIAL);
-        assert_eq!(
-            accept("application/json; as=PartialObjectMetadataList ;g=meta.k8s.io; v=v1beta1", kind),
-            Negotiated::Json { shape: Shape::PartialObjectMetadataV1beta1, pretty_param: false }
-        );
-    }
-
-    #[test]
     fn doubts_are_the_apiservers() {
         let [enough, many] = [12, 13].map(|count| vec!["application/json"; count].join(","));
         assert_ne!(accept(&enough, ReadKind::List), Negotiated::Other);
@@ -396,17 +400,5 @@ mod tests {
         }
         let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
         assert_eq!(accept(list, ReadKind::Watch), Negotiated::Other);
-    }
-
-    #[test]
-    fn qualities_count_as_in_the_apiserver() {
-        let kind = ReadKind::Get;
-        assert_eq!(accept("application/yaml;q=0.5,application/json;q=0.6", kind), FULL);
-        assert_eq!(accept("application/json;q=0.5,application/yaml;q=0.6", kind), Negotiated::Other);
-        assert_eq!(accept("application/json;q=0", kind), FULL);
-        // The comparison is not an order: a wildcard loses to a type of lower quality that follows it, and wins
-        // otherwise.
-        assert_eq!(accept("*/*,application/yaml;q=0.1", kind), Negotiated::Other);
-        assert_eq!(accept("application/yaml;q=0.1,*/*", kind), FULL);
     }
 }

@@ -87,12 +87,4 @@ mod tests {
         assert!(ObjectKey::new("a-b", "x") < ObjectKey::new("a", "x"));
         assert!(ObjectKey::new("a", "b-c") < ObjectKey::new("a", "b.c"));
     }
-
-    #[test]
-    fn parts() {
-        let key = ObjectKey::new("kube-system", "coredns");
-        assert_eq!((key.namespace(), key.name()), ("kube-system", "coredns"));
-        let key = ObjectKey::new("", "node-1");
-        assert_eq!((key.namespace(), key.name()), ("", "node-1"));
-    }
 }

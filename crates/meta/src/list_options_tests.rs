@@ -62,7 +62,6 @@ fn a_watch_for_the_state_is_defaulted_to_initial_events() {
 
 #[test]
 fn combinations() {
-    assert_eq!(options("sendInitialEvents=true").validate(), Err(Invalid));
     let mut defaulted = options("watch=1&continue=x");
     defaulted.set_defaults();
     assert_eq!(defaulted.validate(), Err(Invalid));

@@ -106,12 +106,4 @@ mod tests {
         assert_eq!(Query::parse(&format!("{raw}&b=1")).text("a"), None);
         assert!(!Query::is_too_long(&raw) && Query::is_too_long(&format!("{raw}&b=1")));
     }
-
-    #[test]
-    fn booleans() {
-        let query = Query::parse("a&b=&c=no&d=0&e=false&f=FaLsE&g=00&h=true");
-        let read: Vec<_> = ["a", "b", "c", "d", "e", "f", "g", "h", "i"].map(|name| query.bool(name)).into();
-        let (yes, no) = (Some(true), Some(false));
-        assert_eq!(read, [yes, yes, yes, no, no, no, yes, yes, None]);
-    }
 }

@@ -114,6 +114,7 @@ fn watch_is_a_lenient_bool_of_its_first_value() {
         ("watch", Verb::Watch),
         ("watch=", Verb::Watch),
         ("watch=no", Verb::Watch),
+        ("watch=00", Verb::Watch),
         ("watch=True", Verb::Watch),
         ("&watch=1", Verb::Watch),
         ("&&limit=1&watch=true", Verb::Watch),

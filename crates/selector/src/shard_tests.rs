@@ -1,14 +1,13 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::Predicate;
-use informerd_meta::{AttributesBuilder, ObjectKey, Raw, ResourceVersion};
+use crate::{Predicate, tests};
+use informerd_meta::AttributesBuilder;
 
 const LOWER: &str = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
 
 fn object(namespace: &str, uid: &str) -> Object {
-    let raw = Raw::new(bytes::Bytes::from_static(b"{},"), 0..0, 0..0);
-    Object::new(ObjectKey::new(namespace, "x"), ResourceVersion(1), AttributesBuilder::new(uid).build(), raw)
+    tests::object(namespace, "x", AttributesBuilder::new(uid).build())
 }
 
 #[test]

@@ -2,27 +2,16 @@ use std::collections::BTreeMap;
 
 use super::*;
 use bytes::Bytes;
-use informerd_meta::{
-    Attributes, AttributesBuilder, Gvr, Object, ObjectKey, Origin, Raw, Resource, ResourceVersion, Scope, Verbs,
-};
-
-fn resource(group: &str, version: &str, plural: &str, namespaced: bool, origin: Origin) -> Resource {
-    Resource { gvr: Gvr::new(group, version, plural), kind: "".into(), namespaced, verbs: Verbs::default(), origin }
-}
+use informerd_meta::{Attributes, AttributesBuilder, Object, ObjectKey, Origin, Raw, Resource, ResourceVersion, Scope};
 
 pub(super) fn pods() -> Resource {
-    resource("", "v1", "pods", true, Origin::BuiltIn)
+    Resource::simple("", "pods", "Pod")
 }
 
 fn widgets(namespaced: bool) -> Resource {
     let selectable = ["spec.color".into(), "spec.size".into()].into();
-    resource(
-        "example.com",
-        "v1",
-        "widgets",
-        namespaced,
-        Origin::Custom { selectable, columns: [].into(), definition: "".into() },
-    )
+    let origin = Origin::Custom { selectable, columns: [].into(), definition: "".into() };
+    Resource { namespaced, origin, ..Resource::simple("example.com", "widgets", "Widget") }
 }
 
 fn compile(resource: &Resource, text: &str) -> Result<CompiledFields, String> {
@@ -54,13 +43,8 @@ pub(super) fn object(namespace: &str, name: &str, attributes: Attributes) -> Obj
 /// Runs every line of the file. A line of an unknown kind fails.
 #[test]
 fn vectors() {
-    let (labels, fields) = run_vectors(include_str!("../../../tests/data/selectors.txt"));
-    assert_eq!((labels, fields), (78, 30), "the file has changed");
-}
-
-fn run_vectors(file: &str) -> (usize, usize) {
     let (mut labels, mut fields) = (0, 0);
-    for line in file.lines() {
+    for line in include_str!("../../../tests/data/selectors.txt").lines() {
         let (kind, rest) = line.split_once(' ').unwrap();
         let mut strings = serde_json::Deserializer::from_str(rest).into_iter::<String>();
         let input = strings.next().unwrap().unwrap();
@@ -83,7 +67,7 @@ fn run_vectors(file: &str) -> (usize, usize) {
             _ => panic!("not understood: {line}"),
         }
     }
-    (labels, fields)
+    assert_eq!((labels, fields), (78, 30), "the file has changed");
 }
 
 // === labels ===

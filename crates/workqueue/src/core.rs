@@ -168,6 +168,15 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         self.schedule(key, delay, why, now);
     }
 
+    /// Forgets the time at which a key was to be added.
+    pub(super) fn cancel(&mut self, key: &K) {
+        let delay = self.entries.get_mut(key).and_then(|entry| entry.delay.take());
+        if let Some((at, number, _)) = delay {
+            self.delayed.remove(&(at, number, key.clone()));
+            self.settle(key);
+        }
+    }
+
     /// Queues the delayed keys whose time has come.
     pub(super) fn advance(&mut self, now: Instant) {
         while self.delayed.first().is_some_and(|(at, ..)| *at <= now) {
@@ -388,7 +397,7 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
             entry.stage = Stage::Ready;
             self.ready.push_back(key.clone());
         } else if entry.delay.is_none() {
-            // A key with failures is always delayed, held or ready, so no failures are lost.
+            // A key with failures is delayed, held or ready until its delay is cancelled, so no failures are lost.
             self.entries.remove(key);
         }
     }

@@ -16,6 +16,7 @@ type Key = u8;
 enum Action {
     Add(Key),
     AddAfter(Key, u64),
+    Cancel(Key),
     Join(usize),
     /// The worker with this number, modulo the number of workers.
     Leave(usize),
@@ -36,6 +37,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     let action = prop_oneof![
         6 => (0u8..12).prop_map(Action::Add),
         1 => (0u8..12, 0u64..50).prop_map(|(key, ms)| Action::AddAfter(key, ms)),
+        1 => (0u8..12).prop_map(Action::Cancel),
         1 => (1usize..4).prop_map(Action::Join),
         1 => any::<usize>().prop_map(Action::Leave),
         8 => any::<usize>().prop_map(Action::Take),
@@ -61,7 +63,7 @@ struct Model {
 
 struct World {
     queue: WorkQueue<Key>,
-    workers: Vec<(usize, Worker<Key>, usize)>,
+    workers: Vec<(usize, Worker<Key>)>,
     joined: usize,
     model: Model,
     taken: u64,
@@ -116,12 +118,20 @@ impl World {
                 self.queue.add_after(&key, Duration::from_millis(ms), Why::AFTER);
                 self.model.later(key, Duration::from_millis(ms));
             }
+            Action::Cancel(key) => {
+                self.model.tick();
+                self.queue.cancel(&key);
+                let is_left = self.model.pending.contains(&key) || self.model.held.contains_key(&key);
+                if self.model.due.remove(&key).is_some() && !is_left {
+                    self.model.failures.remove(&key);
+                }
+            }
             Action::Join(credit) => {
                 self.joined += 1;
-                self.workers.push((self.joined, self.queue.join(credit), credit));
+                self.workers.push((self.joined, self.queue.join(credit)));
             }
             Action::Leave(n) if !self.workers.is_empty() => {
-                let (id, worker, _) = self.workers.swap_remove(n % count);
+                let (id, worker) = self.workers.swap_remove(n % count);
                 drop(worker);
                 let held: Vec<Key> = self.model.held.iter().filter(|(_, w)| **w == id).map(|(key, _)| *key).collect();
                 for key in held {
@@ -133,7 +143,7 @@ impl World {
             Action::Take(n) => self.take(n % count),
             Action::Answer(n, k, outcome) => self.answer(n % count, k, outcome),
             Action::Forget(n, k) => {
-                let Some((id, worker, _)) = self.workers.get(n % count) else { return };
+                let Some((id, worker)) = self.workers.get(n % count) else { return };
                 let mine: Vec<Key> = self.model.held.iter().filter(|(_, w)| *w == id).map(|(key, _)| *key).collect();
                 if let Some(key) = mine.get(k % mine.len().max(1)) {
                     worker.forget(key).unwrap();
@@ -141,9 +151,8 @@ impl World {
                 }
             }
             Action::Credit(n, credit) => {
-                if let Some((_, worker, had)) = self.workers.get_mut(n % count) {
+                if let Some((_, worker)) = self.workers.get(n % count) {
                     worker.set_credit(credit);
-                    *had = credit;
                 }
             }
             Action::Advance(ms) => advance(Duration::from_millis(ms)).await,
@@ -154,7 +163,7 @@ impl World {
 
     fn take(&mut self, n: usize) {
         self.model.tick();
-        let Some((id, worker, _)) = self.workers.get(n) else { return };
+        let Some((id, worker)) = self.workers.get(n) else { return };
         let Some(Handed { key, attempt, why }) = worker.try_next() else { return };
         self.taken += 1;
         assert!(self.model.pending.remove(&key), "key {key} was not to be handed out");
@@ -164,7 +173,7 @@ impl World {
     }
 
     fn answer(&mut self, n: usize, k: usize, outcome: Outcome) {
-        let Some((id, worker, _)) = self.workers.get(n) else { return };
+        let Some((id, worker)) = self.workers.get(n) else { return };
         let other = self.model.held.iter().find(|(_, w)| *w != id).map(|(key, _)| *key);
         if let Some(other) = other {
             assert_eq!(worker.answer(&other, outcome), Err(NotHeld));

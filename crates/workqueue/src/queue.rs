@@ -56,6 +56,12 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         self.core.lock().add_after(key, delay, why, Instant::now());
     }
 
+    /// Forgets the time at which a key was to be queued, and its failures with it. A key that is queued already, or that a
+    /// worker holds, stays as it is.
+    pub fn cancel(&self, key: &K) {
+        self.core.lock().cancel(key);
+    }
+
     /// Adds a worker that takes up to `credit` keys at once. If several workers can take a key, the one with the
     /// fewest keys gets it.
     pub fn join(&self, credit: usize) -> Worker<K> {

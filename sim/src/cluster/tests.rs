@@ -89,16 +89,11 @@ async fn deleted_pods_are_replaced_and_endpoints_follow() {
 async fn survives_a_storm() {
     let cluster = Cluster::start(DemoConfig { pods: 20, churn: 10_000.0, ..config() }).await.unwrap();
     let store = cluster.server().store();
-    let odd =
-        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "odd"}, "spec": {"template": "x"}});
-    store.create(odd).unwrap();
-    assert_eq!(
-        store
-            .create(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": 1}))
-            .unwrap_err()
-            .code,
-        400
-    );
+    let odd = |version: &str, kind: &str, spec: serde_json::Value| {
+        store.create(json!({"apiVersion": version, "kind": kind, "metadata": {"name": "odd"}, "spec": spec}))
+    };
+    odd("apps/v1", "Deployment", json!({"template": "x"})).unwrap();
+    assert_eq!(odd("v1", "Pod", json!(1)).unwrap_err().code, 400);
     for _ in 0..30 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(cluster.is_alive());

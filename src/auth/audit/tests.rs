@@ -104,6 +104,28 @@ impl Log {
         let text = std::fs::read_to_string(self.directory.path().join("audit.log")).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
+
+    /// Writes so many more lines.
+    async fn write(&self, lines: u64) {
+        let all = self.metrics.audit.written.get() + lines;
+        (0..lines).for_each(|_| write_line(&self.audit, "/api/v1/pods"));
+        while self.metrics.audit.written.get() < all {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(self.metrics.audit.dropped.get(), 0);
+    }
+
+    /// The number of whole lines of a file.
+    fn count(&self, name: &str) -> usize {
+        let text = std::fs::read_to_string(self.directory.path().join(name)).unwrap();
+        text.lines().filter(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()).count()
+    }
+}
+
+/// Writes the line of a list of pods.
+fn write_line(audit: &Audit, uri: &str) {
+    let (user, pods) = (user(), attributes("/api/v1/pods"));
+    audit.begin(|| request(uri, &pods, &user)).unwrap().complete(200);
 }
 
 #[tokio::test]
@@ -160,62 +182,32 @@ async fn stages_can_be_left_out() {
     assert_eq!((lines.len(), &lines[0]["stage"]), (1, &"ResponseComplete".into()));
 }
 
-impl Log {
-    /// Writes so many more lines.
-    async fn write(&self, lines: u64) {
-        let (user, pods) = (user(), attributes("/api/v1/pods"));
-        let all = self.metrics.audit.written.get() + lines;
-        for _ in 0..lines {
-            self.audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
-        }
-        while self.metrics.audit.written.get() < all {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        assert_eq!(self.metrics.audit.dropped.get(), 0);
-    }
-
-    /// The number of whole lines of a file.
-    fn count(&self, name: &str) -> usize {
-        let text = std::fs::read_to_string(self.directory.path().join(name)).unwrap();
-        text.lines().filter(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()).count()
-    }
-
-    fn put_aside(&self) {
-        let path = self.directory.path().join("audit.log");
-        std::fs::rename(&path, path.with_extension("old")).unwrap();
-    }
-}
-
 #[tokio::test]
-async fn a_file_that_was_renamed_is_opened_again() {
+async fn a_file_that_was_renamed_is_opened_again_as_soon_as_it_can_be() {
     use std::os::unix::fs::PermissionsExt;
-    let log = log(Policy::default());
-    log.write(20).await;
-    log.put_aside();
-    // Without the signal, it is the same file.
-    log.write(20).await;
-    assert_eq!(log.count("audit.old"), 40);
-    log.hangups.send();
-    log.write(20).await;
-    assert_eq!((log.count("audit.old"), log.count("audit.log")), (40, 20));
-    let file = std::fs::metadata(log.directory.path().join("audit.log")).unwrap();
-    assert_eq!(file.permissions().mode() & 0o777, 0o600, "it is for the daemon's user alone");
-}
-
-#[tokio::test]
-async fn a_file_that_cannot_be_opened_again_is_kept_until_it_can() {
-    let log = log(Policy::default());
-    log.write(20).await;
-    log.put_aside();
-    let path = log.directory.path().join("audit.log");
-    std::fs::create_dir(&path).unwrap();
-    log.hangups.send();
-    log.write(20).await;
-    assert_eq!(log.count("audit.old"), 40);
-    // No further signal is needed.
-    std::fs::remove_dir(&path).unwrap();
-    log.write(20).await;
-    assert_eq!((log.count("audit.old"), log.count("audit.log")), (40, 20));
+    for is_in_the_way in [false, true] {
+        let log = log(Policy::default());
+        let path = log.directory.path().join("audit.log");
+        log.write(20).await;
+        std::fs::rename(&path, path.with_extension("old")).unwrap();
+        // Without the signal, it is the same file.
+        log.write(20).await;
+        assert_eq!(log.count("audit.old"), 40);
+        if is_in_the_way {
+            std::fs::create_dir(&path).unwrap();
+            log.hangups.send();
+            log.write(20).await;
+            // No further signal is needed.
+            std::fs::remove_dir(&path).unwrap();
+        } else {
+            log.hangups.send();
+        }
+        log.write(20).await;
+        let old = if is_in_the_way { 60 } else { 40 };
+        assert_eq!((log.count("audit.old"), log.count("audit.log")), (old, 20));
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "it is for the daemon's user alone");
+    }
 }
 
 /// The device takes every byte for one too many.
@@ -227,9 +219,8 @@ async fn a_full_disk_costs_the_lines_that_find_no_room_and_no_others() {
     let metrics = Arc::<AuthMetrics>::default();
     let config = AuditConfig { sink: LinesTo::File(path), policy: Policy::default() };
     let audit = Audit::start(&config, &metrics, &Hangups::default(), &Fatal::new()).unwrap();
-    let (user, pods) = (user(), attributes("/api/v1/pods"));
     for n in 1..=20 {
-        audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
+        write_line(&audit, "/api/v1/pods");
         while metrics.audit.dropped.get() < n {
             assert_eq!(metrics.audit.written.get(), 0);
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -242,16 +233,11 @@ async fn a_full_disk_costs_the_lines_that_find_no_room_and_no_others() {
 #[tokio::test]
 async fn long_requests_are_bounded() {
     let (many, log) = (log(Policy::default()), log(Policy::default()));
-    let (user, pods) = (user(), attributes("/api/v1/pods"));
-    for _ in 0..8200 {
-        many.audit.begin(|| request("/api/v1/pods", &pods, &user)).unwrap().complete(200);
-    }
+    (0..8200).for_each(|_| write_line(&many.audit, "/api/v1/pods"));
     assert_eq!(many.metrics.audit.dropped.get(), 8200 - 8192, "so many lines wait, and no more");
     assert_eq!(many.lines(8192).await.len(), 8192);
     let long = "x".repeat(1 << 20);
-    for _ in 0..100 {
-        log.audit.begin(|| request(&long, &pods, &user)).unwrap().complete(200);
-    }
+    (0..100).for_each(|_| write_line(&log.audit, &long));
     assert_eq!(log.metrics.audit.dropped.get(), 100 - 31, "32 MiB of them wait, and no more");
     let agent = |text: &[u8]| user_agent(&HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_bytes(text).unwrap())]));
     assert_eq!(agent("\u{e9}".repeat(1000).as_bytes()), "\u{e9}".repeat(512) + "...TRUNCATED");

@@ -9,7 +9,7 @@ use super::*;
 use crate::apiserver::testing::FakeServer;
 use crate::auth::AuthConfig;
 use crate::auth::audit::{AuditConfig, Policy};
-use crate::auth::testing::{self, Rights, bearer, judged_by};
+use crate::auth::testing::{self, Rights, allowing, bearer};
 use crate::codec::Shape;
 use crate::grpc::testing::call;
 use crate::lifecycle::Fatal;
@@ -39,12 +39,9 @@ impl UserObserver for Told {
 
 impl World {
     async fn new() -> Self {
-        let rights = Arc::<Rights>::default();
-        rights.given.lock().extend(
-            [("jane", "a"), ("jane", "b"), ("jane", "c"), ("joe", "")].map(|(user, at)| testing::right(user, at)),
-        );
+        let given = [("jane", "a"), ("jane", "b"), ("jane", "c"), ("joe", "")];
+        let (rights, access, server) = allowing(&given, &AuthConfig::default()).await;
         rights.tokens.lock().insert("bad", serde_json::json!({}));
-        let (access, server) = judged_by(&rights, &AuthConfig::default()).await;
         let directory = tempfile::tempdir().unwrap();
         let sink = LinesTo::File(directory.path().join("log"));
         let config = AuditConfig { sink, policy: Policy::default() };

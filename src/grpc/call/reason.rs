@@ -85,47 +85,10 @@ impl Reason {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::*;
-
-    const ALL: &[Reason] = &[
-        Reason::Invalid,
-        Reason::NotAcceptable,
-        Reason::Unauthenticated,
-        Reason::Forbidden,
-        Reason::NotFound,
-        Reason::UnknownResource,
-        Reason::NoInformer,
-        Reason::Excluded,
-        Reason::NotReadable,
-        Reason::Aggregated,
-        Reason::OutOfScope,
-        Reason::UpstreamForbidden,
-        Reason::Memory,
-        Reason::Unsupported,
-        Reason::Stale,
-        Reason::SelectionsDiffer,
-        Reason::Expired,
-        Reason::NotSynced,
-        Reason::Undecodable,
-        Reason::NotFresh,
-        Reason::Upstream,
-        Reason::TooLargeResourceVersion,
-        Reason::Draining,
-        Reason::ConnectionAge,
-        Reason::Unavailable,
-        Reason::TooMany,
-        Reason::QueueOverflow,
-        Reason::TooManyRequests,
-        Reason::Deadline,
-        Reason::Timeout,
-        Reason::Unimplemented,
-        Reason::Internal,
-    ];
-
     /// `INVALID_ARGUMENT`, in the spelling of the documentation and of other languages.
-    fn name(code: Code) -> String {
+    fn in_capitals(code: &str) -> String {
         let mut name = String::new();
-        for c in format!("{code:?}").chars() {
+        for c in code.chars() {
             if c.is_ascii_uppercase() && !name.is_empty() {
                 name.push('_');
             }
@@ -141,12 +104,13 @@ mod tests {
 
     #[test]
     fn the_documentation_has_every_reason_with_its_code() {
-        for (index, reason) in ALL.iter().enumerate() {
-            assert_eq!(*reason as usize, index, "each once, in order");
-        }
-        assert_eq!(ALL.last().copied(), Some(Reason::Internal), "the last one");
-        let said: BTreeSet<_> =
-            ALL.iter().map(|reason| reason.says()).map(|(code, of)| (of.to_owned(), name(code))).collect();
+        // The match above leaves none out.
+        let says = |line: &str| {
+            let (_, said) = line.trim().strip_prefix("Self::")?.split_once(" => (Code::")?;
+            let (code, reason) = said.strip_suffix("\"),")?.split_once(", \"")?;
+            Some((reason.to_owned(), in_capitals(code)))
+        };
+        let said: BTreeSet<_> = include_str!("reason.rs").lines().filter_map(says).collect();
         let text = include_str!("../../../docs/grpc.md");
         let section = text.split_once("\n## Errors\n").unwrap().1.split_once("\n## ").unwrap().0;
         let mut documented = BTreeSet::new();

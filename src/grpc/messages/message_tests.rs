@@ -35,15 +35,13 @@ fn response() -> impl Strategy<Value = v1::WatchResponse> {
     })
 }
 
+fn encoded(event: v1::Event) -> EncodedEvent {
+    EncodedEvent::new(event.r#type(), event.key.unwrap(), event.partial, event.object)
+}
+
 fn message(response: v1::WatchResponse) -> WatchMessage {
     let content = match response.frame.unwrap() {
-        Frame::Events(events) => Content::Events(
-            events
-                .events
-                .into_iter()
-                .map(|event| EncodedEvent::new(event.r#type(), event.key.unwrap(), event.partial, event.object))
-                .collect(),
-        ),
+        Frame::Events(events) => Content::Events(events.events.into_iter().map(encoded).collect()),
         frame => frame.into(),
     };
     WatchMessage::new(response.resume_token, response.resource_version, content)
@@ -132,7 +130,7 @@ proptest! {
     ) {
         let (mut shared, mut own) = ([Pieces::default(), Pieces::default()], [Pieces::default(), Pieces::default()]);
         for (event, complete, other) in events {
-            let encoded = EncodedEvent::new(event.r#type(), event.key.unwrap(), event.partial, event.object);
+            let encoded = encoded(event);
             // The first watch decides which message is kept.
             WatchMessage::at(tokens("a"), ResourceVersion(1), Content::Events(smallvec![encoded.clone()]));
             let (tokens, complete) = (tokens(if other { "b" } else { "a" }), ResourceVersion(complete));

@@ -1,17 +1,17 @@
 //! Whole calls of every method, with a scripted apiserver: who may ask, and what happens before that is known.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use http_body_util::{BodyExt, Full};
 use prost::Message;
 use tonic::Code;
 
 use crate::apiserver::client::Upstream;
 use crate::apiserver::discovery::{ApiResource, Discovery};
-use crate::apiserver::testing::{FakeServer, answer};
+use crate::apiserver::testing::{FakeServer, answer, head_with};
+use crate::auth::testing::{Rights, allowing, bearer, right};
 use crate::auth::{self, Access, AuthConfig, Mode};
 use crate::grpc::pb::v1;
 use crate::grpc::pb::v1::{sync_request, watch_response, work_request};
@@ -19,7 +19,6 @@ use crate::grpc::queue::{Groups, QueueConfig};
 use crate::grpc::testing::{Nowhere, call};
 use crate::grpc::*;
 use crate::informer::Factory;
-use crate::lifecycle::Fatal;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::readiness::Registry;
 use crate::memory::{Cut, HURRY, Ledger, Pressure, StallGuards};
@@ -27,7 +26,6 @@ use crate::reads::{ConsistentReads, NotSynced, Reads, ReadsConfig};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_secs(60);
-const SAR: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 /// Every method that authorizes.
 const METHODS: [&str; 8] = [
@@ -45,12 +43,14 @@ const CORE: &str = r#"{"kind":"APIGroupDiscoveryList","items":[{"versions":[{"ve
 const GROUPS: &str = r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"down.io"},"versions":[{"version":"v1","freshness":"Stale"}]},{"metadata":{"name":"up.io"},"versions":[{"version":"v1","freshness":"Current"}]}]}"#;
 
 struct World {
+    /// Who reviews tokens and rights is another one.
     server: FakeServer,
     grpc: Grpc,
+    rights: Arc<Rights>,
     access: Access,
     ledger: Ledger,
     stall_guards: StallGuards,
-    is_allowed: Arc<AtomicBool>,
+    _reviews: FakeServer,
 }
 
 struct Nothing;
@@ -62,19 +62,13 @@ impl Introspect for Nothing {
 }
 
 impl World {
-    /// The apiserver knows the user of every token. It has `configmaps`, and was asked for its resources before.
+    /// The apiserver takes a token for its user's name. It has `configmaps`, and was asked for its resources before.
     async fn new(ledger: Ledger) -> Self {
-        let is_allowed = Arc::<AtomicBool>::default();
-        let allows = Arc::clone(&is_allowed);
-        let server = FakeServer::plain(move |request, _| {
-            let allowed = allows.load(Ordering::Relaxed);
+        let (rights, access, reviews) = allowing(&[], &AuthConfig::default()).await;
+        let server = FakeServer::plain(|request, _| {
             std::future::ready(match request.uri().path() {
-                "/apis/authentication.k8s.io/v1/tokenreviews" => {
-                    answer(201, r#"{"status":{"authenticated":true,"user":{"username":"jane"}}}"#)
-                }
                 "/api" => answer(200, CORE),
                 "/apis" => answer(200, GROUPS),
-                SAR => answer(201, format!(r#"{{"status":{{"allowed":{allowed}}}}}"#)),
                 _ => answer(404, r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":404}"#),
             })
         })
@@ -87,7 +81,6 @@ impl World {
         let reads = Reads::new(config, factory);
         let queues = QueueConfig { linger: HOUR, max_groups: 10, max_deletions: 10 };
         let stall_guards = StallGuards::default();
-        let access = Access::delegated(&AuthConfig::default(), &upstream, &Fatal::new()).unwrap();
         let grpc = Grpc::new(GrpcParts {
             reads: reads.clone(),
             cluster: Arc::new(Nowhere),
@@ -100,7 +93,7 @@ impl World {
             stall_guards: stall_guards.clone(),
             metrics: Arc::default(),
         });
-        Self { server, grpc, access, ledger, stall_guards, is_allowed }
+        Self { server, grpc, rights, access, ledger, stall_guards, _reviews: reviews }
     }
 
     fn caller(&self, mode: Mode, headers: &HeaderMap, call: CallInfo) -> Result<Caller, tonic::Status> {
@@ -159,7 +152,7 @@ impl World {
             let path = uri.split('?').next().unwrap_or_default();
             ["/api", "/api/v1"].contains(&path) || path.starts_with("/apis") && path.split('/').count() <= 4
         };
-        (uris.iter().filter(|uri| *uri == SAR).count(), uris.iter().filter(discovery).count())
+        (self.rights.asked.lock().len(), uris.iter().filter(discovery).count())
     }
 }
 
@@ -190,18 +183,10 @@ fn message(method: &str, selection: Option<v1::Selection>) -> Vec<u8> {
     }
 }
 
-fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    for (name, value) in lines {
-        headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
-    }
-    headers
-}
-
 #[tokio::test]
 async fn nobody_is_impersonated_however_long_the_head_is() {
     let world = World::new(Ledger::default()).await;
-    world.is_allowed.store(true, Ordering::Relaxed);
+    world.rights.given.lock().insert(right("t", ""));
     let token = ("authorization", "Bearer t");
     for (who, mode) in [
         (("impersonate-user", "admin"), Mode::Trust),
@@ -215,7 +200,7 @@ async fn nobody_is_impersonated_however_long_the_head_is() {
         (token, Mode::Delegated),
     ] {
         for fillers in [0, 62, 63, 64, 65, 3000] {
-            let mut head = headers(&[token]);
+            let mut head = bearer("t");
             for n in 0..fillers {
                 head.append(["grpc-x", "grpc-trace-bin", "x-remote-user"][n % 3], HeaderValue::from_static("v"));
             }
@@ -235,8 +220,7 @@ async fn nobody_is_impersonated_however_long_the_head_is() {
 
 #[tokio::test]
 async fn who_may_not_ask_learns_nothing_and_causes_reviews_alone() {
-    let world = World::new(Ledger::default()).await;
-    let token = headers(&[("authorization", "Bearer t")]);
+    let (world, token) = (World::new(Ledger::default()).await, bearer("t"));
     for method in ["Objects/Get", "Objects/List", "Objects/Watch", "Objects/Sync", "Queue/Work"] {
         for version in ["", "v1", "v9"] {
             let mut said = Vec::new();
@@ -261,7 +245,7 @@ async fn who_may_not_ask_learns_nothing_and_causes_reviews_alone() {
     }
     assert_eq!(world.asked().1, 0, "it was not asked what it has: {:?}", world.server.uris());
     // Who may, is told.
-    world.is_allowed.store(true, Ordering::Relaxed);
+    world.rights.given.lock().insert(right("t", ""));
     let message = message("Objects/List", selection("nothings.elsewhere.io", ""));
     let (code, text) = world.call(Mode::Delegated, &token, "Objects/List", message).await;
     assert!(matches!(code, Code::NotFound | Code::Unavailable), "{code:?} {text}");
@@ -272,7 +256,7 @@ async fn who_may_not_ask_learns_nothing_and_causes_reviews_alone() {
 #[tokio::test]
 async fn what_is_too_large_is_refused_before_it_is_authorized() {
     let world = World::new(Ledger::new(64 << 20, Pressure::default())).await;
-    let token = headers(&[("authorization", "Bearer t")]);
+    let token = bearer("t");
     let many = |part: &str, count: usize| vec![part; count].join(",");
     let names: Vec<_> = (0..16).map(|n| n.to_string()).collect();
     for (labels, fields, wanted) in [
@@ -301,7 +285,7 @@ async fn what_is_too_large_is_refused_before_it_is_authorized() {
 async fn a_stream_keeps_little_of_its_head() {
     let world = World::new(Ledger::default()).await;
     let head = bytes::Bytes::from(vec![b'x'; 780_000]);
-    let mut headers = headers(&[("authorization", "Bearer t"), ("user-agent", "agent")]);
+    let mut headers = head_with(&[("authorization", "Bearer t"), ("user-agent", "agent")]);
     for name in ["grpc-padding", "grpc-padding-bin", "x-padding", "baggage", "cookie"] {
         headers.append(name, HeaderValue::from_maybe_shared(head.clone()).unwrap());
     }
@@ -322,6 +306,27 @@ async fn a_stream_keeps_little_of_its_head() {
     let each = world.ledger.used() / callers.len();
     assert!((100..2000).contains(&each), "{each}");
     drop(callers);
+    assert_eq!(world.ledger.used(), 0);
+}
+
+#[tokio::test]
+async fn streams_of_a_user_without_rights_leave_memory_to_others() {
+    let world = World::new(Ledger::new(1 << 20, Pressure::default())).await;
+    let open = async |token: &str| {
+        let path = "/informerd.v1.Objects/Sync";
+        let caller = world.caller(Mode::Delegated, &bearer(token), call(path)).ok()?;
+        Some(world.send(caller, path, &[]).await).filter(|response| !response.headers().contains_key("grpc-status"))
+    };
+    let mut streams = Vec::new();
+    while let Some(stream) = open("jane").await {
+        streams.push(stream);
+    }
+    let used = world.ledger.used();
+    assert!((370 << 10..=384 << 10).contains(&used), "three eighths, with what is kept of heads: {used}");
+    assert!(open("joe").await.is_some(), "another user");
+    streams.pop();
+    assert!(open("jane").await.is_some(), "there is room");
+    drop(streams);
     assert_eq!(world.ledger.used(), 0);
 }
 

@@ -395,8 +395,5 @@ impl Pending {
 }
 
 #[cfg(test)]
-#[path = "feed_bounds_tests.rs"]
-mod bounds_tests;
-#[cfg(test)]
 #[path = "feed_tests.rs"]
 mod tests;

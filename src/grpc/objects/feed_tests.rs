@@ -22,8 +22,11 @@ fn object(name: usize, rv: u64) -> Arc<Object> {
 
 impl World {
     async fn new(objects: usize) -> Self {
-        let of = testing::World::new(testing::objects(objects, SIZE)).await;
-        Self { of, rv: FIRST as u64 }
+        Self::of(testing::objects(objects, SIZE)).await
+    }
+
+    async fn of(objects: Vec<Arc<Object>>) -> Self {
+        Self { of: testing::World::new(objects).await, rv: FIRST as u64 }
     }
 
     /// A conflated watch of what comes from now on.
@@ -32,9 +35,12 @@ impl World {
     }
 
     fn watch_from(&self, start: WatchStart, ledger: &Ledger) -> Feed {
+        self.watch_of(Predicate::everything(), start, ledger)
+    }
+
+    fn watch_of(&self, predicate: Predicate, start: WatchStart, ledger: &Ledger) -> Feed {
         let (is_snapshot, deadline) = (start == WatchStart::State, Instant::now() + Duration::from_secs(600));
-        let spec =
-            WatchSpec { predicate: Predicate::everything(), start, bookmarks: true, initial_end: true, deadline };
+        let spec = WatchSpec { predicate, start, bookmarks: true, initial_end: true, deadline };
         Feed::new(self.of.cache.watch(spec).unwrap(), true, is_snapshot, ledger, &Arc::default())
     }
 
@@ -101,11 +107,14 @@ async fn a_watch_that_finds_no_memory_is_too_slow() {
 #[tokio::test(start_paused = true)]
 async fn what_is_pending_has_a_bound_by_number_and_by_bytes() {
     let (world, some) = (World::new(0).await, object(0, 1));
-    for (changes, size, fits) in [
-        (MAX_PENDING, 1, true),
-        (MAX_PENDING + 1, 1, false),
-        (1, MAX_PENDING_BYTES, true),
-        (1, MAX_PENDING_BYTES + 1, false),
+    for (level, changes, size, fits) in [
+        (Level::Calm, MAX_PENDING, 1, true),
+        (Level::Calm, MAX_PENDING + 1, 1, false),
+        (Level::Calm, 1, MAX_PENDING_BYTES, true),
+        (Level::Calm, 1, MAX_PENDING_BYTES + 1, false),
+        (Level::Tight, 1, SHORT_PENDING_BYTES + 1, true),
+        (Level::Short, 1, SHORT_PENDING_BYTES, true),
+        (Level::Short, 1, SHORT_PENDING_BYTES + 1, false),
     ] {
         let Feed::Conflated(conflated) = world.watch(&Ledger::default()) else { panic!("it is not conflated") };
         let mut pending = conflated.shared.pending.lock();
@@ -114,7 +123,32 @@ async fn what_is_pending_has_a_bound_by_number_and_by_bytes() {
             let change = Change { kind: EventType::Modified, value, rv };
             pending.conflator.push(ObjectKey::new("a", &name.to_string()), change, size);
         }
-        assert_eq!(pending.fits(Level::Calm), fits, "{changes} of {size} bytes");
+        assert_eq!(pending.fits(level), fits, "{level:?}: {changes} of {size} bytes");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_much_of_a_snapshot_is_taken_before_its_consumer_asks() {
+    for (objects, ahead) in [
+        (SNAPSHOT_AHEAD - 1, SNAPSHOT_AHEAD - 1),
+        (SNAPSHOT_AHEAD, SNAPSHOT_AHEAD),
+        (SNAPSHOT_AHEAD + 1, SNAPSHOT_AHEAD),
+        (2 * SNAPSHOT_AHEAD, SNAPSHOT_AHEAD),
+    ] {
+        let world = World::of(testing::objects(objects, 1)).await;
+        let mut feed = world.watch_from(WatchStart::State, &Ledger::default());
+        let (mut taken, mut most) = (0, 0);
+        loop {
+            // Time stands still while the task has something to do.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let Feed::Conflated(conflated) = &feed else { panic!("it is not conflated") };
+            most = most.max(conflated.shared.pending.lock().conflator.len());
+            match next(&mut feed).await.unwrap().event {
+                WatcherEvent::Bookmark { initial_end: true, .. } => break,
+                _ => taken += 1,
+            }
+        }
+        assert_eq!((taken, most), (objects, ahead));
     }
 }
 
@@ -237,12 +271,10 @@ async fn others_run_while_it_looks_for_few_objects() {
         let labels = if n.is_multiple_of(100) { r#""labels":{"a":"b"},"uid""# } else { r#""uid""# };
         testing::parse(&testing::item(n, 1).replace(r#""uid""#, labels))
     };
-    let world = testing::World::new((0..OBJECTS).map(labelled).collect()).await;
+    let world = World::of((0..OBJECTS).map(labelled).collect()).await;
     let labels = LabelSelector::parse("a=b").unwrap();
     let predicate = Predicate::new(Scope::default(), labels, CompiledFields::default());
-    let deadline = Instant::now() + Duration::from_secs(600);
-    let spec = WatchSpec { predicate, start: WatchStart::State, bookmarks: true, initial_end: true, deadline };
-    let mut feed = Feed::new(world.cache.watch(spec).unwrap(), true, true, &Ledger::default(), &Arc::default());
+    let mut feed = world.watch_of(predicate, WatchStart::State, &Ledger::default());
     let (mut objects, mut waits) = (0, 0);
     loop {
         let next = std::future::poll_fn(|cx| {

@@ -36,6 +36,14 @@ async fn a_watch_lasts_as_long_as_it_may_and_no_longer() {
     assert!(ages.len() > 1, "those that begin together do not end together");
 }
 
+#[tokio::test]
+async fn a_frame_has_as_many_events_as_it_may() {
+    for (max_batch, given) in [(0, 100), (MAX_BATCH, 1000), (MAX_BATCH + 1, 1000), (u32::MAX, 1000)] {
+        let watch = watch(v1::WatchRequest { max_batch, ..Default::default() }).await;
+        assert_eq!(watch.delivery.max_batch, given, "{max_batch}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn events_wait_for_others_as_long_as_they_may_and_no_longer() {
     for (asked, given) in [

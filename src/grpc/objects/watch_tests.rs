@@ -30,6 +30,16 @@ fn request(without: &[usize]) -> v1::WatchRequest {
     v1::WatchRequest { selection: Some(selection("configmaps", vec![])), known, ..Default::default() }
 }
 
+/// A stream of these watches.
+fn sync(objects: &Objects, watches: Vec<v1::WatchRequest>) -> SyncStream {
+    let add = |(watch_id, watch)| {
+        let add = v1::AddWatch { watch: Some(watch), credit: None };
+        Ok::<_, Status>(v1::SyncRequest { watch_id, action: Some(v1::sync_request::Action::Add(add)) })
+    };
+    let inbound = tokio_stream::iter((0..).zip(watches).map(add)).chain(tokio_stream::pending());
+    SyncStream::new(objects.clone(), caller(), Box::pin(inbound), &Retiring(DrainWatch::never()))
+}
+
 /// Polls until `is_over`. Returns how often it paused before.
 fn pauses(messages: &mut impl Messages, is_over: impl Fn() -> bool) -> usize {
     let mut pauses = 0;
@@ -63,15 +73,7 @@ async fn what_the_client_has_is_skipped_in_several_turns() {
 async fn a_stream_pauses_with_the_first_of_its_watches_that_does() {
     const WATCHES: u64 = 3;
     let (objects, _writer) = objects().await;
-    let requests: Vec<_> = (0..WATCHES)
-        .map(|watch_id| {
-            let add = v1::AddWatch { watch: Some(request(&[])), credit: None };
-            Ok(v1::SyncRequest { watch_id, action: Some(v1::sync_request::Action::Add(add)) })
-        })
-        .collect();
-    let inbound = Box::pin(tokio_stream::iter(requests).chain(tokio_stream::pending()));
-    let never = Retiring(DrainWatch::never());
-    let mut stream = SyncStream::new(objects.clone(), caller(), inbound, &never);
+    let mut stream = sync(&objects, (0..WATCHES).map(|_| request(&[])).collect());
     // Started, and the end of the snapshot.
     let frames = &objects.metrics.frames;
     assert_eq!(pauses(&mut stream, || frames.get() == 2 * WATCHES), 2 * WATCHES as usize);
@@ -89,10 +91,7 @@ async fn a_watch_pauses_between_objects_that_are_far_apart() {
     let filter = v1::Filter { label_selector: "a=b".into(), ..Default::default() };
     let request = v1::WatchRequest { selection: Some(selection("configmaps", vec![filter])), ..Default::default() };
     let watch = objects.watch_for(&caller(), request.clone()).await.unwrap();
-    let add = v1::AddWatch { watch: Some(request), credit: None };
-    let add = v1::SyncRequest { watch_id: 1, action: Some(v1::sync_request::Action::Add(add)) };
-    let inbound = Box::pin(tokio_stream::iter([Ok(add)]).chain(tokio_stream::pending()));
-    let sync = SyncStream::new(objects.clone(), caller(), inbound, &Retiring(DrainWatch::never()));
+    let sync = sync(&objects, vec![request]);
     for mut body in [Elsewhere::new(watch), Elsewhere::new(sync)].map(|messages| messages.into_body(false).unwrap()) {
         let (before, mut pauses) = (objects.metrics.events.get(), 0);
         let mut together = before;
@@ -123,29 +122,6 @@ async fn what_comes_before_a_damaged_object_is_sent() {
     };
     assert_eq!((Status::from(error).code(), objects.metrics.events.get()), (tonic::Code::Internal, 10));
     assert!(watch.is_over());
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_a_client_asks_of_its_frames_has_bounds() {
-    let (objects, _writer) = objects_of(Vec::new()).await;
-    let selection = Some(selection("configmaps", vec![]));
-    for (max_batch, batch) in [(0, 100), (1000, 1000), (1001, 1000), (u32::MAX, 1000)] {
-        let request = v1::WatchRequest { selection: selection.clone(), max_batch, ..Default::default() };
-        assert_eq!(objects.watch_for(&caller(), request).await.unwrap().delivery.max_batch, batch);
-    }
-    let span = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });
-    let began = tokio::time::Instant::now();
-    for (delay, age) in [(span(0, 999_999_999), span(1799, 0)), (span(1, 1), span(3600, 1)), (span(1 << 30, 0), None)] {
-        let selection = selection.clone();
-        let request = v1::WatchRequest { selection, max_batch_delay: delay, max_age: age, ..Default::default() };
-        let watch = objects.watch_for(&caller(), request).await.unwrap();
-        let (delay, lasts) = (watch.delivery.max_batch_delay, watch.terms.deadline - began);
-        if age == span(1799, 0) {
-            assert_eq!((delay, lasts), (Duration::new(0, 999_999_999), Duration::from_secs(1799)));
-        } else {
-            assert!(delay == Duration::from_secs(1) && (1800..3600).contains(&lasts.as_secs()), "{lasts:?}");
-        }
-    }
 }
 
 #[tokio::test]

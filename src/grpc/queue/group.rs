@@ -223,15 +223,22 @@ impl Group {
         Ok(QueueKey { selection, object: ObjectKey::new(&item.namespace, &item.name) })
     }
 
-    pub(super) fn is_selected(&self, key: &QueueKey) -> bool {
-        self.feeds[key.selection].level.lock().contains(&key.object)
+    /// Queues an object after a delay. The queue has only objects and deletions, so it is never longer than their number.
+    pub(super) fn add_after(&self, key: &QueueKey, delay: Duration) {
+        let level = self.feeds[key.selection].level.lock();
+        if level.contains(&key.object) {
+            self.queue.add_after(key, delay, Why::AFTER);
+        }
     }
 
-    /// A worker has handled the deletion with this number.
+    /// A worker has handled the deletion with this number. If the object does not exist anew, nothing is left to queue later.
     pub(super) fn handled(&self, key: &QueueKey, deletion: u64) {
         let mut level = self.feeds[key.selection].level.lock();
         let before = level.own();
         level.handled(&key.object, deletion);
+        if !level.contains(&key.object) {
+            self.queue.cancel(key);
+        }
         // This releases memory. Whether the rest is too much was checked before.
         self.memory.change(before, level.own()).ok();
     }

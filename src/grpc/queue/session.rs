@@ -19,7 +19,7 @@ use super::groups::Member;
 use super::request;
 use crate::lifecycle;
 use crate::memory::{Ledger, Reservation};
-use crate::workqueue::{Handed, Outcome, Why};
+use crate::workqueue::{Handed, Outcome};
 
 /// No key is added to a frame of this size or more, in bytes. If memory is not plentiful, the limit is [`LITTLE`].
 const FRAME: usize = 256 << 10;
@@ -225,9 +225,8 @@ impl Session {
                 let delay = delay.min(LONGEST_DELAY);
                 if self.member.worker.holds(&key) {
                     self.answer(&key, Outcome::After(delay))?;
-                } else if self.member.group.is_selected(&key) {
-                    // Queue only existing objects and deletions. So the queue is never longer than their number.
-                    self.member.group.queue.add_after(&key, delay, Why::AFTER);
+                } else {
+                    self.member.group.add_after(&key, delay);
                 }
                 Ok(())
             }

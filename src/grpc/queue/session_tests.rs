@@ -17,6 +17,7 @@ use crate::http::testing::{FIRST, item, objects, packed, parse};
 use crate::lifecycle::drain::DrainWatch;
 use crate::memory::{Level, Pressure};
 use crate::meta::{EventType, Object, ResourceVersion};
+use crate::workqueue::Why;
 
 const OBJECTS: usize = 200;
 /// The size of an object that is large, in bytes.
@@ -61,14 +62,19 @@ async fn delete(writer: &mut Writer, numbers: std::ops::Range<usize>) {
     }
 }
 
-/// Takes all keys that there are, and answers them with success.
-fn work(session: &mut Session) {
+/// Takes all keys that there are, and answers each with this.
+fn answer_all(session: &mut Session, with: impl Fn(v1::ItemRef) -> Action) {
     while let Some(handed) = session.member.worker.try_next() {
         let Some(Frame::Items(items)) = session.items(handed).unwrap().frame else { continue };
         for item in items.items {
-            session.act(Action::Done(item.r#ref.unwrap())).unwrap();
+            session.act(with(item.r#ref.unwrap())).unwrap();
         }
     }
+}
+
+/// Takes all keys that there are, and answers them with success.
+fn work(session: &mut Session) {
+    answer_all(session, Action::Done);
 }
 
 /// Takes and answers all keys. Returns how many of them were queued for a resync.
@@ -120,6 +126,25 @@ async fn deletions_are_counted_until_they_are_handled_and_a_group_with_too_many_
     drop(session);
     settled().await;
     assert_eq!(ledger.used(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_does_not_exist_is_not_queued_later() {
+    let (mut session, mut writer) = joined(objects(4, SIZE), &Ledger::default()).await;
+    let hour = || prost_types::Duration::try_from(60 * MINUTE).ok();
+    let later = |item| Action::AddAfter(v1::AddAfter { item: Some(item), delay: hour() });
+    let delayed = |session: &Session| session.member.group.queue.stats().delayed;
+    answer_all(&mut session, later);
+    assert_eq!(delayed(&session), 4);
+    delete(&mut writer, 0..2).await;
+    assert_eq!(delayed(&session), 4, "the deletions are not handled");
+    work(&mut session);
+    assert_eq!(delayed(&session), 2);
+    for (namespace, name) in [("a", "c00000"), ("b", "c00003"), ("b", "none")] {
+        let item = v1::ItemRef { namespace: namespace.to_owned(), name: name.to_owned(), ..v1::ItemRef::default() };
+        session.act(later(item)).unwrap();
+        assert_eq!(delayed(&session), 2, "{name}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

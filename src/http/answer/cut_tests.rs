@@ -10,12 +10,10 @@ use super::super::handler::{BoxFuture, Handler};
 use super::super::request_body::RequestBody;
 use super::*;
 use crate::apiserver::raw_testing::{DATA, END_STREAM, GOAWAY, RST_STREAM, SETTINGS, frame, head};
-use crate::http::door::Connection;
+use crate::http::door::{Connection, HTTP2_PREFACE};
 use crate::http::testing::serve;
 use crate::lifecycle::drain::Drain;
 use crate::lifecycle::spawn;
-
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// What came of an upload. `None` if it failed.
 type Upload = Option<String>;
@@ -95,7 +93,7 @@ async fn an_upload_over_http2_ends_with_its_stream_or_its_length() {
         ("closed", vec![begun(), half()], true, None),
     ] {
         let mut running = start(false);
-        let opening = [PREFACE.to_vec(), frame(SETTINGS, 0, 0, &[])].concat();
+        let opening = [HTTP2_PREFACE.to_vec(), frame(SETTINGS, 0, 0, &[])].concat();
         let stream = running.send(&[opening, frames.concat()].concat()).await;
         let open = (!closes).then_some(stream);
         assert_eq!(running.upload().await.as_deref(), expected, "{name}");
@@ -150,7 +148,8 @@ async fn so_many_streams_may_be_reset_before_they_are_looked_at() {
         let fields = [(":method", "GET"), (":scheme", "http"), (":authority", "localhost"), (":path", "/")];
         let get = |n: u32| head(2 * n + 1, END_STREAM, &fields);
         let dropped = (0..streams).flat_map(|n| [get(n), frame(RST_STREAM, 0, 2 * n + 1, &[0, 0, 0, 8])]);
-        let opening = [PREFACE.to_vec(), frame(SETTINGS, 0, 0, &[])].into_iter().chain(dropped).chain([get(streams)]);
+        let opening =
+            [HTTP2_PREFACE.to_vec(), frame(SETTINGS, 0, 0, &[])].into_iter().chain(dropped).chain([get(streams)]);
         let mut stream = running.send(&opening.flatten().collect::<Vec<_>>()).await;
         let (mut said, is_answer) = (Vec::new(), |part: &[u8]| part == b"early");
         while !said.windows(5).any(is_answer) && stream.read_buf(&mut said).await.is_ok_and(|read| read > 0) {}

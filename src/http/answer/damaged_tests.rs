@@ -52,9 +52,7 @@ async fn a_list_is_refused_or_ends_before_the_object() {
             let mut text = Vec::new();
             let end = loop {
                 match body.frame().await {
-                    Some(Ok(frame)) => {
-                        frame.into_data().unwrap().into_iter().for_each(|part| text.extend_from_slice(&part));
-                    }
+                    Some(Ok(frame)) => text.extend(frame.into_data().unwrap().into_bytes()),
                     end => break end,
                 }
             };
@@ -93,7 +91,7 @@ async fn a_watch_ends_with_an_error_event() {
     let mut body = world.body(WatchStart::State);
     let mut text = Vec::new();
     while let Some(frame) = body.frame().await {
-        frame.unwrap().into_data().unwrap().into_iter().for_each(|part| text.extend_from_slice(&part));
+        text.extend(frame.unwrap().into_data().unwrap().into_bytes());
     }
     let before: String = (0..3).map(|number| added_text(number, SIZE)).collect();
     let text = String::from_utf8(text).unwrap();

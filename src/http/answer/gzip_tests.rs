@@ -181,17 +181,6 @@ async fn a_short_one_is_known_to_be_short() {
     assert!(whole.if_short(all.len()).await.is_some());
 }
 
-#[test]
-fn who_takes_gzip() {
-    let accepts = |lines: &[&str]| {
-        is_accepted(&lines.iter().map(|line| (ACCEPT_ENCODING, line.parse().unwrap())).collect::<HeaderMap>())
-    };
-    assert!(accepts(&["gzip"]) && accepts(&["br, gzip"]) && accepts(&["gzip ,deflate"]) && accepts(&["gzip", "br"]));
-    for lines in [&[][..], &[""], &["gzip;q=1.0"], &["*"], &["GZIP"], &["x-gzip"], &["br", "gzip"]] {
-        assert!(!accepts(lines), "{lines:?}");
-    }
-}
-
 #[tokio::test]
 async fn without_memory_for_a_compressor_the_answer_goes_as_it_is() {
     let ledger = Ledger::new(4 * COMPRESSOR, Pressure::default());

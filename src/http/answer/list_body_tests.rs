@@ -9,10 +9,6 @@ use super::*;
 use crate::http::testing::{World, list_text, objects, packed};
 use crate::memory::{HURRY, Ledger, Level, Pressure};
 
-async fn body(length: usize) -> (ListBody, StallGuards, Arc<HttpMetrics>) {
-    body_of(Writer::list(ListWriter::new(World::new(objects(length, 10)).await.list()), false, &Ledger::default()))
-}
-
 fn body_of(mut writer: Writer) -> (ListBody, StallGuards, Arc<HttpMetrics>) {
     let (stall_guards, metrics) = (StallGuards::default(), Arc::default());
     let BodyStep::Frame(first) = writer.step().unwrap() else { panic!("a frame") };
@@ -25,15 +21,19 @@ fn body_of(mut writer: Writer) -> (ListBody, StallGuards, Arc<HttpMetrics>) {
 
 const TIMEOUT: Duration = Duration::from_secs(100);
 
-async fn watch(stall_guards: StallGuards, pressure: Pressure, metrics: Arc<HttpMetrics>) {
-    stall_guards.watch(TIMEOUT, pressure, move |stalled| _ = metrics.lists_stalled.inc_by(stalled)).await;
+/// A list that is given up if nobody takes it.
+async fn watched() -> (ListBody, Pressure, Arc<HttpMetrics>) {
+    let writer = ListWriter::new(World::new(objects(1000, 10)).await.list());
+    let (body, stall_guards, metrics) = body_of(Writer::list(writer, false, &Ledger::default()));
+    let (pressure, counted) = (Pressure::default(), Arc::clone(&metrics));
+    let count = move |stalled| _ = counted.lists_stalled.inc_by(stalled);
+    crate::lifecycle::spawn("stall_guards", stall_guards.watch(TIMEOUT, pressure.clone(), count));
+    (body, pressure, metrics)
 }
 
 #[tokio::test(start_paused = true)]
 async fn while_memory_is_short_a_list_nobody_takes_is_given_up_soon() {
-    let (mut body, stall_guards, metrics) = body(1000).await;
-    let pressure = Pressure::default();
-    crate::lifecycle::spawn("stall_guards", watch(stall_guards, pressure.clone(), metrics.clone()));
+    let (mut body, pressure, metrics) = watched().await;
     tokio::time::sleep(2 * HURRY).await;
     pressure.set(Level::Tight);
     tokio::time::sleep(2 * HURRY).await;
@@ -49,9 +49,7 @@ async fn while_memory_is_short_a_list_nobody_takes_is_given_up_soon() {
 
 #[tokio::test(start_paused = true)]
 async fn stalled_lists_are_given_up_however_often_the_level_changes() {
-    let (mut body, stall_guards, metrics) = body(1000).await;
-    let pressure = Pressure::default();
-    crate::lifecycle::spawn("stall_guards", watch(stall_guards, pressure.clone(), metrics.clone()));
+    let (mut body, pressure, metrics) = watched().await;
     for level in [Level::Tight, Level::Calm].into_iter().cycle().take(130) {
         pressure.set(level);
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -147,15 +147,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_length_is_one_list() {
-        for length in [0, 1, 2, BATCH - 1, BATCH, BATCH + 1, 2 * BATCH, 2 * BATCH + 1, 1000] {
-            let (text, written, _) = whole(World::new(objects(length, 3)).await.list());
-            assert!(text == list_text(length, 3), "{length}");
-            assert_eq!(written, length as u64);
-        }
-    }
-
-    #[tokio::test]
     async fn a_long_search_is_made_in_steps() {
         for length in [0, 1, 100] {
             let (text, written, again) = whole(World::sparse(objects(length, 3)).await.list());

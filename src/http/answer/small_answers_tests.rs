@@ -1,7 +1,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
 use http_body_util::BodyExt as _;
 use tokio::io::duplex;
 
@@ -39,8 +38,6 @@ impl OfConnection {
     }
 }
 
-type Asked = tokio::task::JoinHandle<Option<(h2::RecvStream, StatusCode)>>;
-
 impl Scene {
     /// There is room for so many answers that are not free, and for half of them of one connection.
     fn new(room: usize) -> Self {
@@ -71,20 +68,19 @@ impl Scene {
 }
 
 /// Sends a request and reads nothing of the body.
-fn ask(client: &h2::client::SendRequest<Bytes>) -> Asked {
+fn ask(client: &h2::client::SendRequest<Bytes>) -> tokio::task::JoinHandle<Option<h2::RecvStream>> {
     let client = client.clone();
     spawn("request", async move {
         let request = http::Request::get("http://host/").body(()).unwrap();
         let (answer, _) = client.ready().await.unwrap().send_request(request, true).unwrap();
-        let (head, body) = answer.await.ok()?.into_parts();
-        Some((body, head.status))
+        answer.await.ok().map(Response::into_body)
     })
 }
 
 async fn asked(client: &h2::client::SendRequest<Bytes>, count: usize) -> Vec<Option<h2::RecvStream>> {
     let mut all = Vec::new();
     for asked in (0..count).map(|_| ask(client)).collect::<Vec<_>>() {
-        all.push(asked.await.unwrap().map(|(body, _)| body));
+        all.push(asked.await.unwrap());
     }
     all
 }

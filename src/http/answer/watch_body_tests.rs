@@ -16,64 +16,57 @@ use crate::meta::{EventType, ResourceVersion, errors};
 /// The watch starts after the first state.
 const AFTER: WatchStart = WatchStart::After(ResourceVersion(FIRST as u64));
 
-struct Open {
-    body: WatchBody,
-    metrics: Arc<HttpMetrics>,
-}
-
 async fn world() -> World {
     World::new(objects(3, 5)).await
 }
 
-fn open(answer: WatchAnswer, lease: Lease, drain: &DrainWatch) -> Open {
-    let metrics: Arc<HttpMetrics> = Arc::default();
-    let ending = Ending::new(drain, Duration::from_secs(3), super::super::watch_body::SHORTEST);
-    Open { body: WatchBody::new(answer, lease, None, ending, &metrics, &Ledger::default()), metrics }
+fn open(answer: WatchAnswer, lease: Lease, drain: &DrainWatch) -> (WatchBody, Arc<HttpMetrics>) {
+    let metrics = Arc::default();
+    let ending = Ending::new(drain, Duration::from_secs(3), SHORTEST);
+    (WatchBody::new(answer, lease, None, ending, &metrics, &Ledger::default()), metrics)
 }
 
 /// With an authorization that is never lost.
-fn open_for_ever(world: &World, start: WatchStart, drain: &DrainWatch) -> Open {
+fn open_for_ever(world: &World, start: WatchStart, drain: &DrainWatch) -> (WatchBody, Arc<HttpMetrics>) {
     open(world.watch(start), Lease::all([]), drain)
 }
 
 async fn next(body: &mut WatchBody) -> Option<String> {
     let frame = body.frame().await?.unwrap().into_data().unwrap();
-    let mut text = Vec::new();
-    frame.into_iter().for_each(|part| text.extend_from_slice(&part));
-    Some(String::from_utf8(text).unwrap())
+    Some(String::from_utf8(frame.into_bytes().into()).unwrap())
 }
 
 #[tokio::test]
 async fn what_has_gathered_goes_out_together() {
     let mut world = world().await;
-    let mut open = open_for_ever(&world, WatchStart::State, &DrainWatch::never());
-    let frame = next(&mut open.body).await.unwrap();
+    let (mut body, metrics) = open_for_ever(&world, WatchStart::State, &DrainWatch::never());
+    let frame = next(&mut body).await.unwrap();
     let events: String = (0..3).map(|number| added_text(number, 5)).collect();
     let initial_end = frame.strip_prefix(&events).unwrap();
     assert!(initial_end.starts_with(r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap""#), "{initial_end}");
     assert!(initial_end.contains(r#""k8s.io/initial-events-end":"true""#) && initial_end.ends_with("}\n"));
-    assert!(open.body.frame().now_or_never().is_none());
+    assert!(body.frame().now_or_never().is_none());
 
     world.add(FIRST, 5).await;
-    assert_eq!(next(&mut open.body).await.unwrap(), added_text(FIRST, 5));
+    assert_eq!(next(&mut body).await.unwrap(), added_text(FIRST, 5));
     let more = FIRST + 1..FIRST + 4;
     for number in more.clone() {
         world.add(number, 5).await;
     }
     world.settle().await;
-    assert_eq!(next(&mut open.body).await.unwrap(), more.map(|number| added_text(number, 5)).collect::<String>());
+    assert_eq!(next(&mut body).await.unwrap(), more.map(|number| added_text(number, 5)).collect::<String>());
     world.cache.end_watchers(false);
-    assert_eq!(next(&mut open.body).await, None);
-    assert_eq!(next(&mut open.body).await, None, "and stays at its end");
-    assert_eq!((open.metrics.watch_events.get(), open.metrics.watches_open.get()), (8, 1));
-    drop(open.body);
-    assert_eq!(open.metrics.watches_open.get(), 0);
+    assert_eq!(next(&mut body).await, None);
+    assert_eq!(next(&mut body).await, None, "and stays at its end");
+    assert_eq!((metrics.watch_events.get(), metrics.watches_open.get()), (8, 1));
+    drop(body);
+    assert_eq!(metrics.watches_open.get(), 0);
 }
 
 #[tokio::test]
 async fn frames_are_bounded() {
     let mut world = world().await;
-    let mut open = open_for_ever(&world, AFTER, &DrainWatch::never());
+    let (mut body, _) = open_for_ever(&world, AFTER, &DrainWatch::never());
     let (many, large) = (FIRST..FIRST + 300, FIRST + 300..FIRST + 310);
     for number in many.clone() {
         world.add(number, 1).await;
@@ -81,7 +74,7 @@ async fn frames_are_bounded() {
     world.settle().await;
     let mut all = String::new();
     while all.lines().count() < 300 {
-        let frame = next(&mut open.body).await.unwrap();
+        let frame = next(&mut body).await.unwrap();
         assert!(frame.lines().count() <= FRAME_EVENTS);
         all.push_str(&frame);
     }
@@ -90,26 +83,26 @@ async fn frames_are_bounded() {
         world.add(number, FRAME_BYTES / 2).await;
     }
     world.settle().await;
-    assert_eq!(next(&mut open.body).await.unwrap().lines().count(), 2, "the second takes it over the limit");
+    assert_eq!(next(&mut body).await.unwrap().lines().count(), 2, "the second takes it over the limit");
 }
 
 #[tokio::test]
 async fn nothing_follows_an_error() {
     let mut world = world().await;
     let (tell, gone) = oneshot::channel();
-    let mut open = open(world.watch(AFTER), Lease::until(gone), &DrainWatch::never());
+    let (mut body, metrics) = open(world.watch(AFTER), Lease::until(gone), &DrainWatch::never());
     world.add(FIRST, 1).await;
-    assert_eq!(next(&mut open.body).await.unwrap(), added_text(FIRST, 1));
+    assert_eq!(next(&mut body).await.unwrap(), added_text(FIRST, 1));
     world.add(FIRST + 1, 1).await;
     world.settle().await;
     tell.send(Box::new(errors::expired_watch(1, 20))).unwrap();
     assert_eq!(
-        next(&mut open.body).await.unwrap(),
+        next(&mut body).await.unwrap(),
         "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"too old resource version: 1 (20)\",\"reason\":\"Expired\",\"code\":410}}\n"
     );
     assert_eq!(world.cache.stats().watchers, 0, "the watcher is gone");
-    assert_eq!(next(&mut open.body).await, None);
-    assert_eq!(open.metrics.watches_failed.get(), 1);
+    assert_eq!(next(&mut body).await, None);
+    assert_eq!(metrics.watches_failed.get(), 1);
 }
 
 /// Its client continues after the last event that it got, and would not be told of the other deletions.
@@ -148,18 +141,18 @@ async fn a_watch_without_memory_ends_with_an_error_between_deletions_of_one_revi
 async fn a_drain_ends_watches_cleanly_at_their_own_moments() {
     let (drain, watch) = drain::channel();
     let mut world = world().await;
-    let mut opened: Vec<Open> = (0..50).map(|_| open_for_ever(&world, AFTER, &watch)).collect();
+    let mut bodies: Vec<_> = (0..50).map(|_| open_for_ever(&world, AFTER, &watch).0).collect();
     tokio::time::sleep(Duration::from_secs(10)).await;
-    for open in &mut opened {
-        assert!(open.body.frame().now_or_never().is_none());
+    for body in &mut bodies {
+        assert!(body.frame().now_or_never().is_none());
     }
     world.add(FIRST, 1).await;
     let started = Instant::now();
     drain.start(Duration::from_secs(30));
-    let ends = opened.into_iter().map(|mut open| {
+    let ends = bodies.into_iter().map(|mut body| {
         crate::lifecycle::spawn("client", async move {
-            let mut text = next(&mut open.body).await.unwrap();
-            while let Some(more) = next(&mut open.body).await {
+            let mut text = next(&mut body).await.unwrap();
+            while let Some(more) = next(&mut body).await {
                 text.push_str(&more);
             }
             let last = text.strip_prefix(&added_text(FIRST, 1)).unwrap();

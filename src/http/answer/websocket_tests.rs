@@ -16,6 +16,7 @@ use crate::lifecycle::spawn;
 use crate::memory::Ledger;
 use crate::meta::{ResourceVersion, Scope};
 use crate::passthrough::websocket::TEXT;
+use crate::reads::WatchAnswer;
 use crate::selector::{CompiledFields, LabelSelector, Predicate};
 
 /// A frame from a client: it must be masked.
@@ -85,14 +86,19 @@ fn messages_that_are_too_long_end_it() {
     assert_eq!(asked(&[&head((1 << 63) | 1), b"x"]), []);
 }
 
-/// A watch that starts after the first state, over a socket.
-async fn open() -> (World, DuplexStream, Arc<HttpMetrics>) {
-    let (world, metrics) = (World::new(objects(1, 1)).await, Arc::<HttpMetrics>::default());
+/// The client of this watch over a socket.
+fn session(watch: WatchAnswer, metrics: &Arc<HttpMetrics>) -> DuplexStream {
     let ending = Ending::new(&DrainWatch::never(), Duration::ZERO, super::super::watch_body::SHORTEST);
-    let answer = world.watch(WatchStart::After(ResourceVersion(FIRST as u64)));
-    let events = WatchBody::new(answer, Lease::all([]), None, ending, &metrics, &Ledger::default()).into_messages();
+    let events = WatchBody::new(watch, Lease::all([]), None, ending, metrics, &Ledger::default()).into_messages();
     let (client, ours) = duplex(1 << 20);
     spawn("session", run(ours, events));
+    client
+}
+
+/// A watch that starts after the first state.
+async fn open() -> (World, DuplexStream, Arc<HttpMetrics>) {
+    let (world, metrics) = (World::new(objects(1, 1)).await, Arc::<HttpMetrics>::default());
+    let client = session(world.watch(WatchStart::After(ResourceVersion(FIRST as u64))), &metrics);
     (world, client, metrics)
 }
 
@@ -127,28 +133,14 @@ async fn a_mistake_is_told_before_the_end() {
     assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
 }
 
-#[tokio::test]
-async fn the_end_of_the_events_is_the_end() {
-    let (world, mut client, _) = open().await;
-    // A cache that is reset ends its watches.
-    drop(world.writer);
-    let mut said = Vec::new();
-    client.read_to_end(&mut said).await.unwrap();
-    assert!(said.ends_with(b"\x88\x02\x03\xe8"), "{said:?}");
-}
-
 /// A watch that looks at many objects and selects none of them.
 #[tokio::test]
 async fn other_tasks_run_while_it_looks() {
     const OBJECTS: usize = 20_000;
-    let (world, metrics) = (World::new(objects(OBJECTS, 1)).await, Arc::<HttpMetrics>::default());
+    let world = World::new(objects(OBJECTS, 1)).await;
     let labels = LabelSelector::parse("no=such").unwrap();
     let none = Predicate::new(Scope::default(), labels, CompiledFields::default());
-    let ending = Ending::new(&DrainWatch::never(), Duration::ZERO, super::super::watch_body::SHORTEST);
-    let answer = watch_of(&world.cache, WatchStart::State, none);
-    let events = WatchBody::new(answer, Lease::all([]), None, ending, &metrics, &Ledger::default()).into_messages();
-    let (mut client, ours) = duplex(1 << 20);
-    spawn("session", run(ours, events));
+    let mut client = session(watch_of(&world.cache, WatchStart::State, none), &Arc::default());
     let other = spawn("other", async move {
         let (mut turns, mut first) = (0, [0]);
         let mut read = pin!(client.read(&mut first));

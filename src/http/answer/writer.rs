@@ -103,7 +103,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_list_is_indented_across_its_frames() {
-        for length in [0, 1, 62, 63, 64, 700] {
+        for length in [0, 1, 2, 62, 63, 64, 126, 127, 700] {
             let list = World::new(objects(length, 300)).await.list();
             let mut indented = Slices::from(bytes::Bytes::from(list_text(length, 300)));
             let indented = Indenter::default().step(&mut indented, usize::MAX);

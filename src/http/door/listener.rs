@@ -227,12 +227,4 @@ mod tests {
         assert!(path.exists());
         assert!(matches!(Listener::bind(&address, &config()), Err(BindError::NotASocket(_))));
     }
-
-    #[tokio::test]
-    async fn port_zero_is_told() {
-        let listener = Listener::bind(&"http://127.0.0.1:0".parse().unwrap(), &config()).unwrap();
-        let ListenAddr::Http(address) = listener.address() else { panic!("http") };
-        assert_ne!(address.port(), 0);
-        assert!(matches!(Listener::bind(&listener.address(), &config()), Err(BindError::Socket { .. })));
-    }
 }

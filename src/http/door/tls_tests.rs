@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::super::local_ca::CA_KEY;
 use super::*;
-use crate::http::testing::{trusting, trusting_with};
+use crate::http::testing::{self_signed, trusting, trusting_with};
 
 fn config(directory: &Path) -> TlsConfig {
     TlsConfig {
@@ -38,7 +38,7 @@ async fn handshake(certificates: &Certificates, ca: &[u8], name: &str) -> Result
 }
 
 #[tokio::test]
-async fn a_self_issued_certificate_is_trusted_through_its_ca() {
+async fn a_self_issued_certificate_is_trusted_through_its_ca_which_outlives_the_process() {
     let directory = tempfile::tempdir().unwrap();
     let certificates = Certificates::load(&config(directory.path()), &["10.0.0.7".parse().unwrap()]).unwrap();
     let ca = fs::read(certificates.ca_file().unwrap()).unwrap();
@@ -46,6 +46,10 @@ async fn a_self_issued_certificate_is_trusted_through_its_ca() {
         assert_eq!(handshake(&certificates, &ca, name).await.unwrap(), b"h2", "{name}");
     }
     assert!(handshake(&certificates, &ca, "evil.example").await.is_err());
+    let second = Certificates::load(&config(directory.path()), &[]).unwrap();
+    assert_eq!(handshake(&second, &ca, "localhost").await.unwrap(), b"h2");
+    assert!(second.refresh().unwrap(), "a new certificate from the same authority");
+    assert_eq!(handshake(&second, &ca, "localhost").await.unwrap(), b"h2");
 }
 
 #[tokio::test]
@@ -65,29 +69,16 @@ async fn a_key_is_private_and_one_that_everybody_may_use_is_refused() {
 #[tokio::test]
 async fn the_older_version_can_be_refused() {
     let directory = tempfile::tempdir().unwrap();
-    for (only_tls13, speaks) in [(false, true), (true, false)] {
-        let config = TlsConfig { only_tls13, ..config(directory.path()) };
-        let certificates = Certificates::load(&config, &[]).unwrap();
-        for server in [certificates.server(), certificates.delegated_server()] {
-            let (near, far) = duplex(64 * 1024);
-            let accepted = crate::lifecycle::spawn("server", async move { server.accept(far).await });
-            let ca = CertificateDer::from_pem_file(certificates.ca_file().unwrap()).unwrap();
-            let connector = trusting_with(aws_lc_rs::default_provider(), &[&rustls::version::TLS12], [ca], &[]);
-            let connected = connector.connect(ServerName::try_from("localhost").unwrap(), near).await;
-            assert_eq!((connected.is_ok(), accepted.await.unwrap().is_ok()), (speaks, speaks));
-        }
+    let config = TlsConfig { only_tls13: true, ..config(directory.path()) };
+    let certificates = Certificates::load(&config, &[]).unwrap();
+    for server in [certificates.server(), certificates.delegated_server()] {
+        let (near, far) = duplex(64 * 1024);
+        let accepted = crate::lifecycle::spawn("server", async move { server.accept(far).await });
+        let ca = CertificateDer::from_pem_file(certificates.ca_file().unwrap()).unwrap();
+        let connector = trusting_with(aws_lc_rs::default_provider(), &[&rustls::version::TLS12], [ca], &[]);
+        let connected = connector.connect(ServerName::try_from("localhost").unwrap(), near).await;
+        assert!(connected.is_err() && accepted.await.unwrap().is_err());
     }
-}
-
-#[tokio::test]
-async fn the_ca_outlives_the_process() {
-    let directory = tempfile::tempdir().unwrap();
-    let first = Certificates::load(&config(directory.path()), &[]).unwrap();
-    let ca = fs::read(first.ca_file().unwrap()).unwrap();
-    let second = Certificates::load(&config(directory.path()), &[]).unwrap();
-    assert_eq!(handshake(&second, &ca, "localhost").await.unwrap(), b"h2");
-    assert!(second.refresh().unwrap(), "a new certificate from the same authority");
-    assert_eq!(handshake(&second, &ca, "localhost").await.unwrap(), b"h2");
 }
 
 #[test]
@@ -107,29 +98,26 @@ async fn files_are_read_again_when_they_change() {
     let directory = tempfile::tempdir().unwrap();
     let files =
         CertificateFiles { certificate: directory.path().join("tls.crt"), key: directory.path().join("tls.key") };
-    let write = |which: &str| {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let certificate = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap().self_signed(&key).unwrap();
-        if which != "key" {
-            fs::write(&files.certificate, certificate.pem()).unwrap();
-        }
-        if which != "certificate" {
-            fs::write(&files.key, key.serialize_pem()).unwrap();
+    let write = |with_key: bool| {
+        let (certificate, key) = self_signed();
+        fs::write(&files.certificate, certificate.pem()).unwrap();
+        if with_key {
+            fs::write(&files.key, key).unwrap();
         }
         certificate.pem().into_bytes()
     };
-    let first = write("both");
+    let first = write(true);
     let config = TlsConfig { files: Some(files.clone()), ..config(directory.path()) };
     let certificates = Certificates::load(&config, &[]).unwrap();
     assert!(certificates.ca_file().is_none() && !config.state_dir.exists());
     assert!(!certificates.refresh().unwrap());
     assert_eq!(handshake(&certificates, &first, "localhost").await.unwrap(), b"h2");
 
-    write("certificate");
+    write(false);
     assert!(certificates.refresh().is_err(), "half a change is no pair");
     assert_eq!(handshake(&certificates, &first, "localhost").await.unwrap(), b"h2");
 
-    let second = write("both");
+    let second = write(true);
     assert!(certificates.refresh().unwrap());
     assert_eq!(handshake(&certificates, &second, "localhost").await.unwrap(), b"h2");
     assert!(handshake(&certificates, &first, "localhost").await.is_err());

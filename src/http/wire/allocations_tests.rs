@@ -12,11 +12,11 @@ use tokio::sync::mpsc;
 use crate::auth::Lease;
 use crate::cache::{WatchCache, WatchStart};
 use crate::http::answer::{SHORTEST, WatchBody};
-use crate::http::testing::{FIRST, World, http2_client, objects, watch};
+use crate::http::testing::{FIRST, World, http2_client, objects, serve, watch};
 use crate::http::*;
+use crate::lifecycle::drain;
 use crate::lifecycle::ending::Ending;
 use crate::lifecycle::multiplexer::IsWatch;
-use crate::lifecycle::{Fatal, drain};
 use crate::memory::Ledger;
 use crate::meta::ResourceVersion;
 
@@ -49,13 +49,8 @@ fn bytes_per_delivery(clients: impl FnOnce(SocketAddr, Delivered) + Send + 'stat
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let mut world = World::new(objects(1, 5)).await;
-            let directory = tempfile::tempdir().unwrap();
-            let config = HttpConfig::new(vec!["http://127.0.0.1:0".parse().unwrap()], directory.path().join("state"));
-            let metrics = Arc::new(HttpMetrics::default());
-            let server = Server::bind(config, Arc::clone(&metrics)).unwrap();
-            let ListenAddr::Http(address) = server.addresses().remove(0) else { panic!("http") };
-            let (_drain, drain) = drain::channel();
-            server.serve(Arc::new(Watched(world.cache.clone(), metrics, drain.clone())), &drain, &Fatal::new());
+            let (_never, drain) = drain::channel();
+            let (address, _drain, _directory) = serve(Watched(world.cache.clone(), Arc::default(), drain));
             let (tell, mut delivered) = mpsc::channel(1);
             std::thread::spawn(move || clients(address, Delivered(tell)));
             let allocated = tikv_jemalloc_ctl::thread::allocatedp::read().unwrap();

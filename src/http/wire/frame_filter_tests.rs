@@ -45,22 +45,6 @@ fn large_header_blocks_are_counted_however_they_come() {
 }
 
 #[test]
-fn a_header_block_is_passed_on_when_it_is_complete() {
-    let (begin, end) = (frame(HEADERS, 0, 7, GET), frame(CONTINUATION, END_HEADERS, 7, GET));
-    let (mut filter, mut out) = (FrameFilter { pass: 0, ..FrameFilter::default() }, Vec::new());
-    filter.filter(&begin, &mut out);
-    assert!(out.is_empty() && filter.open_head() == begin.len());
-    filter.filter(&end, &mut out);
-    assert_eq!((out, filter.open_head()), ([begin, end].concat(), 0));
-}
-
-#[test]
-fn what_is_not_allowed_within_a_header_block_is_left_to_the_library() {
-    let frames = [frame(HEADERS, 0, 7, GET), frame(8, 0, 0, &[0, 0, 0, 1]), frame(CONTINUATION, END_HEADERS, 7, GET)];
-    assert_eq!(filtered(&frames, 5), frames.concat());
-}
-
-#[test]
 fn a_block_that_is_cut_off_is_passed_on() {
     let (mut filter, mut out) = (FrameFilter::default(), Vec::new());
     filter.filter(&[HTTP2_PREFACE, &request(1, GET)[..11]].concat(), &mut out);

@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 use super::super::io::Bounded;
 use super::*;
+use crate::apiserver::raw_testing;
 use crate::http::door::{Heard, Newcomers};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -21,8 +22,7 @@ fn heard(newcomer: &Arc<Newcomer>) -> Heard {
 }
 
 fn frame(kind: u8, flags: u8, payload: usize) -> Vec<u8> {
-    let length = u32::try_from(payload).unwrap().to_be_bytes();
-    [&length[1..], &[kind, flags, 0, 0, 0, 1], &vec![kind; payload]].concat()
+    raw_testing::frame(kind, flags, 1, &vec![kind; payload])
 }
 
 /// A connection whose client has sent these bytes.

@@ -1,69 +1,39 @@
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::super::frames::{DATA, HEAD};
 use super::*;
 use crate::apiserver::raw_testing;
-
-/// A socket that records each write separately and can refuse writes.
-#[derive(Debug, Default)]
-struct Peer {
-    written: Arc<Mutex<Vec<Vec<u8>>>>,
-    full: Arc<Mutex<bool>>,
-}
-
-impl AsyncRead for Peer {
-    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Poll::Pending
-    }
-}
-
-impl AsyncWrite for Peer {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
-    }
-
-    fn poll_write_vectored(self: Pin<&mut Self>, _: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        if *self.full.lock() {
-            return Poll::Pending;
-        }
-        let bytes = bufs.iter().flat_map(|buf| buf.iter().copied()).collect::<Vec<_>>();
-        let size = bytes.len();
-        self.written.lock().push(bytes);
-        Poll::Ready(Ok(size))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.written.lock().push(b"end".to_vec());
-        Poll::Ready(Ok(()))
-    }
-}
+use crate::http::testing::Takes;
 
 /// A frame of this size.
 fn frame(size: usize) -> Vec<u8> {
     raw_testing::frame(DATA, 0, 1, &vec![b'x'; size - HEAD])
 }
 
+type Took = Box<dyn FnMut(&[u8])>;
+
 struct Scene {
-    socket: Http2Socket<Peer>,
+    socket: Http2Socket<Takes<Took>>,
+    /// Each write.
     written: Arc<Mutex<Vec<Vec<u8>>>>,
-    full: Arc<Mutex<bool>>,
+    is_full: Arc<AtomicBool>,
     metrics: Arc<HttpMetrics>,
 }
 
 impl Scene {
     fn new() -> Self {
-        let peer = Peer::default();
-        let (written, full) = (Arc::clone(&peer.written), Arc::clone(&peer.full));
-        let metrics = Arc::new(HttpMetrics::default());
+        let written = Arc::<Mutex<Vec<Vec<u8>>>>::default();
+        let taken = Arc::clone(&written);
+        let took: Took = Box::new(move |bytes: &[u8]| taken.lock().push(bytes.to_vec()));
+        let peer = Takes::new(Bytes::new(), false, took);
+        let (is_full, metrics) = (Arc::clone(&peer.is_full), Arc::new(HttpMetrics::default()));
         let bounded = Bounded::new(peer, Duration::from_secs(5), Arc::default(), None);
-        Self { socket: Http2Socket::new(bounded, Arc::clone(&metrics)), written, full, metrics }
+        Self { socket: Http2Socket::new(bounded, Arc::clone(&metrics)), written, is_full, metrics }
     }
 
     /// As the library writes: a piece, and a flush.
@@ -108,7 +78,7 @@ fn large_writes_do_not_wait() {
 #[tokio::test]
 async fn a_full_socket_holds_the_writer_up() {
     let mut scene = Scene::new();
-    *scene.full.lock() = true;
+    scene.is_full.store(true, Ordering::Relaxed);
     let piece = frame(1000);
     let mut taken = 0;
     while scene.write(&piece).is_ready() {
@@ -117,7 +87,7 @@ async fn a_full_socket_holds_the_writer_up() {
     }
     assert!(taken + piece.len() > MAX_WAITING);
     assert!(scene.drain().is_pending() && scene.take().is_empty());
-    *scene.full.lock() = false;
+    scene.is_full.store(false, Ordering::Relaxed);
     assert!(scene.drain().is_ready());
     assert_eq!(scene.take().concat().len(), taken);
 }
@@ -133,13 +103,13 @@ async fn the_buffer_is_shared_and_a_slow_client_keeps_none() {
     assert_eq!(scene.socket.waiting.capacity(), 0);
     let spare = SPARE.with_borrow(|spare| (spare.as_ptr(), spare.capacity()));
     assert!((MAX_WAITING - 4..=2 * MAX_WAITING).contains(&spare.1), "{}", spare.1);
-    *slow.full.lock() = true;
+    slow.is_full.store(true, Ordering::Relaxed);
     assert!(slow.write(b"small").is_ready());
     assert_eq!(slow.socket.waiting.as_ptr(), spare.0, "the same buffer");
     assert!(slow.drain().is_pending());
     assert!(slow.socket.waiting.capacity() < 16);
     assert_eq!(SPARE.with_borrow(|spare| (spare.as_ptr(), spare.capacity())), spare);
-    *slow.full.lock() = false;
+    slow.is_full.store(false, Ordering::Relaxed);
     assert!(slow.write(b" more").is_ready() && slow.drain().is_ready());
     assert_eq!(slow.take(), [b"small more"]);
 }
@@ -147,7 +117,7 @@ async fn the_buffer_is_shared_and_a_slow_client_keeps_none() {
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_takes_nothing_is_noticed() {
     let mut scene = Scene::new();
-    *scene.full.lock() = true;
+    scene.is_full.store(true, Ordering::Relaxed);
     assert!(scene.write(b"event").is_ready());
     let error = poll_fn(|cx| scene.socket.poll_drain(cx));
     assert_eq!(error.await.unwrap_err().kind(), io::ErrorKind::TimedOut);

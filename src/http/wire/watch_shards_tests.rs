@@ -15,7 +15,7 @@ use crate::auth::Lease;
 use crate::cache::WatchStart;
 use crate::codec::Slices;
 use crate::http::answer::{Body, WatchBody};
-use crate::http::testing::{FIRST, Takes, World, added_text, body, counted, largest_turn, objects, watch};
+use crate::http::testing::{FIRST, Takes, World, added_text, body, counted, largest_turn, objects, until, watch};
 use crate::lifecycle::drain;
 use crate::lifecycle::ending::Ending;
 use crate::memory::Ledger;
@@ -56,7 +56,8 @@ fn large(frames: usize) -> Body {
 
 /// The client reads the event of this object next.
 async fn reads(client: &mut DuplexStream, number: usize, size: usize) {
-    let expected = chunk(&added_text(number, size));
+    let event = added_text(number, size);
+    let expected = format!("{:x}\r\n{event}\r\n", event.len());
     let mut got = vec![0; expected.len()];
     timeout(LONG, client.read_exact(&mut got)).await.unwrap().unwrap();
     assert!(got == expected.as_bytes());
@@ -73,7 +74,7 @@ fn live(world: &World) -> Body {
     world.body(WatchStart::Now)
 }
 
-async fn end(watch: &Sharded<DuplexStream>) -> Result<(), BoxError> {
+async fn end<S>(watch: &Sharded<S>) -> Result<(), BoxError> {
     timeout(LONG, std::future::poll_fn(|cx| watch.poll(cx))).await.unwrap().map(drop)
 }
 
@@ -81,79 +82,24 @@ fn sizes(shards: &WatchShards) -> Vec<usize> {
     shards.0.lock().iter().map(|shard| shard.watches).collect()
 }
 
-async fn until(shards: &WatchShards, expected: &[usize]) {
-    let reached = async {
-        while sizes(shards) != expected {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(LONG, reached).await.unwrap();
-}
-
-fn chunk(data: &str) -> String {
-    format!("{:x}\r\n{data}\r\n", data.len())
-}
-
-#[tokio::test]
-async fn each_client_gets_each_event_in_order() {
-    let mut world = World::new(objects(1, 5)).await;
-    let shards = WatchShards::default();
-    // Some sockets take an event in several pieces, some at once.
-    let mut watches: Vec<_> =
-        (0..2 * MOST + 10).map(|number| start(&shards, live(&world), [700, 1 << 20][number % 2])).collect();
-    assert_eq!(sizes(&shards), [MOST, MOST, 10]);
-    let readers: Vec<_> = watches
-        .iter_mut()
-        .map(|(_, client)| std::mem::replace(client, duplex(1).0))
-        .map(|mut client| {
-            spawn("reader", async move {
-                let mut text = String::new();
-                client.read_to_string(&mut text).await.unwrap();
-                text
-            })
-        })
-        .collect();
-    for number in 0..20 {
-        world.add(FIRST + number, 900).await;
-        if number % 3 == 0 {
-            tokio::task::yield_now().await;
-        }
-    }
-    world.settle().await;
-    world.cache.end_watchers(false);
-    for (watch, _) in watches {
-        end(&watch).await.unwrap();
-    }
-    for reader in readers {
-        let text = timeout(LONG, reader).await.unwrap().unwrap();
-        // Events that were ready together share a chunk.
-        let mut rest = text.strip_suffix("0\r\n\r\n").unwrap();
-        let mut events = String::new();
-        while let Some((len, data)) = rest.split_once("\r\n") {
-            let len = usize::from_str_radix(len, 16).unwrap();
-            events.push_str(&data[..len]);
-            rest = data[len..].strip_prefix("\r\n").unwrap();
-        }
-        let expected: String = (0..20).map(|number| added_text(FIRST + number, 900)).collect();
-        assert!(events == expected);
-    }
-    until(&shards, &[]).await;
-}
-
 #[tokio::test]
 async fn places_are_free_again_when_watches_end() {
-    let world = World::new(objects(1, 5)).await;
+    let mut world = World::new(objects(1, 5)).await;
     let shards = WatchShards::default();
     let mut watches: Vec<_> = (0..=MOST).map(|_| start(&shards, live(&world), 64)).collect();
     assert_eq!(sizes(&shards), [MOST, 1]);
     watches.swap_remove(5);
-    until(&shards, &[MOST - 1, 1]).await;
+    until(|| sizes(&shards) == [MOST - 1, 1]).await;
     watches.push(start(&shards, live(&world), 64));
     assert_eq!(sizes(&shards), [MOST - 1, 2], "the shard that has few");
     assert_eq!(world.cache.stats().watchers, MOST + 1);
+    world.add(FIRST, 5).await;
+    for in_either_shard in [0, MOST] {
+        reads(&mut watches[in_either_shard].1, FIRST, 5).await;
+    }
     drop(watches);
     assert_eq!(world.cache.stats().watchers, 0, "a watch ends with its connection at once");
-    until(&shards, &[]).await;
+    until(|| sizes(&shards).is_empty()).await;
 }
 
 #[tokio::test]
@@ -189,8 +135,7 @@ async fn other_tasks_have_their_turn_in_the_middle_of_an_event() {
         .map(|_| {
             let writes = Arc::clone(&writes);
             let took = move |_: &[u8]| _ = writes.fetch_add(1, Ordering::Relaxed);
-            let takes = Takes { says: bytes::Bytes::new(), has_turns: true, took };
-            let io = Bounded::new(takes, STALL, Arc::default(), None);
+            let io = Bounded::new(Takes::new(bytes::Bytes::new(), true, took), STALL, Arc::default(), None);
             shards.run(WatchWriter::new(io, live(&world), Vec::new()))
         })
         .collect();
@@ -216,7 +161,7 @@ async fn a_turn_writes_a_bounded_number_of_bytes() {
         .collect();
     let largest = largest_turn(&got, FEW * FRAMES * FRAME).await;
     for watch in watches {
-        timeout(LONG, std::future::poll_fn(|cx| watch.poll(cx))).await.expect("it ends").map(drop).unwrap();
+        end(&watch).await.unwrap();
     }
     assert!((1 << 20..=5 << 20).contains(&largest), "{largest}");
 }
@@ -229,7 +174,7 @@ async fn a_shard_that_fails_ends_its_connections_and_gets_no_more() {
     let (panics, _client_of_panics) = start(&shards, panics(true), 64);
     end(&panics).await.unwrap_err();
     assert_eq!(end(&other).await.unwrap_err().to_string(), "the task of the watch has ended");
-    until(&shards, &[]).await;
+    until(|| sizes(&shards).is_empty()).await;
     let (_next, mut client) = start(&shards, live(&world), 1 << 20);
     world.add(FIRST, 5).await;
     reads(&mut client, FIRST, 5).await;
@@ -366,7 +311,7 @@ async fn nothing_is_lost_between_threads() {
     for task in stays.into_iter().chain(comes_and_goes) {
         timeout(LONG, task).await.unwrap().unwrap();
     }
-    until(&shards, &[]).await;
+    until(|| sizes(&shards).is_empty()).await;
     assert_eq!(world.cache.stats().watchers, 0);
 }
 
@@ -386,6 +331,6 @@ async fn watches_that_use_up_their_turns_take_turns() {
         let (each, mean) = (each(), each().iter().sum::<usize>() / count);
         assert!(each.iter().all(|got| *got >= mean / 2), "of {count} watches: {each:?}");
         drop(watches);
-        until(&shards, &[]).await;
+        until(|| sizes(&shards).is_empty()).await;
     }
 }

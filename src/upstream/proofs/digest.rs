@@ -81,11 +81,7 @@ mod tests {
     use super::*;
     use crate::apiserver::testing::bare;
     use crate::cache::{self, CacheConfig};
-    use crate::meta::{Gvr, Object, Scope};
-
-    fn object(namespace: &str, name: &str, rv: u64) -> Arc<Object> {
-        Arc::new(bare(namespace, name, rv))
-    }
+    use crate::meta::{Gvr, Scope};
 
     fn room() -> Lent {
         Digest::room(&Budget::default(), 1).unwrap()
@@ -101,7 +97,7 @@ mod tests {
     async fn equal_means_every_key_at_its_revision_and_no_other() {
         let (mut writer, cache) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
         // `a-b` sorts before `a/`: the order is by the whole key, not by namespace.
-        let objects = vec![object("a-b", "y", 7), object("a", "x", 5)];
+        let objects = vec![Arc::new(bare("a-b", "y", 7)), Arc::new(bare("a", "x", 5))];
         writer.replace(objects, ResourceVersion(10)).await.unwrap();
         let snapshot = cache.snapshot().unwrap();
         let same = [("a", "x", 5), ("a-b", "y", 7)];
@@ -130,7 +126,8 @@ mod tests {
         let (mut writer, cache) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
         let names: Vec<_> = (0..10_000).map(|n| format!("x{n}")).collect();
         let objects: Vec<_> = names.iter().map(|name| ("a", &**name, 5)).collect();
-        writer.replace(names.iter().map(|name| object("a", name, 5)).collect(), ResourceVersion(10)).await.unwrap();
+        let held = names.iter().map(|name| Arc::new(bare("a", name, 5))).collect();
+        writer.replace(held, ResourceVersion(10)).await.unwrap();
         let (snapshot, digest) = (cache.snapshot().unwrap(), digest(&objects));
         let mut comparison = std::pin::pin!(digest.is_of(&snapshot, None));
         let mut turns = 0;

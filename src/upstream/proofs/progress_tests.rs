@@ -90,11 +90,6 @@ async fn a_resource_without_bookmarks_is_not_tried_for_ever() {
     assert_eq!((tried > 0, watches().await), (true, tried), "none is made again");
 }
 
-/// An object of the collection, as the store has it.
-fn object(name: &str, rv: ResourceVersion) -> crate::meta::Object {
-    bare("default", name, rv.0)
-}
-
 fn create(world: &World, kind: &str, name: &str) -> ResourceVersion {
     let mut metadata = serde_json::json!({"name": name});
     if kind != "Namespace" {
@@ -126,7 +121,7 @@ async fn a_quiet_collection_is_proved_by_comparison() {
 async fn a_namespace_is_proved_alone_and_says_nothing_of_the_others() {
     let mut world = world(Origin::BuiltIn).await;
     let rv = create(&world, "ConfigMap", "x");
-    world.writer.apply(crate::meta::EventType::Added, object("x", rv)).await.unwrap();
+    world.writer.apply(crate::meta::EventType::Added, bare("default", "x", rv.0)).await.unwrap();
     let other = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "y", "namespace": "kube-system"}});
     world.server.create(other).unwrap();
     let (default, system) = (Part::namespace("default".into()), Part::namespace("kube-system".into()));
@@ -157,7 +152,7 @@ async fn what_was_compared_before_the_store_was_restored_confirms_nothing() {
 async fn a_large_collection_is_compared_if_watches_should_have_said_something() {
     let mut world = world(Origin::BuiltIn).await;
     let names = (0..=5000).map(|n| format!("x{n}"));
-    let objects = names.map(|name| Arc::new(object(&name, create(&world, "ConfigMap", &name)))).collect();
+    let objects = names.map(|name| Arc::new(bare("default", &name, create(&world, "ConfigMap", &name).0))).collect();
     world.writer.replace(objects, ResourceVersion(world.server.revision())).await.unwrap();
     let (stream, at) = (world.stream(), ResourceVersion(world.server.revision()));
     // Questions for the number, and digests.

@@ -383,8 +383,7 @@ mod tests {
         let body = body.to_owned();
         let server = FakeServer::plain(move |request, _| {
             let is_for_nothing = request.uri().query().unwrap_or_default().contains("fieldSelector");
-            let body = if is_for_nothing { answer(code, body.clone()) } else { answer(200, LIST) };
-            async move { body }
+            std::future::ready(if is_for_nothing { answer(code, body.clone()) } else { answer(200, LIST) })
         })
         .await;
         let upstream = Upstream::from_config(server.config()).await.unwrap();
@@ -407,11 +406,7 @@ mod tests {
             items.join(",")
         );
         assert!(list.len() > MAX_ANSWER);
-        let server = FakeServer::plain(move |_, _| {
-            let answer = answer(200, list.clone());
-            async move { answer }
-        })
-        .await;
+        let server = FakeServer::plain(move |_, _| std::future::ready(answer(200, list.clone()))).await;
         let upstream = Upstream::from_config(server.config()).await.unwrap();
         // Of so many objects, an answer of this size is what managed fields make of it.
         let many = u32::try_from(MAX_ANSWER / 4_000).unwrap();

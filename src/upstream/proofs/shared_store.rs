@@ -257,11 +257,10 @@ mod tests {
 
     async fn store(code: u16, minor: &'static str, checks: &'static str) -> (FakeServer, Arc<SharedStore>) {
         let server = FakeServer::plain(move |request, _| {
-            let answer = match request.uri().path() {
+            std::future::ready(match request.uri().path() {
                 "/version" => answer(200, format!(r#"{{"major":"1","minor":"{minor}"}}"#)),
                 _ => answer(code, checks),
-            };
-            async move { answer }
+            })
         })
         .await;
         let upstream = Upstream::from_config(server.config()).await.unwrap();

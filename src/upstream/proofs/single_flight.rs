@@ -242,20 +242,9 @@ mod tests {
         }
     }
 
-    /// Starts `readers` one after another, this far apart. Returns the number of questions, the most at once, and the
-    /// longest wait.
-    async fn crowd(readers: u32, apart: Duration, pace: Pace, takes: Duration) -> (u32, u32, Duration) {
-        large_crowd(readers, apart, pace, HELD, takes).await
-    }
-
-    /// The same, with questions that count as held after this time.
-    async fn large_crowd(
-        readers: u32,
-        apart: Duration,
-        pace: Pace,
-        held: Duration,
-        takes: Duration,
-    ) -> (u32, u32, Duration) {
+    /// Starts so many readers one after another. Returns the number of questions, the most at once, and the longest wait.
+    /// A question counts as held after the time `held`.
+    async fn crowd(readers: u32, apart: Duration, pace: Pace, held: Duration, takes: Duration) -> (u32, u32, Duration) {
         let (flights, apiserver) = (Arc::new(SingleFlight::new()), Arc::new(Apiserver::default()));
         let mut waiting = Vec::new();
         for _ in 0..readers {
@@ -276,61 +265,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_readers_share_few_questions_one_at_a_time() {
-        let (asked, most, longest) = crowd(1000, Duration::from_millis(1), PACE, Duration::from_millis(2)).await;
-        assert!((150..=201).contains(&asked), "{asked}");
-        assert_eq!(most, 1);
-        assert!(longest <= Duration::from_millis(9), "{longest:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_slow_pace_is_kept_however_the_readers_come() {
-        let (asked, most, _) = crowd(50, Duration::from_millis(20), pace(75), Duration::from_millis(3)).await;
-        assert!(asked <= 15, "{asked}");
-        assert_eq!(most, 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_asks_alone_is_not_slowed_and_who_shares_is_patient() {
-        let pace = Pace { alone: Duration::from_millis(2), together: Duration::from_millis(16) };
-        let takes = Duration::from_millis(1);
-        // Sequentially, as in a loop of reads.
-        let (asked, _, longest) = crowd(100, Duration::from_millis(3), pace, takes).await;
-        assert_eq!((asked, longest), (100, takes));
-        let (asked, _, longest) = crowd(100, Duration::from_millis(1), pace, takes).await;
-        assert!(asked <= 9, "{asked}");
-        assert!(longest <= pace.together + 2 * takes, "{longest:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_question_that_is_held_holds_up_nobody_else() {
-        let held = Duration::from_millis(100);
-        let (_, most, longest) = crowd(300, Duration::from_millis(1), PACE, held).await;
-        assert!((2..=12).contains(&most), "{most}");
-        assert!(longest <= held + 3 * HELD, "{longest:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn large_answers_are_read_one_at_a_time() {
-        let (apart, takes) = (Duration::from_millis(40), Duration::from_millis(600));
-        let (asked, most, longest) = large_crowd(20, apart, PACE, Duration::from_secs(1), takes).await;
-        assert!(asked <= 3, "{asked}");
-        assert_eq!(most, 1);
-        assert!(longest <= 2 * takes, "{longest:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_lone_reader_does_not_wait() {
-        let (asked, _, longest) = crowd(5, Duration::from_secs(1), pace(75), Duration::from_millis(3)).await;
-        assert_eq!((asked, longest), (5, Duration::from_millis(3)));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_apiserver_that_answers_late_is_asked_few_questions_at_once() {
-        let (long, soon) = (Duration::from_secs(100), Duration::from_millis(1));
-        let (_, most, longest) = large_crowd(30, Duration::from_secs(1), PACE, soon, long).await;
-        assert_eq!(usize::try_from(most), Ok(MOST));
-        assert!(longest < 3 * long, "{longest:?}");
+    async fn questions_are_few_and_at_their_pace_and_nobody_waits_long() {
+        let millis = Duration::from_millis;
+        let patient = Pace { alone: millis(2), together: millis(16) };
+        let most = u32::try_from(MOST).unwrap();
+        for (what, (readers, apart), pace, (held, takes), questions, at_once, longest) in [
+            ("many share few questions", (1000, 1), PACE, (HELD, 2), 150..=201, 1..=1, millis(9)),
+            ("a slow pace, however they come", (50, 20), pace(75), (HELD, 3), 1..=15, 1..=1, Duration::MAX),
+            ("who asks alone, as in a loop, is not slowed", (100, 3), patient, (HELD, 1), 100..=100, 1..=1, millis(1)),
+            ("who shares is patient", (100, 1), patient, (HELD, 1), 1..=9, 1..=1, millis(18)),
+            ("a lone reader does not wait", (5, 1000), pace(75), (HELD, 3), 5..=5, 1..=1, millis(3)),
+            ("who is held holds up nobody else", (300, 1), PACE, (HELD, 100), 1..=300, 2..=12, millis(100) + 3 * HELD),
+            ("large answers one at a time", (20, 40), PACE, (millis(1000), 600), 1..=3, 1..=1, millis(1200)),
+            ("answers that are late", (30, 1000), PACE, (millis(1), 100_000), 1..=30, most..=most, millis(299_999)),
+        ] {
+            let (asked, now, waited) = crowd(readers, millis(apart), pace, held, millis(takes)).await;
+            assert!(questions.contains(&asked) && at_once.contains(&now), "{what}: {asked} questions, {now} at once");
+            assert!(waited <= longest, "{what}: {waited:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

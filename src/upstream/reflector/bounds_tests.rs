@@ -7,13 +7,12 @@ use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 
 use super::given_up_tests::soon;
-use super::scripted_tests::{Open, list, names, scripted, scripted_with, world};
-use super::tests::{SOON, World, config, resource};
+use super::scripted_tests::{Open, gone, list, names, scripted, scripted_with, world};
+use super::tests::{SOON, World, config, lister, reflect};
 use super::*;
 use crate::apiserver::testing::{Body, FakeServer, answer, until};
-use crate::cache::{self, CacheConfig, EndReason};
+use crate::cache::EndReason;
 use crate::codec::Format;
-use crate::lifecycle::spawn;
 
 const BOTH: [Encoding; 2] = [Encoding::Json, Encoding::Protobuf];
 
@@ -83,11 +82,8 @@ async fn server(encoding: Encoding, is_there: &Arc<AtomicBool>, open: &Open) -> 
         typed(encoding, answer(200, listed(encoding, has_it)))
     };
     scripted_with(lists, move |query| {
-        let response = typed(encoding, streams.watch(query));
-        if in_watches.load(Ordering::Relaxed) && query.contains("resourceVersion=10&") {
-            streams.all().last().unwrap().try_send(frame(encoding).1).unwrap();
-        }
-        response
+        let has_it = in_watches.load(Ordering::Relaxed) && query.contains("resourceVersion=10&");
+        typed(encoding, if has_it { streams.watch_with(query, frame(encoding).1) } else { streams.watch(query) })
     })
     .await
 }
@@ -95,13 +91,8 @@ async fn server(encoding: Encoding, is_there: &Arc<AtomicBool>, open: &Open) -> 
 /// A reflector with this limit.
 async fn limited(server: &FakeServer, encoding: Encoding, max_object: usize) -> World {
     let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let resource = resource("", "configmaps", "ConfigMap");
-    let (writer, cache) = cache::new(CacheConfig::new(resource.gvr.clone()));
-    spawn("dispatcher", cache.run_dispatcher());
-    let lister = ListerWatcher { encoding, ..ListerWatcher::of(resource) };
-    let reflector = Reflector::new(upstream.clone(), lister, writer, ReflectorConfig { max_object, ..soon() });
-    let (handle, claims) = (reflector.handle(), reflector.progress_sender());
-    World { cache, handle, claims, upstream, task: spawn("reflector", reflector.run()) }
+    let lister = ListerWatcher { encoding, ..lister("", "configmaps", "ConfigMap") };
+    reflect(upstream, lister, ReflectorConfig { max_object, ..soon() })
 }
 
 /// It has no state, and says why.
@@ -163,9 +154,9 @@ async fn an_event_beyond_the_limit_ends_the_watches() {
 async fn more_deletions_than_are_held_back_lead_to_a_list() {
     let all: Vec<_> = (0..4096 + 1).map(|number| format!("e{number}")).collect();
     let (there, are_gone) = (all.clone(), Arc::new(AtomicBool::new(false)));
-    let gone = Arc::clone(&are_gone);
+    let none_are_left = Arc::clone(&are_gone);
     let (server, open) = scripted(move |query| {
-        let (rv, all) = if gone.load(Ordering::Relaxed) { (30, &[][..]) } else { (10, &there[..]) };
+        let (rv, all) = if none_are_left.load(Ordering::Relaxed) { (30, &[][..]) } else { (10, &there[..]) };
         let all: Vec<_> = all.iter().filter(|_| query.starts_with("limit=500")).map(String::as_str).collect();
         answer(200, list(rv, "", &all))
     })
@@ -175,13 +166,7 @@ async fn more_deletions_than_are_held_back_lead_to_a_list() {
     are_gone.store(true, Ordering::Relaxed);
     let (_, sender) = open.last();
     for some in all.chunks(512) {
-        let deleted = some.iter().map(|name| {
-            let metadata =
-                format!(r#"{{"name":"{name}","namespace":"default","uid":"{name}","resourceVersion":"20"}}"#);
-            let object = format!(r#"{{"kind":"Event","apiVersion":"v1","metadata":{metadata}}}"#);
-            format!("{{\"type\":\"DELETED\",\"object\":{object}}}\n")
-        });
-        sender.send(deleted.collect::<String>().into()).await.unwrap();
+        sender.send(some.iter().map(|name| gone(name, 20)).collect::<String>().into()).await.unwrap();
     }
     until(|| names(&world.cache).is_empty()).await;
     let status = world.handle.status();

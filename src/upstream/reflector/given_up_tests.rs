@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::scripted_tests::{Open, config_maps, list, names, scripted, scripted_with, world};
+use super::scripted_tests::{Open, added, config_maps, list, names, scripted, scripted_with, world};
 use super::tests::{SOON, config};
 use super::*;
 use crate::apiserver::testing::{answer, streamed};
@@ -18,13 +18,6 @@ pub(super) fn soon() -> ReflectorConfig {
     ReflectorConfig { room: BackoffConfig { initial, max, ..BackoffConfig::default() }, ..config() }
 }
 
-pub(super) fn added(name: &str, rv: u64) -> String {
-    let metadata = format!(r#"{{"name":"{name}","namespace":"default","uid":"u","resourceVersion":"{rv}"}}"#);
-    format!(
-        "{{\"type\":\"ADDED\",\"object\":{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{metadata}}}}}\n"
-    )
-}
-
 #[tokio::test]
 async fn an_event_that_cannot_be_decoded_ends_the_watches_until_the_state_can_be_read() {
     // While there is an odd object, lists have it, and each watch begins with its event.
@@ -36,12 +29,9 @@ async fn an_event_that_cannot_be_decoded_ends_the_watches_until_the_state_can_be
             (false, true) => answer(200, list(11, "", &["a", ODD])),
             (false, false) => answer(200, list(10, "", &["a"])),
         },
-        move |query| {
-            let response = streams.watch(query);
-            if *for_watches.lock() {
-                streams.all().last().unwrap().try_send(added(ODD, 11).into()).unwrap();
-            }
-            response
+        move |query| match *for_watches.lock() {
+            true => streams.watch_with(query, added(ODD, 11)),
+            false => streams.watch(query),
         },
     )
     .await;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::given_up_tests::{added, soon};
-use super::scripted_tests::{Open, list, names, scripted_with};
-use super::tests::{config, reflect_into, resource};
+use super::given_up_tests::soon;
+use super::scripted_tests::{EXPIRED, Open, added, list, names, scripted_with};
+use super::tests::{config, lister, reflect_into};
 use super::*;
 use crate::apiserver::testing::{Body, FakeServer, answer, streamed, until};
 use crate::cache::CacheConfig;
@@ -16,7 +16,6 @@ use crate::codec::json::Style;
 use crate::meta::{AttributesBuilder, Encoding, Raw};
 
 const SAVED: u64 = 100;
-const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Expired\",\"code\":410}}\n";
 
 /// Two objects at revision 100, after a number of errors.
 fn saved(mut errors: usize) -> LoadSaved {
@@ -60,21 +59,15 @@ fn states(server: &FakeServer) -> usize {
 
 async fn reflect(server: &FakeServer, config: ReflectorConfig, saved: LoadSaved) -> super::tests::World {
     let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let resource = resource("", "configmaps", "ConfigMap");
-    reflect_into(CacheConfig::new(resource.gvr.clone()), upstream, resource, config, Some(saved))
+    let lister = lister("", "configmaps", "ConfigMap");
+    reflect_into(CacheConfig::new(lister.resource.gvr.clone()), upstream, lister, config, Some(saved))
 }
 
 #[tokio::test]
 async fn a_saved_state_takes_the_place_of_the_list() {
-    let senders = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let open = Arc::clone(&senders);
-    let server = server(120, move || {
-        let (sender, response) = streamed();
-        sender.try_send(added("three", 110).into()).unwrap();
-        open.lock().push(sender);
-        response
-    })
-    .await;
+    let open = Open::default();
+    let watches = open.clone();
+    let server = server(120, move || watches.watch_with("", added("three", 110))).await;
     let world = reflect(&server, config(), saved(2)).await;
     world.follows().await;
     until(|| world.cache.resource_version().get() >= 110).await;
@@ -82,7 +75,7 @@ async fn a_saved_state_takes_the_place_of_the_list() {
     assert_eq!(states(&server), 0, "{:?}", server.uris());
     assert_eq!(world.cache.window_floor(), Some(ResourceVersion(SAVED)));
     // From here on it is a cache like any other: what expires is listed.
-    let sender = senders.lock().pop().unwrap();
+    let (_, sender) = open.last();
     sender.send(EXPIRED.into()).await.unwrap();
     until(|| names(&world.cache) == ["other"]).await;
     assert_eq!(world.handle.status().rewinds, 0);
@@ -105,11 +98,7 @@ async fn nothing_is_served_before_the_watch_is_open() {
 async fn a_revision_that_the_apiserver_no_longer_has_leads_to_a_list() {
     for gone in [
         || answer(410, r#"{"kind":"Status","status":"Failure","code":410,"reason":"Expired"}"#),
-        || {
-            let (sender, response) = streamed();
-            sender.try_send(EXPIRED.into()).unwrap();
-            response
-        },
+        || Open::default().watch_with("", EXPIRED),
     ] {
         let server = server(120, gone).await;
         let world = reflect(&server, config(), saved(0)).await;
@@ -138,14 +127,8 @@ async fn an_apiserver_that_is_behind_leads_to_a_list() {
 
 #[tokio::test]
 async fn an_event_that_cannot_be_decoded_leads_to_a_list() {
-    let open = parking_lot::Mutex::new(Vec::new());
-    let server = server(120, move || {
-        let (sender, response) = streamed();
-        sender.try_send(added("odd\u{fffd}", 110).into()).unwrap();
-        open.lock().push(sender);
-        response
-    })
-    .await;
+    let open = Open::default();
+    let server = server(120, move || open.watch_with("", added("odd\u{fffd}", 110))).await;
     let world = reflect(&server, soon(), saved(0)).await;
     world.until(|status| status.undecodable).await;
     world.follows().await;

@@ -1,6 +1,6 @@
 //! Tests with scripted servers.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,13 +8,12 @@ use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
 use super::follow::TOGETHER;
-use super::tests::{SOON, World, config, reflect, resource};
+use super::tests::{SOON, World, config, lister, reflect};
 use super::*;
 use crate::apiserver::testing::{Body, FakeServer, answer, streamed, until};
-use crate::cache::{self, CacheConfig, WatchCache};
+use crate::cache::{self, WatchCache};
 use crate::codec::Shape;
-use crate::lifecycle::spawn;
-use crate::meta::{Encoding, Gvr, Origin, Resource, Scope, Status};
+use crate::meta::{Encoding, Origin, Resource, Scope, Status};
 
 /// A list of configmaps as an apiserver would write it.
 pub(super) fn list(rv: u64, token: &str, names: &[&str]) -> String {
@@ -36,6 +35,9 @@ fn no_watch_lists() -> http::Response<Body> {
     answer(422, Status::failure(422, "Invalid", "sendInitialEvents is forbidden").to_json())
 }
 
+/// The watch is from a revision that is too old.
+pub(super) const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Expired\",\"code\":410}}\n";
+
 pub(super) fn names(cache: &WatchCache) -> Vec<String> {
     let snapshot = cache.snapshot().unwrap();
     snapshot.range(&Scope::all(), None).map(|object| object.key.name().to_owned()).collect()
@@ -52,6 +54,13 @@ impl Open {
     pub(super) fn watch(&self, query: &str) -> http::Response<Body> {
         let (sender, response) = streamed();
         self.0.lock().push((query.to_owned(), sender));
+        response
+    }
+
+    /// A watch that begins with these frames.
+    pub(super) fn watch_with(&self, query: &str, frames: impl Into<Bytes>) -> http::Response<Body> {
+        let response = self.watch(query);
+        self.all().last().unwrap().try_send(frames.into()).unwrap();
         response
     }
 
@@ -80,16 +89,19 @@ where
     F: Fn(String) -> http::Response<Body> + Send + Sync + 'static,
     G: Fn(&str) -> http::Response<Body> + Send + Sync + 'static,
 {
+    served(lists, move |query| if query.contains("sendInitialEvents") { no_watch_lists() } else { watches(query) })
+        .await
+}
+
+/// The same with scripted watch-lists.
+async fn served<F, G>(lists: F, watches: G) -> FakeServer
+where
+    F: Fn(String) -> http::Response<Body> + Send + Sync + 'static,
+    G: Fn(&str) -> http::Response<Body> + Send + Sync + 'static,
+{
     FakeServer::plain(move |request, _| {
         let query = request.uri().query().unwrap_or_default().to_owned();
-        let response = if query.contains("sendInitialEvents") {
-            no_watch_lists()
-        } else if query.contains("watch=true") {
-            watches(&query)
-        } else {
-            lists(query)
-        };
-        std::future::ready(response)
+        std::future::ready(if query.contains("watch=true") { watches(&query) } else { lists(query) })
     })
     .await
 }
@@ -97,15 +109,21 @@ where
 /// A reflector of this resource before a server.
 pub(super) async fn world(server: &FakeServer, name: &str, kind: &str, config: ReflectorConfig) -> World {
     let upstream = Upstream::from_config(server.config()).await.unwrap();
-    reflect(upstream, resource("", name, kind), config)
+    reflect(upstream, lister("", name, kind), config)
 }
 
 pub(super) async fn config_maps(server: &FakeServer) -> World {
     world(server, "configmaps", "ConfigMap", config()).await
 }
 
+pub(super) fn added(name: &str, rv: u64) -> String {
+    let metadata = format!(r#"{{"name":"{name}","namespace":"default","uid":"u","resourceVersion":"{rv}"}}"#);
+    let object = format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{metadata}}}"#);
+    format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n")
+}
+
 /// The event of an object that is deleted at this revision.
-fn gone(name: &str, rv: u64) -> String {
+pub(super) fn gone(name: &str, rv: u64) -> String {
     let metadata = format!(r#"{{"name":"{name}","namespace":"default","uid":"{name}","resourceVersion":"{rv}"}}"#);
     let object = format!(r#"{{"kind":"Event","apiVersion":"v1","metadata":{metadata}}}"#);
     format!("{{\"type\":\"DELETED\",\"object\":{object}}}\n")
@@ -149,11 +167,10 @@ async fn a_list_that_is_behind_is_not_taken() {
     .await;
     let world = config_maps(&server).await;
     world.follows().await;
-    let expired = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","code":410}}"#;
     let (_, sender) = open.last();
     // Some time after the list that this event expires.
     sleep(Duration::from_millis(20)).await;
-    sender.send(format!("{expired}\n").into()).await.unwrap();
+    sender.send(EXPIRED.into()).await.unwrap();
     world.until(|status| status.relists == 1).await;
     assert_eq!(names(&world.cache), ["a", "b", "c"]);
     assert_eq!((world.handle.status().rewinds, lists.load(Ordering::Relaxed)), (0, 3));
@@ -224,38 +241,28 @@ async fn deletions_that_may_not_be_all_are_asked_for_again() {
 async fn the_scope_is_part_of_every_request() {
     let (server, _open) = scripted(|_| answer(200, list(10, "", &["a"]))).await;
     let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let (writer, _cache) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
     let lister = ListerWatcher {
         namespace: Some("web".into()),
         label_selector: "app=a".into(),
         field_selector: "metadata.name=x".into(),
-        ..ListerWatcher::of(resource("", "configmaps", "ConfigMap"))
+        ..lister("", "configmaps", "ConfigMap")
     };
-    let reflector = Reflector::new(upstream, lister, writer, config());
-    let handle = reflector.handle();
-    let task = spawn("reflector", reflector.run());
-    timeout(SOON, handle.wait_for(|status| status.state == "follow")).await.unwrap();
+    reflect(upstream, lister, config()).follows().await;
     for uri in server.uris() {
         assert!(uri.starts_with("/api/v1/namespaces/web/configmaps?"), "{uri}");
         assert!(uri.contains("labelSelector=app%3Da") && uri.contains("fieldSelector=metadata.name%3Dx"), "{uri}");
     }
-    task.abort();
 }
 
 /// A protobuf reflector, some moments after its start, with a server that gives this answer to everything.
 async fn of_protobuf(answers: impl Fn() -> http::Response<Body> + Send + Sync + 'static) -> Handle {
     let server = FakeServer::plain(move |_, _| std::future::ready(answers())).await;
     let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let (writer, _cache) = cache::new(CacheConfig::new(Gvr::new("", "v1", "configmaps")));
-    let lister =
-        ListerWatcher { encoding: Encoding::Protobuf, ..ListerWatcher::of(resource("", "configmaps", "ConfigMap")) };
-    let reflector = Reflector::new(upstream, lister, writer, config());
-    let handle = reflector.handle();
-    let task = spawn("reflector", reflector.run());
-    timeout(SOON, handle.wait_for(|status| status.failing.is_some())).await.unwrap();
+    let lister = ListerWatcher { encoding: Encoding::Protobuf, ..lister("", "configmaps", "ConfigMap") };
+    let world = reflect(upstream, lister, config());
+    world.until(|status| status.failing.is_some()).await;
     sleep(Duration::from_millis(100)).await;
-    task.abort();
-    handle
+    world.handle.clone()
 }
 
 #[tokio::test]
@@ -294,9 +301,9 @@ async fn lists_show_the_type_of_items_where_the_server_does() {
             answer(200, format!(r#"{head}"{rv}"}},"items":[{items}]}}"#))
         })
         .await;
-        let widgets = Resource { origin: Origin::Unknown, ..(*resource("x.io", "widgets", "Widget")).clone() };
+        let widgets = Resource { origin: Origin::Unknown, ..Resource::simple("x.io", "widgets", "Widget") };
         let upstream = Upstream::from_config(server.config()).await.unwrap();
-        let world = reflect(upstream, Arc::new(widgets), config());
+        let world = reflect(upstream, ListerWatcher::of(Arc::new(widgets)), config());
         world.follows().await;
         let (_, watch) = open.last();
         if !is_filled {
@@ -315,15 +322,10 @@ async fn lists_show_the_type_of_items_where_the_server_does() {
 #[tokio::test]
 async fn watch_lists_that_are_refused_without_a_reason_become_lists() {
     let open = Open::default();
-    let server = FakeServer::plain(move |request, _| {
-        let query = request.uri().query().unwrap_or_default();
-        std::future::ready(if query.contains("sendInitialEvents") {
-            answer(400, "bad request")
-        } else if query.contains("watch=true") {
-            open.watch(query)
-        } else {
-            answer(200, list(10, "", &["a"]))
-        })
+    let lists = |_| answer(200, list(10, "", &["a"]));
+    let server = served(lists, move |query| match query.contains("sendInitialEvents") {
+        true => answer(400, "bad request"),
+        false => open.watch(query),
     })
     .await;
     let world = config_maps(&server).await;
@@ -397,37 +399,25 @@ async fn a_server_that_ignores_watch_lists_is_known_after_its_first_answer() {
     let hour = Duration::from_secs(3600);
     let patient = ReflectorConfig { initial_idle: hour, ..config() };
     for names_of in [&["a", "b"][..], &[]] {
-        let open = parking_lot::Mutex::new(Vec::new());
-        let server = FakeServer::plain(move |request, _| {
-            let query = request.uri().query().unwrap_or_default().to_owned();
-            let response = if query.contains("watch=true") {
-                let (sender, response) = streamed();
-                for name in names_of.iter().filter(|_| query.contains("sendInitialEvents")) {
-                    let event = format!(
-                        r#"{{"type":"ADDED","object":{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"default","uid":"{name}","resourceVersion":"1"}}}}}}"#
-                    );
-                    sender.try_send(format!("{event}\n").into()).unwrap();
-                }
-                open.lock().push(sender);
-                response
-            } else {
-                answer(200, list(10, "", names_of))
-            };
-            std::future::ready(response)
+        let open = Open::default();
+        let lists = move |_| answer(200, list(10, "", names_of));
+        let server = served(lists, move |query| match query.contains("sendInitialEvents") {
+            true => open.watch_with(query, names_of.iter().map(|name| added(name, 1)).collect::<String>()),
+            false => open.watch(query),
         })
         .await;
-        let upstream = Upstream::from_config(server.config()).await.unwrap();
-        let world = reflect(upstream.clone(), resource("", "configmaps", "ConfigMap"), patient.clone());
+        let world = world(&server, "configmaps", "ConfigMap", patient.clone()).await;
         world.follows().await;
         assert_eq!(names(&world.cache), names_of);
         // The server may only have been late, so other resources of the group are asked for by watch-lists.
+        let upstream = &world.upstream;
         let before = upstream.metrics().total(RequestVerb::WatchList, None);
-        let other = reflect(upstream.clone(), resource("", "pods", "Pod"), patient.clone());
+        let other = reflect(upstream.clone(), lister("", "pods", "Pod"), patient.clone());
         other.follows().await;
         assert_eq!((before, upstream.metrics().total(RequestVerb::WatchList, None)), (1, 2));
         // An aggregated server is not asked at all.
-        let unknown = Resource { origin: Origin::Unknown, ..(*resource("own.example.com", "things", "Thing")).clone() };
-        reflect(upstream.clone(), Arc::new(unknown), patient.clone()).follows().await;
+        let unknown = Resource { origin: Origin::Unknown, ..Resource::simple("own.example.com", "things", "Thing") };
+        reflect(upstream.clone(), ListerWatcher::of(Arc::new(unknown)), patient.clone()).follows().await;
         assert_eq!(upstream.metrics().total(RequestVerb::WatchList, None), 2);
     }
 }
@@ -436,32 +426,25 @@ async fn a_server_that_ignores_watch_lists_is_known_after_its_first_answer() {
 #[tokio::test]
 async fn a_server_that_ignores_watch_lists_after_a_rewind_is_known_soon() {
     let patient = ReflectorConfig { initial_idle: Duration::from_secs(3600), ..config() };
-    let (open, is_old) = (Arc::new(parking_lot::Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
-    let (streams, old) = (Arc::clone(&open), Arc::clone(&is_old));
-    let server = FakeServer::plain(move |request, _| {
-        let query = request.uri().query().unwrap_or_default().to_owned();
-        let is_old = old.load(Ordering::Relaxed);
-        std::future::ready(if query.contains("watch=true") {
-            let (sender, response) = streamed();
-            if query.contains("sendInitialEvents") {
-                let event = [
-                    r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"100","annotations":{"k8s.io/initial-events-end":"true"}}}}"#,
-                    r#"{"type":"ADDED","object":{"metadata":{"name":"a","namespace":"default","uid":"a","resourceVersion":"1"}}}"#,
-                ][is_old];
-                sender.try_send(format!("{event}\n").into()).unwrap();
+    let (open, is_old) = (Open::default(), Arc::new(AtomicBool::new(false)));
+    let (streams, lists_old, sends_old) = (open.clone(), Arc::clone(&is_old), Arc::clone(&is_old));
+    let lists =
+        move |_| answer(200, if lists_old.load(Ordering::Relaxed) { list(10, "", &["a"]) } else { list(100, "", &[]) });
+    let server = served(lists, move |query| {
+        let end = r#"{"resourceVersion":"100","annotations":{"k8s.io/initial-events-end":"true"}}"#;
+        match (query.contains("sendInitialEvents"), sends_old.load(Ordering::Relaxed)) {
+            (false, _) => streams.watch(query),
+            (true, true) => streams.watch_with(query, added("a", 1)),
+            (true, false) => {
+                streams.watch_with(query, format!("{{\"type\":\"BOOKMARK\",\"object\":{{\"metadata\":{end}}}}}\n"))
             }
-            streams.lock().push(sender);
-            response
-        } else {
-            answer(200, if is_old == 1 { list(10, "", &["a"]) } else { list(100, "", &[]) })
-        })
+        }
     })
     .await;
-    let upstream = Upstream::from_config(server.config()).await.unwrap();
-    let world = reflect(upstream, resource("", "configmaps", "ConfigMap"), patient);
+    let world = world(&server, "configmaps", "ConfigMap", patient).await;
     world.follows().await;
-    is_old.store(1, Ordering::Relaxed);
-    open.lock().clear();
+    is_old.store(true, Ordering::Relaxed);
+    open.0.lock().clear();
     world.until(|status| status.rewinds == 1 && status.state == "follow").await;
     assert_eq!(names(&world.cache), ["a"]);
 }

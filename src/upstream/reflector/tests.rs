@@ -10,8 +10,8 @@ use crate::cache::{
 };
 use crate::lifecycle::backoff::BackoffConfig;
 use crate::lifecycle::spawn;
-use crate::meta::{FieldTable, Resource, Scope};
-use crate::selector::{FieldSelector, LabelSelector, Predicate};
+use crate::meta::{Resource, Scope};
+use crate::selector::Predicate;
 use informerd_sim::{Cut, Effect, Fault, Server, Verb};
 
 pub(super) const SOON: Duration = Duration::from_secs(60);
@@ -38,26 +38,26 @@ pub(super) fn config() -> ReflectorConfig {
     }
 }
 
-pub(super) fn resource(group: &str, name: &str, kind: &str) -> Arc<Resource> {
-    Arc::new(Resource::simple(group, name, kind))
+pub(super) fn lister(group: &str, name: &str, kind: &str) -> ListerWatcher {
+    ListerWatcher::of(Arc::new(Resource::simple(group, name, kind)))
 }
 
-pub(super) fn reflect(upstream: Upstream, resource: Arc<Resource>, config: ReflectorConfig) -> World {
-    let cache = CacheConfig::new(resource.gvr.clone());
-    reflect_into(cache, upstream, resource, config, None)
+pub(super) fn reflect(upstream: Upstream, lister: ListerWatcher, config: ReflectorConfig) -> World {
+    let cache = CacheConfig::new(lister.resource.gvr.clone());
+    reflect_into(cache, upstream, lister, config, None)
 }
 
 /// It may begin with a saved state.
 pub(super) fn reflect_into(
     cache: CacheConfig,
     upstream: Upstream,
-    resource: Arc<Resource>,
+    lister: ListerWatcher,
     config: ReflectorConfig,
     saved: Option<LoadSaved>,
 ) -> World {
     let (writer, cache) = cache::new(cache);
     spawn("dispatcher", cache.run_dispatcher());
-    let mut reflector = Reflector::new(upstream.clone(), ListerWatcher::of(resource), writer, config);
+    let mut reflector = Reflector::new(upstream.clone(), lister, writer, config);
     if let Some(saved) = saved {
         reflector = reflector.with_saved(saved);
     }
@@ -71,7 +71,7 @@ pub(super) async fn client(url: &str) -> Upstream {
 
 /// A reflector of configmaps.
 async fn start(server: &Server, config: ReflectorConfig) -> World {
-    reflect(client(&server.url()).await, resource("", "configmaps", "ConfigMap"), config)
+    reflect(client(&server.url()).await, lister("", "configmaps", "ConfigMap"), config)
 }
 
 pub(super) fn config_map(name: &str, value: &str) -> Value {
@@ -87,13 +87,9 @@ impl World {
         let wanted = server.state("configmaps");
         async move {
             let held = || {
-                let snapshot = self.cache.snapshot()?;
-                let scope = Scope::all();
+                let (snapshot, scope) = (self.cache.snapshot()?, Scope::all());
                 let all = snapshot.range(&scope, None);
-                Some(
-                    all.map(|object| (object.key.to_string(), object.rv.0))
-                        .collect::<std::collections::BTreeMap<_, _>>(),
-                )
+                Some(all.map(|object| (object.key.to_string(), object.rv.0)).collect::<BTreeMap<_, _>>())
             };
             let wait = timeout(SOON, async {
                 while held().as_ref() != Some(&wanted) {
@@ -105,8 +101,7 @@ impl World {
     }
 
     pub(super) async fn follows(&self) -> ReflectorStatus {
-        let wait = timeout(SOON, self.handle.wait_for(|status| status.state == "follow")).await;
-        wait.unwrap_or_else(|_| panic!("{:?}", self.handle.status()))
+        self.until(|status| status.state == "follow").await
     }
 
     pub(super) async fn until(&self, condition: impl FnMut(&ReflectorStatus) -> bool) -> ReflectorStatus {
@@ -116,11 +111,8 @@ impl World {
 
     /// A watcher of everything from now on.
     pub(super) fn watcher(&self) -> CacheWatcher {
-        let labels = Arc::new(LabelSelector::parse("").unwrap());
-        let fields = FieldSelector::parse("").unwrap();
-        let fields = fields.compile(&resource("", "configmaps", "ConfigMap"), &FieldTable::default()).unwrap();
         let spec = WatchSpec {
-            predicate: Predicate::new(Scope::all(), labels, Arc::new(fields)),
+            predicate: Predicate::everything(),
             start: WatchStart::Now,
             bookmarks: false,
             initial_end: false,
@@ -133,16 +125,6 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         self.task.abort();
-    }
-}
-
-pub(super) async fn next_event(watcher: &mut CacheWatcher) -> (EventType, String, u64) {
-    loop {
-        match timeout(SOON, watcher.next()).await.expect("an event") {
-            Some(WatcherEvent::Event { kind, object, .. }) => return (kind, object.key.name().to_owned(), object.rv.0),
-            Some(WatcherEvent::Bookmark { .. }) => {}
-            other => panic!("{other:?}"),
-        }
     }
 }
 
@@ -192,7 +174,7 @@ async fn refused_watch_lists_become_pages_of_one_moment() {
     world.converge(&server).await;
     // Another reflector of the group does not try a watch-list first.
     let before = world.upstream.metrics().total(RequestVerb::WatchList, None);
-    let other = reflect(world.upstream.clone(), resource("", "pods", "Pod"), config());
+    let other = reflect(world.upstream.clone(), lister("", "pods", "Pod"), config());
     other.follows().await;
     assert_eq!(world.upstream.metrics().total(RequestVerb::WatchList, None), before);
 }
@@ -221,7 +203,10 @@ async fn resumes_after_every_kind_of_end_without_listing() {
             sent.push(server.update(config_map("a", &format!("{i}.{j}"))).unwrap());
         }
         for rv in sent {
-            assert_eq!(next_event(&mut watcher).await, (EventType::Modified, "a".to_owned(), rv), "break {i}");
+            match timeout(SOON, watcher.next()).await.expect("an event") {
+                Some(WatcherEvent::Event { kind: EventType::Modified, object, .. }) if object.rv.0 == rv => {}
+                other => panic!("break {i}: {other:?} instead of {rv}"),
+            }
         }
     }
     let status = world.handle.status();
@@ -233,7 +218,7 @@ async fn resumes_after_every_kind_of_end_without_listing() {
 #[tokio::test]
 async fn a_resource_that_does_not_exist_ends_it() {
     let server = Server::builder().start().await.unwrap();
-    let mut world = reflect(client(&server.url()).await, resource("nope.io", "nopes", "Nope"), config());
+    let mut world = reflect(client(&server.url()).await, lister("nope.io", "nopes", "Nope"), config());
     let end = timeout(SOON, &mut world.task).await.unwrap().unwrap();
     assert_eq!(end, ReflectorEnd::Gone);
     assert!(!world.cache.is_ready());
@@ -295,36 +280,30 @@ async fn a_stream_that_says_nothing_is_given_up_at_its_end() {
 #[tokio::test]
 async fn claims_move_the_cache_and_wrong_ones_do_not() {
     let server = Server::builder().object(config_map("a", "0")).start().await.unwrap();
-    let world = start(&server, config()).await;
-    world.follows().await;
-    let at = world.cache.resource_version().0;
-    let claim = |from, to| Progress { from: ResourceVersion(from), to: ResourceVersion(to), asked: Order::now() };
-    // A claim from a revision beyond the cache: events may be missing in between.
-    world.claims.send(claim(at + 5, at + 50)).await.unwrap();
-    world.claims.send(claim(at, at + 10)).await.unwrap();
-    let reached = world.cache.wait_for(ResourceVersion(at + 10), Instant::now() + SOON).await.unwrap();
-    assert_eq!(reached.rv().0, at + 10);
-    sleep(Duration::from_millis(20)).await;
-    assert_eq!(world.cache.resource_version().0, at + 10);
-}
-
-#[tokio::test]
-async fn a_claim_from_before_a_restored_backup_is_not_believed() {
-    let server = Server::builder().object(config_map("a", "0")).start().await.unwrap();
     let before = server.revision();
     server.create(config_map("b", "0")).unwrap();
     let world = start(&server, config()).await;
     world.follows().await;
+    // The first one is not believed, and the second one is.
+    let claims = async |[from, to]: [u64; 2], asked| {
+        let at = world.cache.resource_version().0;
+        let claim = |from, to, asked| Progress { from: ResourceVersion(from), to: ResourceVersion(to), asked };
+        world.claims.send(claim(at + from, at + to, asked)).await.unwrap();
+        world.claims.send(claim(at, at + 10, Order::now())).await.unwrap();
+        let reached = world.cache.wait_for(ResourceVersion(at + 10), Instant::now() + SOON).await.unwrap();
+        assert_eq!(reached.rv().0, at + 10);
+    };
+    // From before a backup was restored.
     let asked = Order::now();
     server.faults().rewind(before);
     world.until(|status| status.rewinds == 1).await;
     world.converge(&server).await;
-    let at = world.cache.resource_version();
-    let claim = |by, asked| Progress { from: at, to: ResourceVersion(at.0 + by), asked };
-    world.claims.send(claim(50, asked)).await.unwrap();
-    world.claims.send(claim(10, Order::now())).await.unwrap();
-    let reached = world.cache.wait_for(ResourceVersion(at.0 + 10), Instant::now() + SOON).await.unwrap();
-    assert_eq!(reached.rv().0, at.0 + 10);
+    claims([0, 50], asked).await;
+    // From a revision beyond the cache: events may be missing in between.
+    let at = world.cache.resource_version().0;
+    claims([5, 50], Order::now()).await;
+    sleep(Duration::from_millis(20)).await;
+    assert_eq!(world.cache.resource_version().0, at + 10);
 }
 
 #[tokio::test]
@@ -356,7 +335,7 @@ async fn connections_that_break_while_nobody_asks_are_no_outage_to_wait_for() {
     let world = start(&server, ReflectorConfig { backoff, ..ReflectorConfig::default() }).await;
     world.follows().await;
     // Hundreds of reflectors wait for their turn before this one.
-    let queue = world.upstream.retries().queue(&resource("", "configmaps", "ConfigMap"));
+    let queue = world.upstream.retries().queue(&Resource::simple("", "configmaps", "ConfigMap"));
     let turns = async move { futures_util::future::join_all((0..600).map(|_| queue.turn())).await };
     let turns = spawn("turns", turns);
     sleep(Duration::from_millis(10)).await;

@@ -6,13 +6,11 @@ mod objects;
 use std::sync::Arc;
 use std::time::Duration;
 
-use informerd::lifecycle;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
 use super::compare::{Difference, compare};
-use super::report::Report;
+use super::report::{Report, at_once};
 use super::wire::{Answer, Ask};
 use super::world::{BOUND, World};
 
@@ -40,23 +38,15 @@ pub(crate) async fn run(world: &Arc<World>, only: Option<&str>, report: &Arc<Rep
         Ok(listed) => listed,
         Err(error) => return report.wrong("tables: setting up", &format!("  {error}\n")),
     };
-    let gate = Arc::new(Semaphore::new(AT_ONCE));
-    let mut tasks = Vec::new();
-    for listed in listed.into_iter().filter(|listed| only.is_none_or(|only| only == listed.plural)) {
-        let Ok(permit) = Arc::clone(&gate).acquire_owned().await else { return };
+    let listed = listed.into_iter().filter(|listed| only.is_none_or(|only| only == listed.plural)).map(|listed| {
         let (world, report) = (Arc::clone(world), Arc::clone(report));
-        tasks.push(lifecycle::spawn("differential-table", async move {
+        async move {
             if let Err(error) = listed.compare(&world, &report).await {
                 report.wrong(&format!("tables of {}", listed.plural), &format!("  {error}\n"));
             }
-            drop(permit);
-        }));
-    }
-    for task in tasks {
-        if let Err(error) = task.await {
-            report.wrong("tables: the harness itself", &format!("  {error}\n"));
         }
-    }
+    });
+    at_once("tables", AT_ONCE, listed, report).await;
 }
 
 /// Makes the objects; returns every resource that the apiserver lists and watches.
@@ -159,7 +149,7 @@ async fn one(world: &World, ask: &Ask, report: &Report) {
         // One that is a second older on one side is so for some milliseconds.
         let within_a_second = matches!(*found, [Difference::Ages { .. }]);
         if !within_a_second || attempt == ATTEMPTS {
-            return report.outcome(&what, [&world.pair[0], &world.pair[1]], &asks, &[direct, through], &found);
+            return report.outcome(&what, &world.pair, &asks, &[direct, through], &found);
         }
         sleep(Duration::from_millis(70)).await;
     }

@@ -17,7 +17,8 @@ use crate::support::{Through, read};
 const NAMESPACE: &str = "informerd-tier";
 const CLIENTS: &str = "informerd-client";
 
-pub(super) async fn replicas_share_and_rotate() {
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_share_a_ca_and_rotate_it_under_their_clients() {
     let (cluster, account) = tier().await;
     // At the same moment: both find the Secret empty.
     let (one, two) = tokio::join!(replica(&account, shorten), replica(&account, shorten));
@@ -79,7 +80,8 @@ pub(super) async fn replicas_share_and_rotate() {
 }
 
 /// The recipe of docs/operations.md, done as it stands there; what a rollout does to pods is done by hand.
-pub(super) async fn is_replaced_at_once() {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ca_that_is_given_up_is_replaced_at_once() {
     let page = read("docs/operations.md");
     let recipe = page.split_once("<!-- rotation: done by tests/manifests -->\n```sh\n").expect("a recipe").1;
     let recipe: Vec<_> = recipe.split_once("\n```").unwrap().0.lines().collect();

@@ -15,7 +15,8 @@ pub(super) async fn binary() -> PathBuf {
 
 /// The same sources give the same bytes wherever they are built: nothing in the file tells where, when or by whom.
 /// `build/compare.sh` shows it in full, in half an hour.
-pub(super) async fn names_no_path_of_its_build() {
+#[tokio::test]
+async fn the_image_names_no_path_of_its_build() {
     let image = std::fs::read(binary().await).expect("readable");
     let names = |text: &str| memchr::memmem::find(&image, text.as_bytes()).is_some();
     assert!(names("/cargo/registry/src/"), "paths of sources are there, without what is before them");
@@ -30,7 +31,8 @@ pub(super) async fn names_no_path_of_its_build() {
 }
 
 /// The Dockerfile by hadolint, the scripts by bash itself.
-pub(super) async fn recipe_is_clean() {
+#[tokio::test]
+async fn the_recipe_of_the_image_is_clean() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let hadolint = crate::process::prepared("hadolint").await;
     let output =

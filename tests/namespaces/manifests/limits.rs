@@ -25,7 +25,8 @@ struct Measured {
     lists: f64,
 }
 
-pub(super) fn follow_from_measurements() {
+#[test]
+fn requests_and_limits_follow_from_measurements() {
     let measured = measured(&read("docs/performance.md"));
     let page = read("docs/operations.md");
     let table = page.split_once("<!-- sizing: held").and_then(|(_, rest)| rest.split_once("<!-- end of sizing -->"));

@@ -57,7 +57,9 @@ pub(super) fn values(mode: &str, components: &[&str]) -> Vec<String> {
     values.flat_map(|value| ["--set".to_owned(), value]).collect()
 }
 
-pub(super) async fn to_the_overlays(helm: &Helm) {
+#[tokio::test(flavor = "multi_thread")]
+async fn the_chart_renders_what_the_overlays_render() {
+    let helm = Helm::new();
     let directories = std::fs::read_dir(std::path::Path::new(ROOT).join("manifests/components")).unwrap();
     let mut components: Vec<_> = directories.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     components.sort();

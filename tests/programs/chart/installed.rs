@@ -5,15 +5,16 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::helm::{Helm, RELEASE};
-use super::{equal, values};
+use super::values;
 use crate::cluster::Cluster;
 use crate::support::{file, read};
 
 /// Definitions of other projects' objects, as loose as can be.
 const FOREIGN: &str = include_str!("../../data/foreign-definitions.yaml");
 
-pub(super) async fn is_accepted(helm: &Helm) {
-    let cluster = Cluster::start().await;
+#[tokio::test(flavor = "multi_thread")]
+async fn the_apiserver_takes_every_value() {
+    let (helm, cluster) = (Helm::new(), Cluster::start().await);
     cluster.apply(FOREIGN).await;
     // With the pod security that the manifests say, and its warnings.
     for directory in
@@ -22,14 +23,7 @@ pub(super) async fn is_accepted(helm: &Helm) {
         let path = format!("{}/manifests/{directory}/namespace.yaml", super::helm::ROOT);
         cluster.kubectl_ok(["apply", "--filename", &path]).await;
     }
-    // Single components are equal to those of the overlays, which tests/namespaces/manifests applies.
-    for (mode, components) in equal::CHOICES.iter().filter(|(_, components)| components.len() != 1) {
-        let values = equal::values(mode, components);
-        let values: Vec<_> = values.iter().map(String::as_str).collect();
-        let namespace = format!("informerd-{mode}");
-        let text = helm.text("informerd", &namespace, &values);
-        accepted(&cluster, &format!("{mode} with {components:?}"), &namespace, &text).await;
-    }
+    // Components are equal to those of the overlays, which tests/namespaces/manifests applies.
     for (file, chart) in values::FILES {
         let namespace = match *file {
             "cert-manager" => "informerd-tier",
@@ -39,7 +33,7 @@ pub(super) async fn is_accepted(helm: &Helm) {
         let text = helm.text(chart, namespace, &["--values", &values::file(file)]);
         accepted(&cluster, file, namespace, &text).await;
     }
-    comes_and_goes(helm, &cluster).await;
+    comes_and_goes(&helm, &cluster).await;
 }
 
 /// Strictly, and without a warning.

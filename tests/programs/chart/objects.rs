@@ -58,23 +58,18 @@ pub(super) fn without(value: &mut Value, keys: &[&str]) {
 
 /// Sorts the lists of a pod of which the order means nothing. Of `env` it means something, which [`defined_before_use`] holds.
 pub(super) fn sort(value: &mut Value) {
-    match value {
-        Value::Object(map) => {
-            for (key, value) in map.iter_mut() {
-                sort(value);
-                let by = match key.as_str() {
-                    "env" | "volumes" => "name",
-                    "volumeMounts" => "mountPath",
-                    _ => continue,
-                };
-                if let Some(items) = value.as_array_mut() {
-                    items.sort_by_key(|item| item[by].to_string());
-                }
-            }
+    for (key, value) in value.as_object_mut().into_iter().flatten() {
+        sort(value);
+        let by = match key.as_str() {
+            "env" | "volumes" => "name",
+            "volumeMounts" => "mountPath",
+            _ => continue,
+        };
+        if let Some(items) = value.as_array_mut() {
+            items.sort_by_key(|item| item[by].to_string());
         }
-        Value::Array(items) => items.iter_mut().for_each(sort),
-        _ => {}
     }
+    value.as_array_mut().into_iter().flatten().for_each(sort);
 }
 
 /// Panics if a variable refers to one that comes later in its list, which the kubelet would not resolve.

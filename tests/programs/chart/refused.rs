@@ -43,7 +43,9 @@ fn loose(schema: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-pub(super) fn are_wrong_values(helm: &Helm) {
+#[test]
+fn wrong_values_are_refused() {
+    let helm = Helm::new();
     let chart = helm.chart("informerd");
     let schema = std::fs::read_to_string(Path::new(&chart).join("values.schema.json")).unwrap();
     let mut found = Vec::new();
@@ -77,7 +79,9 @@ const COPIES: &[(&str, &str)] = &[
     ("components/dashboard/informerd.json", "dashboard.json"),
 ];
 
-pub(super) fn nothing_in_the_chart(helm: &Helm) {
+#[test]
+fn the_chart_is_clean_and_names_no_registry() {
+    let helm = Helm::new();
     for (manifest, copy) in COPIES {
         let (manifest, copy) = (format!("manifests/{manifest}"), format!("charts/informerd/files/{copy}"));
         let read = |path: &str| std::fs::read(Path::new(ROOT).join(path)).unwrap();

@@ -41,7 +41,9 @@ fn pointers(value: &Value, at: &str, found: &mut BTreeSet<String>) {
 }
 
 /// Each value of values.yaml is set by one of the files, and makes a difference there.
-pub(super) fn have_an_effect(helm: &Helm) {
+#[test]
+fn every_value_has_an_effect() {
+    let helm = Helm::new();
     let mut all = BTreeSet::new();
     pointers(&yaml(Path::new(ROOT).join("charts/informerd/values.yaml")), "", &mut all);
     assert!(all.len() > 40, "only {} values", all.len());
@@ -71,7 +73,7 @@ pub(super) fn have_an_effect(helm: &Helm) {
 }
 
 /// Names that YAML would take for numbers stay names.
-pub(super) fn names_are_texts(helm: &Helm) {
+fn names_are_texts(helm: &Helm) {
     let numbers =
         "sidecar.serviceAccountName=7,networkPolicy.prometheusNamespace=8,trust.configMap=9,trust.namespaces={5}";
     for mode in ["tier", "node-agent", "sidecar", "injector"] {
@@ -109,7 +111,10 @@ fn configured(helm: &Helm, config: &Value) -> (Value, Vec<(String, Value)>) {
     (objects["ConfigMap here/\"it\""]["data"]["informerd.yaml"].clone(), read.collect())
 }
 
-pub(super) fn become_configuration_and_rights(helm: &Helm) {
+#[test]
+fn values_become_configuration_and_rights() {
+    let helm = &Helm::new();
+    names_are_texts(helm);
     let default = yaml(Path::new(ROOT).join("manifests/overlays/tier/informerd.yaml"));
     // Maps are merged, everything else is replaced, null takes away; numbers stay as they are.
     let over = json!({

@@ -79,7 +79,7 @@ impl Ledger {
     pub(crate) fn check(&self, lines: &[Line]) -> Vec<String> {
         let mut wrong = Vec::new();
         let callbacks = self.callbacks(lines, &mut wrong);
-        self.check_keys(&callbacks, &mut wrong);
+        self.check_keys(&callbacks, false, &mut wrong);
         self.check_history(&callbacks, &mut wrong);
         wrong
     }
@@ -89,21 +89,7 @@ impl Ledger {
     pub(crate) fn check_end_of_interrupted(&self, lines: &[Line]) -> Vec<String> {
         let mut wrong = Vec::new();
         let callbacks = self.callbacks(lines, &mut wrong);
-        let mut newest = State::new();
-        let mut held = State::new();
-        for Callback { kind, key, rv, line } in &callbacks {
-            // A relist shows an unchanged object again, and a deletion it finds out has the last version that was seen.
-            if let Some(before) = newest.insert(key.clone(), *rv).filter(|before| before > rv) {
-                wrong.push(format!("the resourceVersion went from {before} to {rv}: {line:?}"));
-            }
-            match kind {
-                Some(Kind::Deleted) => held.remove(key),
-                _ => held.insert(key.clone(), *rv),
-            };
-        }
-        if held != self.last() {
-            wrong.push(format!("the events do not lead to the server's objects: {}", difference(&self.last(), &held)));
-        }
+        self.check_keys(&callbacks, true, &mut wrong);
         wrong
     }
 
@@ -145,25 +131,28 @@ impl Ledger {
     }
 
     /// What holds for every key by itself, whatever happened at the server.
-    fn check_keys(&self, callbacks: &[Callback], wrong: &mut Vec<String>) {
+    fn check_keys(&self, callbacks: &[Callback], is_interrupted: bool, wrong: &mut Vec<String>) {
         let mut newest = State::new();
         let mut held = State::new();
         for Callback { kind, key, rv, line } in callbacks {
-            if let Some(before) = newest.insert(key.clone(), *rv).filter(|before| before >= rv) {
+            // A relist shows an unchanged object again, and a deletion it finds out has the last version that was seen.
+            let is_back = |before: &u64| before > rv || !is_interrupted && before == rv;
+            if let Some(before) = newest.insert(key.clone(), *rv).filter(is_back) {
                 wrong.push(format!("the resourceVersion went from {before} to {rv}: {line:?}"));
             }
             let holds = held.get(key).map(u64::to_string);
             match (kind, &holds) {
+                _ if is_interrupted => {}
                 (Some(Kind::Added), Some(_)) => wrong.push(format!("added what was there: {line:?}")),
                 (Some(Kind::Modified | Kind::Deleted), None) => {
                     wrong.push(format!("changed what was not there: {line:?}"));
                 }
                 _ => {}
             }
-            if !line.old_rv.is_empty() && Some(&line.old_rv) != holds.as_ref() {
+            if !is_interrupted && !line.old_rv.is_empty() && Some(&line.old_rv) != holds.as_ref() {
                 wrong.push(format!("the object before was {holds:?}: {line:?}"));
             }
-            if line.unknown {
+            if !is_interrupted && line.unknown {
                 wrong.push(format!("the deletion was not seen, only found out: {line:?}"));
             }
             match kind {

@@ -27,13 +27,6 @@ pub(crate) struct Endpoint {
     kubeconfig: PathBuf,
 }
 
-/// How much is done: the known good path needs less.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Scale {
-    Small,
-    Full,
-}
-
 /// A client to be started.
 struct Plan {
     name: String,
@@ -58,7 +51,8 @@ pub(crate) async fn run(
     endpoints: &[Endpoint],
     daemon: Option<&Daemon>,
 ) -> Vec<(String, Ledger, Vec<Line>)> {
-    let scale = if daemon.is_some() { Scale::Full } else { Scale::Small };
+    // The known good path needs less.
+    let is_full = daemon.is_some();
     let direct = admin(cluster);
     scene::set_up(cluster).await;
     // Something to begin with.
@@ -75,7 +69,7 @@ pub(crate) async fn run(
 
     let mut plans = Vec::new();
     for (at, endpoint) in endpoints.iter().enumerate() {
-        plans.extend(plan(endpoint, at, scale).await);
+        plans.extend(plan(endpoint, at, is_full).await);
     }
     // Half of them see all changes come, the others start while they come.
     let (early, late): (Vec<_>, Vec<_>) = plans.into_iter().enumerate().partition(|(at, _)| (at / 2) % 2 == 0);
@@ -85,7 +79,7 @@ pub(crate) async fn run(
         wrong.extend(client.synced().await.err());
     }
 
-    let (ops, pause) = if scale == Scale::Full { (300, 25) } else { (100, 15) };
+    let (ops, pause) = if is_full { (300, 25) } else { (100, 15) };
     let churn = scene::churn(&direct, ops, 2, Duration::from_millis(pause));
     let start_late = async {
         sleep(Duration::from_millis(300)).await;
@@ -107,7 +101,7 @@ pub(crate) async fn run(
         wrong.extend(client.synced().await.err());
         wrong.extend(client.holds(&ledgers[*target].last()).await.err());
     }
-    if scale == Scale::Full {
+    if is_full {
         // Faithful, but not by asking the server for every client: its watches are the truth's, and of informerd's one
         // for each encoding that was asked for. Typed Go informers want protobuf, the others JSON.
         let more: Vec<_> = open().await.iter().zip(&baseline).map(|(now, before)| now - before - 1).collect();
@@ -163,7 +157,7 @@ pub(crate) async fn run_interrupted(cluster: &Cluster, endpoint: &Endpoint) {
     let direct = admin(cluster);
     scene::set_up(cluster).await;
     let mut clients = Vec::new();
-    for plan in plan(endpoint, 0, Scale::Full).await {
+    for plan in plan(endpoint, 0, true).await {
         if plan.name.contains("client-go") {
             clients.push(plan.start());
         }
@@ -205,8 +199,8 @@ pub(crate) async fn run_interrupted(cluster: &Cluster, endpoint: &Endpoint) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The clients at one endpoint.
-async fn plan(endpoint: &Endpoint, at: usize, scale: Scale) -> Vec<Plan> {
+/// The clients at one endpoint. `is_full`: in all modes.
+async fn plan(endpoint: &Endpoint, at: usize, is_full: bool) -> Vec<Plan> {
     let mut plans = Vec::new();
     let mut add = |name: &str, target: usize, informers, words: &[String], more: &[&str], env| {
         let Target { resource, namespace, labels, name: target_name, .. } = TARGETS[target];
@@ -235,7 +229,7 @@ async fn plan(endpoint: &Endpoint, at: usize, scale: Scale) -> Vec<Plan> {
     let listing = Some(("KUBE_FEATURE_WatchListClient", "false"));
     // client-go as old as the server. The endpoints share the targets.
     let judge = [process::judge().await.to_str().expect("a path in UTF-8"), "informer"].map(str::to_owned);
-    let modes = if scale == Scale::Full { "typed,dynamic,metadata" } else { "typed" };
+    let modes = if is_full { "typed,dynamic,metadata" } else { "typed" };
     let (target, informers) = ([pods, red][at % 2], modes.split(',').count());
     add("client-go 0.36", target, informers, &judge, &["--mode", modes], streaming);
     add("client-go 0.36, list", target, informers, &judge, &["--mode", modes], listing);

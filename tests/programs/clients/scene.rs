@@ -92,15 +92,14 @@ struct Kind {
     changes: bool,
 }
 
-const PODS_THERE: Kind = Kind {
-    api: "/api/v1",
-    kind: "Pod",
-    plural: "pods",
-    content: |_| json!({"spec": {"containers": [{"name": "main", "image": "none"}]}}),
-    changes: false,
-};
 const KINDS: [Kind; 3] = [
-    PODS_THERE,
+    Kind {
+        api: "/api/v1",
+        kind: "Pod",
+        plural: "pods",
+        content: |_| json!({"spec": {"containers": [{"name": "main", "image": "none"}]}}),
+        changes: false,
+    },
     Kind {
         api: "/api/v1",
         kind: "ConfigMap",
@@ -121,11 +120,6 @@ const KINDS: [Kind; 3] = [
 /// Changes pods, config maps and widgets at once, directly at the server: `ops` writes of each. The same `seed` gives the same writes.
 pub(crate) async fn churn(direct: &Client, ops: usize, seed: usize, pause: Duration) {
     join_all(KINDS.map(|kind| churn_of(direct, kind, ops, seed, pause))).await;
-}
-
-/// Makes a few pods.
-pub(crate) async fn some_pods(direct: &Client) {
-    churn_of(direct, PODS_THERE, 30, 1, Duration::ZERO).await;
 }
 
 async fn churn_of(direct: &Client, of: Kind, ops: usize, seed: usize, pause: Duration) {

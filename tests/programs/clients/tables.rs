@@ -29,7 +29,10 @@ pub(crate) async fn served(direct: &Kubectl, through: &Kubectl, daemon: &Daemon)
 
     // A watch of tables goes on from the list that comes before it.
     let mut watch = through.start("get pods -A -w").await;
-    until("the cache is watched", async || watchers(daemon).await >= 1.0).await;
+    until("the cache is watched", async || {
+        sum(&daemon.metrics().await, "informerd_cache_watchers", &["encoding=\"table\""]) >= 1.0
+    })
+    .await;
     assert_eq!(reads(daemon).await.forwarded, after.forwarded, "neither the list nor the watch is forwarded");
     watch.kill().await.expect("kubectl ends");
 }
@@ -44,8 +47,4 @@ async fn reads(daemon: &Daemon) -> Reads {
     let metrics = daemon.metrics().await;
     let of = |plan: &str| sum(&metrics, "informerd_reads_total", &[&format!("plan=\"{plan}\"")]);
     Reads { local: of("serve") + of("wait"), forwarded: of("forward") }
-}
-
-async fn watchers(daemon: &Daemon) -> f64 {
-    sum(&daemon.metrics().await, "informerd_cache_watchers", &["encoding=\"table\""])
 }

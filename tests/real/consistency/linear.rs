@@ -188,6 +188,7 @@ async fn read(run: &Run, through: &Client, collection: &str, reader: usize, seed
         let group = random.random_bool(0.5).then(|| GROUPS[random.random_range(0..2)].to_owned());
         let selector = group.as_ref().map_or(String::new(), |group| format!("labelSelector=group%3D{group}"));
         let of = Selected { namespace: None, group };
+        let shows = |of, limit| move |(rv, state)| Seen::Collection { rv, state, of, limit };
         let (what, seen) = match random.random_range(0..4) {
             0 => {
                 let writer = random.random_range(0..WRITERS);
@@ -198,25 +199,20 @@ async fn read(run: &Run, through: &Client, collection: &str, reader: usize, seed
             }
             1 => {
                 let path = format!("{collection}?limit=2");
-                let seen = list(through, &path).await.map(|(rv, state)| Seen::Collection {
-                    rv,
-                    state,
-                    of: Selected::default(),
-                    limit: Some(2),
-                });
+                let seen = list(through, &path).await.map(shows(Selected::default(), Some(2)));
                 (path, seen)
             }
             2 => {
                 let path = format!("{collection}?{selector}");
-                let seen = list(through, &path).await;
-                (path, seen.map(|(rv, state)| Seen::Collection { rv, state, of, limit: None }))
+                let seen = list(through, &path).await.map(shows(of, None));
+                (path, seen)
             }
             _ => {
                 let initial =
                     "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
                 let path = format!("{collection}?{initial}&timeoutSeconds=5&{selector}");
-                let seen = watch_list(through, &path).await;
-                (path, seen.map(|(rv, state)| Seen::Collection { rv, state, of, limit: None }))
+                let seen = watch_list(through, &path).await.map(shows(of, None));
+                (path, seen)
             }
         };
         // A read that the network has broken tells nothing; 502 and 503 are answers of a broken network, too.

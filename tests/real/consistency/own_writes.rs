@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::{APPLY, JSON, JSON_PATCH, MERGE, STRATEGIC, Scene};
 use crate::support::client::{Answer, rv};
-use crate::support::file;
 
 const CACHE: &str = "lendSessions: true\nconsistentReads: cache\n";
 /// Long enough that no event arrives before the read that needs it.
@@ -30,13 +29,6 @@ async fn scene() -> Scene {
 }
 
 impl Scene {
-    /// A write through the daemon that must succeed.
-    async fn write(&self, method: Method, path: &str, kind: (&str, &str), body: &Value) -> Answer {
-        let answer = self.through.request(method.clone(), path, &[kind], &body.to_string()).await;
-        assert!(answer.status.is_success(), "{method} {path}: {} {}", answer.status, answer.text());
-        answer
-    }
-
     /// One write to each of two objects that differ in their names only, one past the daemon and one through it: both have
     /// one answer. `RV` is what the object has.
     async fn twins(&self, method: Method, path: impl Fn(&str) -> String, kind: (&str, &str), body: &Value) -> Answer {
@@ -128,7 +120,7 @@ async fn objects() {
             assert!(scene.twins(Method::PATCH, apply, APPLY, &applied).await.status.is_success());
             scene.agree("apply", &format!("{collection}/thr{suffix}")).await;
         }
-        let name = scene.write(Method::POST, collection, JSON, &of(json!({"generateName": "own-"}))).await.json();
+        let name = scene.through.write(Method::POST, collection, &of(json!({"generateName": "own-"}))).await;
         let name = name["metadata"]["name"].as_str().unwrap().to_owned();
         scene.agree("generateName", &format!("{collection}/{name}")).await;
         // The answer to a deletion is a Status, or a last state older than the deletion.
@@ -136,7 +128,7 @@ async fn objects() {
             assert_eq!(scene.twins(Method::DELETE, one, JSON, &json!({})).await.status, code);
             assert_eq!(scene.agree("delete", &object).await.status, 404);
         }
-        let deleted = scene.write(Method::DELETE, collection, JSON, &json!({})).await.json();
+        let deleted = scene.through.write(Method::DELETE, collection, &json!({})).await;
         assert!(deleted["items"].as_array().unwrap().len() >= 3, "{deleted}");
         let left = scene.agree("deletecollection", collection).await.json();
         assert_eq!(left["items"], json!([]));
@@ -195,44 +187,24 @@ async fn subresources_and_reviews() {
     assert!(scene.served() > 8, "answered from the cache: {}", scene.served());
 }
 
-/// One kind under two groups, in one place of the store.
-#[tokio::test(flavor = "multi_thread")]
-async fn events_of_both_groups() {
-    let scene = scene().await;
-    let (core, own) = ("/api/v1/namespaces/a/events", "/apis/events.k8s.io/v1/namespaces/a/events");
-    for collection in [core, own] {
-        scene.through.json(&format!("{collection}?resourceVersion=0")).await;
-    }
-    for n in 0..3 {
-        let event = json!({"metadata": {"name": format!("by-core-{n}")}, "involvedObject": {"namespace": "a"}});
-        scene.write(Method::POST, core, JSON, &event).await;
-        assert_eq!(scene.agree("core", &format!("{own}/by-core-{n}")).await.status, 200);
-        let event = json!({"metadata": {"name": format!("by-own-{n}")}, "eventTime": "2026-01-01T00:00:00.000000Z",
-            "reportingController": "example.com/test", "reportingInstance": "test-1", "action": "Test",
-            "reason": "Test", "type": "Normal", "regarding": {"namespace": "a"}});
-        scene.write(Method::POST, own, JSON, &event).await;
-        assert_eq!(scene.agree("own", &format!("{core}/by-own-{n}")).await.status, 200);
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_that_change_nothing() {
     let scene = scene().await;
     let object = format!("{CONFIG_MAPS}/own");
-    scene.write(Method::POST, CONFIG_MAPS, JSON, &json!({"metadata": {"name": "own"}})).await;
+    scene.through.write(Method::POST, CONFIG_MAPS, &json!({"metadata": {"name": "own"}})).await;
     scene.agree("create", &object).await;
-    let floor = || scene.floor("", "configmaps");
+    let floor = || scene.daemon.daemon.reads.floors().of("", "configmaps").get().get();
     let before = floor();
     let patch = json!({"data": {"k": "dry"}});
     let exported = json!({"metadata": {"name": "dry", "resourceVersion": "9000000000000000000"}});
-    for (method, path, kind, body) in [
-        (Method::PATCH, format!("{object}?dryRun=All"), MERGE, &patch),
-        (Method::POST, format!("{CONFIG_MAPS}?dryRun=All"), JSON, &json!({"metadata": {"name": "dry"}})),
+    for (method, path, body) in [
+        (Method::PATCH, format!("{object}?dryRun=All"), &patch),
+        (Method::POST, format!("{CONFIG_MAPS}?dryRun=All"), &json!({"metadata": {"name": "dry"}})),
         // The apiserver shows the revision that it was sent.
-        (Method::POST, format!("{CONFIG_MAPS}?dryRun=All"), JSON, &exported),
-        (Method::DELETE, object.clone(), JSON, &json!({"dryRun": ["All"]})),
+        (Method::POST, format!("{CONFIG_MAPS}?dryRun=All"), &exported),
+        (Method::DELETE, object.clone(), &json!({"dryRun": ["All"]})),
     ] {
-        scene.write(method, &path, kind, body).await;
+        scene.through.write(method, &path, body).await;
         scene.agree("dry run", &object).await;
     }
     assert_eq!(scene.agree("dry run", &format!("{CONFIG_MAPS}/dry")).await.status, 404);
@@ -250,24 +222,5 @@ async fn writes_that_change_nothing() {
         assert_eq!(answer.status, code, "{}", answer.text());
         assert_eq!(floor(), before, "a refusal writes nothing: {}", answer.text());
         scene.agree("refused", &object).await;
-    }
-}
-
-/// kubectl's generators send protobuf and take protobuf.
-#[tokio::test(flavor = "multi_thread")]
-async fn protobuf() {
-    let scene = scene().await;
-    let text = informerd_sim::kubeconfig("through", &scene.daemon.url);
-    let kubeconfig = file(scene.cluster.dir(), "through.kubeconfig", text);
-    for n in 0..3 {
-        let name = format!("by-kubectl-{n}");
-        let args = ["create", "configmap", &name, "-n", "a", "--from-literal=k=v"];
-        let output = scene.cluster.kubectl(&kubeconfig, args).await;
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(scene.agree("create", &format!("{CONFIG_MAPS}/{name}")).await.status, 200);
-        let output =
-            scene.cluster.kubectl(&kubeconfig, ["delete", "configmap", &name, "-n", "a", "--wait=false"]).await;
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(scene.agree("delete", &format!("{CONFIG_MAPS}/{name}")).await.status, 404);
     }
 }

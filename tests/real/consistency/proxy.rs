@@ -1,14 +1,13 @@
 //! An HTTP proxy between the daemon and one or two kube-apiservers that can hold watch events back, cut what is open, and
 //! change the apiserver: what a load balancer and a slow network do.
 
-use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::header::{AUTHORIZATION, CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING};
 use http::{Request, Response, Uri};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -19,7 +18,6 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use informerd::lifecycle::spawn;
-use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -48,10 +46,6 @@ struct Shared {
     mute: watch::Sender<(String, u64)>,
     /// Watches that were ever opened.
     opened: AtomicU64,
-    /// Whether reads that accept an old state get the first answer that an equal one got since.
-    stale: AtomicBool,
-    /// By target and accepted form.
-    old: Mutex<HashMap<String, (http::response::Parts, Bytes)>>,
     client: Client<HttpsConnector<HttpConnector>, Incoming>,
 }
 
@@ -65,8 +59,6 @@ impl Proxy {
             cuts: watch::Sender::new(0),
             mute: watch::Sender::default(),
             opened: AtomicU64::new(0),
-            stale: AtomicBool::new(false),
-            old: Mutex::default(),
             client: Client::builder(TokioExecutor::new()).build(connector),
         });
         let serving = Arc::clone(&shared);
@@ -104,16 +96,6 @@ impl Proxy {
         self.shared.mute.send_replace((path.to_owned(), self.shared.opened.load(Ordering::SeqCst)));
     }
 
-    /// The same of those that will be opened.
-    pub(super) fn mute_all(&self, path: &str) {
-        self.shared.mute.send_replace((path.to_owned(), u64::MAX));
-    }
-
-    /// From now on, reads that accept an old state get the first answer that an equal one gets.
-    pub(super) fn stale(&self) {
-        self.shared.stale.store(true, Ordering::SeqCst);
-    }
-
     /// Closes every connection of the daemon.
     pub(super) fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
@@ -126,11 +108,6 @@ impl Shared {
         let (mut head, body) = request.into_parts();
         let target = head.uri.path_and_query().unwrap().as_str();
         let is_watch = target.contains("watch=");
-        let is_old = target.contains("resourceVersion=0") && !is_watch && self.stale.load(Ordering::SeqCst);
-        let old = is_old.then(|| format!("{target} {:?}", head.headers.get(ACCEPT)));
-        if let Some((head, body)) = old.as_ref().and_then(|key| self.old.lock().get(key).cloned()) {
-            return Response::from_parts(head, full(body));
-        }
         let path = head.uri.path().to_owned();
         head.uri = format!("{}{target}", self.backends[backend]).parse::<Uri>().unwrap();
         head.version = http::Version::HTTP_11;
@@ -146,11 +123,6 @@ impl Shared {
         head.headers.remove(CONNECTION);
         head.headers.remove(TRANSFER_ENCODING);
         head.version = http::Version::HTTP_11;
-        if let Some(key) = old {
-            let body = body.collect().await.unwrap().to_bytes();
-            self.old.lock().insert(key, (head.clone(), body.clone()));
-            return Response::from_parts(head, full(body));
-        }
         let lag = Duration::from_millis(self.lag[backend].load(Ordering::Relaxed));
         let body = if is_watch && !lag.is_zero() {
             late(body, lag)

@@ -16,10 +16,9 @@ use crate::support::{Through, eventually, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_list_starts_an_informer_and_idleness_stops_it() {
-    let (server, through, _) = Through::simulated([config_map("a", "one")], "idleTimeout: 400ms\n").await;
+    let (server, through, client) = Through::simulated([config_map("a", "one")], "idleTimeout: 400ms\n").await;
     through.ready().await;
     assert!(informers(&through).is_empty() && server.counts().open_watches("configmaps") == 0);
-    let client = Client::new(&through.url);
     for round in 1..=3 {
         syncs_late(&server, "configmaps", 1);
         let list = client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
@@ -30,6 +29,15 @@ async fn the_first_list_starts_an_informer_and_idleness_stops_it() {
         server.create(config_map("a", &format!("round-{round}"))).unwrap();
     }
     assert_eq!(reads(&through, "wait", "not_synced"), 3, "each list waited for its informer");
+
+    // An open watch keeps it.
+    let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    server.create(config_map("a", "last")).unwrap();
+    while watch.next_event().await["object"]["metadata"]["name"] != "last" {}
+    assert_eq!(informers(&through), ["v1/configmaps"]);
+    drop(watch);
+    eventually("stopped once the watch is gone", || informers(&through).is_empty()).await;
 }
 
 /// The default mode forwards consistent lists; they start the informer all the same, for the watch that follows.
@@ -44,19 +52,6 @@ async fn a_forwarded_list_starts_the_informer_for_its_watch() {
     server.create(config_map("a", "two")).unwrap();
     assert_eq!(watch.next_event().await["object"]["metadata"]["name"], "two");
     assert_eq!(server.counts().most_watches("configmaps"), 1, "served from the cache");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_open_watch_keeps_its_informer() {
-    let (server, through, client) = Through::simulated([], "idleTimeout: 300ms\n").await;
-    through.ready().await;
-    let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await;
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    server.create(config_map("a", "one")).unwrap();
-    assert_eq!(watch.next_event().await["type"], "ADDED");
-    assert_eq!(informers(&through), ["v1/configmaps"]);
-    drop((watch, client));
-    eventually("stopped once the watch is gone", || informers(&through).is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,9 +11,10 @@ use tonic::Status;
 use tonic::transport::Endpoint;
 
 use super::fixtures::{
-    Client, Frame, Frames, add, all, channel, client, config_map, resume, simulated, started, watch_of,
+    Client, Frame, Frames, all, channel, client, config_map, get_of, resource, resume, simulated, started, watch_of,
 };
 use super::queue::{Worker, name_of};
+use super::syncs::Sync;
 use crate::support::Through;
 use crate::support::patience::LONG;
 use crate::support::within;
@@ -82,13 +83,7 @@ fn never_began(status: &Status) -> bool {
 async fn reads(mut client: Client, mut over: tokio::sync::oneshot::Receiver<()>) -> Calls {
     let mut calls = Calls::default();
     while over.try_recv().is_err() {
-        let request = v1::GetRequest {
-            resource: Some(super::fixtures::resource("configmaps")),
-            namespace: "a".into(),
-            name: "first".into(),
-            ..Default::default()
-        };
-        calls.count(client.get(request).await);
+        calls.count(client.get(get_of(resource("configmaps"), "a", "first")).await);
     }
     calls
 }
@@ -136,19 +131,17 @@ async fn a_watch_is_told_goodbye_and_goes_on_over_the_next_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_watch_of_a_stream_is_told_goodbye() {
     let (_server, _through, mut client) = simulated([config_map("a", "first")], SHORT).await;
-    let (requests, receiver) = tokio::sync::mpsc::channel(8);
+    let mut sync = Sync::open(&mut client).await;
     for watch_id in [1, 2] {
         // The second gets nothing but its goodbye.
         let credit = (watch_id == 2).then(v1::Credit::default);
-        requests.send(add(watch_id, watch_of(all("configmaps")), credit)).await.unwrap();
+        sync.add(watch_id, watch_of(all("configmaps")), credit).await;
     }
-    let stream = client.sync(tokio_stream::wrappers::ReceiverStream::new(receiver)).await.unwrap();
-    let mut stream = stream.into_inner();
     let mut left = BTreeSet::new();
-    while let Some(response) = within("the next frame of the stream", stream.message()).await.unwrap() {
-        if let Some(Frame::Goodbye(goodbye)) = response.response.unwrap().frame {
+    while let Some((watch_id, frame)) = sync.next().await {
+        if let Frame::Goodbye(goodbye) = frame {
             assert!(ages(&goodbye), "{goodbye:?}");
-            left.insert(response.watch_id);
+            left.insert(watch_id);
         }
     }
     assert_eq!(left, BTreeSet::from([1, 2]));
@@ -204,9 +197,7 @@ async fn pings_are_not_punished() {
     // Idle at first.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut client = ObjectsClient::new(channel);
-    let mut frames = Frames::open(&mut client, watch_of(all("configmaps"))).await;
-    assert!(!started(&frames.tell().await));
-    frames.snapshot().await;
+    let mut frames = Frames::begun(&mut client, watch_of(all("configmaps"))).await;
     for n in 0..20 {
         tokio::time::sleep(Duration::from_millis(20)).await;
         server.create(config_map("a", &format!("n{n}"))).unwrap();

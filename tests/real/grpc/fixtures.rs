@@ -47,6 +47,15 @@ pub(super) fn consistent() -> v1::Consistency {
     v1::Consistency { bound: Some(v1::consistency::Bound::Consistent(true)), max_staleness: None }
 }
 
+/// Of the newest state.
+pub(super) fn newest(selection: v1::Selection) -> v1::ListRequest {
+    v1::ListRequest { consistency: Some(consistent()), ..list_of(selection) }
+}
+
+pub(super) fn get_of(resource: v1::Resource, namespace: &str, name: &str) -> v1::GetRequest {
+    v1::GetRequest { resource: Some(resource), namespace: namespace.into(), name: name.into(), ..Default::default() }
+}
+
 pub(super) fn labelled(namespace: &str, name: &str, labels: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -81,6 +90,11 @@ pub(crate) fn resume(selection: v1::Selection, token: &[u8]) -> v1::WatchRequest
     v1::WatchRequest { start, ..watch_of(selection) }
 }
 
+pub(crate) fn watch_from(selection: v1::Selection, rv: u64) -> v1::WatchRequest {
+    let start = Some(v1::watch_request::Start::FromResourceVersion(rv.to_string()));
+    v1::WatchRequest { start, ..watch_of(selection) }
+}
+
 /// What a watch says, and what its frames promise.
 pub(super) struct Frames {
     stream: tonic::Streaming<v1::WatchResponse>,
@@ -92,6 +106,21 @@ pub(super) struct Frames {
 impl Frames {
     pub(super) async fn open(client: &mut Client, request: v1::WatchRequest) -> Self {
         Self::new(client.watch(request).await.unwrap_or_else(|status| panic!("{status:?}")))
+    }
+
+    /// A watch that has told the state.
+    pub(super) async fn begun(client: &mut Client, request: v1::WatchRequest) -> Self {
+        let mut frames = Self::open(client, request).await;
+        assert!(!started(&frames.tell().await), "it begins with the state");
+        frames.snapshot().await;
+        frames
+    }
+
+    /// A watch that goes on from a token.
+    pub(super) async fn resumed(client: &mut Client, selection: v1::Selection, token: &[u8]) -> Self {
+        let mut frames = Self::open(client, resume(selection, token)).await;
+        assert!(started(&frames.tell().await), "resumed");
+        frames
     }
 
     pub(super) fn new(response: tonic::Response<tonic::Streaming<v1::WatchResponse>>) -> Self {
@@ -155,10 +184,13 @@ pub(super) fn said(events: &[v1::Event]) -> Vec<String> {
     events.iter().map(say).collect()
 }
 
-pub(super) fn say(event: &v1::Event) -> String {
+fn say(event: &v1::Event) -> String {
     let key = event.key.as_ref().unwrap();
-    let kind = event.r#type().as_str_name().trim_start_matches("TYPE_");
-    format!("{kind} {}/{}@{}", key.namespace, key.name, key.resource_version)
+    format!("{} {}/{}@{}", kind_of(event), key.namespace, key.name, key.resource_version)
+}
+
+pub(super) fn kind_of(event: &v1::Event) -> &'static str {
+    event.r#type().as_str_name().trim_start_matches("TYPE_")
 }
 
 pub(super) fn started(frame: &Frame) -> bool {

@@ -191,8 +191,9 @@ async fn a_group_is_its_selections_while_it_has_workers() {
     let (_server, _through, channel) = three().await;
     let in_n = filtered("configmaps", vec![namespace("n"), namespace("m")]);
     let same = filtered("configmaps", vec![namespace("m"), namespace("n")]);
-    let worker = Worker::join(&channel, "g", in_n, 1).await.unwrap();
-    let second = Worker::join(&channel, "g", same, 1).await.unwrap();
+    let mut worker = Worker::join(&channel, "g", in_n, 1).await.unwrap();
+    let mut second = Worker::join(&channel, "g", same, 1).await.unwrap();
+    assert_ne!(name_of(&worker.item().await), name_of(&second.item().await), "no key is in two hands");
     let refused = Worker::join(&channel, "g", all("configmaps"), 1).await.err().unwrap();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert!(refused.message().contains("other selections"), "{}", refused.message());
@@ -259,14 +260,21 @@ async fn too_many_unhandled_deletions_begin_the_queue_anew() {
     assert_eq!((name_of(&item).as_str(), why(&item)), ("keep", [v1::Why::Initial].into()));
 }
 
+/// One that never joins holds up no drain.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_lets_workers_finish_what_they_hold() {
     let (_server, through, channel) = three().await;
     let mut worker = Worker::join(&channel, "g", all("configmaps"), 1).await.unwrap();
     let held = worker.item().await;
-    let stop = through.stop(Duration::from_secs(60));
+    let mut client = QueueClient::new(channel);
+    let call = async move { client.work(tokio_stream::pending::<v1::WorkRequest>()).await.map(drop) };
+    let silent = lifecycle::spawn("silent worker", call);
+    eventually("the call is there", || through.daemon.grpc.calls.get() == 2).await;
+    // Nobody waits for this deadline here.
+    let stop = through.stop(Duration::from_secs(3600));
     let work = async {
         eventually("draining", || through.context.drain.is_draining()).await;
+        assert_eq!(silent.await.unwrap().unwrap_err().code(), Code::Unavailable);
         worker.done(&held).await;
         loop {
             match worker.frame().await {
@@ -279,16 +287,4 @@ async fn a_drain_lets_workers_finish_what_they_hold() {
     let (end, goodbye) = tokio::join!(stop, work);
     assert_eq!(goodbye.reason, v1::goodbye::Reason::Draining as i32);
     assert_eq!(end, DrainEnd::Clean);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_never_joins_holds_up_no_drain() {
-    let (_server, through, _) = Through::simulated([], "").await;
-    let mut client = QueueClient::new(channel(&through).await);
-    let call = async move { client.work(tokio_stream::pending::<v1::WorkRequest>()).await.map(drop) };
-    let silent = lifecycle::spawn("silent worker", call);
-    eventually("the call is there", || through.daemon.grpc.calls.get() == 1).await;
-    // Long before the deadline: nobody waits for that here.
-    through.stop(Duration::from_secs(3600)).await;
-    assert_eq!(silent.await.unwrap().unwrap_err().code(), Code::Unavailable);
 }

@@ -1,29 +1,25 @@
-//! Against the real kube-apiserver under churn: every watch by gRPC, of clients in three languages, tells what the same
-//! watch by HTTP tells, byte for byte, in both encodings.
-
-use std::path::Path;
-use std::process::Stdio;
+//! Against the real kube-apiserver under churn: every watch by gRPC tells what the same watch by HTTP tells, byte for byte,
+//! in both encodings. `programs::examples` and `programs::packages` have clients in other languages.
 
 use http::Method;
 use informerd::grpc::pb::v1;
 use informerd::lifecycle;
 use serde_json::{Value, json};
-use tokio::process::Command;
 use tonic::Code;
 
 use super::fixtures::{
-    Client, Frames, client, consistent, details, filtered, index, labelled, labels, list, namespace, resource, watch_of,
+    Client, Frame, Frames, client, consistent, details, filtered, get_of, index, keys, labelled, labels, list, list_of,
+    namespace, newest, resource, watch_of,
 };
 use super::told::{LAST, accept, by_grpc, by_http, message, resumes, state_by_grpc, state_by_http};
 use crate::cluster::Cluster;
 use crate::crontabs::{crontab, definition};
-use crate::process::prepared;
 use crate::support::client::Client as Http;
-use crate::support::{Through, tied, within};
+use crate::support::{Through, until};
 use crate::world::World;
 
 const OBJECTS: usize = 12;
-pub(super) const STEPS: u64 = 400;
+const STEPS: u64 = 400;
 pub(super) const ENCODINGS: [v1::Encoding; 2] = [v1::Encoding::Json, v1::Encoding::KubeProtobuf];
 
 pub(super) async fn world() -> World {
@@ -39,32 +35,9 @@ pub(super) async fn begun(grpc: &mut Client) -> u64 {
     let mut from = 0;
     for encoding in ENCODINGS {
         let selection = v1::Selection { encoding: encoding.into(), ..filtered("configmaps", vec![]) };
-        let request = v1::ListRequest { selection: Some(selection), consistency: Some(consistent()) };
-        from = list(grpc, request).await.0.resource_version.parse().unwrap();
+        from = list(grpc, newest(selection)).await.0.resource_version.parse().unwrap();
     }
     from
-}
-
-/// One client in another language, which watches up to the last write and then lists.
-async fn program(language: &str, through: &Through, arguments: &[String]) -> Vec<String> {
-    let mut command = command(language).await;
-    command.args(["--address", through.url.strip_prefix("http://").unwrap()]).args(arguments).arg("configmaps");
-    let output = command.stderr(Stdio::inherit()).output();
-    let output = within(&format!("{language} ends: {arguments:?}"), output).await.unwrap();
-    assert!(output.status.success(), "{language}: {}", output.status);
-    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
-}
-
-async fn command(language: &str) -> Command {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients");
-    if language == "go" {
-        return tied::command(prepared("grpc-go").await.remove(0));
-    }
-    let example = prepared("example-python").await;
-    let [python, stubs] = example.as_slice() else { panic!("{example:?}") };
-    let mut command = tied::command(python);
-    command.arg(directory.join("grpc/main.py")).env("PYTHONPATH", stubs);
-    command
 }
 
 pub(super) fn object(n: u64, step: u64) -> Value {
@@ -112,54 +85,35 @@ async fn tells_what_http_tells_under_churn() {
         }],
         ..Default::default()
     };
-    // A path and query, and the same as filters, the union as a set of values; and as flags of the other clients.
-    let flags = |flag: &str, value: &str| vec![flag.to_owned(), value.to_owned()];
+    // A path and query, and the same as filters, the union as a set of values.
     let selections = [
-        ("/api/v1/configmaps?", vec![], Some(vec![])),
-        ("/api/v1/configmaps?labelSelector=app%3Dx&", vec![labels("app=x")], Some(flags("--selector", "app=x"))),
-        ("/api/v1/namespaces/a/configmaps?", vec![namespace("a")], Some(flags("--namespace", "a"))),
-        ("/api/v1/configmaps?labelSelector=app+in+(x,w)&", vec![label("x")], None),
-        (
-            "/api/v1/configmaps?labelSelector=app+in+(x,y)&",
-            vec![labels("app=y"), labels("app=x"), labels("app=x")],
-            None,
-        ),
+        ("/api/v1/configmaps?", vec![]),
+        ("/api/v1/configmaps?labelSelector=app%3Dx&", vec![labels("app=x")]),
+        ("/api/v1/namespaces/a/configmaps?", vec![namespace("a")]),
+        ("/api/v1/configmaps?labelSelector=app+in+(x,w)&", vec![label("x")]),
+        ("/api/v1/configmaps?labelSelector=app+in+(x,y)&", vec![labels("app=y"), labels("app=x"), labels("app=x")]),
         (
             "/api/v1/configmaps?fieldSelector=metadata.namespace%3Da&",
             vec![index(v1::Index::Namespace, &["a"]), v1::Filter { names: vec![LAST.into()], ..Default::default() }],
-            None,
         ),
     ];
     let mut pairs = Vec::new();
     for encoding in ENCODINGS {
-        for (target, filters, flags) in selections.clone() {
+        for (target, filters) in selections.clone() {
             let path = format!("{target}watch=1&resourceVersion={from}&allowWatchBookmarks=true");
             let accept = [("accept", accept(encoding))];
             let (ours, theirs) = (through.watch_as(&path, &accept).await, direct.watch_as(&path, &accept).await);
             let selection = v1::Selection { encoding: encoding.into(), ..filtered("configmaps", filters) };
             let whole = lifecycle::spawn("by-grpc", by_grpc(grpc.clone(), selection.clone(), from, usize::MAX));
-            pairs.push((target, encoding, ours, theirs, whole, selection, flags));
+            pairs.push((target, encoding, ours, theirs, whole, selection));
         }
     }
     let writes = churn(&direct);
     let told = async {
         let mut all = Vec::new();
-        for (target, encoding, ours, theirs, whole, selection, flags) in pairs {
-            // They are late, connect anew all the time, and see it all the same.
-            let others = async {
-                let mut others = Vec::new();
-                for language in ["go", "python"].iter().filter(|_| flags.is_some()) {
-                    let name = encoding.as_str_name().trim_start_matches("ENCODING_").to_owned();
-                    let fixed =
-                        ["--from".to_owned(), from.to_string(), "--cut".into(), "40".into(), "--encoding".into(), name];
-                    let arguments = [&fixed[..], flags.as_deref().unwrap_or_default()].concat();
-                    others.push((*language, program(language, &daemon, &arguments).await));
-                }
-                others
-            };
-            let (ours, theirs, whole, others) =
-                tokio::join!(by_http(ours, encoding), by_http(theirs, encoding), whole, others);
-            all.push((target, encoding, ours, theirs, whole.unwrap(), selection, others));
+        for (target, encoding, ours, theirs, whole, selection) in pairs {
+            let (ours, theirs, whole) = tokio::join!(by_http(ours, encoding), by_http(theirs, encoding), whole);
+            all.push((target, encoding, ours, theirs, whole.unwrap(), selection));
         }
         all
     };
@@ -169,7 +123,7 @@ async fn tells_what_http_tells_under_churn() {
     let late = loop {
         let late = Through::of(cluster.admin(), "").await;
         let mut resumed = true;
-        for (.., selection, _) in &told {
+        for (.., selection) in &told {
             resumed = resumed && resumes(client(&late).await, selection.clone(), from).await;
         }
         attempts += 1;
@@ -178,7 +132,7 @@ async fn tells_what_http_tells_under_churn() {
         }
         assert!(attempts < 5, "the past was not fetched in {attempts} attempts");
     };
-    for (target, encoding, ours, theirs, whole, selection, others) in told {
+    for (target, encoding, ours, theirs, whole, selection) in told {
         assert!(whole.len() > 50, "{target}: {}", whole.len());
         assert_eq!(ours, theirs, "{target} {encoding:?}");
         assert_eq!(whole, theirs, "{target} {encoding:?}");
@@ -188,12 +142,8 @@ async fn tells_what_http_tells_under_churn() {
         let missed = by_grpc(client(&late).await, selection.clone(), from, usize::MAX).await;
         assert_eq!(missed, theirs, "{target} {encoding:?}");
         // And the state it all came to.
-        let (items, state) = state_by_grpc(&mut grpc, selection).await;
+        let items = state_by_grpc(&mut grpc, selection).await;
         assert_eq!(items, state_by_http(&direct, target.trim_end_matches(['?', '&']), encoding).await, "{target}");
-        let wanted = [theirs, state].concat();
-        for (language, lines) in others {
-            assert_eq!(lines, wanted, "{language} {target} {encoding:?}");
-        }
     }
     for informer in
         late.daemon.factory.informers().iter().filter(|informer| &*informer.key().gvr.resource == "configmaps")
@@ -210,7 +160,7 @@ async fn encodings_and_shapes_are_the_apiservers() {
     // A type of which the apiserver has no messages.
     cluster.apply(&definition("{x: {type: integer}}")).await;
     let crontabs = "/apis/stable.example.com/v1/namespaces/a/crontabs";
-    crate::support::until("the definition is served", async || direct.get(crontabs).await.status == 200).await;
+    until("the definition is served", async || direct.get(crontabs).await.status == 200).await;
     cluster.apply(&crontab("a", "one", "{x: 1}")).await;
     let path = "/api/v1/namespaces/a/configmaps";
     let mut value = object(0, 1);
@@ -219,13 +169,10 @@ async fn encodings_and_shapes_are_the_apiservers() {
     direct.write(Method::POST, path, &value).await;
     let mut grpc = client(&daemon).await;
     let get = |of: v1::Resource, name: &str, shape: v1::Shape, encoding: v1::Encoding| v1::GetRequest {
-        resource: Some(of),
-        namespace: "a".into(),
-        name: name.into(),
         consistency: Some(consistent()),
         shape: shape.into(),
         encoding: encoding.into(),
-        ..Default::default()
+        ..get_of(of, "a", name)
     };
     let config_map = || get(resource("configmaps"), "n0", v1::Shape::Full, v1::Encoding::KubeProtobuf);
     let cron_tabs =
@@ -293,7 +240,7 @@ async fn encodings_and_shapes_are_the_apiservers() {
     assert_eq!(grpc.watch(watch_of(selection.clone())).await.unwrap_err().code(), Code::InvalidArgument);
     let selection = v1::Selection { encoding: v1::Encoding::Any.into(), ..selection };
     let mut frames = Frames::open(&mut grpc, watch_of(selection)).await;
-    let super::fixtures::Frame::Started(started) = frames.tell().await else { panic!("no start") };
+    let Frame::Started(started) = frames.tell().await else { panic!("no start") };
     assert_eq!(started.encoding(), v1::Encoding::Json);
     assert_eq!(frames.snapshot().await.0.len(), 1);
 }
@@ -314,12 +261,10 @@ async fn owners_are_found_in_both_encodings() {
     for encoding in ENCODINGS {
         let filters = vec![owned.clone(), labels("app=x")];
         let selection = v1::Selection { encoding: encoding.into(), ..filtered("configmaps", filters) };
-        let request = v1::ListRequest { selection: Some(selection), consistency: Some(consistent()) };
-        let (_, objects) = list(&mut grpc, request).await;
-        assert_eq!(super::fixtures::keys(&objects), ["a/n0", "a/n2", "a/n4"], "{encoding:?}");
+        let (_, objects) = list(&mut grpc, newest(selection)).await;
+        assert_eq!(keys(&objects), ["a/n0", "a/n2", "a/n4"], "{encoding:?}");
         let selection = v1::Selection { encoding: encoding.into(), ..filtered("configmaps", vec![owned.clone()]) };
-        let request = v1::ListRequest { selection: Some(selection), consistency: None };
-        assert_eq!(super::fixtures::keys(&list(&mut grpc, request).await.1), ["a/n4"], "{encoding:?}");
+        assert_eq!(keys(&list(&mut grpc, list_of(selection)).await.1), ["a/n4"], "{encoding:?}");
     }
 }
 
@@ -327,13 +272,7 @@ async fn owners_are_found_in_both_encodings() {
 async fn errors_are_the_apiservers() {
     let World { cluster: _cluster, daemon, direct, .. } = world().await;
     let mut grpc = client(&daemon).await;
-    let missing = v1::GetRequest {
-        resource: Some(resource("configmaps")),
-        namespace: "a".into(),
-        name: "none".into(),
-        consistency: Some(consistent()),
-        ..Default::default()
-    };
+    let missing = v1::GetRequest { consistency: Some(consistent()), ..get_of(resource("configmaps"), "a", "none") };
     let refused = grpc.get(missing).await.unwrap_err();
     let theirs = direct.get("/api/v1/namespaces/a/configmaps/none").await;
     assert_eq!((refused.code(), theirs.status.as_u16()), (Code::NotFound, 404));
@@ -344,8 +283,7 @@ async fn errors_are_the_apiservers() {
     {
         let filter =
             if field { v1::Filter { field_selector: selector.into(), ..Default::default() } } else { labels(selector) };
-        let request = v1::ListRequest { selection: Some(filtered("configmaps", vec![filter])), consistency: None };
-        let refused = grpc.list(request).await.unwrap_err();
+        let refused = grpc.list(list_of(filtered("configmaps", vec![filter]))).await.unwrap_err();
         let theirs = direct.get(&format!("/api/v1/configmaps?{query}")).await.json();
         assert_eq!((refused.code(), Some(refused.message())), (Code::InvalidArgument, theirs["message"].as_str()));
         assert_eq!(details(&refused), ("INVALID".into(), None, Some(theirs)));

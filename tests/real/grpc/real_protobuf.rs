@@ -7,18 +7,18 @@ use http::Method;
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::sync_request::Action;
 use informerd::lifecycle;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 
-use super::fixtures::{Frame, Frames, add, client, consistent, filtered, labels, list, started, watch_of};
+use super::fixtures::{
+    Frame, Frames, client, consistent, filtered, kind_of, labels, list, namespace, newest, started, watch_from,
+    watch_of,
+};
 use super::real::{ENCODINGS, begun, churn, object, world};
-use super::told::{accept, by_http, identity, is_last, line, object_of};
+use super::syncs::{PLENTY, Sync};
+use super::told::{accept, by_http, identity, is_last, line_of, object_of};
+use crate::support::eventually;
 use crate::support::history::State;
 use crate::support::informer::Seen;
-use crate::support::{eventually, within};
 use crate::world::{World, admin};
-
-const PLENTY: v1::Credit = v1::Credit { frames: 1 << 40, bytes: 1 << 40 };
 
 /// What a consumer holds, and all that came and went.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -69,8 +69,7 @@ async fn many_watches_on_one_stream_and_what_is_merged() {
     let World { cluster, daemon, direct, .. } = world().await;
     let mut grpc = client(&daemon).await;
     let from = begun(&mut grpc).await;
-    let (requests, receiver) = mpsc::channel(64);
-    let mut responses = grpc.sync(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+    let mut sync = Sync::open(&mut grpc).await;
     let (mut watched, mut theirs) = (BTreeMap::new(), Vec::new());
     for encoding in ENCODINGS {
         for (path, filters) in [
@@ -83,11 +82,10 @@ async fn many_watches_on_one_stream_and_what_is_merged() {
             theirs.push((path, encoding, lifecycle::spawn("by-http", by_http(by_apiserver, encoding))));
             let selection = v1::Selection { encoding: encoding.into(), ..filtered("configmaps", filters) };
             for conflate in [false, true] {
-                let start = Some(v1::watch_request::Start::FromResourceVersion(from.to_string()));
-                let watch = v1::WatchRequest { start, conflate, ..watch_of(selection.clone()) };
+                let watch = v1::WatchRequest { conflate, ..watch_from(selection.clone(), from) };
                 let credit = Some(if conflate { v1::Credit::default() } else { PLENTY });
                 let watch_id = watched.len() as u64;
-                requests.send(add(watch_id, watch, credit)).await.unwrap();
+                sync.add(watch_id, watch, credit).await;
                 watched.insert(watch_id, Watched { path, encoding, conflate, told: Vec::new() });
             }
         }
@@ -97,22 +95,18 @@ async fn many_watches_on_one_stream_and_what_is_merged() {
     for conflated in [false, true] {
         if conflated {
             for (watch_id, _) in watched.iter().filter(|(_, watched)| watched.conflate) {
-                let action = Some(Action::Credit(PLENTY));
-                requests.send(v1::SyncRequest { watch_id: *watch_id, action }).await.unwrap();
+                sync.ask(*watch_id, Action::Credit(PLENTY)).await;
             }
         }
         let is_over =
             |watched: &Watched| watched.conflate != conflated || watched.told.last().is_some_and(|l| is_last(l));
         while !watched.values().all(is_over) {
-            let response = within("a frame", responses.message()).await.unwrap().expect("the stream is open");
-            let one = watched.get_mut(&response.watch_id).unwrap();
+            let (watch_id, frame) = sync.next().await.expect("the stream is open");
+            let one = watched.get_mut(&watch_id).unwrap();
             assert_eq!(one.conflate, conflated, "who was granted nothing says nothing");
-            match response.response.unwrap().frame.unwrap() {
+            match frame {
                 Frame::Started(start) => assert!(start.resumed && start.encoding() == one.encoding),
-                Frame::Events(batch) => one.told.extend(batch.events.iter().map(|event| {
-                    line(event.r#type().as_str_name().trim_start_matches("TYPE_"), one.encoding, &event.object)
-                })),
-                Frame::Bookmark(_) => {}
+                Frame::Events(batch) => one.told.extend(batch.events.iter().map(|event| line_of(event, one.encoding))),
                 other => panic!("{other:?}"),
             }
         }
@@ -143,7 +137,7 @@ async fn differences_to_what_is_known() {
     let collection = "/api/v1/namespaces/a/configmaps";
     let of = |encoding: v1::Encoding| v1::Selection {
         encoding: encoding.into(),
-        ..filtered("configmaps", vec![super::fixtures::namespace("a")])
+        ..filtered("configmaps", vec![namespace("a")])
     };
     // By name: uid and revision.
     let state = || async {
@@ -168,8 +162,7 @@ async fn differences_to_what_is_known() {
             }
         }
         let before = state().await;
-        let request = v1::ListRequest { selection: Some(of(held_in)), consistency: Some(consistent()) };
-        let held = list(&mut grpc, request).await.1;
+        let held = list(&mut grpc, newest(of(held_in))).await.1;
         let known: HashMap<_, _> =
             held.iter().map(|object| object.key.clone().unwrap()).map(|key| (key.uid, key.resource_version)).collect();
         assert_eq!(known, before.values().cloned().collect());
@@ -202,7 +195,7 @@ async fn differences_to_what_is_known() {
             .iter()
             .map(|event| {
                 let (at, uid) = identity(asked_in, &event.object);
-                format!("{} {at} {uid}", event.r#type().as_str_name().trim_start_matches("TYPE_"))
+                format!("{} {at} {uid}", kind_of(event))
             })
             .collect();
         assert_eq!((told, events.len()), (wanted, 3), "{held_in:?}, then {asked_in:?}");

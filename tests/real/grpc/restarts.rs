@@ -21,32 +21,26 @@ fn app(name: &str, app: &str) -> serde_json::Value {
     labelled("a", name, &json!({ "app": app }))
 }
 
-/// The token of a watch that has come to the present, and whose daemon has ended.
+/// A daemon whose cache begins with what there is now, and a watch that has come there.
+async fn begun(server: &Server, yaml: &str, selection: &v1::Selection) -> (Through, Client, Frames) {
+    let through = Through::before(server, yaml).await;
+    let mut client = client(&through).await;
+    let frames = Frames::begun(&mut client, watch_of(selection.clone())).await;
+    (through, client, frames)
+}
+
+/// The token of such a watch, whose daemon has ended.
 async fn token(server: &Server, yaml: &str, selection: &v1::Selection) -> Vec<u8> {
-    let before = Through::before(server, yaml).await;
-    let mut frames = Frames::open(&mut client(&before).await, watch_of(selection.clone())).await;
-    assert!(!started(&frames.tell().await));
-    frames.snapshot().await;
+    let (before, _, frames) = begun(server, yaml, selection).await;
     let token = frames.token.clone();
     drop(frames);
     before.stop(Duration::from_secs(5)).await;
     token
 }
 
-/// A daemon whose cache begins with what there is now.
-async fn begun(server: &Server, yaml: &str, selection: &v1::Selection) -> (Through, Client) {
-    let through = Through::before(server, yaml).await;
-    let mut client = client(&through).await;
-    let mut frames = Frames::open(&mut client, watch_of(selection.clone())).await;
-    started(&frames.tell().await);
-    frames.snapshot().await;
-    (through, client)
-}
-
 /// What a resumed watch tells before it is quiet: up to an event that is made now.
 async fn missed(server: &Server, client: &mut Client, selection: &v1::Selection, token: &[u8]) -> Vec<v1::Event> {
-    let mut frames = Frames::open(client, resume(selection.clone(), token)).await;
-    assert!(started(&frames.tell().await), "resumed");
+    let mut frames = Frames::resumed(client, selection.clone(), token).await;
     let last = server.update(labelled("a", "last", &json!({"app": "x", "n": server.revision().to_string()}))).unwrap();
     let mut events = Vec::new();
     while events.last().is_none_or(|event: &v1::Event| event.key.as_ref().unwrap().resource_version != last.to_string())
@@ -69,10 +63,7 @@ fn backfills(through: &Through) -> (u64, u64) {
 async fn many_clients_each_from_its_own_revision_share_it() {
     const CLIENTS: usize = 60;
     let server = Server::builder().object(config_map("a", "one")).object(app("last", "x")).start().await.unwrap();
-    let before = Through::before(&server, "").await;
-    let mut frames = Frames::open(&mut client(&before).await, watch_of(all("configmaps"))).await;
-    started(&frames.tell().await);
-    frames.snapshot().await;
+    let (before, _, mut frames) = begun(&server, "", &all("configmaps")).await;
     let mut points = vec![(server.revision(), frames.token.clone())];
     let mut written = Vec::new();
     for n in 1..CLIENTS {
@@ -90,16 +81,14 @@ async fn many_clients_each_from_its_own_revision_share_it() {
     let rv = server.delete("configmaps", "a", "n3").unwrap();
     written.push((rv, format!("DELETED a/n3@{rv}")));
 
-    let (through, client) = begun(&server, "", &all("configmaps")).await;
+    let (through, client, _) = begun(&server, "", &all("configmaps")).await;
     let asked = |verb| server.counts().requests(verb, "configmaps");
     let before = (asked(Verb::Watch), asked(Verb::List) + asked(Verb::Probe));
     let mut coming = Vec::new();
     for (from, token) in points {
         let mut client = client.clone();
         coming.push(lifecycle::spawn("client", async move {
-            let mut frames = Frames::open(&mut client, resume(all("configmaps"), &token)).await;
-            assert!(started(&frames.tell().await), "resumed");
-            (from, frames)
+            (from, Frames::resumed(&mut client, all("configmaps"), &token).await)
         }));
     }
     for coming in coming {
@@ -129,7 +118,7 @@ async fn a_cluster_where_all_has_changed_is_listed() {
         let rv = server.update(app(&format!("n{n}"), "y")).unwrap();
         wanted.push(format!("DELETED a/n{n}@{rv}"));
     }
-    let (through, mut client) = begun(&server, "", &all("configmaps")).await;
+    let (through, mut client, _) = begun(&server, "", &all("configmaps")).await;
     let lists = || server.counts().requests(Verb::List, "configmaps");
     let before = lists();
     assert_eq!(said(&missed(&server, &mut client, &selection, &token).await), wanted);
@@ -148,7 +137,7 @@ async fn a_pinned_part_has_its_own_edges() {
     let left = server.update(app("one", "y")).unwrap();
     let entered = server.update(app("two", "x")).unwrap();
     server.update(labelled("a", "one", &json!({"app": "y", "n": "1"}))).unwrap();
-    let (through, mut client) = begun(&server, pinned, &selection).await;
+    let (through, mut client, _) = begun(&server, pinned, &selection).await;
     let wanted = [format!("DELETED a/one@{left}"), format!("ADDED a/two@{entered}")];
     assert_eq!(said(&missed(&server, &mut client, &selection, &token).await), wanted);
     let informers = through.daemon.factory.informers();
@@ -178,7 +167,7 @@ async fn what_cannot_be_told_is_a_reset() {
         let server = Server::builder().object(app("last", "x")).object(app("one", "x")).start().await.unwrap();
         let token = token(&server, "", &all("configmaps")).await;
         // While nothing has happened, the new window begins where the old one ended.
-        let (quiet, mut client) = begun(&server, "", &all("configmaps")).await;
+        let (quiet, mut client, _) = begun(&server, "", &all("configmaps")).await;
         assert!(missed(&server, &mut client, &all("configmaps"), &token).await.is_empty(), "{what}");
         assert_eq!(backfills(&quiet), (0, 0), "{what}");
         quiet.stop(Duration::from_secs(5)).await;
@@ -186,7 +175,7 @@ async fn what_cannot_be_told_is_a_reset() {
             server.update(labelled("a", "one", &json!({"n": n.to_string()}))).unwrap();
         }
         server.delete("configmaps", "a", "last").unwrap();
-        let (through, mut client) = begun(&server, "", &all("configmaps")).await;
+        let (through, mut client, _) = begun(&server, "", &all("configmaps")).await;
         broke(&server);
         let mut others = client.clone();
         let other = lifecycle::spawn("other", {
@@ -221,7 +210,7 @@ async fn a_client_that_gives_up_takes_nothing_from_others() {
     let server = Server::builder().object(app("last", "x")).object(app("one", "x")).start().await.unwrap();
     let token = token(&server, "", &all("configmaps")).await;
     let rv = server.update(app("one", "y")).unwrap();
-    let (through, mut client) = begun(&server, "", &all("configmaps")).await;
+    let (through, mut client, _) = begun(&server, "", &all("configmaps")).await;
     let late = Effect::Delay(Duration::from_secs(2));
     let delay = server.faults().add(Fault::times(1, late).verb(Verb::Watch).on("configmaps"));
     let mut first = super::fixtures::client(&through).await;

@@ -10,32 +10,32 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
-use super::fixtures::{Client, Frame, add, all, client, config_map, filtered, said, say, simulated, watch_of};
+use super::fixtures::{Client, Frame, add, all, client, config_map, filtered, namespace, simulated, watch_of};
 use crate::support::metrics::only;
 use crate::support::{Through, eventually, until, within};
 
-struct Sync {
+pub(super) struct Sync {
     requests: mpsc::Sender<v1::SyncRequest>,
     responses: tonic::Streaming<v1::SyncResponse>,
 }
 
 impl Sync {
-    async fn open(client: &mut Client) -> Self {
+    pub(super) async fn open(client: &mut Client) -> Self {
         let (requests, receiver) = mpsc::channel(64);
         let responses = client.sync(ReceiverStream::new(receiver)).await.unwrap().into_inner();
         Self { requests, responses }
     }
 
-    async fn ask(&self, watch_id: u64, action: Action) {
+    pub(super) async fn ask(&self, watch_id: u64, action: Action) {
         self.requests.send(v1::SyncRequest { watch_id, action: Some(action) }).await.unwrap();
     }
 
-    async fn add(&self, watch_id: u64, watch: v1::WatchRequest, credit: Option<v1::Credit>) {
+    pub(super) async fn add(&self, watch_id: u64, watch: v1::WatchRequest, credit: Option<v1::Credit>) {
         self.requests.send(add(watch_id, watch, credit)).await.unwrap();
     }
 
     /// The next frame that is no bookmark: those come when they are due.
-    async fn next(&mut self) -> Option<(u64, Frame)> {
+    pub(super) async fn next(&mut self) -> Option<(u64, Frame)> {
         loop {
             let next = within("a frame", self.responses.message()).await;
             let response = next.unwrap_or_else(|status| panic!("{status:?}"))?;
@@ -48,7 +48,7 @@ impl Sync {
 }
 
 const NONE: Option<v1::Credit> = Some(v1::Credit { frames: 0, bytes: 0 });
-const PLENTY: v1::Credit = v1::Credit { frames: 1 << 40, bytes: 1 << 40 };
+pub(super) const PLENTY: v1::Credit = v1::Credit { frames: 1 << 40, bytes: 1 << 40 };
 
 fn named(name: &str) -> v1::WatchRequest {
     watch_of(filtered("configmaps", vec![v1::Filter { names: vec![name.into()], ..Default::default() }]))
@@ -58,62 +58,6 @@ fn written(name: &str, text: &str) -> Value {
     let mut object = config_map("a", name);
     object["data"] = json!({ "text": text });
     object
-}
-
-/// One of a thousand is never granted anything: the others see everything, and nothing piles up.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_starved_watch_holds_up_nobody() {
-    const WATCHES: u64 = 1000;
-    const ROUNDS: u64 = 20;
-    let objects = (0..WATCHES).map(|n| config_map("a", &format!("n{n}")));
-    let (server, through, _) = Through::simulated_with(objects, "", |config| {
-        config.window.min_age = Duration::from_secs(1);
-        config.window.max_events = 200;
-    })
-    .await;
-    let mut sync = Sync::open(&mut client(&through).await).await;
-    let starved = 7;
-    for n in 0..WATCHES {
-        let credit = if n == starved { NONE } else { Some(PLENTY) };
-        sync.add(n, named(&format!("n{n}")), credit).await;
-    }
-    // A merged one of the same object holds its latest state, and no more.
-    sync.add(WATCHES, v1::WatchRequest { conflate: true, ..named("n7") }, NONE).await;
-    let mut ended = 0;
-    while ended < WATCHES - 1 {
-        let (id, frame) = sync.next().await.unwrap();
-        assert!(id != starved && id != WATCHES);
-        ended += u64::from(matches!(frame, Frame::SnapshotEnd(_)));
-    }
-    let mut seen = HashMap::<u64, Vec<String>>::new();
-    for round in 0..ROUNDS {
-        let mut wanted = HashMap::new();
-        for n in (round * 31 % 97..WATCHES).step_by(97).chain([starved]) {
-            let rv = server.update(written(&format!("n{n}"), &round.to_string())).unwrap();
-            if n != starved {
-                wanted.insert(n, format!("MODIFIED a/n{n}@{rv}"));
-            }
-        }
-        while !wanted.is_empty() {
-            let (id, frame) = sync.next().await.unwrap();
-            let Frame::Events(events) = frame else { continue };
-            assert_eq!(said(&events.events), [wanted.remove(&id).unwrap()]);
-            seen.entry(id).or_default().extend(said(&events.events));
-        }
-    }
-    eventually("one state waits", || through.daemon.grpc.pending.get() == 1).await;
-    // Once it may, it says where it is: the window has passed it meanwhile, or has not.
-    sync.ask(starved, Action::Credit(PLENTY)).await;
-    let (id, frame) = sync.next().await.unwrap();
-    assert!(id == starved && matches!(frame, Frame::Started(_)), "{frame:?}");
-    let latest = server.state("configmaps")[&format!("a/n{starved}")];
-    loop {
-        let (id, frame) = sync.next().await.unwrap();
-        let told = matches!(&frame, Frame::Events(events) if say(events.events.last().unwrap()).ends_with(&format!("@{latest}")));
-        if id == starved && told {
-            break;
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,7 +98,7 @@ async fn a_small_watch_is_not_held_up_by_a_large_one() {
     });
     let (_server, through, _) = Through::simulated(large.chain([config_map("small", "one")]), "").await;
     let mut sync = Sync::open(&mut client(&through).await).await;
-    let of = |namespace: &str| watch_of(filtered("configmaps", vec![super::fixtures::namespace(namespace)]));
+    let of = |name: &str| watch_of(filtered("configmaps", vec![namespace(name)]));
     sync.add(1, of("large"), Some(PLENTY)).await;
     let (_, frame) = sync.next().await.unwrap();
     assert!(matches!(frame, Frame::Started(_)));

@@ -5,7 +5,7 @@ use informerd::grpc::pb::v1;
 use prost::Message;
 use serde_json::Value;
 
-use super::fixtures::{Client, Frames, consistent, list, resume, started, watch_of};
+use super::fixtures::{Client, Frames, kind_of, list, newest, started, watch_from};
 use crate::support::client::{Client as Http, Watch, key, rv};
 use crate::support::proto::{Envelope, WatchEvent};
 
@@ -35,6 +35,16 @@ pub(crate) fn line(kind: &str, encoding: v1::Encoding, object: &[u8]) -> String 
     format!("{kind} {} {text}", identity(encoding, object).0)
 }
 
+pub(crate) fn line_of(event: &v1::Event, encoding: v1::Encoding) -> String {
+    line(kind_of(event), encoding, &event.object)
+}
+
+/// The kind and the object of an event in JSON by HTTP.
+pub(crate) fn parts(event: &str) -> (&str, &[u8]) {
+    let (kind, object) = event.strip_prefix("{\"type\":\"").unwrap().split_once("\",\"object\":").unwrap();
+    (kind, object.trim_end().strip_suffix('}').unwrap().as_bytes())
+}
+
 /// The object's bytes in a line.
 pub(super) fn object_of(line: &str) -> Vec<u8> {
     base64::engine::general_purpose::STANDARD.decode(line.rsplit_once(' ').unwrap().1).unwrap()
@@ -55,8 +65,8 @@ pub(crate) async fn by_http(mut watch: Watch, encoding: v1::Encoding) -> Vec<Str
         let (kind, object) = match encoding {
             v1::Encoding::Json => {
                 let line = watch.next_line().await.unwrap().unwrap();
-                let (kind, object) = line.strip_prefix("{\"type\":\"").unwrap().split_once("\",\"object\":").unwrap();
-                (kind.to_owned(), object.trim_end().strip_suffix('}').unwrap().as_bytes().to_vec())
+                let (kind, object) = parts(&line);
+                (kind.to_owned(), object.to_vec())
             }
             _ => {
                 let frame = watch.next_frame().await.unwrap().unwrap();
@@ -75,16 +85,14 @@ pub(crate) async fn by_http(mut watch: Watch, encoding: v1::Encoding) -> Vec<Str
 
 /// Whether a watch goes on from a revision, instead of beginning anew.
 pub(super) async fn resumes(mut client: Client, selection: v1::Selection, from: u64) -> bool {
-    let start = Some(v1::watch_request::Start::FromResourceVersion(from.to_string()));
-    let mut frames = Frames::open(&mut client, v1::WatchRequest { start, ..watch_of(selection) }).await;
+    let mut frames = Frames::open(&mut client, watch_from(selection, from)).await;
     started(&frames.tell().await)
 }
 
 /// A watch by gRPC, up to the last write; at each `cut`th event the call is dropped and resumed.
 pub(super) async fn by_grpc(mut client: Client, selection: v1::Selection, from: u64, cut: usize) -> Vec<String> {
     let encoding = selection.encoding();
-    let start = Some(v1::watch_request::Start::FromResourceVersion(from.to_string()));
-    let mut frames = Frames::open(&mut client, v1::WatchRequest { start, ..watch_of(selection.clone()) }).await;
+    let mut frames = Frames::open(&mut client, watch_from(selection.clone(), from)).await;
     let first = frames.tell().await;
     assert!(started(&first), "{first:?}");
     let (mut told, mut since) = (Vec::new(), 0);
@@ -93,7 +101,7 @@ pub(super) async fn by_grpc(mut client: Client, selection: v1::Selection, from: 
             let key = event.key.clone().unwrap();
             let said = (format!("{}/{}@{}", key.namespace, key.name, key.resource_version), key.uid);
             assert_eq!(identity(encoding, &event.object), said);
-            told.push(line(event.r#type().as_str_name().trim_start_matches("TYPE_"), encoding, &event.object));
+            told.push(line_of(&event, encoding));
             since += 1;
             if is_last(told.last().unwrap()) {
                 return told;
@@ -101,9 +109,7 @@ pub(super) async fn by_grpc(mut client: Client, selection: v1::Selection, from: 
         }
         if since >= cut {
             since = 0;
-            let token = frames.token.clone();
-            frames = Frames::open(&mut client, resume(selection.clone(), &token)).await;
-            assert!(started(&frames.tell().await));
+            frames = Frames::resumed(&mut client, selection.clone(), &frames.token).await;
         }
     }
 }
@@ -121,11 +127,10 @@ pub(super) async fn state_by_http(http: &Http, path: &str, encoding: v1::Encodin
     items.iter().map(|item| format!("STATE {item:?}")).collect()
 }
 
-/// The state by gRPC, in the words of [`state_by_http`], and as the programs in other languages print it.
-pub(super) async fn state_by_grpc(client: &mut Client, selection: v1::Selection) -> (Vec<String>, Vec<String>) {
+/// The state by gRPC, in the words of [`state_by_http`].
+pub(super) async fn state_by_grpc(client: &mut Client, selection: v1::Selection) -> Vec<String> {
     let encoding = selection.encoding();
-    let request = v1::ListRequest { selection: Some(selection), consistency: Some(consistent()) };
-    let (header, objects) = list(client, request).await;
+    let (header, objects) = list(client, newest(selection)).await;
     assert_eq!(header.encoding(), encoding);
     let as_item = |object: &v1::Object| {
         if encoding == v1::Encoding::Json {
@@ -137,6 +142,5 @@ pub(super) async fn state_by_grpc(client: &mut Client, selection: v1::Selection)
             format!("STATE {:?}", message(&object.object))
         }
     };
-    let lines = objects.iter().map(|object| line("STATE", encoding, &object.object)).collect();
-    (objects.iter().map(as_item).collect(), lines)
+    objects.iter().map(as_item).collect()
 }

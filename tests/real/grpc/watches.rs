@@ -1,5 +1,5 @@
-//! One selection watched: where its tokens are good, what it is told in an outage, and how it ends. `grpc::watch` has a
-//! model of frames, and `real` compares them with the apiserver's.
+//! One selection watched: where its tokens are good, and what it is told in an outage. `grpc::objects` has a model of frames,
+//! `real` compares them with the apiserver's, and `age` and `syncs` have its goodbyes.
 
 use std::time::Duration;
 
@@ -18,16 +18,13 @@ async fn a_token_is_good_on_another_replica_and_for_nothing_else() {
     let system = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}});
     let (server, through, _) = Through::simulated([system.clone(), config_map("a", "one")], "").await;
     let other = Through::before(&server, "").await;
-    let mut frames = Frames::open(&mut client(&through).await, watch_of(all("configmaps"))).await;
-    started(&frames.tell().await);
-    frames.snapshot().await;
+    let mut frames = Frames::begun(&mut client(&through).await, watch_of(all("configmaps"))).await;
     let (token, mut there) = (frames.token.clone(), client(&other).await);
     Frames::open(&mut there, watch_of(all("configmaps"))).await.tell().await;
     let missed = [format!("ADDED a/two@{}", server.create(config_map("a", "two")).unwrap())];
     assert_eq!(said(&frames.events(1).await), missed);
     assert_eq!(through.daemon.grpc.event_lag.read().count, 1, "of the change, and not of the snapshot");
-    let mut again = Frames::open(&mut there, resume(all("configmaps"), &token)).await;
-    assert!(started(&again.tell().await));
+    let mut again = Frames::resumed(&mut there, all("configmaps"), &token).await;
     assert_eq!(said(&again.events(1).await), missed);
 
     let cluster = Server::builder().object(config_map("a", "first")).object(system).start().await.unwrap();
@@ -46,9 +43,7 @@ async fn a_token_is_good_on_another_replica_and_for_nothing_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_that_opens_in_an_outage_is_told_of_the_silence() {
     let (server, _through, mut client) = simulated([config_map("a", "one")], "").await;
-    let mut frames = Frames::open(&mut client, watch_of(all("configmaps"))).await;
-    started(&frames.tell().await);
-    frames.snapshot().await;
+    let frames = Frames::begun(&mut client, watch_of(all("configmaps"))).await;
     server.faults().blackhole(true);
     let second = Some(prost_types::Duration { seconds: 1, nanos: 0 });
     let fresh = v1::WatchRequest { bookmark_interval: second, ..watch_of(all("configmaps")) };
@@ -66,8 +61,7 @@ async fn a_watch_that_opens_in_an_outage_is_told_of_the_silence() {
             assert!(now > silence, "{now:?} after {silence:?}");
             silence = now;
         }
-        let mut again = Frames::open(&mut client, resume(all("configmaps"), &frames.token)).await;
-        assert!(started(&again.tell().await), "its token is good");
+        Frames::resumed(&mut client, all("configmaps"), &frames.token).await;
     }
     let requests = tokio_stream::StreamExt::chain(tokio_stream::once(add(1, fresh, None)), tokio_stream::pending());
     let mut sync = client.sync(requests).await.unwrap().into_inner();
@@ -76,25 +70,4 @@ async fn a_watch_that_opens_in_an_outage_is_told_of_the_silence() {
         let response = within("a bookmark", sync.message()).await.unwrap().unwrap().response.unwrap();
         bookmarks += usize::from(matches!(response.frame, Some(Frame::Bookmark(_))));
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn says_goodbye_in_a_drain_and_at_its_age() {
-    let (_server, through, mut client) = simulated([config_map("a", "one")], "").await;
-    let age = Some(prost_types::Duration { seconds: 2, nanos: 0 });
-    let short = v1::WatchRequest { max_age: age, ..watch_of(all("configmaps")) };
-    for (request, reason) in
-        [(short, v1::goodbye::Reason::MaxAge), (watch_of(all("configmaps")), v1::goodbye::Reason::Draining)]
-    {
-        let mut frames = Frames::open(&mut client, request).await;
-        started(&frames.tell().await);
-        frames.snapshot().await;
-        if reason == v1::goodbye::Reason::Draining {
-            through.stop(Duration::from_secs(10)).await;
-        }
-        let Frame::Goodbye(goodbye) = frames.tell().await else { panic!("no goodbye") };
-        assert_eq!(goodbye.reason(), reason);
-        assert!(frames.next().await.is_none());
-    }
-    assert_eq!(through.daemon.grpc.watches_open.get(), 0);
 }

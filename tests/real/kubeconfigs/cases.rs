@@ -282,76 +282,50 @@ fn oidc(world: &World, add: &mut dyn FnMut(&'static str, &str, Option<&'static s
 }
 
 fn clusters(world: &World, add: &mut dyn FnMut(&'static str, &str, Option<&'static str>)) {
-    let (server, ca) = (&world.server, world.ca_field());
+    let (server, ca, https) = (&world.server, world.ca_field(), &world.https);
     let is_admin = Some("admin");
-    add(
-        "a CA in lines",
-        &format!("{{server: '{server}', certificate-authority-data: {}}}", broken(&world.ca)),
-        is_admin,
-    );
-    world.file(
-        "ca.crt",
-        format!("some text\n{}", std::fs::read_to_string(&world.cluster.info.ca).expect("a CA")).as_bytes(),
-    );
+    let of = |fields: &str| format!("{{server: '{server}', {fields}}}");
+    let ours = |more: &str| of(&format!("{ca}, {more}"));
+    let at = |url: &str| format!("{{server: '{url}', {ca}}}");
+    let unverified = |more: &str| of(&format!("insecure-skip-tls-verify: {more}"));
+    let through = |scheme: &str, proxy: &str| ours(&format!("proxy-url: '{scheme}://{proxy}'"));
+    let with_user = |user: &str, proxy: &str| format!("{user}@{proxy}");
+    add("a CA in lines", &of(&format!("certificate-authority-data: {}", broken(&world.ca))), is_admin);
+    let cluster_ca = std::fs::read_to_string(&world.cluster.info.ca).expect("a CA");
+    world.file("ca.crt", format!("some text\n{cluster_ca}").as_bytes());
     world.file("nothing.crt", b"nothing\n");
-    add(
-        "a CA's file of a relative path",
-        &format!("{{server: '{server}/', certificate-authority: ./ca.crt}}"),
-        is_admin,
-    );
-    add("a CA's file without a CA", &format!("{{server: '{server}', certificate-authority: nothing.crt}}"), None);
-    add("a CA twice", &format!("{{server: '{server}', certificate-authority: ca.crt, {ca}}}"), None);
+    let relative = format!("{{server: '{server}/', certificate-authority: ./ca.crt}}");
+    add("a CA's file of a relative path", &relative, is_admin);
+    add("a CA's file without a CA", &of("certificate-authority: nothing.crt"), None);
+    add("a CA twice", &ours("certificate-authority: ca.crt"), None);
     add("another CA", &world.of_server("localhost", "ca.crt"), None);
     add("the system's CAs", &format!("{{server: '{server}'}}"), None);
-    add("no verification", &format!("{{server: '{server}', insecure-skip-tls-verify: true}}"), is_admin);
-    add("no verification, in YAML 1.1", &format!("{{server: '{server}', insecure-skip-tls-verify: yes}}"), is_admin);
-    add("no verification, in quotes", &format!("{{server: '{server}', insecure-skip-tls-verify: 'yes'}}"), None);
-    add("no verification, and a CA", &format!("{{server: '{server}', insecure-skip-tls-verify: true, {ca}}}"), None);
-    add("another name of the server", &format!("{{server: '{server}', tls-server-name: localhost, {ca}}}"), is_admin);
-    add("a wrong name of the server", &format!("{{server: '{server}', tls-server-name: other.test, {ca}}}"), None);
+    add("no verification", &unverified("true"), is_admin);
+    add("no verification, in YAML 1.1", &unverified("yes"), is_admin);
+    add("no verification, in quotes", &unverified("'yes'"), None);
+    add("no verification, and a CA", &unverified(&format!("true, {ca}")), None);
+    add("another name of the server", &ours("tls-server-name: localhost"), is_admin);
+    add("a wrong name of the server", &ours("tls-server-name: other.test"), None);
+    let client = world.of_server("client.test", "server-client.crt");
     add("the server's own certificate", &world.of_server("leaf.test", "server-leaf.crt"), is_admin);
     add("the server's own certificate, which is a CA", &world.of_server("own.test", "server-own.crt"), is_admin);
     add("the server's own certificate, of another name", &world.of_server("localhost", "server-leaf.crt"), None);
-    add(
-        "the server's own certificate, which is for clients",
-        &world.of_server("client.test", "server-client.crt"),
-        None,
-    );
+    add("the server's own certificate, which is for clients", &client, None);
     add("a server and a CA of 1,024 bits", &world.of_server("old.test", "server-old-ca.crt"), is_admin);
-    add("a proxy", &format!("{{server: '{server}', {ca}, proxy-url: 'http://{}'}}", world.http), is_admin);
-    add(
-        "a proxy with a user",
-        &format!("{{server: '{server}', {ca}, proxy-url: 'http://u:p%3Aw@{}'}}", world.http),
-        is_admin,
-    );
-    add(
-        "a proxy with a wrong user",
-        &format!("{{server: '{server}', {ca}, proxy-url: 'http://u:x@{}'}}", world.http),
-        None,
-    );
-    let https = &world.https;
-    add(
-        "a proxy over TLS",
-        &format!("{{server: '{server}', insecure-skip-tls-verify: true, proxy-url: 'https://{https}'}}"),
-        is_admin,
-    );
-    add(
-        "a proxy over TLS with a user",
-        &format!("{{server: '{server}', insecure-skip-tls-verify: true, proxy-url: 'https://u:p%3Aw@{https}'}}"),
-        is_admin,
-    );
-    add("a proxy over TLS of another CA", &format!("{{server: '{server}', {ca}, proxy-url: 'https://{https}'}}"), None);
-    add("a proxy by SOCKS", &format!("{{server: '{server}', {ca}, proxy-url: 'socks5://{}'}}", world.socks), is_admin);
-    add(
-        "a proxy by SOCKS with a user",
-        &format!("{{server: '{server}', {ca}, proxy-url: 'socks5://u:p%3Aw@{}'}}", world.socks),
-        is_admin,
-    );
-    add("a proxy that is not there", &format!("{{server: '{server}', {ca}, proxy-url: 'http://127.0.0.1:1'}}"), None);
-    add("a proxy of another kind", &format!("{{server: '{server}', {ca}, proxy-url: 'ftp://{}'}}", world.http), None);
+    add("a proxy", &through("http", &world.http), is_admin);
+    add("a proxy with a user", &through("http", &with_user("u:p%3Aw", &world.http)), is_admin);
+    add("a proxy with a wrong user", &through("http", &with_user("u:x", &world.http)), None);
+    let over_tls = |proxy: &str| unverified(&format!("true, proxy-url: 'https://{proxy}'"));
+    add("a proxy over TLS", &over_tls(https), is_admin);
+    add("a proxy over TLS with a user", &over_tls(&with_user("u:p%3Aw", https)), is_admin);
+    add("a proxy over TLS of another CA", &through("https", https), None);
+    add("a proxy by SOCKS", &through("socks5", &world.socks), is_admin);
+    add("a proxy by SOCKS with a user", &through("socks5", &with_user("u:p%3Aw", &world.socks)), is_admin);
+    add("a proxy that is not there", &through("http", "127.0.0.1:1"), None);
+    add("a proxy of another kind", &through("ftp", &world.http), None);
     add("a server without TLS", &format!("{{server: '{}'}}", server.replace("https", "http")), None);
-    add("a user in the URL", &format!("{{server: '{}', {ca}}}", server.replace("//", "//u:p@")), None);
-    add("a server without a scheme", &format!("{{server: '{}', {ca}}}", server.trim_start_matches("https://")), None);
+    add("a user in the URL", &at(&server.replace("//", "//u:p@")), None);
+    add("a server without a scheme", &at(server.trim_start_matches("https://")), None);
     add("no server", &format!("{{{ca}}}"), None);
 }
 

@@ -1,7 +1,7 @@
 //! A daemon that starts while the apiserver is away: it serves nothing of what the last one stored, and confirms and uses it
 //! when the apiserver is back.
 
-use super::life::{JSON, Kept, Life, sent};
+use super::life::{JSON, Kept, Life, PINNED, sent};
 use crate::grpc::fixtures::{client, filtered};
 use crate::recovery::Real;
 use crate::support::relay::Loss;
@@ -12,7 +12,6 @@ const SERVE: &str = r#"
 listen: ["http://127.0.0.1:0", "delegated+https://127.0.0.1:0"]
 whileAway: serve
 "#;
-const RESOURCES: &str = "[{resource: configmaps, pin: true}]";
 
 /// Nobody gets anything, in any way.
 async fn assert_all_is_unanswered(life: &Life, moving: &str) {
@@ -38,7 +37,7 @@ async fn after_a_loss_of_the_network_nothing_is_listed() {
     let moving = "/api/v1/namespaces/default/configmaps";
     for (n, loss) in [(1, Loss::Closed), (2, Loss::Both)] {
         let kept = Kept::new();
-        let yaml = format!("{SERVE}{}", kept.yaml(RESOURCES));
+        let yaml = format!("{SERVE}{}", kept.yaml(PINNED));
         let first = Life::of(source(), &yaml).await;
         first.through.ready().await;
         kept.written(1).await;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::life::{Files, Kept, Life, assert_own, direct};
 use crate::cluster::Cluster;
-use crate::grpc::fixtures::{Frame, filtered, labels, namespace, resume, watch_of};
+use crate::grpc::fixtures::{Frame, filtered, labels, namespace, resume, watch_from};
 use crate::grpc::real::churn_while;
-use crate::grpc::told::{accept, by_http, is_last, line};
+use crate::grpc::told::{accept, by_http, is_last, line, line_of, parts};
 use crate::support::client::{Client, rv};
 use crate::support::{eventually, within};
 use informerd::grpc::pb::v1;
@@ -24,12 +24,6 @@ type Heard = Arc<AtomicU64>;
 
 /// Time before a client tries again to reach a daemon.
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// An event of a watch by HTTP, in the words of [`line`].
-fn told(event: &str) -> String {
-    let (kind, object) = event.strip_prefix("{\"type\":\"").unwrap().split_once("\",\"object\":").unwrap();
-    line(kind, v1::Encoding::Json, object.trim_end().strip_suffix('}').unwrap().as_bytes())
-}
 
 /// What a watch by HTTP hears over all daemons, up to the last write.
 async fn http_over_restarts(urls: watch::Receiver<String>, path: &str, mut from: u64, heard: Heard) -> Vec<String> {
@@ -53,7 +47,8 @@ async fn http_over_restarts(urls: watch::Receiver<String>, path: &str, mut from:
             assert_ne!(value["type"], "ERROR", "{path}: {event}");
             from = rv(&value["object"]);
             if value["type"] != "BOOKMARK" {
-                lines.push(told(&event));
+                let (kind, object) = parts(&event);
+                lines.push(line(kind, v1::Encoding::Json, object));
                 heard.fetch_add(1, Ordering::Relaxed);
                 if is_last(lines.last().unwrap()) {
                     return lines;
@@ -70,8 +65,7 @@ async fn grpc_over_restarts(
     from: u64,
     heard: Heard,
 ) -> Vec<String> {
-    let start = Some(v1::watch_request::Start::FromResourceVersion(from.to_string()));
-    let mut request = v1::WatchRequest { start, ..watch_of(selection.clone()) };
+    let mut request = watch_from(selection.clone(), from);
     let mut told = Vec::new();
     loop {
         let url = urls.borrow_and_update().clone();
@@ -97,8 +91,7 @@ async fn grpc_over_restarts(
             match message.frame.unwrap() {
                 Frame::Events(batch) => {
                     for event in batch.events {
-                        let kind = event.r#type().as_str_name().trim_start_matches("TYPE_");
-                        told.push(line(kind, selection.encoding(), &event.object));
+                        told.push(line_of(&event, selection.encoding()));
                         heard.fetch_add(1, Ordering::Relaxed);
                     }
                     if told.last().is_some_and(|line| is_last(line)) {

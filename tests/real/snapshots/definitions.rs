@@ -18,14 +18,12 @@ pub(super) async fn objects_of_a_changed_definition_are_listed(cluster: &Cluster
     }
     let kept = Kept::new();
     let yaml = kept.yaml("[{resource: crontabs.stable.example.com, pin: true}]");
-    let first = Life::start(cluster, &yaml).await;
-    first.through.ready().await;
+    let first = Life::ready(cluster, &yaml).await;
     kept.written(1).await;
     first.kill().await;
 
     // Nothing has changed: it is used.
-    let second = Life::start(cluster, &yaml).await;
-    second.through.ready().await;
+    let second = Life::ready(cluster, &yaml).await;
     assert_eq!((second.snapshots().await, second.listed("crontabs.stable.example.com").await), ((1, 0), false));
     assert_eq!(second.sent(TABS).await, sent(&direct.get(TABS).await));
     second.kill().await;
@@ -41,8 +39,7 @@ pub(super) async fn objects_of_a_changed_definition_are_listed(cluster: &Cluster
     })
     .await;
     assert_eq!(state(&direct.json(TABS).await), before);
-    let third = Life::start(cluster, &yaml).await;
-    third.through.ready().await;
+    let third = Life::ready(cluster, &yaml).await;
     assert_eq!(third.sent(&format!("{TABS}?resourceVersion=0")).await, sent(&direct.get(TABS).await));
     assert_eq!(third.sent(TABS).await, sent(&direct.get(TABS).await));
     assert_eq!((third.snapshots().await, third.listed("crontabs.stable.example.com").await), ((0, 1), true));

@@ -30,6 +30,13 @@ impl Life {
         Self::of(ConfigSource::kubeconfig(cluster.admin()), yaml).await
     }
 
+    /// The same, once it is ready.
+    pub(super) async fn ready(cluster: &Cluster, yaml: &str) -> Self {
+        let life = Self::start(cluster, yaml).await;
+        life.through.ready().await;
+        life
+    }
+
     pub(super) async fn of(source: ConfigSource, yaml: &str) -> Self {
         // Reads are answered from caches however long that takes.
         let change = |config: &mut Config| {
@@ -156,6 +163,7 @@ notSynced: {wait: 60s}
 const ZSTD: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 
 pub(super) const JSON: &str = "application/json";
+pub(super) const PINNED: &str = "[{resource: configmaps, pin: true}]";
 pub(super) use crate::world::PROTOBUF;
 
 pub(super) fn contains(bytes: &[u8], text: &str) -> bool {

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::life::{Kept, Life, contains, direct, sent};
+use super::life::{Kept, Life, PINNED, contains, direct, sent};
 use crate::cluster::Cluster;
 use crate::support::client::Client;
 use crate::support::{file, until};
@@ -45,16 +45,15 @@ pub(super) async fn without_the_namespace_kube_system_nothing_is_kept(cluster: &
     until("the role counts", async || reader.get(CONFIG_MAPS).await.status == 200).await;
     assert_eq!(reader.get("/api/v1/namespaces/kube-system").await.status, 403);
     let (kept, neighbour) = (Kept::new(), Kept::new());
-    let resources = "[{resource: configmaps, pin: true}]";
     for _ in 0..2 {
         let source = ConfigSource::kubeconfig(&cluster.info.kubeconfigs.reader);
-        let life = Life::of(source, &kept.yaml(resources)).await;
+        let life = Life::of(source, &kept.yaml(PINNED)).await;
         life.through.ready().await;
         assert_eq!(life.sent(CONFIG_MAPS).await, sent(&reader.get(CONFIG_MAPS).await));
         assert_eq!((life.snapshots().await, life.listed("configmaps").await), ((0, 0), true));
         if neighbour.files().is_empty() {
             // One who may get it, and began later, has a snapshot by now.
-            let other = Life::start(cluster, &neighbour.yaml(resources)).await;
+            let other = Life::ready(cluster, &neighbour.yaml(PINNED)).await;
             neighbour.written(1).await;
             other.kill().await;
         }
@@ -105,10 +104,8 @@ pub(super) async fn secrets_are_kept_only_with_a_key(cluster: &Cluster) {
     let (first, second) = (key("first", "0123456789abcdef"), key("second", "fedcba9876543210"));
 
     let (plain, sealed) = (Kept::new(), Kept::new());
-    let open = Life::start(cluster, &plain.yaml(KEPT)).await;
-    let closed = Life::start(cluster, &sealed_with(&sealed, &first)).await;
-    open.through.ready().await;
-    closed.through.ready().await;
+    let open = Life::ready(cluster, &plain.yaml(KEPT)).await;
+    let closed = Life::ready(cluster, &sealed_with(&sealed, &first)).await;
     assert_eq!(open.sent(secrets).await, sent(&direct.get(secrets).await));
     let before = plain.written(1).await;
     sealed.written(2).await;
@@ -131,8 +128,7 @@ pub(super) async fn secrets_are_kept_only_with_a_key(cluster: &Cluster) {
     for (key, snapshots, listed) in [(Some(&first), (2, 0), false), (Some(&second), (0, 2), true), (None, (0, 1), true)]
     {
         let yaml = key.map_or_else(|| sealed.yaml(KEPT), |key| sealed_with(&sealed, key));
-        let life = Life::start(cluster, &yaml).await;
-        life.through.ready().await;
+        let life = Life::ready(cluster, &yaml).await;
         assert_eq!(life.snapshots().await, snapshots, "{key:?}");
         for (resource, path) in [("secrets", secrets), ("configmaps", config_maps)] {
             assert_eq!(life.sent(path).await, sent(&direct.get(path).await), "{key:?}");

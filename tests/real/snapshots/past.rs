@@ -1,6 +1,6 @@
 //! Snapshots of a past that the apiserver does not have: it is compacted, undone, or of another cluster.
 
-use super::life::{JSON, Kept, Life, direct, sent};
+use super::life::{JSON, Kept, Life, PINNED, direct, sent};
 use crate::backup::Backup;
 use crate::cluster::Cluster;
 use crate::support::client::{Client, names, rv};
@@ -10,7 +10,6 @@ use http::Method;
 use serde_json::json;
 
 const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
-const RESOURCES: &str = "[{resource: configmaps, pin: true}]";
 
 async fn create(direct: &Client, name: &str) {
     let object = json!({"metadata": {"name": name, "namespace": "default"}, "data": {"text": "new"}});
@@ -30,9 +29,7 @@ async fn serves(life: &Life, name: &str) -> bool {
 
 /// A daemon that keeps its snapshots here, once it is ready.
 async fn begun(cluster: &Cluster, kept: &Kept, more: &str) -> Life {
-    let life = Life::start(cluster, &format!("{}{more}", kept.yaml(RESOURCES))).await;
-    life.through.ready().await;
-    life
+    Life::ready(cluster, &format!("{}{more}", kept.yaml(PINNED))).await
 }
 
 async fn delete(direct: &Client, name: &str) {

@@ -1,27 +1,21 @@
 //! Messages, lists and streams in protobuf, written field by field.
 
+use prost::encoding::encode_varint;
+
 use super::choices::Choices;
 
 const TEXTS: &[&[u8]] = &[b"a", b"", b"a/b", b"\xff", "é".as_bytes(), b"Running"];
 const REVISIONS: &[&[u8]] = &[b"5", b"18446744073709551615", b"007", b"x", b""];
 
-pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value > 0x7f {
-        out.push((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
 fn put(out: &mut Vec<u8>, number: u64, bytes: &[u8]) {
-    varint(out, number << 3 | 2);
-    varint(out, bytes.len() as u64);
+    encode_varint(number << 3 | 2, out);
+    encode_varint(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
 }
 
 fn put_number(out: &mut Vec<u8>, number: u64, value: u64) {
-    varint(out, number << 3);
-    varint(out, value);
+    encode_varint(number << 3, out);
+    encode_varint(value, out);
 }
 
 /// A field that nobody knows, or that is of another type than it should be.
@@ -30,16 +24,16 @@ fn put_strange(choices: &mut Choices<'_>, out: &mut Vec<u8>) {
     match choices.below(5) {
         0 => put_number(out, number, u64::MAX),
         1 => {
-            varint(out, number << 3 | 1);
+            encode_varint(number << 3 | 1, out);
             out.extend_from_slice(b"12345678");
         }
         2 => {
-            varint(out, number << 3 | 5);
+            encode_varint(number << 3 | 5, out);
             out.extend_from_slice(b"1234");
         }
         3 => {
-            varint(out, number << 3 | 3);
-            varint(out, number << 3 | 4);
+            encode_varint(number << 3 | 3, out);
+            encode_varint(number << 3 | 4, out);
         }
         _ => put(out, number, choices.of(TEXTS)),
     }

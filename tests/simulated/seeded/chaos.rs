@@ -10,8 +10,9 @@ use informerd_sim::{Cut, Effect, Fault, ObjectKey, Server, Verb};
 use rand::Rng;
 use rand::rngs::StdRng;
 
+use super::rights::READER;
 use super::world::{GROUPS, NAMES, NAMESPACES, RESOURCES, Resource, Run};
-use super::{SETTLES, rights};
+use super::{SETTLES, rights, users};
 use crate::support::relay::Loss;
 
 pub(super) const KINDS: usize = 21;
@@ -139,10 +140,10 @@ async fn strike(run: &Arc<Run>, kind: usize, random: &mut StdRng) {
             run.disturb(leap + MENDS);
             tokio::time::advance(leap).await;
         }
-        12 if run.swarm.delegated && !run.was_taken.swap(true, Ordering::SeqCst) => rights::taken(run).await,
+        12 if run.swarm.delegated && !run.was_taken.swap(true, Ordering::SeqCst) => users::taken(run).await,
         12 => {
-            rights::set(run, false);
-            later(run, span, |run| rights::set(run, true));
+            rights::set(run, READER, false);
+            later(run, span, |run| rights::set(run, READER, true));
         }
         13 => match random.random_range(0..4) {
             0 => add(Effect::Stall, Verb::Watch),
@@ -258,7 +259,7 @@ pub(super) fn ends(run: &Run) {
     }
     run.relay.lose(Loss::None);
     run.relay.lead(run.server.address());
-    rights::set(run, true);
+    rights::set(run, READER, true);
     cure(run);
     if let Some(resource) = run.swarm.poisoned {
         run.excuse();

@@ -25,17 +25,10 @@ struct Content {
     hash: u64,
 }
 
-/// The contents that were written to one resource: by key, and in the order of their revisions.
+/// The contents that were written to one resource, by key and revision: whether the object is deleted, and then its last
+/// content, in JSON and in protobuf.
 #[derive(Default)]
-pub(super) struct Written(BTreeMap<String, Vec<Version>>);
-
-struct Version {
-    rv: u64,
-    /// Then the content is that of the last state.
-    is_deleted: bool,
-    /// In JSON, and in protobuf.
-    hashes: [u64; 2],
-}
+pub(super) struct Written(BTreeMap<(String, u64), (bool, [u64; 2])>);
 
 // === impl Contents ===
 
@@ -61,22 +54,22 @@ impl Contents {
 impl Written {
     pub(super) fn push(&mut self, is_deleted: bool, object: &Value) {
         let hashes = [false, true].map(|in_protobuf| hash(object, in_protobuf));
-        self.0.entry(key(object)).or_default().push(Version { rv: rv(object), is_deleted, hashes });
+        self.0.insert((key(object), rv(object)), (is_deleted, hashes));
     }
 
     /// The store was set back to this revision.
     pub(super) fn rewind(&mut self, rv: u64) {
-        self.0.values_mut().for_each(|versions| versions.retain(|version| version.rv <= rv));
+        self.0.retain(|(_, at), _| *at <= rv);
     }
 
     fn has(&self, content: &Content) -> bool {
-        let versions = self.0.get(&content.key).map_or(&[][..], Vec::as_slice);
-        let Ok(place) = versions.binary_search_by_key(&content.rv, |version| version.rv) else { return false };
-        let says = |version: &Version| version.hashes[usize::from(content.in_protobuf)] == content.hash;
-        match (content.is_gone, versions[place].is_deleted) {
+        let at = |rv| (content.key.clone(), rv);
+        let Some((is_deleted, hashes)) = self.0.get(&at(content.rv)) else { return false };
+        let says = |hashes: &[u64; 2]| hashes[usize::from(content.in_protobuf)] == content.hash;
+        match (content.is_gone, *is_deleted) {
             // It has left a selection. A daemon that has listed anew may know only a state from before the last one.
-            (true, false) => versions[..place].iter().any(says),
-            (is_gone, is_deleted) => is_gone == is_deleted && says(&versions[place]),
+            (true, false) => self.0.range(at(0)..at(content.rv)).any(|(_, (_, hashes))| says(hashes)),
+            (is_gone, is_deleted) => is_gone == is_deleted && says(hashes),
         }
     }
 }

@@ -155,11 +155,7 @@ async fn lives(seed: u64) -> (usize, Arc<Run>, Vec<String>) {
     let mut following = rest::informers(&run);
     let mut holding = typed::holders(&run);
     let tasks = actors(&run);
-    let mut revoking = Vec::new();
-    if run.swarm.delegated {
-        lifecycle::spawn("delegated", rights::reads(run.clone()));
-        revoking = users::begin(&run);
-    }
+    let revoking = if run.swarm.delegated { users::begin(&run) } else { Vec::new() };
     chaos::reigns(&run).await;
     tasks.iter().for_each(JoinHandle::abort);
     chaos::ends(&run);
@@ -195,7 +191,6 @@ async fn lives(seed: u64) -> (usize, Arc<Run>, Vec<String>) {
         // Rights settle.
         tokio::time::sleep(SETTLES).await;
         wrong.extend(users::end(&run, &revoking).await);
-        wrong.extend(rights::end(&run).await.unwrap_or_else(Some));
     }
     run.is_over.store(true, Ordering::SeqCst);
     count += run.judge();

@@ -79,23 +79,17 @@ pub(super) async fn writes_through(run: Arc<Run>) {
         let resource = RESOURCES[random.random_range(0..2)];
         let (namespace, name) =
             (NAMESPACES[random.random_range(0..2)], format!("object-{}", random.random_range(0..NAMES)));
-        let object = resource.object(namespace, &name, GROUPS[random.random_range(0..2)], random.random());
+        let object = resource.object(namespace, &name, GROUPS[random.random_range(0..2)], random.random()).to_string();
         let path = format!("{}/{name}", resource.inside(namespace));
-        let json = [("content-type", "application/json")];
         let began = run.begin(resource);
-        let (what, answer) = match random.random_range(0..4) {
-            0 => (
-                "POST",
-                client.try_request(Method::POST, &resource.inside(namespace), &json, &object.to_string()).await,
-            ),
-            1 => ("PUT", client.try_request(Method::PUT, &path, &json, &object.to_string()).await),
-            2 => {
-                let merge = [("content-type", "application/merge-patch+json")];
-                ("PATCH", client.try_request(Method::PATCH, &path, &merge, &object.to_string()).await)
-            }
-            _ => ("DELETE", client.try_request(Method::DELETE, &path, &[], "").await),
+        let (what, path, kind, body) = match random.random_range(0..4) {
+            0 => ("POST", resource.inside(namespace), "application/json", object),
+            1 => ("PUT", path, "application/json", object),
+            2 => ("PATCH", path, "application/merge-patch+json", object),
+            _ => ("DELETE", path, "application/json", String::new()),
         };
-        let Ok(answer) = answer else { continue };
+        let method = Method::from_bytes(what.as_bytes()).unwrap();
+        let Ok(answer) = client.try_request(method, &path, &[("content-type", kind)], &body).await else { continue };
         let key = format!("{namespace}/{name}");
         let is = match answer.status.as_u16() {
             200 | 201 if what != "DELETE" => shown(&run, resource, what, &answer).map(Some),
@@ -200,13 +194,8 @@ async fn list(run: &Run, client: &Client, resource: Resource, random: &mut StdRn
             run.complain(format!("a list at exactly {known} is of {rv}"));
         }
         *known = rv.max(*known);
-        run.saw(
-            resource,
-            began,
-            from.filter(|_| !answer.is_old()),
-            &what,
-            Seen::Collection { rv, state, of, limit: None },
-        );
+        let (from, seen) = (from.filter(|_| !answer.is_old()), Seen::Collection { rv, state, of, limit: None });
+        run.saw(resource, began, from, &what, seen);
     }
 }
 

@@ -18,6 +18,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 use v1::consistency::Bound;
 use v1::watch_response::Frame;
+use v1::work_request::Action;
 
 use super::chaos;
 use super::world::{NAMES, NAMESPACES, RESOURCES, Resource, Run};
@@ -349,7 +350,7 @@ async fn work(run: Arc<Run>, of: Resource, seen: Arc<Mutex<informer::Seen>>) {
             capacity: random.random_range(1..8),
         };
         let say = async |action| requests.send(v1::WorkRequest { action: Some(action) }).await.is_ok();
-        say(v1::work_request::Action::Join(join)).await;
+        say(Action::Join(join)).await;
         let mut stream = match client.work(ReceiverStream::new(receiver)).await {
             Ok(stream) => stream.into_inner(),
             Err(status) => {
@@ -377,12 +378,7 @@ async fn work(run: Arc<Run>, of: Resource, seen: Arc<Mutex<informer::Seen>>) {
                         None => drop(seen.state.remove(&key)),
                     }
                 }
-                let action = if fails {
-                    v1::work_request::Action::Retry(reference)
-                } else {
-                    v1::work_request::Action::Done(reference)
-                };
-                say(action).await;
+                say(if fails { Action::Retry(reference) } else { Action::Done(reference) }).await;
             }
         }
         if !run.goes_on() {

@@ -1,6 +1,6 @@
-//! Users of the delegated listener who may read one namespace each. The right is taken away and given back at random,
-//! whatever else happens. Each user lists, and watches over REST and gRPC, all the time. What is served to a user whose right
-//! has been gone for long is wrong, and so is a stream that is still open then.
+//! What the users of the delegated listener get. Their rights are taken away and given back at random, whatever else happens.
+//! Each user lists, and watches over REST and gRPC, all the time. What is served to a user whose right has been gone for long
+//! is wrong, and so is a stream that is still open then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +13,15 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Request};
 
-use super::rights::{UNTOLD, client_of, set_of};
-use super::typed;
-use super::world::{NAMESPACES, RESOURCES, Run};
-use crate::support::client;
+use super::rights::{READER, USERS, User, set};
+use super::world::{RESOURCES, Run};
+use super::{SETTLES, typed};
+use crate::support::client::{self, Client};
 use crate::support::history::Selected;
 
-#[derive(Clone, Copy)]
-pub(super) struct User {
-    pub name: &'static str,
-    pub namespace: &'static str,
-}
-
-pub(super) const USERS: [User; 2] =
-    [User { name: "ann", namespace: NAMESPACES[0] }, User { name: "bob", namespace: NAMESPACES[1] }];
-
+/// The longest that a right is used after it was taken away, once all is well: the watches of bindings may be on their way
+/// to another apiserver.
+const UNTOLD: Duration = Duration::from_secs(15);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(300);
 /// How often an open stream is looked at, whether anything comes or not.
@@ -44,42 +38,52 @@ struct Reading {
     is_served: bool,
 }
 
-/// Who takes the rights and gives them back.
+/// Who takes the rights and gives them back. That of the reader is taken away as one of the faults.
 pub(super) fn begin(run: &Arc<Run>) -> Vec<JoinHandle<()>> {
-    let reading = |number, what| Reading { run: run.clone(), number, what, is_served: false };
-    let each = (0..USERS.len()).map(|number| {
-        lifecycle::spawn("user", reading(number, "a list").lists());
-        lifecycle::spawn("user", reading(number, "a watch").watches());
-        lifecycle::spawn("user", reading(number, "a watch over gRPC").watches_typed());
-        lifecycle::spawn("rights", revokes(run.clone(), number))
-    });
-    each.collect()
+    for number in 0..USERS.len() {
+        let reading = |what| Reading { run: run.clone(), number, what, is_served: false };
+        lifecycle::spawn("user", reading("a list").lists());
+        lifecycle::spawn("user", reading("a watch").watches());
+        lifecycle::spawn("user", reading("a watch over gRPC").watches_typed());
+    }
+    let others = (0..USERS.len()).filter(|number| *number != READER);
+    others.map(|number| lifecycle::spawn("rights", revokes(run.clone(), number))).collect()
 }
 
 async fn revokes(run: Arc<Run>, number: usize) {
     let mut random = run.random(20 + number as u64);
     while run.goes_on() {
         sleep(Duration::from_millis(random.random_range(2000..15_000))).await;
-        set_of(&run, number, false);
+        set(&run, number, false);
         sleep(Duration::from_millis(random.random_range(5000..60_000))).await;
-        set_of(&run, number, true);
+        set(&run, number, true);
     }
 }
 
-/// The rights are given back for good, and everybody is served. What is wrong with that.
+/// The reader's right is taken away while faults are left, but none of connections: it takes a while until one that is dead
+/// is found out.
+pub(super) async fn taken(run: &Run) {
+    sleep(SETTLES).await;
+    set(run, READER, false);
+    sleep(3 * UNTOLD).await;
+    set(run, READER, true);
+}
+
+/// Everybody has the right and is served, and then nobody. What is wrong with that, but for what the readings complain of.
 pub(super) async fn end(run: &Run, revoking: &[JoinHandle<()>]) -> Vec<String> {
     revoking.iter().for_each(JoinHandle::abort);
-    (0..USERS.len()).for_each(|number| set_of(run, number, true));
-    sleep(UNTOLD).await;
     let mut wrong = Vec::new();
-    for user in USERS {
-        let path = format!("{}?resourceVersion=0", RESOURCES[0].inside(user.namespace));
-        let answer = match client_of(run, user.name) {
-            Some(client) => client.try_get(&path).await.map(|answer| answer.status.as_u16()),
-            None => Err("no daemon".to_owned()),
-        };
-        if answer != Ok(200) {
-            wrong.push(format!("{} gets {answer:?} though it has its right again", user.name));
+    for (may, expected) in [(true, 200), (false, 403)] {
+        (0..USERS.len()).for_each(|number| set(run, number, may));
+        sleep(2 * UNTOLD).await;
+        for user in USERS {
+            let answer = match user.client(run) {
+                Some(client) => client.try_get(&user.path("")).await.map(|answer| answer.status.as_u16()),
+                None => Err("no daemon".to_owned()),
+            };
+            if answer != Ok(expected) {
+                wrong.push(format!("{} gets {answer:?}; whether it has its right: {may}", user.name));
+            }
         }
     }
     let served = run.rights.served.lock();
@@ -89,13 +93,22 @@ pub(super) async fn end(run: &Run, revoking: &[JoinHandle<()>]) -> Vec<String> {
     wrong
 }
 
+impl User {
+    fn path(&self, query: &str) -> String {
+        let path = self.namespace.map_or_else(|| RESOURCES[0].path(), |namespace| RESOURCES[0].inside(namespace));
+        format!("{path}?resourceVersion=0{query}")
+    }
+
+    /// Of the present daemon, which has a CA of its own, if there is one.
+    fn client(&self, run: &Run) -> Option<Client> {
+        let ca = run.daemon()?.daemon.ca_file.clone()?;
+        Some(Client::tls(&run.delegated_url(), &ca, self.name))
+    }
+}
+
 impl Reading {
     fn user(&self) -> User {
         USERS[self.number]
-    }
-
-    fn path(&self, query: &str) -> String {
-        format!("{}?resourceVersion=0{query}", RESOURCES[0].inside(self.user().namespace))
     }
 
     /// Complains if what began then, and is served now, is served too late.
@@ -117,16 +130,20 @@ impl Reading {
     }
 
     async fn lists(mut self) {
-        let (path, mut client) = (self.path(""), None);
+        let (user, mut client) = (self.user(), None);
         while self.run.goes_on() {
             sleep(PAUSE).await;
-            let Some(to) = client.take().or_else(|| client_of(&self.run, self.user().name)) else { continue };
+            let Some(to) = client.take().or_else(|| user.client(&self.run)) else { continue };
             let began = Instant::now();
-            let Ok(answer) = to.try_get(&path).await else { continue };
+            let Ok(answer) = to.try_get(&user.path("")).await else { continue };
             client = Some(to);
-            let plan = answer.headers.get("x-informerd-plan");
+            let (status, plan) = (answer.status.as_u16(), answer.headers.get("x-informerd-plan"));
+            // What it is refused it has no right to, or the apiserver does not say.
+            if ![200, 403, 410, 429, 500, 502, 503, 504].contains(&status) {
+                self.run.complain(format!("{} gets {status}: {}", user.name, answer.text()));
+            }
             // Of what is forwarded the apiserver decides, and this one allows it.
-            if answer.status == 200 && !plan.is_some_and(|plan| plan.as_bytes().starts_with(b"forwarded")) {
+            if status == 200 && !plan.is_some_and(|plan| plan.as_bytes().starts_with(b"forwarded")) {
                 self.serves();
                 self.is_late(began);
             }
@@ -134,10 +151,11 @@ impl Reading {
     }
 
     async fn watches(mut self) {
-        let (path, mut client) = (self.path("&watch=1&allowWatchBookmarks=true&timeoutSeconds=60"), None);
+        let (user, mut client) = (self.user(), None);
+        let path = user.path("&watch=1&allowWatchBookmarks=true&timeoutSeconds=60");
         while self.run.goes_on() {
             sleep(PAUSE).await;
-            let Some(to) = client.take().or_else(|| client_of(&self.run, self.user().name)) else { continue };
+            let Some(to) = client.take().or_else(|| user.client(&self.run)) else { continue };
             let Ok(watch) = to.try_watch(&path).await else { continue };
             client = Some(to);
             if watch.status != 200 || watch.is_forwarded() {
@@ -158,7 +176,7 @@ impl Reading {
     }
 
     async fn watches_typed(mut self) {
-        let of = Selected { namespace: Some(self.user().namespace.to_owned()), group: None };
+        let of = Selected { namespace: self.user().namespace.map(ToOwned::to_owned), group: None };
         let token = format!("Bearer {}", self.user().name);
         let mut client = None;
         while self.run.goes_on() {

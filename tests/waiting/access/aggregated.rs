@@ -1,17 +1,15 @@
 //! An aggregated API server that shows each user its own things: through informerd, each gets its own as well.
 
-use std::convert::Infallible;
-
-use bytes::Bytes;
 use http::{Method, Request, Response};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Incoming;
+use informerd::apiserver::testing::{Body, answer, endless};
 use informerd::grpc::pb::v1;
+use informerd::meta::Status;
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
 
 use crate::access::certificates::Authority;
+use crate::access::rights::{account, binding, role, user};
 use crate::access::streams::{error, work};
 use crate::access::typed::{PERMISSION_DENIED, send, status, trailers};
 use crate::access::world::{LISTEN, World};
@@ -26,28 +24,10 @@ const THINGS: &str = "/apis/own.example.com/v1/things";
 const FAILED_PRECONDITION: &str = "9";
 
 /// Everybody may list on purpose: the server shows each user its own.
-const RIGHTS: &str = r#"
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: things}
-rules:
-- {apiGroups: [own.example.com], resources: [things], verbs: [get, list, watch]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: things}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: things}
-subjects:
-- {kind: ServiceAccount, name: space, namespace: a}
-- {kind: ServiceAccount, name: wide, namespace: a}
-- {kind: User, name: certified, apiGroup: rbac.authorization.k8s.io}
-"#;
-
-type Body = UnsyncBoxBody<Bytes, Infallible>;
-
-fn answer(code: u16, body: &Value) -> Response<Body> {
-    let body = Full::new(Bytes::from(body.to_string())).boxed_unsync();
-    Response::builder().status(code).header("content-type", "application/json").body(body).unwrap()
+fn rights() -> String {
+    let rule = json!({"apiGroups": [GROUP], "resources": ["things"], "verbs": ["get", "list", "watch"]});
+    let subjects = [account("a", "space"), account("a", "wide"), user("certified")];
+    role("", "things", &[rule]) + &binding("", "things", ("ClusterRole", "things"), &subjects)
 }
 
 fn thing(user: &str) -> Value {
@@ -62,36 +42,26 @@ fn things(request: &Request<Incoming>) -> Response<Body> {
     match request.uri().path() {
         "/apis/own.example.com/v1" => {
             let things = json!({"name": "things", "singularName": "thing", "namespaced": false, "kind": "Thing", "verbs": ["get", "list", "watch"]});
-            answer(
-                200,
-                &json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "own.example.com/v1", "resources": [things]}),
-            )
+            let list = json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "own.example.com/v1", "resources": [things]});
+            answer(200, list.to_string())
         }
         THINGS if query.contains("sendInitialEvents=true") => {
-            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422, "message": "sendInitialEvents is forbidden"});
-            answer(422, &status)
+            answer(422, Status::failure(422, "Invalid", "sendInitialEvents is forbidden").to_json())
         }
         THINGS if query.contains("watch=") => {
             let kind = if query.contains("resourceVersion=5") { "MODIFIED" } else { "ADDED" };
             let mut event = json!({"type": kind, "object": thing(&user)});
             event["object"]["metadata"]["resourceVersion"] = "6".into();
-            let first = futures_util::stream::once(std::future::ready(Bytes::from(format!("{event}\n"))));
-            let frames = futures_util::StreamExt::chain(first, futures_util::stream::pending());
-            let body = StreamBody::new(futures_util::StreamExt::map(frames, |data| Ok(Frame::data(data))));
-            Response::builder().header("content-type", "application/json").body(body.boxed_unsync()).unwrap()
+            endless(vec![format!("{event}\n").into()])
         }
         THINGS => {
-            let items = [thing(&user)];
-            answer(
-                200,
-                &json!({"kind": "ThingList", "apiVersion": "own.example.com/v1", "metadata": {"resourceVersion": "5"}, "items": items}),
-            )
+            let (items, metadata) = ([thing(&user)], json!({"resourceVersion": "5"}));
+            let list =
+                json!({"kind": "ThingList", "apiVersion": "own.example.com/v1", "metadata": metadata, "items": items});
+            answer(200, list.to_string())
         }
-        path if path.starts_with(THINGS) => answer(200, &thing(&user)),
-        _ => answer(
-            404,
-            &json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}),
-        ),
+        path if path.starts_with(THINGS) => answer(200, thing(&user).to_string()),
+        _ => answer(404, Status::failure(404, "NotFound", "").to_json()),
     }
 }
 
@@ -106,7 +76,7 @@ async fn start() -> u16 {
 /// Has the cluster pass requests on to the server.
 async fn serve(cluster: &Cluster) {
     cluster.apply(&service(start().await)).await;
-    cluster.apply(RIGHTS).await;
+    cluster.apply(&rights()).await;
 }
 
 /// The server has this port.
@@ -227,7 +197,7 @@ async fn what_was_open_ends_when_a_service_takes_the_group_over() {
     let cluster = Cluster::start_with(&[]).await;
     cluster.apply(DEFINITION).await;
     cluster.apply(THING).await;
-    cluster.apply(RIGHTS).await;
+    cluster.apply(&rights()).await;
     let world = World::before(cluster, "explainHeader: true\n").await;
     world.settled().await;
     world.warm(&[THINGS]).await;
@@ -270,7 +240,7 @@ async fn a_call_about_a_group_whose_server_is_down_may_be_tried_again() {
     let cluster = Cluster::start_with(&[]).await;
     // Nobody listens on the port of `discard`.
     cluster.apply(&service(9)).await;
-    cluster.apply(RIGHTS).await;
+    cluster.apply(&rights()).await;
     let world = World::before(cluster, "").await;
     world.settled().await;
     let trusted = Client::http2(&world.trusting_url());

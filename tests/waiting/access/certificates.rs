@@ -8,6 +8,7 @@ use informerd::apiserver::client::ConfigSource;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, SigningKey};
 use tempfile::TempDir;
 
+use crate::access::rights::{binding, group};
 use crate::access::streams::error;
 use crate::access::world::World;
 use crate::cluster::Cluster;
@@ -100,19 +101,13 @@ async fn of_a_ca_in_a_file() {
         }
     }
     // Its groups count: the binding of this one is a group's.
-    world
-        .cluster
-        .kubectl_ok(["create", "rolebinding", "team", "--namespace=a", "--clusterrole=wide", "--group=team"])
-        .await;
+    world.cluster.apply(&binding("a", "team", ("ClusterRole", "wide"), &[group("team")])).await;
     let member = world.certified(&authority.issue("somebody", &["team"]), None);
     world.allowed(&member, "/api/v1/namespaces/a/configmaps?resourceVersion=0").await;
     assert_eq!(member.get("/api/v1/namespaces/b/configmaps?resourceVersion=0").await.status, 403);
 
     // All of them, as the apiserver reads them.
-    world
-        .cluster
-        .kubectl_ok(["create", "rolebinding", "crew", "--namespace=b", "--clusterrole=wide", "--group=crew"])
-        .await;
+    world.cluster.apply(&binding("b", "crew", ("ClusterRole", "wide"), &[group("crew")])).await;
     let member = world.certified(&authority.issue("another", &["team", "crew"]), None);
     for namespace in ["a", "b"] {
         world.allowed(&member, &format!("/api/v1/namespaces/{namespace}/configmaps?resourceVersion=0")).await;

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::access::certificates::Authority;
 use crate::access::flood::Daemon;
-use crate::access::world::FIXTURES;
+use crate::access::world::fixtures;
 use crate::cluster::Cluster;
 use crate::support::client::{Client, Watch};
 use crate::support::{eventually, tied, within};
@@ -62,7 +62,7 @@ async fn tells(watch: &mut Watch, name: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_clock_is_set_and_service_goes_on() {
     let cluster = Cluster::start().await;
-    cluster.apply(FIXTURES).await;
+    cluster.apply(&fixtures()).await;
     let directory = tempfile::tempdir().unwrap();
     let clock = Clock::make(directory.path());
     let authority = Authority::new("clients");

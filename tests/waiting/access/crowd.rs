@@ -8,6 +8,7 @@ use http::Method;
 use informerd::lifecycle;
 use serde_json::json;
 
+use crate::access::rights::{binding, group};
 use crate::access::world::World;
 use crate::support::client::Client;
 
@@ -33,10 +34,8 @@ async fn all(clients: &Arc<Vec<Client>>, target: &'static str) {
 async fn a_thousand_identities() {
     let yaml = "consistentReads: cache\nauthentication: {ttl: 10m}\n";
     let (world, faulty) = World::faulty(yaml, |_| {}).await;
-    world
-        .cluster
-        .kubectl_ok(["create", "clusterrolebinding", "crowd", "--clusterrole=wide", "--group=system:serviceaccounts:a"])
-        .await;
+    let crowd = group("system:serviceaccounts:a");
+    world.cluster.apply(&binding("", "crowd", ("ClusterRole", "wide"), &[crowd])).await;
     let admin = world.admin();
     let tokens: Vec<String> = stream::iter(0..CROWD)
         .map(|n| {

@@ -6,14 +6,19 @@ use tokio::time::sleep;
 
 use crate::access::authorizers::a_nodes_rights_come_and_go_with_its_pods;
 use crate::access::faulty::{Fault, Faulty, Watches};
-use crate::access::streams::error;
+use crate::access::rights::path;
+use crate::access::streams::{TWICE, WATCH, error};
 use crate::access::world::World;
 use crate::support::client::Watch;
 use crate::support::eventually;
 
-const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindings/space";
 /// What is remembered is remembered for longer than any read waits.
 const LONG_TTL: &str = "authentication: {ttl: 1h}\nauthorization: {allowTtl: 1h}\n";
+
+/// What is taken away.
+fn gone() -> String {
+    path("rolebindings", "a", "space")
+}
 
 async fn world() -> (World, Faulty, Watch) {
     let (world, faulty) = World::faulty(LONG_TTL, |_| {}).await;
@@ -32,7 +37,7 @@ async fn ended(mut watch: Watch, what: &str, code: u16) {
 async fn a_stale_authorizer() {
     let (world, faulty, watch) = world().await;
     faulty.set(Fault::Stale);
-    world.delete(BINDING).await;
+    world.delete(&gone()).await;
     let later = async {
         sleep(Duration::from_secs(7)).await;
         faulty.set(Fault::None);
@@ -46,7 +51,7 @@ async fn no_watches_of_rights() {
     // What is decided in the first seconds of a daemon is asked for again anyway.
     sleep(Duration::from_secs(5)).await;
     faulty.watches(Watches::Ended);
-    world.delete(BINDING).await;
+    world.delete(&gone()).await;
     ended(watch, "without watches of rights", 403).await;
 }
 
@@ -56,22 +61,32 @@ async fn silent_watches_of_rights() {
     let before = faulty.opened();
     assert!(before >= 4, "{before}");
     faulty.watches(Watches::Silent);
-    world.delete(BINDING).await;
+    world.delete(&gone()).await;
     ended(watch, "with silent watches of rights", 403).await;
     eventually("all are opened again", || faulty.opened() >= before + 4).await;
     world.settled().await;
 }
 
-/// The account goes while a watch of it opens that is forwarded: the apiserver knew it, and here it was never known.
-async fn an_account_that_goes_while_a_watch_opens() {
-    let (world, faulty) = World::faulty(LONG_TTL, |_| {}).await;
-    let through = world.through(Some(&world.token("space", &[]).await));
-    faulty.set(Fault::Slow(Duration::from_secs(1)));
-    let target = "/api/v1/namespaces/a/configmaps?watch=1&resourceVersion=0";
-    let mut watch = through.watch_as(target, &[("accept", "application/json"); 2]).await;
-    assert_eq!(watch.status, 200);
-    world.delete("/api/v1/namespaces/a/serviceaccounts/space").await;
-    while watch.next().await.unwrap().is_some() {}
+/// What a forwarded watch rests on goes while it opens: the apiserver knew of it, and here it was never known.
+async fn what_goes_while_a_watch_opens() {
+    for (goes, is_right) in [(&*gone(), true), ("/api/v1/namespaces/a/serviceaccounts/space", false)] {
+        let (world, faulty) = World::faulty(LONG_TTL, |_| {}).await;
+        let through = world.through(Some(&world.token("space", &[]).await));
+        // Then its user is known, its rights are not.
+        let elsewhere = "/api/v1/namespaces/b/configmaps?resourceVersion=0";
+        assert!(!is_right || through.get(elsewhere).await.status == 403);
+        let begin = faulty.seen().1;
+        faulty.set(Fault::Slow(Duration::from_secs(1)));
+        let mut watch = through.watch_as(&format!("/api/v1/namespaces/a/configmaps?{WATCH}"), &TWICE).await;
+        assert_eq!(watch.status, 200, "{goes}");
+        assert!(!is_right || faulty.seen().1 <= begin + 1, "nobody is asked before it goes to the apiserver");
+        world.delete(goes).await;
+        if is_right {
+            assert_eq!(error(&mut watch).await["code"], 403);
+        } else {
+            while watch.next().await.unwrap().is_some() {}
+        }
+    }
 }
 
 /// Most of their time these wait; so they do it together.
@@ -81,7 +96,7 @@ async fn what_nobody_tells_of() {
         a_stale_authorizer(),
         no_watches_of_rights(),
         silent_watches_of_rights(),
-        an_account_that_goes_while_a_watch_opens(),
+        what_goes_while_a_watch_opens(),
         a_nodes_rights_come_and_go_with_its_pods()
     );
 }

@@ -10,7 +10,7 @@ use tokio::process::Command;
 use tokio_rustls::client::TlsStream;
 
 use crate::access::wire::connect;
-use crate::access::world::FIXTURES;
+use crate::access::world::fixtures;
 use crate::cluster::Cluster;
 use crate::support::binary::{Binary, informerd};
 use crate::support::client::Client;
@@ -133,7 +133,7 @@ const TOKEN: (&str, &str) = ("authorization", "Bearer x");
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_nobody_knows_costs_little() {
     let cluster = Cluster::start().await;
-    cluster.apply(FIXTURES).await;
+    cluster.apply(&fixtures()).await;
     let daemon = Daemon::start(&cluster, |_| ()).await;
     let token = cluster.token("a", "wide").await;
     let target = "/api/v1/namespaces/a/configmaps?resourceVersion=0";

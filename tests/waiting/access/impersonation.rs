@@ -8,71 +8,48 @@ use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 
 use crate::access::audit::events;
+use crate::access::rights::{account, binding, group, path, role, rule};
 use crate::access::streams::error;
 use crate::access::wire::{codes, cut as raw_cut, direct as direct_raw, raw};
 use crate::access::world::World;
 use crate::support::{eventually, until};
 use crate::world::assert_alike_but_revisions;
 
-const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-
 /// `wide` may be some, `names` may be one when it lists, by the narrower rights of newer apiservers.
-const RIGHTS: &str = r#"
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: some}
-rules:
-- {apiGroups: [""], resources: [users], resourceNames: [reader, nobody, "system:node:node-x"], verbs: [impersonate]}
-- {apiGroups: [""], resources: [groups], resourceNames: [crew, "system:serviceaccounts:a"], verbs: [impersonate]}
-- {apiGroups: [authentication.k8s.io], resources: [userextras/scope], resourceNames: [x], verbs: [impersonate]}
-- {apiGroups: [authentication.k8s.io], resources: [uids], resourceNames: ["7"], verbs: [impersonate]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: some}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: some}
-subjects: [{kind: ServiceAccount, name: wide, namespace: a}, {kind: ServiceAccount, name: nothing, namespace: a}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: accounts, namespace: a}
-rules:
-- {apiGroups: [""], resources: [serviceaccounts], resourceNames: [space], verbs: [impersonate]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: accounts, namespace: a}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: accounts}
-subjects: [{kind: ServiceAccount, name: wide, namespace: a}, {kind: ServiceAccount, name: nothing, namespace: a}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: narrow}
-rules:
-- {apiGroups: [authentication.k8s.io], resources: [users], resourceNames: [reader], verbs: ["impersonate:user-info"]}
-- {apiGroups: [""], resources: [configmaps], verbs: ["impersonate-on:user-info:list"]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: narrow}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: narrow}
-subjects: [{kind: ServiceAccount, name: names, namespace: a}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: crew, namespace: b}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: wide}
-subjects: [{kind: Group, name: crew, apiGroup: rbac.authorization.k8s.io}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: nodes, namespace: b}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: wide}
-subjects: [{kind: Group, name: "system:nodes", apiGroup: rbac.authorization.k8s.io}]
-"#;
+fn rights() -> String {
+    const AUTHENTICATION: &str = "authentication.k8s.io";
+    let of = |group: &str, resource: &str, names: &[&str], verb: &str| {
+        let mut rule = rule(&[resource], names, &[verb]);
+        rule["apiGroups"] = json!([group]);
+        rule
+    };
+    let may = |group: &str, resource: &str, names: &[&str]| of(group, resource, names, "impersonate");
+    let some = [
+        may("", "users", &["reader", "nobody", "system:node:node-x"]),
+        may("", "groups", &["crew", "system:serviceaccounts:a"]),
+        may(AUTHENTICATION, "userextras/scope", &["x"]),
+        may(AUTHENTICATION, "uids", &["7"]),
+    ];
+    let narrow = [
+        of(AUTHENTICATION, "users", &["reader"], "impersonate:user-info"),
+        of("", "configmaps", &[], "impersonate-on:user-info:list"),
+    ];
+    let both = ["wide", "nothing"].map(|name| account("a", name));
+    [
+        role("", "some", &some),
+        binding("", "some", ("ClusterRole", "some"), &both),
+        role("a", "accounts", &[may("", "serviceaccounts", &["space"])]),
+        binding("a", "accounts", ("Role", "accounts"), &both),
+        role("", "narrow", &narrow),
+        binding("", "narrow", ("ClusterRole", "narrow"), &[account("a", "names")]),
+        binding("b", "crew", ("ClusterRole", "wide"), &[group("crew")]),
+        binding("b", "nodes", ("ClusterRole", "wide"), &[group("system:nodes")]),
+    ]
+    .concat()
+}
 
 async fn prepared(world: &World) {
-    world.cluster.apply(RIGHTS).await;
+    world.cluster.apply(&rights()).await;
     world.settled().await;
     world.warm(&["/api/v1/configmaps"]).await;
     // The last of the rights has come to where they are asked for.
@@ -101,7 +78,7 @@ async fn nobody_is_whom_they_may_not_be() {
 
 async fn everybody_reads_what_others_may(world: &World) {
     let mut callers = vec![("anonymous", None)];
-    for token in ["admin-token", "nobody-token"] {
+    for token in ["admin-token", "reader-token", "nobody-token", "wrong-token"] {
         callers.push((token, Some(token.to_owned())));
     }
     for account in ["wide", "nothing", "names"] {
@@ -179,6 +156,17 @@ async fn the_log_names_both(world: &World, log: &Path) {
     }
 }
 
+/// What the answer to a list has.
+const LIST: &str = "ConfigMapList";
+
+/// Both sides answer these bytes with the same code. Returns whether they show the list.
+async fn is_shown_alike(world: &World, head: &str) -> bool {
+    let (ours, theirs) = (raw(world, head).await, direct_raw(world, head).await);
+    let told = |answer: &str| (codes(answer).join(" "), answer.contains(LIST));
+    assert_eq!(told(&ours), told(&theirs), "{head}\n{ours}\n{theirs}");
+    ours.contains(LIST)
+}
+
 /// However it is written, the apiserver would have allowed what is answered here, to the same user.
 async fn headers_of_every_kind(world: &World) {
     let wide = world.token("wide", &[]).await;
@@ -230,10 +218,7 @@ async fn headers_of_every_kind(world: &World) {
                 "GET /api/v1/namespaces/{namespace}/configmaps?resourceVersion=0 HTTP/1.1\r\nHost: localhost\r\n\
                  Authorization: Bearer {token}\r\n{lines}{close}\r\n"
             );
-            let (ours, theirs) = (raw(world, &request).await, direct_raw(world, request.as_bytes()).await);
-            let shown = |answer: &str| answer.contains("ConfigMapList");
-            assert_eq!(codes(&ours), codes(&theirs), "{lines}{namespace}\n{ours}\n{theirs}");
-            assert_eq!(shown(&ours), shown(&theirs), "{lines}{namespace}\n{ours}\n{theirs}");
+            is_shown_alike(world, &request).await;
         }
     }
 }
@@ -260,15 +245,11 @@ async fn random_heads(world: &World) {
         let namespace = if random.random_bool(0.5) { "a" } else { "b" };
         let target = format!("/api/v1/namespaces/{namespace}/configmaps?resourceVersion=0");
         let head = format!("GET {target} HTTP/1.1\r\n{}\r\nConnection: close\r\n\r\n", lines.join("\r\n"));
-        let (ours, theirs) = (raw(world, &head).await, direct_raw(world, head.as_bytes()).await);
-        let shown = |answer: &str| answer.contains("ConfigMapList");
-        assert_eq!(codes(&ours), codes(&theirs), "{head}\n{ours}\n{theirs}");
-        assert_eq!(shown(&ours), shown(&theirs), "{head}\n{ours}\n{theirs}");
-        allowed += u64::from(shown(&ours));
+        allowed += u64::from(is_shown_alike(world, &head).await);
         if random.random_bool(0.2) {
             let cut = random.random_range(1..head.len());
             let answer = raw_cut(world, &head.as_bytes()[..cut]).await;
-            assert!(!shown(&answer), "{cut} of\n{head}\n{answer}");
+            assert!(!answer.contains(LIST), "{cut} of\n{head}\n{answer}");
         }
     }
     let served = world.served() - before;
@@ -285,20 +266,13 @@ async fn a_watch_ends_with_either_right() {
     let crew = [("impersonate-user", "nobody"), ("impersonate-group", "crew")];
     let table = [("accept", "application/json;as=Table;g=meta.k8s.io;v=v1")];
     let open = async |more: &[(&'static str, &'static str)]| {
-        let mut watch = through.watch_as(target, &[&crew[..], more].concat()).await;
-        until("it is allowed", async || {
-            watch = through.watch_as(target, &[&crew[..], more].concat()).await;
-            watch.status == 200
-        })
-        .await;
+        let headers = [&crew[..], more].concat();
+        until("it is allowed", async || through.watch_as(target, &headers).await.status == 200).await;
+        let mut watch = through.watch_as(target, &headers).await;
         assert_eq!(watch.next().await.unwrap().unwrap()["type"], "ADDED");
         watch
     };
-    for path in [
-        format!("{RBAC}/namespaces/b/rolebindings/crew"),
-        format!("{RBAC}/clusterrolebindings/some"),
-        format!("{RBAC}/clusterroles/some"),
-    ] {
+    for path in [path("rolebindings", "b", "crew"), path("rolebindings", "", "some"), path("roles", "", "some")] {
         let before = world.served();
         let (mut served, mut forwarded) = (open(&[]).await, open(&table).await);
         assert!(world.served() > before);
@@ -308,7 +282,7 @@ async fn a_watch_ends_with_either_right() {
             assert_eq!(status["code"], 403, "{path}: {status}");
         }
         assert_eq!(through.watch_as(target, &crew).await.status, 403, "{path}");
-        world.cluster.apply(RIGHTS).await;
+        world.cluster.apply(&rights()).await;
     }
     let mut watch = open(&[]).await;
     world.delete("/api/v1/namespaces/a/serviceaccounts/nothing").await;
@@ -318,7 +292,7 @@ async fn a_watch_ends_with_either_right() {
     let headers = [&crew[..], &odd].concat();
     let mut watch = admin.watch_as(target, &headers).await;
     assert_eq!(watch.next().await.unwrap().unwrap()["type"], "ADDED");
-    world.delete(&format!("{RBAC}/namespaces/b/rolebindings/crew")).await;
+    world.delete(&path("rolebindings", "b", "crew")).await;
     while let Some(event) = watch.next().await.unwrap() {
         assert_ne!(event["type"], "ERROR", "{event}");
     }

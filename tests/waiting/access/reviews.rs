@@ -5,31 +5,29 @@ use std::time::Duration;
 
 use informerd::config::Config;
 
-use crate::access::faulty::{Fault, Faulty};
+use crate::access::faulty::Fault;
 use crate::access::streams::error;
 use crate::access::world::World;
 
-const CACHED: &str = "consistentReads: cache\n";
-
-async fn world(yaml: &str) -> (World, Faulty) {
-    // A denial is known for as long as the tests need it.
-    let change = |config: &mut Config| config.auth.deny_ttl = Duration::from_secs(600);
-    let (world, faulty) = World::faulty(&format!("{CACHED}{yaml}"), change).await;
-    world.warm(&["/api/v1/configmaps", "/api/v1/pods"]).await;
-    (world, faulty)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn without_reviews_nothing_new_is_allowed() {
-    // What is known is asked for again in the first minutes, in case that rights had just changed: it stays known.
-    let (world, faulty) = world("authentication: {ttl: 10m}\n").await;
+    // What is known is asked for again in the first minutes, in case that rights had just changed: it stays known. A denial is
+    // known for as long as this test needs it.
+    let change = |config: &mut Config| config.auth.deny_ttl = Duration::from_secs(600);
+    let (world, faulty) = World::faulty("consistentReads: cache\nauthentication: {ttl: 10m}\n", change).await;
+    world.warm(&["/api/v1/configmaps", "/api/v1/pods"]).await;
     let space = world.token("space", &[]).await;
     let (direct, through) = (world.direct(Some(&space)), world.through(Some(&space)));
     let (known, unknown) =
         ("/api/v1/namespaces/a/configmaps?resourceVersion=0", "/api/v1/namespaces/a/pods?resourceVersion=0");
     let (denied, other) = ("/api/v1/namespaces/b/configmaps?resourceVersion=0", "/api/v1/pods?resourceVersion=0");
+    // One that is slow is waited for.
+    faulty.set(Fault::Slow(Duration::from_millis(700)));
+    let before = world.served();
     assert_eq!(through.get(known).await.status, 200);
     assert_eq!(through.get(denied).await.status, 403);
+    assert_eq!(world.served(), before + 1);
+    faulty.set(Fault::None);
     let mut watch = through.watch("/api/v1/namespaces/a/configmaps?watch=1&resourceVersion=0").await;
     assert_eq!(watch.next().await.unwrap().unwrap()["type"], "ADDED");
     for fault in [Fault::Failing, Fault::Nonsense, Fault::Down] {
@@ -67,16 +65,4 @@ async fn without_reviews_nothing_new_is_allowed() {
     assert_eq!(world.served(), before);
     faulty.set(Fault::None);
     assert_eq!(through.get(known).await.status, 403);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn slow_reviews_are_waited_for() {
-    let (world, faulty) = world("").await;
-    faulty.set(Fault::Slow(Duration::from_millis(700)));
-    let before = world.served();
-    let space = world.token("space", &[]).await;
-    let through = world.through(Some(&space));
-    assert_eq!(through.get("/api/v1/namespaces/a/configmaps?resourceVersion=0").await.status, 200);
-    assert_eq!(through.get("/api/v1/namespaces/b/configmaps?resourceVersion=0").await.status, 403);
-    assert_eq!(world.served(), before + 1);
 }

@@ -1,4 +1,4 @@
-//! Random rights of RBAC: what they allow, and the ways in which they are taken away.
+//! Rights of RBAC: their manifests; and random ones, what they allow, and the ways in which they are taken away.
 
 use rand::Rng as _;
 use rand::rngs::StdRng;
@@ -67,7 +67,36 @@ fn manifest(kind: &str, namespace: &str, name: &str, rest: &str) -> String {
     format!("apiVersion: {GROUP}/v1\nkind: {cluster}{kind}\nmetadata: {metadata}\n{rest}\n---\n")
 }
 
-fn path(plural: &str, namespace: &str, name: &str) -> String {
+/// A Role with these rules, or a ClusterRole in no namespace.
+pub(super) fn role(namespace: &str, name: &str, rules: &[Value]) -> String {
+    manifest("Role", namespace, name, &format!("rules: {}", json!(rules)))
+}
+
+/// What gives a role of this kind and name, in a namespace, or for the cluster in none.
+pub(super) fn binding(namespace: &str, name: &str, (kind, role): (&str, &str), subjects: &[Value]) -> String {
+    let role = json!({ "apiGroup": GROUP, "kind": kind, "name": role });
+    manifest("RoleBinding", namespace, name, &format!("roleRef: {role}\nsubjects: {}", json!(subjects)))
+}
+
+/// A rule of the core group. No names stand for all.
+pub(super) fn rule(resources: &[&str], names: &[&str], verbs: &[&str]) -> Value {
+    json!({ "apiGroups": [""], "resources": resources, "verbs": verbs, "resourceNames": names })
+}
+
+pub(super) fn account(namespace: &str, name: &str) -> Value {
+    json!({ "kind": "ServiceAccount", "name": name, "namespace": namespace })
+}
+
+pub(super) fn user(name: &str) -> Value {
+    json!({ "kind": "User", "apiGroup": GROUP, "name": name })
+}
+
+pub(super) fn group(name: &str) -> Value {
+    json!({ "kind": "Group", "apiGroup": GROUP, "name": name })
+}
+
+/// Of an object of RBAC.
+pub(super) fn path(plural: &str, namespace: &str, name: &str) -> String {
     let scope = match namespace {
         "" => format!("cluster{plural}"),
         _ => format!("namespaces/{namespace}/{plural}"),
@@ -145,16 +174,14 @@ impl Grant {
     }
 
     fn role(&self) -> String {
-        let rules: Vec<_> = self.rules.iter().map(Rule::json).collect();
-        manifest("Role", self.role_namespace, &self.name, &format!("rules: {}", json!(rules)))
+        let rules: Vec<_> = self.rules.iter().map(|of| rule(of.resources, of.names, of.verbs)).collect();
+        role(self.role_namespace, &self.name, &rules)
     }
 
     fn binding(&self) -> String {
         let subjects: Vec<_> = self.subjects.iter().map(Subject::json).collect();
         let kind = if self.role_namespace.is_empty() { "ClusterRole" } else { "Role" };
-        let role = json!({ "apiGroup": GROUP, "kind": kind, "name": self.name });
-        let rest = format!("roleRef: {role}\nsubjects: {}", json!(subjects));
-        manifest("RoleBinding", self.namespace, &self.name, &rest)
+        binding(self.namespace, &self.name, (kind, &*self.name), &subjects)
     }
 }
 
@@ -170,11 +197,6 @@ impl Rule {
         let is_named = self.names.is_empty() || self.names.contains(&access.name);
         is_named && has(self.verbs, access.verb) && has(self.resources, access.resource)
     }
-
-    fn json(&self) -> Value {
-        let Self { verbs, resources, names } = self;
-        json!({ "apiGroups": [""], "resources": resources, "verbs": verbs, "resourceNames": names })
-    }
 }
 
 // === impl Subject ===
@@ -182,16 +204,9 @@ impl Rule {
 impl Subject {
     fn json(&self) -> Value {
         match self {
-            Self::Account(user) => {
-                json!({ "kind": "ServiceAccount", "name": format!("union-{user}"), "namespace": USERS[*user] })
-            }
-            Self::User(user) => {
-                let name = format!("system:serviceaccount:{}:union-{user}", USERS[*user]);
-                json!({ "kind": "User", "apiGroup": GROUP, "name": name })
-            }
-            Self::Group(namespace) => {
-                json!({ "kind": "Group", "apiGroup": GROUP, "name": format!("system:serviceaccounts:{namespace}") })
-            }
+            Self::Account(of) => account(USERS[*of], &format!("union-{of}")),
+            Self::User(of) => user(&format!("system:serviceaccount:{}:union-{of}", USERS[*of])),
+            Self::Group(of) => group(&format!("system:serviceaccounts:{of}")),
         }
     }
 }

@@ -7,29 +7,23 @@ use informerd::grpc::pb::v1;
 use tokio::time::sleep;
 
 use crate::access::faulty::Faulty;
+use crate::access::rights::{account, binding, role, rule};
 use crate::access::typed::{PERMISSION_DENIED, begun, named, selection, send, watch};
 use crate::access::world::World;
 use crate::support::{eventually, until, within};
 
 const RESOURCE_EXHAUSTED: &str = "8";
 
+fn many(letter: &str, count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("{letter}{n}")).collect()
+}
+
 /// 64 namespaces, and 16 names in each.
 fn large() -> v1::WatchRequest {
-    let many = |letter: &str, count: usize| (0..count).map(|n| format!("{letter}{n}")).collect::<Vec<_>>();
     let filter = |namespace| v1::Filter { namespace, names: many("x", 16), ..Default::default() };
     let filters = many("n", 64).into_iter().map(filter).collect();
     let selection = v1::Selection { filters, ..selection(&[]).unwrap() };
     v1::WatchRequest { selection: Some(selection), ..Default::default() }
-}
-
-fn binding(name: &str, namespace: Option<&str>, role: &str, account: &str) -> String {
-    let (kind, place) = match namespace {
-        Some(namespace) => ("RoleBinding", format!(", namespace: {namespace}")),
-        None => ("ClusterRoleBinding", String::new()),
-    };
-    format!(
-        "---\n{{apiVersion: rbac.authorization.k8s.io/v1, kind: {kind}, metadata: {{name: {name}{place}}}, roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {role}}}, subjects: [{{kind: ServiceAccount, name: {account}, namespace: a}}]}}\n"
-    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,12 +37,11 @@ async fn what_one_user_costs() {
 }
 
 async fn few_questions_for_many_names(world: &World, faulty: &Faulty) {
-    let listed: Vec<_> = (0..16).map(|n| format!("x{n}")).collect();
-    let role = format!(
-        "{{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {{name: listed}}, rules: [{{apiGroups: [''], resources: [configmaps], resourceNames: [{}], verbs: [list, watch]}}]}}\n",
-        listed.join(", ")
-    );
-    world.cluster.apply(&format!("{role}{}", binding("listed", None, "listed", "nothing"))).await;
+    let listed = many("x", 16);
+    let names: Vec<_> = listed.iter().map(String::as_str).collect();
+    let rules = [rule(&["configmaps"], &names, &["list", "watch"])];
+    let given = binding("", "listed", ("ClusterRole", "listed"), &[account("a", "nothing")]);
+    world.cluster.apply(&(role("", "listed", &rules) + &given)).await;
     let by = async |account: &str| world.through(Some(&world.token(account, &[]).await));
     let (wide, nothing, space) = (by("wide").await, by("nothing").await, by("space").await);
 
@@ -57,7 +50,7 @@ async fn few_questions_for_many_names(world: &World, faulty: &Faulty) {
     let mut stream = send(&wide, "Watch", &large()).await.into_body();
     assert!(within("the call begins", stream.frame()).await.unwrap().unwrap().is_data(), "it began");
     let opened = faulty.seen().1 - before;
-    world.cluster.apply(&role.replace("name: listed", "name: other")).await;
+    world.cluster.apply(&role("", "other", &rules)).await;
     sleep(Duration::from_secs(2)).await;
     let asked = faulty.seen().1 - before;
     assert!(asked < 64, "{opened}, then {asked}");

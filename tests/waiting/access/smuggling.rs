@@ -4,7 +4,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::access::wire::{all_of, codes, connect, direct, raw};
+use crate::access::wire::{Socket, all_of, codes, connect, direct, raw};
 use crate::access::world::World;
 use crate::support::within;
 
@@ -170,12 +170,9 @@ async fn nobody_slips_by_as_somebody_else() {
         encoded.to_owned(),
         format!("{}x, v4", &encoded[..encoded.len() - 1]),
     ] {
-        let request = format!(
-            "GET /api/v1/configmaps?watch=1&timeoutSeconds=1 HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n\
-             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: {protocols}\r\n\r\n"
-        );
-        let answer = raw(&world, &request).await;
-        assert_eq!(codes(&answer), ["401"], "{protocols}: {answer}");
+        let protocols = format!("Sec-WebSocket-Protocol: {protocols}\r\n");
+        let socket = Socket::open(&world, None, &protocols, "/api/v1/configmaps?watch=1&timeoutSeconds=1").await;
+        assert_eq!(socket.status, 401, "{protocols}");
     }
     // Anonymous it may be, and is refused by the apiserver.
     let answer = raw(&world, format!("GET {TARGET} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")).await;

@@ -1,8 +1,6 @@
 //! Rights that are taken away end every kind of stream that was opened by them: served here or forwarded, over HTTP,
 //! WebSockets and gRPC.
 
-use std::time::Duration;
-
 use http::Method;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -14,18 +12,17 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::access::faulty::Fault;
+use crate::access::rights::{binding, group, path};
 use crate::access::typed::{list, message, selection, send, trailers, watch};
 use crate::access::wire::Socket;
-use crate::access::world::{FIXTURES, World};
+use crate::access::world::{World, fixtures};
 use crate::support::client::{Client, Watch, typed};
 use crate::support::grpc::{add, framed, join};
 use crate::support::{eventually, within};
 
 pub(super) const WATCH: &str = "watch=1&allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan";
 /// Said in a way that only the apiserver reads.
-const TWICE: [(&str, &str); 2] = [("accept", "application/json"); 2];
-const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+pub(super) const TWICE: [(&str, &str); 2] = [("accept", "application/json"); 2];
 
 /// A worker's two streams.
 #[derive(Debug)]
@@ -189,8 +186,8 @@ async fn every_stream_ends_with_its_right() {
     world.settled().await;
     let admin = world.admin();
     let mut unrelated = Streams::open(&world, "admin-token", None).await;
-    let crowd = "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: crowd, namespace: a}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: space}, subjects: [{kind: Group, name: 'system:serviceaccounts:a', apiGroup: rbac.authorization.k8s.io}]}\n";
-    world.cluster.apply(crowd).await;
+    let crowd = group("system:serviceaccounts:a");
+    world.cluster.apply(&binding("a", "crowd", ("Role", "space"), &[crowd])).await;
     for (what, account, namespace) in [
         ("a group's role binding", "nothing", Some("a")),
         ("a role", "space", Some("a")),
@@ -205,14 +202,14 @@ async fn every_stream_ends_with_its_right() {
         let streams = Streams::open(&world, &token, namespace).await;
         let none = |field: &'static str| move |object: &mut Value| object[field] = json!([]);
         match what {
-            "a group's role binding" => world.delete(&format!("{RBAC}/namespaces/a/rolebindings/crowd")).await,
-            "a role" => world.delete(&format!("{RBAC}/namespaces/a/roles/space")).await,
-            "a role binding" => world.delete(&format!("{RBAC}/namespaces/a/rolebindings/space")).await,
-            "a cluster role" => world.delete(&format!("{RBAC}/clusterroles/wide")).await,
-            "a cluster role binding" => world.delete(&format!("{RBAC}/clusterrolebindings/wide")).await,
-            "a role's rules" => replace(&admin, &format!("{RBAC}/namespaces/a/roles/space"), none("rules")).await,
-            "a cluster role's rules" => replace(&admin, &format!("{RBAC}/clusterroles/wide"), none("rules")).await,
-            _ => replace(&admin, &format!("{RBAC}/clusterrolebindings/wide"), none("subjects")).await,
+            "a group's role binding" => world.delete(&path("rolebindings", "a", "crowd")).await,
+            "a role" => world.delete(&path("roles", "a", "space")).await,
+            "a role binding" => world.delete(&path("rolebindings", "a", "space")).await,
+            "a cluster role" => world.delete(&path("roles", "", "wide")).await,
+            "a cluster role binding" => world.delete(&path("rolebindings", "", "wide")).await,
+            "a role's rules" => replace(&admin, &path("roles", "a", "space"), none("rules")).await,
+            "a cluster role's rules" => replace(&admin, &path("roles", "", "wide"), none("rules")).await,
+            _ => replace(&admin, &path("rolebindings", "", "wide"), none("subjects")).await,
         }
         let told = streams.end(what, 403, "7").await;
         // A new request hears the same words from both, and in the stream.
@@ -224,7 +221,7 @@ async fn every_stream_ends_with_its_right() {
         let (ours, theirs) = (through.get(&target).await, world.direct(Some(&token)).get(&target).await);
         assert_eq!((ours.status.as_u16(), &ours.text()), (403, &theirs.text()), "{what}");
         assert_eq!((&told, &told["reason"]), (&ours.json(), &json!("Forbidden")), "{what}");
-        world.cluster.apply(FIXTURES).await;
+        world.cluster.apply(&fixtures()).await;
         // What was denied a moment ago is allowed again at once, too. The group's binding stays away.
         let again = if account == "nothing" { 403 } else { 200 };
         assert_eq!(through.watch(&target).await.status, again, "{what}");
@@ -252,26 +249,6 @@ async fn every_stream_ends_with_its_right() {
     }
 }
 
-/// The apiserver lets a watch begin, and then its right goes, before it is known here that there was one.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_right_that_goes_while_a_forwarded_watch_opens() {
-    let (world, faulty) = World::faulty("", |_| {}).await;
-    let token = world.token("space", &[]).await;
-    let through = world.through(Some(&token));
-    let target = format!("/api/v1/namespaces/a/configmaps?{WATCH}");
-    // Its user is known, its rights are not.
-    assert_eq!(through.get("/api/v1/namespaces/b/configmaps?resourceVersion=0").await.status, 403);
-    let begin = faulty.seen().1;
-    faulty.set(Fault::Slow(Duration::from_secs(1)));
-    // Nobody is asked before it goes to the apiserver.
-    let mut watch = through.watch_as(&target, &TWICE).await;
-    assert_eq!(watch.status, 200);
-    assert!(faulty.seen().1 <= begin + 1, "no answer was waited for");
-    world.delete(&format!("{RBAC}/namespaces/a/rolebindings/space")).await;
-    let status = error(&mut watch).await;
-    assert_eq!(status["code"], 403, "{status}");
-}
-
 /// A list that its client has not taken is not told to its end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_on_its_way_is_cut() {
@@ -289,7 +266,7 @@ async fn a_list_on_its_way_is_cut() {
     let mut taken =
         within("the next frame of a stream", stream.frame()).await.unwrap().unwrap().into_data().unwrap().len();
     let revoked = || world.daemon.daemon.access.metrics().streams_revoked.get();
-    world.delete(&format!("{RBAC}/namespaces/a/rolebindings/space")).await;
+    world.delete(&path("rolebindings", "a", "space")).await;
     eventually("the right is gone", || revoked() > 0).await;
     let status = loop {
         match within("the next frame of a stream", stream.frame()).await.unwrap().unwrap().into_data() {

@@ -56,16 +56,17 @@ pub(super) enum Message {
 
 impl Socket {
     pub(super) async fn through(world: &World, token: Option<&str>, target: &str) -> Self {
-        Self::open(connect(&world.daemon.url, &world.ca).await, token, "", target).await
+        Self::open(world, token, "", target).await
     }
 
     /// Asked for in a way that only the apiserver reads.
     pub(super) async fn forwarded(world: &World, token: &str, target: &str) -> Self {
-        let stream = connect(&world.daemon.url, &world.ca).await;
-        Self::open(stream, Some(token), "Accept: application/json\r\nAccept: application/json\r\n", target).await
+        Self::open(world, Some(token), "Accept: application/json\r\nAccept: application/json\r\n", target).await
     }
 
-    async fn open(mut stream: TlsStream<TcpStream>, token: Option<&str>, more: &str, target: &str) -> Self {
+    /// With more headers.
+    pub(super) async fn open(world: &World, token: Option<&str>, more: &str, target: &str) -> Self {
+        let mut stream = connect(&world.daemon.url, &world.ca).await;
         let authorization = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
         let request = format!(
             "GET {target} HTTP/1.1\r\nHost: localhost\r\nOrigin: https://localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\

@@ -8,74 +8,30 @@ use informerd::config::Config;
 use serde_json::{Value, json};
 
 use crate::access::faulty::Faulty;
+use crate::access::rights::{account, binding, role, rule, user};
 use crate::cluster::Cluster;
 use crate::support::client::{Client, rv};
 use crate::support::{Through, eventually, until};
 
 /// Accounts in the namespace `a`, by name, and what they may.
-pub(super) const FIXTURES: &str = r#"
-{apiVersion: v1, kind: Namespace, metadata: {name: a}}
----
-{apiVersion: v1, kind: Namespace, metadata: {name: b}}
----
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: space, namespace: a}}
----
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: names, namespace: a}}
----
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: wide, namespace: a}}
----
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: lister, namespace: a}}
----
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: nothing, namespace: a}}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: space, namespace: a}
-rules:
-- {apiGroups: [""], resources: [pods, configmaps], verbs: [get, list, watch]}
-- {apiGroups: [""], resources: [pods/log], verbs: [get]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: space, namespace: a}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: space}
-subjects: [{kind: ServiceAccount, name: space, namespace: a}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: names, namespace: a}
-rules: [{apiGroups: [""], resources: [configmaps], resourceNames: [one], verbs: [get, list, watch]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: names, namespace: a}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: names}
-subjects: [{kind: ServiceAccount, name: names, namespace: a}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: wide}
-rules:
-- {apiGroups: [""], resources: [pods, configmaps, namespaces, nopes], verbs: [get, list, watch]}
-- {nonResourceURLs: [/metrics], verbs: [get]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: wide}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: wide}
-subjects: [{kind: ServiceAccount, name: wide, namespace: a}, {kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: lister}
-rules: [{apiGroups: [""], resources: [configmaps], verbs: [list]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: lister, namespace: b}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: lister}
-subjects: [{kind: ServiceAccount, name: lister, namespace: a}]
-"#;
+pub(super) fn fixtures() -> String {
+    let mut all = String::new();
+    for name in ["a", "b"] {
+        all += &format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n---\n");
+    }
+    for name in ["space", "names", "wide", "lister", "nothing"] {
+        all += &format!("apiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: {name}, namespace: a}}\n---\n");
+    }
+    let (read, metrics) = (["get", "list", "watch"], json!({ "nonResourceURLs": ["/metrics"], "verbs": ["get"] }));
+    all + &role("a", "space", &[rule(&["pods", "configmaps"], &[], &read), rule(&["pods/log"], &[], &["get"])])
+        + &binding("a", "space", ("Role", "space"), &[account("a", "space")])
+        + &role("a", "names", &[rule(&["configmaps"], &["one"], &read)])
+        + &binding("a", "names", ("Role", "names"), &[account("a", "names")])
+        + &role("", "wide", &[rule(&["pods", "configmaps", "namespaces", "nopes"], &[], &read), metrics])
+        + &binding("", "wide", ("ClusterRole", "wide"), &[account("a", "wide"), user("reader")])
+        + &role("", "lister", &[rule(&["configmaps"], &[], &["list"])])
+        + &binding("b", "lister", ("ClusterRole", "lister"), &[account("a", "lister")])
+}
 
 /// Delegated first, trusting second.
 pub(super) const LISTEN: &str =
@@ -127,15 +83,13 @@ impl World {
     }
 
     async fn changed(cluster: Cluster, source: ConfigSource, yaml: &str, change: fn(&mut Config)) -> Self {
-        cluster.apply(FIXTURES).await;
+        cluster.apply(&fixtures()).await;
         let mut manifests = String::new();
         for (namespace, name, app) in [("a", "one", "x"), ("a", "two", "y"), ("b", "one", "x")] {
-            manifests.push_str(&format!(
-                "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: {namespace}, labels: {{app: \"{app}\"}}}}\n"
-            ));
-            manifests.push_str(&format!(
-                "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: {namespace}, labels: {{app: \"{app}\"}}}}\nspec: {{nodeName: node-{app}, containers: [{{name: main, image: image}}]}}\n"
-            ));
+            let metadata = format!("metadata: {{name: {name}, namespace: {namespace}, labels: {{app: \"{app}\"}}}}");
+            let spec = format!("spec: {{nodeName: node-{app}, containers: [{{name: main, image: image}}]}}");
+            manifests += &format!("---\napiVersion: v1\nkind: ConfigMap\n{metadata}\n");
+            manifests += &format!("---\napiVersion: v1\nkind: Pod\n{metadata}\n{spec}\n");
         }
         cluster.apply(&manifests).await;
         let daemon = Through::changed(source, &format!("{LISTEN}{yaml}"), change).await;

@@ -9,9 +9,8 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use informerd::apiserver::client::ConfigSource;
-use informerd::apiserver::testing::{Body, FakeServer, answer, streamed};
+use informerd::apiserver::testing::{Body, FakeServer, answer, endless};
 use informerd::codec::Shape;
-use informerd::lifecycle::spawn;
 use informerd::meta::{Encoding, Status};
 
 use super::frames::Frames;
@@ -74,11 +73,7 @@ impl Vectors {
         let mut response = if query.contains("sendInitialEvents=true") {
             return answer(422, Status::failure(422, "Invalid", "there are no watch-lists").to_json());
         } else if query.contains("watch=true") {
-            let (sender, response) = streamed();
-            sender.try_send(Frames::of(of, encoding, shape).bookmark).unwrap();
-            // Until its client goes.
-            spawn("watch of a test", async move { sender.closed().await });
-            response
+            endless(vec![Frames::of(of, encoding, shape).bookmark])
         } else if self.refuses_lists.load(Ordering::Relaxed) && query.split('&').all(|one| one != "limit=1") {
             return answer(403, Status::failure(403, "Forbidden", "lists are refused").to_json());
         } else {

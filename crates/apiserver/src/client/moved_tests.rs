@@ -2,14 +2,10 @@ use std::path::Path;
 
 use tokio::time::sleep;
 
-use super::super::tests::kubeconfig;
-use super::super::{ConfigSource, ReqBody, UpstreamConfig};
+use super::super::tests::{get, kubeconfig};
+use super::super::{ConfigSource, UpstreamConfig};
 use super::*;
 use crate::testing::{FakeServer, answer, padded, until};
-
-fn get(path: &str) -> Request<ReqBody> {
-    Request::get(path).body(empty()).unwrap()
-}
 
 /// A server whose namespace `kube-system` has this uid; none may be read if it is empty.
 async fn cluster(uid: &'static str) -> FakeServer {

@@ -6,6 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::*;
 use crate::client::pool::{MAX_MOVES, MAX_MOVES_OF_STRANGERS};
+use crate::client::tests::{get, text, upstream};
 use crate::client::{Identity, Upstream, UpstreamConfig, full};
 use crate::error::UpstreamError;
 use crate::raw_testing::{DATA, GOAWAY, HEADERS, RST_STREAM, SETTINGS, frame};
@@ -87,10 +88,6 @@ async fn echo() -> FakeServer {
     .await
 }
 
-async fn text(response: http::Response<crate::client::UpstreamBody>) -> String {
-    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
-}
-
 fn post(body: ReqBody) -> Request<ReqBody> {
     Request::post("/api/v1/pods?x=1").header("content-type", "text/x").body(body).unwrap()
 }
@@ -152,8 +149,7 @@ async fn a_write_that_was_not_begun_and_cannot_be_sent_again_is_no_outage() {
     let server = echo().await;
     let (config, _refused) = refusing(&server, 1, End::Reset { reason: REFUSED_STREAM }, 5).await;
     let settings = UpstreamConfig { ledger: Ledger::new(0, Pressure::default()), ..UpstreamConfig::default() };
-    let source = crate::client::ConfigSource::Fixed(Box::new(config));
-    let client = Upstream::new(source, settings).await.unwrap();
+    let client = upstream(config, settings).await;
     let sent = client.send(Identity::Own, post(full("hello"))).await;
     assert!(matches!(sent, Err(UpstreamError::Busy)), "{:?}", sent.map(drop));
     assert_eq!((client.metrics().seeks.get(), server.requests().len()), (0, 0));
@@ -281,9 +277,7 @@ async fn gets_are_refused_no_longer_than_they_must() {
     let server = echo().await;
     let (config, refused) = refusing(&server, 2, End::GoAway { last: 0, reason: NO_ERROR }, 0).await;
     let settings = UpstreamConfig { max_connections: 1, ..UpstreamConfig::default() };
-    let source = crate::client::ConfigSource::Fixed(Box::new(config));
-    let client = Upstream::new(source, settings).await.unwrap();
-    let request = Request::get("/version").body(empty()).unwrap();
-    assert_eq!(client.send(Identity::Own, request).await.unwrap().status(), 200);
+    let client = upstream(config, settings).await;
+    assert_eq!(client.send(Identity::Own, get("/version")).await.unwrap().status(), 200);
     assert_eq!(refused.load(Ordering::Relaxed), 2);
 }

@@ -9,9 +9,9 @@ use http_body_util::BodyExt as _;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::testing::{Body, FakeServer, answer, silence, streamed, until};
+use crate::testing::{FakeServer, answer, endless, silence, until};
 
-fn get(path: &str) -> Request<ReqBody> {
+pub(super) fn get(path: &str) -> Request<ReqBody> {
     Request::get(path).body(empty()).unwrap()
 }
 
@@ -19,37 +19,12 @@ fn upgrading(path: &str) -> Request<ReqBody> {
     Request::get(path).header("connection", "upgrade").header("upgrade", "echo").body(empty()).unwrap()
 }
 
-async fn upstream(config: kube::Config, settings: UpstreamConfig) -> Upstream {
+pub(super) async fn upstream(config: kube::Config, settings: UpstreamConfig) -> Upstream {
     Upstream::new(ConfigSource::Fixed(Box::new(config)), settings).await.unwrap()
 }
 
-async fn text(response: Response<UpstreamBody>) -> String {
+pub(super) async fn text(response: Response<UpstreamBody>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
-}
-
-/// Answers every request with a stream that stays open until the whole server goes.
-fn hanging() -> impl Fn(Request<hyper::body::Incoming>, crate::testing::Peer) -> std::future::Ready<Response<Body>> {
-    let open = parking_lot::Mutex::new(Vec::new());
-    move |_, _| {
-        let (sender, response) = streamed();
-        open.lock().push(sender);
-        std::future::ready(response)
-    }
-}
-
-#[tokio::test]
-async fn speaks_http2_over_tls_and_shows_its_certificate() {
-    let server = FakeServer::tls(&["h2", "http/1.1"], 100, |_, _| async { answer(200, "hello") }).await;
-    let client = Upstream::from_config(server.config()).await.unwrap();
-    assert!(!client.is_reachable());
-    let response = client.send(Identity::Own, get("/version?x=1")).await.unwrap();
-    assert_eq!(response.version(), http::Version::HTTP_2);
-    assert_eq!(text(response).await, "hello");
-    let seen = &server.requests()[0];
-    assert!(seen.peer.client_certificate);
-    assert_eq!(seen.uri, "/version?x=1");
-    assert!(client.is_reachable());
-    assert_eq!(client.authority().to_string(), server.address.to_string());
 }
 
 #[tokio::test]
@@ -80,7 +55,7 @@ async fn a_bare_request_shows_nothing_of_ours() {
 
 #[tokio::test]
 async fn opens_connections_as_the_servers_limit_asks_and_gives_them_back() {
-    let server = FakeServer::tls(&["h2"], 10, hanging()).await;
+    let server = FakeServer::tls(&["h2"], 10, |_, _| async { endless(Vec::new()) }).await;
     let client = Upstream::from_config(server.config()).await.unwrap();
     let mut open = Vec::new();
     for i in 0..30 {
@@ -124,35 +99,9 @@ async fn a_connection_that_never_speaks_takes_no_request() {
     assert_eq!(server.uris(), ["/readyz", "/a"], "the apiserver was looked for");
 }
 
-/// A slow connection must be established, however often the apiserver answers on other connections in the meantime.
-#[tokio::test]
-async fn a_slow_connection_comes_about() {
-    let server = FakeServer::tls(&["h2"], 10, hanging()).await;
-    let client = Upstream::from_config(server.config()).await.unwrap();
-    let options = CallOptions::new(RequestVerb::Watch, "pods");
-    let mut open = Vec::new();
-    for i in 0..9 {
-        open.push(client.send_with(Identity::Own, get(&format!("/{i}")), &options).await.unwrap());
-    }
-    server.manners.lock().delay = Duration::from_secs(4);
-    let answered = async {
-        loop {
-            client.inner.health.doubt();
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            client.inner.health.learn(&Ok(()), "elsewhere");
-        }
-    };
-    let asked = client.send_with(Identity::Own, get("/next"), &options);
-    let response = tokio::select! {
-        response = tokio::time::timeout(Duration::from_secs(60), asked) => response.expect("it came about"),
-        () = answered => unreachable!(),
-    };
-    assert_eq!(response.unwrap().status(), 200);
-}
-
 #[tokio::test]
 async fn prefers_the_connection_it_is_told() {
-    let server = FakeServer::tls(&["h2"], 10, hanging()).await;
+    let server = FakeServer::tls(&["h2"], 10, |_, _| async { endless(Vec::new()) }).await;
     let client = Upstream::from_config(server.config()).await.unwrap();
     let mut open = Vec::new();
     for _ in 0..12 {
@@ -168,28 +117,16 @@ async fn prefers_the_connection_it_is_told() {
 }
 
 #[tokio::test]
-async fn falls_back_to_http1_and_uses_connections_again() {
-    let server = FakeServer::tls(&["http/1.1"], 1, |_, _| async { answer(200, "one") }).await;
-    let client = Upstream::from_config(server.config()).await.unwrap();
-    for _ in 0..5 {
-        let response = client.send(Identity::Own, get("/x")).await.unwrap();
-        assert_eq!(response.version(), http::Version::HTTP_11);
-        assert_eq!(text(response).await, "one");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let seen = server.requests();
-    assert!(seen.iter().all(|seen| seen.headers[HOST] == *server.address.to_string()));
-    assert_eq!(seen.last().unwrap().peer.connection, 1);
-}
-
-#[tokio::test]
-async fn http2_that_was_declined_is_tried_again() {
+async fn http1_uses_connections_again_and_http2_that_was_declined_is_tried_again() {
     let server = FakeServer::tls(&["http/1.1"], 1, |_, _| async { answer(200, "one") }).await;
     let client = Upstream::from_config(server.config()).await.unwrap();
     let connection = async || {
-        text(client.send(Identity::Own, get("/x")).await.unwrap()).await;
+        let response = client.send(Identity::Own, get("/x")).await.unwrap();
+        assert_eq!((response.version(), &*text(response).await), (http::Version::HTTP_11, "one"));
         tokio::time::sleep(Duration::from_millis(5)).await;
-        server.requests().last().unwrap().peer.connection
+        let seen = server.requests().pop().unwrap();
+        assert_eq!(seen.headers[HOST], *server.address.to_string());
+        seen.peer.connection
     };
     assert_eq!((connection().await, connection().await), (1, 1));
     tokio::time::pause();
@@ -288,12 +225,11 @@ async fn a_connection_that_is_closed_is_no_answer() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut config = FakeServer::tls(&["h2"], 100, |_, _| async { answer(200, "") }).await.config();
     config.cluster_url = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
-    let closing = informerd_lifecycle::spawn("closing", async move { while listener.accept().await.is_ok() {} });
+    informerd_lifecycle::spawn("closing", async move { while listener.accept().await.is_ok() {} });
     let client = Upstream::from_config(config).await.unwrap();
     let error = client.send(Identity::Own, get("/")).await.err().unwrap();
     assert!(matches!(error, UpstreamError::Tls { .. }), "{error}");
     assert!(error.is_unreachable() && !client.has_heard());
-    closing.abort();
 }
 
 /// As in a pod, where the kubelet replaces the file.
@@ -455,7 +391,7 @@ async fn upgrades_take_places_of_forwarded_requests_until_they_are_answered() {
 
 #[tokio::test]
 async fn what_is_forwarded_leaves_room_for_our_own() {
-    let server = FakeServer::tls(&["h2"], 100, hanging()).await;
+    let server = FakeServer::tls(&["h2"], 100, |_, _| async { endless(Vec::new()) }).await;
     let settings = UpstreamConfig {
         max_connections: 1,
         streams_per_connection: 8,

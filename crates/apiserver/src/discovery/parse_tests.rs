@@ -82,25 +82,6 @@ fn reads_the_aggregated_form() {
     assert!(things[0].namespaced);
 }
 
-/// Whatever is wrong with what one server says, the groups of all others are as they were.
-#[test]
-fn what_cannot_be_read_costs_its_own_group() {
-    let whole = aggregated();
-    let others = |names: Vec<String>| -> Vec<String> {
-        names.into_iter().filter(|name| name.starts_with("apps/") || name.starts_with("example.com/")).collect()
-    };
-    let expected = others(names(document(&whole)));
-    assert_eq!(expected.len(), 3);
-    let documents = damaged(&whole, "/items/1");
-    assert!(documents.len() > 300, "{}", documents.len());
-    for (what, odd) in documents {
-        let mut document: Document = serde_json::from_str(&odd.to_string()).unwrap_or_else(|e| panic!("{what}: {e}"));
-        assert!(document.is_aggregated());
-        document.keep(false);
-        assert_eq!(others(names(document)), expected, "{what}");
-    }
-}
-
 /// What the document as a whole says is `null` or missing: it is read all the same.
 #[test]
 fn members_of_the_whole_document_may_be_missing() {

@@ -172,9 +172,9 @@ async fn ask(upstream: &Upstream) {
     asked.await.ok();
 }
 
-/// Follows a scripted apiserver that gives this answer to everything.
-async fn blind(code: u16) -> (Servers, Upstream, FakeServer) {
-    let server = FakeServer::plain(move |_, _| std::future::ready(answer(code, "{}"))).await;
+/// Follows a scripted apiserver that answers everything.
+async fn blind() -> (Servers, Upstream, FakeServer) {
+    let server = FakeServer::plain(|_, _| std::future::ready(answer(200, "{}"))).await;
     let upstream = Upstream::from_config(server.config()).await.unwrap();
     ask(&upstream).await;
     let servers = Servers::default();
@@ -184,10 +184,10 @@ async fn blind(code: u16) -> (Servers, Upstream, FakeServer) {
 
 #[tokio::test]
 async fn what_cannot_be_followed_is_forgotten_while_the_apiserver_answers() {
-    let (servers, upstream, _server) = blind(200).await;
+    let (servers, upstream, _server) = blind().await;
     assert!(upstream.is_reachable());
     tokio::time::pause();
-    let task = spawn("blind", servers.clone().forget_when_blind(upstream));
+    spawn("blind", servers.clone().forget_when_blind(upstream));
     let known = async || servers.shareable(&resource("example.com", "v1", custom())).await.is_ok();
     sleep(10 * BLIND).await;
     assert!(known().await, "nothing was lost");
@@ -208,14 +208,13 @@ async fn what_cannot_be_followed_is_forgotten_while_the_apiserver_answers() {
     assert!(!known().await);
     sleep(SECOND).await;
     assert!(known().await);
-    task.abort();
 }
 
 #[tokio::test]
 async fn that_they_may_not_be_read_is_remembered_until_they_are() {
-    let (servers, upstream, _server) = blind(200).await;
+    let (servers, upstream, _server) = blind().await;
     tokio::time::pause();
-    let task = spawn("blind", servers.clone().forget_when_blind(upstream));
+    spawn("blind", servers.clone().forget_when_blind(upstream));
     let why = async || servers.shareable(&resource("example.com", "v1", custom())).await.map(drop);
     // As a follower tells it. The next attempt may fail for another reason, which says nothing new.
     servers.set_lost(true);
@@ -231,19 +230,17 @@ async fn that_they_may_not_be_read_is_remembered_until_they_are() {
     servers.set_lost(true);
     sleep(BLIND + 2 * SECOND).await;
     assert_eq!(why().await, Err(Unshareable::Unknown));
-    task.abort();
 }
 
 #[tokio::test]
 async fn what_was_known_is_used_while_nothing_answers() {
-    let (servers, upstream, server) = blind(200).await;
+    let (servers, upstream, server) = blind().await;
     drop(server);
     ask(&upstream).await;
     assert!(!upstream.is_reachable());
     tokio::time::pause();
-    let task = spawn("blind", servers.clone().forget_when_blind(upstream));
+    spawn("blind", servers.clone().forget_when_blind(upstream));
     servers.set_lost(true);
     sleep(10 * BLIND).await;
     assert!(servers.shareable(&resource("example.com", "v1", custom())).await.is_ok());
-    task.abort();
 }

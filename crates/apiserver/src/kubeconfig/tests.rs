@@ -2,18 +2,18 @@ use secrecy::ExposeSecret;
 
 use super::*;
 
-fn read(text: &str) -> Result<Kubeconfig, String> {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("config");
-    std::fs::write(&path, text).unwrap();
-    load_with(&[path], &Wanted::default(), &|_| None).map_err(|error| error.to_string())
+fn read(text: &str, wanted: &Wanted, variable: &dyn Fn(&str) -> Option<String>) -> Result<Kubeconfig, String> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    load_with(&[file.path().to_owned()], wanted, variable).map_err(|error| error.to_string())
 }
 
 fn of(cluster: &str, user: &str) -> Result<Kubeconfig, String> {
-    read(&format!(
+    let text = format!(
         "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
          clusters: [{{name: k, cluster: {cluster}}}]\nusers: [{{name: u, user: {user}}}]\n"
-    ))
+    );
+    read(&text, &Wanted::default(), &|_| None)
 }
 
 /// The rest is compared with kubectl in `tests/real/kubeconfigs.rs`.
@@ -73,38 +73,32 @@ fn mistakes_are_named_together_in_one_line() {
 
 #[test]
 fn what_is_wanted_by_name_must_exist() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("config");
     let text = "clusters: [{name: k, cluster: {server: 'http://k'}}, {name: l, cluster: {server: 'http://l'}}]\n\
                 contexts: [{name: c, context: {cluster: k, user: none, namespace: ns}}]\n";
-    std::fs::write(&path, text).unwrap();
     let load = |context: Option<&str>, cluster: Option<&str>, user: Option<&str>| {
         let [context, cluster, user] = [context, cluster, user].map(|name| name.map(str::to_owned));
-        load_with(std::slice::from_ref(&path), &Wanted { context, cluster, user }, &|_| None)
+        read(text, &Wanted { context, cluster, user }, &|_| None)
     };
-    assert!(load(None, None, None).unwrap_err().to_string().contains("current-context"));
+    assert!(load(None, None, None).unwrap_err().contains("current-context"));
     let found = load(Some("c"), None, None).unwrap();
     assert_eq!((found.config.cluster_url.host(), found.config.default_namespace.as_str()), (Some("k"), "ns"));
     assert_eq!(found.context, "c");
     assert_eq!(load(Some("c"), Some("l"), None).unwrap().config.cluster_url.host(), Some("l"));
     for wrong in [load(Some("d"), None, None), load(Some("c"), Some("m"), None), load(Some("c"), None, Some("v"))] {
-        assert!(wrong.unwrap_err().to_string().contains("does not exist"));
+        assert!(wrong.unwrap_err().contains("does not exist"));
     }
 }
 
 #[test]
 fn a_proxy_that_is_set_comes_before_the_environment() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("config");
     let proxy = |field: &str| {
         let text = format!(
             "current-context: c\ncontexts: [{{name: c, context: {{cluster: k}}}}]\n\
              clusters: [{{name: k, cluster: {{server: 'https://h'{field}}}}}]\n"
         );
-        std::fs::write(&path, text).unwrap();
         let variable = |name: &str| (name == "HTTPS_PROXY").then(|| "http://environment:1".to_owned());
-        let loaded = load_with(std::slice::from_ref(&path), &Wanted::default(), &variable);
-        loaded.map(|it| it.config.proxy_url.unwrap().to_string()).map_err(|error| error.to_string())
+        let loaded = read(&text, &Wanted::default(), &variable);
+        loaded.map(|it| it.config.proxy_url.unwrap().to_string())
     };
     assert_eq!(proxy("").unwrap(), "http://environment:1/");
     assert_eq!(proxy(", proxy-url: 'socks5://file:1'").unwrap(), "socks5://file:1/");

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::testing::{FakeServer, answer, streamed};
+use crate::testing::{FakeServer, answer, endless};
 use informerd_lifecycle::spawn;
 
 const LIST: &str =
@@ -39,17 +39,8 @@ async fn following_to(list: (u16, &'static str), later: &'static str, chunks: Ve
                 query if !query.contains("watch=true") => return answer(list.0, list.1),
                 _ => {}
             }
-            let (sender, response) = streamed();
-            // All of it is there before the head is sent: the clock may be paused.
-            for chunk in chunks {
-                sender.send(chunk).await.ok();
-            }
             // Like a connection whose peer is gone without closing it.
-            spawn("silent", async move {
-                let _open = sender;
-                std::future::pending::<()>().await;
-            });
-            response
+            endless(chunks)
         }
     })
     .await;
@@ -133,6 +124,8 @@ async fn an_event_that_cannot_be_read_costs_the_position_and_the_list_goes_on_af
         "{\"type\":\"ADDED\"}\n",
         "{\"type\":\"RENAMED\",\"object\":{\"metadata\":{\"name\":\"b\",\"resourceVersion\":\"9\"}}}\n",
         "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"0\"}}}\n",
+        "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"x\"}}}\n",
+        "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{}}}\n",
         "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":500,\"status\":\"Failure\"}}\n",
         "{\"type\":\"ERROR\",\"object\":null}\n",
         // The rest of it never comes.

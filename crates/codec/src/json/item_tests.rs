@@ -83,7 +83,7 @@ fn names_what_is_wrong() {
     assert_eq!(error(b"{}"), CodecError::Missing("metadata"));
     assert_eq!(error(meta("").as_bytes()), CodecError::Missing("metadata.name"));
     assert_eq!(error(meta("\"name\":\"a\"").as_bytes()), CodecError::Missing("metadata.resourceVersion"));
-    for rv in ["", "a", "+1", "-1", "1\\u0030", "99999999999999999999"] {
+    for rv in ["", "a", "+1", "-1", "1a", " 1", "1\\u0030", "18446744073709551616"] {
         let object = meta(&format!("\"name\":\"a\",\"resourceVersion\":\"{rv}\""));
         assert_eq!(error(object.as_bytes()), CodecError::Invalid("metadata.resourceVersion"), "{rv}");
     }

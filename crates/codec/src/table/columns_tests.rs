@@ -1,10 +1,9 @@
 use super::super::decode::scan_row;
 use super::*;
-use informerd_meta::{FieldTable, Gvr, Verbs};
+use informerd_meta::FieldTable;
 
 fn resource(group: &str, resource: &str, origin: Origin) -> Resource {
-    let gvr = Gvr::new(group, "v1", resource);
-    Resource { gvr, kind: "K".into(), namespaced: true, verbs: Verbs::default(), origin }
+    Resource { origin, ..Resource::simple(group, resource, "K") }
 }
 
 fn definitions(columns: &[(&str, &str)]) -> Bytes {

@@ -1,6 +1,6 @@
 use crate::json::Style;
 use crate::{Form, ListMetaOut, Shape};
-use informerd_meta::{Encoding, FieldTable, Gvr, Moment, Origin, Resource, Verbs};
+use informerd_meta::{Encoding, FieldTable, Moment, Origin, Resource};
 
 use super::super::columns::Printed;
 use super::super::decode::scan_row;
@@ -11,9 +11,8 @@ const COLUMNS: &str = r#"[{"name":"Name","type":"string"},{"name":"Age","type":"
 const CREATED: &str = "2024-01-01T00:00:00Z";
 
 fn form(origin: Origin) -> Form {
-    let gvr = Gvr::new("", "v1", "leases");
     let style = if origin == Origin::BuiltIn { Style::Stripped } else { Style::Inline };
-    let resource = Resource { gvr, kind: "Lease".into(), namespaced: true, verbs: Verbs::default(), origin };
+    let resource = Resource { origin, ..Resource::simple("", "leases", "Lease") };
     let columns = Columns::new(&resource, &COLUMNS.into()).unwrap();
     Form::new(Encoding::Table, style, "v1", "Lease", "LeaseList").with_columns(Arc::new(columns))
 }
