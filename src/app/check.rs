@@ -91,8 +91,7 @@ pub(super) async fn ask(cluster: &Cluster, config: &Config) -> Result<(String, V
 
 async fn report(upstream: &Upstream, kube: &kube::Config, config: &Config) -> Result<Report, UpstreamError> {
     let namespaces = &namespaces(&config.informer.rules, &kube.default_namespace);
-    let options = CallOptions::new(RequestVerb::Get, "").header_timeout(TIMEOUT);
-    let (_, version): (_, Version) = get_json(upstream, "/version", "application/json", &options, MAX_ANSWER).await?;
+    let version = version(upstream).await?;
     let reviews = readable(upstream).await?.into_iter().map(|(group, resource, namespaced)| async move {
         let everywhere = may(upstream, None, &group, &resource).await?;
         let mut within = Vec::new();
@@ -105,7 +104,13 @@ async fn report(upstream: &Upstream, kube: &kube::Config, config: &Config) -> Re
     let mut access = answers.into_iter().collect::<Result<Vec<_>, _>>()?;
     access.sort_by(|a, b| (&a.group, &a.resource).cmp(&(&b.group, &b.resource)));
     let (server, needed) = (kube.cluster_url.to_string(), needed(upstream, config).await?);
-    Ok(Report { server, version: version.git_version, access, needed })
+    Ok(Report { server, version, access, needed })
+}
+
+async fn version(upstream: &Upstream) -> Result<String, UpstreamError> {
+    let options = CallOptions::new(RequestVerb::Get, "").header_timeout(TIMEOUT);
+    let (_, version): (_, Version) = get_json(upstream, "/version", "application/json", &options, MAX_ANSWER).await?;
+    Ok(version.git_version)
 }
 
 /// Group and plural name of every resource with list and watch in any version, and whether it is namespaced.
@@ -198,4 +203,21 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apiserver::testing::{FakeServer, answer, padded};
+
+    #[tokio::test]
+    async fn an_answer_has_a_bound() {
+        for (bytes, is_read) in [(MAX_ANSWER, true), (MAX_ANSWER + 1, false)] {
+            let body = padded(r#"{"gitVersion":"v1.36.3","status":{"allowed":true}}"#, bytes);
+            let server = FakeServer::plain(move |_, _| std::future::ready(answer(200, body.clone()))).await;
+            let upstream = Upstream::from_config(server.config()).await.unwrap();
+            let may_list = allowed(&upstream, attributes(None, "", "pods", "list")).await;
+            assert_eq!((version(&upstream).await.is_ok(), may_list.is_ok()), (is_read, is_read), "{bytes}");
+        }
+    }
 }

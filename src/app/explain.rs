@@ -32,14 +32,19 @@ pub(super) struct Explainer {
 impl Explainer {
     /// The listeners have these modes. If some are trusted, the prediction is for them.
     pub(super) fn start(reads: Reads, modes: Vec<Mode>) -> Self {
-        let (questions, mut asked) = mpsc::channel::<Question>(WAITING);
+        let (explainer, mut asked) = Self::channel();
         lifecycle::spawn("explain", async move {
             while let Some((request, answer)) = asked.recv().await {
                 // The caller may be gone.
                 let _ = answer.send(explain(&reads, &request, &modes).await);
             }
         });
-        Self { questions }
+        explainer
+    }
+
+    fn channel() -> (Self, mpsc::Receiver<Question>) {
+        let (questions, asked) = mpsc::channel(WAITING);
+        (Self { questions }, asked)
     }
 
     pub(super) fn ask(&self, request: Parts) -> Explaining {
@@ -100,4 +105,19 @@ pub(super) async fn ask(admin: AdminSide, asked: &Explained) -> Result<Explanati
         }
     }
     admin.get(&format!("/explain{}", asked.target), headers).await
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn few_questions_wait() {
+        let (explainer, _questions) = Explainer::channel();
+        let question = || http::Request::get("/api/v1/pods").body(()).unwrap().into_parts().0;
+        let waits = |_: &usize| explainer.ask(question()).now_or_never().is_none();
+        assert_eq!((0..WAITING + 2).filter(waits).count(), WAITING);
+    }
 }

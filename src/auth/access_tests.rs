@@ -290,6 +290,12 @@ async fn what_passes_a_listener_of_a_node_is_of_this_node() {
             let headers = head_with(&lines.iter().map(|line| ("authorization", *line)).collect::<Vec<_>>());
             assert_eq!(access.pass(&caller(&headers)).await.is_ok(), passes, "{anonymous:?} {lines:?}");
         }
+        // If the apiserver does not accept the first token, such as for its audience, it tries the other one.
+        let another = "base64url.bearer.authorization.k8s.io.dGhlcmU, v4";
+        let lines = [("authorization", "Bearer here"), ("sec-websocket-protocol", another)];
+        let headers = head_with(&[&lines[..], &[("connection", "upgrade"), ("upgrade", "websocket")]].concat());
+        assert!(access.pass(&caller(&headers)).await.is_err(), "{anonymous:?}");
+        assert!(!bearer::shows_token(&headers));
     }
 }
 

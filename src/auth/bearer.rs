@@ -27,8 +27,8 @@ pub fn token(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     authorization_token(headers).or_else(|| protocol_token(headers).map(Cow::Owned))
 }
 
-/// Whether the request has exactly one `Authorization` line, and that line has a token. The apiserver refuses such a
-/// request if the token is not valid, even where it answers requests without a token.
+/// Whether the request has exactly one `Authorization` line, that line has a token, and there is no other. The apiserver refuses
+/// such a request if the token is not valid, even where it answers requests without a token.
 pub fn shows_token(headers: &HeaderMap) -> bool {
     authorization_token(headers).is_some() && !is_ambiguous(headers)
 }
@@ -48,9 +48,17 @@ pub fn connection_tokens(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .map(str::trim)
 }
 
-/// Whether the request has `Authorization` headers that two servers could read differently.
+/// Whether the request has credentials that two servers could read differently: several `Authorization` lines, or one beside a
+/// token among the protocols of a WebSocket. The apiserver tries that token if the first one is not valid there.
 pub(super) fn is_ambiguous(headers: &HeaderMap) -> bool {
-    headers.get_all(AUTHORIZATION).iter().count() > 1
+    let lines = headers.get_all(AUTHORIZATION).iter().count();
+    lines > 1 || lines == 1 && has_protocol_token(headers)
+}
+
+/// Whether a token may be among the protocols of a WebSocket, for any reader.
+pub fn has_protocol_token(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+    lines.any(|line| memchr::memmem::find(line.as_bytes(), TOKEN_PROTOCOL.as_bytes()).is_some())
 }
 
 /// Whether the request has an `Authorization` header that is not a bearer token.

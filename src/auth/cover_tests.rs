@@ -119,7 +119,7 @@ fn filters() -> impl Strategy<Value = Vec<Filter>> {
         select(&["", "", "metadata.name=x", "spec.nodeName=n"][..]),
     );
     let filter = filter.prop_map(|(namespace, names, labels, fields)| Filter { namespace, names, labels, fields });
-    proptest::collection::vec(filter, 1..=5)
+    proptest::collection::vec(filter, 1..=6)
 }
 
 proptest! {

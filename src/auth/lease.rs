@@ -145,20 +145,29 @@ impl Held {
         // The time until which the decisions are valid. If no new decision can be made, nothing is known beyond it.
         let mut known_until = earliest(&self.proof, |decision| decision.until);
         let mut not_before = Instant::now();
+        let mut is_of_others = false;
         loop {
             let (changed, settled) = self.outdated();
+            if !changed && !settled && std::mem::take(&mut is_of_others) {
+                // Whoever may change roles in one namespace does not keep the streams of all others busy.
+                sleep(spread()).await;
+                continue;
+            }
             if !changed && !settled {
                 let again = earliest(&self.proof, |decision| decision.again);
                 let next = self.known.until.min(again).max(not_before);
                 tokio::select! {
-                    _ = changes.changed() => continue,
+                    _ = changes.changed() => {
+                        is_of_others = true;
+                        continue;
+                    }
                     () = sleep_until(next) => {}
                 }
             } else {
                 // Changes that come together are checked once.
-                let pause = SPREAD.mul_f64(rand::rng().random::<f64>());
-                sleep(pause).await;
+                sleep(spread()).await;
             }
+            is_of_others = false;
             changes.mark_unchanged();
             // Boxed: it takes some kilobytes, and each open stream waits here without it.
             match Box::pin(self.ask()).await {
@@ -225,6 +234,10 @@ impl Held {
         }
         (changed, settled)
     }
+}
+
+fn spread() -> Duration {
+    SPREAD.mul_f64(rand::rng().random::<f64>())
 }
 
 fn earliest(proof: &Proof, of: impl Fn(&Decision) -> Instant) -> Instant {

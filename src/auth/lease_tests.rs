@@ -48,6 +48,9 @@ async fn after_a_change_of_rights_exactly_the_leases_end_whose_right_is_gone() {
 
         rights.given.lock().remove(&right("jane", "b"));
         rights.asked.lock().clear();
+        // Rights of others change all the time.
+        tell(generations, "elsewhere");
+        sleep(Duration::from_millis(1)).await;
         tell(generations, "b");
         for lease in go {
             assert_eq!(within(lease.gone()).await.code, 403);

@@ -5,6 +5,7 @@
 //! refused, or that only claims to be a user, takes nothing from that user's share.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -31,6 +32,17 @@ pub(super) struct Shares {
 pub struct Payer {
     username: Box<str>,
     pod: Option<Box<str>>,
+}
+
+/// Who takes what a request needs, over every protocol.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Client {
+    /// Its token was accepted.
+    User(Payer),
+    /// It may be anybody.
+    Address(IpAddr),
+    /// It is trusted. Its address says little: the containers of a pod have the same, and a Unix socket has none.
+    Connection(u64),
 }
 
 /// A user and the requested access.
@@ -166,6 +178,16 @@ impl Drop for RightsShare {
             }
         });
         self.shares.metrics.rights_held.dec_by(given);
+    }
+}
+
+// === impl Client ===
+
+impl Client {
+    /// The client in whose share counts what is kept for it. `None` if it is trusted: its connection may carry the requests of
+    /// a whole pod.
+    pub(crate) fn with_share(&self) -> Option<&Self> {
+        (!matches!(self, Self::Connection(_))).then_some(self)
     }
 }
 

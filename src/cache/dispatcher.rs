@@ -117,7 +117,7 @@ impl Dispatcher {
         let mut state = self.shared.state.lock();
         let (true, Some(current)) = (state.generation == generation, &state.current) else { return };
         let rv = if end == state.history.head() {
-            Some(current.rv())
+            Some(self.shared.certain(current.rv()))
         } else if end < state.gap_end {
             None
         } else {

@@ -1,4 +1,4 @@
-//! The oldest revision that each resource's readers may be shown.
+//! The oldest revision that each resource's readers may be shown, and the revisions that they may not continue from.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,6 +51,8 @@ pub struct Floor {
     covered: AtomicU64,
     /// Until when no read is sent to the apiserver that asks for the floor, in milliseconds of [`now`].
     unreached_until: AtomicU64,
+    /// The revisions before and after each gap of a cache, in order, [`MOST_GAPS`] at most.
+    gaps: Mutex<Vec<(ResourceVersion, ResourceVersion)>>,
 }
 
 /// The last write of which only the store knows the revision.
@@ -66,6 +68,9 @@ struct Written {
 const MOST_TOLD: usize = 4096;
 /// No group and no resource has a longer name, in bytes (RFC 1123 subdomains).
 const LONGEST_NAME: usize = 253;
+
+/// How many gaps are remembered one by one. Beyond that, the two oldest become one.
+pub(super) const MOST_GAPS: usize = 8;
 
 /// How long a write with an unknown outcome counts as one that may have happened. After this time the watch has shown
 /// it, or the apiserver is down. The client was never told that it happened.
@@ -172,6 +177,7 @@ impl Floor {
             covered: of(covered),
             unreached_until: of(unreached_until),
             written: Mutex::new(*self.written.lock()),
+            gaps: Mutex::new(self.gaps.lock().clone()),
         }
     }
 
@@ -194,6 +200,40 @@ impl Floor {
     /// The newest revision that a client may know from here; never below the floor.
     pub fn newest(&self) -> ResourceVersion {
         self.get().max(ResourceVersion(self.shown.load(Ordering::Acquire)))
+    }
+
+    /// A list at `to` took the place of a cache's events after `from`. Its watches go on with what the list shows, so a client
+    /// that is cut off between the two has some of the changes up to its revision and lacks others. It must not continue
+    /// from there anywhere. From now on, nobody is shown a list from between the two.
+    pub(super) fn lacks(&self, mut from: ResourceVersion, mut to: ResourceVersion) {
+        let mut gaps = self.gaps.lock();
+        self.raise(to);
+        // Those of caches that were cut off together are one.
+        gaps.retain(|&(first, last)| {
+            let is_apart = last <= from || to <= first;
+            if !is_apart {
+                (from, to) = (from.min(first), to.max(last));
+            }
+            is_apart
+        });
+        gaps.push((from, to));
+        gaps.sort_unstable();
+        if gaps.len() > MOST_GAPS {
+            // Who is at the list between the two lists again, too.
+            let (first, _) = gaps.remove(0);
+            gaps[0].0 = first;
+        }
+    }
+
+    /// The end of the gap that `rv` is in: no watch may continue from there. A watch of gRPC may, because its tokens cover
+    /// nothing of a gap before all of it was delivered.
+    pub fn gap_around(&self, rv: ResourceVersion) -> Option<ResourceVersion> {
+        self.gaps.lock().iter().find(|(from, to)| *from < rv && rv < *to).map(|(_, to)| *to)
+    }
+
+    /// The store was set back: it comes to the same revisions again, with other changes.
+    pub(super) fn forget_gaps(&self) {
+        self.gaps.lock().clear();
     }
 
     /// Records that the apiserver did not reach the floor in time.
@@ -281,6 +321,10 @@ impl Floor {
         if rv < seen && self.rv.compare_exchange(seen.get(), rv.get(), Ordering::AcqRel, Ordering::Acquire).is_ok() {
             self.first_shown.store(0, Ordering::Release);
             self.shown.store(0, Ordering::Release);
+            // Lists have revisions after this one again.
+            let mut gaps = self.gaps.lock();
+            gaps.retain(|(from, _)| *from < rv);
+            gaps.iter_mut().for_each(|(_, to)| *to = rv.min(*to));
         }
     }
 }
@@ -335,14 +379,29 @@ mod tests {
     fn goes_down_with_a_store_that_was_restored() {
         let floor = Floor::default();
         floor.showed(ResourceVersion(7));
+        floor.lacks(ResourceVersion(1), ResourceVersion(7));
         floor.rewound(ResourceVersion(7), ResourceVersion(7));
         assert!(floor.may_have_shown(ResourceVersion(8)));
         floor.rewound(ResourceVersion(7), ResourceVersion(3));
         assert_eq!((floor.get(), floor.may_have_shown(ResourceVersion(8))), (ResourceVersion(3), false));
+        // Who lists now and watches from there would list for ever.
+        assert_eq!([2, 3, 4].map(|rv| floor.gap_around(ResourceVersion(rv))), [Some(ResourceVersion(3)), None, None]);
         // A revision that was shown after the store was read belongs to the restored store.
         floor.raise(ResourceVersion(4));
         floor.rewound(ResourceVersion(7), ResourceVersion(3));
         assert_eq!(floor.get(), ResourceVersion(4));
+    }
+
+    #[test]
+    fn gaps_of_several_caches_are_one_where_they_overlap() {
+        let floor = Floor::default();
+        for (from, to) in [(50, 100), (10, 20), (40, 90), (100, 120), (20, 30)] {
+            floor.lacks(ResourceVersion(from), ResourceVersion(to));
+        }
+        let ends = [10, 19, 20, 21, 40, 41, 50, 95, 100, 101, 120]
+            .map(|rv| floor.gap_around(ResourceVersion(rv)).map_or(0, ResourceVersion::get));
+        assert_eq!(ends, [0, 20, 0, 30, 0, 100, 100, 100, 0, 120, 0]);
+        assert_eq!(floor.get(), ResourceVersion(120), "no list is shown from inside one");
     }
 
     #[tokio::test(start_paused = true)]

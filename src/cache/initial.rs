@@ -100,8 +100,8 @@ impl Replay {
                     let following = match self.batch.as_slice().first() {
                         Some(next) => Following::Event(next.rv),
                         None if self.position < self.until => Following::Unknown,
-                        // Events of one revision come into the history together.
-                        None => Following::NothingUpTo(event.rv),
+                        // Events of one revision come into the history together, unless it is not sure that they are all.
+                        None => Following::NothingUpTo(membership.shared.certain(event.rv)),
                     };
                     return InitialStep::Event(kind, event, following);
                 }

@@ -184,7 +184,8 @@ impl World {
                     writer.apply(EventType::Deleted, copy(object)).await.unwrap();
                 }
                 Sent::Together(objects) => {
-                    writer.delete_together(objects.iter().map(|object| copy(object)).collect()).await.unwrap();
+                    let (objects, sure) = (objects.iter().map(|object| copy(object)).collect(), rv.is_multiple_of(2));
+                    writer.delete_together(objects, sure).await.unwrap();
                 }
                 Sent::Progress if rv.is_multiple_of(2) && *rv > writer.resource_version().0 => {
                     writer.apply(EventType::Deleted, plain("a", "nobody-has-it", *rv)).await.unwrap();
@@ -363,8 +364,8 @@ impl World {
         // The file may end anywhere after the state.
         let count = saved.index(recorded.events.len() + 2);
         recorded.events.iter().take(count).for_each(|event| restoration.push(event.kind, copy(&event.object)).unwrap());
-        if count > recorded.events.len() {
-            restoration.progress(recorded.rv.unwrap());
+        if let Some(rv) = recorded.rv.filter(|_| count > recorded.events.len()) {
+            restoration.progress(rv);
         }
         restoration.finish();
         self.writer.restore(restoration).unwrap();

@@ -30,7 +30,8 @@ pub enum RecorderEnd {
 #[derive(Debug)]
 pub struct Recorded {
     pub events: Vec<Arc<WatchCacheEvent>>,
-    /// The revision up to which the cache is complete, unless there are more events.
+    /// The revision up to which the cache is complete, unless there are more events, or more deletions of the last revision
+    /// may follow.
     pub rv: Option<ResourceVersion>,
 }
 
@@ -38,13 +39,13 @@ pub struct Recorded {
 
 impl WatchCache {
     /// Begins at the oldest state of the window, so that what follows it contains the whole window. `None` unless
-    /// ready.
+    /// ready, or if more deletions of that state's revision may follow.
     pub fn record(&self) -> Option<(Recorder, Snapshot)> {
         let shared = self.shared();
         let (mut rebuild, recorder, floor) = {
             let state = shared.state.lock();
             let current = state.current.as_ref()?;
-            let floor = state.history.floor();
+            let floor = Some(state.history.floor()).filter(|floor| shared.certain(*floor) == *floor)?;
             let (epoch, position) = (state.history.epoch(), state.history.position_after(floor));
             let recorder = Recorder { shared: Arc::clone(&shared), epoch, position };
             (state.history.rebuild(floor, current.store()), recorder, floor)
@@ -69,8 +70,9 @@ impl Recorder {
         let read = state.history.read(self.position, state.history.head(), most, &mut events);
         read.map_err(|_passed| RecorderEnd::Behind)?;
         self.position += events.len() as u64;
-        let rv = (self.position == state.history.head()).then(|| current.rv());
-        Ok(Recorded { events, rv })
+        let rv = current.rv();
+        let has_all = self.position == state.history.head() && self.shared.certain(rv) == rv;
+        Ok(Recorded { events, rv: has_all.then_some(rv) })
     }
 }
 
@@ -79,6 +81,21 @@ mod tests {
     use super::*;
     use crate::cache::testing::{cache, dispatch, plain};
     use crate::meta::EventType;
+
+    /// A file that ends there is undone up to them.
+    #[tokio::test]
+    async fn deletions_that_may_not_be_all_are_no_progress() {
+        for next in [11, 12] {
+            let (mut writer, cache, _) = cache(|_| {});
+            writer.replace(vec![plain("a", "x", 5).into()], ResourceVersion(10)).await.unwrap();
+            let mut recorder = cache.record().unwrap().0;
+            writer.delete_together(vec![plain("a", "x", 11)], false).await.unwrap();
+            let recorded = recorder.read(2).unwrap();
+            assert_eq!((recorded.events.len(), recorded.rv), (1, None));
+            writer.progress(ResourceVersion(next));
+            assert_eq!(recorder.read(2).unwrap().rv, Some(ResourceVersion(next)));
+        }
+    }
 
     #[tokio::test]
     async fn it_is_told_why_no_events_follow() {

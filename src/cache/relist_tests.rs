@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::dispatcher::Dispatcher;
-use super::shared::MOST_GAPS;
+use super::floors::MOST_GAPS;
 use super::testing::*;
 use super::*;
 use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, Scope};

@@ -26,7 +26,7 @@ pub(super) struct SharedRing {
 struct Changes(AtomicU64);
 
 /// The ring buffer of the events that one predicate selects, in order, each with the event type that it has for this
-/// predicate. Entries leave when all watchers have passed them, and at the latest when their event is evicted from the
+/// predicate. Entries leave when all watchers have passed them, and soon after their event is evicted from the
 /// window.
 #[derive(Debug, Default)]
 pub(super) struct Ring {

@@ -37,6 +37,8 @@ pub(super) struct SharedCache {
     pub(super) groups: RwLock<WatchGroups>,
     /// All events up to this revision are in the rings of all groups that select them.
     pub(super) dispatched_rv: AtomicU64,
+    /// The present revision, if more deletions of it may follow; otherwise zero.
+    pub(super) unsure: AtomicU64,
     /// The revision of the last list. Events up to it stand for a gap, or are older.
     pub(super) listed_rv: AtomicU64,
     /// Position of the first event that is not dispatched.
@@ -75,32 +77,21 @@ pub(super) struct CacheState {
     /// Events before this position stand for the gap before a relist. Their revisions are no real states of their own,
     /// so no bookmark may name one.
     pub(super) gap_end: u64,
-    /// The revisions before and after each gap, [`MOST_GAPS`] at most.
-    pub(super) gaps: Vec<(ResourceVersion, ResourceVersion)>,
+    /// A list took the place of events since the state was last given up.
+    pub(super) has_gap: bool,
 }
 
-/// How many gaps are remembered one by one. Beyond that, the two oldest become one.
-pub(super) const MOST_GAPS: usize = 8;
-
-/// How many revisions of one confirmed state are remembered. Older pages are forwarded.
-const CONFIRMATIONS: usize = 64;
+/// How many revisions of one confirmed state are remembered, in 64 KiB: those of two minutes if readers share questions,
+/// which are 60 a second. The stream has had an event or a bookmark by then. Older pages are forwarded. No range of revisions
+/// would do, because an object may have come and gone between two of them.
+const CONFIRMATIONS: usize = 8192;
 
 // === impl CacheState ===
 
 impl CacheState {
-    /// A list at `to` took the place of the events after `from`.
-    pub(super) fn add_gap(&mut self, from: ResourceVersion, to: ResourceVersion) {
-        self.gaps.push((from, to));
-        if self.gaps.len() > MOST_GAPS {
-            // Who is at the list between the two lists again, too.
-            let (first, _) = self.gaps.remove(0);
-            self.gaps[0].0 = first.min(self.gaps[0].0);
-        }
-    }
-
     /// See [`History::beginning`]. Nothing leads to a window that begins with a gap.
     pub(super) fn beginning(&self) -> Option<ResourceVersion> {
-        self.history.beginning().filter(|_| self.gaps.is_empty())
+        self.history.beginning().filter(|_| !self.has_gap)
     }
 
     /// The revision of the last change, or of the list that the window begins with.
@@ -111,13 +102,14 @@ impl CacheState {
     /// The state at a revision that the events have not reached, if it was confirmed there.
     pub(super) fn confirmed_at(&self, rv: ResourceVersion) -> Option<Snapshot> {
         let confirmed = self.confirmed.as_ref()?;
-        let seen = rv == confirmed.rv() || self.confirmed_before.contains(&rv);
+        let seen = rv == confirmed.rv() || self.confirmed_before.binary_search(&rv).is_ok();
         seen.then(|| Snapshot::new(rv, confirmed.store().clone()))
     }
 
     fn unconfirm(&mut self) {
         self.confirmed = None;
-        self.confirmed_before.clear();
+        // This also frees the memory.
+        self.confirmed_before = VecDeque::new();
     }
 }
 
@@ -143,7 +135,7 @@ impl SharedCache {
             reset_at: None,
             moved: Order::now(),
             gap_end: 0,
-            gaps: Vec::new(),
+            has_gap: false,
         };
         Self {
             config,
@@ -153,6 +145,7 @@ impl SharedCache {
             ready: Ready::new(),
             groups: RwLock::new(groups),
             dispatched_rv: AtomicU64::new(0),
+            unsure: AtomicU64::new(0),
             listed_rv: AtomicU64::new(0),
             dispatched,
             work: Notify::new(),
@@ -168,6 +161,12 @@ impl SharedCache {
     /// Takes no lock.
     pub(super) fn snapshot(&self) -> Option<Snapshot> {
         self.published.load_full().map(Snapshot::from_inner)
+    }
+
+    /// The revision up to which all changes have come, of a state at `rv`: one less while more deletions of `rv` may follow.
+    pub(super) fn certain(&self, rv: ResourceVersion) -> ResourceVersion {
+        let is_sure = self.unsure.load(Ordering::Acquire) != rv.0;
+        if is_sure { rv } else { ResourceVersion(rv.0.saturating_sub(1)) }
     }
 
     pub(super) fn is_published(&self) -> bool {
@@ -187,6 +186,7 @@ impl SharedCache {
             self.published.store(Some(snapshot.inner()));
         }
         state.current = Some(snapshot);
+        self.unsure.store(0, Ordering::Release);
         state.moved = Order::now();
     }
 
@@ -221,6 +221,13 @@ impl SharedCache {
         state.history.push(Arc::new(event), after, now);
     }
 
+    /// A list at `to` took the place of the events after `from`. All caches of the resource share this: its readers come from
+    /// one to another, and come back after the state was given up.
+    pub(super) fn add_gap(&self, state: &mut CacheState, from: ResourceVersion, to: ResourceVersion) {
+        state.has_gap = true;
+        self.config.floor.lacks(from, to);
+    }
+
     /// Gives the state up: revisions may restart after this. All watchers end.
     pub(super) fn reset(&self, why: &str, reason: EndReason, stopped: bool) {
         let mut state = self.state.lock();
@@ -238,7 +245,7 @@ impl SharedCache {
         state.unconfirm();
         state.history.reset(rv);
         state.gap_end = 0;
-        state.gaps.clear();
+        state.has_gap = false;
         let ended = self.groups.write().close_all(reason, state.generation);
         // Not before the groups are closed, because watchers use this as the revision of a bookmark.
         self.dispatched.store(state.history.head(), Ordering::Release);

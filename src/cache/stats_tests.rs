@@ -56,9 +56,9 @@ async fn each_event_bookmark_list_and_end_is_counted_once() {
     assert!(writer.known(object_with(r#","spec":{}"#, "uid-a-x", "a", "x", 11, &[], "")).is_err());
     assert!(writer.holds(&held.key) && !writer.holds(&plain("a", "z", 1).key));
     for wrong in [vec![plain("a", "x", 13), plain("a", "y", 14)], vec![plain("a", "x", 12)]] {
-        assert!(writer.delete_together(wrong).await.is_err(), "not of one later revision");
+        assert!(writer.delete_together(wrong, true).await.is_err(), "not of one later revision");
     }
-    writer.delete_together(vec![plain("a", "x", 13), plain("a", "y", 13)]).await.unwrap();
+    writer.delete_together(vec![plain("a", "x", 13), plain("a", "y", 13)], true).await.unwrap();
     writer.progress(rv(14));
     dispatch(&mut dispatcher);
     seen.extend(take(&mut watcher));

@@ -164,10 +164,9 @@ impl WatchCache {
         Some((state.changed(), self.shared.ready.rv(), state.moved))
     }
 
-    /// Whether a list took the place of the events around this revision. A client that was cut off there has some changes up
-    /// to it and lacks others, so it must not continue from it anywhere.
-    pub fn is_inside_gap(&self, rv: ResourceVersion) -> bool {
-        self.shared.state.lock().gaps.iter().any(|(from, to)| *from < rv && rv < *to)
+    #[cfg(test)]
+    pub(crate) fn is_inside_gap(&self, rv: ResourceVersion) -> bool {
+        self.shared.config.floor.gap_around(rv).is_some()
     }
 
     /// The newest known revision, if `other` is not there yet. `None` if `other` has given its state up since this cache

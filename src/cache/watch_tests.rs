@@ -111,12 +111,47 @@ async fn deletions_of_one_revision_are_claimed_with_the_last_of_them() {
     let objects = |rv| (0..100).map(move |i| plain("a", &format!("n{i:03}"), rv));
     let (mut writer, cache, _) = cache(|_| {});
     writer.replace(objects(90).map(Arc::new).collect(), ResourceVersion(LIST)).await.unwrap();
-    writer.delete_together(objects(103).collect()).await.unwrap();
+    writer.delete_together(objects(103).collect(), true).await.unwrap();
     // More than a replay reads at once.
     let mut replay = cache.watch(spec(after(LIST))).unwrap();
     for taken in 1..=100 {
         assert!(poll(&mut replay).is_ready());
         assert_eq!(replay.complete().0, if taken < 100 { 102 } else { 103 }, "after {taken}");
+    }
+}
+
+/// The stream may have broken between the first of them and the others, which are asked for again.
+#[tokio::test(start_paused = true)]
+async fn deletions_that_may_not_be_all_are_not_claimed_before_something_follows_them() {
+    for (next, is_drained) in [(101, false), (102, false), (101, true)] {
+        let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;
+        let mut live = cache.watch(spec(after(LIST))).unwrap();
+        writer.delete_together(vec![plain("a", "x", 101)], false).await.unwrap();
+        assert_eq!((writer.resource_version().0, writer.certain().0), (101, 100));
+        dispatch(&mut dispatcher);
+        let mut others = [after(LIST), after(101), WatchStart::State].map(|start| cache.watch(spec(start)).unwrap());
+        live.set_steady_bookmarks(Duration::from_secs(1));
+        for watcher in others.iter_mut().chain([&mut live]) {
+            take(watcher);
+            assert_eq!((watcher.complete().0, watcher.split_at()), (100, Some(ResourceVersion(101))));
+        }
+        advance(Duration::from_secs(2)).await;
+        assert_eq!(take(&mut live), ["BOOKMARK 100"], "it lives");
+        if is_drained {
+            cache.end_watchers(true);
+            for watcher in others.iter_mut().chain([&mut live]) {
+                assert_eq!(take(watcher), ["END drained"], "who knows when something follows");
+                assert_eq!((watcher.complete().0, watcher.cut_short_at()), (100, Some(ResourceVersion(101))));
+            }
+            continue;
+        }
+        assert!(writer.progress(ResourceVersion(next)));
+        assert_eq!(writer.certain().0, next);
+        dispatch(&mut dispatcher);
+        for watcher in others.iter_mut().chain([&mut live]) {
+            take(watcher);
+            assert_eq!((watcher.complete().0, watcher.split_at()), (next, None));
+        }
     }
 }
 
@@ -219,7 +254,7 @@ async fn the_writer_waits_for_a_dispatcher_that_is_far_behind() {
     }
     let stuck = timeout(Duration::from_secs(1), modify(&mut writer, "a", "x", 111)).await;
     assert!(stuck.is_err());
-    assert!(timeout(Duration::from_secs(1), writer.delete_together(vec![plain("a", "x", 111)])).await.is_err());
+    assert!(timeout(Duration::from_secs(1), writer.delete_together(vec![plain("a", "x", 111)], true)).await.is_err());
     assert_eq!(cache.stats().window_events, 10, "nothing undispatched is lost");
     dispatcher.step(1);
     timeout(Duration::from_secs(1), modify(&mut writer, "a", "x", 111)).await.unwrap();

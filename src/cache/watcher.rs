@@ -256,7 +256,7 @@ impl CacheWatcher {
 
     fn go_live(&mut self, now: Instant, marked: bool) {
         self.phase = Phase::Live;
-        self.reached = Reached::at(self.live_after);
+        self.reached = Reached { last: self.live_after, complete: self.membership.shared.certain(self.live_after) };
         self.schedule.start(now, marked);
     }
 
@@ -283,8 +283,10 @@ impl CacheWatcher {
             // What becomes due after this moment wakes the task.
             let now = Instant::now();
             // A client that gets no bookmarks continues after its last event. So a watch that ends by itself first
-            // delivers what belongs to that event. The dispatcher is at it; this looks again a moment later.
-            let waits_for_the_rest = self.reached.is_split();
+            // delivers what belongs to that event. The dispatcher is at it; this looks again a moment later. It may take long
+            // until the apiserver shows whether there is more.
+            let is_sure = self.membership.shared.certain(self.reached.last) == self.reached.last;
+            let waits_for_the_rest = is_sure && self.reached.is_split();
             if let Some(last_bookmark) = self.draining() {
                 if !waits_for_the_rest {
                     self.drain = Some(false);
@@ -306,7 +308,7 @@ impl CacheWatcher {
                 self.schedule.put_off(now);
             }
             if self.schedule.is_due(now) {
-                if self.reached.last > self.live_after && dispatched < self.reached.last {
+                if is_sure && self.reached.last > self.live_after && dispatched < self.reached.last {
                     // In the middle of a batch; the watcher is woken at its end.
                     self.schedule.postpone(now);
                 } else {

@@ -76,6 +76,12 @@ impl Writer {
         self.rv
     }
 
+    /// The revision up to which all changes have come: [`Self::resource_version`], or one less while more deletions of that
+    /// revision may follow.
+    pub fn certain(&self) -> ResourceVersion {
+        self.shared.certain(self.rv)
+    }
+
     /// Whether the present state has this object.
     pub fn holds(&self, key: &ObjectKey) -> bool {
         self.store.get(key).is_some()
@@ -125,19 +131,20 @@ impl Writer {
         self.shared.keeper.pack_replaced(&event);
         self.store.apply(&event);
         self.rv = rv;
-        self.commit([(event, self.store.clone())], None);
+        self.commit([(event, self.store.clone())], None, true);
         self.shared.counters.events.add(1);
         Ok(())
     }
 
     /// Applies deletions of one revision: objects with a time to live share a lease of etcd, and expire together.
     /// Readers see all of the deletions or none. Deletions of objects that the store does not hold only prove progress.
+    /// Unless it is `sure` that they are all, nothing claims their revision before later progress, or a bookmark there.
     ///
     /// Waits like [`Self::apply`].
     ///
     /// # Errors
     /// The errors of [`Self::apply`]. The cache does not change then.
-    pub async fn delete_together(&mut self, objects: Vec<Object>) -> Result<(), ApplyError> {
+    pub async fn delete_together(&mut self, objects: Vec<Object>, sure: bool) -> Result<(), ApplyError> {
         let received = Instant::now();
         self.wait_for_dispatcher().await;
         if !self.synced {
@@ -158,7 +165,7 @@ impl Writer {
         }
         self.rv = rv;
         self.shared.counters.events.add(events.len() as u64);
-        self.commit(events, None);
+        self.commit(events, None, sure);
         Ok(())
     }
 
@@ -172,9 +179,9 @@ impl Writer {
         if !self.synced || rv < self.rv {
             return false;
         }
-        if rv > self.rv {
+        if rv > self.certain() {
             self.rv = rv;
-            self.commit([], asked);
+            self.commit([], asked, true);
         }
         true
     }
@@ -207,9 +214,10 @@ impl Writer {
         let difference = Difference::between(&self.store, objects).await;
         let (changed, deleted) = (difference.changed.len(), difference.deleted.len());
         self.shared.counters.replaced.add(1);
-        let lacks = self.lacks.take();
-        let lacks_after = lacks.map_or(self.rv, |lacks| lacks.min(self.rv));
+        let (lacks, certain) = (self.lacks.take(), self.certain());
+        let lacks_after = lacks.map_or(certain, |lacks| lacks.min(certain));
         if self.synced && rv == self.rv && difference.is_empty() {
+            self.progress(rv);
             self.settle();
             return Ok(Replaced { continued: true, ended: 0, changed, deleted });
         }
@@ -230,7 +238,7 @@ impl Writer {
                 self.shared.append(&mut state, event, &self.store, now);
             }
             state.gap_end = state.history.head();
-            state.add_gap(lacks_after, rv);
+            self.shared.add_gap(&mut state, lacks_after, rv);
             state.history.cut(rv);
             ended
         } else {
@@ -238,7 +246,7 @@ impl Writer {
             departed.extend(difference.changed.into_iter().filter_map(|event| event.prev));
             let ended = self.shared.forget(&mut state, rv, EndReason::Relisted);
             if self.synced || lacks.is_some() {
-                state.add_gap(ResourceVersion::ZERO, rv);
+                self.shared.add_gap(&mut state, ResourceVersion::ZERO, rv);
             }
             ended
         };
@@ -293,6 +301,7 @@ impl Writer {
     /// The same for a store that was rewound: what readers were shown no longer applies.
     pub fn rewound(&mut self, why: impl AsRef<str>) {
         self.lacks_after(ResourceVersion::ZERO);
+        self.shared.config.floor.forget_gaps();
         self.reset(why.as_ref(), EndReason::NotReady, false);
     }
 
@@ -312,8 +321,9 @@ impl Writer {
     }
 
     /// Publishes one step: the events, if there are any, each with the state after it, and the state at the new
-    /// revision. `asked` is when the proof of that revision began, if it is no event of the stream.
-    fn commit(&mut self, events: impl IntoIterator<Item = (WatchCacheEvent, Store)>, asked: Option<Order>) {
+    /// revision. `asked` is when the proof of that revision began, if it is no event of the stream. Unless `sure`, more
+    /// deletions of that revision may follow.
+    fn commit(&mut self, events: impl IntoIterator<Item = (WatchCacheEvent, Store)>, asked: Option<Order>, sure: bool) {
         let snapshot = Snapshot::new(self.rv, self.store.clone());
         let mut state = self.shared.state.lock();
         let now = Instant::now();
@@ -332,6 +342,9 @@ impl Writer {
             None => Order::now(),
         };
         self.shared.publish(&mut state, snapshot);
+        if !sure {
+            self.shared.unsure.store(self.rv.0, Ordering::Release);
+        }
         state.moved = moved;
         self.shared.ready.reached(self.rv);
         drop(state);

@@ -166,6 +166,8 @@ fn differs(before: &v1::Informer, now: &v1::Informer) -> bool {
 #[cfg(test)]
 mod tests {
     use parking_lot::Mutex;
+    use tokio::time::Instant;
+    use tokio_stream::StreamExt as _;
 
     use super::*;
     use crate::grpc::testing::caller;
@@ -217,6 +219,22 @@ mod tests {
         assert_eq!(changes.stopped[0].objects, 0);
         draining.start(Duration::from_secs(1));
         assert_eq!(following.next().await.unwrap_err().code(), tonic::Code::Unavailable);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_are_told_within_a_minute() {
+        let informers = Arc::<Scripted>::default();
+        let cache = Cache { informers: informers.clone(), drain: DrainWatch::never() };
+        for (seconds, told_after) in [(59, 59), (60, 60), (61, 60)] {
+            let interval = prost_types::Duration { seconds, nanos: 0 };
+            let mut request = Request::new(v1::WatchInformersRequest { interval: Some(interval) });
+            request.extensions_mut().insert(caller());
+            let (mut told, since) = (cache.watch_informers(request).await.unwrap().into_inner(), Instant::now());
+            told.next().await.unwrap().unwrap();
+            informers.0.lock().push(informer(&format!("r{seconds}"), 1, 0));
+            told.next().await.unwrap().unwrap();
+            assert_eq!(since.elapsed().as_secs(), told_after);
+        }
     }
 
     #[tokio::test]

@@ -13,8 +13,7 @@ use tower::util::BoxCloneSyncService;
 
 use super::cache::{Cache, Introspect};
 use super::call::{
-    Body, Error, Intake, IntakeShare, IntakeShares, Lasting, Opening, Retiring, access, answer, deadline, intake,
-    quotable,
+    Body, Caller, Error, Intake, Lasting, Opening, Retiring, access, answer, deadline, intake, quotable,
 };
 use super::health::Health;
 use super::messages::{Elsewhere, SharedEvents};
@@ -58,7 +57,6 @@ pub struct Grpc {
     ledger: Ledger,
     stall_guards: StallGuards,
     lasting: Arc<Lasting>,
-    intake_shares: Arc<IntakeShares>,
     metrics: Arc<GrpcMetrics>,
 }
 
@@ -108,8 +106,7 @@ impl Grpc {
         routes.push((name(&health), BoxCloneSyncService::new(health)));
         routes.extend(reflection());
         let lasting = Lasting::new(&ledger, Arc::clone(&metrics));
-        let intake_shares = IntakeShares::new(&ledger, Arc::clone(&metrics));
-        Self { routes: routes.into(), drain, ledger, stall_guards, lasting, intake_shares, metrics }
+        Self { routes: routes.into(), drain, ledger, stall_guards, lasting, metrics }
     }
 
     /// Serves one call. A failure is returned as a response, too.
@@ -149,14 +146,13 @@ impl Grpc {
             // Do this before the service runs, which would read messages and keep state for an unauthenticated
             // caller.
             let entered = match access::caller(request.extensions().get()) {
-                Ok(caller) => caller.enter().await.map(|()| caller),
+                Ok(caller) => caller.enter(&self.metrics).await.map(|()| caller),
                 Err(status) => Err(status),
             };
-            let share = match entered {
-                Ok(caller) => self.intake_shares.of(caller.paying().await, caller.kept()),
-                Err(status) => return status.into_http(),
+            return match entered {
+                Ok(caller) => self.accounted(caller, routed.clone(), request).await,
+                Err(status) => status.into_http(),
             };
-            return self.accounted(share, routed.clone(), request).await;
         }
         let place = access::caller(request.extensions().get())
             .and_then(|caller| Ok(self.lasting.take(&caller.client(), request.uri().path())?));
@@ -172,14 +168,9 @@ impl Grpc {
     }
 
     /// Serves a call. Its requests are accounted for, and so are responses that wait for the client to read them.
-    async fn accounted(
-        &self,
-        share: Option<IntakeShare>,
-        routed: Routed,
-        request: Request<tonic::body::Body>,
-    ) -> Response<Body> {
+    async fn accounted(&self, caller: Caller, routed: Routed, request: Request<tonic::body::Body>) -> Response<Body> {
         let is_packed = request.headers().contains_key("grpc-encoding");
-        let intake = match Intake::new(&self.ledger, share, request.uri().path(), is_packed) {
+        let intake = match Intake::new(&self.ledger, Some(caller), request.uri().path(), is_packed) {
             Ok(intake) => intake,
             Err(error) => return tonic::Status::from(error).into_http(),
         };

@@ -59,8 +59,11 @@ impl ServiceInner {
         info: &RequestInfo,
         term: Option<Term>,
     ) -> Response<body::Body> {
-        let is_watch = info.is_resource && info.verb == Verb::Watch && response.status() == StatusCode::OK;
-        let framing = Framing::of(response.headers());
+        // With more parameters than are read here, only the apiserver knows whether it is one: then there is a term. If it is a
+        // list, it has no events to end between.
+        let is_watch = info.is_resource && info.verb == Verb::Watch;
+        let framing = Framing::of(response.headers()).filter(|_| is_watch);
+        let is_watch = (is_watch || term.is_some()) && response.status() == StatusCode::OK;
         if !is_watch || framing.is_none() && term.is_none() {
             return response.map(body::relayed);
         }

@@ -1,6 +1,6 @@
 //! How the forwarder knows the client of a connection.
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 
 use crate::auth::{Mode, Recalled};
 use crate::lifecycle::slots::group;
@@ -34,6 +34,12 @@ impl Connection {
 // === impl ServiceInner ===
 
 impl ServiceInner {
+    /// The client that what is kept of a request is counted for.
+    pub(super) async fn paying(&self, headers: &HeaderMap, connection: &Connection) -> Client {
+        let token = self.access.recall(&connection.caller(headers)).await;
+        connection.sender(token.as_ref(), false, false).client
+    }
+
     /// Learns from the answer to a forwarded request whether the apiserver accepts the token that the request shows.
     pub(super) async fn learn(
         &self,

@@ -45,6 +45,8 @@ pub struct Server {
     listeners: Vec<Listener>,
     certificates: Option<Arc<Certificates>>,
     ledger: Ledger,
+    newcomers: Arc<Newcomers>,
+    waiting: Arc<Slots>,
     metrics: Arc<HttpMetrics>,
 }
 
@@ -92,7 +94,10 @@ impl Server {
         let listeners = config.listen.iter().map(|at| Listener::bind(at, &config)).collect::<Result<Vec<_>, _>>()?;
         let tls: Vec<IpAddr> = listeners.iter().filter_map(|listener| listener.address().tls_ip()).collect();
         let certificates = if tls.is_empty() { None } else { Some(Arc::new(Certificates::load(&config.tls, &tls)?)) };
-        Ok(Self { config, listeners, certificates, ledger: Ledger::default(), metrics })
+        let newcomers = Newcomers::new(Arc::clone(&metrics));
+        let most_waiting = WAITING.min(config.max_connections / 4).max(1);
+        let waiting = Slots::new(most_waiting, metrics.connections_refused.clone());
+        Ok(Self { config, listeners, certificates, ledger: Ledger::default(), newcomers, waiting, metrics })
     }
 
     /// Has the heads of requests reserved in this ledger while they arrive. Otherwise they have no limit together.
@@ -130,11 +135,8 @@ impl Server {
             tls,
             delegated,
             places: Places::new(self.config.max_connections, self.config.listen.iter(), Arc::clone(&self.metrics)),
-            newcomers: Newcomers::new(Arc::clone(&self.metrics)),
-            waiting: Slots::new(
-                WAITING.min(self.config.max_connections / 4).max(1),
-                self.metrics.connections_refused.clone(),
-            ),
+            newcomers: self.newcomers,
+            waiting: self.waiting,
             accounts: Accounts::new(memory, largest, &self.metrics),
             small_answers: SmallAnswers::new(memory, Arc::clone(&self.metrics)),
             pressure: self.ledger.pressure().clone(),

@@ -41,6 +41,8 @@ impl Handler for Scripted {
 struct Running {
     address: ListenAddr,
     ca_file: Option<PathBuf>,
+    newcomers: Arc<Newcomers>,
+    waiting: Arc<Slots>,
     metrics: Arc<HttpMetrics>,
     drain: Drain,
     _directory: tempfile::TempDir,
@@ -97,9 +99,10 @@ fn start_with(listen: &str, ledger: Ledger, change: impl FnOnce(&mut HttpConfig)
     let mut server = Server::bind(config, Arc::clone(&metrics)).unwrap();
     server.ledger = ledger;
     let (address, ca_file) = (server.addresses().remove(0), server.ca_file());
+    let (newcomers, waiting) = (Arc::clone(&server.newcomers), Arc::clone(&server.waiting));
     let (drain, watch) = drain::channel();
     server.serve(Arc::new(Scripted(respond)), &watch, &Fatal::new());
-    Running { address, ca_file, metrics, drain, _directory: directory }
+    Running { address, ca_file, newcomers, waiting, metrics, drain, _directory: directory }
 }
 
 fn plain(respond: Box<Respond>) -> Running {
@@ -432,6 +435,24 @@ async fn a_connection_has_fewer_streams_where_memory_is_small() {
         let request = Request::get("http://localhost/").body(()).unwrap();
         client.send_request(request, true).unwrap().0.await.unwrap();
         assert_eq!(client.current_max_send_streams(), streams);
+    }
+}
+
+/// For a further one, the first of them is closed.
+#[tokio::test(start_paused = true)]
+async fn few_wait_for_a_place_among_newcomers() {
+    for (connections, most) in [(8, 2), (5 * WAITING, WAITING)] {
+        let server = start("delegated+https://127.0.0.1:0", |config| config.max_connections = connections, hello());
+        let at = server.tcp().ip();
+        let _present: Vec<_> = std::iter::from_fn(|| server.newcomers.try_place(at).ok()).collect();
+        let (_first, _second) = (server.connect_at_once(), server.connect_at_once());
+        until(|| server.metrics.connections_total.get() == 2).await;
+        let _others: Vec<_> = (2..most).map(|_| server.waiting.take(at)).collect();
+        assert_eq!(server.metrics.connections_refused.get(), 0);
+        let _further = server.connect_at_once();
+        until(|| server.metrics.connections_refused.get() == 1).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert_eq!(server.drain.guards(), 3, "the listener and two connections");
     }
 }
 

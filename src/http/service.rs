@@ -187,11 +187,11 @@ impl ServiceInner {
         }
         if let Some(grpc) = self.grpc.as_ref().filter(|_| framing::is_grpc(head.version, &head.headers)) {
             let lasting = connection.lasting(head.uri.path()).map_err(|why| Box::new(why.into()));
-            let (lasting, _room) =
-                match lasting.and_then(|lasting| Ok((lasting, head::room(&self.ledger, &head, None)?))) {
-                    Ok(lasting) => lasting,
-                    Err(status) => return self.refuse(&status, StatusForm::default(), audit_id),
-                };
+            let room = head::room(&self.ledger, &head, None, || self.paying(&head.headers, connection)).await;
+            let (lasting, _room) = match lasting.and_then(|lasting| Ok((lasting, room?))) {
+                Ok(lasting) => lasting,
+                Err(status) => return self.refuse(&status, StatusForm::default(), audit_id),
+            };
             let mut request = Request::from_parts(head, body);
             // The user is only known once the call is authenticated.
             request.extensions_mut().insert(Arc::clone(client));
@@ -201,7 +201,8 @@ impl ServiceInner {
         if info.is_resource && info.verb == Verb::Watch && self.drain.is_draining() {
             return self.refuse(&draining(), form(), audit_id);
         }
-        let room = match head::room(&self.ledger, &head, Some(&info)) {
+        let paying = || self.paying(&head.headers, connection);
+        let room = match head::room(&self.ledger, &head, Some(&info), paying).await {
             Ok(room) => room,
             Err(why) => return self.refuse(&why, form(), audit_id),
         };

@@ -76,7 +76,7 @@ pub(super) fn answered<B>(span: &Span, response: &Response<B>) {
     let (status, headers) = (response.status(), response.headers());
     span.record("http.response.status_code", status.as_u16());
     if let Some(id) = headers.get(AUDIT_ID).and_then(|id| id.to_str().ok()) {
-        span.record("audit_id", id.get(..LONGEST_ID).unwrap_or(id));
+        span.record("audit_id", cut_id(id));
     }
     let code = headers.get(tonic::Status::GRPC_STATUS).and_then(|code| code.to_str().ok()?.parse::<i32>().ok());
     if let Some(code) = code {
@@ -92,6 +92,10 @@ pub(super) fn answered<B>(span: &Span, response: &Response<B>) {
         span.record("otel.status_code", "ERROR");
         span.record("error.type", kind);
     }
+}
+
+fn cut_id(id: &str) -> &str {
+    id.get(..LONGEST_ID).unwrap_or(id)
 }
 
 fn describe(span: &Span, head: &Parts, connection: &Connection) {
@@ -171,6 +175,11 @@ fn route(info: &RequestInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_are_cut_as_in_the_apiserver() {
+        assert_eq!([63, 64, 65].map(|bytes| cut_id(&"i".repeat(bytes)).len()), [63, 64, 64]);
+    }
 
     #[test]
     fn routes_have_no_names() {

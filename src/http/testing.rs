@@ -174,7 +174,7 @@ impl World {
             meta: ListMetaOut { rv: snapshot.rv(), ..ListMetaOut::default() },
             served: Served::default(),
             identity: ListIdentity { state: snapshot.id(), predicate: predicate.clone(), after: None, limit: None },
-            items: ListItems::Matching(Walk::new(snapshot, predicate, None)),
+            items: ListItems::new(Walk::new(snapshot, predicate, None), None),
         }
     }
 

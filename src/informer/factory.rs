@@ -342,7 +342,7 @@ impl Factory {
         if !is_pin && limit::refuses(informers.len(), self.inner.config.max_informers) {
             return Coverage::None(NoCoverage::TooMany);
         }
-        let sibling = informers.values().find(|informer| informer.is_sibling_of(&key));
+        let sibling = informers.values().find(|informer| informer.is_sibling_of(&key, &resource.origin));
         let questions = match sibling {
             Some(sibling) => sibling.probe.questions().clone(),
             None if resource.origin == Origin::BuiltIn => Arc::new(Questions::in_store(self.inner.store.clone())),
@@ -350,8 +350,8 @@ impl Factory {
         };
         let informer = self.start(key.clone(), resource.clone(), questions);
         informer.reflector.read_at_most(most);
-        informers.insert(key.clone(), informer.clone());
-        link(&informers, &key);
+        informers.insert(key, informer.clone());
+        link(&informers, &informer);
         drop(informers);
         if matches!(resource.origin, Origin::Custom { .. }) {
             self.confirm_definition(informer.clone());
@@ -436,7 +436,7 @@ impl Factory {
         let mut informers = self.inner.informers.lock();
         if informers.get(&informer.key).is_some_and(|current| Arc::ptr_eq(current, informer)) {
             informers.remove(&informer.key);
-            link(&informers, &informer.key);
+            link(&informers, informer);
         }
         let gvr = &informer.key.gvr;
         if !informers.keys().any(|key| key.gvr == *gvr) {
@@ -466,12 +466,13 @@ impl Factory {
 }
 
 /// Links the informers that hold the same objects as this one.
-fn link(informers: &HashMap<InformerKey, Arc<Informer>>, key: &InformerKey) {
-    let is_concerned =
-        |informer: &Informer| informer.key == *key || informer.is_sibling_of(key) || informer.is_neighbour_of(key);
+fn link(informers: &HashMap<InformerKey, Arc<Informer>>, this: &Informer) {
+    let is_sibling = |a: &Informer, b: &Informer| a.is_sibling_of(&b.key, &b.resource.origin);
+    let is_neighbour = |a: &Informer, b: &Informer| a.is_neighbour_of(&b.key, &b.resource.origin);
+    let is_concerned = |other: &Informer| other.key == this.key || is_sibling(other, this) || is_neighbour(other, this);
     for informer in informers.values().filter(|informer| is_concerned(informer)) {
-        let siblings = informers.values().filter(|other| other.is_sibling_of(&informer.key));
-        let neighbours = informers.values().filter(|other| other.is_neighbour_of(&informer.key));
+        let siblings = informers.values().filter(|other| is_sibling(other, informer));
+        let neighbours = informers.values().filter(|other| is_neighbour(other, informer));
         informer.set_others(siblings.map(Arc::downgrade).collect(), neighbours.map(Arc::downgrade).collect());
     }
 }

@@ -226,7 +226,7 @@ impl Informer {
 
     /// The newest revision at which the state for this read was proved.
     fn proved(&self, need: &Need<'_>, then: Then) -> ResourceVersion {
-        let part = if let Then::Digest(extent) = then { extent.of(need) } else { None };
+        let part = if let Then::Digest(extent) = then { extent.of(self, need) } else { None };
         self.probe.proved(&self.cache, part.as_ref())
     }
 
@@ -280,7 +280,7 @@ impl Informer {
             First::Revision | First::Forward => situation.then(),
         };
         let came = self.cache.resource_version() >= want;
-        let part = if let Then::Digest(extent) = then { extent.of(need) } else { None };
+        let part = if let Then::Digest(extent) = then { extent.of(self, need) } else { None };
         for part in [None, part.as_ref()] {
             if let Some(snapshot) = self.probe.settled(&self.cache, part, want).await {
                 learn(came);
@@ -318,7 +318,7 @@ impl Informer {
 
     /// Returns the state once a digest shows that nothing is missing. Waits a moment for events in flight.
     async fn compare(&self, need: &Need<'_>, extent: Extent, want: ResourceVersion) -> Option<Snapshot> {
-        let part = extent.of(need);
+        let part = extent.of(self, need);
         let part = part.as_ref();
         if !self.probe.is_compared(part, want) {
             self.digest(need, extent, Asked::now()).await?;
@@ -337,7 +337,7 @@ impl Informer {
 
     /// Reads a digest, asked for at or after `since`; `None` if it fails or does not arrive before the read's deadline.
     async fn digest(&self, need: &Need<'_>, extent: Extent, since: Asked) -> Option<Word> {
-        let (part, begun) = (extent.of(need), Instant::now());
+        let (part, begun) = (extent.of(self, need), Instant::now());
         let digest = self.probe.digest(&self.cache, part.as_ref(), since, pace(need.verb));
         let digest = timeout_at(need.deadline, digest).await;
         if digest.is_err() && extent == Extent::Everything {
@@ -410,11 +410,12 @@ fn answer(snapshot: &Snapshot, predicate: &Predicate, of: usize) -> usize {
 
 impl Extent {
     /// `None` for everything.
-    fn of(self, need: &Need<'_>) -> Option<Part> {
+    fn of(self, informer: &Informer, need: &Need<'_>) -> Option<Part> {
         match self {
             Self::Everything => None,
             Self::Namespace => need.predicate.scope.namespace.clone().map(Part::namespace),
             Self::Selection => need.selectors.map(|(labels, fields)| Part {
+                version: Arc::clone(&informer.key.gvr.version),
                 // The apiserver only evaluates the selectors, not the shard.
                 predicate: need.predicate.clone().in_all_shards(),
                 label_selector: labels.into(),

@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use super::*;
 use crate::cache::Writer;
-use crate::informer::factory::testing::{nowhere, scripted};
+use crate::informer::factory::testing::{linked, nowhere, scripted};
 use crate::lifecycle::spawn;
-use crate::meta::{AttributesBuilder, EventType, Object, ObjectKey, Raw};
+use crate::meta::{AttributesBuilder, EventType, Gvr, Object, ObjectKey, Origin, Raw, Resource};
 use crate::selector::LabelSelector;
 use crate::upstream::SharedStore;
 use crate::upstream::script::Script;
@@ -432,4 +432,53 @@ async fn a_word_of_some_age_does_not_tell_that_a_revision_is_too_large() {
     assert_eq!(world.read(&at_least(25)).await.0, Ok(30));
     world.script.store(40, &OBJECTS);
     assert_eq!(world.read(&at_least(31)).await.0, Ok(40));
+}
+
+fn custom() -> Origin {
+    Origin::Custom { selectable: Arc::default(), columns: Arc::default(), definition: "".into() }
+}
+
+fn widgets(version: &str, origin: Origin) -> Resource {
+    let gvr = Gvr::new("example.com", version, "widgets");
+    Resource { gvr, origin, ..Resource::simple("example.com", "widgets", "Widget") }
+}
+
+/// One of v2 is at 50, and has last changed at 40. That object has another label in v1.
+#[tokio::test(start_paused = true)]
+async fn another_version_tells_what_its_store_and_its_selection_tell() {
+    for (origin, labels, newest) in [(custom(), "", 50), (custom(), "chosen=yes", 40), (Origin::Unknown, "", 0)] {
+        let resources = [(widgets("v1", custom()), labels), (widgets("v2", origin), labels)];
+        let [(ours, mut our_writer), (theirs, mut their_writer)] = linked(&Script::default(), resources).await;
+        our_writer.replace(Vec::new(), rv(30)).await.unwrap();
+        their_writer.replace(Vec::new(), rv(10)).await.unwrap();
+        their_writer.apply(EventType::Added, object("a", "x", 40)).await.unwrap();
+        their_writer.progress(rv(50));
+        assert_eq!(ours.newest_elsewhere(), rv(newest));
+        let (key, origin) = (&ours.key, &ours.resource.origin);
+        assert_eq!(theirs.is_sibling_of(key, origin), newest == 50, "whether they share claims and questions");
+        assert_eq!(theirs.is_neighbour_of(key, origin), newest == 40);
+    }
+}
+
+/// A webhook adds the label in v2 only, and the event of the object is in flight there.
+#[tokio::test(start_paused = true)]
+async fn what_one_version_selects_says_nothing_of_another() {
+    let script = Script::default();
+    let resources = ["v1", "v2"].map(|version| (widgets(version, custom()), ""));
+    let [(first, mut first_writer), (second, mut second_writer)] = linked(&script, resources).await;
+    for writer in [&mut first_writer, &mut second_writer] {
+        writer.replace(vec![Arc::new(object("a", "x", 5))], rv(100)).await.unwrap();
+    }
+    script.store(150, &OBJECTS[..1]);
+    let mut selection = selection();
+    selection.scope.namespace = Some("a".into());
+    let need = Need { predicate: &selection, selectors: Some(("chosen=yes", "")), ..everything() };
+    for (extent, is_shared) in [(Extent::Selection, false), (Extent::Namespace, true)] {
+        assert_eq!(first.digest(&need, extent, Asked::now()).await.map(|word| word.rv), Some(rv(150)));
+        let settled = async |informer: &Arc<Informer>| {
+            let part = extent.of(informer, &need);
+            informer.probe.settled(&informer.cache, part.as_ref(), rv(150)).await.is_some()
+        };
+        assert_eq!([settled(&first).await, settled(&second).await], [true, is_shared], "{extent:?}");
+    }
 }

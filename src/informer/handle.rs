@@ -1,5 +1,6 @@
 //! One running informer.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +18,7 @@ use super::waits::{Proofs, Waits};
 use crate::apiserver::discovery::{Shareable, Since};
 use crate::cache::WatchCache;
 use crate::lifecycle;
-use crate::meta::{ObjectKey, Resource, ResourceVersion, Verb};
+use crate::meta::{ObjectKey, Origin, Resource, ResourceVersion, Verb};
 use crate::selector::Predicate;
 use crate::upstream::backfill::Backfiller;
 use crate::upstream::reflector::{Handle, ListerWatcher, ReflectorStatus};
@@ -241,19 +242,29 @@ impl Informer {
         self.reflector.last_heard().max(self.probe.last_heard())
     }
 
-    /// Whether both hold the same objects, in any encoding and version.
-    pub(super) fn is_sibling_of(&self, other: &InformerKey) -> bool {
-        let (key, gvr) = (&self.key, &self.key.gvr);
-        gvr.group == other.gvr.group && gvr.resource == other.gvr.resource && key.scope == other.scope && key != other
+    /// Whether both hold objects of one resource in one store. An aggregated API server may serve one version of a group
+    /// only, and has a store of its own: revisions of its objects say nothing about other versions.
+    fn shares_store(&self, other: &InformerKey, origin: &Origin) -> bool {
+        let (gvr, other) = (&self.key.gvr, &other.gvr);
+        let is_known = self.resource.origin != Origin::Unknown && *origin != Origin::Unknown;
+        gvr.group == other.group && gvr.resource == other.resource && (is_known || gvr.version == other.version)
     }
 
-    /// Whether both hold objects of one resource, with different scopes that may overlap.
-    pub(super) fn is_neighbour_of(&self, other: &InformerKey) -> bool {
-        let (key, gvr) = (&self.key, &self.key.gvr);
-        let is_apart = key.scope.namespace.is_some()
-            && other.scope.namespace.is_some()
-            && key.scope.namespace != other.scope.namespace;
-        gvr.group == other.gvr.group && gvr.resource == other.gvr.resource && key.scope != other.scope && !is_apart
+    /// Whether both hold the same objects, in any encoding and version. `origin` is that of the other one's resource.
+    pub(super) fn is_sibling_of(&self, other: &InformerKey, origin: &Origin) -> bool {
+        let (key, scope) = (&self.key, &self.key.scope);
+        // Selectors see the labels and fields of the version, which a conversion webhook may change.
+        let is_alike = key.gvr.version == other.gvr.version || *origin == Origin::BuiltIn;
+        let selects_same = is_alike || scope.field_selector.is_empty() && scope.label_selector.is_empty();
+        self.shares_store(other, origin) && *scope == other.scope && selects_same && key != other
+    }
+
+    /// Whether both hold objects of one resource that may overlap, and need not be the same.
+    pub(super) fn is_neighbour_of(&self, other: &InformerKey, origin: &Origin) -> bool {
+        let (ours, theirs) = (&self.key.scope.namespace, &other.scope.namespace);
+        let is_apart = ours.is_some() && theirs.is_some() && ours != theirs;
+        let is_other = self.key != *other && !self.is_sibling_of(other, origin);
+        self.shares_store(other, origin) && is_other && !is_apart
     }
 
     pub(super) fn set_others(&self, siblings: Vec<Weak<Self>>, neighbours: Vec<Weak<Self>>) {
@@ -269,7 +280,14 @@ impl Informer {
         let newest = newest.filter_map(|sibling| sibling.cache.newest_before(&self.cache));
         let ours = self.cache.newest();
         let shown = neighbours.iter().filter_map(Weak::upgrade);
-        let shown = shown.filter_map(|neighbour| neighbour.cache.shown_since(ours, &self.selects));
+        let shown = shown.filter_map(|neighbour| {
+            // Our selectors are for the objects as our version has them.
+            let selects = match neighbour.key.gvr.version == self.key.gvr.version {
+                true => Cow::Borrowed(&self.selects),
+                false => Cow::Owned(Predicate::scoped(self.selects.scope.clone())),
+            };
+            neighbour.cache.shown_since(ours, &selects)
+        });
         newest.chain(shown).max().unwrap_or_default()
     }
 

@@ -18,16 +18,35 @@ pub(in crate::informer) async fn scripted(
     let upstream = nowhere().await;
     let resource = Resource::simple("", "configmaps", "ConfigMap");
     let questions = Arc::new(Questions::scripted(script.clone(), store));
-    let (informer, writer) = fed(&upstream, &ReflectorConfig::default(), resource, namespace, questions, |_| {});
+    let scope = InformerScope { namespace: namespace.map(Into::into), ..InformerScope::default() };
+    let (informer, writer) = fed(&upstream, &ReflectorConfig::default(), resource, scope, questions, |_| {});
     (Arc::new(informer), writer)
 }
 
-/// An informer of all objects of a resource, or of one namespace, in JSON.
+/// Informers of these resources, of what a label selector selects, which know each other and share their questions.
+pub(in crate::informer) async fn linked<const N: usize>(
+    script: &Script,
+    resources: [(Resource, &str); N],
+) -> [(Arc<Informer>, Writer); N] {
+    let (upstream, config) = (nowhere().await, ReflectorConfig::default());
+    let questions = Arc::new(Questions::scripted(script.clone(), None));
+    let all = resources.map(|(resource, labels)| {
+        let scope = InformerScope { label_selector: labels.into(), ..InformerScope::default() };
+        let (informer, writer) = fed(&upstream, &config, resource, scope, Arc::clone(&questions), |_| {});
+        (Arc::new(informer), writer)
+    });
+    let informers: HashMap<_, _> =
+        all.iter().map(|(informer, _)| (informer.key.clone(), Arc::clone(informer))).collect();
+    all.iter().for_each(|(informer, _)| link(&informers, informer));
+    all
+}
+
+/// An informer of the objects of a resource in this scope, in JSON.
 fn fed(
     upstream: &Upstream,
     config: &ReflectorConfig,
     resource: Resource,
-    namespace: Option<&str>,
+    scope: InformerScope,
     questions: Arc<Questions>,
     change: impl FnOnce(&mut CacheConfig),
 ) -> (Informer, Writer) {
@@ -36,14 +55,14 @@ fn fed(
     let mut limits = CacheConfig::new(gvr.clone());
     change(&mut limits);
     let (writer, cache) = cache::new(limits);
-    let (table, namespace) = (selector::field_table(&resource), namespace.map(Into::into));
-    let source = ListerWatcher { table, namespace, ..ListerWatcher::of(resource) };
+    let (table, namespace) = (selector::field_table(&resource), scope.namespace.clone());
+    let label_selector = scope.label_selector.to_string();
+    let source = ListerWatcher { table, namespace, label_selector, ..ListerWatcher::of(resource) };
     let (unused, _) = cache::new(CacheConfig::new(gvr.clone()));
     let reflector = Reflector::new(upstream.clone(), source.clone(), unused, config.clone());
     let probe = ProgressProbe::new(upstream.clone(), source.clone(), reflector.progress_sender(), questions);
     let backfiller = Backfiller::new(upstream.clone(), source.clone(), config.clone());
     lifecycle::spawn("dispatcher", cache.run_dispatcher());
-    let scope = InformerScope { namespace: source.namespace.clone(), ..InformerScope::default() };
     let key = InformerKey { gvr, scope, encoding: Encoding::Json };
     (Informer::new(key, source, cache, reflector.handle(), probe, backfiller, false), writer)
 }
@@ -70,7 +89,7 @@ impl Factory {
     /// The same with other limits of the cache.
     pub(crate) fn put_with(&self, resource: Resource, change: impl FnOnce(&mut CacheConfig)) -> Writer {
         let (upstream, config) = (&self.inner.upstream, &self.inner.config.reflector);
-        let (informer, writer) = fed(upstream, config, resource, None, Arc::default(), change);
+        let (informer, writer) = fed(upstream, config, resource, InformerScope::default(), Arc::default(), change);
         self.inner.informers.lock().insert(informer.key.clone(), Arc::new(informer));
         writer
     }

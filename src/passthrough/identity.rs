@@ -1,19 +1,16 @@
 //! The identity of an upstream request.
 
 use http::Method;
-use http::header::{AUTHORIZATION, HeaderMap, SEC_WEBSOCKET_PROTOCOL};
+use http::header::{AUTHORIZATION, HeaderMap};
 use http::request::Parts;
 
 use super::error::ForwardError;
 use super::headers::has_prefixed;
 use crate::apiserver::client::Identity;
-use crate::auth::wants_upgrade;
+use crate::auth::{has_protocol_token, wants_upgrade};
 use crate::meta::{RequestInfo, Verb};
 
 const SESSION: &str = "a session in a pod";
-
-/// The protocol prefix that carries a token if a WebSocket client cannot set headers.
-const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// What requests without credentials of their own may do with the daemon's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -63,11 +60,7 @@ pub(super) fn choose(
 }
 
 pub(crate) fn has_own_credentials(headers: &HeaderMap) -> bool {
-    headers.contains_key(AUTHORIZATION)
-        || headers
-            .get_all(SEC_WEBSOCKET_PROTOCOL)
-            .iter()
-            .any(|protocols| memchr::memmem::find(protocols.as_bytes(), TOKEN_PROTOCOL.as_bytes()).is_some())
+    headers.contains_key(AUTHORIZATION) || has_protocol_token(headers)
 }
 
 /// Whether this request only reads; otherwise returns what it does. Only requests that are known to be harmless pass.

@@ -7,25 +7,13 @@
 //! - The next eighth is for clients that have little, and the last quarter for their short requests.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::auth::Payer;
+pub(crate) use crate::auth::Client;
 use crate::memory::{Ledger, Reservation};
-
-/// Who takes what a request needs.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Client {
-    /// Its credentials were accepted.
-    User(Payer),
-    /// It may be anybody.
-    Address(IpAddr),
-    /// It is trusted. Its address says little: the containers of a pod have the same, and a Unix socket has none.
-    Connection(u64),
-}
 
 /// The places of all requests, and the memory of their answers.
 #[derive(Debug)]
@@ -162,12 +150,13 @@ impl Places {
         drop(taken);
         let is_lasting = is_long || !room.has_little;
         let mut reserved = if is_lasting { self.ledger.nothing() } else { self.ledger.needed() };
-        if reserved.try_grow(bytes).is_ok() {
+        let charged = if is_long { reserved.charge(client.with_share()) } else { Ok(()) };
+        let Err(short) = charged.and_then(|()| reserved.try_grow(bytes)) else {
             return Ok(Held { places: Arc::clone(self), client: client.clone(), reserved });
-        }
+        };
         self.give_back(client, 0, bytes);
-        // Nobody else makes room for a client that has much.
-        if !room.has_little {
+        // Nobody else makes room for a client that has much, here or elsewhere.
+        if short.is_own || !room.has_little {
             return Err(Full::Much);
         }
         self.ledger.ask_for_room();
@@ -368,6 +357,23 @@ mod tests {
         assert_eq!(ledger.used(), 0);
         assert!(places.taken.lock().by_client.is_empty());
         assert!(places.hold(&Client::Connection(1), false, 1600).is_ok(), "however large");
+    }
+
+    #[test]
+    fn what_lasts_counts_with_all_else_that_the_client_keeps() {
+        let ledger = Ledger::new(1600, Pressure::default());
+        let places = Places::new(1000, ledger.clone());
+        let [first, second, third] = [1_u8, 2, 3].map(|n| Client::Address([10, 0, 0, n].into()));
+        let elsewhere = ledger.lasting(550).unwrap();
+        elsewhere.charge(first.with_share()).unwrap();
+        let watch = places.hold(&first, true, 50).unwrap();
+        assert_eq!(places.hold(&first, true, 50).err(), Some(Full::Much));
+        assert!(places.hold(&first, false, 50).is_ok(), "what ends by itself");
+        let others: Vec<_> = std::iter::from_fn(|| places.hold(&second, true, 50).ok()).collect();
+        assert_eq!((others.len(), ledger.used()), (8, 1000));
+        assert!(places.hold(&third, true, 50).is_ok(), "it has little");
+        drop((elsewhere, watch, others));
+        assert_eq!(ledger.used(), 0);
     }
 
     #[tokio::test]

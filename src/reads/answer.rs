@@ -96,11 +96,13 @@ pub struct ListIdentity {
     pub limit: Option<usize>,
 }
 
-/// The items of a list: all matching objects of a snapshot, walked while they are written, or one page.
-#[derive(Debug)]
-pub enum ListItems {
-    Matching(Walk),
-    Page(Vec<Arc<Object>>),
+/// The items of a list: the matching objects of a snapshot, or the first of them. They are found while they are written, so
+/// that a list of any length holds no objects.
+#[derive(Clone, Debug)]
+pub struct ListItems {
+    walk: Walk,
+    /// The most that may follow.
+    left: usize,
 }
 
 /// An open watch that is not yet written.
@@ -202,40 +204,35 @@ impl ForwardReason {
 // === impl ListItems ===
 
 impl ListItems {
+    /// All objects of the walk, or as many as a page has.
+    pub fn new(walk: Walk, limit: Option<usize>) -> Self {
+        Self { walk, left: limit.unwrap_or(usize::MAX) }
+    }
+
     /// Total size of all encoded items in bytes, for [`ListMetaOut::items_len`].
     ///
     /// # Errors
     /// The bytes of an object are damaged.
     pub(super) async fn measure(&self, form: &Form, shape: Shape) -> Result<u64, Damaged> {
-        let len = |object: &Arc<Object>| form.item_len(object, shape);
-        match self {
-            _ if form.encoding() != Encoding::Protobuf => Ok(0),
-            Self::Page(objects) => objects.iter().map(len).sum(),
-            Self::Matching(walk) => {
-                let mut sum = Ok(0);
-                let add = |object: &Arc<Object>| {
-                    if let Ok(before) = sum {
-                        sum = len(object).map(|len| before + len);
-                    }
-                };
-                walk.clone().all(add).await;
-                sum
+        let (mut rest, mut found, mut sum) = (self.clone(), Vec::new(), 0);
+        let mut more = form.encoding() == Encoding::Protobuf;
+        while more {
+            more = rest.next(usize::MAX, &mut found);
+            for object in found.drain(..) {
+                sum += form.item_len(&object, shape)?;
             }
+            tokio::task::yield_now().await;
         }
+        Ok(sum)
     }
 
     /// Appends up to `max` more objects; fewer, or even none, if finding them takes long. Returns false once there are
     /// no more.
     pub fn next(&mut self, max: usize, into: &mut Vec<Arc<Object>>) -> bool {
-        match self {
-            Self::Page(objects) => {
-                let rest = objects.split_off(max.min(objects.len()));
-                into.append(objects);
-                *objects = rest;
-                !objects.is_empty()
-            }
-            Self::Matching(walk) => walk.step(max, |object| into.push(object.clone())),
-        }
+        let before = into.len();
+        let more = self.walk.step(max.min(self.left), |object| into.push(object.clone()));
+        self.left -= into.len() - before;
+        more && self.left > 0
     }
 }
 

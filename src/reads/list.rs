@@ -57,22 +57,19 @@ impl Reads {
             form,
             shape: read.shape,
             meta: ListMetaOut { rv, shard, ..ListMetaOut::default() },
-            items: ListItems::Page(Vec::new()),
+            items: ListItems::new(walk.clone(), plan.limit),
             served: served(&informer, waited.or(waited_fresh), rv),
             identity,
         };
-        match plan.limit {
-            None => answer.items = ListItems::Matching(walk),
-            Some(limit) => {
-                let is_latest = matches!(plan.state, At::Latest(_));
-                self.page(request, walk, limit, is_counted, is_latest, &mut answer).await;
-            }
+        if let Some(limit) = plan.limit {
+            let is_latest = matches!(plan.state, At::Latest(_));
+            self.page(request, walk, limit, is_counted, is_latest, &mut answer).await;
         }
         answer.meta.items_len = answer.items.measure(&answer.form, answer.shape).await?;
         Ok(answer)
     }
 
-    /// Fills in a page like the apiserver: it stops after `limit` objects, and has a continue token iff any object
+    /// Fills in what follows a page like the apiserver: it stops after `limit` objects, and has a continue token iff any object
     /// follows, selected or not. It finds the newest state by its index where it has one, and then only what that finds
     /// counts.
     async fn page(
@@ -85,11 +82,10 @@ impl Reads {
         answer: &mut ListAnswer,
     ) {
         let all = walk.clone().in_all_shards();
-        let mut page = Vec::with_capacity(limit.min(1024));
-        let mut more = true;
-        while more && page.len() < limit {
-            more = walk.step(limit - page.len(), |object| page.push(object.clone()));
-            if more && page.len() < limit {
+        let (mut found, mut more) = (0, true);
+        while more && found < limit {
+            more = walk.step(limit - found, |_| found += 1);
+            if more && found < limit {
                 tokio::task::yield_now().await;
             }
         }
@@ -102,7 +98,7 @@ impl Reads {
                 let identity = &answer.identity;
                 let predicate = identity.predicate.clone().in_all_shards();
                 let whole = ListIdentity { predicate, limit: None, ..identity.clone() };
-                let rest = self.counts.get_with(whole.clone(), all.count()).await - page.len() as u64;
+                let rest = self.counts.get_with(whole.clone(), all.count()).await - found as u64;
                 // The remaining objects are counted once, and the number is passed on from page to page, unless objects
                 // of other shards lie in between.
                 if whole.predicate == identity.predicate {
@@ -111,7 +107,6 @@ impl Reads {
                 answer.meta.remaining = i64::try_from(rest).ok();
             }
         }
-        answer.items = ListItems::Page(page);
     }
 }
 
@@ -145,3 +140,7 @@ fn token(request: &ReadRequest, rv: ResourceVersion, key: &ObjectKey) -> String 
 fn absolute(namespace: Option<&str>, start: &str) -> ObjectKey {
     ObjectKey::new(namespace.unwrap_or_default(), start.trim_start_matches('/'))
 }
+
+#[cfg(test)]
+#[path = "list_tests.rs"]
+mod tests;

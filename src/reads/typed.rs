@@ -175,7 +175,7 @@ impl ReadState {
 
     /// The objects, walked while they are written.
     pub fn into_items(self) -> ListItems {
-        ListItems::Matching(Walk::new(self.snapshot, self.predicate, None))
+        ListItems::new(Walk::new(self.snapshot, self.predicate, None), None)
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use crate::cache::{Floor, WaitError, WatchError, WatchSpec, WatchStart};
+use crate::codec::json::Style;
 use crate::codec::{Form, Shape};
 use crate::informer::{Informer, Unshareable};
 use crate::meta::{ResourceVersion, Status, Verb, errors};
@@ -45,6 +46,15 @@ impl Reads {
                 return Err(reason.into());
             }
         };
+        // Before it is served or forwarded: neither another cache nor the apiserver would tell its client what it lacks.
+        if let WatchPlan::After(rv) = plan
+            && let Some(listed) = read.floor.gap_around(rv)
+        {
+            let (version, kind) = (request.gvr.api_version(), &read.resource.kind);
+            let form = read.written(Arc::new(Form::new(read.encoding, Style::Stripped, &version, kind, "")));
+            let error = errors::expired_watch(rv.get(), listed.get());
+            return Ok(failed(read.shape, form, error, Served { rv: listed, ..Served::default() }));
+        }
         let (informer, form, mut waited) = self.synced(&mut read).await?;
         let start = match plan {
             WatchPlan::State { freshness, .. } => match self.fresh(&informer, &read, freshness, Verb::Watch).await {
@@ -120,9 +130,6 @@ impl Reads {
 
     /// Whether a watch from before the window is forwarded.
     fn goes_on_upstream(&self, informer: &Informer, floor: &Floor, rv: ResourceVersion) -> bool {
-        if informer.cache().is_inside_gap(rv) {
-            return false;
-        }
         // The client may know this revision from a list that we forwarded: the apiserver's window still has it. And types
         // without a watch cache have the much longer history of etcd.
         if floor.may_have_shown(rv) || informer.key().gvr.is_events() {
@@ -152,10 +159,18 @@ mod tests {
     use crate::apiserver::discovery::{ApiResource, Discovery};
     use crate::apiserver::testing::bare;
     use crate::cache::Writer;
-    use crate::codec::json::Style;
     use crate::informer::Factory;
     use crate::meta::{Encoding, Gvr, ListOptions, Object, Resource};
     use crate::reads::{ConsistentReads, ReadsConfig};
+
+    /// A cache of the resource, in place of the one before.
+    fn put(factory: &Factory) -> Writer {
+        let floor = factory.floors().of("", "configmaps");
+        let resource = Resource::simple("", "configmaps", "ConfigMap");
+        let mut writer = factory.put_with(resource, |config| config.floor = floor);
+        writer.set_form(Form::new(Encoding::Json, Style::Stripped, "v1", "ConfigMap", "ConfigMapList"));
+        writer
+    }
 
     /// A cache that was listed at these revisions, each time with these objects.
     async fn listed(lists: impl IntoIterator<Item = (u64, Vec<Object>)>) -> (Reads, Writer) {
@@ -163,8 +178,7 @@ mod tests {
         let upstream = Upstream::from_config(nowhere).await.unwrap();
         let discovery = Discovery::knowing(upstream.clone(), vec![ApiResource::core("configmaps", "ConfigMap")]);
         let factory = Factory::simple(Duration::from_secs(3600), upstream, discovery);
-        let mut writer = factory.put(Resource::simple("", "configmaps", "ConfigMap"));
-        writer.set_form(Form::new(Encoding::Json, Style::Stripped, "v1", "ConfigMap", "ConfigMapList"));
+        let mut writer = put(&factory);
         for (rv, objects) in lists {
             let objects = objects.into_iter().map(Arc::new).collect();
             writer.replace(objects, ResourceVersion(rv)).await.unwrap();
@@ -203,6 +217,31 @@ mod tests {
             assert_eq!(watched(&reads, rv, false).await, wanted, "{rv}");
             let of_certificate = if wanted == "follows" { wanted } else { "error" };
             assert_eq!(watched(&reads, rv, true).await, of_certificate, "it cannot be forwarded: {rv}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_gap_outlives_the_state_of_its_cache_and_concerns_the_others_of_the_resource() {
+        let (reads, mut writer) = listed([10, 20].map(|rv| (rv, Vec::new()))).await;
+        writer.not_ready("there is no memory for it");
+        for (rv, local) in [(11, false), (19, true)] {
+            assert_eq!(watched(&reads, rv, local).await, "error", "it is not forwarded without a state, either: {rv}");
+        }
+        writer.replace(Vec::new(), ResourceVersion(30)).await.unwrap();
+        assert_eq!(watched(&reads, 15, false).await, "error");
+        // Another one has followed all events, and its window has the whole gap.
+        let mut other = put(&reads.factory);
+        other.replace(Vec::new(), ResourceVersion(5)).await.unwrap();
+        other.progress(ResourceVersion(40));
+        for (rv, wanted) in [(5, "follows"), (10, "follows"), (11, "error"), (19, "error"), (20, "follows")] {
+            assert_eq!(watched(&reads, rv, false).await, wanted, "{rv}");
+        }
+        // The revisions begin again, and mean something else.
+        other.rewound("the store was set back");
+        other.replace(Vec::new(), ResourceVersion(12)).await.unwrap();
+        other.progress(ResourceVersion(15));
+        for (rv, wanted) in [(11, "error"), (12, "follows"), (15, "follows")] {
+            assert_eq!(watched(&reads, rv, false).await, wanted, "{rv}");
         }
     }
 

@@ -94,7 +94,7 @@ impl Recording {
                     return blocking(remove).await;
                 }
             };
-            let is_behind = recorded.rv.is_none();
+            let is_behind = recorded.events.len() == MOST;
             // While the apiserver is away, nothing moves, and the file becomes old.
             let has_moved = recorded.rv != last && recorded_at.elapsed() >= PROGRESS;
             if !recorded.events.is_empty() || has_moved {

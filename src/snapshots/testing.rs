@@ -197,7 +197,7 @@ impl World {
     /// Two deletions of one revision, and then progress without an event.
     pub(super) async fn expire(&mut self) {
         let rv = self.cache.resource_version().get() + 1;
-        self.writer.delete_together(vec![object(20, rv), object(21, rv)]).await.unwrap();
+        self.writer.delete_together(vec![object(20, rv), object(21, rv)], true).await.unwrap();
         self.note();
         self.writer.progress(ResourceVersion(rv + 5));
         self.note();

@@ -138,6 +138,12 @@ async fn the_task_keeps_the_file_up_to_date() {
         world.change(7).await;
         is_kept(&snapshots, &world.cache).await;
     }
+    // Deletions that may not be all are asked for again.
+    let before = (world.cache.resource_version(), state(&world.cache));
+    world.writer.delete_together(vec![object(20, before.0.get() + 1)], false).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let (_writer, loaded) = load(&snapshots, identity(), PackingForm::Plain).await.unwrap();
+    assert_eq!((loaded.resource_version(), state(&loaded)), before);
     // A whole state that was read anew replaces what was kept, which is of no use from that moment on.
     let objects = (0..3).map(|name| Arc::new(object(name, 5000 + name))).collect();
     world.writer.replace(objects, ResourceVersion(6000)).await.unwrap();

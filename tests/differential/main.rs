@@ -155,7 +155,10 @@ async fn phases(
             }
             let below = if args.is_whole(*phase) { tally.below(*phase, own.mode) } else { Vec::new() };
             if !below.is_empty() {
-                let told = format!("  {}\n{tally}", below.join("\n  "));
+                let informers = own.daemon.daemon.factory.informers();
+                let standing: Vec<_> =
+                    informers.iter().map(|one| format!("    {} {:?}", one.key(), one.status())).collect();
+                let told = format!("  {}\n{tally}{}\n", below.join("\n  "), standing.join("\n"));
                 report.wrong(&format!("{name}: {}: answers from the caches", phase.name()), &told);
             }
         }

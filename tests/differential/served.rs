@@ -41,6 +41,7 @@ const FLOORS: &[Floor] = &[
     Floor { phase: Phase::Generated, kinds: &[], encodings: &["tables"], least: [3, 3] },
     Floor { phase: Phase::Tables, kinds: &[], encodings: &["tables"], least: [10, 10] },
     Floor { phase: Phase::Watches, kinds: &["configmaps", "pods"], encodings: &["json", "protobuf"], least: [2, 2] },
+    Floor { phase: Phase::Watches, kinds: &["configmaps", "pods"], encodings: &METADATA, least: [1, 1] },
     Floor { phase: Phase::Watches, kinds: &["widgets-v1", "widgets-v2"], encodings: &["json"], least: [3, 3] },
     Floor { phase: Phase::Pages, kinds: &["configmaps", "widgets-v1", "events"], encodings: &["json"], least: [5, 5] },
     Floor {

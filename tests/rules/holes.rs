@@ -5,6 +5,9 @@
 use std::fs;
 use std::path::Path;
 
+use crate::children::sources;
+use crate::program;
+
 /// The files that a patch changes, and of each change the lines before it and after it.
 fn hunks(patch: &str) -> Vec<(&str, String, String)> {
     let (mut file, mut hunks) = ("", Vec::<(&str, String, String)>::new());
@@ -35,12 +38,19 @@ fn each_hole_can_be_put_back() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let table = fs::read_to_string(root.join("tests/holes/table")).unwrap();
     let readme = fs::read_to_string(root.join("tests/README.md")).unwrap();
+    let mut files = program::files();
+    sources(&root.join("tests"), &mut files);
+    let files: Vec<String> = files.iter().map(program::read).collect();
     let mut count = 0;
     for entry in fs::read_dir(root.join("tests/holes")).unwrap().map(Result::unwrap) {
         let name = entry.file_name().into_string().unwrap();
         let Some(name) = name.strip_suffix(".patch") else { continue };
         assert!(table.lines().any(|line| line.split(' ').next() == Some(name)), "tests/holes/table lacks {name}");
-        assert!(readme.contains(&format!("| `{name}` |")), "tests/README.md lacks {name}");
+        let row = readme.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+        let row = row.unwrap_or_else(|| panic!("tests/README.md lacks {name}"));
+        let test = row.rsplit('`').nth(1).and_then(|test| test.rsplit("::").next()).unwrap();
+        let is_there = files.iter().any(|text| text.contains(&format!("fn {test}(")));
+        assert!(is_there, "{name} is found by {test}, which does not exist");
         let patch = fs::read_to_string(entry.path()).unwrap();
         let hunks = hunks(&patch);
         assert!(!hunks.is_empty(), "{name}");

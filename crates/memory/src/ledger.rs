@@ -1,8 +1,14 @@
 //! Admission control by memory: accounts for that of bodies in flight: forwarded, shared, compressed and kept ones.
+//!
+//! Some of it is held for as long as a client wants. A client takes three eighths. All that have much take five eighths
+//! together, so that those that have little always find room in the rest.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, Hash};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::pressure::{Level, Pressure};
@@ -19,6 +25,8 @@ pub struct Reservation {
     ledger: Ledger,
     bytes: usize,
     purpose: Purpose,
+    /// The client in whose share it counts.
+    client: OnceLock<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,16 +47,24 @@ enum Purpose {
 #[error("there is no memory left for {need} bytes more")]
 pub struct Short {
     pub need: usize,
+    /// The client has its share, or has much. Nobody else makes room for it.
+    pub is_own: bool,
 }
 
 /// The bytes that a connected client gets also while memory is short, if they fit.
 const FEW: usize = 16 << 10;
+/// So many eighths of the limit are for a client, and so many for all together that have more than a sixteenth.
+const SHARE: usize = 3;
+const MUCH: usize = 5;
+const LITTLE: usize = 16;
 
 #[derive(Debug)]
 struct Inner {
     limit: usize,
     used: AtomicUsize,
     refused: AtomicU64,
+    /// The bytes of each client that has some, by a hash with a secret.
+    shares: Mutex<HashMap<u64, usize>>,
     /// Somebody has a [`Purpose::Last`].
     has_last: AtomicBool,
     /// Wakes whoever makes room.
@@ -69,7 +85,8 @@ impl Ledger {
     /// `limit` is in bytes.
     pub fn new(limit: usize, pressure: Pressure) -> Self {
         let (used, refused, refusal) = (AtomicUsize::new(0), AtomicU64::new(0), Notify::new());
-        let inner = Inner { limit, used, refused, has_last: AtomicBool::new(false), refusal, pressure };
+        let (shares, has_last) = Default::default();
+        let inner = Inner { limit, used, refused, shares, has_last, refusal, pressure };
         Self { inner: Arc::new(inner) }
     }
 
@@ -109,12 +126,12 @@ impl Ledger {
 
     /// Reserves nothing yet, for what [`Self::reserve`] is for.
     pub fn needed(&self) -> Reservation {
-        Reservation { ledger: self.clone(), bytes: 0, purpose: Purpose::Needed }
+        self.empty(Purpose::Needed)
     }
 
     /// Reserves nothing yet, for what [`Self::lasting`] is for.
     pub fn nothing(&self) -> Reservation {
-        Reservation { ledger: self.clone(), bytes: 0, purpose: Purpose::Lasting }
+        self.empty(Purpose::Lasting)
     }
 
     /// Counts a request that is refused because memory is short.
@@ -150,7 +167,7 @@ impl Ledger {
     /// Reserves nothing yet, for copies in an answer from a cache: half of the limit is for them. The first 16 KiB of a
     /// reservation are granted like those of [`Self::lasting`].
     pub fn copies(&self) -> Reservation {
-        Reservation { ledger: self.clone(), bytes: 0, purpose: Purpose::Copies }
+        self.empty(Purpose::Copies)
     }
 
     /// Reserves bytes for a copy for which there is no room. One reservation at a time is granted, however large, so that
@@ -160,13 +177,47 @@ impl Ledger {
             return None;
         }
         self.inner.used.fetch_add(bytes, Ordering::Relaxed);
-        Some(Reservation { ledger: self.clone(), bytes, purpose: Purpose::Last })
+        let mut reservation = self.empty(Purpose::Last);
+        reservation.bytes = bytes;
+        Some(reservation)
+    }
+
+    fn empty(&self, purpose: Purpose) -> Reservation {
+        Reservation { ledger: self.clone(), bytes: 0, purpose, client: OnceLock::new() }
     }
 
     fn begin(&self, bytes: usize, purpose: Purpose) -> Result<Reservation, Short> {
-        let mut reservation = Reservation { ledger: self.clone(), bytes: 0, purpose };
+        let mut reservation = self.empty(purpose);
         reservation.grow(bytes)?;
         Ok(reservation)
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    /// Counts bytes in the share of a client. Returns the most that all may have reserved then.
+    fn charge(&self, client: u64, bytes: usize) -> Result<usize, Short> {
+        let mut shares = self.shares.lock();
+        let own = shares.get(&client).map_or(0, |own| *own);
+        if own.saturating_add(bytes) > self.limit / 8 * SHARE {
+            return Err(Short { need: bytes, is_own: true });
+        }
+        if bytes > 0 {
+            shares.insert(client, own + bytes);
+        }
+        Ok(if own > self.limit / LITTLE { self.limit / 8 * MUCH } else { usize::MAX })
+    }
+
+    fn discharge(&self, client: Option<&u64>, bytes: usize) {
+        let Some(client) = client else { return };
+        let mut shares = self.shares.lock();
+        if let Some(own) = shares.get_mut(client) {
+            *own -= bytes;
+            if *own == 0 {
+                shares.remove(client);
+            }
+        }
     }
 }
 
@@ -177,14 +228,32 @@ impl Reservation {
         self.bytes
     }
 
+    /// Counts the bytes in the share of a client from now on, if they count in none yet. `None`: in none. Fails only if there
+    /// are bytes.
+    ///
+    /// # Errors
+    /// The client would have more than it may. The reservation counts in no share.
+    pub fn charge(&self, client: Option<&impl Hash>) -> Result<(), Short> {
+        let Some(client) = client else { return Ok(()) };
+        let inner = &self.ledger.inner;
+        let client = inner.shares.lock().hasher().hash_one(client);
+        let is_over = inner.charge(client, self.bytes)? < self.ledger.used() && self.bytes > 0;
+        if is_over || self.client.set(client).is_err() {
+            inner.discharge(Some(&client), self.bytes);
+        }
+        if is_over { Err(Short { need: self.bytes, is_own: true }) } else { Ok(()) }
+    }
+
     /// Adds bytes. Call it before the bytes are received.
     ///
     /// # Errors
     /// There is not enough room for them. The earlier reservation stays.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Short> {
         let grown = self.try_grow(bytes);
-        if grown.is_err() && self.purpose != Purpose::Spare {
-            self.ledger.note_refused();
+        match grown {
+            Err(Short { is_own: true, .. }) => self.ledger.count_refused(),
+            Err(_) if self.purpose != Purpose::Spare => self.ledger.note_refused(),
+            _ => {}
         }
         grown
     }
@@ -204,15 +273,18 @@ impl Reservation {
             Purpose::Copies => (inner.limit / 2, Level::Tight),
             Purpose::Last => (0, Level::Calm),
         };
-        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= limit);
+        let client = self.client.get();
+        let of_client = client.map_or(Ok(usize::MAX), |client| inner.charge(*client, bytes))?;
+        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= limit.min(of_client));
         let added = inner.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
         if added.is_err() {
-            return Err(Short { need: bytes });
+            inner.discharge(client, bytes);
+            return Err(Short { need: bytes, is_own: of_client < limit });
         }
         self.bytes += bytes;
         if inner.pressure.level() > level {
             self.shrink(bytes);
-            return Err(Short { need: bytes });
+            return Err(Short { need: bytes, is_own: false });
         }
         Ok(())
     }
@@ -222,6 +294,7 @@ impl Reservation {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         self.ledger.inner.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.ledger.inner.discharge(self.client.get(), bytes);
     }
 }
 
@@ -242,9 +315,9 @@ mod tests {
     fn what_is_reserved_is_given_back() {
         let ledger = Ledger::new(100, Pressure::default());
         let mut first = ledger.reserve(60).unwrap();
-        assert_eq!(ledger.reserve(41).unwrap_err(), Short { need: 41 });
+        assert_eq!(ledger.reserve(41).unwrap_err(), Short { need: 41, is_own: false });
         first.grow(40).unwrap();
-        assert_eq!(first.grow(1), Err(Short { need: 1 }));
+        assert_eq!(first.grow(1), Err(Short { need: 1, is_own: false }));
         first.shrink(30);
         assert_eq!((ledger.used(), first.bytes(), ledger.refused()), (70, 70, 2));
         drop(first);
@@ -274,6 +347,36 @@ mod tests {
         drop(large);
         assert!(ledger.lasting(FEW).is_ok() && ledger.lasting(FEW + 1).is_err());
         assert_eq!(ledger.refused(), 3);
+    }
+
+    #[test]
+    fn a_client_takes_its_share_and_who_has_little_finds_room() {
+        let ledger = Ledger::new(160, Pressure::default());
+        let take = |client: &str| -> Vec<Reservation> {
+            let next = || {
+                let mut reservation = ledger.nothing();
+                reservation.charge(Some(&client)).unwrap();
+                reservation.grow(5).map(|()| reservation)
+            };
+            std::iter::from_fn(|| next().ok()).collect()
+        };
+        let taken = ["a", "b", "c", "d"].map(take);
+        let lengths = taken.each_ref().map(Vec::len);
+        assert_eq!(lengths, [4 * SHARE, 4 * MUCH - 4 * SHARE, 3, 1], "what lasts leaves a quarter, whoever asks");
+        assert_eq!((ledger.used(), ledger.refused()), (120, 4));
+        drop(taken);
+        assert!(ledger.inner.shares.lock().is_empty());
+        // What is reserved before its client is known.
+        let [early, more] = [60, 1].map(|bytes| ledger.lasting(bytes).unwrap());
+        assert!(early.charge(Some(&"a")).is_ok() && early.charge(Some(&"b")).is_ok(), "it counts once");
+        assert_eq!(more.charge(Some(&"a")), Err(Short { need: 1, is_own: true }));
+        let other = ledger.lasting(50).unwrap();
+        assert!(more.charge(Some(&"b")).is_ok() && other.charge(Some(&"b")).is_ok(), "it has little");
+        let last = ledger.reserve(1).unwrap();
+        assert_eq!(last.charge(Some(&"b")), Err(Short { need: 1, is_own: true }), "all have much");
+        assert!(last.charge(None::<&str>.as_ref()).is_ok());
+        drop((early, more, other, last));
+        assert!(ledger.inner.shares.lock().is_empty() && ledger.used() == 0);
     }
 
     #[test]

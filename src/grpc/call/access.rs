@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use http::HeaderMap;
@@ -12,10 +12,10 @@ use rustls::pki_types::CertificateDer;
 use tokio::task::coop::{consume_budget, unconstrained};
 use tonic::{Request, Status};
 
-use super::lasting::Client;
 use super::status::Error;
 use crate::auth::audit::{self, Audit, Entry};
-use crate::auth::{self, Access, Attributes, Grant, Lease, Mode, Selectors, UserInfo, Verdict};
+use crate::auth::{self, Access, Attributes, Client, Grant, Lease, Mode, Selectors, UserInfo, Verdict};
+use crate::grpc::metrics::GrpcMetrics;
 use crate::lifecycle::slots::group;
 use crate::memory::{Ledger, Reservation};
 use crate::meta::{self, Gvr};
@@ -40,6 +40,8 @@ struct Called {
     user_agent: String,
     /// `None` for calls that need no authentication, which are made while there is no memory, too.
     held: Option<Arc<Reservation>>,
+    /// The client that what is kept for the call is counted for, and where a refusal is counted.
+    paying: OnceLock<(Client, Arc<GrpcMetrics>)>,
 }
 
 /// Is notified of the user of a call once it is known.
@@ -176,17 +178,19 @@ impl Caller {
             let reserved = ledger.lasting(bytes).map_err(|_| Error::no_memory("there is no memory for the call"))?;
             held = Some(Arc::new(reserved));
         }
-        let certificates = certificates.cloned();
-        Ok(Self(Arc::new(Called { access, call, mode, certificates, credentials, user_agent, held })))
+        let (certificates, paying) = (certificates.cloned(), OnceLock::new());
+        Ok(Self(Arc::new(Called { access, call, mode, certificates, credentials, user_agent, held, paying })))
     }
 
     /// Authenticates the caller before any part of the call is read or stored. An unauthenticated caller gets only
-    /// this error.
+    /// this error. What is kept for the call counts in the share of its client from now on.
     ///
     /// # Errors
-    /// UNAUTHENTICATED, or UNAVAILABLE if no authenticator can decide.
-    pub(in crate::grpc) async fn enter(&self) -> Result<(), Status> {
-        let Err(status) = self.0.access.enter(&self.asking()).await else { return Ok(()) };
+    /// UNAUTHENTICATED, RESOURCE_EXHAUSTED, or UNAVAILABLE if no authenticator can decide.
+    pub(in crate::grpc) async fn enter(&self, metrics: &Arc<GrpcMetrics>) -> Result<(), Status> {
+        let Err(status) = self.0.access.enter(&self.asking()).await else {
+            return self.pays(self.paying().await, metrics).map_err(Status::from);
+        };
         let attributes = Attributes::of_path(&self.0.call.uri);
         if let Some(entry) = self.begin(&attributes, Some(&UserInfo::default())) {
             entry.refuse(&status);
@@ -202,18 +206,34 @@ impl Caller {
         }
     }
 
-    /// The client that the requests of the call are counted for, once [`Self::enter`] has let it in. Only users of tokens are
-    /// known by name.
-    pub(in crate::grpc) async fn paying(&self) -> Client {
+    /// The client that pays, once it is let in. Only users of tokens are known by name.
+    async fn paying(&self) -> Client {
         match self.0.access.recall(&self.asking()).await {
             Some(known) => Client::User(known.payer),
             None => self.client(),
         }
     }
 
-    /// The bytes that are reserved for what is kept of the head.
-    pub(in crate::grpc) fn kept(&self) -> usize {
-        self.0.held.as_ref().map_or(0, |held| held.bytes())
+    pub(super) fn pays(&self, client: Client, metrics: &Arc<GrpcMetrics>) -> Result<(), Error> {
+        self.0.paying.set((client, Arc::clone(metrics))).ok();
+        self.0.held.as_deref().map_or(Ok(()), |held| self.charge(held))
+    }
+
+    /// Counts what is kept for the call in the share of its client, for as long as it is kept.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED: the client would have more than it may.
+    pub(in crate::grpc) fn charge(&self, held: &Reservation) -> Result<(), Error> {
+        let client = self.0.paying.get().and_then(|(client, _)| client.with_share());
+        held.charge(client).map_err(|_| self.overflow())
+    }
+
+    /// The client has its share.
+    pub(super) fn overflow(&self) -> Error {
+        if let Some((_, metrics)) = self.0.paying.get() {
+            metrics.overflows.inc();
+        }
+        Error::too_many("what is kept for the client takes as much memory as it may")
     }
 
     fn asking(&self) -> auth::Caller<'_> {

@@ -140,8 +140,15 @@ async fn each_part_of_a_selection_has_its_own_permission_and_line() {
     let caller = world.caller(Mode::Delegated, "joe", "id");
     let _open = authorize_call(&caller).await.unwrap();
     assert_eq!(rights_held(), 1, "a call about the daemon may last");
-    assert!(caller.enter().await.is_ok());
-    let bad = world.caller(Mode::Delegated, "bad", "id").enter().await.unwrap_err();
+    let metrics = Arc::default();
+    assert!(caller.enter(&metrics).await.is_ok());
+    // What is kept of its head counts in the share of its user.
+    let most = world.ledger.limit() / 8 * 3 - caller.0.held.as_ref().unwrap().bytes();
+    let held = [most, 1].map(|bytes| world.ledger.reserve(bytes).unwrap());
+    assert!(caller.charge(&held[0]).is_ok() && caller.charge(&held[1]).is_err());
+    assert_eq!(metrics.overflows.get(), 1);
+    drop(held);
+    let bad = world.caller(Mode::Delegated, "bad", "id").enter(&metrics).await.unwrap_err();
     assert_eq!((bad.code(), &*world.logged(2).await[1]), (Code::Unauthenticated, "ResponseComplete  - 401"));
 
     assert!(matches!(caller.client(), Client::Address(_)));
@@ -153,8 +160,9 @@ async fn each_part_of_a_selection_has_its_own_permission_and_line() {
     let used = |audit_id: &str| {
         let before = world.ledger.used();
         let caller = world.caller(Mode::Delegated, "jane", audit_id);
-        assert_eq!(world.ledger.used() - before, caller.kept());
-        caller.kept()
+        let kept = caller.0.held.as_ref().unwrap().bytes();
+        assert_eq!(world.ledger.used() - before, kept);
+        kept
     };
     assert_eq!(used("a long audit id"), used("id") + "a long audit ".len());
 }

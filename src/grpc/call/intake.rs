@@ -14,8 +14,8 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 use tonic::body::Body;
 
+use super::access::Caller;
 use super::cost;
-use super::intake_shares::IntakeShare;
 use super::status::Error;
 use crate::grpc::pb::{Check, checked};
 use crate::lifecycle::drain::DrainSignal;
@@ -37,8 +37,8 @@ pub(in crate::grpc) struct Intake {
 #[derive(Debug)]
 struct IntakeMemory {
     reservation: Reservation,
-    /// The same bytes, as its client's share of the memory counts them. `None` if the client is trusted.
-    share: Option<IntakeShare>,
+    /// Counts it in the share of its client.
+    caller: Option<Caller>,
     /// The minimum reservation, even when less memory is used.
     place: usize,
     /// The largest message so far, as it was received and unpacked. The library keeps its buffers for as long as the call
@@ -126,12 +126,12 @@ impl Intake {
     /// RESOURCE_EXHAUSTED: the memory for clients is used up, or the client has its share of it.
     pub(in crate::grpc) fn new(
         ledger: &Ledger,
-        share: Option<IntakeShare>,
+        caller: Option<Caller>,
         method: &str,
         is_packed: bool,
     ) -> Result<Self, Error> {
         let place = if is_packed { PACKED_PLACE } else { PLACE };
-        let held = IntakeMemory::new(ledger, share, place, 0)?;
+        let held = IntakeMemory::new(ledger, caller, place, 0)?;
         Ok(Self { method: method.into(), held: Arc::new(Mutex::new(held)) })
     }
 
@@ -190,14 +190,14 @@ impl Intake {
     /// # Errors
     /// RESOURCE_EXHAUSTED: the message must not stay.
     pub(in crate::grpc) fn of_message(&self, ledger: &Ledger) -> Result<Self, Error> {
-        let (mut decoded, mut share) = (0, None);
+        let (mut decoded, mut caller) = (0, None);
         let take = |held: &mut IntakeMemory| {
             decoded = std::mem::take(&mut held.decoded);
-            share = held.share.as_ref().map(IntakeShare::another);
+            caller = held.caller.clone();
         };
         // This releases memory, so it cannot fail.
         self.change(take).ok();
-        let held = IntakeMemory::new(ledger, share, 0, decoded)?;
+        let held = IntakeMemory::new(ledger, caller, 0, decoded)?;
         Ok(Self { method: Arc::clone(&self.method), held: Arc::new(Mutex::new(held)) })
     }
 
@@ -215,9 +215,12 @@ impl Intake {
 // === impl IntakeMemory ===
 
 impl IntakeMemory {
-    fn new(ledger: &Ledger, share: Option<IntakeShare>, place: usize, decoded: usize) -> Result<Self, Error> {
+    fn new(ledger: &Ledger, caller: Option<Caller>, place: usize, decoded: usize) -> Result<Self, Error> {
         let reservation = ledger.nothing();
-        let mut held = Self { reservation, share, place, received: 0, unpacked: 0, unpacking: 0, decoded };
+        if let Some(caller) = &caller {
+            caller.charge(&reservation)?;
+        }
+        let mut held = Self { reservation, caller, place, received: 0, unpacked: 0, unpacking: 0, decoded };
         held.settle()?;
         Ok(held)
     }
@@ -225,17 +228,14 @@ impl IntakeMemory {
     fn settle(&mut self) -> Result<(), Error> {
         let has = self.reservation.bytes();
         let needs = (self.received + self.unpacked.max(self.unpacking) + self.decoded).max(self.place);
-        self.set_share(needs)?;
-        if needs > has && self.reservation.grow(needs - has).is_err() {
-            self.set_share(has)?;
-            return Err(Error::no_memory("there is no memory for the request"));
+        if needs > has
+            && let Err(short) = self.reservation.grow(needs - has)
+        {
+            let own = self.caller.as_ref().filter(|_| short.is_own).map(Caller::overflow);
+            return Err(own.unwrap_or_else(|| Error::no_memory("there is no memory for the request")));
         }
         self.reservation.shrink(has.saturating_sub(needs));
         Ok(())
-    }
-
-    fn set_share(&mut self, bytes: usize) -> Result<(), Error> {
-        self.share.as_mut().map_or(Ok(()), |share| share.set(bytes))
     }
 }
 

@@ -4,13 +4,27 @@ use tokio::sync::mpsc::Sender;
 use tonic::Code;
 
 use super::*;
+use crate::auth::{Client, Payer, UserInfo};
+use crate::grpc::metrics::GrpcMetrics;
 use crate::grpc::pb::v1;
+use crate::grpc::testing::caller;
 use crate::lifecycle::drain::{self, Drain};
 use crate::memory::{Level, Pressure};
 
 const WATCH: &str = "/informerd.v1.Objects/Watch";
 const GET: &str = "/informerd.v1.Objects/Get";
 const MIB: usize = 1 << 20;
+
+/// A call of this client.
+fn paid_by(client: Client, metrics: &Arc<GrpcMetrics>) -> Option<Caller> {
+    let caller = caller();
+    caller.pays(client, metrics).unwrap();
+    Some(caller)
+}
+
+fn user(name: &str) -> Client {
+    Client::User(Payer::of(&UserInfo { username: name.to_owned(), ..UserInfo::default() }))
+}
 
 fn framed(packed: u8, message: &[u8]) -> Vec<u8> {
     [&[packed][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), message].concat()
@@ -35,6 +49,55 @@ fn opening() -> (Drain, Drain, Opening) {
 
 fn count(intake: &Intake, body: Body) -> Body {
     intake.count(body, opening().2)
+}
+
+#[test]
+fn requests_of_one_client_take_their_share_and_those_of_others_go_on() {
+    let (ledger, metrics) = (Ledger::new(16 * MIB, Pressure::default()), Arc::default());
+    let open = |client: Client| -> Vec<_> {
+        let next = || Intake::new(&ledger, paid_by(client.clone(), &metrics), SYNC, true);
+        std::iter::from_fn(|| next().ok()).take(1000).collect()
+    };
+    assert_eq!(open(Client::Connection(1)).len(), 768, "who is trusted takes all that is there for requests");
+    assert_eq!(metrics.overflows.get(), 0);
+    let first = open(user("a"));
+    assert_eq!((first.len(), ledger.used()), (384, 6 * MIB), "three eighths");
+    assert_eq!(metrics.overflows.get(), 1);
+    let second = open(user("b"));
+    assert_eq!((second.len(), ledger.used()), (256, 10 * MIB), "five eighths together");
+    assert_eq!(open(Client::Address([10, 0, 0, 1].into())).len(), 65, "who has little goes on");
+    drop((first, second));
+    let again = open(user("b")).len();
+    assert_eq!((again, ledger.used()), (384, 0));
+}
+
+#[test]
+fn a_share_counts_what_is_reserved() {
+    let ledger = Ledger::new(16 * MIB, Pressure::default());
+    let caller = paid_by(user("a"), &Arc::default());
+    // A message of a method that is not in the API counts as its bytes.
+    let intake = Intake::new(&ledger, caller.clone(), "/other", false).unwrap();
+    intake.decode(&vec![0; MIB]).unwrap();
+    let apart = intake.of_message(&ledger).unwrap();
+    assert_eq!(ledger.used(), MIB + PLACE);
+    let rest = ledger.reserve(10 * MIB).unwrap();
+    assert!(intake.decode(&vec![0; 2 * MIB]).is_err(), "there is no memory");
+    drop(rest);
+    assert!(intake.decode(&vec![0; 5 * MIB + 1]).is_err(), "six mebibytes are its share");
+    assert_eq!(ledger.used(), MIB + PLACE);
+    intake.decode(&vec![0; 5 * MIB]).unwrap();
+    assert_eq!(ledger.used(), 6 * MIB);
+    intake.hand_over();
+    drop(apart);
+    // What a watch keeps counts for as long as it is kept.
+    let kept = ledger.lasting(6 * MIB - PLACE).unwrap();
+    let caller = caller.unwrap();
+    caller.charge(&kept).unwrap();
+    assert!(intake.decode(&vec![0; PLACE + 1]).is_err());
+    drop(kept);
+    intake.decode(&vec![0; 6 * MIB]).unwrap();
+    drop(intake);
+    assert_eq!(ledger.used(), 0);
 }
 
 #[tokio::test]

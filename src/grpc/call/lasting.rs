@@ -2,13 +2,12 @@
 //! nothing of the memory for answers, so that they go on while there is none. Instead they are few.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::status::Error;
-use crate::auth::Payer;
+use crate::auth::Client;
 use crate::grpc::metrics::GrpcMetrics;
 use crate::memory::Ledger;
 
@@ -27,17 +26,6 @@ struct TakenBytes {
     bytes: usize,
     /// There is an entry for each that has a stream.
     by_client: HashMap<Client, usize>,
-}
-
-/// A client, as far as its streams and the memory of its requests are counted.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(in crate::grpc) enum Client {
-    /// Its token was accepted.
-    User(Payer),
-    /// It may be anybody.
-    Address(IpAddr),
-    /// It is trusted. Its address says little: the containers of a pod have the same, and a Unix socket has none.
-    Connection(u64),
 }
 
 /// The place of a stream, until its answer ends.

@@ -37,6 +37,7 @@ pub(in crate::grpc) async fn select(
     mut sent: Option<&mut v1::Selection>,
 ) -> Result<Selected, Status> {
     let (mut selection, rendering, held) = convert::selection(sent.as_deref(), ledger)?;
+    caller.charge(&held)?;
     let named = selection.gvr.clone();
     let Gvr { group, version, resource } = &named;
     if !version.is_empty() {

@@ -362,8 +362,8 @@ impl Pending {
             }
             WatcherEvent::Bookmark { initial_end: true, .. } => {
                 self.in_snapshot = false;
-                self.snapshot = Some(rv);
-                self.conflator.reached(rv);
+                self.snapshot = Some(complete);
+                self.conflator.reached(complete);
             }
             WatcherEvent::Bookmark { .. } => {
                 self.conflator.reached(rv);

@@ -269,7 +269,7 @@ impl World {
                 let (kind, object) = sent.remove(0);
                 self.writer.apply(kind, object).await.unwrap();
             }
-            _ => self.writer.delete_together(sent.into_iter().map(|(_, object)| object).collect()).await.unwrap(),
+            _ => self.writer.delete_together(sent.into_iter().map(|(_, object)| object).collect(), true).await.unwrap(),
         }
     }
 
@@ -313,8 +313,8 @@ impl World {
         self.list().await;
     }
 
-    /// A client comes again. One that knows something that was undone since begins anew, because nobody could tell: see
-    /// [`a_token_of_what_was_undone_leads_to_a_snapshot`].
+    /// A client comes again. One that knows something that was undone since begins anew, because once the revisions have passed
+    /// its token nobody can tell (docs/grpc.md, "No silent gaps"). Until then the server can, which [`Self::refused`] looks at.
     async fn resume(&mut self, client: usize, conflate: bool, known: bool) {
         let before = self.clients.swap_remove(client);
         let is_undone = self.forks[before.held_epoch..].iter().any(|fork| before.reached() > *fork);

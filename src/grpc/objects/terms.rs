@@ -68,17 +68,15 @@ const MAX_BATCH_DELAY: Duration = Duration::from_secs(1);
 // === impl KnownObjects ===
 
 impl KnownObjects {
-    fn new(objects: HashMap<String, String>, ledger: &Ledger) -> Result<Self, Error> {
+    fn new(objects: HashMap<String, String>, ledger: &Ledger, caller: &Caller) -> Result<Self, Error> {
         if objects.is_empty() {
             return Ok(Self::default());
         }
         let bytes = objects.iter().map(|(uid, rv)| ENTRY + uid.len() + rv.len()).sum();
-        Ok(Self { _held: Some(lasting(ledger, bytes)?), objects })
+        let held = ledger.lasting(bytes).map_err(|_| Error::no_memory("there is no memory for one more watch"))?;
+        caller.charge(&held)?;
+        Ok(Self { _held: Some(held), objects })
     }
-}
-
-fn lasting(ledger: &Ledger, bytes: usize) -> Result<Reservation, Error> {
-    ledger.lasting(bytes).map_err(|_| Error::no_memory("there is no memory for one more watch"))
 }
 
 // === impl RequestedWatch ===
@@ -105,7 +103,7 @@ impl RequestedWatch {
         if let Some(intake) = Intake::current() {
             intake.hand_over();
         }
-        let known = match KnownObjects::new(request.known, &objects.ledger) {
+        let known = match KnownObjects::new(request.known, &objects.ledger, caller) {
             Ok(known) => known,
             Err(error) => return Err(refused(grants, error)),
         };

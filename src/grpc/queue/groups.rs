@@ -18,8 +18,11 @@ use crate::workqueue::Worker;
 
 /// The most workers of one group. Each worker wakes the others at most once per key.
 const MAX_WORKERS: usize = 1000;
-/// One user may have this part of the groups, one in so many.
+/// One user may have this part of the groups, one in so many. The service accounts of a namespace count as one user,
+/// because whoever may create one may create many.
 const SHARE: usize = 2;
+/// This part of the groups is for users that have none, so that a few others together cannot take all.
+const FREE: usize = 8;
 /// A group that has been without workers for less is not idle: its worker may be about to join again.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -143,7 +146,8 @@ impl Groups {
         let sources = watches.iter().map(|watch| watch.source.clone()).collect();
         let capacity = join.capacity;
         // On a trusted listener, all groups have the same owner.
-        let beside = groups.iter().find(|((owner, _), _)| *owner == join.owner && !owner.is_empty());
+        let of_user = user(&join.owner);
+        let beside = groups.iter().find(|((owner, _), _)| user(owner) == of_user && !owner.is_empty());
         let beside = beside.map(|(_, group)| Arc::clone(group));
         let group = Arc::new(Group::new(join, sources, max_deletions, ledger, beside.as_deref()));
         groups.insert(group.place(), Arc::clone(&group));
@@ -213,22 +217,30 @@ impl Groups {
 /// RESOURCE_EXHAUSTED: the groups that could go have workers, or had some less than [`IDLE`] ago.
 fn make_room(groups: &mut ByPlace, owner: &str, most: usize) -> Result<(), Error> {
     groups.retain(|_, group| !group.is_over());
-    let owned = groups.keys().filter(|(of, _)| of == owner).count();
+    let of_user = user(owner);
+    let owned = groups.keys().filter(|(of, _)| user(of) == of_user).count();
     // Without authentication, all groups have the same owner.
-    if !owner.is_empty() && owned >= (most / SHARE).max(1) && !evict(groups, Some(owner)) {
-        return Err(Error::too_many(format!("user {owner:?} has {owned} groups already, none of them idle")));
+    if !owner.is_empty() && owned >= (most / SHARE).max(1) && !evict(groups, Some(of_user)) {
+        return Err(Error::too_many(format!("user {of_user:?} has {owned} groups already, none of them idle")));
     }
-    if groups.len() >= most && !evict(groups, None) {
-        return Err(Error::too_many(format!("there are {most} groups already, none of them idle")));
+    let free = if owner.is_empty() || owned == 0 { 0 } else { most / FREE };
+    if groups.len() >= most - free && !evict(groups, None) {
+        return Err(Error::too_many(format!("there are {} groups already, none of them idle", groups.len())));
     }
     Ok(())
 }
 
-/// Ends the group that has been without workers for the longest time, of one owner or of all. Returns false if there
+/// Whom the groups of an owner count for: the namespace of a service account, or the user itself.
+fn user(owner: &str) -> &str {
+    let name = owner.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+    name.map_or(owner, |(_, name)| &owner[..owner.len() - name.len() - 1])
+}
+
+/// Ends the group that has been without workers for the longest time, of one [`user`] or of all. Returns false if there
 /// is none.
-fn evict(groups: &mut ByPlace, owner: Option<&str>) -> bool {
+fn evict(groups: &mut ByPlace, of_user: Option<&str>) -> bool {
     let idle = groups.iter().filter(|((of, _), group)| {
-        owner.is_none_or(|owner| owner == of) && *group.workers.borrow() == 0 && group.left.lock().elapsed() >= IDLE
+        of_user.is_none_or(|one| one == user(of)) && *group.workers.borrow() == 0 && group.left.lock().elapsed() >= IDLE
     });
     let Some(place) = idle.min_by_key(|(_, group)| *group.left.lock()).map(|(place, _)| place.clone()) else {
         return false;
@@ -321,5 +333,28 @@ mod tests {
         tokio::time::advance(IDLE).await;
         make_room(&mut groups, "ann", 4).unwrap();
         assert_eq!(names(&groups), ["first", "idle"], "a user's own group goes");
+    }
+
+    #[tokio::test]
+    async fn the_service_accounts_of_a_namespace_are_one_user_and_some_groups_are_for_those_that_have_none() {
+        let mut groups = ByPlace::new();
+        for number in 0..8 {
+            add(&mut groups, &format!("system:serviceaccount:a:s{}", number % 2), &number.to_string(), 1);
+        }
+        let refused = refusal(&mut groups, "system:serviceaccount:a:s3", 16);
+        assert!(refused.contains(r#"user "system:serviceaccount:a" has 8 groups already"#), "{refused}");
+        for number in 8..14 {
+            make_room(&mut groups, "system:serviceaccount:aa:s1", 16).unwrap();
+            add(&mut groups, "system:serviceaccount:aa:s0", &number.to_string(), 1);
+        }
+        // The last two are free.
+        let refused = refusal(&mut groups, "system:serviceaccount:aa:s1", 16);
+        assert!(refused.contains("there are 14 groups already"), "{refused}");
+        for one in ["ann", "system:serviceaccount:b:s0"] {
+            make_room(&mut groups, one, 16).unwrap();
+            add(&mut groups, one, "first", 1);
+        }
+        let refused = refusal(&mut groups, "bob", 16);
+        assert!(refused.contains("there are 16 groups already"), "{refused}");
     }
 }

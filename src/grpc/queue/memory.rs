@@ -15,7 +15,7 @@ pub(super) struct GroupMemory {
     held: Mutex<GroupBytes>,
     /// The limit in bytes, so that one group leaves room for others.
     share: usize,
-    /// What all groups of the owner hold together.
+    /// What all groups of the user hold together.
     of_owner: Arc<AtomicUsize>,
     pressure: Pressure,
 }
@@ -26,7 +26,7 @@ struct GroupBytes {
     reservation: Reservation,
 }
 
-/// The groups of one owner may hold this part of the memory for all answers.
+/// The groups of one user may hold this part of the memory for all answers. The service accounts of a namespace count as one.
 const SHARE: usize = 8;
 /// The limit in bytes while memory is short.
 const SHORT_BYTES: usize = 1 << 20;
@@ -36,7 +36,7 @@ const LITTLE: usize = 16 << 10;
 // === impl GroupMemory ===
 
 impl GroupMemory {
-    /// `beside`: the account of another group of the same owner.
+    /// `beside`: the account of another group of the same user.
     pub(super) fn new(ledger: &Ledger, beside: Option<&Self>) -> Self {
         let held = Mutex::new(GroupBytes { bytes: 0, reservation: ledger.nothing() });
         let of_owner = beside.map(|beside| Arc::clone(&beside.of_owner)).unwrap_or_default();

@@ -58,6 +58,9 @@ impl QueueService for Queue {
         let Ok(place) = self.ledger.lasting(session::PLACE) else {
             return Err(refused(grants, Error::no_memory("there is no memory for one more worker")));
         };
+        if let Err(error) = caller.charge(&place) {
+            return Err(refused(grants, error));
+        }
         match self.groups.join(join, &self.ledger).await {
             Ok(member) => {
                 Ok(Response::new(session::start(member, grants.open(), requests, retiring, self.ledger.clone(), place)))

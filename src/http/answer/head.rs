@@ -6,6 +6,7 @@ use http::Uri;
 use http::request::Parts;
 
 use super::error::short;
+use crate::auth::Client;
 use crate::http::door::{HEADER_COST, head_size};
 use crate::memory::{Ledger, Level, Reservation};
 use crate::meta::{Query, RequestInfo, Status, Verb, fields_fit, labels_fit, selectors_cost};
@@ -17,14 +18,15 @@ const SMALL: usize = 4 << 10;
 const FEW_HEADERS: usize = 32;
 
 /// Reserves the memory of a request. `info`: of a request that may have selectors. `None` if it takes little. What lasts
-/// as long as a stream is kept of the head needs the reservation as long.
+/// as long as a stream is kept of the head needs the reservation as long, so it counts in the share of the client.
 ///
 /// # Errors
-/// There is not enough memory.
-pub(in crate::http) fn room(
+/// There is not enough memory, or the client has its share.
+pub(in crate::http) async fn room<F: Future<Output = Client>>(
     ledger: &Ledger,
     head: &Parts,
     info: Option<&RequestInfo>,
+    client: impl FnOnce() -> F,
 ) -> Result<Option<Arc<Reservation>>, Box<Status>> {
     let takes_much = info.is_some_and(|info| info.is_resource && matches!(info.verb, Verb::List | Verb::Watch));
     if takes_much && ledger.pressure().level() == Level::Short {
@@ -37,10 +39,13 @@ pub(in crate::http) fn room(
     if needs <= SMALL {
         return Ok(None);
     }
-    match ledger.lasting(needs) {
-        Ok(reservation) => Ok(Some(Arc::new(reservation))),
-        Err(_) => Err(Box::new(short())),
+    let Ok(reserved) = ledger.lasting(needs) else { return Err(Box::new(short())) };
+    // Boxed: few requests take much, and each has room for what it waits for.
+    if reserved.charge(Box::pin(client()).await.with_share()).is_err() {
+        ledger.count_refused();
+        return Err(Box::new(short()));
     }
+    Ok(Some(Arc::new(reserved)))
 }
 
 /// The most that becomes of the selectors in a query, as everything after this reads it: names may be escaped, and other
@@ -56,9 +61,37 @@ fn selectors(uri: &Uri) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Pressure;
 
     fn of(query: &str) -> usize {
         selectors(&format!("/api/v1/pods?{query}").parse().unwrap())
+    }
+
+    #[tokio::test]
+    async fn watches_of_one_client_with_large_selectors_stop_at_its_share_and_others_go_on() {
+        let ledger = Ledger::new(16 << 20, Pressure::default());
+        let uri = format!("/api/v1/namespaces/a/pods?watch=1&labelSelector=x+notin+({})", vec!["b"; 1000].join(","));
+        let query = uri.split_once('?').unwrap().1;
+        let info = RequestInfo::parse("GET", "/api/v1/namespaces/a/pods", query);
+        let (head, ()) = http::Request::get(&uri).body(()).unwrap().into_parts();
+        let open = async |client: Client| {
+            let mut watches = Vec::new();
+            while let Ok(room) = room(&ledger, &head, Some(&info), || std::future::ready(client.clone())).await {
+                watches.push(room.expect("it takes much"));
+            }
+            watches
+        };
+        let address = |n: u8| Client::Address([10, 0, 0, n].into());
+        let first = open(address(1)).await;
+        assert!((5 << 20..=6 << 20).contains(&ledger.used()), "three eighths: {}", ledger.used());
+        assert_eq!(ledger.refused(), 1);
+        let second = open(address(2)).await;
+        assert!(ledger.used() <= 10 << 20 && second.len() < first.len(), "five eighths: {}", ledger.used());
+        assert!(!open(address(3)).await.is_empty(), "who has little goes on");
+        let most = first.len();
+        drop((first, second));
+        assert!(open(Client::Connection(1)).await.len() > most, "who is trusted has no share");
+        assert_eq!(ledger.used(), 0);
     }
 
     #[test]

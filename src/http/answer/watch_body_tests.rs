@@ -120,7 +120,7 @@ async fn a_watch_without_memory_ends_with_an_error_between_deletions_of_one_revi
             Arc::into_inner(parse(&item)).unwrap()
         });
         if together {
-            world.writer.delete_together(gone.into()).await.unwrap();
+            world.writer.delete_together(gone.into(), true).await.unwrap();
         } else {
             for object in gone {
                 world.writer.apply(EventType::Deleted, object).await.unwrap();

@@ -7,7 +7,10 @@ use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signatur
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::ProducesTickets;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+
+/// The most bytes of a chain of certificates. It is kept for as long as its connection, and nobody has verified it when it comes.
+const MAX_CHAIN: usize = 16 << 10;
 
 /// Accepts any certificate for which the client proves that it has the key.
 #[derive(Debug)]
@@ -39,10 +42,14 @@ impl ClientCertVerifier for AnyClient {
 
     fn verify_client_cert(
         &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
         _: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
+        let size = certificate.len() + intermediates.iter().map(|certificate| certificate.len()).sum::<usize>();
+        if size > MAX_CHAIN {
+            return Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure));
+        }
         Ok(ClientCertVerified::assertion())
     }
 
@@ -86,5 +93,22 @@ impl ProducesTickets for NoTickets {
 
     fn decrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_chain_has_a_bound() {
+        let is_taken = |leaf: usize, other: usize| {
+            let [leaf, other] = [leaf, other].map(|size| CertificateDer::from(vec![0; size]));
+            let now = UnixTime::since_unix_epoch(Duration::from_secs(1));
+            AnyClient::new().verify_client_cert(&leaf, &[other], now).is_ok()
+        };
+        assert_eq!([is_taken(1000, MAX_CHAIN - 1000), is_taken(1000, MAX_CHAIN - 999)], [true, false]);
     }
 }

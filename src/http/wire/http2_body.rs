@@ -54,7 +54,8 @@ impl Http2Body {
         .await;
     }
 
-    /// Sends the next frame, and returns its size; 0 if others should run before it goes on. `None` if it was the last one.
+    /// Sends the next frame, and returns its size; 0 if others should run before it goes on, as only watches say. `None` if it was the
+    /// last one.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>> {
         if self.cut.as_ref().is_some_and(|cut| cut.poll_cut(cx).is_ready()) {
             return self.fail(Reason::INTERNAL_ERROR);

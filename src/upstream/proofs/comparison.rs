@@ -36,17 +36,24 @@ const KEPT: Duration = Duration::from_secs(2);
 /// A part of a collection: how to find it in a cache, and how to request it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
+    /// The version of the type whose labels and fields the selectors see: a conversion webhook may change them. Empty if
+    /// there are no selectors.
+    pub version: Arc<str>,
     pub predicate: Predicate,
     /// As in the query of a request; empty for none.
     pub label_selector: Arc<str>,
     pub field_selector: Arc<str>,
 }
 
+/// The version of the type, and the predicate.
+type PartKey = (Arc<str>, Predicate);
+
 /// The digests of one collection, shared by all caches that hold it in any encoding.
 #[derive(Debug)]
 pub(super) struct Comparisons {
     whole: Arc<Compared>,
-    parts: Mutex<HashMap<Predicate, Arc<Compared>>>,
+    /// By the version of the type and the predicate.
+    parts: Mutex<HashMap<PartKey, Arc<Compared>>>,
 }
 
 /// The digests of a collection or of a part of it.
@@ -73,7 +80,13 @@ struct Lateness {
 impl Part {
     pub fn namespace(namespace: Arc<str>) -> Self {
         let scope = Scope { namespace: Some(namespace), name: None };
-        Self { predicate: Predicate::scoped(scope), label_selector: "".into(), field_selector: "".into() }
+        let none: Arc<str> = "".into();
+        let (label_selector, field_selector) = (Arc::clone(&none), Arc::clone(&none));
+        Self { version: none, predicate: Predicate::scoped(scope), label_selector, field_selector }
+    }
+
+    fn key(&self) -> (Arc<str>, Predicate) {
+        (Arc::clone(&self.version), self.predicate.clone())
     }
 
     /// How many objects of a state belong to this part.
@@ -104,23 +117,23 @@ impl Comparisons {
 
     /// The digests of a part, or of everything.
     pub(super) fn of(&self, part: Option<&Part>) -> Arc<Compared> {
-        let Some(Part { predicate, .. }) = part else { return self.whole.clone() };
-        let mut parts = self.parts.lock();
-        if let Some(compared) = parts.get(predicate) {
+        let Some(part) = part else { return self.whole.clone() };
+        let (key, mut parts) = (part.key(), self.parts.lock());
+        if let Some(compared) = parts.get(&key) {
             return compared.clone();
         }
         if parts.len() >= SOME_PARTS {
             let (most, now) = (parts.len() >= MOST_PARTS, Instant::now());
             parts.retain(|_, part| Arc::strong_count(part) > 1 || !most && part.is_of_use(now));
         }
-        let compared = Arc::new(Compared::new(Some(predicate.clone())));
-        parts.insert(predicate.clone(), compared.clone());
+        let compared = Arc::new(Compared::new(Some(part.predicate.clone())));
+        parts.insert(key, compared.clone());
         compared
     }
 
     /// The digests of a part that was compared before.
     pub(super) fn known(&self, part: &Part) -> Option<Arc<Compared>> {
-        self.parts.lock().get(&part.predicate).cloned()
+        self.parts.lock().get(&part.key()).cloned()
     }
 }
 

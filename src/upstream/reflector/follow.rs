@@ -67,8 +67,9 @@ impl Reflector {
             };
             if complete {
                 together = None;
-                self.waited = None;
-                if let Err(outcome) = self.expire(&mut stream, std::mem::take(&mut expired)).await {
+                // Something came after them.
+                let sure = frame.is_ok() && held < EXPIRED;
+                if let Err(outcome) = self.expire(&mut stream, std::mem::take(&mut expired), sure).await {
                     return outcome;
                 }
             }
@@ -90,6 +91,7 @@ impl Reflector {
                     heard = true;
                     if rv < stream.last {
                         self.note(&format!("a bookmark went back from {} to {rv}", stream.last), 0);
+                        self.writer.lacks_after(rv);
                         return Outcome::WentBack;
                     }
                     stream.last = rv;
@@ -103,7 +105,7 @@ impl Reflector {
                 }
                 Ok(Some(WatchFrame::Error(status))) => return self.failed(&UpstreamError::Status(Box::new(status))),
                 Ok(None) => return Outcome::Ended { heard },
-                Err(UpstreamError::Timeout { .. }) if held > 0 => self.waited = Some(self.writer.resource_version()),
+                Err(UpstreamError::Timeout { .. }) if held > 0 => {}
                 Err(error) => return self.broken(&error),
             }
         }
@@ -120,26 +122,16 @@ impl Reflector {
         self.applied(stream, rv, key, applied)
     }
 
-    /// Applies deletions of one revision.
-    async fn expire(&mut self, stream: &mut EventStream, mut expired: Vec<Object>) -> Result<(), Outcome> {
+    /// Applies deletions of one revision. Unless it is `sure` that they are all, the next watch asks for them again.
+    async fn expire(&mut self, stream: &mut EventStream, mut expired: Vec<Object>, sure: bool) -> Result<(), Outcome> {
         expired.retain(|object| object.rv != stream.last || stream.last_key.as_ref() != Some(&object.key));
         // Those that were applied before the stream broke. Others of that revision contradict the state, which is read
         // again.
         let ours = self.writer.resource_version();
         expired.retain(|object| object.rv != ours || self.writer.holds(&object.key));
-        if expired.iter().any(|object| object.rv == ours) {
-            self.writer.lacks_after(ResourceVersion(ours.0.saturating_sub(1)));
-        }
         let Some((rv, key)) = expired.last().map(|last| (last.rv, last.key.clone())) else { return Ok(()) };
-        let applied = self.writer.delete_together(expired).await;
+        let applied = self.writer.delete_together(expired, sure).await;
         self.applied(stream, rv, key, applied)
-    }
-
-    /// The revision after which the watch goes on. Deletions of the last revision may be missing, so all of them are asked
-    /// for again.
-    pub(super) fn goes_on_after(&self) -> ResourceVersion {
-        let rv = self.writer.resource_version();
-        if self.waited == Some(rv) { ResourceVersion(rv.0.saturating_sub(1)) } else { rv }
     }
 
     fn applied(
@@ -157,6 +149,8 @@ impl Reflector {
             }
             Err(error @ (ApplyError::WentBack { .. } | ApplyError::NotSynced)) => {
                 self.note(&error.to_string(), 0);
+                // What comes late was missing.
+                self.writer.lacks_after(ResourceVersion(rv.0.saturating_sub(1)));
                 Err(Outcome::WentBack)
             }
         }

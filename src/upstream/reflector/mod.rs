@@ -44,7 +44,7 @@ pub use handle::{Handle, Position, ReflectorStatus, Silence};
 
 use self::end::Undecodable;
 use self::load::{Load, Sample};
-use self::machine::{Failure, Haste, Machine, Outcome, State};
+use self::machine::{Failure, Haste, Machine, Outcome, State, Then};
 use self::stream::{EventStream, read_page};
 use super::proofs::{Progress, questions};
 use crate::apiserver::client::{ConnectionId, RequestVerb, Upstream, UpstreamError};
@@ -88,8 +88,6 @@ pub struct Reflector {
     load: Option<LoadSaved>,
     /// A saved state that the apiserver has not confirmed yet.
     saved: Option<Restoration>,
-    /// The revision of the last deletions, if nothing has shown that they are all: they waited for others in vain.
-    waited: Option<ResourceVersion>,
 }
 
 /// Capacity of the claims channel. Senders wait for a free place.
@@ -127,7 +125,6 @@ impl Reflector {
             undecodable: Undecodable::default(),
             load: None,
             saved: None,
-            waited: None,
         }
     }
 
@@ -157,6 +154,11 @@ impl Reflector {
             self.machine.set_paged(is_listed(&self.upstream, &self.lister, &self.config));
         }
         self.machine.step(outcome, Instant::now());
+        let lists = matches!(self.machine.state(), State::Wait { then: Then::List, .. });
+        if lists && matches!(outcome, Outcome::Silent { .. }) {
+            // No watch delivers what was missed after our revision, so it may lie before it.
+            self.writer.lacks_after(ResourceVersion::ZERO);
+        }
         if matches!(outcome, Outcome::Learned | Outcome::Synced | Outcome::Current(_) | Outcome::Opened) {
             self.handle.heard(Instant::now());
         }
@@ -363,7 +365,7 @@ impl Reflector {
 
     async fn watch(&mut self) -> Outcome {
         let timeout = self.watch_timeout();
-        let from = self.saved.as_ref().map_or_else(|| self.goes_on_after(), Restoration::rv);
+        let from = self.saved.as_ref().map_or_else(|| self.writer.certain(), Restoration::rv);
         let path = self.lister.watch_path(from, timeout.as_secs());
         let options = self.lister.options(RequestVerb::Watch).off(self.avoided);
         match EventStream::open(&self.upstream, &self.lister, &self.config, &path, timeout, options).await {

@@ -370,6 +370,42 @@ async fn deletions_of_one_revision_wait_for_no_claims() {
     };
     timeout(SOON, taken).await.expect("the claim is read");
     assert_eq!(world.cache.resource_version(), ResourceVersion(20));
+    // Neither watches nor what is kept for a restart claim their revision.
+    until(|| world.cache.stats().dispatched_rv == ResourceVersion(19)).await;
+    assert_eq!(world.cache.record().unwrap().0.read(9).unwrap().rv, None);
+}
+
+/// What was missed may lie before the revision that the cache had reached. The list shows it, and no watch does.
+#[tokio::test]
+async fn clients_do_not_continue_from_before_what_contradicts_the_stream() {
+    let bookmark = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"80"}}"#;
+    let bookmark = format!("{{\"type\":\"BOOKMARK\",\"object\":{bookmark}}}\n");
+    for (told, lacks_after) in [(Some(added("y", 90)), 89), (Some(bookmark), 80), (None, 0)] {
+        let lists = AtomicUsize::new(0);
+        let (server, open) = scripted(move |query| match query.starts_with("limit=1") {
+            true => answer(200, list(120, "", &[])),
+            false if lists.fetch_add(1, Ordering::SeqCst) == 0 => answer(200, list(100, "", &["a", "x"])),
+            false => answer(200, list(120, "", &["a"])),
+        })
+        .await;
+        let world = config_maps(&server).await;
+        world.follows().await;
+        match told {
+            Some(told) => open.last().1.send(told.into()).await.unwrap(),
+            None => {
+                until(|| {
+                    let (why, at) = ("a digest".to_owned(), world.handle.position());
+                    world.handle.is_silent(Silence { why, at, missed: true });
+                    world.handle.status().relists == 1
+                })
+                .await;
+            }
+        }
+        world.until(|status| status.relists == 1 && status.state == "follow").await;
+        assert_eq!(names(&world.cache), ["a"]);
+        let inside = [lacks_after, lacks_after + 1, 119, 120].map(|rv| world.cache.is_inside_gap(ResourceVersion(rv)));
+        assert_eq!(inside, [false, true, true, false], "{lacks_after}");
+    }
 }
 
 /// Clients that have only the first ones must not continue from their revision.

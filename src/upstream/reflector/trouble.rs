@@ -86,7 +86,7 @@ impl Reflector {
     /// is below that, or the proof began before a reset, the claim is of a history that was rolled back.
     pub(super) fn consider(&mut self, claim: Progress) {
         let at = self.writer.resource_version();
-        if self.waited == Some(at) {
+        if self.writer.certain() < at {
             // Deletions of this revision may still come.
             return;
         }

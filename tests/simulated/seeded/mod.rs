@@ -25,8 +25,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use informerd::cache::Floor;
+use informerd::informer::Informer;
 use informerd::lifecycle;
-use informerd::meta::ResourceVersion;
+use informerd::meta::{ResourceVersion, Scope};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -169,8 +170,7 @@ async fn lives(seed: u64) -> (usize, Arc<Run>, Vec<String>) {
         // What these know may be of another past, which no apiserver notices. Others begin once the daemon has noticed.
         (following, holding) = (Vec::new(), Vec::new());
         wrong.extend(becomes_well(&run, healed, &following, &holding).await.err());
-        // Caches that nobody has read meanwhile find out in their turn.
-        tokio::time::sleep(SETTLES).await;
+        wrong.extend(forgets(&run).await.err());
         run.is_rewound.store(false, Ordering::SeqCst);
         (following, holding) = (rest::informers(&run), typed::holders(&run));
         let tasks = actors(&run);
@@ -236,6 +236,29 @@ async fn becomes_well(run: &Run, healed: Instant, following: &[Following], holdi
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     Ok(())
+}
+
+/// Waits until no cache has anything of the past that was undone: those that nobody reads find out in their turn. The store is still.
+async fn forgets(run: &Run) -> Result<(), String> {
+    let (begun, all) = (Instant::now(), Scope { namespace: None, name: None });
+    loop {
+        tokio::time::sleep(SETTLES).await;
+        let informers = run.daemon().map(|daemon| daemon.daemon.factory.informers()).unwrap_or_default();
+        let is_wrong = |one: &&Arc<Informer>| {
+            let resource = RESOURCES.iter().find(|of| *of.plural == *one.key().gvr.resource);
+            let (Some(resource), Some(snapshot)) = (resource, one.cache().snapshot()) else { return false };
+            let truth = run.truth(*resource, &Selected::default());
+            let objects = snapshot.range(&all, None).filter(|object| !object.key.as_str().contains("poison"));
+            let state: State = objects.map(|object| (object.key.as_str().to_owned(), object.rv.0)).collect();
+            let is_whole = one.key().scope.is_everything() && state.len() != truth.len();
+            is_whole || state.iter().any(|(key, rv)| truth.get(key) != Some(rv))
+        };
+        match informers.iter().find(is_wrong) {
+            None => return Ok(()),
+            Some(one) if begun.elapsed() > BOUND => return Err(format!("{} keeps what was undone", one.key())),
+            Some(_) => {}
+        }
+    }
 }
 
 type Held<'a> = (&'static str, Resource, &'a Selected, &'a Arc<Mutex<informer::Seen>>);

@@ -1,12 +1,14 @@
 //! Rights that are taken away end every kind of stream that was opened by them: served here or forwarded, over HTTP,
 //! WebSockets and gRPC.
 
+use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use informerd::grpc::pb::v1;
 use informerd::grpc::pb::v1::queue_client::QueueClient;
 use informerd::grpc::pb::v1::watch_response::Frame;
+use informerd::grpc::pb::v1::work_response;
 use prost::Message as _;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -27,7 +29,7 @@ pub(super) const TWICE: [(&str, &str); 2] = [("accept", "application/json"); 2];
 /// A worker's two streams.
 #[derive(Debug)]
 pub(super) struct Worker {
-    _requests: mpsc::Sender<v1::WorkRequest>,
+    requests: mpsc::Sender<v1::WorkRequest>,
     frames: tonic::Streaming<v1::WorkResponse>,
 }
 
@@ -39,6 +41,19 @@ impl Worker {
                 Ok(frame) => assert!(frame.is_some(), "an error comes before the end"),
                 Err(status) => return status,
             }
+        }
+    }
+
+    /// The object of the next key, which it answers.
+    pub(super) async fn object(&mut self) -> Result<Bytes, tonic::Status> {
+        loop {
+            let frame = self.frames.message().await?.expect("an error comes before the end").frame;
+            let Some(work_response::Frame::Items(items)) = frame else { continue };
+            let [item] = <[v1::Item; 1]>::try_from(items.items).expect("one key at a time");
+            let done = v1::WorkRequest { action: item.r#ref.map(v1::work_request::Action::Done) };
+            // It may have ended meanwhile.
+            self.requests.send(done).await.ok();
+            return Ok(item.object.unwrap_or_default().object);
         }
     }
 }
@@ -57,7 +72,7 @@ pub(super) async fn work(
     let origin = world.daemon.url.parse().unwrap();
     let mut frames = QueueClient::with_origin(typed(&world.ca), origin).work(request).await?.into_inner();
     assert!(within("the next frame of a stream", frames.message()).await?.is_some(), "joined comes first");
-    Ok(Worker { _requests: sender, frames })
+    Ok(Worker { requests: sender, frames })
 }
 
 /// One of every kind.
@@ -163,6 +178,19 @@ async fn sync(client: &Client, requests: &[v1::SyncRequest]) -> Incoming {
     client.send(Method::POST, "/informerd.v1.Objects/Sync", &headers, body).await.into_body()
 }
 
+/// Reads a call until it tells of the object `tick`.
+async fn ticked(call: &mut Incoming) {
+    let mut all = Vec::<u8>::new();
+    while !has_tick(&all) {
+        let frame = within("the next frame of a call", call.frame()).await.expect("it goes on").unwrap();
+        all.extend_from_slice(&frame.into_data().expect("it goes on"));
+    }
+}
+
+fn has_tick(text: &[u8]) -> bool {
+    text.windows(4).any(|four| four == b"tick")
+}
+
 /// The ERROR that ends a watch; nothing may follow it.
 pub(super) async fn error(watch: &mut Watch) -> Value {
     loop {
@@ -247,6 +275,11 @@ async fn every_stream_ends_with_its_right() {
     while !matches!(unrelated.socket.next().await, crate::access::wire::Message::Event(event) if event.to_string().contains("tick"))
     {
     }
+    for call in [&mut unrelated.typed, &mut unrelated.sync] {
+        ticked(call).await;
+    }
+    // Those that were there before come first.
+    while !has_tick(&within("the next key of a worker", unrelated.worker.object()).await.unwrap()) {}
 }
 
 /// A list that its client has not taken is not told to its end.

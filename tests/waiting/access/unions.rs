@@ -18,7 +18,8 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::access::rights::{Access, Grant, NAMES, RESOURCES, USERS};
-use crate::access::typed::{PERMISSION_DENIED, begun, message, send, status, status_as};
+use crate::access::streams::{Worker, work};
+use crate::access::typed::{PERMISSION_DENIED, begun, message, send, status, status_as, trailers};
 use crate::access::world::World;
 use crate::support::client::{Client, Watch, names};
 use crate::support::grpc::{add, filtered};
@@ -56,6 +57,7 @@ struct Judge<'a> {
 
 /// A union over gRPC, or one part of it over HTTP.
 struct Stream {
+    call: &'static str,
     user: usize,
     filters: Vec<Vec<Part>>,
     /// Otherwise there is nothing that it could tell.
@@ -157,30 +159,38 @@ fn union(rng: &mut StdRng, user: usize, grants: &[Grant]) -> Vec<Vec<Part>> {
         }
         names.into_iter().map(|name| Part { resource, namespace, name, labels, fields }).collect()
     };
-    (0..rng.random_range(1..=5)).map(|_| filter(rng)).collect()
+    (0..rng.random_range(1..=6)).map(|_| filter(rng)).collect()
 }
 
 fn watch(filters: &[Vec<Part>]) -> v1::WatchRequest {
     v1::WatchRequest { selection: selection(filters), ..Default::default() }
 }
 
-/// How the first watch of a stream of many begins.
-async fn synced(client: &Client, filters: &[Vec<Part>]) -> String {
-    let credit = Some(v1::Credit { frames: 100, bytes: 1 << 30 });
+/// A stream of many whose only watch has begun, and what came with its first frame; otherwise how it ended.
+async fn synced(client: &Client, filters: &[Vec<Part>]) -> Result<(Incoming, Vec<u8>), String> {
+    let credit = Some(v1::Credit { frames: 1 << 20, bytes: 1 << 30 });
     let mut body = send(client, "Sync", &add(1, watch(filters), credit)).await.into_body();
-    let first: v1::SyncResponse = message(&mut body, &mut Vec::new()).await;
+    let mut rest = Vec::new();
+    let first: v1::SyncResponse = message(&mut body, &mut rest).await;
     match first.response.unwrap().frame {
-        Some(Frame::Goodbye(goodbye)) => goodbye.error.unwrap().code.to_string(),
-        _ => "0".to_owned(),
+        Some(Frame::Goodbye(goodbye)) => Err(goodbye.error.unwrap().code.to_string()),
+        _ => Ok((body, rest)),
     }
 }
 
-async fn worked(world: &World, token: &str, group: &str, filters: &[Vec<Part>]) -> String {
-    let joined = super::streams::work(world, token, group, selection(filters));
-    match within("an answer to Work", joined).await {
-        Ok(_) => "0".to_owned(),
-        Err(status) => (status.code() as i32).to_string(),
+async fn worked(world: &World, token: &str, group: &str, filters: &[Vec<Part>]) -> Result<Worker, String> {
+    let joined = work(world, token, group, selection(filters));
+    within("an answer to Work", joined).await.map_err(|status| (status.code() as i32).to_string())
+}
+
+/// Whether there is anything that a stream of these could tell.
+async fn selects_objects(admin: &Client, filters: &[Vec<Part>]) -> bool {
+    for part in filters.iter().flatten() {
+        if !names(&admin.json(&part.target(false)).await).is_empty() {
+            return true;
+        }
     }
+    false
 }
 
 // === impl Judge ===
@@ -219,22 +229,18 @@ fn judges<'a>(users: &'a [User], grants: &'a [Grant]) -> Vec<Judge<'a>> {
 // === impl Stream ===
 
 impl Stream {
-    async fn open<F>(
-        admin: &Client,
-        user: usize,
-        filters: Vec<Vec<Part>>,
+    fn kept<F>(
+        (call, user): (&'static str, usize),
+        filters: &[Vec<Part>],
+        has_objects: bool,
         read: impl FnOnce(Arc<AtomicU64>) -> F,
     ) -> Self
     where
         F: Future<Output = String> + Send + 'static,
     {
-        let mut has_objects = false;
-        for part in filters.iter().flatten() {
-            has_objects = has_objects || !names(&admin.json(&part.target(false)).await).is_empty();
-        }
         let told = Arc::<AtomicU64>::default();
         let end = spawn("stream", read(Arc::clone(&told)));
-        Self { user, filters, has_objects, told, end }
+        Self { call, user, filters: filters.to_vec(), has_objects, told, end }
     }
 }
 
@@ -253,6 +259,33 @@ async fn read_call(mut body: Incoming, told: Arc<AtomicU64>) -> String {
         }
     }
     panic!("trailers come before the end");
+}
+
+/// The same of the only watch of a stream of many.
+async fn read_sync(mut body: Incoming, mut rest: Vec<u8>, told: Arc<AtomicU64>) -> String {
+    loop {
+        // There is a bookmark every minute.
+        let response: v1::SyncResponse = message(&mut body, &mut rest).await;
+        match response.response.unwrap().frame {
+            Some(Frame::Events(events)) => events.events.iter().for_each(|event| note(&event.object, &told)),
+            Some(Frame::Goodbye(goodbye)) => {
+                assert!(rest.is_empty(), "nothing follows a goodbye");
+                assert_eq!(trailers(&mut body).await["grpc-status"], "0");
+                return goodbye.error.unwrap().code.to_string();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The same of a worker, which answers all its keys.
+async fn read_worker(mut worker: Worker, told: Arc<AtomicU64>) -> String {
+    loop {
+        match worker.object().await {
+            Ok(object) => note(&object, &told),
+            Err(status) => return (status.code() as i32).to_string(),
+        }
+    }
 }
 
 /// The same of a watch over HTTP. A refusal counts as that of a call.
@@ -303,7 +336,8 @@ async fn users(world: &World, grants: &[Grant]) -> Vec<User> {
     users
 }
 
-/// Asks for unions and their parts in every form. Returns the streams that stay open.
+/// Asks for unions and their parts in every form. Returns the streams that stay open: of each form, but for workers. Their
+/// groups are limited, so each user has one.
 async fn asked(world: &World, users: &[User], grants: &[Grant], rng: &mut StdRng) -> Vec<Stream> {
     let (admin, mut judges) = (world.admin(), judges(users, grants));
     // The last right has come to the apiserver's authorizer: nothing that it says from now on changes.
@@ -316,11 +350,13 @@ async fn asked(world: &World, users: &[User], grants: &[Grant], rng: &mut StdRng
     }
     let (mut allowed, mut denied, mut calls, mut streams) = (0, 0, 0, Vec::new());
     for (user, judge) in users.iter().zip(&mut judges) {
-        let (at, mut seen) = (judge.user, HashSet::new());
+        let (at, mut seen, mut works) = (judge.user, HashSet::new(), false);
         for turn in 0..UNIONS {
             let filters = union(rng, at, grants);
             let as_reader = [("impersonate-user", "reader")];
             assert_eq!(status_as(&user.through, "Objects/Watch", &as_reader, &watch(&filters)).await.0, "14");
+            let may_watch = judge.allows_all(&filters, true).await;
+            let has_objects = may_watch && selects_objects(&admin, &filters).await;
             for (call, is_watch) in [("List", false), ("Watch", true), ("Sync", true), ("Work", true)] {
                 let wanted = if judge.allows_all(&filters, is_watch).await { "0" } else { PERMISSION_DENIED };
                 let code = match call {
@@ -329,9 +365,29 @@ async fn asked(world: &World, users: &[User], grants: &[Grant], rng: &mut StdRng
                         status(&user.through, call, &list).await.0
                     }
                     "Watch" => begun(&user.through, call, &watch(&filters)).await,
-                    "Sync" => synced(&user.through, &filters).await,
-                    // Whether the worker of the last turn has left is not known yet.
-                    _ => worked(world, &user.token, &format!("union-{}", turn % 2), &filters).await,
+                    "Sync" => match synced(&user.through, &filters).await {
+                        Ok((body, rest)) => {
+                            let read = |told| read_sync(body, rest, told);
+                            streams.push(Stream::kept((call, at), &filters, has_objects, read));
+                            "0".to_owned()
+                        }
+                        Err(code) => code,
+                    },
+                    _ => {
+                        // Whether the worker of the last turn has left is not known yet.
+                        let group = if works { format!("union-{}", turn % 2) } else { "kept".to_owned() };
+                        match worked(world, &user.token, &group, &filters).await {
+                            Ok(worker) => {
+                                if !works {
+                                    let read = |told| read_worker(worker, told);
+                                    streams.push(Stream::kept((call, at), &filters, has_objects, read));
+                                }
+                                works = true;
+                                "0".to_owned()
+                            }
+                            Err(code) => code,
+                        }
+                    }
                 };
                 assert_eq!(code, wanted, "{call} by {at}: {filters:?}, {grants:?}");
                 *(if wanted == "0" { &mut allowed } else { &mut denied }) += 1;
@@ -344,19 +400,21 @@ async fn asked(world: &World, users: &[User], grants: &[Grant], rng: &mut StdRng
                 let watch = user.through.watch(&part.target(true)).await;
                 assert_eq!(watch.status, status_of(is_allowed), "{at}: {part:?}, {grants:?}");
                 if is_allowed {
+                    let alone = [vec![part.clone()]];
+                    let has_objects = selects_objects(&admin, &alone).await;
                     let read = |told| read_watch(watch.until_the_end(), told);
-                    streams.push(Stream::open(&admin, at, vec![vec![part.clone()]], read).await);
+                    streams.push(Stream::kept(("GET", at), &alone, has_objects, read));
                 }
             }
-            if judge.allows_all(&filters, true).await {
+            if may_watch {
                 let body = send(&user.through, "Watch", &watch(&filters)).await.into_body();
-                streams.push(Stream::open(&admin, at, filters, |told| read_call(body, told)).await);
+                streams.push(Stream::kept(("Watch", at), &filters, has_objects, |told| read_call(body, told)));
                 calls += 1;
             }
         }
     }
-    assert!(allowed > 40 && denied > 20, "{allowed} allowed, {denied} denied");
-    assert!(calls > 10 && streams.len() > 50, "{calls} of {} streams", streams.len());
+    assert!(allowed > 40 && denied > 5, "{allowed} allowed, {denied} denied");
+    assert!(calls > 5 && streams.len() > 50, "{calls} of {} streams", streams.len());
     streams
 }
 
@@ -384,16 +442,16 @@ async fn a_union_is_allowed_as_its_parts_are_alone() {
             let is_allowed = judges[stream.user].allows_all(&stream.filters, true).await;
             if is_allowed { stay.push(stream) } else { gone.push(stream) }
         }
-        for Stream { user, filters, end, .. } in gone {
-            let code = within(&format!("{user} ends: {filters:?}, {what}"), end).await.unwrap();
-            assert_eq!(code, PERMISSION_DENIED, "{user}: {filters:?}, {what}");
+        for Stream { call, user, filters, end, .. } in gone {
+            let code = within(&format!("{call} by {user} ends: {filters:?}, {what}"), end).await.unwrap();
+            assert_eq!(code, PERMISSION_DENIED, "{call} by {user}: {filters:?}, {what}");
         }
         // Even where no stream had to end.
         eventually("the change is known", || changes() > before).await;
         tick(&admin, turn).await;
-        for Stream { user, filters, has_objects, told, end } in &stay {
+        for Stream { call, user, filters, has_objects, told, end } in &stay {
             let goes_on = || !has_objects || told.load(Relaxed) >= turn;
-            let what = format!("{user} goes on: {filters:?}, {what}");
+            let what = format!("{call} by {user} goes on: {filters:?}, {what}");
             eventually(&what, || goes_on() || end.is_finished()).await;
             assert!(!end.is_finished(), "{what}");
             went_on += usize::from(*has_objects);
