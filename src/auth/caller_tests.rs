@@ -12,7 +12,7 @@ fn only_the_apiserver_knows_who_is_impersonated_and_which_of_two_tokens_of_a_cal
         (&[], false, false),
         (&[basic], false, false),
         (&[protocol, protocol], false, false),
-        (&[token, protocol], false, false),
+        (&[token, protocol], true, false),
         (&[token, ("x-impersonate-user", "jane"), ("impersonate", "jane"), ("x-remote-user", "jane")], false, false),
         (&[token, token], true, false),
         (&[token, other], true, false),

@@ -156,8 +156,9 @@ async fn phases(
             let below = if args.is_whole(*phase) { tally.below(*phase, own.mode) } else { Vec::new() };
             if !below.is_empty() {
                 let informers = own.daemon.daemon.factory.informers();
+                let standing = informers.iter().map(|one| (one.key(), one.status()));
                 let standing: Vec<_> =
-                    informers.iter().map(|one| format!("    {} {:?}", one.key(), one.status())).collect();
+                    standing.map(|(key, now)| format!("    {key}: {}, synced {}", now.state, now.synced)).collect();
                 let told = format!("  {}\n{tally}{}\n", below.join("\n  "), standing.join("\n"));
                 report.wrong(&format!("{name}: {}: answers from the caches", phase.name()), &told);
             }
