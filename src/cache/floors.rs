@@ -225,8 +225,12 @@ impl Floor {
         }
     }
 
-    /// The end of the gap that `rv` is in: no watch may continue from there. A watch of gRPC may, because its tokens cover
-    /// nothing of a gap before all of it was delivered.
+    /// The end of the last gap; zero if there is none.
+    pub fn last_gap_end(&self) -> ResourceVersion {
+        self.gaps.lock().last().map_or(ResourceVersion::ZERO, |(_, to)| *to)
+    }
+
+    /// The end of the gap that `rv` is in: no watch may continue from there.
     pub fn gap_around(&self, rv: ResourceVersion) -> Option<ResourceVersion> {
         self.gaps.lock().iter().find(|(from, to)| *from < rv && rv < *to).map(|(_, to)| *to)
     }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 pub(crate) use crate::auth::Client;
-use crate::memory::{Ledger, Reservation};
+use crate::memory::{Lack, Ledger, Reservation};
 
 /// The places of all requests, and the memory of their answers.
 #[derive(Debug)]
@@ -155,9 +155,11 @@ impl Places {
             return Ok(Held { places: Arc::clone(self), client: client.clone(), reserved });
         };
         self.give_back(client, 0, bytes);
-        // Nobody else makes room for a client that has much, here or elsewhere.
-        if short.is_own || !room.has_little {
-            return Err(Full::Much);
+        // Nobody else makes room for a client that has its share, or much, here or elsewhere.
+        match short.of {
+            Lack::Share => return Err(Full::Own),
+            Lack::Memory if room.has_little => {}
+            Lack::Much | Lack::Memory => return Err(Full::Much),
         }
         self.ledger.ask_for_room();
         Err(Full::All)
@@ -367,7 +369,7 @@ mod tests {
         let elsewhere = ledger.lasting(550).unwrap();
         elsewhere.charge(first.with_share()).unwrap();
         let watch = places.hold(&first, true, 50).unwrap();
-        assert_eq!(places.hold(&first, true, 50).err(), Some(Full::Much));
+        assert_eq!(places.hold(&first, true, 50).err(), Some(Full::Own));
         assert!(places.hold(&first, false, 50).is_ok(), "what ends by itself");
         let others: Vec<_> = std::iter::from_fn(|| places.hold(&second, true, 50).ok()).collect();
         assert_eq!((others.len(), ledger.used()), (8, 1000));

@@ -118,7 +118,8 @@ impl Accepted {
         let (is_unknown, is_unreached) = (floor.has_unknown_write(), floor.is_unreached());
         // The store may have been restored at an older revision since.
         let counts = floor.is_recent() || reason == ForwardReason::NotFresh;
-        let floor = if counts { floor.get() } else { ResourceVersion::ZERO };
+        // No watch may begin within a gap, so no list may be from there.
+        let floor = if counts { floor.get() } else { floor.last_gap_end() };
         // What a cache has shown counts for as long as the cache is there: it learns when the store is set back.
         let rv = if self.ask == Ask::State { floor } else { floor.max(cached) };
         if rv <= least && !is_unknown {

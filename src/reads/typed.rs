@@ -113,6 +113,12 @@ impl Reads {
 
     async fn try_open(&self, selection: &Selection, terms: WatchTerms) -> Result<(OpenWatch, Waited), Refusal> {
         let mut read = self.select(selection).await?;
+        // The token may be another cache's, or older than what came late.
+        if let WatchFrom::After(rv) = terms.from
+            && let Some(listed) = read.floor.gap_around(rv)
+        {
+            return Err(Unserved::Expired(Box::new(errors::expired_watch(rv.get(), listed.get()))).into());
+        }
         let (source, waited) = self.source(&mut read, terms.max_staleness).await?;
         let (start, freshness) = match terms.from {
             WatchFrom::State(freshness) => (WatchStart::State, freshness),

@@ -47,8 +47,17 @@ enum Purpose {
 #[error("there is no memory left for {need} bytes more")]
 pub struct Short {
     pub need: usize,
-    /// The client has its share, or has much. Nobody else makes room for it.
-    pub is_own: bool,
+    pub of: Lack,
+}
+
+/// Of what there is not enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// The client has its share. Others have nothing to do with it.
+    Share,
+    /// The client has much, and so have others.
+    Much,
+    Memory,
 }
 
 /// The bytes that a connected client gets also while memory is short, if they fit.
@@ -201,7 +210,7 @@ impl Inner {
         let mut shares = self.shares.lock();
         let own = shares.get(&client).map_or(0, |own| *own);
         if own.saturating_add(bytes) > self.limit / 8 * SHARE {
-            return Err(Short { need: bytes, is_own: true });
+            return Err(Short { need: bytes, of: Lack::Share });
         }
         if bytes > 0 {
             shares.insert(client, own + bytes);
@@ -241,7 +250,7 @@ impl Reservation {
         if is_over || self.client.set(client).is_err() {
             inner.discharge(Some(&client), self.bytes);
         }
-        if is_over { Err(Short { need: self.bytes, is_own: true }) } else { Ok(()) }
+        if is_over { Err(Short { need: self.bytes, of: Lack::Much }) } else { Ok(()) }
     }
 
     /// Adds bytes. Call it before the bytes are received.
@@ -251,7 +260,7 @@ impl Reservation {
     pub fn grow(&mut self, bytes: usize) -> Result<(), Short> {
         let grown = self.try_grow(bytes);
         match grown {
-            Err(Short { is_own: true, .. }) => self.ledger.count_refused(),
+            Err(Short { of: Lack::Share, .. }) => self.ledger.count_refused(),
             Err(_) if self.purpose != Purpose::Spare => self.ledger.note_refused(),
             _ => {}
         }
@@ -279,12 +288,12 @@ impl Reservation {
         let added = inner.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
         if added.is_err() {
             inner.discharge(client, bytes);
-            return Err(Short { need: bytes, is_own: of_client < limit });
+            return Err(Short { need: bytes, of: if of_client < limit { Lack::Much } else { Lack::Memory } });
         }
         self.bytes += bytes;
         if inner.pressure.level() > level {
             self.shrink(bytes);
-            return Err(Short { need: bytes, is_own: false });
+            return Err(Short { need: bytes, of: Lack::Memory });
         }
         Ok(())
     }
@@ -315,9 +324,9 @@ mod tests {
     fn what_is_reserved_is_given_back() {
         let ledger = Ledger::new(100, Pressure::default());
         let mut first = ledger.reserve(60).unwrap();
-        assert_eq!(ledger.reserve(41).unwrap_err(), Short { need: 41, is_own: false });
+        assert_eq!(ledger.reserve(41).unwrap_err(), Short { need: 41, of: Lack::Memory });
         first.grow(40).unwrap();
-        assert_eq!(first.grow(1), Err(Short { need: 1, is_own: false }));
+        assert_eq!(first.grow(1), Err(Short { need: 1, of: Lack::Memory }));
         first.shrink(30);
         assert_eq!((ledger.used(), first.bytes(), ledger.refused()), (70, 70, 2));
         drop(first);
@@ -369,11 +378,11 @@ mod tests {
         // What is reserved before its client is known.
         let [early, more] = [60, 1].map(|bytes| ledger.lasting(bytes).unwrap());
         assert!(early.charge(Some(&"a")).is_ok() && early.charge(Some(&"b")).is_ok(), "it counts once");
-        assert_eq!(more.charge(Some(&"a")), Err(Short { need: 1, is_own: true }));
+        assert_eq!(more.charge(Some(&"a")), Err(Short { need: 1, of: Lack::Share }));
         let other = ledger.lasting(50).unwrap();
         assert!(more.charge(Some(&"b")).is_ok() && other.charge(Some(&"b")).is_ok(), "it has little");
         let last = ledger.reserve(1).unwrap();
-        assert_eq!(last.charge(Some(&"b")), Err(Short { need: 1, is_own: true }), "all have much");
+        assert_eq!(last.charge(Some(&"b")), Err(Short { need: 1, of: Lack::Much }), "all have much");
         assert!(last.charge(None::<&str>.as_ref()).is_ok());
         drop((early, more, other, last));
         assert!(ledger.inner.shares.lock().is_empty() && ledger.used() == 0);

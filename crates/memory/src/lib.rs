@@ -13,7 +13,7 @@ mod room;
 mod stall;
 
 pub use cut::Cut;
-pub use ledger::{Ledger, Reservation, Short};
+pub use ledger::{Lack, Ledger, Reservation, Short};
 pub use pressure::{Level, Pressure};
 pub use purge::{purge, purge_again};
 pub use room::allocated;

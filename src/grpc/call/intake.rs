@@ -19,7 +19,7 @@ use super::cost;
 use super::status::Error;
 use crate::grpc::pb::{Check, checked};
 use crate::lifecycle::drain::DrainSignal;
-use crate::memory::{Ledger, Reservation};
+use crate::memory::{Lack, Ledger, Reservation};
 
 tokio::task_local! {
     /// The account of the call that is being served.
@@ -231,7 +231,7 @@ impl IntakeMemory {
         if needs > has
             && let Err(short) = self.reservation.grow(needs - has)
         {
-            let own = self.caller.as_ref().filter(|_| short.is_own).map(Caller::overflow);
+            let own = self.caller.as_ref().filter(|_| short.of != Lack::Memory).map(Caller::overflow);
             return Err(own.unwrap_or_else(|| Error::no_memory("there is no memory for the request")));
         }
         self.reservation.shrink(has.saturating_sub(needs));

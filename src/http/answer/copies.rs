@@ -17,7 +17,7 @@ use futures_util::task::AtomicWaker;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::codec::Slices;
-use crate::memory::{Ledger, Level, Reservation, Short};
+use crate::memory::{Lack, Ledger, Level, Reservation, Short};
 
 /// The copies of one answer.
 pub(super) struct Copies {
@@ -99,7 +99,7 @@ impl Copies {
         let before = self.bytes();
         if before > 0 {
             let fits = before + bytes <= self.most() && self.grow(bytes);
-            return if fits { Ok(()) } else { Err(Short { need: bytes, is_own: false }) };
+            return if fits { Ok(()) } else { Err(Short { need: bytes, of: Lack::Memory }) };
         }
         if !self.grow(bytes) {
             self.reservation = self.ledger.last_copy(bytes).map(Box::new);
@@ -107,7 +107,7 @@ impl Copies {
         if self.reservation.is_none() {
             // Those who take nothing of their answers make room.
             self.ledger.ask_for_room();
-            return Err(Short { need: bytes, is_own: false });
+            return Err(Short { need: bytes, of: Lack::Memory });
         }
         Ok(())
     }

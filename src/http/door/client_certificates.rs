@@ -9,8 +9,10 @@ use rustls::server::ProducesTickets;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-/// The most bytes of a chain of certificates. It is kept for as long as its connection, and nobody has verified it when it comes.
+/// The most bytes of a chain of certificates, with [`EACH`] more for each of them. It is kept for as long as its connection, and nobody has verified it when it comes.
 const MAX_CHAIN: usize = 16 << 10;
+/// What a certificate takes besides its bytes, of which it may have none.
+const EACH: usize = 64;
 
 /// Accepts any certificate for which the client proves that it has the key.
 #[derive(Debug)]
@@ -46,8 +48,8 @@ impl ClientCertVerifier for AnyClient {
         intermediates: &[CertificateDer<'_>],
         _: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let size = certificate.len() + intermediates.iter().map(|certificate| certificate.len()).sum::<usize>();
-        if size > MAX_CHAIN {
+        let chain = std::iter::once(certificate).chain(intermediates);
+        if chain.map(|certificate| certificate.len() + EACH).sum::<usize>() > MAX_CHAIN {
             return Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure));
         }
         Ok(ClientCertVerified::assertion())
@@ -104,11 +106,15 @@ mod tests {
 
     #[test]
     fn a_chain_has_a_bound() {
-        let is_taken = |leaf: usize, other: usize| {
-            let [leaf, other] = [leaf, other].map(|size| CertificateDer::from(vec![0; size]));
+        let is_taken = |leaf: usize, others: &[usize]| {
+            let of = |size: usize| CertificateDer::from(vec![0; size]);
+            let others: Vec<_> = others.iter().copied().map(of).collect();
             let now = UnixTime::since_unix_epoch(Duration::from_secs(1));
-            AnyClient::new().verify_client_cert(&leaf, &[other], now).is_ok()
+            AnyClient::new().verify_client_cert(&of(leaf), &others, now).is_ok()
         };
-        assert_eq!([is_taken(1000, MAX_CHAIN - 1000), is_taken(1000, MAX_CHAIN - 999)], [true, false]);
+        let rest = MAX_CHAIN - 1000 - 2 * EACH;
+        assert_eq!([is_taken(1000, &[rest]), is_taken(1000, &[rest + 1])], [true, false]);
+        let most = MAX_CHAIN / EACH - 1;
+        assert_eq!([is_taken(0, &vec![0; most]), is_taken(0, &vec![0; most + 1])], [true, false], "without bytes");
     }
 }

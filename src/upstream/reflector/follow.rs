@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::Reflector;
 use super::end::Undecodable;
@@ -15,6 +15,9 @@ use crate::meta::{EventType, Object, ObjectKey, ResourceVersion};
 
 /// How long after a deletion to wait for other deletions of the same revision. They arrive together.
 pub(super) const TOGETHER: Duration = Duration::from_millis(50);
+
+/// After this time, what the apiserver sent right after those deletions has arrived, too: it ends a connection that is dead (PINGs).
+const DOUBT: Duration = Duration::from_secs(10);
 
 /// Maximum number of deletions held back. A lease has 1000 objects (`--lease-max-object-count`).
 const EXPIRED: usize = 4096;
@@ -31,6 +34,9 @@ impl Reflector {
         let mut expired: Vec<Object> = Vec::new();
         // Until when they wait for the next one. Nothing but the next one makes this later.
         let mut together: Option<Instant> = None;
+        // Until when it is not sure that those which were applied are all.
+        let is_unsure = self.writer.certain() < self.writer.resource_version();
+        let mut unsure = is_unsure.then(|| Instant::now() + DOUBT);
         let mut recalled = std::pin::pin!(self.writer.recalled());
         let handle = self.handle.clone();
         let mut doubted = std::pin::pin!(handle.doubted());
@@ -42,6 +48,11 @@ impl Reflector {
                 frame = stream.next(until) => frame,
                 Some(claim) = self.claims.recv() => {
                     self.consider(claim);
+                    continue;
+                }
+                () = sleep_until(unsure.unwrap_or(until)), if unsure.is_some() => {
+                    unsure = None;
+                    self.writer.progress(self.writer.resource_version());
                     continue;
                 }
                 () = &mut recalled => return self.recalled(),
@@ -105,7 +116,7 @@ impl Reflector {
                 }
                 Ok(Some(WatchFrame::Error(status))) => return self.failed(&UpstreamError::Status(Box::new(status))),
                 Ok(None) => return Outcome::Ended { heard },
-                Err(UpstreamError::Timeout { .. }) if held > 0 => {}
+                Err(UpstreamError::Timeout { .. }) if held > 0 => unsure = Some(Instant::now() + DOUBT),
                 Err(error) => return self.broken(&error),
             }
         }
