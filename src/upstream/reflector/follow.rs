@@ -34,9 +34,9 @@ impl Reflector {
         let mut expired: Vec<Object> = Vec::new();
         // Until when they wait for the next one. Nothing but the next one makes this later.
         let mut together: Option<Instant> = None;
-        // Until when it is not sure that those which were applied are all.
-        let is_unsure = self.writer.certain() < self.writer.resource_version();
-        let mut unsure = is_unsure.then(|| Instant::now() + DOUBT);
+        // Until when it is not sure that those which were applied are all, and their revision. A stream that begins in doubt tells
+        // them again first.
+        let mut unsure: Option<(Instant, ResourceVersion)> = None;
         let mut recalled = std::pin::pin!(self.writer.recalled());
         let handle = self.handle.clone();
         let mut doubted = std::pin::pin!(handle.doubted());
@@ -50,9 +50,10 @@ impl Reflector {
                     self.consider(claim);
                     continue;
                 }
-                () = sleep_until(unsure.unwrap_or(until)), if unsure.is_some() => {
-                    unsure = None;
-                    self.writer.progress(self.writer.resource_version());
+                () = sleep_until(unsure.map_or(until, |(at, _)| at)), if unsure.is_some() && together.is_none() => {
+                    if let Some((_, rv)) = unsure.take().filter(|(_, rv)| *rv == self.writer.resource_version()) {
+                        self.writer.progress(rv);
+                    }
                     continue;
                 }
                 () = &mut recalled => return self.recalled(),
@@ -116,7 +117,9 @@ impl Reflector {
                 }
                 Ok(Some(WatchFrame::Error(status))) => return self.failed(&UpstreamError::Status(Box::new(status))),
                 Ok(None) => return Outcome::Ended { heard },
-                Err(UpstreamError::Timeout { .. }) if held > 0 => unsure = Some(Instant::now() + DOUBT),
+                Err(UpstreamError::Timeout { .. }) if held > 0 => {
+                    unsure = Some((Instant::now() + DOUBT, self.writer.resource_version()));
+                }
                 Err(error) => return self.broken(&error),
             }
         }
