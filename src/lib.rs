@@ -7,6 +7,9 @@
 //! The product is the binary. Modules are public only because tests, benchmarks and fuzz targets need them. They are
 //! not a stable API for other crates.
 
+// The compiler proves that the futures of gRPC are `Send` through all that they hold, down to TLS.
+#![recursion_limit = "256"]
+
 mod admin;
 pub mod app;
 pub mod args;

@@ -5,11 +5,17 @@
 //! `cargo bench --profile dev --bench everyday -- --informerd PATH`. Requests are what the kube-apiserver counts, without
 //! its own; bytes are what it sends, counted on the wire; CPU time is its process's, less what it uses at rest. What
 //! informerd costs from its start on is in its figures.
+//!
+//! The second group of patterns (`token` to `roll-out` of `--help`) has a smaller cluster of its own and a line for each: what is
+//! asked of the kube-apiserver by programs that are short, or that informerd has no good answer for. Each takes at most
+//! a minute, after one for the cluster: `cargo bench --bench everyday -- --patterns token,gzip`. The clients' requests for
+//! leases, endpoints and endpointslices are not counted: the kube-apiserver asks for them itself all the time.
 
 mod answers;
 mod commands;
 mod latency;
 mod meter;
+mod patterns;
 mod programs;
 mod report;
 mod session;
@@ -20,6 +26,8 @@ mod world;
 mod client;
 #[path = "../../tests/judge/cluster.rs"]
 mod cluster;
+#[path = "../load/cpu.rs"]
+mod cpu;
 #[path = "../load/padding.rs"]
 mod padding;
 #[path = "../../tests/judge/process.rs"]
@@ -46,7 +54,7 @@ struct Options {
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "everyday,at-once,mixed,helm,controller,k9s,herd,latency"
+        default_value = "everyday,at-once,mixed,helm,controller,k9s,herd,latency,token,other-token,gzip,release,deletion,loop,k9s-pods,descheduler,agent,roll-out"
     )]
     patterns: Vec<Pattern>,
     #[arg(long, default_value_t = 2_000)]
@@ -90,27 +98,64 @@ struct Options {
     bench: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 enum Pattern {
+    /// 26 commands of kubectl, Python and curl, one after the other.
     Everyday,
+    /// The same by many users.
     AtOnce,
     /// The same, each in another order.
     Mixed,
+    /// `helm install --wait` of a dozen objects and `helm uninstall`, request by request.
     Helm,
+    /// Five informers, and a get before each update.
     Controller,
+    /// Informers on three resources, and tables of four.
     K9s,
     /// Many clients that begin within a second, each with five informers.
     Herd,
     /// Not what reads cost, but how long they take.
     Latency,
+    /// 5 lists of pods with informerd's own token, on a listener that trusts its clients.
+    Token,
+    /// The same with the token of another user.
+    OtherToken,
+    /// 30 lists of pods with gzip, while ConfigMaps change.
+    Gzip,
+    /// The real helm: install, upgrade, rollback, uninstall.
+    Release,
+    /// A namespace is emptied: its 45 resources are listed, deleted and listed again.
+    Deletion,
+    /// An informer, and 100 gets that are followed by an update of the status.
+    Loop,
+    /// Two informers, and a table of the pods of a namespace every two seconds.
+    K9sPods,
+    /// Eight informers for two seconds.
+    Descheduler,
+    /// 20 pods with tokens and two informers each, through the agent of their node.
+    Agent,
+    /// 20 informers, whose watches go on at an informerd that was started again.
+    RollOut,
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
+    let (own, common): (Vec<_>, Vec<_>) = options.patterns.iter().copied().partition(|pattern| pattern.has_a_line());
+    if !common.is_empty() {
+        compare(&options, &common).await?;
+    }
+    if !own.is_empty() {
+        patterns::run(&options, &own).await?;
+    }
+    Ok(())
+}
+
+/// In a cluster that people work with.
+async fn compare(options: &Options, patterns: &[Pattern]) -> anyhow::Result<()> {
     let cluster = Cluster::start().await;
     let apiserver = Target::admin(&cluster);
-    world::make(&apiserver, &options).await?;
+    world::make(&apiserver, options).await?;
     let wire = Wire::before(&apiserver.address).await?;
     let relayed = Target { address: wire.address.clone(), ..apiserver.clone() };
     let kubeconfig = relayed_kubeconfig(&cluster, &apiserver, &relayed)?;
@@ -118,20 +163,20 @@ async fn main() -> anyhow::Result<()> {
     commands::one_by_one(&side(&relayed), &Options { rounds: 1, ..options.clone() }).await?;
     let meter = Meter::new(apiserver, Some(cluster.etcd_pid()), wire).await?;
     let mut report = Report::default();
-    for pattern in options.patterns.iter().copied() {
+    for pattern in patterns.iter().copied() {
         eprintln!("{pattern:?}");
         let direct = side(&relayed);
         if pattern == Pattern::Latency {
-            let informerd = start(&options, &kubeconfig, &cluster).await?;
-            latency::measure(&direct, &informerd, &options).await?;
+            let informerd = start(options, &kubeconfig, &cluster).await?;
+            latency::measure(&direct, &informerd, options).await?;
             continue;
         }
-        let without = pattern.measured(&direct, &meter, &options).await?;
+        let without = pattern.measured(&direct, &meter, options).await?;
         let begin = meter.begin().await?;
-        let informerd = start(&options, &kubeconfig, &cluster).await?;
+        let informerd = start(options, &kubeconfig, &cluster).await?;
         let through = side(&informerd.target);
-        pattern.run(&through, &options).await.context("through informerd")?;
-        let with = meter.end(begin).await?;
+        pattern.run(&through, options).await.context("through informerd")?;
+        let with = meter.end(&begin).await?;
         let own_cpu_seconds = informerd.target.cpu_seconds()?;
         let metrics = informerd.admin("/metrics").await?.unwrap_or_default();
         let mut unlike = if pattern.is_static() { through.answers.unlike(&direct.answers) } else { Vec::new() };
@@ -146,9 +191,9 @@ async fn main() -> anyhow::Result<()> {
 }
 
 async fn start(options: &Options, kubeconfig: &Path, cluster: &Cluster) -> anyhow::Result<Running> {
-    let binary = options.informerd.clone().unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_informerd")));
     let flags: Vec<&str> = options.flag.iter().map(String::as_str).collect();
-    let informerd = Running::informerd(&binary, kubeconfig, &cluster.dir().join("state"), Transport::Plain, &flags)?;
+    let informerd =
+        Running::informerd(&options.binary(), kubeconfig, &cluster.dir().join("state"), Transport::Plain, &flags)?;
     informerd.wait_until_ready().await?;
     Ok(informerd)
 }
@@ -165,9 +210,22 @@ fn relayed_kubeconfig(cluster: &Cluster, apiserver: &Target, relayed: &Target) -
     Ok(path)
 }
 
+// === impl Options ===
+
+impl Options {
+    fn binary(&self) -> PathBuf {
+        self.informerd.clone().unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_informerd")))
+    }
+}
+
 // === impl Pattern ===
 
 impl Pattern {
+    /// Whether it is one of the second group.
+    fn has_a_line(self) -> bool {
+        self >= Self::Token
+    }
+
     /// Whether it leaves all objects as they are, so that answers of two runs are the same.
     fn is_static(self) -> bool {
         matches!(self, Self::Everyday | Self::AtOnce | Self::Mixed | Self::K9s)
@@ -176,7 +234,7 @@ impl Pattern {
     async fn measured(self, side: &Arc<Side>, meter: &Meter, options: &Options) -> anyhow::Result<Cost> {
         let begin = meter.begin().await?;
         self.run(side, options).await?;
-        meter.end(begin).await
+        meter.end(&begin).await
     }
 
     async fn run(self, side: &Arc<Side>, options: &Options) -> anyhow::Result<()> {
@@ -188,7 +246,8 @@ impl Pattern {
             Self::Controller => programs::controller(side, options).await,
             Self::K9s => programs::k9s(side, options).await,
             Self::Herd => programs::herd(side, options).await,
-            Self::Latency => Ok(()),
+            // They are measured in other ways.
+            _ => Ok(()),
         }
     }
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::client::{Protocol, Target, cpu_seconds};
+use super::client::{Protocol, Target};
+use super::cpu::Meter as Cpu;
 use super::wire::Wire;
 
-/// Requests by verb. A watch counts when it begins.
+/// Requests by verb, and TokenReviews by themselves. A watch counts when it begins.
 type Requests = BTreeMap<String, f64>;
 
 /// What the kube-apiserver did in some time.
@@ -34,12 +35,16 @@ pub(crate) struct Meter {
 pub(crate) struct Reading {
     requests: Requests,
     bytes: u64,
-    cpu: (f64, f64),
+    /// Since then, of the kube-apiserver and of etcd.
+    cpu: (Cpu, Option<Cpu>),
     at: Instant,
 }
 
+/// The verb that TokenReviews are counted by.
+pub(crate) const TOKEN_REVIEW: &str = "TokenReview";
+
 /// How long the servers are watched at rest.
-const REST: Duration = Duration::from_secs(10);
+const REST: Duration = Duration::from_secs(20);
 /// What was done before has ended after it.
 const SETTLE: Duration = Duration::from_secs(1);
 
@@ -50,7 +55,7 @@ impl Meter {
         let mut meter = Self { apiserver, etcd, wire, rest: (0.0, 0.0) };
         let begin = meter.begin().await?;
         tokio::time::sleep(REST).await;
-        let cost = meter.end(begin).await?;
+        let cost = meter.end(&begin).await?;
         meter.rest = (cost.cpu_seconds / cost.wall_seconds, cost.etcd_cpu_seconds / cost.wall_seconds);
         eprintln!("at rest: {:.1} % and {:.1} % of a processor", meter.rest.0 * 100.0, meter.rest.1 * 100.0);
         Ok(meter)
@@ -59,30 +64,28 @@ impl Meter {
     pub(crate) async fn begin(&self) -> anyhow::Result<Reading> {
         tokio::time::sleep(SETTLE).await;
         let requests = self.requests().await?;
-        Ok(Reading { requests, bytes: self.wire.sent(), cpu: self.cpu()?, at: Instant::now() })
+        let cpu = (Cpu::start(self.apiserver.pid)?, self.etcd.map(Cpu::start).transpose()?);
+        Ok(Reading { requests, bytes: self.wire.sent(), cpu, at: Instant::now() })
     }
 
-    pub(crate) async fn end(&self, begin: Reading) -> anyhow::Result<Cost> {
+    /// From a beginning on, which may have other ends.
+    pub(crate) async fn end(&self, begin: &Reading) -> anyhow::Result<Cost> {
         tokio::time::sleep(SETTLE).await;
-        let (bytes, cpu) = (self.wire.sent(), self.cpu()?);
+        let (bytes, cpu) = (self.wire.sent(), begin.cpu.0.seconds()?);
+        let etcd_cpu = begin.cpu.1.as_ref().map_or(Ok(0.0), Cpu::seconds)?;
         let wall_seconds = begin.at.elapsed().as_secs_f64();
         let mut requests = self.requests().await?;
-        for (verb, count) in begin.requests {
-            *requests.entry(verb).or_default() -= count;
+        for (verb, count) in &begin.requests {
+            *requests.entry(verb.clone()).or_default() -= count;
         }
         requests.retain(|_, count| *count > 0.0);
         Ok(Cost {
             requests,
             bytes: bytes - begin.bytes,
-            cpu_seconds: (cpu.0 - begin.cpu.0 - self.rest.0 * wall_seconds).max(0.0),
-            etcd_cpu_seconds: (cpu.1 - begin.cpu.1 - self.rest.1 * wall_seconds).max(0.0),
+            cpu_seconds: (cpu - self.rest.0 * wall_seconds).max(0.0),
+            etcd_cpu_seconds: (etcd_cpu - self.rest.1 * wall_seconds).max(0.0),
             wall_seconds,
         })
-    }
-
-    fn cpu(&self) -> anyhow::Result<(f64, f64)> {
-        let etcd = self.etcd.map_or(Ok(0.0), |pid| cpu_seconds(&pid.to_string()))?;
-        Ok((self.apiserver.cpu_seconds()?, etcd))
     }
 
     /// Since the start, as the kube-apiserver counts them. It counts a watch when it ends, so the open ones are added.
@@ -93,6 +96,7 @@ impl Meter {
             let verb = line.split_once("verb=\"").and_then(|(_, rest)| rest.split_once('"'));
             let count = line.rsplit_once(' ').and_then(|(_, count)| count.parse::<f64>().ok());
             if let Some(((verb, _), count)) = verb.zip(count) {
+                let verb = if line.contains("resource=\"tokenreviews\"") { TOKEN_REVIEW } else { verb };
                 *requests.entry(verb.to_owned()).or_default() += count;
             }
         }

@@ -2,14 +2,16 @@
 
 use std::io::Read;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
 use http::response::Parts;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use serde_json::Value;
 
 use super::answers::{Answer, Answers, Question};
 use super::client::{Connection, Protocol, Target};
@@ -47,6 +49,14 @@ pub(crate) const K9S: Program = Program {
     headers: &[("user-agent", "k9s/v0.0.0 (linux/amd64) kubernetes/$Format"), ("accept-encoding", "gzip")],
 };
 
+/// kr8s and others in Python.
+pub(crate) const HTTPX: Program = Program {
+    protocol: Protocol::Http1,
+    headers: &[("user-agent", "python-httpx/0.28.1"), ("accept-encoding", "gzip, deflate")],
+};
+pub(crate) const DESCHEDULER: Program =
+    Program { protocol: Protocol::Http2, headers: &[("user-agent", "descheduler"), ("accept-encoding", "gzip")] };
+
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const ANY: &str = "*/*";
 pub(crate) const TABLE: &str =
@@ -54,6 +64,9 @@ pub(crate) const TABLE: &str =
 pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf,application/json";
 pub(crate) const DISCOVERY: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+
+/// Names alone, as the namespace controller asks for them.
+pub(crate) const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// A server, and what it has answered.
 pub(crate) struct Side {
@@ -104,11 +117,24 @@ impl Session {
         Ok((head.status, body))
     }
 
-    /// A read that has to succeed, and that nobody compares.
+    /// A read that has to succeed, and that nobody compares. The storage of a new type takes seconds to begin.
     pub(crate) async fn read(&mut self, path: &str, accept: &'static str) -> anyhow::Result<()> {
+        for _ in 0..30 {
+            let (head, sent) = self.exchange(Method::GET, path, &[("accept", accept)], String::new()).await?;
+            if head.status != StatusCode::TOO_MANY_REQUESTS {
+                ensure!(head.status.is_success(), "{path}: {}: {}", head.status, String::from_utf8_lossy(&sent));
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        bail!("{path}: too many requests");
+    }
+
+    /// The same, unpacked.
+    pub(crate) async fn fetch(&mut self, path: &str, accept: &'static str) -> anyhow::Result<Bytes> {
         let (head, sent) = self.exchange(Method::GET, path, &[("accept", accept)], String::new()).await?;
         ensure!(head.status.is_success(), "{path}: {}: {}", head.status, String::from_utf8_lossy(&sent));
-        Ok(())
+        unpacked(&head, sent)
     }
 
     /// A list by pages, as long as there are more.
@@ -154,15 +180,38 @@ impl Session {
         let path = format!(
             "{path}?allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeoutSeconds=500&watch=true"
         );
-        let mut session = self.another().await?;
-        let headers = [session.program.headers, &[("accept", accept)]].concat();
-        let response = session.connection.request(Method::GET, &path, &headers, String::new()).await?;
-        ensure!(response.status().is_success(), "{path}: {}", response.status());
-        let compressed = response.headers().contains_key("content-encoding");
-        let mut stream = Stream { body: response.into_body(), compressed, tail: Vec::new(), _session: session };
+        let mut stream = self.watch(&path, accept).await?;
         stream.until(b"k8s.io/initial-events-end").await?;
         Ok(stream)
     }
+
+    /// An informer without a watch-list: what is cached, in JSON, and every change from its revision on.
+    pub(crate) async fn list_and_watch(&mut self, path: &str) -> anyhow::Result<(String, Stream)> {
+        let list = self.fetch(&with(path, "limit=500&resourceVersion=0"), JSON).await?;
+        let list: Value = serde_json::from_slice(&list)?;
+        let revision = list["metadata"]["resourceVersion"].as_str().context("a list has a revision")?;
+        Ok((revision.to_owned(), self.resume(path, revision).await?))
+    }
+
+    /// Every change from this revision on.
+    pub(crate) async fn resume(&self, path: &str, revision: &str) -> anyhow::Result<Stream> {
+        let options = format!("allowWatchBookmarks=true&resourceVersion={revision}&timeoutSeconds=500&watch=true");
+        self.watch(&with(path, &options), JSON).await
+    }
+
+    async fn watch(&self, path: &str, accept: &str) -> anyhow::Result<Stream> {
+        let mut session = self.another().await?;
+        let headers = [session.program.headers, &[("accept", accept)]].concat();
+        let response = session.connection.request(Method::GET, path, &headers, String::new()).await?;
+        ensure!(response.status().is_success(), "{path}: {}", response.status());
+        let compressed = response.headers().contains_key("content-encoding");
+        Ok(Stream { body: response.into_body(), compressed, tail: Vec::new(), _session: session })
+    }
+}
+
+/// A path with more options.
+fn with(path: &str, options: &str) -> String {
+    format!("{path}{}{options}", if path.contains('?') { '&' } else { '?' })
 }
 
 /// A body as it was before it was compressed.

@@ -11,7 +11,7 @@ use super::padding::padding;
 pub(crate) const NAMESPACES: usize = 10;
 const NODES: usize = 20;
 /// In each namespace.
-const DEPLOYMENTS: usize = 5;
+pub(crate) const DEPLOYMENTS: usize = 5;
 pub(crate) const CONFIG_MAPS: usize = 10;
 const EVENTS: usize = 30;
 
@@ -56,7 +56,7 @@ pub(crate) async fn make(apiserver: &Target, options: &Options) -> anyhow::Resul
     Ok(())
 }
 
-async fn post(writer: &mut Connection, path: &str, body: String) -> anyhow::Result<()> {
+pub(crate) async fn post(writer: &mut Connection, path: &str, body: String) -> anyhow::Result<()> {
     writer.send(Method::POST, path, &[], body).await?.into_body().collect().await?;
     Ok(())
 }

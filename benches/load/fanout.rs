@@ -52,10 +52,11 @@ pub(crate) async fn run(
 
     let (meter, own, started) = (Meter::start(target.pid)?, Meter::start(std::process::id())?, Instant::now());
     write(writer, epoch, options).await?;
-    let latencies = watching.finish().await?;
+    let mut latencies = watching.finish().await?;
     let wall_seconds = started.elapsed().as_secs_f64();
     let (cpu_seconds, client_cpu_seconds) = (meter.seconds()?, own.seconds()?);
     server.check_served(served, if protocol == Protocol::Grpc { 0 } else { watchers }).await?;
+    latencies.sort_unstable_by(f64::total_cmp);
     let at = |quantile: f64| latencies[((latencies.len() - 1) as f64 * quantile) as usize];
     Ok(FanoutCost {
         deliveries: latencies.len(),

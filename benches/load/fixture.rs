@@ -176,14 +176,17 @@ impl Server {
         }
     }
 
-    /// How it is reached.
-    pub(crate) fn way(&self, protocol: Protocol) -> String {
-        let transport = match self {
+    pub(crate) fn transport(&self) -> Transport {
+        match self {
             Self::Apiserver => Transport::Tls,
             Self::KubectlProxy | Self::Nginx => Transport::Plain,
             Self::Broadcaster(transport) | Self::Informerd { transport, .. } => *transport,
-        };
-        format!("{}, {}", protocol.as_str(), transport.as_str())
+        }
+    }
+
+    /// How it is reached.
+    pub(crate) fn way(&self, protocol: Protocol) -> String {
+        format!("{}, {}", protocol.as_str(), self.transport().as_str())
     }
 
     pub(crate) fn row(&self, protocol: Protocol) -> String {

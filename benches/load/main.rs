@@ -15,6 +15,7 @@ mod fanout;
 mod files;
 mod fixture;
 mod growth;
+mod latency;
 mod lists;
 mod padding;
 mod reads;
@@ -26,6 +27,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use client::Protocol;
+use server::Transport;
 
 #[path = "../../tests/judge/cluster.rs"]
 mod cluster;
@@ -55,6 +57,10 @@ struct Options {
     /// Pause between two writes.
     #[arg(long, default_value_t = 5)]
     pause_ms: u64,
+    /// Events of which it is measured how much later they reach one watcher than at the kube-apiserver itself, about 20
+    /// per second, for each protocol without TLS; 0 leaves this out.
+    #[arg(long, value_name = "UPDATES", default_value_t = 400)]
+    latency: usize,
     /// Reads of the newest state in each mode, of a quiet and of a busy resource; 0 leaves them out.
     #[arg(long, default_value_t = 1_000)]
     reads: usize,
@@ -143,6 +149,14 @@ async fn main() -> anyhow::Result<()> {
             let running = fixture.start(server).await?;
             let cost = fanout::run(&running, protocol, fixture.writer(), &options).await?;
             report.fanout(server.row(protocol), cost);
+        }
+    }
+    for protocol in options.protocols.iter().copied().filter(|_| options.latency > 0) {
+        let speaks = |server: &&fixture::Server| server.speaks(protocol) && server.transport() == Transport::Plain;
+        for server in servers.iter().filter(speaks) {
+            let (running, apiserver) = (fixture.start(server).await?, fixture.apiserver().clone());
+            let latency = latency::run(&running, protocol, &apiserver, fixture.writer(), options.latency).await?;
+            report.latency(server.row(protocol), latency);
         }
     }
     if options.reads > 0 {

@@ -3,6 +3,7 @@
 use super::Options;
 use super::baseline::Units;
 use super::fanout::FanoutCost;
+use super::latency::Latency;
 use super::lists::ListCost;
 use super::reads::ReadCost;
 
@@ -10,6 +11,7 @@ use super::reads::ReadCost;
 pub(crate) struct Report {
     lists: Vec<(String, ListCost)>,
     fanouts: Vec<(String, FanoutCost)>,
+    latencies: Vec<(String, Latency)>,
     reads: Vec<(String, ReadCost)>,
 }
 
@@ -26,6 +28,11 @@ impl Report {
             Some((_, best)) => *best = cost,
             None => self.fanouts.push((name, cost)),
         }
+    }
+
+    pub(crate) fn latency(&mut self, name: String, latency: Latency) {
+        eprintln!("{name}: {latency:?}");
+        self.latencies.push((name, latency));
     }
 
     pub(crate) fn reads(&mut self, name: String, cost: ReadCost) {
@@ -100,6 +107,18 @@ impl Report {
                     cost.max_ms,
                     cost.watcher_kib,
                 );
+            }
+        }
+        if !self.latencies.is_empty() {
+            println!(
+                "\nHow much later an event comes than over a watch at the kube-apiserver, one watcher, {} events:\n",
+                options.latency
+            );
+            println!("| server | p50 ms | p90 ms | p99 ms | max ms | CPU µs an event |");
+            println!("|---|---|---|---|---|---|");
+            for (name, latency) in &self.latencies {
+                let Latency { p50_ms, p90_ms, p99_ms, max_ms, cpu_micros } = latency;
+                println!("| {name} | {p50_ms:.2} | {p90_ms:.2} | {p99_ms:.2} | {max_ms:.2} | {cpu_micros:.0} |");
             }
         }
     }

@@ -91,13 +91,13 @@ impl Watchers {
         anyhow::bail!("a watcher lost events")
     }
 
-    /// Waits until each watcher has received all events, and returns how old each was, in ascending order.
+    /// Waits until each watcher has received all events, and returns how old each was: one watcher after the other, its
+    /// events in their order.
     pub(crate) async fn finish(mut self) -> anyhow::Result<Vec<f64>> {
         for task in &mut self.tasks {
             tokio::time::timeout(LOST, task).await.context("a watcher lost events")???;
         }
-        let mut latencies = std::mem::take(&mut *self.received.latencies.lock());
-        latencies.sort_unstable_by(f64::total_cmp);
+        let latencies = std::mem::take(&mut *self.received.latencies.lock());
         ensure!(latencies.len() == self.wanted.watchers * self.wanted.updates, "{} events", latencies.len());
         Ok(latencies)
     }
@@ -135,6 +135,7 @@ async fn watcher(mut body: Incoming, wanted: Wanted, received: &Received) -> any
     let mut last = 0;
     while own.len() < wanted.updates {
         let frame = body.frame().await.context("the watch ended early")??;
+        let now = wanted.epoch.elapsed().as_nanos();
         let Some(data) = frame.data_ref() else { continue };
         pending.extend_from_slice(data);
         while let Some(end) = memchr::memchr(b'\n', &pending) {
@@ -144,7 +145,7 @@ async fn watcher(mut body: Incoming, wanted: Wanted, received: &Received) -> any
             ensure!(rv > last, "event {rv} after {last}");
             last = rv;
             let sent: u128 = part(line, r#""sent":""#)?.parse()?;
-            own.push((wanted.epoch.elapsed().as_nanos().saturating_sub(sent)) as f64 / 1e6);
+            own.push(now.saturating_sub(sent) as f64 / 1e6);
             received.deliveries.add_permits(1);
             pending.drain(..=end);
         }
@@ -174,6 +175,7 @@ async fn grpc_watcher(mut body: Incoming, wanted: Wanted, received: &Received) -
     let mut last = 0;
     while own.len() < wanted.updates {
         let frame = body.frame().await.context("the watch ended early")??;
+        let now = wanted.epoch.elapsed().as_nanos();
         let Some(data) = frame.data_ref() else { continue };
         pending.extend_from_slice(data);
         while let Some((head, rest)) = pending.split_first_chunk::<5>() {
@@ -188,7 +190,7 @@ async fn grpc_watcher(mut body: Incoming, wanted: Wanted, received: &Received) -
                 ensure!(rv > last, "event {rv} after {last}");
                 last = rv;
                 let sent: u128 = part(std::str::from_utf8(&event.object)?, r#""sent":""#)?.parse()?;
-                own.push((wanted.epoch.elapsed().as_nanos().saturating_sub(sent)) as f64 / 1e6);
+                own.push(now.saturating_sub(sent) as f64 / 1e6);
                 received.deliveries.add_permits(1);
             }
         }

@@ -62,7 +62,8 @@ pub struct Daemon {
 
 impl Daemon {
     /// Binds the listeners and starts to serve. The apiserver need not be reachable yet. Until it is, requests that
-    /// must be forwarded are answered with 503, and the readiness probe shows what is pending.
+    /// must be forwarded are answered with 503, and the readiness probe shows what is pending. Nobody can connect to a
+    /// listener before it can answer.
     ///
     /// # Errors
     /// Credentials cannot be read, certificates cannot be loaded, or addresses cannot be bound.
@@ -107,6 +108,7 @@ impl Daemon {
         let delegated = config.http.listen.iter().any(|address| address.mode() == Mode::Delegated);
         let auth = AuthConfig { max_user_streams: memory.streams_of_a_user(), ..config.auth.clone() };
         let access = if delegated { Access::delegated(&auth, &upstream, fatal)? } else { Access::trusting() };
+        let access = access.knowing_ourselves(&auth, &upstream)?;
 
         let audit = match &config.audit {
             Some(audit) => Audit::start(audit, access.metrics(), hangups, fatal)?,
@@ -196,7 +198,7 @@ impl Daemon {
             },
             fatal,
         );
-        server.reserving(memory.ledger().clone()).serve(Arc::new(service), drain, fatal);
+        server.reserving(memory.ledger().clone()).serve(Arc::new(service), drain, fatal)?;
 
         let (following, forced) = (discovery.clone(), drain.clone());
         let definitions = async move { following.watch_definitions(forced).await };

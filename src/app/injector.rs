@@ -126,7 +126,7 @@ pub(super) async fn start(config: &Config, source: ConfigSource, context: &Conte
     for address in server.addresses() {
         tracing::info!(%address, "answering the apiserver");
     }
-    server.serve(handler, drain, fatal);
+    server.serve(handler, drain, fatal)?;
     Ok(Running { _admin: admin })
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cache::{Floor, Floors, history_of};
+use crate::cache::{Floor, Floors};
 use crate::informer::{Factory, Informer};
 use crate::meta::{ObjectKey, RequestInfo, ResourceVersion, Verb};
 use crate::passthrough::RevisionObserver;
@@ -27,7 +27,7 @@ impl Revisions {
     /// The most that any cache shows of the object.
     fn shows(&self, info: &RequestInfo) -> Shows {
         let key = ObjectKey::new(info.scope().unwrap_or_default(), &info.name);
-        let floor = self.floors.known(&info.group, &info.resource).map_or(ResourceVersion::ZERO, |floor| floor.get());
+        let floor = self.shown(info);
         let of_informer = |informer: Arc<Informer>| match informer.cache().snapshot() {
             Some(state) if state.get(&key).is_some() => Shows::Object,
             Some(state) if state.rv() >= floor => Shows::Nothing,
@@ -39,8 +39,15 @@ impl Revisions {
 
     /// The informers of the resource.
     fn of(&self, info: &RequestInfo) -> Vec<Arc<Informer>> {
-        let of = history_of(&info.group, &info.resource);
-        self.factory.those(|key| history_of(&key.gvr.group, &key.gvr.resource) == of)
+        self.factory.of_history(&info.gvr())
+    }
+
+    fn known(&self, info: &RequestInfo) -> Option<Arc<Floor>> {
+        self.floors.known(&self.factory.store_of(&info.gvr()), &info.resource)
+    }
+
+    fn tell(&self, info: &RequestInfo, what: impl FnOnce(&Floor)) {
+        self.floors.tell(&self.factory.store_of(&info.gvr()), &info.resource, what);
     }
 }
 
@@ -59,26 +66,33 @@ fn must_deliver(informer: &Arc<Informer>, info: &RequestInfo, rv: ResourceVersio
 
 impl RevisionObserver for Revisions {
     fn wrote(&self, info: &RequestInfo, rv: ResourceVersion) {
-        self.floors.tell(&info.group, &info.resource, |floor| floor.raise(rv));
+        self.tell(info, |floor| floor.raise(rv));
         self.of(info).iter().for_each(|informer| must_deliver(informer, info, rv));
     }
 
     fn wrote_unknown(&self, info: &RequestInfo) {
-        self.floors.tell(&info.group, &info.resource, Floor::wrote_unknown);
+        self.tell(info, Floor::wrote_unknown);
     }
 
     fn may_have_written(&self, info: &RequestInfo) {
         // A client may name any resource, and have the request fail. Nothing is written where none exists.
-        let is_read = self.floors.known(&info.group, &info.resource).is_some();
+        let is_read = self.known(info).is_some();
         if is_read || self.factory.may_exist(&info.group, &info.resource) {
-            self.floors.tell(&info.group, &info.resource, Floor::doubt);
+            self.tell(info, Floor::doubt);
         }
     }
 
-    fn showed(&self, info: &RequestInfo, rv: ResourceVersion) {
+    fn shown(&self, info: &RequestInfo) -> ResourceVersion {
+        self.known(info).map_or(ResourceVersion::ZERO, |floor| floor.get())
+    }
+
+    fn showed(&self, info: &RequestInfo, rv: ResourceVersion, known: ResourceVersion) {
         // An object, or an event of a watch, says nothing of the window of the apiserver.
         let tell = if info.verb == Verb::List { Floor::showed } else { Floor::raise };
-        self.floors.tell(&info.group, &info.resource, |floor| tell(floor, rv));
+        self.tell(info, |floor| {
+            floor.rewound(known, rv);
+            tell(floor, rv);
+        });
         for informer in self.of(info) {
             informer.was_shown(rv, info.verb);
             // A list has a revision that need not be one of its objects.
@@ -89,7 +103,7 @@ impl RevisionObserver for Revisions {
     }
 
     fn showed_unknown(&self, info: &RequestInfo) {
-        self.floors.tell(&info.group, &info.resource, Floor::showed_unknown);
+        self.tell(info, Floor::showed_unknown);
     }
 
     /// An object that a cache shows was deleted, at a revision that nobody has told.
@@ -102,7 +116,7 @@ impl RevisionObserver for Revisions {
             Shows::Object => self.wrote_unknown(info),
             // Until a cache is proved to be newer. Anybody may ask for what does not exist, so reads that are forwarded are
             // sent to the store itself for a short time only.
-            Shows::Perhaps => self.floors.tell(&info.group, &info.resource, |floor| {
+            Shows::Perhaps => self.tell(info, |floor| {
                 floor.doubt();
                 floor.showed_unknown();
             }),
@@ -111,7 +125,7 @@ impl RevisionObserver for Revisions {
     }
 
     fn unreached(&self, info: &RequestInfo) {
-        self.floors.tell(&info.group, &info.resource, Floor::unreached);
+        self.tell(info, Floor::unreached);
     }
 }
 
@@ -160,11 +174,17 @@ mod tests {
         let revisions = revisions().await;
         let floor = revisions.floors.of("", "configmaps");
         let rv = ResourceVersion;
-        revisions.showed(&RequestInfo::parse("GET", "/api/v1/namespaces/a/configmaps/one", ""), rv(42));
-        revisions.showed(&RequestInfo::parse("GET", "/api/v1/configmaps", "watch=1"), rv(50));
+        revisions.showed(&RequestInfo::parse("GET", "/api/v1/namespaces/a/configmaps/one", ""), rv(42), rv(0));
+        revisions.showed(&RequestInfo::parse("GET", "/api/v1/configmaps", "watch=1"), rv(50), rv(0));
         assert_eq!((floor.get(), floor.may_have_shown(rv(60))), (rv(50), false));
-        revisions.showed(&RequestInfo::parse("GET", "/api/v1/configmaps", ""), rv(60));
+        let list = RequestInfo::parse("GET", "/api/v1/configmaps", "");
+        revisions.showed(&list, rv(60), revisions.shown(&list));
         assert_eq!([59, 60, 61].map(|at| floor.may_have_shown(rv(at))), [false, true, true]);
+        // One that the store itself answers shows where it is, whatever an older state has shown.
+        revisions.showed(&list, rv(59), rv(0));
+        assert_eq!(floor.get(), rv(60));
+        revisions.showed(&list, rv(40), revisions.shown(&list));
+        assert_eq!((floor.get(), floor.may_have_shown(rv(39))), (rv(40), false));
     }
 
     /// There is no cache, it is still starting, shows the object, or has none, before and at what clients have seen.

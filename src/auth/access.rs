@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use http::HeaderMap;
+
 use super::attributes::Attributes;
 use super::authenticator::{Known, Recalled, Source, Who};
 use super::authorizer::{Asking, Memory};
@@ -13,6 +15,7 @@ use super::delegated::Delegated;
 use super::impersonation::{Impersonation, impersonates};
 use super::lease::Held;
 use super::metrics::AuthMetrics;
+use super::ourselves::Ourselves;
 use super::review::{Unavailable, unavailable};
 use super::user::UserInfo;
 use super::verdict::{Grant, Subject, Verdict};
@@ -25,6 +28,8 @@ use crate::meta::{Status, errors};
 pub struct Access {
     /// `None` if no listener is delegated.
     pub(super) delegated: Option<Arc<Delegated>>,
+    /// `None`: every token is another's.
+    pub(super) ourselves: Option<Arc<Ourselves>>,
     metrics: Arc<AuthMetrics>,
 }
 
@@ -44,7 +49,7 @@ struct Asks {
 impl Access {
     /// For trusted clients only. All others are refused.
     pub fn trusting() -> Self {
-        Self { delegated: None, metrics: Arc::default() }
+        Self { delegated: None, ourselves: None, metrics: Arc::default() }
     }
 
     /// For delegated listeners. Starts the watches that report changes of rights. The apiserver need not be reachable
@@ -55,7 +60,24 @@ impl Access {
     pub fn delegated(config: &AuthConfig, upstream: &Upstream, fatal: &Fatal) -> Result<Self, StartError> {
         let metrics = Arc::new(AuthMetrics::default());
         let delegated = Delegated::start(config, upstream, Arc::clone(&metrics), fatal)?;
-        Ok(Self { delegated: Some(Arc::new(delegated)), metrics })
+        Ok(Self { delegated: Some(Arc::new(delegated)), ourselves: None, metrics })
+    }
+
+    /// Makes trusted clients known that are the daemon's own user.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
+    pub fn knowing_ourselves(self, config: &AuthConfig, upstream: &Upstream) -> Result<Self, StartError> {
+        Ok(Self { ourselves: Some(Arc::new(Ourselves::new(config, upstream.clone())?)), ..self })
+    }
+
+    /// Whether a request to a trusted listener has a token of the daemon's own user. For its client the apiserver answers
+    /// what it answers for the daemon.
+    pub async fn is_ours(&self, headers: &HeaderMap) -> bool {
+        match &self.ourselves {
+            Some(ourselves) => ourselves.sent(headers).await,
+            None => false,
+        }
     }
 
     pub fn metrics(&self) -> &Arc<AuthMetrics> {

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::{hmac, rand};
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::HeaderMap;
 use moka::Expiry;
 use moka::future::Cache;
@@ -15,12 +13,15 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::bearer::{self, Secret};
+use super::claims::{claims, now};
 use super::client_ca::{ClientCa, NotVerified};
 use super::config::{AuthConfig, StartError};
+use super::followed::There;
 use super::pods::{Pods, Seen};
 use super::review::{Reviews, Unavailable};
 use super::revocation::Revoked;
 use super::shares::Payer;
+use super::standing::{Standing, Stands};
 use super::user::{NODE_NAME, UserInfo};
 
 /// The most cached tokens and certificates. The least used are evicted first.
@@ -47,6 +48,7 @@ pub(super) struct Authenticator {
     surprising: Cache<[u8; 32], ()>,
     key: hmac::Key,
     revoked: Arc<Revoked>,
+    standing: Standing,
     /// `None` if the pods of all accepted tokens are watched.
     pods: Option<Pods>,
 }
@@ -71,6 +73,8 @@ pub(super) struct Known {
     pub until: Instant,
     /// [`Revoked::missed`] before a token was reviewed. It says nothing about certificates.
     pub missed: u64,
+    /// What a token rests on that stands without a new review.
+    pub on: Option<Arc<[There]>>,
 }
 
 /// A token that was accepted before, as far as it is known without a review.
@@ -80,8 +84,9 @@ pub struct Recalled {
     pub payer: Payer,
     /// Whether the apiserver accepts the token itself.
     pub is_accepted: bool,
-    /// A hash.
+    /// Hashes: for what the apiserver says, and for what is known of the token.
     token: [u8; 32],
+    known: [u8; 32],
 }
 
 /// The credentials themselves, to authenticate again while a stream is open.
@@ -108,6 +113,7 @@ impl Authenticator {
         reviews: Arc<Reviews>,
         client_ca: Option<Arc<ClientCa>>,
         revoked: Arc<Revoked>,
+        standing: Standing,
     ) -> Result<Self, StartError> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new());
         let key = key.map_err(|_| StartError::Random)?;
@@ -124,6 +130,7 @@ impl Authenticator {
             surprising: Cache::builder().max_capacity(MAX_REMEMBERED).time_to_live(LONGEST_SURPRISE).build(),
             key,
             revoked,
+            standing,
         })
     }
 
@@ -175,15 +182,22 @@ impl Authenticator {
     /// A token that was accepted before.
     pub(super) async fn recall(&self, headers: &HeaderMap) -> Option<Recalled> {
         let token = bearer::token(headers).filter(|token| token.len() <= MAX_TOKEN)?;
-        let known = self.remembered.get(&self.hash_of_token(&token, self.revoked.missed())).await?;
-        let user = known.user.filter(|user| !self.revoked.covers(user))?;
+        let hash = self.hash_of_token(&token, self.revoked.missed());
+        let user = self.remembered.get(&hash).await?.user.filter(|user| !self.revoked.covers(user))?;
         let token = self.hash(b"said", [token.as_bytes()]);
         let is_accepted = self.surprising.contains_key(&token) != self.is_for_the_apiserver();
-        Some(Recalled { payer: Payer::of(&user), is_accepted, token })
+        Some(Recalled { payer: Payer::of(&user), is_accepted, token, known: hash })
     }
 
     /// Records what the apiserver has said to a token.
     pub(super) async fn said(&self, of: &Recalled, is_accepted: bool) {
+        if !is_accepted && self.is_for_the_apiserver() {
+            self.standing.forget(&of.known).await;
+            // At once only if that is news: a server behind the apiserver may refuse it again and again.
+            if of.is_accepted {
+                self.remembered.invalidate(&of.known).await;
+            }
+        }
         match is_accepted == self.is_for_the_apiserver() {
             _ if is_accepted == of.is_accepted => {}
             true => self.surprising.invalidate(&of.token).await,
@@ -206,7 +220,7 @@ impl Authenticator {
     /// Whether what is known of these credentials has to be asked for again: they are a token, and the deletion of what it
     /// is bound to may have been missed.
     pub(super) fn is_outdated(&self, source: &Source, known: &Known) -> bool {
-        matches!(source, Source::Token(_)) && known.missed != self.revoked.missed()
+        matches!(source, Source::Token(_)) && (known.missed != self.revoked.missed() || !known.holds())
     }
 
     /// The approximate number of cached credentials.
@@ -216,11 +230,18 @@ impl Authenticator {
 
     async fn token(&self, token: &str) -> Result<Known, Unavailable> {
         let missed = self.revoked.missed();
-        let known = self.remembered.try_get_with(self.hash_of_token(token, missed), self.review(token, missed));
-        let known = known.await.map_err(|error| Unavailable::clone(&error))?;
+        let hash = self.hash_of_token(token, missed);
+        let mut known = self.known(token, hash, missed).await?;
+        if !known.holds() {
+            self.remembered.invalidate(&hash).await;
+            known = Box::pin(self.known(token, hash, missed)).await?;
+        }
         // A deletion that was seen in the meantime overrides the cached result, including results of caches elsewhere.
         if known.user.as_deref().is_some_and(|user| self.revoked.covers(user)) {
             return Ok(Known { user: None, ..known });
+        }
+        if known.on.is_some() {
+            return Ok(known);
         }
         let Some((pods, user)) = self.pods.as_ref().zip(known.user.as_deref()) else { return Ok(known) };
         match pods.of(user).await {
@@ -231,30 +252,46 @@ impl Authenticator {
         }
     }
 
-    async fn review(&self, token: &str, missed: u64) -> Result<Known, Unavailable> {
+    async fn known(&self, token: &str, hash: [u8; 32], missed: u64) -> Result<Known, Unavailable> {
+        let known = self.remembered.try_get_with(hash, self.learn(token, hash, missed)).await;
+        known.map_err(|error| Unavailable::clone(&error))
+    }
+
+    async fn learn(&self, token: &str, hash: [u8; 32], missed: u64) -> Result<Known, Unavailable> {
         // Take the time before the review: the verdict may be as old as the question.
-        let asked = Instant::now();
+        let (asked, losses) = (Instant::now(), self.standing.losses());
+        if let Some(Stands { user, until, on }) = Box::pin(self.standing.again(&hash)).await {
+            let until = until.min(asked + life(token, self.ttl));
+            return Ok(Known { user: Some(user), until, missed, on: Some(on) });
+        }
         let status = self.reviews.token(token, &self.audiences).await?;
         let meant_for_us =
             self.audiences.is_empty() || status.audiences.iter().any(|audience| self.audiences.contains(audience));
         let at_home = self.node.as_deref().is_none_or(|node| status.user.extra(NODE_NAME) == Some(node));
         let accepted = status.authenticated && !status.user.username.is_empty() && meant_for_us && at_home;
         let until = asked + life(token, self.ttl);
-        Ok(Known { user: accepted.then(|| Arc::new(status.user)), until, missed })
+        let user = accepted.then(|| Arc::new(status.user));
+        self.standing.forget(&hash).await;
+        if let Some(user) = &user {
+            self.standing.accept(hash, token, user, (asked, losses)).await;
+        }
+        Ok(Known { user, until, missed, on: None })
     }
 
     async fn certificate(&self, chain: &Arc<[CertificateDer<'static>]>) -> Result<Known, Unavailable> {
         let Some(client_ca) = &self.client_ca else {
-            return Ok(Known { user: None, until: Instant::now() + self.ttl, missed: 0 });
+            return Ok(Known { user: None, until: Instant::now() + self.ttl, missed: 0, on: None });
         };
         let generation = client_ca.generation().to_be_bytes();
         let parts = chain.iter().map(AsRef::as_ref).chain([&generation[..]]);
         let verify = async {
             match client_ca.verify(chain) {
-                Ok(user) => Ok(Known { user: Some(Arc::new(user)), until: Instant::now() + self.ttl, missed: 0 }),
+                Ok(user) => {
+                    Ok(Known { user: Some(Arc::new(user)), until: Instant::now() + self.ttl, missed: 0, on: None })
+                }
                 Err(NotVerified::Invalid(error)) => {
                     tracing::debug!(error, "a client certificate is refused");
-                    Ok(Known { user: None, until: Instant::now() + self.ttl, missed: 0 })
+                    Ok(Known { user: None, until: Instant::now() + self.ttl, missed: 0, on: None })
                 }
                 Err(NotVerified::NoCa) => Err(Unavailable::Failed("the CA of client certificates is not known".into())),
             }
@@ -287,6 +324,15 @@ impl fmt::Debug for Authenticator {
     }
 }
 
+// === impl Known ===
+
+impl Known {
+    /// Nothing that it rests on may have ended.
+    fn holds(&self) -> bool {
+        self.on.iter().flat_map(|on| on.iter()).all(There::holds)
+    }
+}
+
 #[expect(clippy::disallowed_types, reason = "the signature the cache asks for")]
 impl Expiry<[u8; 32], Known> for Lifetime {
     fn expire_after_create(&self, _: &[u8; 32], known: &Known, _: std::time::Instant) -> Option<Duration> {
@@ -302,17 +348,14 @@ fn life(token: &str, ttl: Duration) -> Duration {
 /// The remaining validity that a JWT claims. Its signature is not checked: the claim can only shorten what the
 /// apiserver has accepted.
 fn expiry(token: &str) -> Option<Duration> {
-    let mut parts = token.split('.');
-    let (Some(_), Some(claims), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
-        return None;
-    };
-    let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).ok()?;
-    Some(Duration::try_from_secs_f64(claims.exp? - now.as_secs_f64()).unwrap_or(Duration::ZERO))
+    let Claims { exp } = claims(token)?;
+    Some(Duration::try_from_secs_f64(exp? - now()?).unwrap_or(Duration::ZERO))
 }
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use rustls::pki_types::pem::PemObject as _;
     use serde_json::json;
 
@@ -418,7 +461,7 @@ mod tests {
         };
         tokio::time::timeout(Duration::from_secs(60), end()).await.expect("it is reviewed again");
         // What may have been missed concerns tokens alone.
-        let known = Known { user: None, until: Instant::now(), missed: 0 };
+        let known = Known { user: None, until: Instant::now(), missed: 0, on: None };
         let [token, certificate] = [Source::Token(Secret::new("t")), Source::Certificate([].into())];
         let outdated = || [&token, &certificate].map(|source| authenticator.is_outdated(source, &known));
         assert_eq!(outdated(), [false, false]);

@@ -8,9 +8,11 @@ use super::authorizer::Authorizer;
 use super::client_ca::ClientCa;
 use super::config::{Anonymous, AuthConfig, StartError};
 use super::metrics::AuthMetrics;
+use super::pod_watches::PodWatches;
 use super::rbac_generations::RbacGenerations;
 use super::review::Reviews;
 use super::revocation::{self, Revoked};
+use super::standing::Standing;
 use crate::apiserver::client::Upstream;
 use crate::lifecycle::Fatal;
 
@@ -40,7 +42,13 @@ impl Delegated {
         let start = |source| ClientCa::start(source, upstream, fatal);
         let client_ca = config.client_ca.as_ref().map(start).transpose()?;
         let reviews = Arc::new(Reviews::new(upstream.clone(), config, Arc::clone(&metrics)));
-        let authenticator = Authenticator::new(config, Arc::clone(&reviews), client_ca, Arc::clone(&revoked))?;
+        let pod_watches = config
+            .node
+            .is_none()
+            .then(|| Arc::new(PodWatches::new(upstream.clone(), Arc::clone(&revoked), Arc::clone(&generations))));
+        let standing = Standing::new(Arc::clone(&reviews), Arc::clone(&revoked), pod_watches);
+        let authenticator =
+            Authenticator::new(config, Arc::clone(&reviews), client_ca, Arc::clone(&revoked), standing)?;
         let authorizer = Authorizer::new(config, reviews, Arc::clone(&generations), Arc::clone(&metrics));
         revocation::start(config, upstream, &generations, &revoked, &metrics, fatal);
         let (anonymous, bound_to_node) = (config.anonymous, config.node.is_some());

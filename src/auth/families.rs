@@ -32,7 +32,7 @@ impl AuthMetrics {
         for (name, help, counter) in [
             ("auth_token_reviews", "TokenReviews sent", &self.token_reviews),
             ("auth_access_reviews", "SubjectAccessReviews sent", &self.access_reviews),
-            ("auth_pod_checks", "Checks whether the pod of a token still exists", &self.pod_checks),
+            ("auth_pod_checks", "Lookups of the pods and service accounts of tokens", &self.pod_checks),
             ("auth_review_failures", "Reviews without an answer", &self.review_failures),
             ("auth_review_overflows", "Reviews not sent because too many were waiting", &self.review_overflows),
             ("auth_reviews_abandoned", "Reviews abandoned while in flight", &self.reviews_abandoned),

@@ -236,7 +236,7 @@ impl Held {
     }
 }
 
-fn spread() -> Duration {
+pub(super) fn spread() -> Duration {
     SPREAD.mul_f64(rand::rng().random::<f64>())
 }
 

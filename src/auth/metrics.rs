@@ -15,7 +15,7 @@ pub struct AuthMetrics {
     pub token_reviews: Counter,
     /// `SubjectAccessReviews` sent.
     pub access_reviews: Counter,
-    /// Requests that check whether the pod of a token still exists.
+    /// Requests that look up the pod or the service account of a token.
     pub pod_checks: Counter,
     /// Reviews without a verdict.
     pub review_failures: Counter,

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_TYPE, DATE};
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
+use jiff::civil::{DateTime, datetime};
+use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use prometheus_client::metrics::gauge::Gauge;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -63,6 +65,8 @@ pub(super) struct Reviews {
     limit: Duration,
     /// Every client can cause this line.
     failures: Seldom,
+    /// The time of an answer by the apiserver's clock, in seconds since 1970, and when it was asked for.
+    dated: Mutex<Option<(f64, Instant)>>,
     metrics: Arc<AuthMetrics>,
 }
 
@@ -72,6 +76,19 @@ type Answered<T> = Result<Result<T, StatusCode>, Unavailable>;
 #[derive(Deserialize)]
 struct ReviewAnswer<S> {
     status: S,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    metadata: ObjectMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ObjectMetadata {
+    uid: String,
+    #[serde(default)]
+    deletion_timestamp: Option<IgnoredAny>,
 }
 
 #[derive(Serialize)]
@@ -165,6 +182,7 @@ impl Reviews {
             max_waiting: i64::try_from(config.max_waiting).unwrap_or(i64::MAX),
             limit: config.review_timeout,
             failures: Seldom::new(Duration::from_secs(1)),
+            dated: Mutex::default(),
             metrics,
         }
     }
@@ -201,28 +219,38 @@ impl Reviews {
     /// # Errors
     /// The apiserver gave no answer.
     pub(super) async fn pod(&self, namespace: &str, name: &str, uid: &str) -> Result<Option<bool>, Unavailable> {
-        #[derive(Deserialize)]
-        struct Pod {
-            metadata: Metadata,
-        }
-        #[derive(Deserialize)]
-        struct Metadata {
-            uid: String,
-        }
-        let escaped = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
         // Served from the apiserver's cache: many clients need it, and the cache is some milliseconds behind at most.
-        let target = format!("/api/v1/namespaces/{}/pods/{}?resourceVersion=0", escaped(namespace), escaped(name));
-        let failed = |error: &dyn std::fmt::Display| Unavailable::Failed(error.to_string());
-        let mut request = Request::new(empty());
-        *request.uri_mut() = target.parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
-        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(ACCEPT_OBJECT));
-        self.metrics.pod_checks.inc();
-        match self.in_time::<Pod>("pods", request).await? {
+        match self.object("pods", namespace, name, "?resourceVersion=0").await? {
             Ok(pod) => Ok(Some(pod.metadata.uid == uid)),
             Err(StatusCode::NOT_FOUND) => Ok(Some(false)),
             Err(StatusCode::FORBIDDEN) => Ok(None),
             Err(status) => Err(Unavailable::Failed(format!("the apiserver answers {status}"))),
         }
+    }
+
+    /// Whether the store has an object with this UID that is not being deleted. `false` also if that is not known.
+    pub(super) async fn is_there(&self, resource: &'static str, namespace: &str, name: &str, uid: &str) -> bool {
+        // From the store and not from a cache of the apiserver, which may be older than a watch that begins now.
+        let found = self.object(resource, namespace, name, "").await;
+        found.is_ok_and(|found| {
+            found.is_ok_and(|Object { metadata }| metadata.uid == uid && metadata.deletion_timestamp.is_none())
+        })
+    }
+
+    /// The present time by the apiserver's clock, in seconds since 1970.
+    pub(super) fn time(&self) -> Option<f64> {
+        (*self.dated.lock()).map(|(time, asked)| time + asked.elapsed().as_secs_f64())
+    }
+
+    async fn object(&self, resource: &'static str, namespace: &str, name: &str, query: &str) -> Answered<Object> {
+        let escaped = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
+        let target = format!("/api/v1/namespaces/{}/{resource}/{}{query}", escaped(namespace), escaped(name));
+        let mut request = Request::new(empty());
+        let invalid = |error: http::uri::InvalidUri| Unavailable::Failed(error.to_string());
+        *request.uri_mut() = target.parse().map_err(invalid)?;
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(ACCEPT_OBJECT));
+        self.metrics.pod_checks.inc();
+        self.in_time(resource, request).await
     }
 
     async fn ask<Q: Serialize, S: DeserializeOwned>(
@@ -295,8 +323,13 @@ impl Reviews {
     async fn exchange<T: DeserializeOwned>(&self, resource: &'static str, request: Request<ReqBody>) -> Answered<T> {
         let failed = |error: &dyn std::fmt::Display| Unavailable::Failed(error.to_string());
         let options = CallOptions::new(RequestVerb::Review, resource);
+        let asked = Instant::now();
         let response = self.upstream.send_with(Identity::Own, request, &options).await;
         let response = response.map_err(|error: UpstreamError| failed(&error))?;
+        let date = response.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(seconds);
+        if let Some(date) = date {
+            *self.dated.lock() = Some((date, asked));
+        }
         let status = response.status();
         let (depth, most) = NEAR;
         if !status.is_success() {
@@ -330,6 +363,12 @@ impl<'a> ResourceAttributes<'a> {
             label_selector: some(&attributes.labels),
         }
     }
+}
+
+/// The seconds since 1970 of a date as headers have it.
+fn seconds(date: &str) -> Option<f64> {
+    let date = DateTime::strptime("%a, %d %b %Y %H:%M:%S GMT", date).ok()?;
+    Some(date.duration_since(datetime(1970, 1, 1, 0, 0, 0, 0)).as_secs_f64())
 }
 
 /// 503: the access cannot be decided now. 429: the client has asked for too much.

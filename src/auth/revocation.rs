@@ -1,6 +1,7 @@
 //! Events that take rights away: changes of roles and bindings, and the deletion of objects that tokens are bound to.
 //! They are watched, so that they take effect at once and not only when a cached result expires.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::Instant;
 
 use super::config::AuthConfig;
+use super::followed::Followed;
 use super::metrics::AuthMetrics;
 use super::rbac_generations::RbacGenerations;
 use super::settling::Settling;
@@ -39,6 +41,9 @@ pub(super) struct Revoked {
     uids: Mutex<HashMap<Box<str>, Instant>>,
     /// How often deletions may have been missed.
     missed: AtomicU64,
+    /// The watches of all service accounts, and of the pods of our own node.
+    pub(super) accounts: Arc<Followed>,
+    pub(super) pods: Arc<Followed>,
 }
 
 /// Starts all watches.
@@ -61,9 +66,9 @@ pub(super) fn start(
             match &seen {
                 Seen::Change { object, .. } => settling.change(&object.namespace),
                 Seen::Restarted(_) => settling.change(""),
-                Seen::Live | Seen::Lost | Seen::Refused => {}
+                Seen::Live | Seen::Pinged | Seen::Lost { .. } | Seen::Refused => {}
             }
-            let now = !matches!(seen, Seen::Lost | Seen::Refused);
+            let now = !matches!(seen, Seen::Lost { .. } | Seen::Refused);
             if now != std::mem::replace(&mut open, now) {
                 if now { sight.opened() } else { sight.lost() }
             }
@@ -71,22 +76,32 @@ pub(super) fn start(
         let collection = collection(path, resource, String::new());
         spawn_supervised("watching-rights", follow(upstream.clone(), collection, told), fatal);
     }
-    let mut bound = vec![collection("/api/v1/serviceaccounts", "serviceaccounts", String::new())];
+    let accounts = collection("/api/v1/serviceaccounts", "serviceaccounts", String::new());
+    let mut bound = vec![(accounts, &revoked.accounts)];
     // Only the pods of our own node. If every node watched the pods of all nodes, that would be the load that informerd
     // is meant to avoid.
     if let Some(node) = &config.node {
         let field_selector = format!("spec.nodeName%3D{}", utf8_percent_encode(node, NON_ALPHANUMERIC));
-        bound.push(collection("/api/v1/pods", "pods", field_selector));
+        bound.push((collection("/api/v1/pods", "pods", field_selector), &revoked.pods));
     }
-    for collection in bound {
-        let (revoked, generations) = (revoked.clone(), generations.clone());
-        let told = move |seen: Seen<'_>| revoked.tell(&seen, &generations);
+    for (collection, followed) in bound {
+        let (followed, revoked, generations) = (Arc::clone(followed), revoked.clone(), generations.clone());
+        let told = move |seen: Seen<'_>| {
+            if followed.tell(&seen) {
+                generations.nudge();
+            }
+            revoked.tell(&seen, &generations);
+        };
         spawn_supervised("watching-accounts", follow(upstream.clone(), collection, told), fatal);
     }
 }
 
-pub(super) fn collection(path: &'static str, resource: &'static str, field_selector: String) -> Collection {
-    Collection { path, resource, field_selector, listed: false, whole: Whole::Nowhere, refused: REFUSED }
+pub(super) fn collection(
+    path: impl Into<Cow<'static, str>>,
+    resource: &'static str,
+    field_selector: String,
+) -> Collection {
+    Collection { path: path.into(), resource, field_selector, listed: false, whole: Whole::Nowhere, refused: REFUSED }
 }
 
 // === impl Revoked ===
@@ -108,7 +123,7 @@ impl Revoked {
         match seen {
             Seen::Change { deleted: true, object } => self.insert(&object.uid),
             Seen::Restarted(_) => _ = self.missed.fetch_add(1, Ordering::AcqRel),
-            Seen::Change { .. } | Seen::Live | Seen::Lost | Seen::Refused => return,
+            Seen::Change { .. } | Seen::Live | Seen::Pinged | Seen::Lost { .. } | Seen::Refused => return,
         }
         generations.nudge();
     }
@@ -137,7 +152,7 @@ mod tests {
         let mut changes = generations.changes();
         for (seen, missed, nudged) in [
             (Seen::Restarted(Vec::new()), 1, true),
-            (Seen::Lost, 1, false),
+            (Seen::Lost { is_due: false }, 1, false),
             (Seen::Live, 1, false),
             (Seen::Refused, 1, false),
             (Seen::Change { deleted: true, object: &Metadata::default() }, 1, true),

@@ -18,6 +18,7 @@ use super::authorizer::Memory;
 use super::caller::{Caller, Mode};
 use super::credentials::credentials;
 use super::delegated::Delegated;
+use super::lease::spread;
 use super::rbac_generations::Generation;
 use super::verdict::Verdict;
 use crate::lifecycle::spawn;
@@ -132,7 +133,10 @@ impl Delegated {
         longest: Duration,
     ) {
         let changed = async {
-            while self.generations.of(&attributes.namespace) == generation && changes.changed().await.is_ok() {}
+            // As for a lease, changes in other namespaces are not looked at one by one.
+            while self.generations.of(&attributes.namespace) == generation && changes.changed().await.is_ok() {
+                sleep(spread()).await;
+            }
             sleep(SETTLED).await;
         };
         tokio::select! {

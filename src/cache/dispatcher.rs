@@ -69,14 +69,14 @@ impl Dispatcher {
                     self.sweep().await;
                 }
             }
-            if ticked {
+            if ticked || self.is_due() {
                 self.sweep().await;
             }
         }
     }
 
-    /// Dispatches up to `max` events, and stops early after a quarter of the window's bytes. Returns false if there
-    /// were no events left.
+    /// Dispatches up to `max` events, and stops early after a quarter of the window's bytes. Returns whether there are
+    /// events left: each later one notifies.
     pub(super) fn step(&mut self, max: usize) -> bool {
         let shared = Arc::clone(&self.shared);
         let max_bytes = shared.config.window_max_bytes / 4;
@@ -106,17 +106,18 @@ impl Dispatcher {
         }
         shared.counters.dispatched.add(done);
         shared.counters.evaluated.add(evaluated);
-        self.advance(generation, start + done);
+        let has_more = self.advance(generation, start + done);
         self.events.clear();
         self.wake();
-        done > 0
+        has_more
     }
 
-    /// Records that all events before `end` are in the rings.
-    fn advance(&mut self, generation: u64, end: u64) {
+    /// Records that all events before `end` are in the rings. Returns whether there are others.
+    fn advance(&mut self, generation: u64, end: u64) -> bool {
         let mut state = self.shared.state.lock();
-        let (true, Some(current)) = (state.generation == generation, &state.current) else { return };
-        let rv = if end == state.history.head() {
+        let (true, Some(current)) = (state.generation == generation, &state.current) else { return false };
+        let is_all = end == state.history.head();
+        let rv = if is_all {
             Some(self.shared.certain(current.rv()))
         } else if end < state.gap_end {
             None
@@ -133,6 +134,7 @@ impl Dispatcher {
         self.left = state.history.left();
         drop(state);
         self.shared.moved.notify_one();
+        !is_all
     }
 
     /// Called after the revision has advanced, so that a woken watcher may send it as a bookmark.

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use crate::meta::ResourceVersion;
 
 /// The floor of each group and resource: the newest revision that a forwarded write, a forwarded read, or a cache that is
-/// gone has shown to a client of this daemon. All versions of a resource share one history. A local read waits until its
+/// gone has shown to a client of this daemon. All versions of a resource share one history, unless an aggregated API server
+/// has one of them: then its version is a part of the group here. A local read waits until its
 /// cache has reached the floor, so clients read their own writes, and no client sees a resource go back in time.
 ///
 /// Each resource has its own floor, because resources may be kept in different stores: those of an aggregated API server
@@ -53,6 +54,9 @@ pub struct Floor {
     unreached_until: AtomicU64,
     /// The revisions before and after each gap of a cache, in order, [`MOST_GAPS`] at most.
     gaps: Mutex<Vec<(ResourceVersion, ResourceVersion)>>,
+    /// The revisions at which caches went that lacked changes up to there, and until when they count, in milliseconds of
+    /// [`now`]; [`MOST_GAPS`] at most.
+    lacking: Mutex<Vec<(ResourceVersion, u64)>>,
 }
 
 /// The last write of which only the store knows the revision.
@@ -75,6 +79,10 @@ pub(super) const MOST_GAPS: usize = 8;
 /// How long a write with an unknown outcome counts as one that may have happened. After this time the watch has shown
 /// it, or the apiserver is down. The client was never told that it happened.
 const DOUBT: Duration = Duration::from_secs(10);
+
+/// How long nobody continues from the last revision of a cache that lacked changes up to there. After this time its clients
+/// have come back. If the store has not changed since, those that have listed are at this revision, too, and list again.
+const LACKING: Duration = Duration::from_secs(60);
 
 /// No apiserver that answers lags by more.
 const RECENT: Duration = Duration::from_secs(300);
@@ -178,6 +186,7 @@ impl Floor {
             unreached_until: of(unreached_until),
             written: Mutex::new(*self.written.lock()),
             gaps: Mutex::new(self.gaps.lock().clone()),
+            lacking: Mutex::new(self.lacking.lock().clone()),
         }
     }
 
@@ -225,19 +234,36 @@ impl Floor {
         }
     }
 
+    /// A cache goes that lacks changes after `from`. Who is at the end of what it has shown lacks them, too, but no list from
+    /// there does.
+    pub(super) fn left_lacking(&self, from: ResourceVersion, at: ResourceVersion) {
+        if from < at {
+            self.lacks(from, at);
+            let (now, mut lacking) = (now(), self.lacking.lock());
+            lacking.retain(|(_, until)| now < *until);
+            if lacking.len() == MOST_GAPS {
+                lacking.remove(0);
+            }
+            lacking.push((at, now.saturating_add(millis(LACKING))));
+        }
+    }
+
     /// The end of the last gap; zero if there is none.
     pub fn last_gap_end(&self) -> ResourceVersion {
         self.gaps.lock().last().map_or(ResourceVersion::ZERO, |(_, to)| *to)
     }
 
-    /// The end of the gap that `rv` is in: no watch may continue from there.
+    /// The end of the gap that `rv` is in: no watch may continue from there. The store may not have reached the end yet.
     pub fn gap_around(&self, rv: ResourceVersion) -> Option<ResourceVersion> {
-        self.gaps.lock().iter().find(|(from, to)| *from < rv && rv < *to).map(|(_, to)| *to)
+        let end = self.gaps.lock().iter().find(|(from, to)| *from < rv && rv < *to).map(|(_, to)| *to);
+        let is_lacking = || self.lacking.lock().iter().any(|(at, until)| *at == rv && now() < *until);
+        end.or_else(|| is_lacking().then(|| rv.next()))
     }
 
     /// The store was set back: it comes to the same revisions again, with other changes.
     pub(super) fn forget_gaps(&self) {
         self.gaps.lock().clear();
+        self.lacking.lock().clear();
     }
 
     /// Records that the apiserver did not reach the floor in time.
@@ -329,6 +355,7 @@ impl Floor {
             let mut gaps = self.gaps.lock();
             gaps.retain(|(from, _)| *from < rv);
             gaps.iter_mut().for_each(|(_, to)| *to = rv.min(*to));
+            self.lacking.lock().retain(|(at, _)| *at <= rv);
         }
     }
 }
@@ -383,13 +410,14 @@ mod tests {
     fn goes_down_with_a_store_that_was_restored() {
         let floor = Floor::default();
         floor.showed(ResourceVersion(7));
-        floor.lacks(ResourceVersion(1), ResourceVersion(7));
+        floor.left_lacking(ResourceVersion(1), ResourceVersion(7));
         floor.rewound(ResourceVersion(7), ResourceVersion(7));
         assert!(floor.may_have_shown(ResourceVersion(8)));
         floor.rewound(ResourceVersion(7), ResourceVersion(3));
         assert_eq!((floor.get(), floor.may_have_shown(ResourceVersion(8))), (ResourceVersion(3), false));
         // Who lists now and watches from there would list for ever.
-        assert_eq!([2, 3, 4].map(|rv| floor.gap_around(ResourceVersion(rv))), [Some(ResourceVersion(3)), None, None]);
+        let ends = [2, 3, 4, 7].map(|rv| floor.gap_around(ResourceVersion(rv)));
+        assert_eq!(ends, [Some(ResourceVersion(3)), None, None, None]);
         // A revision that was shown after the store was read belongs to the restored store.
         floor.raise(ResourceVersion(4));
         floor.rewound(ResourceVersion(7), ResourceVersion(3));

@@ -101,6 +101,30 @@ async fn old_gaps_become_one() {
     );
 }
 
+/// Its clients come to others, which have what it lacks.
+#[tokio::test(start_paused = true)]
+async fn what_a_cache_lacks_when_it_goes_is_a_gap() {
+    for stops in [false, true] {
+        let (mut writer, cache, _dispatcher) = synced(vec![plain("a", "x", 1)], 10).await;
+        writer.apply(EventType::Modified, plain("a", "x", 12)).await.unwrap();
+        writer.lacks_after(ResourceVersion(10));
+        if stops {
+            drop(writer);
+        } else {
+            writer.not_ready("there is no memory for it");
+        }
+        let inside = || [10, 11, 12, 13].map(|rv| cache.is_inside_gap(ResourceVersion(rv)));
+        assert_eq!(inside(), [false, true, true, false], "{stops}");
+        // Somebody lists, and the store has not changed.
+        let floor = &cache.config().floor;
+        floor.rewound(floor.get(), ResourceVersion(12));
+        assert_eq!((floor.get(), inside()), (ResourceVersion(12), [false, true, true, false]), "{stops}");
+        // Otherwise whoever lists would list again for as long as it does not change.
+        tokio::time::advance(Duration::from_secs(61)).await;
+        assert_eq!(inside(), [false, true, false, false], "{stops}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_list_that_changes_nothing_keeps_the_window() {
     let (mut writer, cache, _) = synced(vec![plain("a", "x", 1)], 10).await;

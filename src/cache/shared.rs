@@ -79,6 +79,8 @@ pub(super) struct CacheState {
     pub(super) gap_end: u64,
     /// A list took the place of events since the state was last given up.
     pub(super) has_gap: bool,
+    /// See [`super::Writer::lacks_after`].
+    pub(super) lacks: Option<ResourceVersion>,
 }
 
 /// How many revisions of one confirmed state are remembered, in 64 KiB: those of two minutes if readers share questions,
@@ -136,6 +138,7 @@ impl SharedCache {
             moved: Order::now(),
             gap_end: 0,
             has_gap: false,
+            lacks: None,
         };
         Self {
             config,
@@ -226,6 +229,19 @@ impl SharedCache {
     pub(super) fn add_gap(&self, state: &mut CacheState, from: ResourceVersion, to: ResourceVersion) {
         state.has_gap = true;
         self.config.floor.lacks(from, to);
+    }
+
+    /// Raises the floor of the resource, so that no other answer shows an older state. It must be raised before the cache
+    /// stops to answer, and clients come to others.
+    pub(super) fn leave(&self) {
+        let state = self.state.lock();
+        if state.current.is_some() {
+            let (floor, newest) = (&self.config.floor, self.ready.newest());
+            floor.left(state.changed(), newest);
+            if let Some(lacks) = state.lacks {
+                floor.left_lacking(lacks, newest);
+            }
+        }
     }
 
     /// Gives the state up: revisions may restart after this. All watchers end.

@@ -107,6 +107,11 @@ impl WatchCache {
         self.shared.bookmark_template.load().as_deref().cloned()
     }
 
+    /// See [`super::Writer::set_bookmark_template`].
+    pub fn set_bookmark_template(&self, template: Bytes) {
+        self.shared.bookmark_template.store(Some(Arc::new(template)));
+    }
+
     /// The revision up to which this cache is complete; zero unless ready.
     pub fn resource_version(&self) -> ResourceVersion {
         self.shared.ready.rv()
@@ -310,6 +315,8 @@ impl WatchCache {
     /// Ends all watchers, including future ones, as soon as each has delivered its pending events. If `last_bookmark`
     /// is true, watchers that take bookmarks first get one to resume from.
     pub fn end_watchers(&self, last_bookmark: bool) {
+        // Before clients come to others.
+        self.shared.leave();
         let how = if last_bookmark { SharedCache::DRAINING_WITH_BOOKMARK } else { SharedCache::DRAINING };
         self.shared.draining.store(how, Ordering::Release);
         self.shared.groups.read().wake_all();

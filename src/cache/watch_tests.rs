@@ -155,6 +155,18 @@ async fn deletions_that_may_not_be_all_are_not_claimed_before_something_follows_
     }
 }
 
+/// Nothing was asked, so the store may have been set back since they came.
+#[tokio::test(start_paused = true)]
+async fn a_doubt_about_deletions_that_ends_by_itself_is_no_news_of_the_store() {
+    let (mut writer, cache, _dispatcher) = listed(|_| {}).await;
+    writer.delete_together(vec![plain("a", "x", 101)], false).await.unwrap();
+    let before = cache.quiet_since().unwrap();
+    writer.ends_doubt();
+    assert_eq!((writer.certain().0, cache.quiet_since()), (101, Some(before)));
+    writer.progress(ResourceVersion(102));
+    assert!(cache.quiet_since().unwrap().2 > before.2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn bookmarks_come_once_a_minute_and_before_the_deadline() {
     let (mut writer, cache, mut dispatcher) = listed(|_| {}).await;

@@ -25,8 +25,6 @@ pub struct Writer {
     synced: bool,
     /// The history's head after the writer's last event.
     head: u64,
-    /// See [`Self::lacks_after`].
-    lacks: Option<ResourceVersion>,
 }
 
 /// How a list affected the open watchers.
@@ -68,7 +66,7 @@ pub enum ReplaceError {
 impl Writer {
     pub(super) fn new(shared: Arc<SharedCache>) -> Self {
         let head = shared.dispatched.load(Ordering::Acquire);
-        Self { shared, store: Store::default(), rv: ResourceVersion::ZERO, synced: false, head, lacks: None }
+        Self { shared, store: Store::default(), rv: ResourceVersion::ZERO, synced: false, head }
     }
 
     /// The revision up to which the cache is complete; zero unless synced.
@@ -186,6 +184,12 @@ impl Writer {
         true
     }
 
+    /// If more deletions of the present revision followed, they would have come by now. That shows nothing of the store.
+    pub fn ends_doubt(&mut self) {
+        let moved = self.shared.state.lock().moved;
+        self.progress_as_of(self.rv, Some(moved));
+    }
+
     /// [`Self::progress`] by a proof that began at `asked`, which says nothing about a store that was restored since.
     pub fn progress_proved(&mut self, rv: ResourceVersion, asked: Order) {
         self.progress_as_of(rv, Some(asked));
@@ -214,7 +218,7 @@ impl Writer {
         let difference = Difference::between(&self.store, objects).await;
         let (changed, deleted) = (difference.changed.len(), difference.deleted.len());
         self.shared.counters.replaced.add(1);
-        let (lacks, certain) = (self.lacks.take(), self.certain());
+        let (lacks, certain) = (self.shared.state.lock().lacks.take(), self.certain());
         let lacks_after = lacks.map_or(certain, |lacks| lacks.min(certain));
         if self.synced && rv == self.rv && difference.is_empty() {
             self.progress(rv);
@@ -268,7 +272,8 @@ impl Writer {
     /// Events after `rv` may be missing, although later ones were taken. Once a list shows what is missing, clients must not
     /// continue from a revision between the two.
     pub fn lacks_after(&mut self, rv: ResourceVersion) {
-        self.lacks = Some(self.lacks.map_or(rv, |lacks| lacks.min(rv)));
+        let mut state = self.shared.state.lock();
+        state.lacks = Some(state.lacks.map_or(rv, |lacks| lacks.min(rv)));
     }
 
     /// Continues from a state that was published.
@@ -294,7 +299,7 @@ impl Writer {
     /// Gives the state up: the cache answers nothing and all watchers are ended, until the next list, which may have
     /// any revision.
     pub fn not_ready(&mut self, why: impl AsRef<str>) {
-        self.leave();
+        self.shared.leave();
         self.reset(why.as_ref(), EndReason::NotReady, false);
     }
 
@@ -303,15 +308,6 @@ impl Writer {
         self.lacks_after(ResourceVersion::ZERO);
         self.shared.config.floor.forget_gaps();
         self.reset(why.as_ref(), EndReason::NotReady, false);
-    }
-
-    /// Raises the floor of the resource, so that no other answer shows an older state. It must be raised before the cache stops to
-    /// answer.
-    fn leave(&self) {
-        if self.synced {
-            let changed = self.shared.state.lock().changed();
-            self.shared.config.floor.left(changed, self.newest());
-        }
     }
 
     fn reset(&mut self, why: &str, reason: EndReason, stopped: bool) {
@@ -365,7 +361,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.leave();
+        self.shared.leave();
         self.reset("the informer has stopped", EndReason::Stopped, true);
     }
 }

@@ -28,7 +28,7 @@ use crate::auth::Mode;
 use crate::lifecycle::drain::{DrainGuard, DrainWatch};
 use crate::lifecycle::quiet::Quiet;
 use crate::lifecycle::slots::Slots;
-use crate::lifecycle::{Fatal, spawn, spawn_supervised};
+use crate::lifecycle::{Failure, Fatal, spawn, spawn_supervised};
 use crate::memory::{Ledger, Pressure};
 
 /// The most connections that wait for a place among the newcomers, but at most a quarter of all connections. For a
@@ -38,7 +38,7 @@ const WAITING: usize = 1024;
 const WAIT: Duration = Duration::from_secs(32);
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Bound sockets that do not accept connections yet.
+/// Bound sockets to which nobody can connect yet.
 #[derive(Debug)]
 pub struct Server {
     config: HttpConfig,
@@ -120,11 +120,15 @@ impl Server {
         self.certificates.as_ref().and_then(|certificates| certificates.ca_file()).map(Into::into)
     }
 
-    /// Starts to accept. When the drain starts, listeners close, and connections end after their last request.
-    pub fn serve(self, handler: Arc<dyn Handler>, drain: &DrainWatch, fatal: &Fatal) {
+    /// Starts to listen and to accept; over TLS, once there is a certificate. When the drain starts, listeners close, and
+    /// connections end after their last request.
+    ///
+    /// # Errors
+    /// Another process has bound the address of a listener at the same time, and listens.
+    pub fn serve(self, handler: Arc<dyn Handler>, drain: &DrainWatch, fatal: &Fatal) -> Result<(), BindError> {
         let tls = self.certificates.as_ref().map(|certificates| certificates.server());
         let delegated = self.certificates.as_ref().map(|certificates| certificates.delegated_server());
-        if let Some(certificates) = self.certificates {
+        if let Some(certificates) = self.certificates.clone() {
             spawn_supervised("certificates", certificates.keep_fresh(), fatal);
         }
         let largest = largest_head(self.config.limits);
@@ -154,8 +158,27 @@ impl Server {
         let watch = Arc::clone(&shared.small_answers).watch(shared.write_stall_timeout, shared.pressure.clone());
         spawn_supervised("small-answers", watch, fatal);
         for listener in self.listeners {
-            spawn_supervised("accept", Arc::clone(&shared).accept(listener), fatal);
+            let address = listener.address();
+            let (shared, failed) = (Arc::clone(&shared), fatal.clone());
+            let begin = move || -> Result<(), BindError> {
+                spawn_supervised("accept", shared.accept(listener.listen()?), &failed);
+                Ok(())
+            };
+            let certificates = self.certificates.as_ref().filter(|_| address.tls_ip().is_some());
+            let Some(certificates) = certificates.filter(|awaited| awaited.chain().is_empty()) else {
+                begin()?;
+                continue;
+            };
+            let fatal = fatal.clone();
+            certificates.once_there(move || match begin() {
+                Ok(()) => tracing::info!(%address, "listening, there is a certificate"),
+                Err(error) => {
+                    tracing::error!(%error, "cannot listen");
+                    fatal.report(Failure { task: "accept", reason: "cannot listen" });
+                }
+            });
         }
+        Ok(())
     }
 }
 
@@ -406,6 +429,9 @@ impl SharedServer {
     }
 }
 
+#[cfg(test)]
+#[path = "listening_tests.rs"]
+mod listening_tests;
 #[cfg(test)]
 #[path = "server_tests.rs"]
 mod tests;

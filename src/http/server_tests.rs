@@ -101,7 +101,7 @@ fn start_with(listen: &str, ledger: Ledger, change: impl FnOnce(&mut HttpConfig)
     let (address, ca_file) = (server.addresses().remove(0), server.ca_file());
     let (newcomers, waiting) = (Arc::clone(&server.newcomers), Arc::clone(&server.waiting));
     let (drain, watch) = drain::channel();
-    server.serve(Arc::new(Scripted(respond)), &watch, &Fatal::new());
+    server.serve(Arc::new(Scripted(respond)), &watch, &Fatal::new()).unwrap();
     Running { address, ca_file, newcomers, waiting, metrics, drain, _directory: directory }
 }
 

@@ -27,7 +27,7 @@ use crate::codec::json;
 use crate::codec::negotiate::StatusForm;
 use crate::lifecycle::{Fatal, drain::DrainWatch, ending::Ending, multiplexer::IsWatch, spawn, spawn_supervised};
 use crate::memory::{Ledger, Reservation, StallGuards};
-use crate::meta::{Query, RequestInfo, Status, Verb, errors};
+use crate::meta::{RequestInfo, Status, Verb, errors};
 use crate::passthrough::{Forward, ForwardError, Tunnel, VIA, warn};
 use crate::reads::{ForwardReason, Outcome, ReadRequest, Reads, WatchAnswer, refusal};
 use crate::telemetry::gauge::Raised;
@@ -207,8 +207,13 @@ impl ServiceInner {
             Err(why) => return self.refuse(&why, form(), audit_id),
         };
         let (answered, mut plan) = match read::parse(&head, &info, connection.listener.mode()) {
-            Parsed::Read(read, wanted) => match self.authorize(&head, &info, connection, &audit_id).await {
+            Parsed::Read(mut read, wanted) => match self.authorize(&head, &info, connection, &audit_id).await {
                 Ok(Some((grant, entry))) => {
+                    // Only the newest state is kept from strangers.
+                    let is_newest = read.options.resource_version.is_empty();
+                    if read.own_credentials && is_newest && self.reads.minds_credentials(&read.gvr, info.verb) {
+                        read.own_credentials = !self.access.is_ours(&head.headers).await;
+                    }
                     client.is(grant.user().map_or("", |user| user.username.as_str()));
                     let taken = BodyOptions::of(&head, wanted, connection).within(room.clone());
                     let reads = self.reads_of(connection);
@@ -409,9 +414,7 @@ impl ServiceInner {
                 // A write with an unknown outcome counts as one that may have happened, if its client is known.
                 let known = !info.verb.is_read() && self.access.recognize(&caller).await.is_ok();
                 let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
-                // With more parameters than are read here, an apiserver may still see that it is a watch.
-                let may_be_watch = info.verb == Verb::Watch || info.verb.is_read() && Query::is_too_long(query);
-                if info.is_resource && may_be_watch {
+                if info.is_resource && info.may_watch() {
                     let attributes = Attributes::of(request.method().as_str(), path, query, info);
                     term = self.access.term(&caller, attributes);
                 }

@@ -13,6 +13,7 @@ use super::*;
 use crate::apiserver::client::Upstream;
 use crate::apiserver::discovery::{ApiResource, Discovery};
 use crate::apiserver::testing::FakeServer;
+use crate::auth::AuthConfig;
 use crate::cache::{WatchCache, Writer};
 use crate::http::server::Server;
 use crate::http::testing::{fill, head, http1_client, list_text, objects, raw, until};
@@ -21,10 +22,12 @@ use crate::lifecycle::drain::{self, Drain};
 use crate::meta::{Origin, Resource};
 use crate::passthrough::testing::Recorder;
 use crate::passthrough::{ForwardConfig, LendIdentity};
-use crate::reads::{ConsistentReads, NotSynced, ProtobufReads, ReadsConfig};
+use crate::reads::{ConsistentReads, Modes, NotSynced, ProtobufReads, ReadsConfig};
 
 /// Objects in the list of all config maps.
 const OBJECTS: usize = 3000;
+/// The token of the daemon: `{"sub":"a","exp":1e11}`.
+const OURS: &str = "e30.eyJzdWIiOiJhIiwiZXhwIjoxZTExfQ.c2ln";
 /// A watch that begins after the first state.
 const WATCH: &str = "/api/v1/configmaps?watch=1&allowWatchBookmarks=1&resourceVersion=20000";
 
@@ -50,6 +53,8 @@ impl Cached {
         fill(&mut configmaps, objects(OBJECTS, 100)).await;
         let mut config = ReadsConfig::simple(ConsistentReads::Cache, Duration::from_secs(3));
         config.modes.protobuf = ProtobufReads::Serve;
+        let auto = Modes { consistent: ConsistentReads::Auto, ..config.modes };
+        config.exceptions.push((String::new(), "secrets".to_owned(), auto));
         config.not_synced = NotSynced { wait: Duration::ZERO, forward: false };
         let cache = factory.informers().remove(0).cache().clone();
         Self { reads: Reads::new(config, factory), cache, _configmaps: configmaps, _pods: pods }
@@ -103,7 +108,8 @@ async fn start() -> Running {
 async fn start_before(upstream: SocketAddr) -> Running {
     let directory = tempfile::tempdir().unwrap();
     let config = HttpConfig::new(vec!["http://127.0.0.1:0".parse().unwrap()], directory.path().into());
-    let upstream = kube::Config::new(format!("http://{upstream}").parse().unwrap());
+    let mut upstream = kube::Config::new(format!("http://{upstream}").parse().unwrap());
+    upstream.auth_info.token = Some(OURS.to_owned().into());
     let upstream = Upstream::from_config(upstream).await.unwrap();
     let lend = ForwardConfig { lend: LendIdentity::All, ..ForwardConfig::default() };
     let metrics = Arc::<HttpMetrics>::default();
@@ -111,9 +117,10 @@ async fn start_before(upstream: SocketAddr) -> Running {
     let fatal = Fatal::new();
     let ledger = Ledger::default();
     let cached = Cached::new(upstream.clone()).await;
+    let access = Access::trusting().knowing_ourselves(&AuthConfig::default(), &upstream).unwrap();
     let parts = ServiceParts {
         guard: Guard::default(),
-        access: Access::trusting(),
+        access,
         audit: Audit::off(),
         access_log: AccessLog::off(),
         reads: cached.reads.clone(),
@@ -132,7 +139,7 @@ async fn start_before(upstream: SocketAddr) -> Running {
     };
     let server = Server::bind(config, Arc::clone(&metrics)).unwrap();
     let ListenAddr::Http(address) = server.addresses().remove(0) else { panic!("http") };
-    server.serve(Arc::new(Crowded(Service::start(parts, &fatal))), &watch, &fatal);
+    server.serve(Arc::new(Crowded(Service::start(parts, &fatal))), &watch, &fatal).unwrap();
     Running { address, cached, metrics, ledger, apiserver: None, _drain: drain, _directory: directory }
 }
 
@@ -301,6 +308,21 @@ async fn a_request_of_our_own_goes_no_further() {
     assert!(text(response).await.contains("its kubeconfig leads to informerd itself"));
     assert!(server.asked().is_empty());
     assert_ne!(server.send(Request::get(pods).header("x-informerd-via", "another's")).await.status(), 508);
+}
+
+#[tokio::test]
+async fn it_is_not_asked_whose_token_it_is_if_everybody_is_answered_alike() {
+    let server = start().await;
+    for (target, asks) in [
+        ("/api/v1/configmaps", false),
+        ("/api/v1/secrets?resourceVersion=0", false),
+        ("/api/v1/secrets?watch=1", false),
+        ("/api/v1/secrets", true),
+    ] {
+        let alike = Request::get(target).header("authorization", format!("Bearer {OURS}2"));
+        assert_eq!(server.send(alike).await.status(), 200);
+        assert_eq!(server.asked().iter().any(|asked| asked.contains("/selfsubjectreviews")), asks, "{target}");
+    }
 }
 
 #[tokio::test]

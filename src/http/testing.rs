@@ -318,7 +318,7 @@ pub(super) fn serve(handler: impl Handler) -> (SocketAddr, Drain, tempfile::Temp
     let listener = Server::bind(config, Arc::default()).unwrap();
     let ListenAddr::Http(address) = listener.addresses().remove(0) else { panic!("not of this kind") };
     let (drain, watch) = drain::channel();
-    listener.serve(Arc::new(handler), &watch, &Fatal::new());
+    listener.serve(Arc::new(handler), &watch, &Fatal::new()).unwrap();
     (address, drain, directory)
 }
 

@@ -6,7 +6,9 @@
 //!   later.
 //! - A *digest* (keys and revisions of a collection, of one namespace, or of the objects that a read selects) proves
 //!   the state, wherever the stream is.
-//! - *Forwarding* costs as much as it would without informerd.
+//! - *Forwarding* costs as much as it would without informerd. So it is chosen if a digest would cost more of anything:
+//!   of the apiserver's CPU time, or of the bytes that it sends. The apiserver compresses only answers of some size, so
+//!   a digest may have more bytes than the whole objects.
 //! - A *second watch* costs almost nothing, but takes a second or two. So it is only used for reads that cannot be
 //!   forwarded, and for watches, which would be expensive to forward for as long as they last.
 
@@ -28,6 +30,11 @@ pub(super) struct Situation {
     pub namespace: Option<usize>,
     /// The expected number of objects in the answer.
     pub answer: usize,
+    /// Mean numbers of bytes, uncompressed: of an object in the answer, and of its metadata.
+    pub object: usize,
+    pub metadata: usize,
+    /// The client accepts gzip, so the apiserver would compress the answer.
+    pub gzip: bool,
     /// It has selectors that the apiserver supports, too.
     pub selective: bool,
     /// The next digest of everything is expected to be late or unusable, as the last one was.
@@ -75,8 +82,19 @@ const SECOND: f32 = 1.5;
 /// Below the first odds a revision is never asked for first, and above the second it always is.
 const UNLIKELY: f32 = 0.1;
 const LIKELY: f32 = 0.9;
-/// The metadata of an object costs the apiserver about a quarter of the whole object.
+/// The metadata of an object costs the apiserver about a quarter of the whole object, also if both are compressed.
 const METADATA: f32 = 0.25;
+/// The apiserver compresses lists of more bytes.
+const COMPRESSED: usize = 128 << 10;
+/// The same for a digest. Metadata from a cache of JSON is some larger than in protobuf, as it is sent.
+const COMPRESSED_DIGEST: usize = 192 << 10;
+/// Compressed, an object has about this part of its bytes, but not less than this number: its name, its UID, its
+/// revision and its times repeat nothing.
+const RATIO: usize = 12;
+const LEAST: usize = 128;
+/// Bytes of a request and of the heads of its answer.
+const REQUEST: f32 = 500.0;
+
 // === impl Situation ===
 
 impl Situation {
@@ -109,14 +127,16 @@ impl Situation {
             _ if namespace.is_some() => SHARED,
             _ => SMALL_DIGEST,
         };
-        let is_worth = |objects: usize| !self.may_forward || digest(objects) <= self.forwarding();
+        let is_worth = |objects: usize| {
+            let digest_bytes = REQUEST + sent(objects, self.metadata, COMPRESSED_DIGEST);
+            !self.may_forward || digest(objects) <= self.forwarding() && digest_bytes <= self.own_bytes()
+        };
         // A small digest is only late if the apiserver answers nothing, and then forwarding would not help.
         let is_late = self.is_late && self.may_forward && self.all > SMALL_DIGEST;
         match namespace {
             _ if self.all <= all && !is_late && is_worth(self.all) => Then::Digest(Extent::Everything),
             Some(objects) if objects <= SMALL_DIGEST && is_worth(objects) => Then::Digest(Extent::Namespace),
-            // The metadata of the same objects is always the smaller answer.
-            _ if self.selective && self.verb == Verb::List && self.answer <= SMALL_DIGEST => {
+            _ if self.selective && self.verb == Verb::List && self.answer <= SMALL_DIGEST && is_worth(self.answer) => {
                 Then::Digest(Extent::Selection)
             }
             _ if self.may_forward => Then::Forward,
@@ -129,18 +149,30 @@ impl Situation {
         match self.verb {
             // The apiserver would have to serve it for as long as it lasts.
             Verb::Watch => f32::INFINITY,
-            _ => (QUESTION + in_objects(self.answer)) * in_objects(self.waiting),
+            _ => (QUESTION + number(self.answer)) * number(self.waiting),
         }
+    }
+
+    /// The bytes of the answers, for all reads that would share the digest, as their clients would get them.
+    fn own_bytes(&self) -> f32 {
+        let from = if self.gzip { COMPRESSED } else { usize::MAX };
+        (REQUEST + sent(self.answer, self.object, from)) * number(self.waiting)
     }
 }
 
 /// The cost of a digest of this many objects, in objects.
 fn digest(objects: usize) -> f32 {
-    QUESTION + in_objects(objects) * METADATA
+    QUESTION + number(objects) * METADATA
+}
+
+/// The bytes of so many objects as they are sent, if more than `from` of them are compressed.
+fn sent(objects: usize, each: usize, from: usize) -> f32 {
+    let is_compressed = objects.saturating_mul(each) > from;
+    number(objects) * number(if is_compressed { (each / RATIO).max(LEAST.min(each)) } else { each })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-fn in_objects(count: usize) -> f32 {
+fn number(count: usize) -> f32 {
     count as f32
 }
 
@@ -155,6 +187,9 @@ mod tests {
         all: 300,
         namespace: None,
         answer: 300,
+        object: 6000,
+        metadata: 3000,
+        gzip: false,
         is_late: false,
         selective: false,
         waiting: 1,
@@ -199,6 +234,22 @@ mod tests {
                 "a few of many, for a crowd",
                 Situation { answer: 3, waiting: 30, selective: true, ..LIST },
                 digest(Everything),
+            ),
+            ("what is compressed either way", Situation { gzip: true, ..LIST }, digest(Everything)),
+            ("what a digest is too small to be compressed for", Situation { gzip: true, ..of(40, 40) }, FORWARD),
+            ("the same without compression", of(40, 40), digest(Everything)),
+            ("the same for a crowd", Situation { gzip: true, waiting: 10, ..of(40, 40) }, digest(Everything)),
+            ("what is compressed neither way", Situation { gzip: true, ..of(20, 20) }, digest(Everything)),
+            (
+                "a selection that is too small as a digest",
+                Situation { gzip: true, answer: 40, selective: true, ..LIST },
+                FORWARD,
+            ),
+            ("half of what is compressed", Situation { gzip: true, metadata: 6000, ..of(300, 150) }, FORWARD),
+            (
+                "metadata that hardly repeats itself",
+                Situation { gzip: true, object: 2000, metadata: 1000, ..of(300, 160) },
+                FORWARD,
             ),
             ("a lone get", GET, FORWARD),
             ("a get in a still store", still(GET), (First::Revision, Then::Forward)),

@@ -5,7 +5,7 @@
 //! and then one event for every change while it runs. So an informer is started only after repeated use: when the
 //! recently forwarded reads, including the present one, have cost as much as [`START`] whole lists. The weight of a
 //! read decreases by half every [`HALF_LIFE`]. One `kubectl get` per hour never reaches the limit. The third one within
-//! a few minutes does, whichever user runs it, and so does the third poll of a program. The informer is stopped when
+//! a few minutes does, whichever user runs it, and so does the third poll of a program. Any informer is stopped when
 //! the events since its last use have cost as much as another start.
 
 use std::collections::HashMap;
@@ -27,6 +27,8 @@ pub struct Use {
     pub limit: Option<usize>,
     /// It is a watch, or it cannot be forwarded.
     pub lasts: bool,
+    /// It is a watch.
+    pub watch: bool,
 }
 
 /// The numbers of rows, as far as a cache of the same objects knows them.
@@ -92,6 +94,13 @@ const SHARE: usize = 4;
 /// The cost of the requests of a start besides its rows, in rows. An informer in one more encoding is started at once
 /// if it has no more objects than this.
 pub(super) const REQUESTS: usize = 256;
+
+/// The cost of the same requests in events of a watch.
+const EVENTS: usize = 64;
+
+/// Who has sent fewer reads than this, and none for this time, is not expected to read on.
+const FEW: u64 = 3;
+const GONE: Duration = Duration::from_secs(60);
 
 // === impl Ledger ===
 
@@ -183,9 +192,11 @@ impl Use {
     }
 }
 
-/// Whether the events since the informer's last use have cost as much as starting it again.
-pub(super) fn is_too_dear(events: u64, objects: usize) -> bool {
-    events >= objects.max(REQUESTS) as u64
+/// Whether an informer that was idle for so long costs the apiserver more than it saves: the events since its last use have
+/// cost as much as starting it again, or its resource was hardly ever read, by somebody who seems to be gone.
+pub(super) fn is_spent(idle: Duration, events: u64, objects: usize, served: u64) -> bool {
+    // An open watch uses all events.
+    !idle.is_zero() && (events >= objects.max(EVENTS) as u64 || served < FEW && idle >= GONE)
 }
 
 #[cfg(test)]

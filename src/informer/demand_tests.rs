@@ -76,8 +76,17 @@ async fn what_cannot_be_printed_is_tried_again_later() {
 
 #[test]
 fn events_nobody_reads_end_it() {
-    assert!(!is_too_dear(255, 3) && is_too_dear(256, 3));
-    assert!(!is_too_dear(9_999, 10_000) && is_too_dear(10_000, 10_000));
+    let ends = |events, objects| is_spent(Duration::from_millis(1), events, objects, FEW);
+    assert!(!ends(63, 3) && ends(64, 3));
+    assert!(!ends(9_999, 10_000) && ends(10_000, 10_000));
+    assert!(!is_spent(Duration::ZERO, 64, 3, FEW), "a watch uses them");
+}
+
+#[test]
+fn who_has_hardly_read_and_is_gone_leaves_nothing() {
+    for (idle, served, ends) in [(GONE, 2, true), (GONE - Duration::from_secs(1), 2, false), (GONE, 3, false)] {
+        assert_eq!(is_spent(idle, 0, 100, served), ends, "{idle:?} after {served} reads");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -202,7 +202,8 @@ impl Factory {
                 scopes.push(InformerScope::default());
             }
             for scope in scopes {
-                if let Coverage::By(informer) = self.get_or_start(&resource, scope, Encoding::Json, usize::MAX) {
+                let coverage = self.get_or_start(&resource, scope, Encoding::Json, usize::MAX, false);
+                if let Coverage::By(informer) = coverage {
                     started.push(informer);
                 }
             }
@@ -269,7 +270,7 @@ impl Factory {
         let FactoryConfig { rules, cache, .. } = &self.inner.config;
         let (pinned, form) = (rules.pins(gvr), rules.form(gvr));
         let trigger = selector::field_table(resource).trigger;
-        let floor = self.inner.floors.of(&gvr.group, &gvr.resource);
+        let floor = self.floor(gvr);
         CacheConfig { resource: gvr.clone(), trigger, pinned, form, floor, ..cache.clone() }
     }
 
@@ -306,14 +307,15 @@ impl Factory {
         self.inner.informers.lock().get(key).cloned()
     }
 
-    /// A new informer ends if there are more than `most` objects. One that runs on another definition than `resource`
-    /// gives way, unless `resource` is the outdated one.
+    /// A new informer ends if there are more than `most` objects, and reads them `by_list` or by a watch-list. One that runs
+    /// on another definition than `resource` gives way, unless `resource` is the outdated one.
     pub(super) fn get_or_start(
         &self,
         resource: &Arc<Resource>,
         scope: InformerScope,
         encoding: Encoding,
         most: usize,
+        by_list: bool,
     ) -> Coverage {
         let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding };
         if self.inner.discovery.is_outdated(resource) {
@@ -348,8 +350,7 @@ impl Factory {
             None if resource.origin == Origin::BuiltIn => Arc::new(Questions::in_store(self.inner.store.clone())),
             None => Arc::default(),
         };
-        let informer = self.start(key.clone(), resource.clone(), questions);
-        informer.reflector.read_at_most(most);
+        let informer = self.start(key.clone(), resource.clone(), questions, (most, by_list));
         informers.insert(key, informer.clone());
         link(&informers, &informer);
         drop(informers);
@@ -359,7 +360,13 @@ impl Factory {
         Coverage::By(informer)
     }
 
-    fn start(&self, key: InformerKey, resource: Arc<Resource>, questions: Arc<Questions>) -> Arc<Informer> {
+    fn start(
+        &self,
+        key: InformerKey,
+        resource: Arc<Resource>,
+        questions: Arc<Questions>,
+        (most, by_list): (usize, bool),
+    ) -> Arc<Informer> {
         let inner = &self.inner;
         let since = inner.discovery.servers().since(&key.gvr);
         let table = selector::field_table(&resource);
@@ -376,6 +383,7 @@ impl Factory {
         };
         let mut reflector =
             Reflector::new(inner.upstream.clone(), source.clone(), writer, inner.config.reflector.clone());
+        reflector = reflector.by_list(by_list);
         let kept = inner.keeper.as_ref().and_then(|keeper| keeper.of(&key, &source.resource, &inner.config.rules));
         if let Some(kept) = &kept {
             reflector = reflector.with_saved(Arc::clone(kept).load());
@@ -384,6 +392,8 @@ impl Factory {
         let backfiller = Backfiller::new(inner.upstream.clone(), source.clone(), inner.config.reflector.clone());
         let served = inner.served.lock().entry(key.gvr.group_resource().into()).or_default().clone();
         let handle = reflector.handle();
+        // Before it runs: it then asks for their number.
+        handle.read_at_most(most);
         let informer = Informer::new(key, source, cache.clone(), handle, probe, backfiller, pinned);
         let informer = Arc::new(informer.counting(served, Arc::clone(&inner.proofs)).of_server(since));
         tracing::info!(informer = %informer.key, "starting informer");
@@ -443,24 +453,21 @@ impl Factory {
             self.inner.upstream.warnings().forget(gvr);
         }
         drop(informers);
-        informer.cache.end_watchers(false);
+        // First, so that its state moves no further.
         informer.stop.cancel();
+        informer.cache.end_watchers(false);
     }
 
     fn stop_idle(&self) {
-        for informer in self.dear_tables() {
-            tracing::info!(informer = %informer.key, "stopping informer of tables that are read too seldom");
-            self.remove(&informer);
+        for informer in self.informers() {
+            if informer.is_over(self.inner.config.idle_timeout) {
+                tracing::info!(informer = %informer.key, "stopping informer that is read too seldom");
+                self.remove(&informer);
+            }
         }
         for informer in self.redundant() {
             tracing::info!(informer = %informer.key, "stopping informer whose objects are held with their tables");
             self.remove(&informer);
-        }
-        for informer in self.informers() {
-            if !informer.pinned && informer.idle_for() >= self.inner.config.idle_timeout {
-                tracing::info!(informer = %informer.key, "stopping idle informer");
-                self.remove(&informer);
-            }
         }
     }
 }

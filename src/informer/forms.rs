@@ -61,7 +61,7 @@ impl Factory {
             let form = if self.prefers_tables(resource, &key.scope) { Encoding::Table } else { encoding };
             let encoding = if encoding == Encoding::Json { form } else { encoding };
             let most = if start == Start::IfSmall { REQUESTS } else { usize::MAX };
-            Ok(self.get_or_start(resource, key.scope, encoding, most))
+            Ok(self.get_or_start(resource, key.scope, encoding, most, !read.watch))
         });
         if let Coverage::By(informer) = &coverage {
             informer.touch();

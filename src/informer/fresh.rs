@@ -38,6 +38,10 @@ pub struct Need<'a> {
     pub predicate: &'a Predicate,
     /// Its label and field selector as in the request, if the apiserver can be asked with them.
     pub selectors: Option<(&'a str, &'a str)>,
+    /// Whether objects are answered without more than their metadata and a table's row.
+    pub only_metadata: bool,
+    /// Whether the client accepts gzip.
+    pub gzip: bool,
     /// Maximum number of objects of a page.
     pub limit: Option<usize>,
     /// Whether the read may be forwarded if that is cheaper or faster than a proof.
@@ -46,6 +50,8 @@ pub struct Need<'a> {
     pub can_forward: bool,
     /// Maximum age of the answer that tells the store's revision. Zero: it must be asked for after the read arrived.
     pub max_age: Duration,
+    /// When the read arrived, before it looked for its informer.
+    pub arrived: Asked,
     pub deadline: Instant,
 }
 
@@ -86,6 +92,9 @@ const PACE: Pace = Pace { alone: Duration::from_millis(2), together: Duration::f
 const WATCH_PACE: Pace = Pace { alone: Duration::from_millis(75), together: Duration::from_millis(75) };
 /// Maximum number of objects that are examined to estimate the size of an answer.
 const LOOKS: usize = 500;
+/// Who asks for pages of fewer objects than the first is expected to read this number of them: seldom all.
+const FEW: usize = 100;
+const READ_ON: usize = 10;
 /// Up to this number of objects, a digest keeps the state proved for readers that do not ask themselves.
 const MOST_AHEAD: usize = 1000;
 
@@ -128,6 +137,9 @@ impl Informer {
         if need.verb == Verb::Get && newest && self.is_detached() {
             return Err(NotFresh::Dearer);
         }
+        if newest && let Some(fresh) = self.taken_since(need.arrived, at_least) {
+            return Ok(fresh);
+        }
         let _waiting = self.waits.enter(arrived.at);
         let situation = self.situation(need);
         let proof = self.asked(need, &situation, arrived, before, at_least, newest).await;
@@ -148,6 +160,15 @@ impl Informer {
             Err(_) => {}
         }
         proof
+    }
+
+    /// Returns the state, if all of it was asked for after the read arrived, as for the read that starts an informer. Such a
+    /// state proves itself.
+    fn taken_since(&self, arrived: Asked, at_least: ResourceVersion) -> Option<Fresh> {
+        // Looked for before the snapshot, which is then this state or a later one, also after a store was set back.
+        let (_, rv) = self.reflector.taken().filter(|(asked, _)| *asked >= arrived)?;
+        let snapshot = self.cache.snapshot().filter(|snapshot| snapshot.rv() >= rv.max(at_least))?;
+        Some(Fresh { snapshot, at_once: true, store: Some(rv) })
     }
 
     /// Returns a state at or past the store's revision.
@@ -196,8 +217,8 @@ impl Informer {
     }
 
     fn situation(&self, need: &Need<'_>) -> Situation {
-        let (all, namespace, answer) = match self.cache.snapshot() {
-            None => (0, None, 0),
+        let (all, namespace, (answer, object, metadata)) = match self.cache.snapshot() {
+            None => (0, None, (0, 0, 0)),
             Some(snapshot) => {
                 // An informer of one namespace has no smaller part.
                 let namespace = need.predicate.scope.namespace.clone().filter(|_| self.key.scope.namespace.is_none());
@@ -215,7 +236,10 @@ impl Informer {
             odds: 0.0,
             all,
             namespace,
-            answer,
+            answer: need.limit.filter(|limit| *limit < FEW).map_or(answer, |limit| answer.min(limit * READ_ON)),
+            object: if need.only_metadata { metadata } else { object },
+            metadata,
+            gzip: need.gzip,
             is_late: self.probe.is_late(),
             selective: need.selectors.is_some() && self.key.scope.is_everything() && in_parts,
             waiting: self.waits.now().max(1) + self.waits.within(need.max_age),
@@ -346,20 +370,6 @@ impl Informer {
         digest.ok()?.ok()
     }
 
-    /// Brings the cache to `want` in the background, for all readers.
-    pub(super) async fn catch_up(&self, want: ResourceVersion, deadline: Instant) {
-        if self.cache.snapshot().is_some_and(|snapshot| snapshot.len() <= MOST_AHEAD) {
-            let digest = self.probe.digest(&self.cache, None, Asked::now(), PACE);
-            if timeout_at(deadline, digest).await.is_ok() && self.probe.settled(&self.cache, None, want).await.is_some()
-            {
-                return;
-            }
-        }
-        if let Err(error) = self.probe.prove_by_watch(&self.cache, want, deadline).await {
-            tracing::debug!(informer = %self.key, %error, "cache not advanced");
-        }
-    }
-
     /// Waits for events in flight, or for what an informer of another encoding knows.
     async fn arriving(&self, want: ResourceVersion, deadline: Instant, moment: Duration) -> Option<Snapshot> {
         let soon = deadline.min(Instant::now() + moment);
@@ -396,14 +406,18 @@ fn pace(verb: Verb) -> Pace {
     if verb == Verb::Watch { WATCH_PACE } else { PACE }
 }
 
-/// Estimates the number of objects in an answer, if its namespace has `of` objects.
-fn answer(snapshot: &Snapshot, predicate: &Predicate, of: usize) -> usize {
-    let (mut looked, mut found) = (0, 0);
+/// Estimates the number of objects in an answer, if its namespace has `of` objects, and the bytes of one and of its
+/// metadata.
+fn answer(snapshot: &Snapshot, predicate: &Predicate, of: usize) -> (usize, usize, usize) {
+    let (mut looked, mut found, mut bytes, mut metadata) = (0_usize, 0, 0, 0);
     for object in snapshot.range(&predicate.scope, None).take(LOOKS) {
         looked += 1;
         found += usize::from(predicate.matches(object));
+        bytes += object.framed_len();
+        metadata += object.metadata_len();
     }
-    if looked < LOOKS { found } else { found * of / LOOKS }
+    let found = if looked < LOOKS { found } else { found * of / LOOKS };
+    (found, bytes / looked.max(1), metadata / looked.max(1))
 }
 
 // === impl Extent ===

@@ -62,10 +62,13 @@ fn everything() -> Need<'static> {
         verb: Verb::List,
         predicate: &EVERYTHING,
         selectors: None,
+        only_metadata: false,
+        gzip: false,
         limit: None,
         may_forward: true,
         can_forward: true,
         max_age: Duration::ZERO,
+        arrived: Asked::now(),
         deadline: Instant::now() + Duration::from_secs(3),
     }
 }
@@ -204,6 +207,18 @@ async fn a_large_digest_that_was_late_is_not_waited_for_again() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(world.read(&everything()).await.0, Ok(30));
     assert!(!world.informer.probe.is_late());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_page_is_not_worth_a_digest_of_everything() {
+    let mut world = World::quiet().await;
+    let names: Vec<_> = (0..100).map(|n| format!("y{n:02}")).collect();
+    let objects = names.iter().map(|name| Arc::new(object("a", name, 12))).collect();
+    world.writer.replace(objects, rv(20)).await.unwrap();
+    world.script.store(30, &names.iter().map(|name| ("a", &**name, 12)).collect::<Vec<_>>());
+    world.informer.probe.heard(rv(30));
+    assert_eq!(world.read(&Need { limit: Some(1), ..everything() }).await, (Err(NotFresh::Dearer), 0));
+    assert_eq!(world.read(&Need { limit: Some(10), ..everything() }).await.0, Ok(30));
 }
 
 #[tokio::test(start_paused = true)]
@@ -377,23 +392,6 @@ async fn who_reads_after_a_wait_in_vain_does_not_wait_until_the_stream_moves() {
     world.writer.apply(EventType::Modified, object("b", "selected", 12)).await.unwrap();
     assert_eq!(world.read(&any()).await, (Ok(12), 0));
     assert_eq!(world.read(&everything()).await.0, Ok(12));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_store_that_was_set_back_is_not_proved_up_to_what_it_was() {
-    let World { script, informer, mut writer } = World::new().await;
-    script.store(90, &OBJECTS);
-    // Before the restore, somebody was shown the state at 90.
-    informer.advance(rv(90)).await;
-    assert_eq!(informer.cache.newest(), rv(90));
-    writer.not_ready("the store was restored");
-    writer.replace(objects(), rv(20)).await.unwrap();
-    script.store(20, &OBJECTS);
-    script.asked();
-    for _ in 0..3 {
-        informer.advance(rv(20)).await;
-    }
-    assert_eq!(script.asked(), [""; 0], "it is at the revision that was shown");
 }
 
 /// The client has deleted an object, and the answer did not tell at which revision.

@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::demand::is_spent;
 use super::key::{InformerKey, scope_predicate};
 use super::stall::Stall;
 use super::waits::{Proofs, Waits};
 use crate::apiserver::discovery::{Shareable, Since};
 use crate::cache::WatchCache;
 use crate::lifecycle;
-use crate::meta::{ObjectKey, Origin, Resource, ResourceVersion, Verb};
+use crate::meta::{Encoding, ObjectKey, Origin, Resource, ResourceVersion, Verb};
 use crate::selector::Predicate;
 use crate::upstream::backfill::Backfiller;
 use crate::upstream::reflector::{Handle, ListerWatcher, ReflectorStatus};
@@ -32,7 +33,7 @@ pub struct Informer {
     pub(super) cache: WatchCache,
     pub(super) reflector: Handle,
     pub(super) probe: ProgressProbe,
-    backfiller: Backfiller,
+    backfiller: Arc<Backfiller>,
     pub(super) pinned: bool,
     /// Everything that it holds was read since then.
     pub(super) since: Since,
@@ -53,10 +54,14 @@ pub struct Informer {
     selects: Predicate,
     pub(super) waits: Waits,
     pub(super) stall: Stall,
+    /// Its readers get its last state while the apiserver does not answer.
+    outlasts: AtomicBool,
     /// Whether a background proof is running.
     advancing: AtomicBool,
     /// The newest revision that a forwarded answer has shown since the last background proof; zero if none has.
     shown: AtomicU64,
+    /// How many reads had been answered at the last background proof.
+    proved_for: AtomicU64,
     /// Milliseconds from `started` to the last request.
     last_used: AtomicU64,
     /// The number of events received until then.
@@ -94,7 +99,7 @@ impl Informer {
             cache,
             reflector,
             probe,
-            backfiller,
+            backfiller: Arc::new(backfiller),
             pinned,
             since: Since::default(),
             stop: CancellationToken::new(),
@@ -107,8 +112,10 @@ impl Informer {
             selects,
             waits: Waits::default(),
             stall: Stall::default(),
+            outlasts: AtomicBool::new(false),
             advancing: AtomicBool::new(false),
             shown: AtomicU64::new(0),
+            proved_for: AtomicU64::new(0),
             last_used: AtomicU64::new(0),
             events_used: AtomicU64::new(0),
             started: Instant::now(),
@@ -193,11 +200,23 @@ impl Informer {
         self.served.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Records that its last state is served while the apiserver does not answer.
+    pub fn outlasts(&self) {
+        self.outlasts.store(true, Ordering::Relaxed);
+    }
+
     /// Extends the window back to `rv`, if it began later and the apiserver can still return exactly the events in
-    /// between. Returns at once if the window already reaches back to `rv`; otherwise takes some seconds at most.
-    pub async fn reach_back(&self, rv: ResourceVersion) {
+    /// between. Returns at once if the window already reaches back to `rv`; otherwise takes some seconds, and `most` at most.
+    pub async fn reach_back(&self, rv: ResourceVersion, most: Duration) {
         if self.cache.window_floor().is_some_and(|floor| floor > rv) {
-            self.backfiller.reach(&self.cache, rv).await;
+            timeout(most, self.backfiller.reach(&self.cache, rv)).await.ok();
+        }
+    }
+
+    /// Makes sure that bookmarks can be written like the apiserver's. Only an aggregated API server may ignore the question.
+    pub async fn learn_bookmark(&self) {
+        if self.cache.bookmark_template().is_none() && self.resource.origin != Origin::Unknown {
+            self.backfiller.learn_bookmark(&self.cache).await;
         }
     }
 
@@ -211,9 +230,10 @@ impl Informer {
         lifecycle::spawn("advance", async move { informer.advance(rv).await });
     }
 
-    /// A forwarded answer has shown these objects at `rv`. Brings the cache of a quiet resource to this revision, so
-    /// that later reads of any version neither wait for a proof nor depend on an apiserver that may be gone by then.
-    /// Answers in quick succession share a proof, and proofs are seconds apart.
+    /// A forwarded answer has shown these objects at `rv`. A second watch brings the cache of a quiet resource to this
+    /// revision if it is read, so that reads of any version neither wait for a proof nor depend on an apiserver that may be
+    /// gone by then. Answers in quick succession share a proof, and proofs are seconds apart. A cache that nobody reads waits
+    /// for the next bookmark of its stream.
     pub(super) async fn advance(self: &Arc<Self>, rv: ResourceVersion) {
         self.shown.fetch_max(rv.get(), Ordering::AcqRel);
         if self.advancing.swap(true, Ordering::AcqRel) {
@@ -222,19 +242,25 @@ impl Informer {
         tokio::time::sleep(ADVANCE_AFTER).await;
         // Taken, because the store may be set back: what was shown before that would be proved in vain for ever.
         let shown = ResourceVersion(self.shown.swap(0, Ordering::AcqRel));
-        if self.cache.is_ready() && self.cache.newest() < shown {
+        if self.cache.is_ready() && self.cache.newest() < shown && self.is_awaited() {
             let (at, stood, begun) = (self.reflector.position(), self.cache.resource_version(), Instant::now());
-            let mut proof = pin!(self.catch_up(shown, begun + ADVANCE_TIMEOUT));
+            let mut proof = pin!(self.probe.prove_by_watch(&self.cache, shown, begun + ADVANCE_TIMEOUT));
             let is_over = timeout_at(begun + OVERDUE, &mut proof).await.is_ok();
             // By then, a second watch has ended, if it is heard.
             if self.cache.wait_for(shown, begun + OVERDUE).await.is_err() {
                 self.is_unproved(at, stood);
             }
             if !is_over {
-                proof.await;
+                proof.await.ok();
             }
         }
         self.advancing.store(false, Ordering::Release);
+    }
+
+    /// Whether somebody has read the resource since the last background proof, or may read it while the apiserver is away.
+    fn is_awaited(&self) -> bool {
+        let served = self.served.load(Ordering::Relaxed);
+        self.proved_for.swap(served, Ordering::Relaxed) != served || self.outlasts.load(Ordering::Relaxed)
     }
 
     /// When data about this resource last arrived from the apiserver: an event, a bookmark, or an answer to a question.
@@ -310,9 +336,15 @@ impl Informer {
         self.pinned
     }
 
-    /// The number of events since its last use.
-    pub(super) fn events_unused(&self) -> u64 {
-        self.reflector.events().saturating_sub(self.events_used.load(Ordering::Relaxed))
+    /// Whether it is to be stopped: it was idle for `timeout`, or costs more than it saves, and is not there for anything else.
+    pub(super) fn is_over(&self, timeout: Duration) -> bool {
+        let (idle, stats) = (self.idle_for(), self.cache.stats());
+        let is_kept = self.pinned && self.key.encoding != Encoding::Table || self.outlasts.load(Ordering::Relaxed);
+        let events = self.reflector.events().saturating_sub(self.events_used.load(Ordering::Relaxed));
+        // The first state may take long.
+        let is_dear =
+            self.cache.is_ready() && is_spent(idle, events, stats.objects, self.served.load(Ordering::Relaxed));
+        !self.pinned && idle >= timeout || !is_kept && is_dear
     }
 
     /// The time since its last use. Zero while a watch is open.
@@ -324,3 +356,7 @@ impl Informer {
         self.started.elapsed().saturating_sub(last)
     }
 }
+
+#[cfg(test)]
+#[path = "handle_tests.rs"]
+mod tests;

@@ -33,4 +33,4 @@ pub use limit::informers_in;
 pub use rules::{ResourceRule, Rules, ScopeRule};
 
 pub use crate::apiserver::discovery::{Shareable, Unshareable};
-pub use crate::upstream::ShardSupport;
+pub use crate::upstream::{Asked, ShardSupport};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::demand::{Rows, START, Use, is_too_dear};
+use super::demand::{Rows, START, Use};
 use super::{Coverage, Factory, Informer, InformerKey, InformerScope, NoCoverage};
 use crate::meta::{Encoding, Resource, Scope};
 use crate::selector::Predicate;
@@ -21,7 +21,7 @@ impl Factory {
             if !self.ledger().lock().wants(&key, cost, START, Instant::now()) {
                 return Coverage::None(NoCoverage::Seldom);
             }
-            let coverage = self.get_or_start(resource, key.scope.clone(), Encoding::Table, usize::MAX);
+            let coverage = self.get_or_start(resource, key.scope.clone(), Encoding::Table, usize::MAX, false);
             self.give_way(&InformerKey { encoding: Encoding::Json, ..key });
             coverage
         })
@@ -69,16 +69,5 @@ impl Factory {
             Some(_) => snapshot.range(&Scope { namespace: namespace.clone(), name: None }, None).count(),
         };
         Rows { whole: Some(count(&scope.namespace)), asked: Some(count(&predicate.scope.namespace)), narrower }
-    }
-
-    /// Informers of tables whose events have cost the apiserver more than they have saved since their last use.
-    pub(super) fn dear_tables(&self) -> Vec<Arc<Informer>> {
-        let is_dear = |informer: &Arc<Informer>| {
-            // An open watch uses all events.
-            let unused = !informer.idle_for().is_zero();
-            let objects = informer.cache.stats().objects;
-            unused && informer.key.encoding == Encoding::Table && is_too_dear(informer.events_unused(), objects)
-        };
-        self.informers().into_iter().filter(is_dear).collect()
     }
 }

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::cache::Writer;
+use crate::meta::ResourceVersion;
+use crate::upstream::Asked;
 use crate::upstream::script::Script;
 
 /// An apiserver that receives no requests.
@@ -65,6 +67,13 @@ fn fed(
     lifecycle::spawn("dispatcher", cache.run_dispatcher());
     let key = InformerKey { gvr, scope, encoding: Encoding::Json };
     (Informer::new(key, source, cache, reflector.handle(), probe, backfiller, false), writer)
+}
+
+impl Informer {
+    /// As if its reflector had taken a state.
+    pub(crate) fn took(&self, asked: Asked, rv: ResourceVersion) {
+        self.reflector.took(asked, rv);
+    }
 }
 
 impl Factory {

@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::metrics::ForwardMetrics;
 use super::paced::Pace;
-use super::places::{Client, Full, Held, Place, Waiting};
-use crate::memory::HURRY;
+use super::places::{Client, Held, Place, Waiting};
+use crate::memory::{HURRY, Lack};
 use crate::meta::{RequestInfo, Verb};
 
 pub(super) struct Admission {
@@ -26,7 +26,7 @@ pub(super) struct Admission {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) why: Why,
-    full: Full,
+    lack: Lack,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,13 +82,13 @@ impl Admission {
         let hold = || self.pace.hold(client, info.verb == Verb::Watch, info.is_long(), length);
         let mut waiting = None;
         let held = loop {
-            let full = match hold() {
+            let lack = match hold() {
                 Ok(held) => break held,
-                Err(full) => full,
+                Err(lack) => lack,
             };
-            let refused = Refused { why: Why::Memory, full };
+            let refused = Refused { why: Why::Memory, lack };
             self.begin_to_wait(&mut waiting, client, refused)?;
-            if self.hurry(Whose::of(full, client)) > 0 {
+            if self.hurry(Whose::of(lack, client)) > 0 {
                 // Their streams have yet to drop what the library holds of them.
                 sleep(SOON).await;
                 if let Ok(held) = hold() {
@@ -103,16 +103,16 @@ impl Admission {
             self.wait(refused, deadline).await?;
         };
         loop {
-            let full = match self.pace.places.take(client, info.is_long()) {
+            let lack = match self.pace.places.take(client, info.is_long()) {
                 Ok(place) => return Ok((place, held)),
-                Err(full) => full,
+                Err(lack) => lack,
             };
-            let refused = Refused { why: Why::Busy, full };
+            let refused = Refused { why: Why::Busy, lack };
             if gives_way && refused.is_its_own() {
                 return Err(refused);
             }
             self.begin_to_wait(&mut waiting, client, refused)?;
-            self.hurry(Whose::of(full, client));
+            self.hurry(Whose::of(lack, client));
             self.wait(refused, deadline).await?;
         }
     }
@@ -173,11 +173,11 @@ impl Admission {
 
 impl Whose {
     /// The answers that a client may get room from.
-    fn of(full: Full, client: &Client) -> Self {
-        match full {
-            Full::Own => Self::Client(client.clone()),
-            Full::Much => Self::Much,
-            Full::All => Self::All,
+    fn of(lack: Lack, client: &Client) -> Self {
+        match lack {
+            Lack::Share => Self::Client(client.clone()),
+            Lack::Much => Self::Much,
+            Lack::All => Self::All,
         }
     }
 }
@@ -187,7 +187,7 @@ impl Whose {
 impl Refused {
     /// Whether another client might have been admitted.
     pub(super) fn is_its_own(self) -> bool {
-        self.full != Full::All
+        self.lack != Lack::All
     }
 }
 

@@ -27,8 +27,14 @@ pub trait RevisionObserver: Send + Sync + 'static {
     /// A write may have succeeded: its outcome is unknown.
     fn may_have_written(&self, info: &RequestInfo);
 
-    /// A read showed the resource at `rv`.
-    fn showed(&self, info: &RequestInfo, rv: ResourceVersion);
+    /// What clients may know of the resource.
+    fn shown(&self, _info: &RequestInfo) -> ResourceVersion {
+        ResourceVersion::ZERO
+    }
+
+    /// A read showed the resource at `rv`. `known`: what clients might know of it when the store itself was asked for a list;
+    /// zero for all other answers.
+    fn showed(&self, info: &RequestInfo, rv: ResourceVersion, known: ResourceVersion);
 
     /// A read showed the resource at a revision that is unknown.
     fn showed_unknown(&self, info: &RequestInfo);
@@ -54,6 +60,8 @@ pub(super) struct Observation {
     is_raised: bool,
     /// The apiserver has answered with success.
     succeeded: bool,
+    /// See [`RevisionObserver::showed`].
+    shown: ResourceVersion,
 }
 
 /// In the extensions of a read that asks for a revision which its client did not ask for.
@@ -101,8 +109,14 @@ impl Observation {
         let tells_nothing = may_be_dry && Query::is_too_long(query);
         let told = kind != BodyKind::Write || !known;
         let is_raised = kind == BodyKind::Watch && request.extensions.get::<AsksForMore>().is_some();
+        // The store itself answers a list that names no revision.
+        let is_newest = info.verb == Verb::List && !Query::is_too_long(query) && {
+            let query = Query::parse(query);
+            ["resourceVersion", "continue"].iter().all(|name| query.bytes(name).is_none())
+        };
+        let shown = if is_newest { observer.shown(info) } else { ResourceVersion::ZERO };
         let (observer, info) = (Arc::clone(observer), info.clone());
-        Some(Self { observer, info, kind, told, tells_nothing, is_raised, succeeded: false })
+        Some(Self { observer, info, kind, told, tells_nothing, is_raised, succeeded: false, shown })
     }
 
     /// Records that nothing was sent, so nothing has happened.
@@ -158,7 +172,7 @@ impl Observation {
         self.told = true;
         match self.kind {
             BodyKind::Write => self.observer.wrote(&self.info, rv),
-            BodyKind::Read | BodyKind::Watch => self.observer.showed(&self.info, rv),
+            BodyKind::Read | BodyKind::Watch => self.observer.showed(&self.info, rv, self.shown),
         }
     }
 

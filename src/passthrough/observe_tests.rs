@@ -47,6 +47,7 @@ async fn pass(setup: Setup, status: u16, media_type: &str, parts: &[&str], is_br
 }
 
 const PODS: &str = "/api/v1/namespaces/a/pods";
+const KNOWN: &str = "/api/v1/namespaces/known/pods";
 const POD: &str = "/api/v1/namespaces/a/pods/p";
 const STATUS: &str = "/api/v1/namespaces/a/pods/p/status";
 const EVICTION: &str = "/api/v1/namespaces/a/pods/p/eviction";
@@ -65,6 +66,7 @@ type Row<'r> = (&'r str, &'r str, u16, &'r str, &'r [(&'r str, &'r str)], &'r st
 async fn what_is_told_before_its_client_knows() {
     // More parameters than are read here: an apiserver that reads them may see that it is a dry run.
     let perhaps_dry = format!("{PODS}?{}dryRun=All", "&".repeat(10_000));
+    let perhaps_old = format!("{KNOWN}?{}resourceVersion=0", "&".repeat(10_000));
     let rows: &[Row<'_>] = &[
         // What is held back comes out once the next part is known, and the last part if nothing was found.
         (
@@ -97,6 +99,13 @@ async fn what_is_told_before_its_client_knows() {
         ("GET", POD, 200, JSON, &[(LIST, "showed pods 7")], ""),
         ("GET", STATUS, 200, JSON, &[(LIST, "showed pods 7")], ""),
         ("GET", "/api/v1/pods", 200, "", &[(LIST, "showed pods ?")], ""),
+        // What the store itself shows may be of a store that was set back.
+        ("GET", KNOWN, 200, JSON, &[(LIST, "showed pods 7 after 9")], ""),
+        ("GET", &format!("{KNOWN}?limit=5"), 200, JSON, &[(LIST, "showed pods 7 after 9")], ""),
+        ("GET", &format!("{KNOWN}?resource%56ersion=0"), 200, JSON, &[(LIST, "showed pods 7")], ""),
+        ("GET", &format!("{KNOWN}?limit=5&continue=x"), 200, JSON, &[(LIST, "showed pods 7")], ""),
+        ("GET", &perhaps_old, 200, JSON, &[(LIST, "showed pods 7")], ""),
+        ("GET", &format!("{KNOWN}/p"), 200, JSON, &[(OBJECT, "showed pods 9")], ""),
         ("GET", "/api/v1/pods", 403, JSON, &[(LIST, "")], ""),
         // Events are told one by one, and not held back. If they cannot be read, each may show something new.
         ("GET", WATCH, 200, JSON, &[(ADDED, "showed pods 7"), (MODIFIED, "showed pods 9")], ""),

@@ -16,9 +16,9 @@ use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::places::{Client, Full, Held, Place, Places};
+use super::places::{Client, Held, Place, Places};
 use super::{BoxError, ForwardBody};
-use crate::memory::Cut;
+use crate::memory::{Cut, Lack};
 
 /// A body that keeps the place of its request for as long as it lives.
 pub(super) struct Placed {
@@ -195,7 +195,7 @@ impl Pace {
         is_watch: bool,
         is_long: bool,
         length: Option<u64>,
-    ) -> Result<Option<Held>, Full> {
+    ) -> Result<Option<Held>, Lack> {
         let Some(window) = self.window else { return Ok(None) };
         let sent = length.map_or(READ_AHEAD, |bytes| usize::try_from(bytes).unwrap_or(READ_AHEAD));
         // The HTTP client reads as much ahead as may wait for our client. Events of a watch come in small pieces; if

@@ -61,17 +61,6 @@ pub(super) struct Held {
     reserved: Reservation,
 }
 
-/// Why there is no room for a request of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Full {
-    /// The client has its share. Others have nothing to do with it.
-    Own,
-    /// The client has much, and so have others.
-    Much,
-    /// Even clients that have little get no more.
-    All,
-}
-
 /// The most requests that wait for room, of all and of one client. Each takes up to 20 KiB. A further one is refused.
 const MOST_WAITING: usize = 1024;
 const MOST_WAITING_OF_CLIENT: usize = 256;
@@ -91,7 +80,7 @@ impl Places {
     ///
     /// # Errors
     /// There is none for this client.
-    pub(super) fn take(self: &Arc<Self>, client: &Client, is_long: bool) -> Result<Place, Full> {
+    pub(super) fn take(self: &Arc<Self>, client: &Client, is_long: bool) -> Result<Place, Lack> {
         let mut taken = self.taken.lock();
         let own = taken.by_client.get(client).map_or(0, |share| share.requests);
         let room = room(self.most, own, taken.others(client), is_long);
@@ -136,7 +125,7 @@ impl Places {
     ///
     /// # Errors
     /// There is not enough room for this client, or memory is short.
-    pub(super) fn hold(self: &Arc<Self>, client: &Client, is_long: bool, bytes: usize) -> Result<Held, Full> {
+    pub(super) fn hold(self: &Arc<Self>, client: &Client, is_long: bool, bytes: usize) -> Result<Held, Lack> {
         let mut taken = self.taken.lock();
         let own = taken.by_client.get(client).map_or(0, |share| share.bytes);
         let room = room(self.ledger.limit(), own, taken.others(client), is_long);
@@ -156,13 +145,11 @@ impl Places {
         };
         self.give_back(client, 0, bytes);
         // Nobody else makes room for a client that has its share, or much, here or elsewhere.
-        match short.of {
-            Lack::Share => return Err(Full::Own),
-            Lack::Memory if room.has_little => {}
-            Lack::Much | Lack::Memory => return Err(Full::Much),
+        let lack = if short.of == Lack::All && !room.has_little { Lack::Much } else { short.of };
+        if lack == Lack::All {
+            self.ledger.ask_for_room();
         }
-        self.ledger.ask_for_room();
-        Err(Full::All)
+        Err(lack)
     }
 
     fn give_back(&self, client: &Client, requests: usize, bytes: usize) {
@@ -222,13 +209,13 @@ fn room(most: usize, own: usize, others: bool, is_long: bool) -> Room {
 
 impl Room {
     /// `own`: what the client has. `all`: what all have. `more`: what the request needs.
-    fn check(&self, own: usize, all: usize, more: usize) -> Result<(), Full> {
+    fn check(&self, own: usize, all: usize, more: usize) -> Result<(), Lack> {
         if own.saturating_add(more) > self.of_client {
-            return Err(Full::Own);
+            return Err(Lack::Share);
         }
         match all.saturating_add(more) > self.of_all {
-            true if self.has_little => Err(Full::All),
-            true => Err(Full::Much),
+            true if self.has_little => Err(Lack::All),
+            true => Err(Lack::Much),
             false => Ok(()),
         }
     }
@@ -274,7 +261,7 @@ mod tests {
         std::iter::from_fn(|| places.take(&Client::Connection(client), is_long).ok()).take(1000).collect()
     }
 
-    fn refused(places: &Arc<Places>, client: u64, is_long: bool) -> Option<Full> {
+    fn refused(places: &Arc<Places>, client: u64, is_long: bool) -> Option<Lack> {
         places.take(&Client::Connection(client), is_long).err()
     }
 
@@ -282,13 +269,13 @@ mod tests {
     fn nobody_takes_all_places() {
         let places = Places::new(160, Ledger::default());
         let alone = take(&places, 1, false);
-        assert_eq!((alone.len(), refused(&places, 1, false)), (100, Some(Full::Own)));
+        assert_eq!((alone.len(), refused(&places, 1, false)), (100, Some(Lack::Share)));
         let waits = take(&places, 11, true);
-        assert_eq!((waits.len(), refused(&places, 11, true)), (11, Some(Full::Much)), "an eighth for who has little");
+        assert_eq!((waits.len(), refused(&places, 11, true)), (11, Some(Lack::Much)), "an eighth for who has little");
         let others: Vec<_> = (2..10).map(|client| take(&places, client, false)).collect();
         let lengths: Vec<_> = others.iter().map(Vec::len).collect();
         assert_eq!(lengths, [11, 11, 11, 11, 5, 0, 0, 0], "who has little may take of the last quarter");
-        assert_eq!((refused(&places, 1, false), refused(&places, 12, false)), (Some(Full::Own), Some(Full::All)));
+        assert_eq!((refused(&places, 1, false), refused(&places, 12, false)), (Some(Lack::Share), Some(Lack::All)));
         assert!(places.has_much(&Client::Connection(1)) && !places.has_much(&Client::Connection(6)));
         drop((alone, waits, others));
         assert!(places.taken.lock().by_client.is_empty());
@@ -318,12 +305,12 @@ mod tests {
         let places = Places::new(160, Ledger::default());
         let [first, second] = [1, 2].map(|client| take(&places, client, true));
         assert_eq!((first.len(), second.len()), (60, 40), "three eighths, and five eighths for those who have much");
-        assert_eq!((refused(&places, 1, true), refused(&places, 2, true)), (Some(Full::Own), Some(Full::Much)));
+        assert_eq!((refused(&places, 1, true), refused(&places, 2, true)), (Some(Lack::Share), Some(Lack::Much)));
         let others: Vec<_> = (3..6).map(|client| take(&places, client, true).len()).collect();
         assert_eq!(others, [11; 3], "who has little");
         let kept: Vec<_> = (3..6).map(|client| take(&places, client, true)).collect();
         assert_eq!(kept.iter().map(Vec::len).collect::<Vec<_>>(), [11, 9, 0]);
-        assert_eq!(refused(&places, 5, true), Some(Full::All));
+        assert_eq!(refused(&places, 5, true), Some(Lack::All));
         assert_eq!(take(&places, 5, false).len(), 11, "what lasts leaves a quarter, whoever asks");
     }
 
@@ -346,11 +333,11 @@ mod tests {
         let much = hold(1, false);
         assert_eq!((much.len(), ledger.used()), (20, 1000));
         assert_eq!(hold(2, true).len(), 3, "who has little");
-        assert_eq!(places.hold(&Client::Connection(1), false, 50).err(), Some(Full::Own));
+        assert_eq!(places.hold(&Client::Connection(1), false, 50).err(), Some(Lack::Share));
         let little = hold(2, false);
         assert_eq!(little.len(), 3);
         assert!(places.hold(&Client::Connection(3), false, 450).is_ok(), "one request has room");
-        assert_eq!(places.hold(&Client::Connection(3), false, 500).err(), Some(Full::All));
+        assert_eq!(places.hold(&Client::Connection(3), false, 500).err(), Some(Lack::All));
         assert_eq!(ledger.refused(), 0, "it may try again");
         drop(much);
         assert_eq!(hold(1, false).len(), 16, "half of it beside another client");
@@ -369,7 +356,7 @@ mod tests {
         let elsewhere = ledger.lasting(550).unwrap();
         elsewhere.charge(first.with_share()).unwrap();
         let watch = places.hold(&first, true, 50).unwrap();
-        assert_eq!(places.hold(&first, true, 50).err(), Some(Full::Own));
+        assert_eq!(places.hold(&first, true, 50).err(), Some(Lack::Share));
         assert!(places.hold(&first, false, 50).is_ok(), "what ends by itself");
         let others: Vec<_> = std::iter::from_fn(|| places.hold(&second, true, 50).ok()).collect();
         assert_eq!((others.len(), ledger.used()), (8, 1000));
@@ -382,7 +369,7 @@ mod tests {
     async fn who_waits_learns_of_a_place_that_was_given_back() {
         let places = Places::new(1, Ledger::default());
         let place = places.take(&Client::Connection(1), true).unwrap();
-        assert_eq!(places.take(&Client::Connection(2), false).err(), Some(Full::All));
+        assert_eq!(places.take(&Client::Connection(2), false).err(), Some(Lack::All));
         drop(place);
         tokio::time::timeout(std::time::Duration::from_secs(5), places.freed()).await.unwrap();
         assert!(places.take(&Client::Connection(2), false).is_ok());

@@ -22,8 +22,13 @@ impl RevisionObserver for Recorder {
         self.0.lock().push(format!("perhaps wrote {}", info.resource));
     }
 
-    fn showed(&self, info: &RequestInfo, rv: ResourceVersion) {
-        self.0.lock().push(format!("showed {} {rv}", info.resource));
+    fn shown(&self, info: &RequestInfo) -> ResourceVersion {
+        ResourceVersion(if info.namespace == "known" { 9 } else { 0 })
+    }
+
+    fn showed(&self, info: &RequestInfo, rv: ResourceVersion, known: ResourceVersion) {
+        let known = if known.is_zero() { String::new() } else { format!(" after {known}") };
+        self.0.lock().push(format!("showed {} {rv}{known}", info.resource));
     }
 
     fn showed_unknown(&self, info: &RequestInfo) {

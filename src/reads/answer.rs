@@ -214,24 +214,31 @@ impl ListItems {
     /// # Errors
     /// The bytes of an object are damaged.
     pub(super) async fn measure(&self, form: &Form, shape: Shape) -> Result<u64, Damaged> {
-        let (mut rest, mut found, mut sum) = (self.clone(), Vec::new(), 0);
+        let (mut rest, mut sum) = (self.clone(), Ok(0));
         let mut more = form.encoding() == Encoding::Protobuf;
         while more {
-            more = rest.next(usize::MAX, &mut found);
-            for object in found.drain(..) {
-                sum += form.item_len(&object, shape)?;
-            }
+            more = rest.step(usize::MAX, |object| {
+                if let Ok(before) = sum {
+                    sum = form.item_len(object, shape).map(|len| before + len);
+                }
+            });
             tokio::task::yield_now().await;
         }
-        Ok(sum)
+        sum
     }
 
     /// Appends up to `max` more objects; fewer, or even none, if finding them takes long. Returns false once there are
     /// no more.
     pub fn next(&mut self, max: usize, into: &mut Vec<Arc<Object>>) -> bool {
-        let before = into.len();
-        let more = self.walk.step(max.min(self.left), |object| into.push(object.clone()));
-        self.left -= into.len() - before;
+        self.step(max, |object| into.push(object.clone()))
+    }
+
+    fn step(&mut self, max: usize, mut each: impl FnMut(&Arc<Object>)) -> bool {
+        let left = &mut self.left;
+        let more = self.walk.step(max.min(*left), |object| {
+            *left -= 1;
+            each(object);
+        });
         more && self.left > 0
     }
 }

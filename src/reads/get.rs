@@ -7,6 +7,7 @@ use crate::codec::Shape;
 use crate::codec::json::is_list_like;
 use crate::meta::{ObjectKey, Origin, Verb, errors};
 
+use super::gets::{CROWD, LOOP};
 use super::plan::Freshness;
 use super::resolved::Resolved;
 use super::service::served;
@@ -55,10 +56,13 @@ impl Reads {
         Ok(GetAnswer { form, shape: read.shape, object: object.clone(), served })
     }
 
-    /// Whether a get is forwarded because its proof would cost the apiserver as much.
+    /// Whether a get is forwarded because its proof would cost the apiserver as much, or an informer for it more.
     pub(super) fn is_lone_get(&self, read: &Resolved, freshness: Freshness) -> bool {
-        freshness == Freshness::Consistent
-            && read.mode(Verb::Get) == ConsistentReads::Auto
-            && !self.gets.is_loop(&read.resource.gvr, Instant::now())
+        if freshness != Freshness::Consistent || read.mode(Verb::Get) != ConsistentReads::Auto {
+            return false;
+        }
+        let gets = self.gets.lately(&read.resource.gvr, Instant::now());
+        let starts = || self.factory.would_cover(&read.resource, &read.predicate, read.encoding, read.rows).is_none();
+        gets < LOOP || gets < CROWD && starts()
     }
 }

@@ -25,15 +25,7 @@ impl Reads {
         request.options.validate().map_err(|_| ForwardReason::Invalid)?;
         let mut read = self.resolve(request).await?;
         let uncached = request.gvr.is_events();
-        let plan = match plan::list(&request.options, read.mode(Verb::List), uncached) {
-            Ok(plan) => plan,
-            Err(reason) => {
-                if reason == ForwardReason::Consistent {
-                    self.demand(&read).await;
-                }
-                return Err(reason.into());
-            }
-        };
+        let plan = plan::list(&request.options, read.mode(Verb::List), uncached)?;
         if is_narrowed(&read, request, &plan) || is_counted_otherwise(&read, request, &plan) {
             return Err(ForwardReason::Unsupported.into());
         }

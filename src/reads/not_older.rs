@@ -1,7 +1,7 @@
 //! Forwarded reads that accept an old state. Their answer must not be older than what this daemon has shown or written,
 //! and another apiserver behind the same address may lag. So they ask for that revision.
 
-use crate::cache::{Floor, WatchCache, history_of};
+use crate::cache::{Floor, WatchCache};
 use crate::meta::{ListOptions, Query, ResourceVersion, Verb};
 
 use super::plan::{At, Freshness, WatchPlan};
@@ -45,10 +45,9 @@ impl Reads {
             return None;
         }
         let accepted = Accepted::of(&request.options, verb, request.gvr.is_events())?;
-        let floor = self.floors().known(&request.gvr.group, &request.gvr.resource)?;
+        let floor = self.floors().known(&self.factory.store_of(&request.gvr), &request.gvr.resource)?;
         let cached = || {
-            let of = history_of(&request.gvr.group, &request.gvr.resource);
-            let informers = self.factory.those(|key| history_of(&key.gvr.group, &key.gvr.resource) == of);
+            let informers = self.factory.of_history(&request.gvr);
             let caches = informers.iter().map(|informer| informer.cache());
             let newest = caches.clone().map(WatchCache::newest).max().unwrap_or_default();
             (newest, caches.map(WatchCache::changed).max().unwrap_or_default())
@@ -191,9 +190,12 @@ impl ForwardReason {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
+    use crate::cache::{self, CacheConfig};
+    use crate::meta::Gvr;
 
     fn queries(query: &str, verb: Verb) -> Option<[String; 2]> {
         let options =
@@ -356,5 +358,31 @@ mod tests {
         assert_eq!((forwarded(&floor, Verb::List), forwarded(&floor, Verb::Watch)), (newest(), None));
         tokio::time::advance(Duration::from_secs(61)).await;
         assert!(asks(Verb::List) && asks(Verb::Watch));
+    }
+
+    /// A watch from there would be refused.
+    #[tokio::test(start_paused = true)]
+    async fn no_list_is_from_within_a_gap_however_long_ago_it_was() {
+        let floor = Arc::new(Floor::default());
+        let config = CacheConfig { floor: Arc::clone(&floor), ..CacheConfig::new(Gvr::new("", "v1", "configmaps")) };
+        let (mut writer, _cache) = cache::new(config);
+        for rv in [10, 20] {
+            writer.replace(Vec::new(), ResourceVersion(rv)).await.unwrap();
+        }
+        floor.raise(ResourceVersion(30));
+        let asks = |verb, rv: u64| {
+            let asked =
+                forwarded(&floor, verb).is_some_and(|asked| asked.query.contains(&format!("resourceVersion={rv}")));
+            assert!(asked, "{verb:?} {rv}");
+        };
+        let verbs = [Verb::List, Verb::Watch];
+        verbs.iter().for_each(|verb| asks(*verb, 30));
+        tokio::time::advance(Duration::from_secs(301)).await;
+        verbs.iter().for_each(|verb| asks(*verb, 20));
+        // A list of the store itself has shown that it was set back.
+        floor.rewound(floor.get(), ResourceVersion(15));
+        verbs.iter().for_each(|verb| asks(*verb, 15));
+        floor.rewound(floor.get(), ResourceVersion(5));
+        assert_eq!(verbs.map(|verb| forwarded(&floor, verb)), [None, None]);
     }
 }

@@ -19,8 +19,10 @@ pub struct ReadRequest {
     /// The watch uses the deprecated `/watch/` prefix: its options then follow the rules of a list unless the query
     /// contains `watch` as well.
     pub legacy_watch: bool,
-    /// Its client has its own credentials, and the daemon does not know what they may read.
+    /// Its client has its own credentials, which are not the daemon's, and the daemon does not know what they may read.
     pub own_credentials: bool,
+    /// Its client accepts gzip.
+    pub gzip: bool,
     /// It cannot be forwarded: its client is identified by a certificate, which the daemon cannot present.
     pub local: bool,
     /// The apiserver does not answer: the newest local state is good enough, whatever the other settings require.

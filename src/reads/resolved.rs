@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::cache::Floor;
 use crate::codec::{Form, Shape};
-use crate::informer::{Shareable, Use};
+use crate::informer::{Asked, Shareable, Use};
 use crate::meta::{Encoding, Resource, Verb};
 use crate::selector::{Predicate, ShardSelector};
 
@@ -33,6 +33,9 @@ pub(super) struct Resolved {
     /// The part of a table that is read.
     pub(super) rows: Use,
     pub(super) floor: Arc<Floor>,
+    /// When it arrived, and how many uncovered answers there were before that; see [`Floor::uncovered`].
+    pub(super) arrived: Asked,
+    pub(super) unknown: Option<u64>,
     /// How it is answered if it asks for the newest state, before its client is considered.
     pub(super) consistent: ConsistentReads,
     /// The proof that its answer may be shared by clients with different identities, if its client has one.
@@ -41,6 +44,8 @@ pub(super) struct Resolved {
     pub(super) local: bool,
     /// Its client sent its own credentials to a trusted listener.
     pub(super) own_credentials: bool,
+    /// Its client accepts gzip.
+    pub(super) gzip: bool,
     /// An old state is good enough.
     pub(super) stale: bool,
     /// The maximum time that it waits for its informer to sync.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::codec::{Format, Shape};
-use crate::informer::Use;
+use crate::informer::{Asked, Use};
 use crate::meta::{Encoding, FieldTable, Gvr, Resource, Scope};
 use crate::selector::{self, Clause, FieldSelector, LabelSelector, Predicate, ValueSet};
 
@@ -84,7 +84,8 @@ impl Reads {
         });
         let clauses = clauses.collect::<Result<Vec<_>, String>>().map_err(Refusal::Invalid)?;
         let predicate = Predicate::union(clauses);
-        let floor = self.floors().of(&gvr.group, &gvr.resource);
+        let floor = self.factory.floor(gvr);
+        let unknown = floor.uncovered();
         let modes = self.modes(gvr);
         let shape = selection.shape;
         let (encoding, converted) = match selection.encoding {
@@ -109,10 +110,13 @@ impl Reads {
             selectors: None,
             rows: Use { lasts: true, ..Use::default() },
             floor,
+            arrived: Asked::now(),
+            unknown,
             consistent: modes.consistent,
             proof,
             local: true,
             own_credentials: false,
+            gzip: false,
             stale: false,
             patience: std::time::Duration::MAX,
             until: None,

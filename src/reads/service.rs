@@ -9,7 +9,7 @@ use tracing::Span;
 
 use crate::cache::{Floors, Snapshot, SnapshotError};
 use crate::codec::{Format, Shape, table};
-use crate::informer::{Factory, Informer, Need, NotFresh, Use};
+use crate::informer::{Asked, Factory, Informer, Need, NotFresh, Use};
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, ResourceVersion, Scope, Verb, errors};
 use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
 
@@ -24,9 +24,9 @@ use super::{
 };
 
 /// Rate limit for forwarded watches that start before our window: a burst, and then one per interval. Each may last as
-/// long as its client asked for. When clients come back to a daemon that was just started, not all of them may move to
-/// the apiserver. Beyond the limit they get the 410 that the apiserver sends after its own restart, and list again from
-/// the cache.
+/// long as its client asked for. When clients come back to a daemon that was just started, and its window cannot be
+/// filled, not all of them may move to the apiserver. Beyond the limit they get the 410 that the apiserver sends after
+/// its own restart, and list again from the cache.
 const OLD_WATCHES: u32 = 100;
 const OLD_WATCH_EVERY: Duration = Duration::from_secs(6);
 
@@ -118,7 +118,7 @@ impl Reads {
         }
         let table = selector::field_table(&resource);
         let (predicate, selects) = predicate(request, &resource, &table).ok_or(ForwardReason::Invalid)?;
-        let floor = self.floors().of(&gvr.group, &gvr.resource);
+        let floor = self.factory.floor(gvr);
         let modes = self.modes(gvr);
         let answered = answered_as(request.format, &resource, modes.protobuf);
         let (Format { encoding, shape, json_fallback }, converted) = answered.ok_or(ForwardReason::Encoding)?;
@@ -128,6 +128,7 @@ impl Reads {
             None => predicate,
         };
         let (labels, fields) = (&request.options.label_selector, &request.options.field_selector);
+        let unknown = floor.uncovered();
         Ok(Resolved {
             resource,
             encoding,
@@ -139,10 +140,13 @@ impl Reads {
             selectors: selects.then(|| (labels.clone(), fields.clone())),
             rows: rows(request),
             floor,
+            arrived: Asked::now(),
+            unknown,
             consistent: modes.consistent,
             proof,
             local: request.local,
             own_credentials: request.own_credentials,
+            gzip: request.gzip,
             stale: request.stale,
             patience: if request.stale { Duration::ZERO } else { Duration::MAX },
             until,
@@ -158,7 +162,11 @@ impl Reads {
         verb: Verb,
     ) -> Result<(Snapshot, Waited), Unserved> {
         let unknown = read.floor.uncovered();
-        let need = self.need(read, freshness, verb);
+        let mut need = self.need(read, freshness, verb);
+        if unknown.is_some() && unknown != read.unknown {
+            // What was written since then is covered only by what is asked for from now on.
+            need.arrived = Asked::now();
+        }
         let shown = need.shown;
         match informer.fresh(&need).await {
             Ok(fresh) => {
@@ -190,10 +198,13 @@ impl Reads {
             verb,
             predicate: &read.predicate,
             selectors: read.selectors.as_ref().map(|(labels, fields)| (&**labels, &**fields)),
+            only_metadata: read.shape != Shape::Full,
+            gzip: read.gzip,
             limit: read.rows.limit,
             may_forward: read.may_choose(verb) && freshness == Freshness::Consistent && verb != Verb::Watch,
             can_forward: !read.local,
             max_age: if let ConsistentReads::Bounded(age) = read.mode(verb) { age } else { Duration::ZERO },
+            arrived: read.arrived,
             deadline: read.bounded(Instant::now() + self.config.freshness_timeout),
         }
     }
@@ -221,6 +232,12 @@ impl Reads {
                 Err(Unserved::Expired(Box::new(errors::expired_snapshot(rv.get()))))
             }
         }
+    }
+
+    /// Whether reads of the newest state are answered in another way if a client has its own credentials.
+    pub fn minds_credentials(&self, gvr: &Gvr, verb: Verb) -> bool {
+        let mode = self.modes(gvr).consistent;
+        mode.of(verb, false, true) != mode.of(verb, false, false)
     }
 
     /// Whether reads of this resource are answered with an old state while the apiserver does not answer.
@@ -288,6 +305,7 @@ fn rows(request: &ReadRequest) -> Use {
         selected: !options.label_selector.is_empty() || !options.field_selector.is_empty(),
         limit: usize::try_from(options.limit).ok().filter(|&limit| limit > 0),
         lasts: request.local,
+        watch: false,
     }
 }
 

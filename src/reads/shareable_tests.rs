@@ -227,3 +227,17 @@ async fn what_was_read_before_a_service_took_over_and_while_it_served_is_not_use
     assert!(meanwhile.iter().all(|informer| !world.factory.runs(informer)), "and those as well");
     assert_eq!(world.all(true).await, "served");
 }
+
+#[tokio::test]
+async fn a_version_that_a_service_serves_has_revisions_of_its_own() {
+    let world = start(Some("s"), &[]).await;
+    let [v1, v2] = ["v1", "v2"].map(|version| Gvr::new(GROUP, version, "widgets"));
+    let has_informer = |gvr| !world.factory.of_history(gvr).is_empty();
+    assert_eq!((world.all(true).await, world.all(false).await), ("aggregated", "served"));
+    let floors = [&v1, &v2].map(|gvr| world.factory.floor(gvr).get().is_zero());
+    assert_eq!((floors, [&v1, &v2].map(has_informer)), ([false, true], [true, false]));
+    world.server.update(api_service(None)).unwrap();
+    world.becomes("served").await;
+    assert!(std::sync::Arc::ptr_eq(&world.factory.floor(&v1), &world.factory.floor(&v2)));
+    assert!([&v1, &v2].into_iter().all(has_informer), "one store has both");
+}

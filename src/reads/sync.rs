@@ -33,6 +33,9 @@ impl Reads {
                 Coverage::None(reason) => return Err(ForwardReason::from(reason).into()),
             };
             read.may_use(&informer)?;
+            if self.serves_while_away(&read.resource.gvr) {
+                informer.outlasts();
+            }
             if waited == Waited::Nothing {
                 spans::informer(&informer);
             }
@@ -68,19 +71,6 @@ impl Reads {
 
     fn covering(&self, read: &Resolved) -> Coverage {
         self.factory.covering(&read.resource, &read.predicate, read.encoding, read.rows)
-    }
-
-    /// Starts the informer that would have served a forwarded list or watch, and gives it a moment to sync. The watch
-    /// that follows the list then finds its revision inside our window.
-    pub(super) async fn demand(&self, read: &Resolved) {
-        // Tables only get an informer for reads that would be served.
-        if read.encoding == Encoding::Table {
-            return;
-        }
-        if let Coverage::By(informer) = self.covering(read) {
-            let moment = Instant::now() + self.config.not_synced.wait.min(Duration::from_secs(1));
-            informer.synced(read.bounded(moment), true).await;
-        }
     }
 }
 

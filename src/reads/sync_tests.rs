@@ -10,8 +10,9 @@ use super::*;
 use crate::apiserver::client::Upstream;
 use crate::apiserver::discovery::{ApiResource, Discovery};
 use crate::apiserver::testing::{FakeServer, answer};
+use crate::cache::Floor;
 use crate::codec::json::Style;
-use crate::informer::Factory;
+use crate::informer::{Asked, Factory, Freshness};
 use crate::meta::{Gvr, ListOptions, Resource, ResourceVersion, Status, Verb};
 use crate::reads::{ConsistentReads, Fate, Outcome, ReadRequest, ReadsConfig};
 
@@ -136,4 +137,50 @@ async fn while_the_apiserver_does_not_answer_reads_wait_for_it() {
     };
     assert!(!informer.is_stuck() && !waiting.is_finished(), "{address} does not answer");
     waiting.abort();
+}
+
+/// A loop costs the apiserver no more than proofs for it, and less than an informer. A crowd shares proofs.
+#[tokio::test]
+async fn many_gets_start_an_informer_and_a_few_do_not() {
+    let world = world(list(r#""20""#)).await;
+    let get = ReadRequest { options: ListOptions::default(), ..request(Verb::Get) };
+    let read = async || match world.reads.get(&get).await {
+        Outcome::Forward(reason) => (reason.as_str(), world.reads.factory.informers().len()),
+        other => panic!("{other:?}"),
+    };
+    for _ in 0..20 {
+        assert_eq!(read().await, ("consistent", 0));
+        assert_eq!(world.reads.explain(&get, Verb::Get).await.fate, Fate::Forwarded(ForwardReason::Consistent));
+    }
+    assert_eq!(world.asked(), 0);
+    (0..400).for_each(|_| world.reads.gets.count(&get.gvr, Instant::now()));
+    assert_eq!(read().await, ("not_synced", 1));
+}
+
+/// As it is for the read that starts an informer.
+#[tokio::test]
+async fn a_state_that_was_asked_for_after_the_read_arrived_is_its_own_proof() {
+    let nothing: fn(&Floor) = |_| {};
+    let shown: fn(&Floor) = |floor| floor.raise(ResourceVersion(15));
+    let written: fn(&Floor) = |floor| floor.wrote_unknown();
+    for (what, is_earlier, meanwhile, is_asked) in [
+        ("a read that has started it", true, nothing, false),
+        ("a read that came while it was read", false, nothing, true),
+        ("a client was shown a later revision", true, shown, true),
+        ("something was written at an unknown revision", true, written, true),
+    ] {
+        let world = world(list(r#""20""#)).await;
+        let mut writer = world.reads.factory.put(Resource::simple("", "configmaps", "ConfigMap"));
+        writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
+        let informer = world.reads.factory.informers().remove(0);
+        let reads = Reads::new(ReadsConfig::simple(ConsistentReads::Probe, SOON), world.reads.factory.clone());
+        let request = ReadRequest::simple(Gvr::new("", "v1", "configmaps"), None, ListOptions::default());
+        let early = reads.resolve(&request).await.ok().unwrap();
+        informer.took(Asked::now(), ResourceVersion(10));
+        let read = if is_earlier { early } else { reads.resolve(&request).await.ok().unwrap() };
+        meanwhile(&read.floor);
+        let (snapshot, _) = reads.fresh(&informer, &read, Freshness::Consistent, Verb::List).await.ok().unwrap();
+        let told = (snapshot.rv().get(), world.asked() > 0, read.floor.uncovered());
+        assert_eq!(told, (if is_asked { 20 } else { 10 }, is_asked, None), "{what}");
+    }
 }

@@ -32,6 +32,7 @@ impl ReadRequest {
             format: Format::json(Shape::Full),
             legacy_watch: false,
             own_credentials: false,
+            gzip: false,
             local: false,
             stale: false,
             timeout: None,

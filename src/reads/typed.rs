@@ -113,12 +113,7 @@ impl Reads {
 
     async fn try_open(&self, selection: &Selection, terms: WatchTerms) -> Result<(OpenWatch, Waited), Refusal> {
         let mut read = self.select(selection).await?;
-        // The token may be another cache's, or older than what came late.
-        if let WatchFrom::After(rv) = terms.from
-            && let Some(listed) = read.floor.gap_around(rv)
-        {
-            return Err(Unserved::Expired(Box::new(errors::expired_watch(rv.get(), listed.get()))).into());
-        }
+        read.rows.watch = true;
         let (source, waited) = self.source(&mut read, terms.max_staleness).await?;
         let (start, freshness) = match terms.from {
             WatchFrom::State(freshness) => (WatchStart::State, freshness),
@@ -129,7 +124,7 @@ impl Reads {
         let (snapshot, waited_fresh) = self.fresh(&source.informer, &read, freshness, Verb::Watch).await?;
         read.floor.raise(snapshot.rv());
         if let WatchFrom::After(rv) = terms.from {
-            source.informer.reach_back(rv).await;
+            source.informer.reach_back(rv, Duration::MAX).await;
         }
         let spec = WatchSpec {
             predicate: read.predicate.clone(),
@@ -139,6 +134,12 @@ impl Reads {
             deadline: terms.deadline,
         };
         let mut watcher = source.informer.cache().watch(spec).map_err(Unserved::from)?;
+        // After the start: a gap that comes later ends the watch. The token may be another cache's, or older than what came late.
+        if let WatchFrom::After(rv) = terms.from
+            && let Some(listed) = read.floor.gap_around(rv)
+        {
+            return Err(Unserved::Expired(Box::new(errors::expired_watch(rv.get(), listed.get()))).into());
+        }
         read.is_still_shareable()?;
         watcher.set_steady_bookmarks(terms.bookmark_interval);
         source.informer.serves();

@@ -9,19 +9,23 @@ use tracing::Instrument as _;
 
 use crate::cache::{Floor, WaitError, WatchError, WatchSpec, WatchStart};
 use crate::codec::json::Style;
-use crate::codec::{Form, Shape};
+use crate::codec::{Form, Format, Shape};
 use crate::informer::{Informer, Unshareable};
-use crate::meta::{ResourceVersion, Status, Verb, errors};
+use crate::meta::{Encoding, ListOptions, ResourceVersion, Status, Verb, errors};
 
 use super::answer::WatchSource;
 use super::plan::{Freshness, WatchPlan};
+use super::resolved::Resolved;
 use super::service::served;
 use super::unserved::Unserved;
-use super::{ForwardReason, Outcome, ReadRequest, Reads, Served, Waited, WatchAnswer, plan, spans};
+use super::{ConsistentReads, ForwardReason, Outcome, ReadRequest, Reads, Served, Waited, WatchAnswer, plan, spans};
 
 /// The apiserver ends a watch without `timeoutSeconds` at a random moment between this and twice this
 /// (`--min-request-timeout`).
 const MIN_REQUEST_TIMEOUT: Duration = Duration::from_secs(1800);
+
+/// How long a watch that can be forwarded waits for what it lacks.
+const REACH: Duration = Duration::from_secs(5);
 
 impl Reads {
     pub async fn watch(&self, request: &ReadRequest) -> Outcome<WatchAnswer> {
@@ -34,30 +38,61 @@ impl Reads {
         let mut options = request.options.clone();
         options.set_defaults();
         options.validate().map_err(|_| ForwardReason::Invalid)?;
-        let arrived = Instant::now();
-        let mut read = self.resolve(request).await?;
-        read.rows.lasts = true;
-        let plan = match plan::watch(&options, read.mode(Verb::Watch)) {
-            Ok(plan) => plan,
-            Err(reason) => {
-                if reason == ForwardReason::Consistent {
-                    self.demand(&read).await;
-                }
-                return Err(reason.into());
+        let (arrived, Format { encoding, shape, .. }) = (Instant::now(), request.format);
+        let mut read = match self.resolve(request).await {
+            Ok(read) => read,
+            Err(
+                unserved
+                @ (Unserved::Forward(ForwardReason::Invalid | ForwardReason::NotReadable) | Unserved::Outdated),
+            ) => {
+                return Err(unserved);
             }
+            Err(unserved) => return self.in_gap(request, &options, encoding, shape).ok_or(unserved),
         };
-        // Before it is served or forwarded: neither another cache nor the apiserver would tell its client what it lacks.
-        if let WatchPlan::After(rv) = plan
-            && let Some(listed) = read.floor.gap_around(rv)
-        {
-            let (version, kind) = (request.gvr.api_version(), &read.resource.kind);
-            let form = read.written(Arc::new(Form::new(read.encoding, Style::Stripped, &version, kind, "")));
-            let error = errors::expired_watch(rv.get(), listed.get());
-            return Ok(failed(read.shape, form, error, Served { rv: listed, ..Served::default() }));
+        let in_gap = |read: &Resolved| {
+            let encoding = if read.converted { Encoding::Protobuf } else { read.encoding };
+            self.in_gap(request, &options, encoding, read.shape)
+        };
+        if let Some(answer) = in_gap(&read) {
+            return Ok(answer);
         }
-        let (informer, form, mut waited) = self.synced(&mut read).await?;
+        let result = self.start(request, &options, &mut read, arrived).await;
+        match result {
+            Err(Unserved::Refuse(_) | Unserved::Outdated) => result,
+            // Again after all waits, and after the start: a gap that comes later ends the watch.
+            result => in_gap(&read).map_or(result, Ok),
+        }
+    }
+
+    /// The answer to a watch from within a gap, which is neither served nor forwarded: neither another cache nor the
+    /// apiserver would tell its client what it lacks.
+    fn in_gap(
+        &self,
+        request: &ReadRequest,
+        options: &ListOptions,
+        encoding: Encoding,
+        shape: Shape,
+    ) -> Option<WatchAnswer> {
+        let Ok(WatchPlan::After(rv)) = plan::watch(options, ConsistentReads::Upstream) else { return None };
+        let floor = self.floors().known(&self.factory.store_of(&request.gvr), &request.gvr.resource)?;
+        let error = errors::expired_watch(rv.get(), floor.gap_around(rv)?.get());
+        let form = Arc::new(Form::new(encoding, Style::Stripped, &request.gvr.api_version(), "", ""));
+        Some(failed(shape, form, error, Served { rv, ..Served::default() }))
+    }
+
+    /// Serves the watch from a cache, whatever gaps come meanwhile.
+    async fn start(
+        &self,
+        request: &ReadRequest,
+        options: &ListOptions,
+        read: &mut Resolved,
+        arrived: Instant,
+    ) -> Result<WatchAnswer, Unserved> {
+        (read.rows.lasts, read.rows.watch) = (true, true);
+        let plan = plan::watch(options, read.mode(Verb::Watch))?;
+        let (informer, form, mut waited) = self.synced(read).await?;
         let start = match plan {
-            WatchPlan::State { freshness, .. } => match self.fresh(&informer, &read, freshness, Verb::Watch).await {
+            WatchPlan::State { freshness, .. } => match self.fresh(&informer, read, freshness, Verb::Watch).await {
                 Ok((snapshot, waited_fresh)) => {
                     waited = waited.or(waited_fresh);
                     read.floor.raise(snapshot.rv());
@@ -77,7 +112,12 @@ impl Reads {
                 }
                 Err(other) => return Err(other),
             },
-            WatchPlan::After(rv) => WatchStart::After(rv),
+            WatchPlan::After(rv) => {
+                // After a restart, clients come back with older revisions. What they lack is asked for once.
+                let most = if read.local { Duration::MAX } else { REACH.min(lifetime(options.timeout_seconds) / 2) };
+                informer.reach_back(rv, most).await;
+                WatchStart::After(rv)
+            }
             WatchPlan::Now { consistent: true } => {
                 waited = waited.or(Waited::Freshness);
                 let bound = Instant::now() + self.config.freshness_timeout;
@@ -85,21 +125,24 @@ impl Reads {
                 WatchStart::After(revision.map_err(|_| ForwardReason::NotFresh)?)
             }
             WatchPlan::Now { consistent: false } => {
-                WatchStart::After(self.fresh(&informer, &read, Freshness::Any, Verb::Watch).await?.0.rv())
+                WatchStart::After(self.fresh(&informer, read, Freshness::Any, Verb::Watch).await?.0.rv())
             }
         };
-        // Only a bookmark of the apiserver shows the form of a table's bookmarks.
-        let is_table = matches!(read.shape, Shape::Table(_));
-        if is_table && options.allow_watch_bookmarks && informer.cache().bookmark_template().is_none() {
-            return Err(ForwardReason::NotSynced.into());
-        }
         let initial_end = matches!(plan, WatchPlan::State { initial_end: true, .. });
+        // For types without a watch cache, the marker of the initial events is the only bookmark.
+        let bookmarks = options.allow_watch_bookmarks && !request.gvr.is_events();
+        if bookmarks || initial_end {
+            informer.learn_bookmark().await;
+            // Only a bookmark of the apiserver shows the form of a table's bookmarks.
+            if matches!(read.shape, Shape::Table(_)) && informer.cache().bookmark_template().is_none() {
+                return Err(ForwardReason::NotSynced.into());
+            }
+        }
         let proof = read.proof.take();
         let spec = WatchSpec {
-            predicate: read.predicate,
+            predicate: read.predicate.clone(),
             start,
-            // For types without a watch cache, the marker of the initial events is the only bookmark.
-            bookmarks: options.allow_watch_bookmarks && !request.gvr.is_events(),
+            bookmarks,
             initial_end,
             // Counted from now on: our own waits do not use up the client's time.
             deadline: Instant::now() + lifetime(options.timeout_seconds),
@@ -157,11 +200,11 @@ mod tests {
     use super::*;
     use crate::apiserver::client::Upstream;
     use crate::apiserver::discovery::{ApiResource, Discovery};
-    use crate::apiserver::testing::bare;
+    use crate::apiserver::testing::{FakeServer, bare, silence};
     use crate::cache::Writer;
     use crate::informer::Factory;
-    use crate::meta::{Encoding, Gvr, ListOptions, Object, Resource};
-    use crate::reads::{ConsistentReads, ReadsConfig};
+    use crate::meta::{Gvr, Object, Resource};
+    use crate::reads::ReadsConfig;
 
     /// A cache of the resource, in place of the one before.
     fn put(factory: &Factory) -> Writer {
@@ -174,8 +217,14 @@ mod tests {
 
     /// A cache that was listed at these revisions, each time with these objects.
     async fn listed(lists: impl IntoIterator<Item = (u64, Vec<Object>)>) -> (Reads, Writer) {
-        let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-        let upstream = Upstream::from_config(nowhere).await.unwrap();
+        listed_before(kube::Config::new("http://127.0.0.1:1".parse().unwrap()), lists).await
+    }
+
+    async fn listed_before(
+        server: kube::Config,
+        lists: impl IntoIterator<Item = (u64, Vec<Object>)>,
+    ) -> (Reads, Writer) {
+        let upstream = Upstream::from_config(server).await.unwrap();
         let discovery = Discovery::knowing(upstream.clone(), vec![ApiResource::core("configmaps", "ConfigMap")]);
         let factory = Factory::simple(Duration::from_secs(3600), upstream, discovery);
         let mut writer = put(&factory);
@@ -257,6 +306,64 @@ mod tests {
         writer.replace(Vec::new(), ResourceVersion(30)).await.unwrap();
         for (rv, wanted) in [(20, "error"), (29, "error"), (30, "follows")] {
             assert_eq!(watched(&reads, rv, false).await, wanted, "{rv}");
+        }
+    }
+
+    /// Only the apiserver can say what is wrong with a watch, and ends it.
+    #[tokio::test]
+    async fn a_client_inside_a_gap_is_forwarded_only_to_be_refused() {
+        let (reads, _writer) = listed([10, 20].map(|rv| (rv, Vec::new()))).await;
+        let protobuf = Format { encoding: Encoding::Protobuf, shape: Shape::Full, json_fallback: None };
+        for (rv, labels, format, forwarded) in [
+            ("10", "", protobuf, Some(ForwardReason::Encoding)),
+            ("15", "", protobuf, None),
+            ("15", "a in (", Format::json(Shape::Full), Some(ForwardReason::Invalid)),
+        ] {
+            let (resource_version, label_selector) = (rv.to_owned(), labels.to_owned());
+            let options = ListOptions { watch: true, resource_version, label_selector, ..ListOptions::default() };
+            let request = ReadRequest::simple(Gvr::new("", "v1", "configmaps"), None, options);
+            match reads.watch(&ReadRequest { format, ..request }).await {
+                Outcome::Forward(reason) => assert_eq!(Some(reason), forwarded, "{rv}"),
+                Outcome::Serve(WatchAnswer { source: WatchSource::Error(Some(error)), form, .. }) => {
+                    assert_eq!((error.code, form.encoding(), forwarded), (410, Encoding::Protobuf, None));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Its client was cut off by another cache of the resource.
+    #[tokio::test(start_paused = true)]
+    async fn a_gap_that_comes_while_a_watch_waits_is_seen() {
+        for is_served in [false, true] {
+            let (reads, mut writer) = listed([(10, Vec::new())]).await;
+            let mut other = put(&reads.factory);
+            let gap = async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                writer.replace(Vec::new(), ResourceVersion(20)).await.unwrap();
+                if is_served {
+                    other.replace(Vec::new(), ResourceVersion(5)).await.unwrap();
+                    other.progress(ResourceVersion(40));
+                }
+            };
+            let (watched, ()) = tokio::join!(watched(&reads, 15, false), gap);
+            assert_eq!(watched, "error", "{is_served}");
+        }
+    }
+
+    /// The apiserver does not answer, and no time is over before its own.
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_can_be_forwarded_does_not_wait_long_for_what_it_lacks() {
+        let server = FakeServer::plain(|_, _| silence()).await;
+        for (timeout_seconds, waited) in [(None, 5), (Some(4), 2)] {
+            let (reads, _writer) = listed_before(server.config(), [(30, Vec::new())]).await;
+            let resource_version = "29".to_owned();
+            let options = ListOptions { watch: true, resource_version, timeout_seconds, ..ListOptions::default() };
+            let (request, begun) =
+                (ReadRequest::simple(Gvr::new("", "v1", "configmaps"), None, options), Instant::now());
+            let outcome = reads.watch(&request).await;
+            assert!(matches!(outcome, Outcome::Forward(ForwardReason::OutsideWindow)), "{outcome:?}");
+            assert_eq!(begun.elapsed().as_secs(), waited);
         }
     }
 }

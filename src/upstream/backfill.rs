@@ -11,12 +11,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::reflector::ReflectorConfig;
+use super::reflector::bookmark::read_bookmark;
 use super::reflector::stream::{EventStream, read_page};
 use super::source::ListerWatcher;
 use crate::apiserver::UpstreamError;
@@ -24,6 +26,7 @@ use crate::apiserver::client::Upstream;
 use crate::apiserver::metrics::RequestVerb;
 use crate::cache::{Backfill, BackfillError, WatchCache};
 use crate::codec::json::WatchFrame;
+use crate::lifecycle;
 use crate::meta::{ObjectKey, ResourceVersion, Status};
 
 /// Extends the window of one informer's cache into the past. Any number of watches share its requests.
@@ -32,8 +35,10 @@ pub struct Backfiller {
     source: ListerWatcher,
     config: ReflectorConfig,
     state: Mutex<BackfillState>,
-    /// Held by the caller whose requests are running; the others wait for the result.
-    turn: tokio::sync::Mutex<()>,
+    /// Held while requests are running; the callers wait for the result.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    /// Until when it is not asked for a bookmark.
+    bookmark: tokio::sync::Mutex<Option<Instant>>,
 }
 
 #[derive(Debug, Default)]
@@ -42,8 +47,8 @@ struct BackfillState {
     wanted: BTreeMap<ResourceVersion, usize>,
     /// What the apiserver no longer has: the cache's generation, and the newest such revision.
     expired: (u64, ResourceVersion),
-    /// No attempt is made before this time.
-    refused_until: Option<Instant>,
+    /// No attempt is made before this time for revisions up to this one.
+    refused: Option<(Instant, ResourceVersion)>,
 }
 
 /// The entry of one waiting caller.
@@ -56,6 +61,8 @@ struct WantedWindow<'a> {
 enum FillError {
     #[error("not in {ROUND:?}")]
     Timeout,
+    #[error("the states of then are many, and wanted by few")]
+    Dear,
     #[error(transparent)]
     Cache(#[from] BackfillError),
     #[error(transparent)]
@@ -76,17 +83,36 @@ const PATIENCE: Duration = Duration::from_secs(12);
 const REFUSED: Duration = Duration::from_secs(30);
 /// Up to this number of objects are requested one by one; more are read with a list of all.
 const BY_NAME: usize = 32;
+/// A list of more objects costs the apiserver more than so many watches of its own.
+const LARGE: usize = 5000;
+const MANY: usize = 8;
+/// Pause after a question for a bookmark that was not answered.
+const UNANSWERED: Duration = Duration::from_secs(10);
 
 // === impl Backfiller ===
 
 impl Backfiller {
     pub fn new(upstream: Upstream, source: ListerWatcher, config: ReflectorConfig) -> Self {
-        Self { upstream, source, config, state: Mutex::default(), turn: tokio::sync::Mutex::new(()) }
+        let (state, turn, bookmark) = (Mutex::default(), Arc::default(), tokio::sync::Mutex::default());
+        Self { upstream, source, config, state, turn, bookmark }
+    }
+
+    /// Asks for the form of bookmarks, once for all callers. A cache whose state was read by a list has none before its first
+    /// bookmark, which takes a minute. Takes three seconds at most.
+    pub async fn learn_bookmark(&self, cache: &WatchCache) {
+        let mut refused = self.bookmark.lock().await;
+        if cache.bookmark_template().is_some() || refused.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        match read_bookmark(&self.upstream, &self.source, &self.config).await {
+            Some(object) => cache.set_bookmark_template(object),
+            None => *refused = Some(Instant::now() + UNANSWERED),
+        }
     }
 
     /// Extends the window back to `from` if that can be done exactly. The attempt also covers the revisions that other
-    /// callers want at the same time. Takes 20 seconds at most.
-    pub async fn reach(&self, cache: &WatchCache, from: ResourceVersion) {
+    /// callers want at the same time, and goes on without its caller. Takes 20 seconds at most.
+    pub async fn reach(self: &Arc<Self>, cache: &WatchCache, from: ResourceVersion) {
         // Many events expire at the same revision, and the apiserver sends no bookmarks for them.
         if self.source.resource.gvr.is_events() {
             return;
@@ -94,26 +120,45 @@ impl Backfiller {
         let deadline = Instant::now() + PATIENCE;
         let _wanted = WantedWindow::new(self, from);
         while !self.is_settled(cache, from) {
-            let Ok(_turn) = timeout_at(deadline, self.turn.lock()).await else { return };
+            let Ok(turn) = timeout_at(deadline, Arc::clone(&self.turn).lock_owned()).await else { return };
             if self.is_settled(cache, from) || Instant::now() >= deadline {
                 return;
             }
             sleep(GATHER).await;
             let generation = cache.generation();
-            let Some(oldest) = self.oldest(generation) else { return };
-            let filled = timeout(ROUND, self.fill(cache, oldest)).await.unwrap_or(Err(FillError::Timeout));
-            if let Err(error) = filled {
-                tracing::info!(resource = %self.source.resource.gvr, from = %oldest, %error, "window not filled backwards");
-                let mut state = self.state.lock();
-                match error {
-                    FillError::Upstream(UpstreamError::Status(status)) if status.code == 410 => {
-                        state.expired = (generation, forgotten(&status).max(oldest));
-                    }
-                    FillError::Cache(BackfillError::Moved) => {}
-                    _ => state.refused_until = Some(Instant::now() + REFUSED),
-                }
-            }
+            let Some(wanted) = self.next(cache, generation) else { return };
+            let (backfiller, cache) = (Arc::clone(self), cache.clone());
+            let attempt = async move {
+                let _turn = turn;
+                backfiller.attempt(&cache, generation, wanted).await;
+            };
+            lifecycle::spawn("backfill", attempt).await.ok();
         }
+    }
+
+    async fn attempt(&self, cache: &WatchCache, generation: u64, wanted: ResourceVersion) {
+        let filled = timeout(ROUND, self.fill(cache, wanted)).await.unwrap_or(Err(FillError::Timeout));
+        let Err(error) = filled else { return };
+        tracing::info!(resource = %self.source.resource.gvr, from = %wanted, %error, "window not filled backwards");
+        let mut state = self.state.lock();
+        let is_newer_wanted = state.wanted.last_key_value().is_some_and(|(newest, _)| *newest > wanted);
+        let upto = match error {
+            FillError::Upstream(UpstreamError::Status(status)) if status.code == 410 => {
+                state.expired = (generation, forgotten(&status).max(wanted));
+                return;
+            }
+            FillError::Cache(BackfillError::Moved) => return,
+            // Less is missing after a newer one.
+            FillError::Timeout
+            | FillError::Dear
+            | FillError::Cache(BackfillError::Window | BackfillError::Memory(_))
+                if is_newer_wanted =>
+            {
+                wanted
+            }
+            _ => ResourceVersion(u64::MAX),
+        };
+        state.refused = Some((Instant::now() + REFUSED, upto));
     }
 
     /// Whether nothing more can be done for a watch from this revision.
@@ -121,22 +166,26 @@ impl Backfiller {
         if cache.window_floor().is_none_or(|floor| floor <= from) {
             return true;
         }
+        let generation = cache.generation();
         let state = self.state.lock();
-        let expired = state.expired.0 == cache.generation() && state.expired.1 >= from;
-        expired || state.refused_until.is_some_and(|until| Instant::now() < until) || !cache.is_whole()
+        from <= state.expired(generation).max(state.refused().unwrap_or_default()) || !cache.is_whole()
     }
 
-    /// The oldest wanted revision that the apiserver may still have.
-    fn oldest(&self, generation: u64) -> Option<ResourceVersion> {
+    /// The wanted revision to try next: the oldest one that the apiserver may still have. After one that was in vain, half of
+    /// the newer ones are left out each time, instead of one.
+    fn next(&self, cache: &WatchCache, generation: u64) -> Option<ResourceVersion> {
+        let floor = cache.window_floor()?;
         let state = self.state.lock();
-        let expired = if state.expired.0 == generation { state.expired.1 } else { ResourceVersion::ZERO };
-        state.wanted.keys().copied().find(|rv| *rv > expired)
+        let refused = state.refused();
+        let after = state.expired(generation).max(refused.unwrap_or_default());
+        let left: Vec<_> = state.wanted.keys().copied().filter(|rv| *rv > after && *rv < floor).collect();
+        left.get(if refused.is_some() { left.len() / 2 } else { 0 }).copied()
     }
 
     async fn fill(&self, cache: &WatchCache, from: ResourceVersion) -> Result<(), FillError> {
         let Some(mut backfill) = cache.backfill(from) else { return Ok(()) };
         self.events(&mut backfill).await?;
-        self.states(&mut backfill).await?;
+        self.states(cache, &mut backfill).await?;
         let events = backfill.finish()?;
         tracing::info!(resource = %self.source.resource.gvr, %from, events, "window filled backwards");
         Ok(())
@@ -171,15 +220,24 @@ impl Backfiller {
         }
     }
 
+    /// Whether a list of all objects costs more than it saves.
+    fn is_dear(&self, cache: &WatchCache, from: ResourceVersion) -> bool {
+        let is_large = cache.snapshot().is_some_and(|now| now.len() > LARGE);
+        is_large && self.state.lock().wanted.range(from..).map(|(_, watches)| watches).sum::<usize>() < MANY
+    }
+
     /// Reads the old states of the objects that have changed since.
-    async fn states(&self, backfill: &mut Backfill) -> Result<(), FillError> {
+    async fn states(&self, cache: &WatchCache, backfill: &mut Backfill) -> Result<(), FillError> {
         let unknown = backfill.unknown();
         if unknown.is_empty() {
             return Ok(());
         }
         let one_by_one: Option<Vec<_>> = unknown.iter().map(|key| self.source.only(key)).collect();
-        let sources =
-            one_by_one.filter(|sources| sources.len() <= BY_NAME).unwrap_or_else(|| vec![self.source.clone()]);
+        let sources = match one_by_one.filter(|sources| sources.len() <= BY_NAME) {
+            Some(sources) => sources,
+            None if self.is_dear(cache, backfill.from()) => return Err(FillError::Dear),
+            None => vec![self.source.clone()],
+        };
         let options = self.source.options(RequestVerb::List);
         for source in sources {
             let mut path = source.exact_path(backfill.from(), self.config.page_size);
@@ -206,6 +264,20 @@ impl Backfiller {
 impl fmt::Debug for Backfiller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Backfiller").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+// === impl BackfillState ===
+
+impl BackfillState {
+    /// The newest revision that the apiserver no longer has.
+    fn expired(&self, generation: u64) -> ResourceVersion {
+        if self.expired.0 == generation { self.expired.1 } else { ResourceVersion::ZERO }
+    }
+
+    /// The newest revision for which no attempt is made now.
+    fn refused(&self) -> Option<ResourceVersion> {
+        self.refused.filter(|(until, _)| Instant::now() < *until).map(|(_, rv)| rv)
     }
 }
 
@@ -239,14 +311,5 @@ fn forgotten(status: &Status) -> ResourceVersion {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_410_tells_what_is_forgotten() {
-        let at = |message: &str| forgotten(&Status::failure(410, "Expired", message.to_owned())).get();
-        assert_eq!(at("too old resource version: 5 (17)"), 16);
-        assert_eq!(at("The resourceVersion for the provided list is too old."), 0);
-        assert_eq!(at("too old resource version: 5 (x)"), 0);
-    }
-}
+#[path = "backfill_tests.rs"]
+mod tests;

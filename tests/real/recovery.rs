@@ -139,23 +139,24 @@ async fn a_network_that_loses_bytes_or_comes_and_goes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_that_were_wrong_for_a_while() {
-    let real = Real::start().await;
-    for (what, wrong) in [("of nobody", false), ("unknown", true)] {
-        let scene = Scene::before(ConfigSource::kubeconfig(&real.kubeconfig)).await;
-        real.write(&real.cluster.info.kubeconfigs.nobody);
-        if wrong {
-            let text = std::fs::read_to_string(&real.kubeconfig).unwrap().replace("nobody-token", "no-such-token");
-            std::fs::write(&real.kubeconfig, text).unwrap();
-        }
-        // Noticed within a second.
-        sleep(Duration::from_millis(1500)).await;
-        real.relay.lose(Loss::Closed);
-        sleep(Duration::from_millis(300)).await;
-        real.relay.lose(Loss::None);
-        sleep(seconds(4)).await;
-        let fails = || scene.through.daemon.factory.informers().iter().all(|one| one.status().failing.is_some());
-        eventually("all fail", fails).await;
-        real.write(real.cluster.admin());
-        scene.recovers(&format!("credentials {what}"), async |n| real.change(n).await).await;
-    }
+    let cluster = Arc::new(Cluster::start().await);
+    tokio::join!(wrong(&cluster, "nobody-token"), wrong(&cluster, "no-such-token"));
+}
+
+async fn wrong(cluster: &Arc<Cluster>, token: &str) {
+    let real = Real::before(Arc::clone(cluster)).await;
+    let scene = Scene::before(ConfigSource::kubeconfig(&real.kubeconfig)).await;
+    real.write(&cluster.info.kubeconfigs.nobody);
+    let text = std::fs::read_to_string(&real.kubeconfig).unwrap().replace("nobody-token", token);
+    std::fs::write(&real.kubeconfig, text).unwrap();
+    // Noticed within a second.
+    sleep(Duration::from_millis(1500)).await;
+    real.relay.lose(Loss::Closed);
+    sleep(Duration::from_millis(300)).await;
+    real.relay.lose(Loss::None);
+    sleep(seconds(4)).await;
+    let fails = || scene.through.daemon.factory.informers().iter().all(|one| one.status().failing.is_some());
+    eventually("all fail", fails).await;
+    real.write(cluster.admin());
+    scene.recovers(token, async |n| real.change(n).await).await;
 }

@@ -60,6 +60,7 @@ async fn what_even_a_list_does_not_reach_is_not_owed() {
     let (_server, through, client) = Through::simulated([], "").await;
     client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
     let informer = through.daemon.factory.informers().remove(0);
+    eventually("it follows", || informer.status().state == "follow").await;
     informer.must_deliver(ResourceVersion(u64::MAX));
     eventually("it is listed", || informer.status().relists == 1).await;
     assert_eq!(informer.status().silences, 2);
@@ -79,22 +80,49 @@ async fn what_even_a_list_does_not_reach_is_not_owed() {
     assert!(status.relists <= 3, "{status:?}");
 }
 
+/// A change of something else, and the revision of the list that is forwarded after it.
+async fn forwarded(server: &Server, client: &Client, n: usize) -> u64 {
+    let metadata = json!({"name": format!("other-{n}")});
+    server.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).unwrap();
+    rv(&client.json(CONFIG_MAPS).await)
+}
+
 /// A forwarded list shows a revision that no event of a quiet type will ever reach. The cache is brought there all the
 /// same, so that it can still answer when the apiserver is away.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quiet_cache_follows_what_was_forwarded_and_outlives_the_apiserver() {
-    let (server, through, client) = Through::simulated([config_map("one")], "").await;
+    let settings = "consistentReads: upstream\nwhileAway: serve\n";
+    let (server, through, client) = Through::simulated([config_map("one")], settings).await;
     client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
-    server.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})).unwrap();
-    let shown = rv(&client.json(CONFIG_MAPS).await);
-    eventually("the cache is there", || {
-        through.daemon.factory.informers().iter().all(|informer| informer.cache().resource_version().get() >= shown)
-    })
-    .await;
+    let mut shown = 0;
+    // Nobody reads between them.
+    for n in 0..2 {
+        shown = forwarded(&server, &client, n).await;
+        eventually("the cache is there", || {
+            through.daemon.factory.informers().iter().all(|informer| informer.cache().resource_version().get() >= shown)
+        })
+        .await;
+    }
     server.faults().add(Fault::always(Effect::Reset));
     server.faults().reset_connections();
     let list = client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
     assert!(rv(&list) >= shown);
+}
+
+/// A cache that nobody reads waits for the bookmarks of its watch, whatever is forwarded.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_asked_after_what_was_forwarded_where_nobody_reads_the_cache() {
+    let settings = "consistentReads: upstream\nresources: [{resource: configmaps, pin: true}]\n";
+    let (server, through, client) = Through::simulated([config_map("one")], settings).await;
+    through.ready().await;
+    let asked = || server.requests().iter().filter(|request| request.target.contains("configmaps")).count();
+    let before = asked();
+    for n in 0..3 {
+        forwarded(&server, &client, n).await;
+        // A proof would begin half a second later.
+        tokio::time::sleep(Duration::from_millis(700)).await;
+    }
+    assert_eq!(asked() - before, 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,6 +130,9 @@ async fn an_unsynced_cache_never_answers() {
     let server = Server::builder().object(config_map("one")).start().await.unwrap();
     server.faults().add(Fault::always(Effect::NoInitialEnd).on("configmaps").verb(Verb::Watch));
     for (then, code) in [("\"429\"", 429), ("forward", 200)] {
+        // After the first list, which would be whole, it tries a watch-list.
+        let failed = Effect::Answer { code: 500, retry_after: None };
+        server.faults().add(Fault::once(failed).on("configmaps").verb(Verb::List));
         let through = Through::before(&server, &format!("notSynced: {{ wait: 300ms, then: {then} }}\n")).await;
         let answer = Client::new(&through.url).get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
         assert_eq!(answer.status.as_u16(), code, "{}", answer.text());

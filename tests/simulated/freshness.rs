@@ -69,10 +69,29 @@ impl Asked {
     }
 }
 
-/// A cache that has 30 objects.
+/// The path of a watch of everything, whose state ends with a bookmark.
+fn state(resource: &str) -> String {
+    format!(
+        "/api/v1/{resource}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
+         &allowWatchBookmarks=true&timeoutSeconds=60"
+    )
+}
+
+/// Reads such a watch up to its bookmark.
+async fn read_state(client: &Client, resource: &str) -> serde_json::Value {
+    let mut watch = client.watch(&state(resource)).await;
+    loop {
+        let event = watch.next().await.unwrap().unwrap();
+        if event["type"] == "BOOKMARK" {
+            return event;
+        }
+    }
+}
+
+/// A cache that has 30 objects, and follows them.
 async fn scene(yaml: &str) -> (Through, Client, Asked) {
     let (server, through, client) = Through::simulated((0..30).map(|n| config_map(&format!("c{n}"))), yaml).await;
-    client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
+    read_state(&client, "configmaps").await;
     let mut asked = Asked::new(server);
     asked.since();
     (through, client, asked)
@@ -81,6 +100,37 @@ async fn scene(yaml: &str) -> (Through, Client, Asked) {
 fn another_change(server: &Server, n: usize) {
     let metadata = json!({"name": format!("other-{n}")});
     server.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).unwrap();
+}
+
+/// What a start asks for is read in the form of the read that caused it, shows its form, and is the proof for that read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_costs_what_its_first_reader_would_have_cost() {
+    let objects = (0..30).map(|n| config_map(&format!("c{n}")));
+    let (server, through, client) = Through::simulated(objects, "consistentReads: probe\n").await;
+    let asked = async |resource: &str| {
+        let follow = || through.daemon.factory.informers().iter().all(|one| one.status().state == "follow");
+        eventually("it follows", follow).await;
+        [Verb::Probe, Verb::List, Verb::Get, Verb::Watch].map(|verb| server.counts().requests(verb, resource))
+    };
+    let list = client.json(CONFIG_MAPS).await;
+    assert_eq!((names(&list).len(), rv(&list)), (30, server.revision()));
+    assert_eq!(asked("configmaps").await, [0, 1, 0, 1]);
+    // Whether the apiserver marks the end of watch-lists is unknown before the first.
+    for (resource, probes) in [("pods", 1), ("services", 0), ("nodes", 0)] {
+        let end = read_state(&client, resource).await;
+        assert_eq!(end["object"]["metadata"]["resourceVersion"], server.revision().to_string());
+        assert_eq!(asked(resource).await, [probes, 0, 0, 1], "{resource}");
+    }
+    // The form of bookmarks was not in the list.
+    let direct = Client::new(&server.url());
+    for (n, client) in [&direct, &client, &client].into_iter().enumerate() {
+        let end = read_state(client, "configmaps").await;
+        let wanted = read_state(&direct, "configmaps").await;
+        assert_eq!(end, wanted, "{n}");
+    }
+    let [probes, lists, _, watches] = asked("configmaps").await;
+    // Of these, one is the informer's, one is for the bookmark, and four are direct.
+    assert_eq!((lists, watches), (1, 6), "{probes} probes");
 }
 
 /// With default settings a list is answered from the cache for one small request, whether the store stands still or goes on.
@@ -105,13 +155,10 @@ async fn a_list_costs_one_small_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn beginnings_of_watches_share_requests() {
-    const WATCH: &str = "/api/v1/configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
-                         &allowWatchBookmarks=true&timeoutSeconds=60";
     let (through, _, mut asked) = scene("").await;
     let started = Instant::now();
     let begun = (0..50).map(|_| async {
-        let mut watch = Client::new(&through.url).watch(WATCH).await;
-        while watch.next().await.unwrap().unwrap()["type"] != "BOOKMARK" {}
+        read_state(&Client::new(&through.url), "configmaps").await;
     });
     futures_util::future::join_all(begun).await;
     let [lists, gets, watches] = asked.since();
@@ -167,10 +214,13 @@ async fn a_lone_get_is_forwarded_and_a_loop_of_gets_is_proved() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_get_does_not_start_an_informer() {
-    let (_server, through, client) = Through::simulated([config_map("one")], "").await;
-    client.json("/api/v1/namespaces/a/configmaps/one").await;
+async fn a_loop_of_gets_does_not_start_an_informer() {
+    let (server, through, client) = Through::simulated([config_map("one")], "").await;
+    for _ in 0..20 {
+        client.json("/api/v1/namespaces/a/configmaps/one").await;
+    }
     assert!(through.daemon.factory.informers().is_empty());
+    assert_eq!(Asked::new(server).since(), [0, 20, 0], "each is forwarded, and nothing else is asked");
 }
 
 /// One informer holds a namespace and another one everything, and each has a stream of its own.
@@ -188,7 +238,7 @@ async fn no_informer_answers_with_a_past_that_another_has_left() {
             let read = client.json(&format!("{path}?resourceVersion=0")).await;
             list = if whole { list.take() } else { read };
             let informers = through.daemon.factory.informers();
-            informers.iter().any(|one| one.key().scope.namespace.is_none() == whole && one.cache().is_ready())
+            informers.iter().any(|one| one.key().scope.namespace.is_none() == whole && one.status().state == "follow")
         })
         .await;
     }

@@ -18,5 +18,6 @@ mod freshness;
 mod history;
 mod large;
 mod look;
+mod old_watches;
 mod seeded;
 mod start;

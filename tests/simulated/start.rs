@@ -2,12 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::io::ErrorKind;
 use std::process::Stdio;
 
+use informerd::http::ListenAddr;
 use informerd_sim::Server;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 
+use crate::CONFIG_MAPS;
+use crate::support::client::Client;
 use crate::support::lines::Lines;
 use crate::support::{Through, binary, file, tied, within};
 
@@ -81,6 +85,13 @@ async fn an_address_in_use_tells_by_whom_and_the_flag() {
         ("another informerd serves there", "what answers there is not an informerd, or wants credentials");
     for (flags, who, takes) in [
         (format!("--listen {url} --admin {any}"), ours, "; --listen and --admin"),
+        (
+            format!(
+                "--listen delegated+https://{taken} --admin {any} --tls-signer example.com/s --tls-names 127.0.0.1"
+            ),
+            others,
+            "; --listen takes",
+        ),
         (format!("--listen http://{any} --admin {admin}"), ours, "; --listen and --admin"),
         (format!("--listen http://{taken} --admin {any}"), others, "; --listen takes"),
         (format!("--listen http://{any} --admin {taken}"), others, "; --admin takes"),
@@ -90,4 +101,20 @@ async fn an_address_in_use_tells_by_whom_and_the_flag() {
         let line = format!("run --kubeconfig {} --state-dir {state} --log-level error {flags}", kubeconfig.display());
         ends(&mut informerd(&line), 1, &["in use", &format!("{who}{takes}")]).await;
     }
+}
+
+/// As a node agent whose certificate is not signed yet: a client that is refused tries again, and keeps what it has.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_certificate_connections_are_refused_and_the_admin_side_answers() {
+    let yaml = "listen: ['delegated+https://127.0.0.1:0', 'http://127.0.0.1:0']\n\
+                tls: {signer: example.com/s, names: [127.0.0.1]}\n";
+    let (_server, through, _) = Through::simulated([], yaml).await;
+    let ListenAddr::Delegated(address) = through.daemon.listen[0] else { panic!("{:?}", through.daemon.listen) };
+    let plain = Client::new(&through.listener(1));
+    assert_eq!(plain.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.status, 200);
+    let refused = TcpStream::connect(address).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(through.admin().get("/livez").await.status, 200);
+    let ready = through.admin().get("/readyz").await;
+    assert!(ready.status == 503 && ready.text().contains("certificate: pending"), "{}", ready.text());
 }

@@ -268,6 +268,19 @@ pub async fn until(is_so: impl Fn() -> bool) {
     tokio::time::timeout(Duration::from_secs(60), come).await.expect("it comes");
 }
 
+/// On a paused clock, lets time go on slowly while there is nothing to do, so that what was sent arrives before its time is over.
+#[expect(clippy::disallowed_methods, reason = "real time is to go on")]
+pub fn ticks() {
+    spawn("clock", async {
+        for step in 1_u32.. {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            if step.is_multiple_of(20) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+}
+
 /// A text and so many spaces that it is as long as this.
 pub fn padded(text: &str, bytes: usize) -> String {
     format!("{text}{}", " ".repeat(bytes - text.len()))

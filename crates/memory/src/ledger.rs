@@ -50,14 +50,15 @@ pub struct Short {
     pub of: Lack,
 }
 
-/// Of what there is not enough.
+/// Who gets no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// The client has its share. Others have nothing to do with it.
     Share,
     /// The client has much, and so have others.
     Much,
-    Memory,
+    /// Even clients that have little get no more.
+    All,
 }
 
 /// The bytes that a connected client gets also while memory is short, if they fit.
@@ -288,12 +289,12 @@ impl Reservation {
         let added = inner.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
         if added.is_err() {
             inner.discharge(client, bytes);
-            return Err(Short { need: bytes, of: if of_client < limit { Lack::Much } else { Lack::Memory } });
+            return Err(Short { need: bytes, of: if of_client < limit { Lack::Much } else { Lack::All } });
         }
         self.bytes += bytes;
         if inner.pressure.level() > level {
             self.shrink(bytes);
-            return Err(Short { need: bytes, of: Lack::Memory });
+            return Err(Short { need: bytes, of: Lack::All });
         }
         Ok(())
     }
@@ -324,9 +325,9 @@ mod tests {
     fn what_is_reserved_is_given_back() {
         let ledger = Ledger::new(100, Pressure::default());
         let mut first = ledger.reserve(60).unwrap();
-        assert_eq!(ledger.reserve(41).unwrap_err(), Short { need: 41, of: Lack::Memory });
+        assert_eq!(ledger.reserve(41).unwrap_err(), Short { need: 41, of: Lack::All });
         first.grow(40).unwrap();
-        assert_eq!(first.grow(1), Err(Short { need: 1, of: Lack::Memory }));
+        assert_eq!(first.grow(1), Err(Short { need: 1, of: Lack::All }));
         first.shrink(30);
         assert_eq!((ledger.used(), first.bytes(), ledger.refused()), (70, 70, 2));
         drop(first);

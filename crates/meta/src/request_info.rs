@@ -42,6 +42,8 @@ pub struct RequestInfo {
     /// Whether every part of the path is in its usual place: no empty or dot segment, nothing after the subresource,
     /// valid percent-encoding. Any other path is left to the apiserver.
     pub plain: bool,
+    /// The query has more parameters than are read here. An apiserver that was built with an older Go reads them.
+    pub is_cut: bool,
 }
 
 // === impl Verb ===
@@ -100,6 +102,7 @@ impl RequestInfo {
             name: String::new(),
             legacy_watch: false,
             plain: false,
+            is_cut: Query::is_too_long(query),
         };
         let Some(path) = decode_path(path) else { return info };
         let trimmed = path.trim_matches('/');
@@ -125,10 +128,14 @@ impl RequestInfo {
             && (self.resource != "namespaces" || self.group.is_empty())
     }
 
+    /// Whether the apiserver may see a watch.
+    pub fn may_watch(&self) -> bool {
+        self.verb == Verb::Watch || self.verb.is_read() && self.is_cut
+    }
+
     /// Whether the apiserver lets the request last as long as its client wants.
     pub fn is_long(&self) -> bool {
-        self.verb == Verb::Watch
-            || matches!(self.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward")
+        self.may_watch() || matches!(self.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward")
     }
 
     /// The namespace of the requested objects; `None` for all namespaces and for cluster-scoped objects. It differs

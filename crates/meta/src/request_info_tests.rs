@@ -135,6 +135,15 @@ fn watch_is_a_lenient_bool_of_its_first_value() {
 }
 
 #[test]
+fn what_is_not_read_may_say_that_it_is_a_watch() {
+    for (method, parameters, may_watch) in [("GET", 10_000, false), ("GET", 10_001, true), ("PUT", 10_001, false)] {
+        let query = format!("{}watch=1", "a&".repeat(parameters - 1));
+        let info = RequestInfo::parse(method, "/api/v1/nodes/n", &query);
+        assert_eq!((info.may_watch(), info.is_long()), (may_watch, may_watch), "{method} {parameters}");
+    }
+}
+
+#[test]
 fn plain_reads() {
     for (target, expected) in [
         ("/api/v1/pods", true),

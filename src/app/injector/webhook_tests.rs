@@ -43,7 +43,7 @@ async fn webhook(certificates: &Certificates, directory: &Path) -> (SocketAddr, 
     let clients = ClientCertificates::start(&ClientCaSource::File(ca), &upstream, &fatal).unwrap();
     let handler = Webhook::new(injector(config()).unwrap(), upstream, Arc::default(), Some(clients));
     let (drain, watch) = drain::channel();
-    server.serve(Arc::new(handler), &watch, &fatal);
+    server.serve(Arc::new(handler), &watch, &fatal).unwrap();
     (address, drain)
 }
 

@@ -231,7 +231,7 @@ impl IntakeMemory {
         if needs > has
             && let Err(short) = self.reservation.grow(needs - has)
         {
-            let own = self.caller.as_ref().filter(|_| short.of != Lack::Memory).map(Caller::overflow);
+            let own = self.caller.as_ref().filter(|_| short.of != Lack::All).map(Caller::overflow);
             return Err(own.unwrap_or_else(|| Error::no_memory("there is no memory for the request")));
         }
         self.reservation.shrink(has.saturating_sub(needs));

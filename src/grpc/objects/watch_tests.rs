@@ -8,11 +8,12 @@ use tokio_stream::StreamExt as _;
 use super::super::service::Parts;
 use super::super::sync::SyncStream;
 use super::*;
-use crate::cache::Writer;
+use crate::cache::{self, CacheConfig, Writer};
 use crate::grpc::messages::Elsewhere;
 use crate::grpc::testing::{caller, objects_of, selection};
 use crate::http::testing;
 use crate::lifecycle::drain::{self, DrainWatch};
+use crate::meta::Gvr;
 
 /// A watch pauses after each 2,048.
 const OBJECTS: usize = 5000;
@@ -139,4 +140,23 @@ async fn a_watch_that_has_ended_otherwise_says_goodbye_in_a_drain() {
     tokio::time::sleep(Duration::from_millis(2)).await;
     assert!(matches!(next(), Poll::Ready(Some(Ok(_)))));
     assert!(watch.is_over() && objects.metrics.resets.get() == 0, "it does not begin anew");
+}
+
+/// The cache that answers has all events, and cannot know what another one has not sent.
+#[tokio::test]
+async fn a_client_that_was_cut_off_inside_a_gap_of_another_cache_begins_anew() {
+    let (objects, mut writer) = objects_of(Vec::new()).await;
+    writer.progress(ResourceVersion(20_100));
+    let floor = objects.reads.floors().of("", "configmaps");
+    let (mut other, _cache) = cache::new(CacheConfig { floor, ..CacheConfig::new(Gvr::new("", "v1", "configmaps")) });
+    for rv in [20_010, 20_050] {
+        other.replace(Vec::new(), ResourceVersion(rv)).await.unwrap();
+    }
+    for (rv, resets) in [(20_010, 0), (20_011, 1), (20_049, 2), (20_050, 2)] {
+        let start = Some(v1::watch_request::Start::FromResourceVersion(rv.to_string()));
+        let selection = Some(selection("configmaps", vec![]));
+        let request = v1::WatchRequest { selection, start, ..Default::default() };
+        let _watch = objects.watch_for(&caller(), request).await.unwrap();
+        assert_eq!(objects.metrics.resets.get(), resets, "{rv}");
+    }
 }

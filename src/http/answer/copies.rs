@@ -99,7 +99,7 @@ impl Copies {
         let before = self.bytes();
         if before > 0 {
             let fits = before + bytes <= self.most() && self.grow(bytes);
-            return if fits { Ok(()) } else { Err(Short { need: bytes, of: Lack::Memory }) };
+            return if fits { Ok(()) } else { Err(Short { need: bytes, of: Lack::All }) };
         }
         if !self.grow(bytes) {
             self.reservation = self.ledger.last_copy(bytes).map(Box::new);
@@ -107,7 +107,7 @@ impl Copies {
         if self.reservation.is_none() {
             // Those who take nothing of their answers make room.
             self.ledger.ask_for_room();
-            return Err(Short { need: bytes, of: Lack::Memory });
+            return Err(Short { need: bytes, of: Lack::All });
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use http::header::{HeaderMap, UPGRADE};
 use http::request::Parts;
 use http::{Method, Uri};
 
+use super::gzip;
 use super::handshake::Handshake;
 use super::wanted::WantedFormat;
 use crate::auth::{Mode, impersonates};
@@ -106,6 +107,7 @@ fn parse_with(
         format,
         legacy_watch: info.legacy_watch,
         own_credentials: mode == Mode::Trust && has_own_credentials(headers),
+        gzip: gzip::is_accepted(headers),
         local: false,
         stale: false,
         timeout,

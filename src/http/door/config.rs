@@ -70,7 +70,8 @@ pub struct ConnectionLimits {
 pub struct TlsConfig {
     /// PEM files. They are read again when they change. Without them, a CA of our own issues the certificate.
     pub files: Option<CertificateFiles>,
-    /// The certificate is set later ([`super::tls::Certificates::give`]). Until then no handshake succeeds.
+    /// The certificate is set later ([`super::tls::Certificates::give`]). Until then who connects is refused, and a client
+    /// that was cut off tries again.
     pub given: bool,
     /// Holds the self-issued CA (`ca.crt`, `ca.key`).
     pub state_dir: PathBuf,

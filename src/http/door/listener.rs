@@ -7,7 +7,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use rustix::fs::Mode;
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 
 use super::config::{HttpConfig, ListenAddr};
 use super::unix_socket::UnixSocket;
@@ -21,8 +21,19 @@ const KEEPALIVE_PROBES: u32 = 5;
 
 #[derive(Debug)]
 pub(in crate::http) enum Listener {
-    Tcp { socket: TcpListener, address: ListenAddr },
-    Unix { socket: UnixListener, file: SocketFile },
+    /// The address is taken, and who connects is refused.
+    Bound {
+        socket: TcpSocket,
+        address: ListenAddr,
+    },
+    Tcp {
+        socket: TcpListener,
+        address: ListenAddr,
+    },
+    Unix {
+        socket: UnixListener,
+        file: SocketFile,
+    },
 }
 
 #[derive(Debug)]
@@ -65,7 +76,7 @@ impl Accepted {
 // === impl Listener ===
 
 impl Listener {
-    /// Binds the socket. Must be called inside a runtime.
+    /// Binds the socket. Over TCP, nobody can connect before [`Self::listen`]. Must be called inside a runtime.
     ///
     /// # Errors
     /// The address is in use or does not belong to this machine, or the path of a Unix socket is taken by something
@@ -81,7 +92,7 @@ impl Listener {
                     ListenAddr::Delegated(_) => ListenAddr::Delegated(bound),
                     _ => ListenAddr::Http(bound),
                 };
-                Ok(Self::Tcp { socket, address })
+                Ok(Self::Bound { socket, address })
             }
             ListenAddr::Unix(path) => {
                 remove_stale(address, path)?;
@@ -96,16 +107,29 @@ impl Listener {
         }
     }
 
+    /// From now on clients can connect, and wait until they are accepted.
+    ///
+    /// # Errors
+    /// Another process has bound the address as well, and listens.
+    pub(in crate::http) fn listen(self) -> Result<Self, BindError> {
+        let Self::Bound { socket, address } = self else { return Ok(self) };
+        match socket.listen(BACKLOG) {
+            Ok(socket) => Ok(Self::Tcp { socket, address }),
+            Err(error) => Err(BindError::Socket { address, error }),
+        }
+    }
+
     /// The address it actually listens on, with the port that was assigned.
     pub(in crate::http) fn address(&self) -> ListenAddr {
         match self {
-            Self::Tcp { address, .. } => address.clone(),
+            Self::Bound { address, .. } | Self::Tcp { address, .. } => address.clone(),
             Self::Unix { file, .. } => ListenAddr::Unix(file.path.clone()),
         }
     }
 
     pub(in crate::http) async fn accept(&self) -> io::Result<Accepted> {
         match self {
+            Self::Bound { .. } => std::future::pending().await,
             Self::Tcp { socket, .. } => {
                 let (stream, peer) = socket.accept().await?;
                 tune(&stream);
@@ -116,8 +140,8 @@ impl Listener {
     }
 }
 
-fn bind_tcp(address: SocketAddr, send_buffer: Option<usize>) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { tokio::net::TcpSocket::new_v4() } else { tokio::net::TcpSocket::new_v6() }?;
+fn bind_tcp(address: SocketAddr, send_buffer: Option<usize>) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // A restart must not wait until the kernel has released the old connections.
     socket.set_reuseaddr(true)?;
     if let Some(bytes) = send_buffer {
@@ -125,7 +149,7 @@ fn bind_tcp(address: SocketAddr, send_buffer: Option<usize>) -> io::Result<TcpLi
         socket.set_send_buffer_size(u32::try_from(bytes).unwrap_or(u32::MAX))?;
     }
     socket.bind(address)?;
-    socket.listen(BACKLOG)
+    Ok(socket)
 }
 
 /// Small frames must not wait for acknowledgements, and dead peers must be detected. A failure to set the options is
@@ -191,7 +215,7 @@ mod tests {
     #[tokio::test]
     async fn connections_have_the_send_buffer_of_their_listener() {
         let config = HttpConfig { send_buffer: Some(64 << 10), ..config() };
-        let listener = Listener::bind(&"http://127.0.0.1:0".parse().unwrap(), &config).unwrap();
+        let listener = Listener::bind(&"http://127.0.0.1:0".parse().unwrap(), &config).unwrap().listen().unwrap();
         let ListenAddr::Http(address) = listener.address() else { panic!("http") };
         let (_client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
         let Accepted::Tcp(stream, _) = accepted.unwrap() else { panic!("tcp") };

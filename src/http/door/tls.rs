@@ -1,10 +1,10 @@
 //! Serving certificates. They come from files that are read again when they change, or are issued by a CA of our own.
 
-use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, fs};
 
 use arc_swap::ArcSwapOption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -31,7 +31,12 @@ pub struct Certificates {
     server: TlsServer,
     delegated: TlsServer,
     reload_interval: Duration,
+    waiting: Waiting,
 }
+
+/// What is to be done once there is a certificate.
+#[derive(Default)]
+struct Waiting(parking_lot::Mutex<Vec<Box<dyn FnOnce() + Send>>>);
 
 #[derive(Debug)]
 enum Source {
@@ -87,7 +92,8 @@ impl Certificates {
             delegated.send_tls13_tickets = 0;
             Ok::<_, TlsError>(delegated)
         })?;
-        Ok(Self { source, resolver, server, delegated, reload_interval: config.reload_interval })
+        let (reload_interval, waiting) = (config.reload_interval, Waiting::default());
+        Ok(Self { source, resolver, server, delegated, reload_interval, waiting })
     }
 
     pub fn server(&self) -> TlsServer {
@@ -127,8 +133,23 @@ impl Certificates {
     pub fn give(&self, chain: &str, key: &str) -> Result<(), TlsError> {
         let files = CertificateFiles { certificate: "the given certificate".into(), key: "the given key".into() };
         let next = certified(&files, chain.as_bytes(), key.as_bytes())?;
-        self.resolver.current.store(Some(Arc::new(next)));
+        let waiting = {
+            let mut waiting = self.waiting.0.lock();
+            self.resolver.current.store(Some(Arc::new(next)));
+            std::mem::take(&mut *waiting)
+        };
+        waiting.into_iter().for_each(|begin| begin());
         Ok(())
+    }
+
+    /// Calls this once there is a certificate, in a runtime: at once, or before [`Self::give`] returns.
+    pub(in crate::http) fn once_there(&self, begin: impl FnOnce() + Send + 'static) {
+        let mut waiting = self.waiting.0.lock();
+        if self.resolver.current.load().is_none() {
+            return waiting.push(Box::new(begin));
+        }
+        drop(waiting);
+        begin();
     }
 
     /// Keeps the certificate up to date. Never returns. If a new certificate cannot be used, the error is logged and
@@ -173,6 +194,14 @@ impl Certificates {
         };
         self.resolver.current.store(Some(Arc::new(next)));
         Ok(true)
+    }
+}
+
+// === impl Waiting ===
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Waiting").field(&self.0.lock().len()).finish()
     }
 }
 

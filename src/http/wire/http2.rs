@@ -5,8 +5,10 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker, ready};
 
+use futures_util::task::AtomicWaker;
 use h2::Reason;
 use h2::server::{Builder, Connection, Handshake, SendResponse};
 use http::{Method, Request, Response};
@@ -35,6 +37,7 @@ pub(super) struct Http2<S, F> {
     // Dropped first: a watch tells the connection of its end.
     watches: Multiplexer<Http2Body>,
     stage: StreamStage<S>,
+    library: Arc<LibraryWaker>,
     socket: Arc<Mutex<Http2Socket<S>>>,
     /// Begins to answer a request. `None` if its stream has to be reset at once: nothing has been made for it.
     begin: F,
@@ -44,6 +47,28 @@ pub(super) struct Http2<S, F> {
 enum StreamStage<S> {
     Handshake(Box<Handshake<SharedSocket<S>, Slices>>),
     Serving(Box<Connection<SharedSocket<S>, Slices>>, KeepAlive),
+}
+
+/// Wakes the task of a connection for the library, which the task polls after its watches. A watch that sends something wakes the
+/// library: the task must not be scheduled once more for that.
+///
+/// No wake is lost. If one finds `is_next` set, the task has been woken and has not polled the library since, or it runs its
+/// watches. In both cases it polls the library later. It clears `is_next` before, by a swap: so it sees what was done before each
+/// of these wakes.
+#[derive(Default)]
+struct LibraryWaker {
+    task: AtomicWaker,
+    is_next: AtomicBool,
+}
+
+// === impl LibraryWaker ===
+
+impl Wake for LibraryWaker {
+    fn wake(self: Arc<Self>) {
+        if !self.is_next.swap(true, Ordering::AcqRel) {
+            self.task.wake();
+        }
+    }
 }
 
 // === impl Http2 ===
@@ -58,7 +83,7 @@ where
         let socket = Arc::new(Mutex::new(socket));
         let handshake = builder.handshake(SharedSocket(Arc::clone(&socket)));
         let stage = StreamStage::Handshake(Box::new(handshake));
-        Self { watches: Multiplexer::new(), stage, socket, begin, is_closing: false }
+        Self { watches: Multiplexer::new(), stage, library: Arc::default(), socket, begin, is_closing: false }
     }
 
     fn poll_stage(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), io::Error>> {
@@ -148,11 +173,15 @@ where
     type Output = Result<(), io::Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.library.task.register(cx.waker());
+        self.library.is_next.swap(true, Ordering::AcqRel);
         // A turn bounds what they do. The budget of the task is for what the connection reads and writes.
         let watches = &mut self.watches;
         let run = poll_fn(|cx| Poll::Ready(watches.poll(cx, &mut Turn::new())));
         let _ = pin!(unconstrained(run)).poll(cx);
-        let polled = self.poll_stage(cx);
+        let library = Waker::from(Arc::clone(&self.library));
+        self.library.is_next.swap(false, Ordering::AcqRel);
+        let polled = self.poll_stage(&mut Context::from_waker(&library));
         // The library has given its frames to the socket, which has gathered them for one write.
         let written = self.socket.lock().poll_drain(cx);
         match (polled, written) {

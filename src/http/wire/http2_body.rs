@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use h2::{Reason, SendStream};
 use http::HeaderMap;
@@ -107,6 +107,11 @@ impl Http2Body {
     }
 
     fn poll_data(&mut self, cx: &mut Context<'_>, data: Slices) -> Poll<Option<usize>> {
+        // The reservation wakes whoever polled the stream last. That would be this future, which runs already, and polls the stream
+        // again before it waits.
+        if self.stream.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready() {
+            return Poll::Ready(None);
+        }
         // One byte, so that a stream that waits takes nothing of the connection's window from the others.
         self.stream.reserve_capacity(1);
         while self.stream.capacity() == 0 {

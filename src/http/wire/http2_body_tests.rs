@@ -298,6 +298,25 @@ async fn a_client_that_reads_nothing_of_one_watch_gets_the_others() {
     assert!(read(slow, 1).await.len() == 200_000);
 }
 
+/// It is woken, although the last reservation had nobody to wake.
+#[tokio::test]
+async fn a_watch_that_waits_for_a_window_ends_when_its_client_cancels_it() {
+    let mut builder = client::Builder::new();
+    builder.initial_window_size(10);
+    let mut scene = Scene::new(&builder, 10, 1 << 20).await;
+    let (mut body, events) = scene.watch().await;
+    // The library has the rest of the first one.
+    for _ in 0..2 {
+        events.send(text(100)).await.unwrap();
+    }
+    assert_eq!(body.data().await.unwrap().unwrap(), text(10));
+    while events.capacity() < events.max_capacity() {
+        tokio::task::yield_now().await;
+    }
+    drop(body);
+    timeout(Duration::from_secs(60), events.closed()).await.expect("the watch ends");
+}
+
 /// The library resets the stream, whoever has it.
 #[tokio::test]
 async fn an_answer_that_is_given_up_is_reset_and_its_end_waits_until_all_is_taken() {

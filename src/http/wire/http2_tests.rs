@@ -17,6 +17,7 @@ use super::*;
 use crate::http::answer::BoxError;
 use crate::http::door::OpenHead;
 use crate::http::testing::http2_client;
+use crate::lifecycle::testing::Wakes;
 
 /// Sends a line for each value, and ends with zero.
 struct Counting {
@@ -243,5 +244,39 @@ async fn a_watch_that_always_pauses_gives_other_tasks_their_turns_and_ends_with_
     served.values.send(3).unwrap();
     for body in &mut bodies {
         assert_eq!(line(body).await, "3\n");
+    }
+}
+
+/// Neither the stream nor the library has the task of the connection scheduled again.
+#[tokio::test(start_paused = true)]
+async fn an_event_takes_one_turn_of_its_connection() {
+    const EVENTS: u32 = 100;
+    let mut served = serve().await;
+    let mut body = served.watches(1).await.remove(0);
+    let mut before = 0;
+    for value in 2..2 + 2 * EVENTS {
+        if value == 2 + EVENTS {
+            before = served.seen.turns.load(Ordering::SeqCst);
+        }
+        served.values.send(value).unwrap();
+        assert_eq!(line(&mut body).await, format!("{value}\n"));
+    }
+    let turns = served.seen.turns.load(Ordering::SeqCst) - before;
+    assert!((EVENTS as usize..EVENTS as usize * 5 / 4).contains(&turns), "{turns} turns");
+}
+
+#[tokio::test]
+async fn the_library_wakes_the_task_once_before_each_turn() {
+    let (ours, _theirs) = duplex(1 << 10);
+    let io = Bounded::new(ours, Duration::from_secs(60), Arc::default(), None);
+    let refuse = |_: Request<RequestBody>, _: bool| -> Option<Answered> { None };
+    let mut http = Http2::new(&Builder::new(), Http2Socket::new(io, Arc::default()), refuse);
+    let library = Waker::from(Arc::clone(&http.library));
+    let (wakes, task) = Wakes::new();
+    for turn in 1..5 {
+        assert!(Pin::new(&mut http).poll(&mut Context::from_waker(&task)).is_pending());
+        library.wake_by_ref();
+        library.wake_by_ref();
+        assert_eq!(wakes.count(), turn);
     }
 }

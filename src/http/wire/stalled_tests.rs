@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -160,7 +161,8 @@ async fn speaks(large: usize) -> FakeServer {
 async fn who_reads_nothing_over_http2_takes_nothing_from_others() {
     let watch = "/api/v1/namespaces/a/pods?watch=1";
     let logs = "/api/v1/namespaces/a/pods/p/log?follow=1";
-    for (method, path) in [("GET", "/large"), ("POST", "/large"), ("GET", "/small"), ("GET", watch), ("GET", logs)] {
+    let each = [("GET", "/large"), ("POST", "/large"), ("GET", "/small"), ("GET", watch), ("GET", logs)];
+    join_all(each.map(|(method, path)| async move {
         let running = start(speaks(3 << 20).await).await;
         let resets = Arc::new(AtomicUsize::new(0));
         for _ in 0..2 {
@@ -178,7 +180,8 @@ async fn who_reads_nothing_over_http2_takes_nothing_from_others() {
         }
         until(|| resets.load(Ordering::SeqCst) >= 14).await;
         assert!(running.forward.metrics().given_up.get() >= 14);
-    }
+    }))
+    .await;
 }
 
 /// More than the sockets take.
@@ -229,7 +232,7 @@ impl Handler for Cached {
 /// The library has the only frame of the first, and waits with the second.
 #[tokio::test]
 async fn what_is_read_from_a_cache_and_not_taken_is_cut_over_http2() {
-    for length in [20, 1000] {
+    join_all([20, 1000].map(|length| async move {
         let world = World::new(objects(length, 1000)).await;
         let (stall_guards, metrics) = (StallGuards::default(), Arc::default());
         let bodies = Arc::new(Bodies::new(0, &Ledger::default(), stall_guards.clone(), &metrics));
@@ -244,7 +247,8 @@ async fn what_is_read_from_a_cache_and_not_taken_is_cut_over_http2() {
         })
         .await;
         assert_eq!(stall_guards.held(), 0, "nothing is left of them");
-    }
+    }))
+    .await;
 }
 
 /// The library gives a connection one window for all uploads.

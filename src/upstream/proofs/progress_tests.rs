@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::apiserver::testing::bare;
+use crate::apiserver::testing::{bare, ticks};
 use crate::cache::{self, CacheConfig, Writer};
 use crate::meta::{Gvr, Origin, Resource};
 use crate::upstream::reflector::{Handle, Reflector, ReflectorConfig};
@@ -28,6 +28,7 @@ impl World {
 }
 
 async fn world(origin: Origin) -> World {
+    ticks();
     let server = Server::builder().start().await.unwrap();
     let url: http::Uri = server.url().parse().unwrap();
     let upstream = Upstream::from_config(kube::Config::new(url)).await.unwrap();
@@ -42,7 +43,7 @@ async fn world(origin: Origin) -> World {
     World { server, probe, claims, cache, writer }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_quiet_cache_is_proved_by_a_bookmark() {
     let mut world = world(Origin::BuiltIn).await;
     // Something happened, but to another type.
@@ -61,7 +62,7 @@ async fn a_quiet_cache_is_proved_by_a_bookmark() {
     proof.await.unwrap().unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn events_that_the_probe_replays_are_waited_for() {
     let mut world = world(Origin::BuiltIn).await;
     let rv = create(&world, "ConfigMap", "x");
@@ -74,7 +75,7 @@ async fn events_that_the_probe_replays_are_waited_for() {
     assert!(world.claims.try_recv().is_err(), "an event at {rv} is missing");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_resource_without_bookmarks_is_not_tried_for_ever() {
     let world = world(Origin::BuiltIn).await;
     world.server.faults().add(Fault::always(Effect::NoBookmark));
@@ -104,7 +105,7 @@ async fn digest(world: &World, part: Option<&Part>) -> ResourceVersion {
     world.probe.digest(&world.cache, part, Asked::now(), PACE).await.unwrap().rv
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_quiet_collection_is_proved_by_comparison() {
     let mut world = world(Origin::BuiltIn).await;
     create(&world, "Namespace", "other");
@@ -117,7 +118,7 @@ async fn a_quiet_collection_is_proved_by_comparison() {
     assert!(world.claims.try_recv().is_err(), "and nothing is claimed of it");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_namespace_is_proved_alone_and_says_nothing_of_the_others() {
     let mut world = world(Origin::BuiltIn).await;
     let rv = create(&world, "ConfigMap", "x");
@@ -134,7 +135,7 @@ async fn a_namespace_is_proved_alone_and_says_nothing_of_the_others() {
     assert!(world.probe.settled(&world.cache, None, compared).await.is_none());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_was_compared_before_the_store_was_restored_confirms_nothing() {
     let mut world = world(Origin::BuiltIn).await;
     create(&world, "Namespace", "other");
@@ -148,7 +149,7 @@ async fn what_was_compared_before_the_store_was_restored_confirms_nothing() {
 
 /// A digest of it costs much. It is only read if watches say nothing that should, and not if the number of objects shows
 /// enough. While nobody has a reason to ask, less is asked.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_large_collection_is_compared_if_watches_should_have_said_something() {
     let mut world = world(Origin::BuiltIn).await;
     let names = (0..=5000).map(|n| format!("x{n}"));
@@ -182,7 +183,7 @@ async fn a_large_collection_is_compared_if_watches_should_have_said_something() 
 }
 
 /// What its revisions mean nobody knows, but an object that is the same has the same one.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_collection_of_an_aggregated_server_is_compared_twice() {
     let world = world(Origin::Unknown).await;
     let stream = world.stream();

@@ -9,6 +9,7 @@ use super::end::Undecodable;
 use super::machine::Outcome;
 use super::stream::EventStream;
 use crate::apiserver::UpstreamError;
+use crate::apiserver::client::DEAD_AFTER;
 use crate::cache::ApplyError;
 use crate::codec::json::WatchFrame;
 use crate::meta::{EventType, Object, ObjectKey, ResourceVersion};
@@ -16,8 +17,8 @@ use crate::meta::{EventType, Object, ObjectKey, ResourceVersion};
 /// How long after a deletion to wait for other deletions of the same revision. They arrive together.
 pub(super) const TOGETHER: Duration = Duration::from_millis(50);
 
-/// After this time, what the apiserver sent right after those deletions has arrived, too: it ends a connection that is dead (PINGs).
-const DOUBT: Duration = Duration::from_secs(10);
+/// After this time, what the apiserver sent right after those deletions has arrived, too, or the connection was dead and has ended.
+pub(super) const DOUBT: Duration = DEAD_AFTER.saturating_add(Duration::from_secs(1));
 
 /// Maximum number of deletions held back. A lease has 1000 objects (`--lease-max-object-count`).
 const EXPIRED: usize = 4096;
@@ -51,8 +52,13 @@ impl Reflector {
                     continue;
                 }
                 () = sleep_until(unsure.map_or(until, |(at, _)| at)), if unsure.is_some() && together.is_none() => {
-                    if let Some((_, rv)) = unsure.take().filter(|(_, rv)| *rv == self.writer.resource_version()) {
-                        self.writer.progress(rv);
+                    if let Some((at, rv)) = unsure.take() {
+                        if at.elapsed() > TOGETHER {
+                            // The machine has stood still: what it was sent meanwhile is not read yet.
+                            unsure = Some((Instant::now() + DOUBT, rv));
+                        } else if rv == self.writer.resource_version() {
+                            self.writer.ends_doubt();
+                        }
                     }
                     continue;
                 }

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use super::super::proofs::Asked;
 use super::end::GivenUp;
 use crate::apiserver::client::ConnectionId;
 use crate::apiserver::stamp::Stamp;
@@ -69,6 +70,7 @@ struct SharedHandle {
     last_event: Stamp,
     last_heard: Stamp,
     rv: AtomicU64,
+    taken: Mutex<Option<(Asked, ResourceVersion)>>,
     /// Maximum number of objects of a first state that is worth reading.
     most: AtomicUsize,
     /// Notified when a comparison contradicts the cache.
@@ -196,6 +198,7 @@ impl Handle {
                 last_event: Stamp::new(now),
                 last_heard: Stamp::new(now),
                 rv: zero(),
+                taken: Mutex::default(),
                 most: AtomicUsize::new(usize::MAX),
                 doubted: Notify::new(),
                 doubt: Mutex::default(),
@@ -393,6 +396,17 @@ impl Handle {
 
     pub(super) fn garbage(&self) {
         self.shared.garbage.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records that the cache has taken a whole state: what the apiserver had after this moment, or later, up to `rv`.
+    pub fn took(&self, asked: Asked, rv: ResourceVersion) {
+        *self.shared.taken.lock() = Some((asked, rv));
+    }
+
+    /// The last whole state: when it was asked for, and its revision. Everything that was written before that moment has this
+    /// revision or an earlier one. `None` if there is none, or only a saved one.
+    pub fn taken(&self) -> Option<(Asked, ResourceVersion)> {
+        *self.shared.taken.lock()
     }
 
     pub(super) fn reached(&self, rv: ResourceVersion) {

@@ -10,13 +10,16 @@ use crate::apiserver::client::{RequestVerb, UpstreamError};
 use crate::codec::Form;
 use crate::codec::json::{ListMeta, Style, TypeMeta};
 use crate::codec::table::{Columns, Unprintable};
-use crate::meta::{Encoding, Origin};
+use crate::meta::{Encoding, Origin, Resource};
 
 // === impl Reflector ===
 
 impl Reflector {
     /// Learns how objects of this type are encoded: a watch-list of an empty state would not show the kind of the list.
     pub(super) async fn learn(&mut self) -> Outcome {
+        if self.assumes_form() {
+            return Outcome::Known;
+        }
         let options = self.lister.options(RequestVerb::Probe);
         let path = self.lister.list_path(1, "");
         let mut items = 0;
@@ -49,9 +52,31 @@ impl Reflector {
         }
     }
 
+    /// Whether the first state is read without that question. A list shows the form itself. A watch-list does not, but all
+    /// built-in types have the same one; if the server may not mark its end, the number of objects must be known. A table
+    /// cannot be read without its columns, nor can a limit on the number be kept.
+    fn assumes_form(&mut self) -> bool {
+        let Resource { gvr, kind, origin, .. } = &*self.lister.resource;
+        let is_first = self.form.is_none() && !self.machine.assumes();
+        if !is_first || self.lister.encoding == Encoding::Table || self.handle.most() != usize::MAX {
+            return false;
+        }
+        if self.by_list {
+            return *origin != Origin::Unknown;
+        }
+        let assumes = *origin == Origin::BuiltIn && !self.machine.paged() && self.upstream.marks_watch_lists();
+        if assumes {
+            let list_kind = format!("{kind}List");
+            let form = Form::new(self.lister.encoding, Style::Stripped, &gvr.api_version(), kind, &list_kind);
+            self.writer.set_form(form.clone());
+            self.form = Some(form);
+        }
+        assumes
+    }
+
     /// An API server whose lists have other revisions than numbers will not change that soon. If there is a state, it has
     /// sent numbers before: then this is a fault like any other.
-    fn unversioned(&mut self, why: &str) -> Outcome {
+    pub(super) fn unversioned(&mut self, why: &str) -> Outcome {
         self.note(why, 0);
         let is_first = self.writer.resource_version().is_zero();
         Outcome::Failed(if is_first { Failure::Unversioned } else { Failure::Other })

@@ -11,6 +11,7 @@
 //! Every step that fails waits and is tried again. A Gone (410) from the apiserver leads to Learn, and a resource that
 //! is not found twice leads to the end. A state that does not fit into memory, or that has an object that cannot be
 //! decoded, is given up and read again later.
+//! Learn asks nothing where the form is known; if the state cannot be read then, it is learned after all.
 //! WatchList and List change the store only when they are complete, and Follow changes it event by event. Only Reset
 //! gives it up.
 
@@ -90,8 +91,10 @@ pub(super) enum Outcome {
     Loaded,
     /// Load: there is none that can be used.
     NothingSaved,
-    /// Learn: the form is known.
+    /// Learn: the apiserver has shown the form.
     Learned,
+    /// Learn: it need not be asked for the form.
+    Known,
     /// WatchList or List: the store has taken the whole state.
     Synced,
     /// Check or Confirm: the server's current revision.
@@ -162,6 +165,8 @@ pub(super) struct Machine {
     synced: Option<Instant>,
     /// Read pages instead of watch-lists.
     paged: bool,
+    /// The form was not asked for, and no state has been taken since.
+    assumed: bool,
     /// Number of watch-lists in a row that failed.
     watch_list_failures: u32,
     /// Number of answers in a row that the resource is forbidden.
@@ -213,6 +218,7 @@ impl Machine {
             rv: ResourceVersion::ZERO,
             synced: None,
             paged,
+            assumed: false,
             watch_list_failures: 0,
             forbidden: 0,
             not_found: 0,
@@ -245,6 +251,11 @@ impl Machine {
     /// Whether pages are used because watch-lists are refused.
     pub(super) fn paged(&self) -> bool {
         self.paged
+    }
+
+    /// Whether the form was not asked for, and no state has been taken since.
+    pub(super) fn assumes(&self) -> bool {
+        self.assumed
     }
 
     /// Begins with a saved state.
@@ -287,7 +298,7 @@ impl Machine {
         }
         // A check may be allowed although the watch is not.
         if matches!(outcome, Outcome::Opened | Outcome::Synced) {
-            self.forbidden = 0;
+            (self.forbidden, self.assumed) = (0, false);
         }
         let next = match (self.state, outcome) {
             (State::Ended(end), _) => State::Ended(end),
@@ -303,7 +314,10 @@ impl Machine {
             (State::Load, Outcome::Loaded) => State::Check,
             (State::Load, Outcome::NothingSaved) => State::Learn,
 
-            (State::Learn, Outcome::Learned) => self.relist(),
+            (State::Learn, Outcome::Learned | Outcome::Known) => {
+                self.assumed = outcome == Outcome::Known;
+                self.relist()
+            }
 
             (State::WatchList, Outcome::Synced) => {
                 self.watch_list_failures = 0;
@@ -465,7 +479,11 @@ impl Machine {
     }
 
     fn relist_later(&self) -> Then {
-        if self.paged { Then::List } else { Then::WatchList }
+        match (self.assumed, self.paged) {
+            (true, _) => Then::Learn,
+            (false, true) => Then::List,
+            (false, false) => Then::WatchList,
+        }
     }
 
     fn wait(&mut self, then: Then, retry_after: Option<Duration>, now: Instant) -> State {
@@ -475,26 +493,5 @@ impl Machine {
     fn wait_for(&mut self, then: Then, retry_after: Option<Duration>, haste: Haste, now: Instant) -> State {
         let not_before = now + self.backoff.asked(retry_after);
         State::Wait { until: now + self.backoff.next(retry_after), not_before, haste, then }
-    }
-}
-
-// === impl State ===
-
-impl State {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Load => "load",
-            Self::Learn => "learn",
-            Self::WatchList => "watchList",
-            Self::List | Self::ListWhole => "list",
-            Self::Check => "check",
-            Self::Watch => "watch",
-            Self::Follow => "follow",
-            Self::Confirm => "confirm",
-            Self::Reset => "reset",
-            Self::Wait { .. } => "wait",
-            Self::Refused { .. } => "refused",
-            Self::Ended(_) => "ended",
-        }
     }
 }

@@ -77,6 +77,27 @@ async fn watch_lists_without_an_end_become_pages() {
     assert_eq!(bench.elapse(), State::List);
 }
 
+/// Whatever has failed, what was assumed is asked for before the next attempt.
+#[tokio::test(start_paused = true)]
+async fn a_state_that_cannot_be_read_without_its_form_is_read_with_it() {
+    for paged in [false, true] {
+        for failed in [Outcome::Unfinished, Outcome::Broken, Outcome::Failed(Failure::Other)] {
+            if paged && failed != Outcome::Failed(Failure::Other) {
+                continue;
+            }
+            let mut bench = Bench::new();
+            bench.machine.set_paged(paged);
+            let reads = if paged { State::List } else { State::WatchList };
+            assert_eq!((bench.after(0, Outcome::Known), bench.machine.assumes()), (reads, true));
+            bench.after(1, failed);
+            assert_eq!(bench.elapse(), State::Learn, "{failed:?}");
+            assert_eq!((bench.after(0, Outcome::Learned), bench.machine.assumes()), (reads, false));
+            bench.after(1, failed);
+            assert_eq!(bench.elapse(), reads, "it is not asked again");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn streams_that_end_at_once_are_not_spun_on() {
     let mut bench = Bench::following();

@@ -1,7 +1,7 @@
 //! The reflector: mirrors one resource of the apiserver into a watch cache, with a single list and watch, no matter how
 //! many readers the cache has.
 
-mod bookmark;
+pub(in crate::upstream) mod bookmark;
 mod config;
 mod end;
 mod follow;
@@ -46,7 +46,7 @@ use self::end::Undecodable;
 use self::load::{Load, Sample};
 use self::machine::{Failure, Haste, Machine, Outcome, State, Then};
 use self::stream::{EventStream, read_page};
-use super::proofs::{Progress, questions};
+use super::proofs::{Asked, Progress, questions};
 use crate::apiserver::client::{ConnectionId, RequestVerb, Upstream, UpstreamError};
 use crate::apiserver::retries::Queue;
 use crate::cache::{ReplaceError, Restoration, Writer};
@@ -71,6 +71,8 @@ pub struct Reflector {
     avoided: Option<ConnectionId>,
     /// How many objects there were when the form was learned.
     expected: Option<usize>,
+    /// The next state is read by a list.
+    by_list: bool,
     claims: mpsc::Receiver<Progress>,
     recoveries: watch::Receiver<u64>,
     found: watch::Receiver<u64>,
@@ -89,6 +91,9 @@ pub struct Reflector {
     /// A saved state that the apiserver has not confirmed yet.
     saved: Option<Restoration>,
 }
+
+/// Number of objects in one page of a list for somebody who would have listed. Most collections are one page.
+const LARGE_PAGE: u32 = 5000;
 
 /// Capacity of the claims channel. Senders wait for a free place.
 const CLAIMS: usize = 8;
@@ -114,6 +119,7 @@ impl Reflector {
             stream: None,
             avoided: None,
             expected: None,
+            by_list: false,
             claims,
             recoveries,
             found,
@@ -126,6 +132,12 @@ impl Reflector {
             load: None,
             saved: None,
         }
+    }
+
+    /// Reads its first state as a list, because it is started for somebody who would have listed. A list is compressed, and a
+    /// watch-list of the same objects has several times its bytes.
+    pub fn by_list(self, by_list: bool) -> Self {
+        Self { by_list: by_list && self.lister.encoding != Encoding::Table, ..self }
     }
 
     pub fn handle(&self) -> Handle {
@@ -150,8 +162,15 @@ impl Reflector {
     fn advance(&mut self, outcome: Outcome) {
         let before = self.machine.state();
         self.machine.at(self.at());
-        if before != State::WatchList {
-            self.machine.set_paged(is_listed(&self.upstream, &self.lister, &self.config));
+        if matches!(before, State::List | State::ListWhole) || outcome == Outcome::Opened {
+            // If that has failed, the state is read as any other.
+            self.by_list = false;
+        }
+        if before == State::WatchList && self.lister.resource.origin == Origin::BuiltIn {
+            self.upstream.watch_list_was_marked(outcome == Outcome::Synced);
+        } else if before != State::WatchList {
+            let is_listed = is_listed(&self.upstream, &self.lister, &self.config);
+            self.machine.set_paged(self.by_list || is_listed);
         }
         self.machine.step(outcome, Instant::now());
         let lists = matches!(self.machine.state(), State::Wait { then: Then::List, .. });
@@ -185,7 +204,7 @@ impl Reflector {
         if machine.state() == State::Follow && self.handle.status().failing.is_some() {
             tracing::info!(resource = %self.lister.resource.gvr, rv = %self.writer.resource_version(), "reflector follows again");
         }
-        let is_answered = self.upstream.is_reachable();
+        let (is_answered, paged) = (self.upstream.is_reachable(), machine.paged() && !self.by_list);
         self.handle.reached(self.writer.resource_version());
         self.handle.update(|status| {
             if matches!(machine.state(), State::Wait { .. }) {
@@ -200,7 +219,7 @@ impl Reflector {
             status.retry_at = machine.retry_at();
             status.synced = synced;
             (status.relists, status.restarts) = (machine.syncs.saturating_sub(1), machine.restarts);
-            (status.rewinds, status.paged, status.silences) = (machine.rewinds, machine.paged(), machine.silences);
+            (status.rewinds, status.paged, status.silences) = (machine.rewinds, paged, machine.silences);
             if machine.state() == State::Follow {
                 status.failing = None;
                 status.given_up = None;
@@ -214,6 +233,7 @@ impl Reflector {
         let timeout = self.watch_timeout();
         let path = self.lister.watch_list_path(timeout.as_secs());
         let options = self.lister.options(RequestVerb::WatchList);
+        let asked = Asked::now();
         let mut stream =
             match EventStream::open(&self.upstream, &self.lister, &self.config, &path, timeout, options).await {
                 Ok(stream) => stream,
@@ -255,7 +275,7 @@ impl Reflector {
                     if !objects.is_empty() {
                         self.learn_items().await;
                     }
-                    return match self.replace(objects.into_values().collect(), rv).await {
+                    return match self.replace(objects.into_values().collect(), rv, asked).await {
                         Ok(()) => {
                             self.stream = Some(stream);
                             Outcome::Synced
@@ -288,7 +308,8 @@ impl Reflector {
     async fn list(&mut self, page_size: u32) -> Outcome {
         let options = self.lister.options(RequestVerb::List);
         let (mut objects, mut load, mut full) = (Vec::new(), Load::default(), None);
-        let (mut token, mut pinned) = (String::new(), None);
+        // All pages show what the store had at the first one.
+        let (mut token, mut pinned, asked) = (String::new(), None, Asked::now());
         loop {
             let mut first = None;
             let (writer, take) = (&self.writer, (&mut objects, &mut load, &mut full));
@@ -302,10 +323,16 @@ impl Reflector {
                     .is_ok()
             });
             let meta = match page.await {
+                Ok(Some(meta)) if self.by_list && meta.rv.is_zero() => {
+                    return self.unversioned("the list has no resource version");
+                }
                 Ok(Some(meta)) => meta,
                 Ok(None) => {
                     drop(objects);
                     return full.map_or(Outcome::Failed(Failure::Other), |full| self.full(full, &load));
+                }
+                Err(error) if self.by_list && error.is_about_revisions() => {
+                    return self.unversioned(&error.to_string());
                 }
                 Err(error) => return self.failed(&error),
             };
@@ -319,7 +346,7 @@ impl Reflector {
                 self.seen(meta);
             }
             if meta.continue_token.is_empty() {
-                return match self.replace(objects, meta.rv).await {
+                return match self.replace(objects, meta.rv, asked).await {
                     Ok(()) => Outcome::Synced,
                     Err(outcome) => outcome,
                 };
@@ -328,13 +355,16 @@ impl Reflector {
         }
     }
 
-    async fn replace(&mut self, objects: Vec<Arc<Object>>, rv: ResourceVersion) -> Result<(), Outcome> {
+    /// Takes a whole state. The question for it was sent after `asked`, and named no revision: the apiserver then first asks
+    /// its store for the present one (a quorum read), whatever its own cache has, and answers with at least that.
+    async fn replace(&mut self, objects: Vec<Arc<Object>>, rv: ResourceVersion, asked: Asked) -> Result<(), Outcome> {
         if rv.is_zero() {
             self.note("the whole state has no resource version", 0);
             return Err(Outcome::Failed(Failure::Other));
         }
         match self.writer.replace(objects, rv).await {
             Ok(replaced) => {
+                self.handle.took(asked, rv);
                 tracing::debug!(resource = %self.lister.resource.gvr, %rv, ?replaced, "took a whole state");
                 Ok(())
             }

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
-use super::follow::TOGETHER;
+use super::follow::{DOUBT, TOGETHER};
 use super::tests::{SOON, World, config, lister, reflect};
 use super::*;
-use crate::apiserver::testing::{Body, FakeServer, answer, streamed, until};
+use crate::apiserver::testing::{Body, FakeServer, answer, streamed, ticks, until};
 use crate::cache::{self, WatchCache};
 use crate::codec::Shape;
 use crate::meta::{Encoding, Origin, Resource, Scope, Status};
@@ -344,8 +344,9 @@ async fn a_refusal_without_a_reason_is_not_the_apiservers() {
     assert_eq!(handle.status().refuses(), ["resource"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn deletions_of_one_revision_wait_for_no_claims() {
+    ticks();
     let (server, open) = scripted(|_| answer(200, list(10, "", &["a", "b", "c"]))).await;
     let world = world(&server, "events", "Event", config()).await;
     world.follows().await;
@@ -373,6 +374,10 @@ async fn deletions_of_one_revision_wait_for_no_claims() {
     // Neither watches nor what is kept for a restart claim their revision.
     until(|| world.cache.stats().dispatched_rv == ResourceVersion(19)).await;
     assert_eq!(world.cache.record().unwrap().0.read(9).unwrap().rv, None);
+    // Time that has passed at once shows nothing: the stream is not read yet.
+    tokio::time::advance(DOUBT + 2 * TOGETHER).await;
+    sleep(TOGETHER).await;
+    assert_eq!(world.cache.stats().dispatched_rv, ResourceVersion(19));
     // A stream that goes on for as long as DOUBT has shown all.
     until(|| world.cache.stats().dispatched_rv == ResourceVersion(20)).await;
 }

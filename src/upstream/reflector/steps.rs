@@ -3,9 +3,9 @@
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use super::Reflector;
 use super::end::ReflectorEnd;
 use super::machine::{Outcome, State};
+use super::{LARGE_PAGE, Reflector};
 use crate::telemetry::trace::SPANS;
 
 impl Reflector {
@@ -40,6 +40,7 @@ impl Reflector {
             State::Load => self.load().await,
             State::Learn => self.learn().await,
             State::WatchList => self.watch_list().await,
+            State::List if self.by_list => self.list(LARGE_PAGE).await,
             State::List => self.list(self.config.page_size).await,
             State::ListWhole => self.list(0).await,
             State::Check | State::Confirm => self.current().await,
@@ -74,5 +75,26 @@ impl Reflector {
             span.record("informerd.encoding", self.lister.encoding.as_str());
         }
         span
+    }
+}
+
+// === impl State ===
+
+impl State {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Learn => "learn",
+            Self::WatchList => "watchList",
+            Self::List | Self::ListWhole => "list",
+            Self::Check => "check",
+            Self::Watch => "watch",
+            Self::Follow => "follow",
+            Self::Confirm => "confirm",
+            Self::Reset => "reset",
+            Self::Wait { .. } => "wait",
+            Self::Refused { .. } => "refused",
+            Self::Ended(_) => "ended",
+        }
     }
 }

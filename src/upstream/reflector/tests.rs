@@ -65,6 +65,16 @@ pub(super) fn reflect_into(
     World { cache, handle, claims, upstream, task: spawn("reflector", reflector.run()) }
 }
 
+/// It is started for somebody who lists.
+async fn reflector_by_list(server: &Server, lister: ListerWatcher) -> World {
+    let (writer, cache) = cache::new(CacheConfig::new(lister.resource.gvr.clone()));
+    spawn("dispatcher", cache.run_dispatcher());
+    let upstream = client(&server.url()).await;
+    let reflector = Reflector::new(upstream.clone(), lister, writer, config()).by_list(true);
+    let (handle, claims) = (reflector.handle(), reflector.progress_sender());
+    World { cache, handle, claims, upstream, task: spawn("reflector", reflector.run()) }
+}
+
 pub(super) async fn client(url: &str) -> Upstream {
     Upstream::from_config(kube::Config::new(url.parse().unwrap())).await.unwrap()
 }
@@ -155,6 +165,73 @@ async fn an_empty_collection_has_a_whole_form_and_a_bookmark_template() {
     assert_eq!((&**form.api_version(), &**form.kind(), &**form.list_kind()), ("v1", "ConfigMap", "ConfigMapList"));
     let template = String::from_utf8(world.cache.bookmark_template().unwrap().to_vec()).unwrap();
     assert!(template.contains("\"kind\":\"ConfigMap\""), "{template}");
+}
+
+/// What it has, and its requests: lists of one object, other lists, and watches.
+async fn started(server: &Server, world: &World, resource: &str) -> (Form, [u64; 3]) {
+    world.follows().await;
+    let requests = [Verb::Probe, Verb::List, Verb::Watch].map(|verb| server.counts().requests(verb, resource));
+    ((*world.cache.form().unwrap()).clone(), requests)
+}
+
+/// The form decides about every byte of a list without objects.
+#[tokio::test]
+async fn the_form_of_a_built_in_type_is_what_a_list_shows_and_not_asked_for() {
+    // The simulated apiserver has config maps and secrets in protobuf.
+    for (encoding, types) in [
+        (Encoding::Json, [("", "pods", "Pod"), ("discovery.k8s.io", "endpointslices", "EndpointSlice")]),
+        (Encoding::Protobuf, [("", "configmaps", "ConfigMap"), ("", "secrets", "Secret")]),
+    ] {
+        for (group, plural, kind) in types {
+            let server = Server::builder().protobuf().start().await.unwrap();
+            let of = || ListerWatcher { encoding, ..lister(group, plural, kind) };
+            let resource = of().resource.gvr.group_resource();
+            let first = reflect(client(&server.url()).await, of(), config());
+            let (shown, requests) = started(&server, &first, &resource).await;
+            assert_eq!(requests, [1, 0, 1], "whether this apiserver marks the end of watch-lists is unknown");
+            let second = reflect(first.upstream.clone(), of(), config());
+            let (assumed, requests) = started(&server, &second, &resource).await;
+            assert_eq!((&assumed, requests), (&shown, [1, 0, 2]), "{encoding:?} {plural}");
+            let third = reflector_by_list(&server, of()).await;
+            let (listed, requests) = started(&server, &third, &resource).await;
+            assert_eq!((listed, requests), (shown, [1, 1, 3]), "{encoding:?} {plural}");
+        }
+    }
+}
+
+/// The end of a watch-list that is not marked is not waited for again without a question.
+#[tokio::test]
+async fn a_watch_list_that_fails_makes_the_next_reflector_ask_again() {
+    let server = Server::builder().start().await.unwrap();
+    let world = start(&server, config()).await;
+    world.follows().await;
+    let probes = |resource| server.counts().requests(Verb::Probe, resource);
+    server.faults().add(Fault::once(Effect::NoInitialEnd).on("pods"));
+    let pods = reflect(world.upstream.clone(), lister("", "pods", "Pod"), config());
+    pods.follows().await;
+    assert_eq!(probes("pods"), 1, "after the first watch-list");
+    assert!(world.upstream.marks_watch_lists(), "the second had its end");
+    let services = reflect(world.upstream.clone(), lister("", "services", "Service"), config());
+    services.follows().await;
+    assert_eq!(probes("services"), 0);
+}
+
+/// A limit on the number of objects, and the columns of tables, are kept before the state is read.
+#[tokio::test]
+async fn a_first_state_that_has_a_limit_is_asked_about() {
+    let mut builder = Server::builder();
+    for n in 0..3 {
+        builder = builder.object(config_map(&format!("m{n}"), "1"));
+    }
+    let server = builder.start().await.unwrap();
+    let world = start(&server, config()).await;
+    world.follows().await;
+    let (writer, _cache) = cache::new(CacheConfig::new(lister("", "configmaps", "ConfigMap").resource.gvr.clone()));
+    let of = lister("", "configmaps", "ConfigMap");
+    let reflector = Reflector::new(world.upstream.clone(), of, writer, config()).by_list(true);
+    reflector.handle().read_at_most(2);
+    assert_eq!(timeout(SOON, reflector.run()).await.unwrap(), ReflectorEnd::Larger(3));
+    assert_eq!(server.counts().requests(Verb::List, "configmaps"), 0);
 }
 
 #[tokio::test]

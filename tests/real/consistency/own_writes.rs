@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -11,7 +12,7 @@ use crate::support::client::{Answer, rv};
 
 const CACHE: &str = "lendSessions: true\nconsistentReads: cache\n";
 /// Long enough that no event arrives before the read that needs it.
-const LATE: Duration = Duration::from_millis(700);
+const LATE: Duration = Duration::from_millis(400);
 const CONFIG_MAPS: &str = "/api/v1/namespaces/a/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/a/deployments";
 const PODS: &str = "/api/v1/namespaces/a/pods";
@@ -81,10 +82,9 @@ fn strip(value: &mut Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects() {
-    let scene = scene().await;
-    for (collection, group_version, kind) in
-        [(CONFIG_MAPS, "v1", "ConfigMap"), (CRON_TABS, "stable.example.com/v1", "CronTab")]
-    {
+    let scene = &scene().await;
+    let each = [(CONFIG_MAPS, "v1", "ConfigMap"), (CRON_TABS, "stable.example.com/v1", "CronTab")];
+    join_all(each.map(|(collection, group_version, kind)| async move {
         let all = |_: &str| format!("{collection}?fieldManager=test");
         let one = |name: &str| format!("{collection}/{name}?fieldManager=test");
         let of = |metadata: Value| json!({"apiVersion": group_version, "kind": kind, "metadata": metadata});
@@ -132,7 +132,8 @@ async fn objects() {
         assert!(deleted["items"].as_array().unwrap().len() >= 3, "{deleted}");
         let left = scene.agree("deletecollection", collection).await.json();
         assert_eq!(left["items"], json!([]));
-    }
+    }))
+    .await;
     assert!(scene.served() > 20, "answered from the cache: {}", scene.served());
 }
 

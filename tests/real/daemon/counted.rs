@@ -50,7 +50,7 @@ async fn requests_saved_are_told_by_resource() {
     let name = "informerd_reads_served_total";
     assert_eq!(number(&through, name, &["resource=\"configmaps\""]).await, 11.0);
     assert_eq!(number(&through, name, &["resource=\"deployments.apps\""]).await, 2.0);
-    // The same names on the other side, so that one can be taken from the other: a probe and a watch-list.
+    // The same names on the other side, so that one can be taken from the other: a list and a watch.
     assert_eq!((own(&through, "configmaps").await, own(&through, "deployments.apps").await), (2.0, 2.0));
     let sent =
         |resource: &str| server.requests().iter().filter(|r| r.target.contains(&format!("/{resource}?"))).count();

@@ -4,9 +4,9 @@ use http::Method;
 use informerd::apiserver::client::ConfigSource;
 use informerd_sim::{RequestRecord, Server};
 
-use super::fixtures::{CONFIG_MAPS, JSON, RawConnection, config_map};
+use super::fixtures::{CONFIG_MAPS, JSON, RawConnection, config_map, informers};
 use crate::support::client::{Answer, Client};
-use crate::support::{Through, file};
+use crate::support::{Through, file, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn web_pages_are_refused() {
@@ -51,17 +51,18 @@ struct World {
 }
 
 async fn lending(lend: &str) -> World {
+    showing_ours(&format!("consistentReads: upstream\nlendIdentity: {lend}\n")).await
+}
+
+/// informerd has the token `ours`.
+async fn showing_ours(yaml: &str) -> World {
     let server = Server::builder().object(config_map("a", "one")).start().await.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let token = file(directory.path(), "token", "ours");
     // A kubeconfig's credentials are not sent without TLS.
     let mut config = kube::Config::new(server.url().parse().unwrap());
     config.auth_info.token_file = Some(token.display().to_string());
-    let through = Through::start(
-        ConfigSource::Fixed(Box::new(config)),
-        &format!("consistentReads: upstream\nlendIdentity: {lend}\n"),
-    )
-    .await;
+    let through = Through::start(ConfigSource::Fixed(Box::new(config)), yaml).await;
     through.ready().await;
     let client = Client::new(&through.url);
     World { server, through, client, _directory: directory }
@@ -141,4 +142,28 @@ async fn ours_are_lent_as_configured_to_those_without_their_own() {
         assert_eq!(cached.status, 200, "{lend}: {}", cached.text());
         assert!(world.through.daemon.reads.metrics().local() >= 1);
     }
+}
+
+/// A sidecar's programs often have its own token. What others list is forwarded, so nothing is started for them.
+#[tokio::test(flavor = "multi_thread")]
+async fn our_own_token_is_no_strangers_and_a_strangers_starts_nothing() {
+    const OURS: (&str, &str) = ("authorization", "Bearer ours");
+    let world = showing_ours("consistentReads: auto\n").await;
+    let served = || world.through.daemon.http.requests_served.get();
+    for _ in 0..3 {
+        let (answer, arrived) = world.send(Method::GET, CONFIG_MAPS, &[MINE], "").await;
+        assert_eq!((answer.status.as_u16(), arrived.len(), served()), (200, 1, 0));
+    }
+    assert_eq!(informers(&world.through), [""; 0]);
+    until("it is served", async || {
+        assert_eq!(world.send(Method::GET, CONFIG_MAPS, &[OURS], "").await.0.status, 200);
+        served() > 0
+    })
+    .await;
+    assert_eq!(informers(&world.through), ["v1/configmaps"]);
+    let before = served();
+    for headers in [&[MINE][..], &[OURS, ("impersonate-user", "root")]] {
+        assert_eq!(world.send(Method::GET, CONFIG_MAPS, headers, "").await.1.len(), 1, "{headers:?}");
+    }
+    assert_eq!(served(), before);
 }

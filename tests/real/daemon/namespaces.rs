@@ -107,8 +107,10 @@ async fn grants_come_and_the_apiserver_goes() {
     assert_eq!(names(&world.through.json(&format!("{}?resourceVersion=0", of("a"))).await), ["one"]);
 
     world.cluster.stop_apiserver().await;
-    // Long enough for every informer to try again and to fail in another way than before.
-    for _ in 0..20 {
+    // Until every informer has tried again and has failed in another way than before, or for long enough.
+    let factory = &world.daemon.daemon.factory;
+    let is_refused = || factory.informers().iter().any(|one| matches!(one.status().failing, None | Some(403)));
+    for _ in (0..20).take_while(|n| *n < 4 || is_refused()) {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let answer = world.through.get(&format!("{}?resourceVersion=0", of("a"))).await;
         assert_eq!(answer.status, 200, "{}", answer.text());

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use informerd::grpc::pb::v1;
 use informerd::lifecycle;
 use informerd_sim::{Effect, Fault, Server, Verb};
@@ -163,7 +164,8 @@ async fn what_cannot_be_told_is_a_reset() {
             server.faults().add(Fault::always(late).verb(Verb::Watch).on("configmaps"));
         }),
     ];
-    for (what, broke) in broken {
+    // Each has a server of its own, and some wait for seconds.
+    join_all(broken.map(|(what, broke)| async move {
         let server = Server::builder().object(app("last", "x")).object(app("one", "x")).start().await.unwrap();
         let token = token(&server, "", &all("configmaps")).await;
         // While nothing has happened, the new window begins where the old one ended.
@@ -201,7 +203,8 @@ async fn what_cannot_be_told_is_a_reset() {
         let (events, end) = third.snapshot().await;
         assert_eq!((said(&events), end.gone_uids), (wanted, vec!["x".to_owned()]), "{what}");
         assert_eq!(backfills(&through).0, tried, "{what}");
-    }
+    }))
+    .await;
 }
 
 /// A client that goes away while it waits leaves the others what they wait for.

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use informerd::grpc::pb::v1;
 use informerd_sim::Server;
 use serde_json::json;
@@ -49,20 +50,24 @@ async fn a_watch_that_opens_in_an_outage_is_told_of_the_silence() {
     let fresh = v1::WatchRequest { bookmark_interval: second, ..watch_of(all("configmaps")) };
     let resumed = v1::WatchRequest { bookmark_interval: second, ..resume(all("configmaps"), &frames.token) };
     let merged = |request: &v1::WatchRequest| v1::WatchRequest { conflate: true, ..request.clone() };
-    for request in [merged(&fresh), merged(&resumed), fresh.clone(), resumed] {
-        let mut frames = Frames::open(&mut client, request.clone()).await;
-        if !started(&frames.tell().await) {
-            frames.snapshot().await;
+    let each = [merged(&fresh), merged(&resumed), fresh.clone(), resumed].map(|request| {
+        let mut client = client.clone();
+        async move {
+            let mut frames = Frames::open(&mut client, request.clone()).await;
+            if !started(&frames.tell().await) {
+                frames.snapshot().await;
+            }
+            let mut silence = Duration::ZERO;
+            for _ in 0..2 {
+                let Some(Frame::Bookmark(bookmark)) = frames.next().await else { panic!("no bookmark: {request:?}") };
+                let now = bookmark.upstream_silence.unwrap().try_into().unwrap();
+                assert!(now > silence, "{now:?} after {silence:?}");
+                silence = now;
+            }
+            Frames::resumed(&mut client, all("configmaps"), &frames.token).await;
         }
-        let mut silence = Duration::ZERO;
-        for _ in 0..2 {
-            let Some(Frame::Bookmark(bookmark)) = frames.next().await else { panic!("no bookmark: {request:?}") };
-            let now = bookmark.upstream_silence.unwrap().try_into().unwrap();
-            assert!(now > silence, "{now:?} after {silence:?}");
-            silence = now;
-        }
-        Frames::resumed(&mut client, all("configmaps"), &frames.token).await;
-    }
+    });
+    join_all(each).await;
     let requests = tokio_stream::StreamExt::chain(tokio_stream::once(add(1, fresh, None)), tokio_stream::pending());
     let mut sync = client.sync(requests).await.unwrap().into_inner();
     let mut bookmarks = 0;

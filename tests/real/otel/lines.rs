@@ -1,7 +1,7 @@
 //! Lines of the log in their text form.
 
 use crate::otel::collector::Collector;
-use crate::otel::{CYCLE, SOON, hex, some};
+use crate::otel::{SOON, hex, some};
 use crate::support::binary::informerd;
 use crate::support::lines::Lines;
 use crate::support::{eventually, file};
@@ -32,6 +32,7 @@ async fn lines_of_text_name_their_trace() {
     let (trace, span) = (trace.strip_prefix("trace_id=").unwrap(), span.strip_prefix("span_id=").unwrap());
     let sent = || collector.spans().into_iter().find(|sent| hex(&sent.span_id) == span);
     eventually("its span", || sent().is_some()).await;
-    assert_eq!((hex(&sent().unwrap().trace_id).as_str(), sent().unwrap().name.as_str()), (trace, CYCLE));
+    let name = "reflector watchList configmaps";
+    assert_eq!((hex(&sent().unwrap().trace_id).as_str(), sent().unwrap().name.as_str()), (trace, name));
     assert!(plain > 2, "lines outside of spans name none");
 }

@@ -5,27 +5,32 @@ use super::life::{JSON, Kept, Life, PINNED, sent};
 use crate::grpc::fixtures::{client, filtered};
 use crate::recovery::Real;
 use crate::support::relay::Loss;
+use futures_util::future::join_all;
 use informerd::apiserver::client::ConfigSource;
 use informerd::grpc::pb::v1;
+use tonic::Code;
 
 const SERVE: &str = r#"
 listen: ["http://127.0.0.1:0", "delegated+https://127.0.0.1:0"]
 whileAway: serve
 "#;
 
-/// Nobody gets anything, in any way.
+/// Nobody gets anything, in any way. Each waits for as long as a connection is tried, so all ask at once.
 async fn assert_all_is_unanswered(life: &Life, moving: &str) {
-    for path in [moving, "/api/v1/configmaps?resourceVersion=0", "/api/v1/configmaps?watch=1", "/api/v1/secrets"] {
-        life.get(path, JSON).await.assert_unanswered(path);
-    }
-    life.through.bearer(1, "admin-token").get("/api/v1/configmaps").await.assert_unanswered("delegated");
+    let plain = [moving, "/api/v1/configmaps?resourceVersion=0", "/api/v1/configmaps?watch=1", "/api/v1/secrets"]
+        .map(|path| async move { life.get(path, JSON).await.assert_unanswered(path) });
+    let delegated = life.through.bearer(1, "admin-token");
     let consistency = Some(v1::Consistency {
         bound: Some(v1::consistency::Bound::Any(true)),
         max_staleness: Some(prost_types::Duration { seconds: 86400, nanos: 0 }),
     });
     let request = v1::ListRequest { selection: Some(filtered("configmaps", vec![])), consistency };
-    let refused = client(&life.through).await.list(request).await.unwrap_err();
-    assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused:?}");
+    let mut grpc = client(&life.through).await;
+    let (_, delegated, refused) =
+        tokio::join!(join_all(plain), delegated.get("/api/v1/configmaps"), grpc.list(request));
+    delegated.assert_unanswered("delegated");
+    let refused = refused.unwrap_err();
+    assert!([Code::Unavailable, Code::DeadlineExceeded].contains(&refused.code()), "{refused:?}");
     assert!(!life.through.context.readiness.is_ready());
 }
 

@@ -27,7 +27,7 @@ use std::time::Duration;
 use informerd::cache::Floor;
 use informerd::informer::Informer;
 use informerd::lifecycle;
-use informerd::meta::{ResourceVersion, Scope};
+use informerd::meta::{Encoding, ResourceVersion, Scope};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -278,7 +278,9 @@ async fn is_well(run: &Run, states: impl Iterator<Item = Held<'_>>) -> Result<()
     let client = Client::new(&run.url());
     for resource in RESOURCES {
         let (truth, is_poisoned) = (run.truth(resource, &Selected::default()), run.swarm.poisoned == Some(resource));
-        for query in ["?resourceVersion=0", ""] {
+        let protobuf = is_poisoned.then(|| client.accepting(world::PROTOBUF));
+        let clients = [&client].into_iter().chain(&protobuf);
+        for (client, query) in clients.flat_map(|client| ["?resourceVersion=0", ""].map(|query| (client, query))) {
             let answer = client.try_get(&format!("{}{query}", resource.path())).await?;
             if !answer.status.is_success() || answer.is_old() {
                 return Err(format!("{}{query}: {} {:?}", resource.plural, answer.status, answer.warnings()));
@@ -296,10 +298,14 @@ async fn is_well(run: &Run, states: impl Iterator<Item = Held<'_>>) -> Result<()
         }
     }
     let informers = daemon.daemon.factory.informers();
-    if let Some(Resource { plural, .. }) = run.swarm.poisoned
-        && !informers.iter().any(|one| &*one.key().gvr.resource == plural && one.status().undecodable)
-    {
-        return Err(format!("no informer of {plural} says that it is poisoned"));
+    for encoding in [Encoding::Json, Encoding::Protobuf] {
+        let is_of =
+            |one: &Arc<Informer>, of: Resource| (&*one.key().gvr.resource, one.key().encoding) == (of.plural, encoding);
+        if let Some(of) = run.swarm.poisoned.filter(|of| encoding == Encoding::Json || *of == RESOURCES[0])
+            && !informers.iter().any(|one| is_of(one, of) && one.status().undecodable)
+        {
+            return Err(format!("no informer of {} in {encoding:?} says that it is poisoned", of.plural));
+        }
     }
     for (what, resource, of, seen) in states {
         // What cannot be cached is not served over gRPC.

@@ -26,6 +26,10 @@ use crate::support::client;
 use crate::support::history::{Seen, Selected, State};
 use crate::support::informer::{self, Shown};
 
+/// Before a client asks again, and where it was told nothing: answering those that are refused would be most of what a seed does.
+const SOON: Duration = Duration::from_millis(50);
+const LATER: Duration = Duration::from_millis(500);
+
 /// A client that has a state, and what it selects.
 pub(super) struct Holding {
     pub what: &'static str,
@@ -140,8 +144,9 @@ async fn watch(
     let (mut told, mut had) = (BTreeMap::<String, u64>::new(), BTreeMap::new());
     // Everything up to it was delivered.
     let mut complete = 0;
+    let mut pause = SOON;
     while run.goes_on() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(std::mem::replace(&mut pause, LATER)).await;
         let began = run.begin(resource);
         let mut stream = match client.watch(v1::WatchRequest { start: token.clone(), ..request.clone() }).await {
             Ok(stream) => stream.into_inner(),
@@ -162,6 +167,7 @@ async fn watch(
                     break;
                 }
             };
+            pause = SOON;
             let at = response.resource_version.parse::<u64>().ok();
             let state = |rv, state: &State| Seen::Collection { rv, state: state.clone(), of: of.clone(), limit: None };
             let mut seen = seen.lock();
@@ -341,8 +347,9 @@ fn worker(run: &Arc<Run>) -> Holding {
 async fn work(run: Arc<Run>, of: Resource, seen: Arc<Mutex<informer::Seen>>) {
     let mut random = run.random(8);
     let mut client = QueueClient::new(channel(&run));
+    let mut pause = SOON;
     loop {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(std::mem::replace(&mut pause, LATER)).await;
         let (requests, receiver) = mpsc::channel(64);
         let join = v1::JoinGroup {
             group: format!("group-{}", run.tick()),
@@ -360,6 +367,7 @@ async fn work(run: Arc<Run>, of: Resource, seen: Arc<Mutex<informer::Seen>>) {
         };
         seen.lock().state.clear();
         while let Ok(Some(response)) = stream.message().await {
+            pause = SOON;
             let Some(v1::work_response::Frame::Items(items)) = response.frame else { continue };
             for item in items.items {
                 let reference = item.r#ref.expect("a key");

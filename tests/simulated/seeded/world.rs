@@ -31,6 +31,9 @@ pub(super) const NAMES: u64 = 6;
 /// What is enough for the caches as long as no object is large.
 pub(super) const LITTLE: &str = "limits: {memory: 3Mi}\n";
 
+/// What a client accepts that prefers protobuf.
+pub(super) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf,application/json";
+
 /// One of the resources that change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resource {
@@ -290,11 +293,7 @@ impl Run {
     /// Of the daemon, over HTTP/1.1 or HTTP/2, in JSON or, where there is any, protobuf.
     pub(super) fn client(&self, random: &mut StdRng) -> Client {
         let client = if random.random_bool(0.5) { Client::new(&self.url()) } else { Client::http2(&self.url()) };
-        if random.random_bool(0.3) {
-            client.accepting("application/vnd.kubernetes.protobuf,application/json")
-        } else {
-            client
-        }
+        if random.random_bool(0.3) { client.accepting(PROTOBUF) } else { client }
     }
 
     pub(super) fn random(&self, actor: u64) -> StdRng {

@@ -37,7 +37,7 @@ pub(crate) use exchange::exchange;
 pub use health::Health;
 pub use moved::KUBE_SYSTEM;
 pub use request_body::{ReqBody, empty, full};
-pub use settings::UpstreamConfig;
+pub use settings::{DEAD_AFTER, UpstreamConfig};
 pub use source::{ConfigSource, UpstreamCertificates};
 pub use upstream::{Upstream, VIA};
 pub use warnings::Warnings;

@@ -4,6 +4,12 @@ use std::time::Duration;
 
 use informerd_memory::Ledger;
 
+const PING_INTERVAL: Duration = Duration::from_secs(4);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// After this time a dead connection has been closed, unless [`UpstreamConfig`] has other PINGs.
+pub const DEAD_AFTER: Duration = PING_INTERVAL.saturating_add(PING_TIMEOUT);
+
 /// Settings of the client.
 #[derive(Clone, Debug)]
 pub struct UpstreamConfig {
@@ -59,8 +65,8 @@ impl Default for UpstreamConfig {
             http1_buffer: 1 << 20,
             recv_buffer: None,
             ledger: Ledger::default(),
-            ping_interval: Duration::from_secs(4),
-            ping_timeout: Duration::from_secs(5),
+            ping_interval: PING_INTERVAL,
+            ping_timeout: PING_TIMEOUT,
             check_interval: Duration::from_secs(1),
             reload_interval: Duration::from_secs(5),
         }

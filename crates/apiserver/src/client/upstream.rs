@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -47,6 +48,8 @@ pub(super) struct Inner {
     retries: Retries,
     /// API groups whose server refuses watch-lists, each with the time of the last refusal.
     refusals: parking_lot::Mutex<HashMap<Arc<str>, Instant>>,
+    /// Whether the last watch-list of a built-in type ended with its bookmark.
+    marks: AtomicBool,
     warnings: Warnings,
     via: HeaderValue,
     /// What is known of the cluster, and whether the configuration leads to another one.
@@ -90,6 +93,7 @@ impl Upstream {
                 health,
                 retries: Retries::default(),
                 refusals: parking_lot::Mutex::default(),
+                marks: AtomicBool::new(false),
                 warnings: Warnings::default(),
                 via: HeaderValue::try_from(uuid::Uuid::new_v4().to_string())
                     .unwrap_or(HeaderValue::from_static("unknown")),
@@ -101,6 +105,11 @@ impl Upstream {
     /// The certificates in use.
     pub fn certificates(&self) -> UpstreamCertificates {
         self.inner.current.load().certificates.clone()
+    }
+
+    /// The header `Authorization` of our own requests, if the apiserver knows us by nothing else.
+    pub async fn authorization(&self) -> Option<HeaderValue> {
+        self.inner.current.load_full().credentials.authorization().await
     }
 
     /// `host:port` of the apiserver.
@@ -261,6 +270,15 @@ impl Upstream {
 
     pub fn watch_list_refused(&self, group: &Arc<str>) {
         self.inner.refusals.lock().insert(Arc::clone(group), Instant::now());
+    }
+
+    /// Whether the apiserver marks the end of watch-lists of its built-in types, as far as is known: the last one was.
+    pub fn marks_watch_lists(&self) -> bool {
+        self.inner.marks.load(Ordering::Relaxed)
+    }
+
+    pub fn watch_list_was_marked(&self, was: bool) {
+        self.inner.marks.store(was, Ordering::Relaxed);
     }
 
     /// The apiserver's warnings about reads.

@@ -102,7 +102,7 @@ impl Kind {
                 Whole::ListAndWatch,
             ),
         };
-        Collection { path, resource, field_selector: String::new(), listed: true, whole, refused }
+        Collection { path: path.into(), resource, field_selector: String::new(), listed: true, whole, refused }
     }
 
     /// The name of a definition must be `RESOURCE.GROUP`, that of an APIService `VERSION.GROUP`.

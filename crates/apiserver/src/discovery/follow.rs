@@ -44,8 +44,8 @@ impl Discovery {
                 servers.refused();
                 false
             }
-            Seen::Lost | Seen::Live => {
-                servers.set_lost(matches!(seen, Seen::Lost));
+            Seen::Lost { .. } | Seen::Live | Seen::Pinged => {
+                servers.set_lost(matches!(seen, Seen::Lost { .. }));
                 false
             }
         };
@@ -70,7 +70,7 @@ impl Discovery {
                 self.mark(&Subject::All);
                 return;
             }
-            Seen::Refused | Seen::Lost | Seen::Live => return,
+            Seen::Refused | Seen::Lost { .. } | Seen::Live | Seen::Pinged => return,
         };
         for name in &changed {
             self.mark(&kind.subject(name));

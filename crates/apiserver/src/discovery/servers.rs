@@ -109,7 +109,7 @@ impl Servers {
     }
 
     /// Whether an aggregated API server is known to serve the group version.
-    pub(super) fn is_aggregated(&self, gvr: &Gvr) -> bool {
+    pub fn is_aggregated(&self, gvr: &Gvr) -> bool {
         self.inner.state.read().has_service(gvr)
     }
 

@@ -127,6 +127,14 @@ impl Credentials {
         headers.extend(ours.map(|(name, value)| (name.clone(), value.clone())));
         Ok(())
     }
+
+    /// The header `Authorization`, if nothing else tells the server who asks.
+    pub async fn authorization(&self) -> Option<HeaderValue> {
+        let mut headers = HeaderMap::new();
+        self.apply(&mut headers).await.ok()?;
+        let value = headers.remove(AUTHORIZATION)?;
+        (headers.is_empty() && self.shown.0.load().is_none()).then_some(value)
+    }
 }
 
 /// The client certificate and its key in PEM, if there is one. Data comes before files.

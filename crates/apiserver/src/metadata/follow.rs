@@ -1,6 +1,7 @@
 //! Follows one collection by its metadata, without a cache. Callers use it when they only need to know that something
 //! has changed, and what. A watch that ends is resumed from where it stopped, unless that is where it cannot go on.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use http::{StatusCode, Version};
@@ -28,6 +29,8 @@ const SILENCE_WITHOUT_PING: Duration = Duration::from_secs(20);
 /// attempts are at most 5 s apart.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const LAST_BACKOFF: Duration = Duration::from_millis(3300);
+/// A watch that ends so shortly before its time is over may have been measured from later than it began.
+const EARLY: Duration = Duration::from_secs(2);
 const ACCEPT_WHOLE: &str = "application/json";
 const PAGE: u32 = 500;
 /// The most bytes that are kept of one page. The page itself may have any size.
@@ -37,7 +40,7 @@ const MAX_PAGE: usize = 8 << 20;
 #[derive(Clone, Debug)]
 pub struct Collection {
     /// As in `/api/v1/serviceaccounts`.
-    pub path: &'static str,
+    pub path: Cow<'static, str>,
     /// The name of the resource in the counters.
     pub resource: &'static str,
     /// The value of the query's `fieldSelector`, escaped. Empty selects everything.
@@ -69,9 +72,14 @@ pub enum Seen<'a> {
         object: &'a Metadata,
     },
     /// The watch has ended. Nothing is known until the next restart, change or [`Seen::Live`].
-    Lost,
+    Lost {
+        /// Its time was over, and the apiserver was there until then: everything up to now was reported.
+        is_due: bool,
+    },
     /// The watch is open again from where it stopped.
     Live,
+    /// PINGs show within seconds if the connection of the watch dies. Follows a restart or [`Seen::Live`].
+    Pinged,
     /// The apiserver refuses access to the collection, or does not know it.
     Refused,
 }
@@ -88,9 +96,9 @@ pub async fn follow(upstream: Upstream, collection: Collection, mut seen: impl F
         recoveries.mark_unchanged();
         let round = round(&upstream, &collection, &mut from, &mut seen, &mut backoff).await;
         // However the watch ended, and however long the next one takes to open: no changes are reported until then.
-        seen(Seen::Lost);
+        seen(Seen::Lost { is_due: matches!(round, Ok(Round { is_due: true, .. })) });
         let pause = match round {
-            Ok(true) if started.elapsed() >= FIRST_BACKOFF => continue,
+            Ok(Round { goes_on: true, .. }) if started.elapsed() >= FIRST_BACKOFF => continue,
             // A server that ends streams at once must not be asked in a tight loop.
             Ok(_) => backoff.next(None),
             Err(error) => {
@@ -120,14 +128,21 @@ pub async fn follow(upstream: Upstream, collection: Collection, mut seen: impl F
     }
 }
 
-/// Runs from a start or a resumption until the stream ends or falls silent. Returns whether the next one goes on from there.
+/// How a watch has ended.
+struct Round {
+    /// The next one goes on from there.
+    goes_on: bool,
+    is_due: bool,
+}
+
+/// Runs from a start or a resumption until the stream ends or falls silent.
 async fn round(
     upstream: &Upstream,
     collection: &Collection,
     from: &mut Option<ResourceVersion>,
     seen: &mut (impl FnMut(Seen<'_>) + Send),
     backoff: &mut Backoff,
-) -> Result<bool, UpstreamError> {
+) -> Result<Round, UpstreamError> {
     // A watch from a future revision is silently accepted, and would miss every change up to it. While the revision is not
     // known, nobody may rely on the watch.
     if let Some(start) = *from
@@ -164,8 +179,13 @@ async fn round(
             return Err(error);
         }
     };
-    let silence = if head.version() == Version::HTTP_2 { SILENCE } else { SILENCE_WITHOUT_PING };
+    let is_pinged = head.version() == Version::HTTP_2;
+    let silence = if is_pinged { SILENCE } else { SILENCE_WITHOUT_PING };
     seen(live);
+    if is_pinged {
+        seen(Seen::Pinged);
+    }
+    let opened = Instant::now();
     let mut came = false;
     let stream = if is_whole { MetadataStream::of_whole(chunks) } else { MetadataStream::new(chunks) };
     let listened = listen(stream, silence, |event| {
@@ -193,7 +213,8 @@ async fn round(
     } else {
         backoff.reset();
     }
-    listened.map(|_| !is_stuck)
+    let is_over = opened.elapsed() + EARLY >= Duration::from_secs(seconds);
+    listened.map(|end| Round { goes_on: !is_stuck, is_due: is_over && matches!(end, End::Ended) })
 }
 
 /// How a watch ended.

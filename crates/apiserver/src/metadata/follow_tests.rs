@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::testing::{FakeServer, answer, endless};
+use crate::testing::{FakeServer, answer, endless, streamed};
 use informerd_lifecycle::spawn;
 
 const LIST: &str =
@@ -16,6 +16,8 @@ const LATER: &str = r#"{"metadata":{"resourceVersion":"9"},"items":[{"metadata":
 const RESTORED: &str = r#"{"metadata":{"resourceVersion":"8"},"items":[{"metadata":{"name":"a","uid":"u","resourceVersion":"5","annotations":{"a":"b"}}}]}"#;
 const ADDED: &str =
     "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"b\",\"uid\":\"v\",\"resourceVersion\":\"9\"}}}\n";
+
+const BOOKMARK: &str = "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"7\"}}}\n";
 
 struct Following {
     server: FakeServer,
@@ -44,12 +46,16 @@ async fn following_to(list: (u16, &'static str), later: &'static str, chunks: Ve
         }
     })
     .await;
+    following_at(server).await
+}
+
+async fn following_at(server: FakeServer) -> Following {
     let upstream = Upstream::from_config(server.config()).await.unwrap();
     let (told, more) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(Notify::new()));
     let (says, wakes) = (Arc::clone(&told), Arc::clone(&more));
     let refused = Duration::from_secs(60);
     let collection = Collection {
-        path: "/api/v1/things",
+        path: "/api/v1/things".into(),
         resource: "things",
         field_selector: String::new(),
         listed: true,
@@ -62,6 +68,8 @@ async fn following_to(list: (u16, &'static str), later: &'static str, chunks: Ve
             says.lock().push(match seen {
                 Seen::Restarted(objects) => format!("restarted with {}", objects.len()),
                 Seen::Change { object, .. } => object.name.clone(),
+                Seen::Lost { is_due: false } => "Lost".to_owned(),
+                Seen::Lost { is_due: true } => "Over".to_owned(),
                 other => format!("{other:?}"),
             });
             wakes.notify_one();
@@ -91,6 +99,51 @@ async fn a_dead_connection_is_lost_within_seconds_and_resumed_where_it_stopped()
     assert!(lasted <= SILENCE_WITHOUT_PING + Duration::from_secs(5), "{lasted:?}");
     let uris = following.server.uris();
     assert!(uris[1].contains("resourceVersion=7&") && uris[3].contains("resourceVersion=9&"), "{uris:?}");
+}
+
+/// Over HTTP/1.1, as in the other tests, that is not told.
+#[tokio::test]
+async fn it_is_told_that_pings_find_a_dead_connection() {
+    let server = FakeServer::tls(&["h2"], 100, |request, _| {
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        std::future::ready(if is_watch { endless(vec![ADDED.into()]) } else { answer(200, LIST) })
+    })
+    .await;
+    assert_eq!(following_at(server).await.told(3).await, ["restarted with 1", "Pinged", "b"]);
+}
+
+/// Only the first one has told everything up to its end.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "real time is to go on")]
+async fn a_watch_whose_time_is_over_is_told_apart_from_one_that_ends_before() {
+    for (early, told) in [(0, "Over"), (60, "Lost")] {
+        let server = FakeServer::plain(move |request, _| async move {
+            let query = request.uri().query().unwrap_or_default();
+            let Some((_, seconds)) = query.split_once("timeoutSeconds=") else { return answer(200, LIST) };
+            let lasts = seconds.parse::<u64>().unwrap() - early;
+            let (sender, response) = streamed();
+            spawn("watched", async move {
+                for _ in 0..lasts {
+                    sleep(Duration::from_secs(1)).await;
+                    sender.send(BOOKMARK.into()).await.ok();
+                }
+            });
+            response
+        })
+        .await;
+        let following = following_at(server).await;
+        assert_eq!(following.told(1).await, ["restarted with 1"]);
+        tokio::time::pause();
+        // What is sent arrives before the clock goes on for long.
+        spawn("clock", async {
+            loop {
+                sleep(Duration::from_millis(200)).await;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        assert_eq!(following.told(2).await, [told, "Live"]);
+        tokio::time::resume();
+    }
 }
 
 #[tokio::test]

@@ -70,6 +70,9 @@ pub struct Metadata {
     pub generation: i64,
     #[serde(deserialize_with = "nullable")]
     pub resource_version: String,
+    /// Empty unless the object is being deleted.
+    #[serde(deserialize_with = "nullable")]
+    pub deletion_timestamp: String,
     /// Whether the object's spec names a service, as that of an APIService does whose group version is not served by the
     /// kube-apiserver itself. `None` without a spec, so always where only metadata are read.
     #[serde(skip)]

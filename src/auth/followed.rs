@@ -1,0 +1,131 @@
+//! One watch of objects that tokens are bound to, and which of these objects it would show the end of.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::review::Reviews;
+use crate::apiserver::metadata::Seen;
+
+/// The most objects of one watch. Tokens that are bound to further ones are reviewed every `ttl`.
+const MOST: usize = 16_384;
+
+/// A service account or a pod, as the claims of a token name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Object {
+    /// As in `pods`.
+    pub resource: &'static str,
+    pub namespace: Box<str>,
+    pub name: Box<str>,
+    pub uid: Box<str>,
+}
+
+/// Whether an object is there: it was read from the store while its watch was open, and nothing since then was, or may have
+/// been, its end. Once `false` again, it stays so.
+#[derive(Clone, Debug, Default)]
+pub(super) struct There(Arc<AtomicBool>);
+
+#[derive(Debug, Default)]
+pub(super) struct Followed {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_open: bool,
+    /// What becomes known before it is open again may be as old as what was known before the loss.
+    is_lost: bool,
+    /// How often everything may have ended.
+    losses: u64,
+    /// By UID, also those that are being looked up.
+    there: HashMap<Box<str>, There>,
+}
+
+// === impl There ===
+
+impl There {
+    pub(super) fn holds(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+// === impl Followed ===
+
+impl Followed {
+    /// Takes what the watch reports. Returns whether anything that was there may have ended.
+    pub(super) fn tell(&self, seen: &Seen<'_>) -> bool {
+        let mut state = self.state.lock();
+        match seen {
+            // The apiserver refuses tokens of what is being deleted from some time on, which no event tells.
+            Seen::Change { deleted, object } if *deleted || !object.deletion_timestamp.is_empty() => {
+                let there = state.there.remove(object.uid.as_str());
+                there.is_some_and(|there| there.0.swap(false, Ordering::AcqRel))
+            }
+            Seen::Change { .. } | Seen::Live => false,
+            // Nothing rests on a watch without PINGs: each time that it is silent would count as its end.
+            Seen::Pinged => {
+                if std::mem::take(&mut state.is_lost) {
+                    state.losses += 1;
+                }
+                state.is_open = true;
+                false
+            }
+            // The next watch goes on from there. Until it does, nothing is entered or relied on anew.
+            Seen::Lost { is_due: true } => {
+                state.is_open = false;
+                false
+            }
+            Seen::Restarted(_) | Seen::Lost { is_due: false } | Seen::Refused => state.end(),
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.state.lock().is_open
+    }
+
+    /// Changes whenever the watch breaks or starts anew.
+    pub(super) fn losses(&self) -> u64 {
+        self.state.lock().losses
+    }
+
+    /// Looks an object up, once for as long as the watch goes on. `None` if it is not there, or if that is not known.
+    pub(super) async fn find(&self, reviews: &Reviews, object: &Object) -> Option<There> {
+        let there = {
+            let mut state = self.state.lock();
+            if !state.is_open || state.there.len() >= MOST && !state.there.contains_key(&object.uid) {
+                return None;
+            }
+            state.there.entry(object.uid.clone()).or_default().clone()
+        };
+        if there.holds() {
+            return Some(there);
+        }
+        if !reviews.is_there(object.resource, &object.namespace, &object.name, &object.uid).await {
+            return None;
+        }
+        let state = self.state.lock();
+        // Its end, if it was reported meanwhile, has removed it, and is never reported again.
+        let goes_on = state.there.get(&object.uid).is_some_and(|known| Arc::ptr_eq(&known.0, &there.0));
+        (state.is_open && goes_on).then(|| {
+            there.0.store(true, Ordering::Release);
+            there.clone()
+        })
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Everything may have ended. Returns whether anything was there.
+    fn end(&mut self) -> bool {
+        (self.is_open, self.is_lost) = (false, true);
+        self.losses += 1;
+        self.there.drain().fold(false, |any, (_, There(there))| there.swap(false, Ordering::AcqRel) || any)
+    }
+}
+
+#[cfg(test)]
+#[path = "followed_tests.rs"]
+mod tests;

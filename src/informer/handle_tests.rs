@@ -1,0 +1,76 @@
+//! Tests on a paused clock: what is asked after forwarded answers, and when an informer ends. Nothing answers a second watch.
+
+use super::*;
+use crate::apiserver::discovery::{ApiResource, Discovery};
+use crate::cache::{WatchSpec, WatchStart};
+use crate::informer::Factory;
+use crate::informer::factory::testing::{nowhere, scripted};
+use crate::upstream::script::Script;
+
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+#[tokio::test(start_paused = true)]
+async fn what_was_forwarded_is_proved_by_a_watch_for_those_who_read() {
+    let script = Script::default();
+    let (informer, mut writer) = scripted(&script, None, None).await;
+    writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
+    let is_proved = async |at: u64| {
+        let begun = Instant::now();
+        informer.advance(ResourceVersion(at)).await;
+        begun.elapsed() >= OVERDUE
+    };
+    assert!(!is_proved(90).await, "nobody reads it");
+    informer.serves();
+    assert!(is_proved(91).await);
+    assert!(!is_proved(92).await, "nobody has read it since then");
+    informer.outlasts();
+    assert!(is_proved(93).await && is_proved(94).await, "it may be read at any time");
+    // What was shown before the restore is no longer proved.
+    writer.not_ready("the store was restored");
+    writer.replace(Vec::new(), ResourceVersion(20)).await.unwrap();
+    assert!(!is_proved(20).await, "it is at the revision that was shown");
+    assert!(script.asked().is_empty(), "no digest is asked for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_ends_soon_after_its_only_reader_and_not_during_its_first_list() {
+    let (informer, mut writer) = scripted(&Script::default(), None, None).await;
+    let later = async || tokio::time::advance(Duration::from_secs(61)).await;
+    later().await;
+    assert!(!informer.is_over(TIMEOUT), "its first state is on its way");
+    writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
+    assert!(informer.is_over(TIMEOUT));
+    let spec = WatchSpec {
+        predicate: Predicate::everything(),
+        start: WatchStart::State,
+        bookmarks: false,
+        initial_end: false,
+        deadline: Instant::now() + TIMEOUT,
+    };
+    let watcher = informer.cache.watch(spec).unwrap();
+    later().await;
+    assert!(!informer.is_over(TIMEOUT), "somebody follows");
+    drop(watcher);
+    later().await;
+    assert!(informer.is_over(TIMEOUT));
+    informer.outlasts();
+    assert!(!informer.is_over(TIMEOUT), "its state is to be served while the apiserver is away");
+    tokio::time::advance(TIMEOUT).await;
+    assert!(informer.is_over(TIMEOUT));
+}
+
+/// Its clients come to others as soon as their watches end.
+#[tokio::test]
+async fn what_a_cache_lacks_is_known_before_its_watches_end() {
+    let upstream = nowhere().await;
+    let discovery = Discovery::knowing(upstream.clone(), vec![ApiResource::core("configmaps", "ConfigMap")]);
+    let factory = Factory::simple(TIMEOUT, upstream, discovery);
+    let mut writer = factory.put(Resource::simple("", "configmaps", "ConfigMap"));
+    writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
+    writer.progress(ResourceVersion(12));
+    writer.lacks_after(ResourceVersion(10));
+    let informer = factory.informers().remove(0);
+    factory.remove(&informer);
+    let inside = [10, 11, 12].map(|rv| informer.cache().is_inside_gap(ResourceVersion(rv)));
+    assert_eq!(inside, [false, true, true]);
+}
