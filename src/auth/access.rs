@@ -17,6 +17,7 @@ use super::lease::Held;
 use super::metrics::AuthMetrics;
 use super::ourselves::Ourselves;
 use super::review::{Unavailable, unavailable};
+use super::strangers::{Strangers, StrangersRead};
 use super::user::UserInfo;
 use super::verdict::{Grant, Subject, Verdict};
 use crate::apiserver::client::Upstream;
@@ -30,6 +31,8 @@ pub struct Access {
     pub(super) delegated: Option<Arc<Delegated>>,
     /// `None`: every token is another's.
     pub(super) ourselves: Option<Arc<Ourselves>>,
+    /// `None`: nothing is remembered of them.
+    strangers: Option<Arc<Strangers>>,
     metrics: Arc<AuthMetrics>,
 }
 
@@ -49,7 +52,7 @@ struct Asks {
 impl Access {
     /// For trusted clients only. All others are refused.
     pub fn trusting() -> Self {
-        Self { delegated: None, ourselves: None, metrics: Arc::default() }
+        Self { delegated: None, ourselves: None, strangers: None, metrics: Arc::default() }
     }
 
     /// For delegated listeners. Starts the watches that report changes of rights. The apiserver need not be reachable
@@ -60,15 +63,16 @@ impl Access {
     pub fn delegated(config: &AuthConfig, upstream: &Upstream, fatal: &Fatal) -> Result<Self, StartError> {
         let metrics = Arc::new(AuthMetrics::default());
         let delegated = Delegated::start(config, upstream, Arc::clone(&metrics), fatal)?;
-        Ok(Self { delegated: Some(Arc::new(delegated)), ourselves: None, metrics })
+        Ok(Self { delegated: Some(Arc::new(delegated)), ourselves: None, strangers: None, metrics })
     }
 
-    /// Makes trusted clients known that are the daemon's own user.
+    /// Makes trusted clients known that are the daemon's own user, and remembers what the apiserver lets others read.
     ///
     /// # Errors
     /// The system gives no random bytes.
     pub fn knowing_ourselves(self, config: &AuthConfig, upstream: &Upstream) -> Result<Self, StartError> {
-        Ok(Self { ourselves: Some(Arc::new(Ourselves::new(config, upstream.clone())?)), ..self })
+        let ourselves = Some(Arc::new(Ourselves::new(config, upstream.clone())?));
+        Ok(Self { ourselves, strangers: Some(Arc::new(Strangers::new(config)?)), ..self })
     }
 
     /// Whether a request to a trusted listener has a token of the daemon's own user. For its client the apiserver answers
@@ -78,6 +82,11 @@ impl Access {
             Some(ourselves) => ourselves.sent(headers).await,
             None => false,
         }
+    }
+
+    /// A read of the newest state whose client of a trusted listener has another user's token. `None`: it is forwarded.
+    pub fn strangers_read(&self, headers: &HeaderMap, attributes: Attributes) -> Option<StrangersRead> {
+        self.strangers.as_ref()?.read(headers, attributes)
     }
 
     pub fn metrics(&self) -> &Arc<AuthMetrics> {

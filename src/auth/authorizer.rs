@@ -23,7 +23,7 @@ const MAX_BYTES: u64 = 32 << 20;
 /// Larger questions are reviewed each time, as in the apiserver's own library.
 const MAX_REMEMBERED: usize = 10_000;
 /// How long an allowed access is cached if informerd would not see that it ends.
-const UNTOLD_TTL: Duration = Duration::from_secs(10);
+pub(super) const UNTOLD_TTL: Duration = Duration::from_secs(10);
 /// How long a question waits for its review if there is an older answer, from before the rights have settled. After
 /// that the older answer is used, and the question is asked again later.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -22,8 +22,9 @@ pub(super) struct Object {
     pub uid: Box<str>,
 }
 
-/// Whether an object is there: it was read from the store while its watch was open, and nothing since then was, or may have
-/// been, its end. Once `false` again, it stays so.
+/// Whether an object is there: it was read from the store while its watch was open, which has not shown its end since, nor
+/// started anew. Once `false` again, it stays so. A watch that breaks does not change it: no token rests on it for longer than `ttl`
+/// without asking again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct There(Arc<AtomicBool>);
 
@@ -77,7 +78,13 @@ impl Followed {
                 state.is_open = false;
                 false
             }
-            Seen::Restarted(_) | Seen::Lost { is_due: false } | Seen::Refused => state.end(),
+            // What is known of tokens is used for at most `ttl` more, so that not all are reviewed in the same instant.
+            Seen::Lost { is_due: false } => {
+                state.lose();
+                state.there.clear();
+                false
+            }
+            Seen::Restarted(_) | Seen::Refused => state.end(),
         }
     }
 
@@ -118,10 +125,14 @@ impl Followed {
 // === impl State ===
 
 impl State {
-    /// Everything may have ended. Returns whether anything was there.
-    fn end(&mut self) -> bool {
+    fn lose(&mut self) {
         (self.is_open, self.is_lost) = (false, true);
         self.losses += 1;
+    }
+
+    /// Everything may have ended. Returns whether anything was there.
+    fn end(&mut self) -> bool {
+        self.lose();
         self.there.drain().fold(false, |any, (_, There(there))| there.swap(false, Ordering::AcqRel) || any)
     }
 }

@@ -63,7 +63,7 @@ async fn whatever_may_end_an_object_ends_what_rests_on_it() {
         (Seen::Live, false, true, false),
         (Seen::Pinged, false, true, false),
         (Seen::Lost { is_due: true }, false, false, false),
-        (Seen::Lost { is_due: false }, true, false, true),
+        (Seen::Lost { is_due: false }, false, false, true),
         (Seen::Refused, true, false, true),
         (Seen::Restarted(Vec::new()), true, false, true),
     ] {
@@ -79,6 +79,7 @@ async fn whatever_may_end_an_object_ends_what_rests_on_it() {
         assert_eq!(followed.losses() > between, is_lost, "{seen:?}: a review between the two may be too old");
         let again = followed.find(&reviews, &object("p")).await.unwrap();
         assert!(again.holds() && there.holds() != ends, "{seen:?}: what has ended stays so");
+        assert_eq!(Arc::ptr_eq(&again.0, &there.0), !ends && !is_lost, "{seen:?}: known from before");
     }
 }
 

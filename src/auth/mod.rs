@@ -34,6 +34,7 @@ mod settling;
 mod shares;
 mod sight;
 mod standing;
+mod strangers;
 mod term;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -53,6 +54,7 @@ pub use impersonation::impersonates;
 pub use lease::Lease;
 pub use metrics::AuthMetrics;
 pub use shares::{Client, Payer};
+pub use strangers::StrangersRead;
 pub use term::Term;
 pub use user::UserInfo;
 pub use verdict::{Grant, Subject, Verdict};

@@ -2,13 +2,13 @@
 //! Together they cost less than asking about each pod again and again, and less than a watch of all pods.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::followed::{Followed, Object};
 use super::rbac_generations::RbacGenerations;
@@ -17,11 +17,11 @@ use crate::apiserver::client::Upstream;
 use crate::apiserver::metadata::{Seen, follow};
 use crate::lifecycle::spawn;
 
-/// Further pods are read instead, by [`super::pods`], and their tokens reviewed.
+/// Further pods are read instead, by [`super::pods`], and their tokens reviewed. As many namespaces are remembered that refuse.
 const MOST_WATCHES: usize = 256;
 /// How long a watch stays that no token has needed.
 const IDLE: Duration = Duration::from_secs(120);
-/// How long no watch is tried after one was refused.
+/// How long no watch is tried in a namespace after one was refused there.
 const REFUSED: Duration = Duration::from_secs(600);
 
 pub(super) struct PodWatches {
@@ -34,7 +34,8 @@ pub(super) struct PodWatches {
 #[derive(Default)]
 struct Open {
     by_uid: HashMap<Box<str>, Watch>,
-    not_before: Option<Instant>,
+    /// The namespaces that refuse, and until when none is tried there.
+    refused: HashMap<Box<str>, Instant>,
 }
 
 struct Watch {
@@ -54,13 +55,13 @@ impl PodWatches {
     pub(super) fn of(self: &Arc<Self>, pod: &Object) -> Option<Arc<Followed>> {
         let now = Instant::now();
         let mut open = self.open.lock();
-        let Open { by_uid, not_before } = &mut *open;
+        let Open { by_uid, refused } = &mut *open;
         if let Some(watch) = by_uid.get_mut(&pod.uid) {
             watch.used = now;
             return Some(Arc::clone(&watch.followed));
         }
-        by_uid.retain(|_, watch| watch.used + IDLE > now);
-        if by_uid.len() >= MOST_WATCHES || not_before.is_some_and(|not_before| now < not_before) {
+        refused.retain(|_, until| now < *until);
+        if by_uid.len() >= MOST_WATCHES || refused.contains_key(&pod.namespace) {
             return None;
         }
         let followed = Arc::<Followed>::default();
@@ -73,24 +74,53 @@ impl PodWatches {
         let escaped = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
         let path = format!("/api/v1/namespaces/{}/pods", escaped(&pod.namespace));
         let collection = collection(path, "pods", format!("metadata.name%3D{}", escaped(&pod.name)));
-        let (revoked, generations, all) =
-            (Arc::clone(&self.revoked), Arc::clone(&self.generations), Arc::downgrade(self));
+        let idle = Self::idle(Arc::downgrade(self), pod.uid.clone());
+        let (all, pod) = (Arc::downgrade(self), pod.clone());
         let told = move |seen: Seen<'_>| {
+            let Some(all) = all.upgrade() else { return };
             if followed.tell(&seen) {
-                generations.nudge();
+                all.generations.nudge();
             }
-            match seen {
-                Seen::Change { .. } => revoked.tell(&seen, &generations),
+            match &seen {
+                Seen::Change { deleted, object } => {
+                    all.revoked.tell(&seen, &all.generations);
+                    if *deleted && *object.uid == *pod.uid {
+                        all.open.lock().by_uid.remove(&pod.uid);
+                    }
+                }
                 Seen::Refused => {
-                    if let Some(all) = all.upgrade() {
-                        *all.open.lock() = Open { by_uid: HashMap::new(), not_before: Some(Instant::now() + REFUSED) };
+                    let mut open = all.open.lock();
+                    open.by_uid.remove(&pod.uid);
+                    if open.refused.len() < MOST_WATCHES {
+                        open.refused.insert(pod.namespace.clone(), Instant::now() + REFUSED);
                     }
                 }
                 // A new start of this watch says nothing about other tokens.
                 Seen::Restarted(_) | Seen::Lost { .. } | Seen::Live | Seen::Pinged => {}
             }
         };
-        spawn("watching-pod", follow(self.upstream.clone(), collection, told)).abort_handle()
+        let watching = follow(self.upstream.clone(), collection, told);
+        let task = async move {
+            tokio::select! { () = watching => {}, () = idle => {} }
+        };
+        spawn("watching-pod", task).abort_handle()
+    }
+
+    /// Returns when no token has needed the watch of this pod for so long, and has taken it out.
+    async fn idle(all: Weak<Self>, uid: Box<str>) {
+        while let Some(until) = all.upgrade().and_then(|all| all.needed_until(&uid)) {
+            sleep_until(until).await;
+        }
+    }
+
+    fn needed_until(&self, uid: &str) -> Option<Instant> {
+        let mut open = self.open.lock();
+        let until = open.by_uid.get(uid)?.used + IDLE;
+        if until <= Instant::now() {
+            open.by_uid.remove(uid);
+            return None;
+        }
+        Some(until)
     }
 }
 

@@ -1,9 +1,13 @@
 use super::*;
-use crate::apiserver::testing::{FakeServer, answer, streamed, until};
+use crate::apiserver::testing::{FakeServer, answer, silence, streamed, until};
 use crate::auth::user::{POD_UID, UserInfo};
 
 fn pod(name: &str) -> Object {
-    Object { resource: "pods", namespace: "a".into(), name: name.into(), uid: name.into() }
+    pod_of("a", name)
+}
+
+fn pod_of(namespace: &str, name: &str) -> Object {
+    Object { resource: "pods", namespace: namespace.into(), name: name.into(), uid: name.into() }
 }
 
 async fn watches(config: kube::Config) -> Arc<PodWatches> {
@@ -22,12 +26,15 @@ async fn each_pod_in_use_has_one_watch_within_a_bound() {
     tokio::time::advance(IDLE / 2).await;
     assert!(all.of(&pod("0")).is_some() && all.of(&pod("more")).is_none());
     tokio::time::advance(IDLE / 2).await;
-    assert!(all.of(&pod("more")).is_some());
-    assert_eq!(all.open.lock().by_uid.len(), 2, "of the others nobody asked");
-    tokio::time::advance(IDLE).await;
+    // Nobody asks for any of them.
+    until(|| all.open.lock().by_uid.keys().all(|uid| **uid == *"0")).await;
+    assert!(Arc::ptr_eq(&all.of(&pod("0")).unwrap(), &first) && all.of(&pod("more")).is_some());
     first.tell(&Seen::Pinged);
-    assert!(first.is_open() && all.of(&pod("last")).is_some());
+    assert!(first.is_open());
+    all.open.lock().by_uid.remove("0");
     assert!(!first.is_open(), "nothing rests on a watch that is gone");
+    tokio::time::advance(IDLE).await;
+    until(|| all.open.lock().by_uid.is_empty()).await;
 }
 
 #[tokio::test]
@@ -54,22 +61,40 @@ async fn the_end_of_a_pod_is_told() {
             && uri.ends_with("&fieldSelector=metadata.name%3Dp%2E1")),
         "{uris:?}"
     );
-    let event = r#"{"type":"DELETED","object":{"metadata":{"name":"p.1","uid":"u","resourceVersion":"2"}}}"#;
-    sender.lock().as_ref().unwrap().try_send(format!("{event}\n").into()).unwrap();
-    let extra = [(POD_UID.to_owned(), vec!["u".to_owned()])].into();
-    let user = UserInfo { extra, ..UserInfo::default() };
-    until(|| all.revoked.covers(&user)).await;
+    // Another one had its name before.
+    for (uid, is_watched) in [("u", true), ("p.1", false)] {
+        let metadata = format!(r#"{{"name":"p.1","uid":"{uid}","resourceVersion":"2"}}"#);
+        let event = format!("{{\"type\":\"DELETED\",\"object\":{{\"metadata\":{metadata}}}}}\n");
+        sender.lock().as_ref().unwrap().try_send(event.into()).unwrap();
+        let extra = [(POD_UID.to_owned(), vec![uid.to_owned()])].into();
+        let user = UserInfo { extra, ..UserInfo::default() };
+        until(|| all.revoked.covers(&user)).await;
+        until(|| followed.is_open() == is_watched).await;
+        assert_eq!(all.open.lock().by_uid.len(), usize::from(is_watched), "{uid}");
+    }
     assert_eq!(all.revoked.missed(), 0, "other tokens are known as before");
 }
 
 #[tokio::test]
 async fn who_may_not_watch_pods_does_not_try_with_each() {
-    let server = FakeServer::plain(|_, _| std::future::ready(answer(403, ""))).await;
+    let server = FakeServer::plain(|request, _| {
+        let is_allowed = request.uri().path() == "/api/v1/namespaces/allowed/pods";
+        async move { if is_allowed { silence().await } else { answer(403, "") } }
+    })
+    .await;
     let all = watches(server.config()).await;
+    let allowed = all.of(&pod_of("allowed", "r")).unwrap();
+    let is_refused = |namespace: &str| all.open.lock().refused.contains_key(namespace);
     assert!(all.of(&pod("p")).is_some());
-    until(|| all.open.lock().not_before.is_some()).await;
+    until(|| is_refused("a")).await;
     assert!(all.of(&pod("p")).is_none() && all.of(&pod("q")).is_none());
+    assert!(Arc::ptr_eq(&all.of(&pod_of("allowed", "r")).unwrap(), &allowed), "what is open stays so");
+    let others = (2..=MOST_WATCHES).map(|n| (Box::<str>::from(n.to_string()), Instant::now() + REFUSED));
+    all.open.lock().refused.extend(others);
+    assert!(all.of(&pod_of("more", "m")).is_some());
+    until(|| all.open.lock().by_uid.len() == 1).await;
+    assert!(!is_refused("more") && all.open.lock().refused.len() == MOST_WATCHES);
     tokio::time::pause();
     tokio::time::advance(REFUSED).await;
-    assert!(all.of(&pod("q")).is_some());
+    assert!(all.of(&pod("q")).is_some() && all.open.lock().refused.is_empty());
 }

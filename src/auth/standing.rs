@@ -11,24 +11,26 @@
 //!   [`super::followed`]. A watch reports every later change, so nothing is gone before its event comes. A deletion ends all
 //!   that rests on the object at once ([`Revoked`]). From the beginning of a deletion on, reviews are periodic again. A UID
 //!   is never used again.
-//! - **The watches are alive.** A watch that breaks, starts anew, is refused, or whose store went back ends the standing of
-//!   all its tokens at once. While it is not open, they are reviewed every `ttl`. Afterwards they are reviewed once
-//!   (accounts), or their pods are looked up again. A dead connection is found in 9 s, by a PING of HTTP/2. With reviews
-//!   alone, a token whose end was not seen lives as long: 10 s in the cache here, and 10 s in that of the apiserver before
-//!   it. Over HTTP/1.1, which has no PING, no token stands. Only a watch whose time is over is trusted to go on: the
+//! - **The watches are alive.** A watch that starts anew, is refused, or whose store went back ends the standing of all its
+//!   tokens at once. So does one that breaks, except that what was known of them before is used until its `ttl` is over: all are
+//!   reviewed, but not in the same instant. While it is not open, they are reviewed every `ttl`. Afterwards they are reviewed
+//!   once (accounts), or their pods are looked up again. A dead connection is found in 9 s, by a PING of HTTP/2, so a token whose
+//!   end was not seen lives for these 9 s and `ttl`. With reviews alone, it lives for 10 s in the apiserver's cache and `ttl` in
+//!   the one here. Over HTTP/1.1, which has no PING, no token stands. Only a watch whose time is over is trusted to go on: the
 //!   apiserver itself has ended it at the time that it was asked to. A single stream that is stuck while its connection
 //!   answers is noticed after 75 s, for lack of the bookmark that comes each minute: a token whose end it hides is accepted
-//!   for that long. A review would not see more if the apiserver is the cause, because it reads accounts and pods through
-//!   watches of the same cache.
+//!   for that long, and for `ttl`. A review would not see more if the apiserver is the cause, because it reads accounts and pods
+//!   through watches of the same cache.
 //! - **The apiserver has not refused it.** A review that does not accept the token, or a 401 to a request that was forwarded
-//!   with it, ends its standing.
+//!   with it, ends its standing. After a 401, it does not stand again before a request with it is accepted: a server behind the
+//!   apiserver may refuse it again and again, and each time that it stands costs a review.
 //! - **The clocks agree, or the earlier end counts.** The end is counted from the apiserver's clock (the `Date` of the
 //!   review) and from this machine's, by a clock that nobody sets. Whenever a token is used again, this machine's clock is
 //!   asked too, because the other one stands still while a machine sleeps.
 //! - **What no watch shows** is a signing key that is taken away. The apiserver has to be restarted for that, which breaks
 //!   the watch of accounts. As other apiservers may behave otherwise, a token is reviewed again after [`LONGEST`].
 //!
-//! If the apiserver cannot be asked, nothing is known longer than without this: its watches are lost then.
+//! If the apiserver cannot be asked, nothing is known for longer than these 9 s and `ttl`: its watches are lost then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,8 +163,13 @@ impl Standing {
         let accepted = self.accepted.get(hash).await?;
         let Accepted { user, bound: Bound { account, pod, end }, until, losses } = &*accepted;
         let accounts = &self.revoked.accounts;
-        // Without that watch, none of the pod is begun.
-        if !accounts.is_open() || *losses != self.losses() || Instant::now() >= *until || now()? >= *end {
+        // Without that watch, none of the pod is begun, nor is one of a pod that was deleted.
+        if !accounts.is_open()
+            || *losses != self.losses()
+            || Instant::now() >= *until
+            || now()? >= *end
+            || self.revoked.covers(user)
+        {
             return None;
         }
         let mut watches = vec![(Arc::clone(accounts), account)];

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::apiserver::client::Upstream;
-use crate::apiserver::metadata::Seen;
+use crate::apiserver::metadata::{Metadata, Seen};
 use crate::apiserver::testing::{FakeServer, answer, streamed, until};
 use crate::auth::authenticator::Source;
 use crate::auth::bearer::Secret;
@@ -158,21 +158,31 @@ async fn a_token_is_reviewed_once_and_ends_with_what_it_is_bound_to() {
 }
 
 #[tokio::test]
-async fn a_token_that_the_apiserver_refuses_is_reviewed_at_once() {
+async fn a_token_that_the_apiserver_refuses_does_not_stand_before_it_accepts_it() {
     let cluster = Arc::<Cluster>::default();
     let (_server, upstream) = server(&cluster).await;
-    let config = AuthConfig { node: Some("x".into()), ..long() };
+    let token_ttl = Duration::from_millis(20);
+    let config = AuthConfig { node: Some("x".into()), token_ttl, ..AuthConfig::default() };
     let delegated = Delegated::start(&config, &upstream, Arc::default(), &Fatal::new()).unwrap();
     until(|| delegated.revoked.accounts.is_open() && delegated.revoked.pods.is_open()).await;
     let token = token(7200.0, &bindings(&json!({"pod": {"name": "p", "uid": "p"}})));
     let source = Source::Token(Secret::new(&token));
-    let is_known = async || delegated.authenticator.again(&source).await.unwrap().user.is_some();
-    assert!(is_known().await);
-    cluster.refuses.store(true, Ordering::Relaxed);
-    assert!(is_known().await);
-    let recalled = delegated.authenticator.recall(&bearer(&token)).await.unwrap();
-    delegated.authenticator.said(&recalled, false).await;
-    assert!(!is_known().await);
+    let stands = async || delegated.authenticator.again(&source).await.unwrap().on.is_some();
+    for is_accepted in [true, false, true] {
+        // What is known of the token may be over before the answer of the apiserver comes.
+        let is_said = async || {
+            delegated.authenticator.again(&source).await.unwrap();
+            let Some(recalled) = delegated.authenticator.recall(&bearer(&token)).await else { return false };
+            delegated.authenticator.said(&recalled, is_accepted).await;
+            true
+        };
+        eventually("it is said", is_said).await;
+        eventually("it follows", async || stands().await == is_accepted).await;
+        for _ in 0..3 {
+            sleep(2 * token_ttl).await;
+            assert_eq!(stands().await, is_accepted);
+        }
+    }
 }
 
 /// An account that is watched, and a review that has just accepted the token.
@@ -265,7 +275,9 @@ async fn no_token_stands_without_its_watches() {
         assert!(standing.again(&HASH).await.is_none());
         watch.tell(&Seen::Pinged);
         assert!(standing.again(&HASH).await.is_some(), "it went on from there");
+        let known = standing.again(&HASH).await.unwrap().on;
         watch.tell(&Seen::Lost { is_due: false });
+        assert!(known.iter().all(There::holds) && standing.again(&HASH).await.is_none(), "not for longer than before");
         watch.tell(&Seen::Pinged);
         let stands = standing.again(&HASH).await.is_some();
         assert_eq!(stands, std::ptr::eq(watch, pods), "the apiserver may have been restarted with other keys");
@@ -328,8 +340,14 @@ async fn no_pod_is_watched_for_nothing() {
     standing.reviewed(&token, &user(Some("p"))).await;
     for is_open in [false, true] {
         assert!(standing.again(&HASH).await.is_none(), "the watch of the pod is not open yet");
-        // Each watch has one.
-        assert_eq!(Arc::weak_count(&watches), usize::from(is_open));
+        // Each watch has two.
+        assert_eq!(Arc::weak_count(&watches), 2 * usize::from(is_open));
         revoked.accounts.tell(&Seen::Pinged);
     }
+    let object = Metadata { uid: "q".into(), ..Metadata::default() };
+    revoked.tell(&Seen::Change { deleted: true, object: &object }, &RbacGenerations::new());
+    let token = self::token(60.0, &bindings(&json!({"pod": {"name": "q", "uid": "q"}})));
+    standing.reviewed_as(OTHER, &token, &user(Some("q"))).await;
+    assert!(standing.again(&OTHER).await.is_none());
+    assert_eq!(Arc::weak_count(&watches), 2, "of a pod that is gone");
 }

@@ -240,7 +240,8 @@ impl Floor {
         if from < at {
             self.lacks(from, at);
             let (now, mut lacking) = (now(), self.lacking.lock());
-            lacking.retain(|(_, until)| now < *until);
+            // A cache that is taken away says so again when it stops.
+            lacking.retain(|(known, until)| now < *until && *known != at);
             if lacking.len() == MOST_GAPS {
                 lacking.remove(0);
             }
@@ -434,6 +435,15 @@ mod tests {
             .map(|rv| floor.gap_around(ResourceVersion(rv)).map_or(0, ResourceVersion::get));
         assert_eq!(ends, [0, 20, 0, 30, 0, 100, 100, 100, 0, 120, 0]);
         assert_eq!(floor.get(), ResourceVersion(120), "no list is shown from inside one");
+    }
+
+    #[test]
+    fn a_cache_that_lacks_changes_takes_one_place() {
+        let floor = Floor::default();
+        for at in (2..2 + MOST_GAPS as u64).chain([9, 9]) {
+            floor.left_lacking(ResourceVersion(at - 1), ResourceVersion(at));
+        }
+        assert!((2..=9).all(|at| floor.gap_around(ResourceVersion(at)).is_some()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,12 +1,14 @@
 //! How the forwarder knows the client of a connection.
 
-use http::{HeaderMap, StatusCode};
+use http::request::Parts;
+use http::{HeaderMap, Response, StatusCode};
 
-use crate::auth::{Mode, Recalled};
+use crate::auth::{Attributes, Mode, Recalled, StrangersRead};
 use crate::lifecycle::slots::group;
 use crate::meta::{RequestInfo, Verb};
 use crate::passthrough::{Client, Sender};
 
+use super::answer::Body;
 use super::door::Connection;
 use super::service::ServiceInner;
 
@@ -38,6 +40,25 @@ impl ServiceInner {
     pub(super) async fn paying(&self, headers: &HeaderMap, connection: &Connection) -> Client {
         let token = self.access.recall(&connection.caller(headers)).await;
         connection.sender(token.as_ref(), false, false).client
+    }
+
+    /// Whether a stranger may read this, as the apiserver has said. `asked`: what it is asked if the read is forwarded.
+    pub(super) async fn may_read(&self, head: &Parts, info: &RequestInfo, asked: &mut Option<StrangersRead>) -> bool {
+        let query = head.uri.query().unwrap_or_default();
+        let attributes = Attributes::of(head.method.as_str(), head.uri.path(), query, info);
+        *asked = self.access.strangers_read(&head.headers, attributes);
+        match asked {
+            Some(read) => read.is_allowed().await,
+            None => false,
+        }
+    }
+
+    /// Learns from the answer to a forwarded read of a stranger whether it may read this.
+    pub(super) async fn heard(&self, answer: Response<Body>, asked: Option<StrangersRead>) -> Response<Body> {
+        if let Some(read) = asked {
+            read.answered(answer.status()).await;
+        }
+        answer
     }
 
     /// Learns from the answer to a forwarded request whether the apiserver accepts the token that the request shows.

@@ -206,17 +206,22 @@ impl ServiceInner {
             Ok(room) => room,
             Err(why) => return self.refuse(&why, form(), audit_id),
         };
+        let mut asked = None;
         let (answered, mut plan) = match read::parse(&head, &info, connection.listener.mode()) {
             Parsed::Read(mut read, wanted) => match self.authorize(&head, &info, connection, &audit_id).await {
                 Ok(Some((grant, entry))) => {
                     // Only the newest state is kept from strangers.
                     let is_newest = read.options.resource_version.is_empty();
+                    let mut reads = self.reads_of(connection);
                     if read.own_credentials && is_newest && self.reads.minds_credentials(&read.gvr, info.verb) {
                         read.own_credentials = !self.access.is_ours(&head.headers).await;
+                        if read.own_credentials && self.may_read(&head, &info, &mut asked).await {
+                            // It has a user, so nothing is answered that may depend on who asks.
+                            (read.own_credentials, reads) = (false, &self.reads);
+                        }
                     }
                     client.is(grant.user().map_or("", |user| user.username.as_str()));
                     let taken = BodyOptions::of(&head, wanted, connection).within(room.clone());
-                    let reads = self.reads_of(connection);
                     self.read(reads, (*read, info.verb), (grant, entry), &taken, &audit_id).await
                 }
                 Ok(None) => {
@@ -240,7 +245,7 @@ impl ServiceInner {
                 let status_form = form();
                 self.forward_not_older(&mut head, &info, connection, plan);
                 match self.forward(Request::from_parts(head, body), &info, connection, &audit_id, room.as_ref()).await {
-                    Ok(response) => response,
+                    Ok(response) => self.heard(response, asked).await,
                     Err(error) => {
                         let old = Box::pin(self.while_away(&error, again, &info, connection, &audit_id)).await;
                         let refused = || (self.refuse(&Status::from(&error), status_form, audit_id), NOT_FORWARDED);

@@ -1,5 +1,5 @@
 //! Decides when one more informer is worth its cost: an informer of tables, of objects that are already held in another
-//! encoding, or of a large collection of which only a part is read.
+//! encoding, or of a collection of which only parts are read.
 //!
 //! A forwarded read of a table costs the apiserver the rows that it prints. An informer costs it a whole list at once,
 //! and then one event for every change while it runs. So an informer is started only after repeated use: when the
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::InformerKey;
 use crate::meta::Gvr;
 
-/// The parameters of one table read that determine its cost.
+/// The parameters of one read that determine its cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
     /// One object by its name.
@@ -29,6 +29,10 @@ pub struct Use {
     pub lasts: bool,
     /// It is a watch.
     pub watch: bool,
+    /// It is forwarded until such reads have cost as much as the list of an informer.
+    pub pays: bool,
+    /// It asks for a state that an informer which starts now would not have, so none is started for it.
+    pub past: bool,
 }
 
 /// The numbers of rows, as far as a cache of the same objects knows them.
@@ -65,8 +69,7 @@ struct DemandEntry {
 /// Cost limit in whole lists, for the first informer of a resource's tables.
 pub(super) const START: f64 = 2.0;
 
-/// Cost limit for an informer of objects in one more encoding: it is worth starting when the reads have cost as much as
-/// its list.
+/// Cost limit for an informer of objects: it is worth starting when the reads have cost as much as its list.
 pub(super) const ALSO: f64 = 1.0;
 
 /// Reads with at least this cost count as recent: a few reads of a namespace, or one whole list up to half an hour ago.
@@ -176,6 +179,9 @@ impl Use {
     /// The cost of the read for the apiserver, as a fraction of a whole list.
     #[expect(clippy::cast_precision_loss, reason = "numbers of rows")]
     pub fn cost(self, rows: Rows) -> f64 {
+        if self.past {
+            return 0.0;
+        }
         let whole = rows.whole.unwrap_or(ROWS).max(1);
         let share = |rows: usize| rows.div_ceil(SHARE);
         let mut asked = rows.asked.unwrap_or(if rows.narrower { share(whole) } else { whole });

@@ -2,8 +2,8 @@
 //!
 //! The rows of a table contain the whole objects, as JSON. So if tables are read, one informer of tables also serves
 //! the readers of the objects, and the apiserver lists and watches them only once. An informer of one more encoding is
-//! started when it is worth the cost of its list; see [`super::demand`]. The same holds for an informer of all
-//! namespaces of a large collection of which only single namespaces are read.
+//! started when it is worth the cost of its list; see [`super::demand`]. The same holds if only parts of a collection are
+//! listed, and for an informer of all namespaces of a large collection of which only single namespaces are read.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl Factory {
                 }
                 return Ok(Coverage::By(informer));
             }
-            if start == Start::IfWorth && !self.is_worth(resource, predicate, &key, read) {
+            if (start == Start::IfWorth || read.pays) && !self.is_worth(resource, predicate, &key, read) {
                 return Ok(Coverage::None(NoCoverage::Seldom));
             }
             let form = if self.prefers_tables(resource, &key.scope) { Encoding::Table } else { encoding };
@@ -87,8 +87,12 @@ impl Factory {
                 Some(informer) => Ok(Coverage::By(informer)),
                 None if self.is_unversioned(resource) => Ok(Coverage::None(NoCoverage::Unversioned)),
                 None if self.is_full() => Ok(Coverage::None(NoCoverage::TooMany)),
-                None if self.start_of(resource, predicate, &key, read) != Start::IfWorth => Err(()),
-                None => Ok(Coverage::None(NoCoverage::Seldom)),
+                None if read.pays && read.cost(self.rows(resource, &key.scope, predicate)) < ALSO
+                    || self.start_of(resource, predicate, &key, read) == Start::IfWorth =>
+                {
+                    Ok(Coverage::None(NoCoverage::Seldom))
+                }
+                None => Err(()),
             }
         };
         self.covered(resource, predicate, encoding, look).ok().map(Coverage::usable)

@@ -122,6 +122,7 @@ impl Reads {
                 if is_narrowed(&read, request, &plan) || is_counted_otherwise(&read, request, &plan) {
                     return Err(ForwardReason::Unsupported.into());
                 }
+                read.rows = self.charged(&read, plan.state);
                 Need::List(plan.state)
             }
             _ => Need::History(plan::watch(&options, read.mode(Verb::Watch))?),

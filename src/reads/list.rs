@@ -4,10 +4,11 @@ use tracing::Instrument as _;
 
 use crate::cache::Walk;
 use crate::codec::ListMetaOut;
+use crate::informer::Use;
 use crate::meta::{ContinueToken, ObjectKey, ResourceVersion, Verb};
 use crate::selector::FieldSelector;
 
-use super::plan::{At, ListPlan};
+use super::plan::{At, Freshness, ListPlan};
 use super::resolved::Resolved;
 use super::service::served;
 use super::shards::is_counted_otherwise;
@@ -32,6 +33,7 @@ impl Reads {
         if let At::Latest(freshness) = plan.state {
             read.hurry(Verb::List, freshness);
         }
+        read.rows = self.charged(&read, plan.state);
         let (informer, form, waited) = self.synced(&mut read).await?;
         let (snapshot, waited_fresh) = self.state(&informer, &read, plan.state).await?;
         let rv = snapshot.rv();
@@ -59,6 +61,14 @@ impl Reads {
         }
         answer.meta.items_len = answer.items.measure(&answer.form, answer.shape).await?;
         Ok(answer)
+    }
+
+    /// How the list counts towards the start of an informer. Short programs ask for the newest state of a namespace or a selection
+    /// once or twice, which an informer cannot save. After a list of any state, client-go watches.
+    pub(super) fn charged(&self, read: &Resolved, state: At) -> Use {
+        let is_any = matches!(state, At::Latest(Freshness::Any | Freshness::NotOlderThan(_)));
+        let pays = !is_any && read.may_choose(Verb::List) && !self.serves_while_away(&read.resource.gvr);
+        Use { pays, past: pays && matches!(state, At::Exact(_)), ..read.rows }
     }
 
     /// Fills in what follows a page like the apiserver: it stops after `limit` objects, and has a continue token iff any object

@@ -305,7 +305,7 @@ fn rows(request: &ReadRequest) -> Use {
         selected: !options.label_selector.is_empty() || !options.field_selector.is_empty(),
         limit: usize::try_from(options.limit).ok().filter(|&limit| limit > 0),
         lasts: request.local,
-        watch: false,
+        ..Use::default()
     }
 }
 

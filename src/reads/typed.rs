@@ -113,6 +113,15 @@ impl Reads {
 
     async fn try_open(&self, selection: &Selection, terms: WatchTerms) -> Result<(OpenWatch, Waited), Refusal> {
         let mut read = self.select(selection).await?;
+        let floor = Arc::clone(&read.floor);
+        // The token may be another cache's, or older than what came late.
+        let outside_gaps = || match terms.from {
+            WatchFrom::After(rv) => floor.gap_around(rv).map_or(Ok(()), |listed| {
+                Err(Unserved::Expired(Box::new(errors::expired_watch(rv.get(), listed.get()))))
+            }),
+            WatchFrom::State(_) => Ok(()),
+        };
+        outside_gaps()?;
         read.rows.watch = true;
         let (source, waited) = self.source(&mut read, terms.max_staleness).await?;
         let (start, freshness) = match terms.from {
@@ -134,12 +143,8 @@ impl Reads {
             deadline: terms.deadline,
         };
         let mut watcher = source.informer.cache().watch(spec).map_err(Unserved::from)?;
-        // After the start: a gap that comes later ends the watch. The token may be another cache's, or older than what came late.
-        if let WatchFrom::After(rv) = terms.from
-            && let Some(listed) = read.floor.gap_around(rv)
-        {
-            return Err(Unserved::Expired(Box::new(errors::expired_watch(rv.get(), listed.get()))).into());
-        }
+        // Again after the start: a gap that comes later ends the watch.
+        outside_gaps()?;
         read.is_still_shareable()?;
         watcher.set_steady_bookmarks(terms.bookmark_interval);
         source.informer.serves();

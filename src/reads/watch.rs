@@ -204,7 +204,7 @@ mod tests {
     use crate::cache::Writer;
     use crate::informer::Factory;
     use crate::meta::{Gvr, Object, Resource};
-    use crate::reads::ReadsConfig;
+    use crate::reads::{Filter, OpenWatch, ReadsConfig, Refusal, Selection, WantedEncoding, WatchFrom, WatchTerms};
 
     /// A cache of the resource, in place of the one before.
     fn put(factory: &Factory) -> Writer {
@@ -250,6 +250,16 @@ mod tests {
         }
     }
 
+    /// A watch from this revision over gRPC.
+    async fn opened(reads: &Reads, rv: u64) -> Result<OpenWatch, Refusal> {
+        let (gvr, long) = (Gvr::new("", "v1", "configmaps"), Duration::from_secs(3600));
+        let (filters, encoding) = (vec![Filter::default()], WantedEncoding::Any);
+        let selection = Selection { gvr, filters, shape: Shape::Full, encoding, identified: false };
+        let (from, deadline) = (WatchFrom::After(ResourceVersion(rv)), Instant::now() + long);
+        let terms = WatchTerms { from, max_staleness: None, bookmark_interval: long, deadline };
+        reads.open_watch(&selection, terms).await
+    }
+
     /// The apiserver would tell it of what comes, and not of what it lacks.
     #[tokio::test]
     async fn a_client_that_was_cut_off_inside_a_gap_lists_again() {
@@ -275,6 +285,7 @@ mod tests {
         writer.not_ready("there is no memory for it");
         for (rv, local) in [(11, false), (19, true)] {
             assert_eq!(watched(&reads, rv, local).await, "error", "it is not forwarded without a state, either: {rv}");
+            assert!(matches!(opened(&reads, rv).await, Err(Refusal::Expired(_))), "nor does it wait for one: {rv}");
         }
         writer.replace(Vec::new(), ResourceVersion(30)).await.unwrap();
         assert_eq!(watched(&reads, 15, false).await, "error");
@@ -346,16 +357,17 @@ mod tests {
                     other.progress(ResourceVersion(40));
                 }
             };
-            let (watched, ()) = tokio::join!(watched(&reads, 15, false), gap);
+            let (watched, opened, ()) = tokio::join!(watched(&reads, 15, false), opened(&reads, 15), gap);
             assert_eq!(watched, "error", "{is_served}");
+            assert_eq!(matches!(opened, Err(Refusal::Expired(_))), is_served, "{opened:?}");
         }
     }
 
-    /// The apiserver does not answer, and no time is over before its own.
+    /// The apiserver does not answer, and no time is over before its own. The first waits until the attempt is given up.
     #[tokio::test(start_paused = true)]
     async fn a_watch_that_can_be_forwarded_does_not_wait_long_for_what_it_lacks() {
         let server = FakeServer::plain(|_, _| silence()).await;
-        for (timeout_seconds, waited) in [(None, 5), (Some(4), 2)] {
+        for (timeout_seconds, waited) in [(None, 4), (Some(4), 2)] {
             let (reads, _writer) = listed_before(server.config(), [(30, Vec::new())]).await;
             let resource_version = "29".to_owned();
             let options = ListOptions { watch: true, resource_version, timeout_seconds, ..ListOptions::default() };

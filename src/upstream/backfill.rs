@@ -75,12 +75,14 @@ const WATCH_SECONDS: u64 = 3;
 const PACE: Duration = Duration::from_secs(1);
 /// How long to wait for other clients: they come back at the same time, each with its own revision.
 const GATHER: Duration = Duration::from_millis(50);
-/// Time limit for all requests of one attempt.
-const ROUND: Duration = Duration::from_secs(8);
+/// Time limit for all requests of one attempt. A watch that can be forwarded waits a little longer, and so learns of its end.
+const ROUND: Duration = Duration::from_secs(4);
 /// Time limit for waiting until it is the caller's turn.
 const PATIENCE: Duration = Duration::from_secs(12);
 /// Pause after an attempt that failed for another reason than the age of its revision.
 const REFUSED: Duration = Duration::from_secs(30);
+/// The same after one that too few have wanted. Others may come.
+const DEAR: Duration = Duration::from_secs(3);
 /// Up to this number of objects are requested one by one; more are read with a list of all.
 const BY_NAME: usize = 32;
 /// A list of more objects costs the apiserver more than so many watches of its own.
@@ -111,7 +113,7 @@ impl Backfiller {
     }
 
     /// Extends the window back to `from` if that can be done exactly. The attempt also covers the revisions that other
-    /// callers want at the same time, and goes on without its caller. Takes 20 seconds at most.
+    /// callers want at the same time, and goes on without its caller. Takes 16 seconds at most.
     pub async fn reach(self: &Arc<Self>, cache: &WatchCache, from: ResourceVersion) {
         // Many events expire at the same revision, and the apiserver sends no bookmarks for them.
         if self.source.resource.gvr.is_events() {
@@ -142,23 +144,19 @@ impl Backfiller {
         tracing::info!(resource = %self.source.resource.gvr, from = %wanted, %error, "window not filled backwards");
         let mut state = self.state.lock();
         let is_newer_wanted = state.wanted.last_key_value().is_some_and(|(newest, _)| *newest > wanted);
-        let upto = match error {
+        let (pause, upto) = match error {
             FillError::Upstream(UpstreamError::Status(status)) if status.code == 410 => {
                 state.expired = (generation, forgotten(&status).max(wanted));
                 return;
             }
             FillError::Cache(BackfillError::Moved) => return,
             // Less is missing after a newer one.
-            FillError::Timeout
-            | FillError::Dear
-            | FillError::Cache(BackfillError::Window | BackfillError::Memory(_))
-                if is_newer_wanted =>
-            {
-                wanted
-            }
-            _ => ResourceVersion(u64::MAX),
+            FillError::Dear => (DEAR, wanted),
+            FillError::Timeout => (REFUSED, wanted),
+            FillError::Cache(BackfillError::Window | BackfillError::Memory(_)) if is_newer_wanted => (REFUSED, wanted),
+            _ => (REFUSED, ResourceVersion(u64::MAX)),
         };
-        state.refused = Some((Instant::now() + REFUSED, upto));
+        state.refused = Some((Instant::now() + pause, upto));
     }
 
     /// Whether nothing more can be done for a watch from this revision.

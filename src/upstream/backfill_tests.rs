@@ -111,6 +111,35 @@ async fn a_list_of_many_objects_is_not_read_for_a_few_watches() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_dear_is_asked_for_again_when_more_may_have_come() {
+    let world = world(5001, 33, 1000).await;
+    let wanted = async |watches: usize| {
+        join_all((0..watches).map(|_| world.reach(5))).await;
+        world.floor()
+    };
+    assert_eq!([wanted(1).await, wanted(8).await], [NOW; 2]);
+    tokio::time::advance(DEAR).await;
+    assert_eq!(wanted(8).await, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_dear_or_late_does_not_refuse_what_is_newer() {
+    let dear = world(5001, 33, 1000).await;
+    for (from, floor) in [(5, NOW), (30, 30)] {
+        dear.reach(from).await;
+        assert_eq!(dear.floor(), floor, "{from}");
+    }
+    let late = world(3, 2, 1000).await;
+    let closed = late.gate.acquire().await.unwrap();
+    late.reach(5).await;
+    drop(closed);
+    for (from, floor) in [(5, NOW), (10, 10)] {
+        late.reach(from).await;
+        assert_eq!(late.floor(), floor, "{from}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_asked_goes_on_when_its_client_leaves() {
     let world = world(3, 2, 1000).await;
     let closed = world.gate.acquire().await.unwrap();

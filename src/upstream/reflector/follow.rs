@@ -18,7 +18,10 @@ use crate::meta::{EventType, Object, ObjectKey, ResourceVersion};
 pub(super) const TOGETHER: Duration = Duration::from_millis(50);
 
 /// After this time, what the apiserver sent right after those deletions has arrived, too, or the connection was dead and has ended.
-pub(super) const DOUBT: Duration = DEAD_AFTER.saturating_add(Duration::from_secs(1));
+pub(super) const DOUBT: Duration = DEAD_AFTER.saturating_add(LATE);
+
+/// A machine that has stood still for longer is not up to date. A busy one is always late.
+pub(super) const LATE: Duration = Duration::from_secs(1);
 
 /// Maximum number of deletions held back. A lease has 1000 objects (`--lease-max-object-count`).
 const EXPIRED: usize = 4096;
@@ -53,7 +56,7 @@ impl Reflector {
                 }
                 () = sleep_until(unsure.map_or(until, |(at, _)| at)), if unsure.is_some() && together.is_none() => {
                     if let Some((at, rv)) = unsure.take() {
-                        if at.elapsed() > TOGETHER {
+                        if at.elapsed() > LATE {
                             // The machine has stood still: what it was sent meanwhile is not read yet.
                             unsure = Some((Instant::now() + DOUBT, rv));
                         } else if rv == self.writer.resource_version() {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
-use super::follow::{DOUBT, TOGETHER};
+use super::follow::{DOUBT, LATE, TOGETHER};
 use super::tests::{SOON, World, config, lister, reflect};
 use super::*;
 use crate::apiserver::testing::{Body, FakeServer, answer, streamed, ticks, until};
@@ -375,11 +375,11 @@ async fn deletions_of_one_revision_wait_for_no_claims() {
     until(|| world.cache.stats().dispatched_rv == ResourceVersion(19)).await;
     assert_eq!(world.cache.record().unwrap().0.read(9).unwrap().rv, None);
     // Time that has passed at once shows nothing: the stream is not read yet.
-    tokio::time::advance(DOUBT + 2 * TOGETHER).await;
-    sleep(TOGETHER).await;
-    assert_eq!(world.cache.stats().dispatched_rv, ResourceVersion(19));
-    // A stream that goes on for as long as DOUBT has shown all.
-    until(|| world.cache.stats().dispatched_rv == ResourceVersion(20)).await;
+    for (late, dispatched) in [(2 * LATE, 19), (LATE / 2, 20)] {
+        tokio::time::advance(DOUBT + late).await;
+        sleep(TOGETHER).await;
+        assert_eq!(world.cache.stats().dispatched_rv, ResourceVersion(dispatched), "{late:?}");
+    }
 }
 
 /// What was missed may lie before the revision that the cache had reached. The list shows it, and no watch does.

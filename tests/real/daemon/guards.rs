@@ -150,8 +150,8 @@ async fn our_own_token_is_no_strangers_and_a_strangers_starts_nothing() {
     const OURS: (&str, &str) = ("authorization", "Bearer ours");
     let world = showing_ours("consistentReads: auto\n").await;
     let served = || world.through.daemon.http.requests_served.get();
-    for _ in 0..3 {
-        let (answer, arrived) = world.send(Method::GET, CONFIG_MAPS, &[MINE], "").await;
+    for token in ["Bearer a", "Bearer b", "Bearer c"] {
+        let (answer, arrived) = world.send(Method::GET, CONFIG_MAPS, &[("authorization", token)], "").await;
         assert_eq!((answer.status.as_u16(), arrived.len(), served()), (200, 1, 0));
     }
     assert_eq!(informers(&world.through), [""; 0]);
@@ -164,6 +164,34 @@ async fn our_own_token_is_no_strangers_and_a_strangers_starts_nothing() {
     let before = served();
     for headers in [&[MINE][..], &[OURS, ("impersonate-user", "root")]] {
         assert_eq!(world.send(Method::GET, CONFIG_MAPS, headers, "").await.1.len(), 1, "{headers:?}");
+    }
+    assert_eq!(served(), before);
+}
+
+/// The apiserver's answer to a forwarded read is the review of its token, for that read alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_stranger_was_just_allowed_to_read_is_answered_here() {
+    let world = showing_ours("consistentReads: auto\n").await;
+    let served = || world.through.daemon.http.requests_served.get();
+    let theirs = |arrived: &[RequestRecord]| {
+        arrived.iter().filter(|request| request.authorization.as_deref() != Some("Bearer ours")).count()
+    };
+    let (forwarded, arrived) = world.send(Method::GET, CONFIG_MAPS, &[MINE], "").await;
+    assert_eq!((forwarded.status.as_u16(), theirs(&arrived), served()), (200, 1, 0));
+    until("it is served", async || {
+        let (answer, arrived) = world.send(Method::GET, CONFIG_MAPS, &[MINE], "").await;
+        assert_eq!(answer.text(), forwarded.text());
+        theirs(&arrived) == 0
+    })
+    .await;
+    let before = served();
+    for (path, headers) in [
+        (CONFIG_MAPS, &[("authorization", "Bearer others")][..]),
+        ("/api/v1/namespaces/a/configmaps", &[MINE]),
+        (CONFIG_MAPS, &[MINE, ("cookie", "user=root")]),
+        (CONFIG_MAPS, &[MINE, ("impersonate-user", "root")]),
+    ] {
+        assert_eq!(theirs(&world.send(Method::GET, path, headers, "").await.1), 1, "{path} {headers:?}");
     }
     assert_eq!(served(), before);
 }

@@ -57,6 +57,36 @@ async fn a_forwarded_list_starts_no_informer_and_its_watch_does() {
     assert_eq!(server.counts().most_watches("configmaps"), 1, "served from the cache");
 }
 
+/// As the deletion of a namespace lists each resource in it twice. The apiserver is asked what it would be asked without us.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_few_lists_of_parts_start_no_informer_and_more_of_them_do() {
+    const A: &str = "/api/v1/namespaces/a/configmaps";
+    let objects = (0..30).map(|n| config_map(["a", "b"][n % 2], &format!("object-{n:02}")));
+    let (server, through, client) = Through::simulated(objects, "").await;
+    through.ready().await;
+    let reason = async |path: &str| through.admin().json(&format!("/explain{path}")).await["reason"].clone();
+    for path in [A.to_owned(), A.to_owned(), format!("{A}?labelSelector=none"), format!("{CONFIG_MAPS}?limit=10")] {
+        assert_eq!(reason(&path).await, "seldom", "{path}");
+        client.json(&path).await;
+    }
+    // The pages that follow have the revision of the first one, whatever their size.
+    let mut token = client.json(&format!("{CONFIG_MAPS}?limit=12")).await["metadata"]["continue"].clone();
+    while let Some(next) = token.as_str().filter(|next| !next.is_empty()) {
+        token = client.json(&format!("{CONFIG_MAPS}?limit=12&continue={next}")).await["metadata"]["continue"].clone();
+    }
+    assert!(informers(&through).is_empty());
+    let asked = |verb| server.counts().requests(verb, "configmaps");
+    assert_eq!([Verb::Probe, Verb::List, Verb::Watch].map(asked), [0, 7, 0]);
+    assert_eq!(reads(&through, "forward", "seldom"), 7);
+    // A list of everything costs as much as its informer.
+    assert_eq!(reason(CONFIG_MAPS).await, "not_synced");
+    // With what came before, these have cost as much as well.
+    for _ in 0..3 {
+        client.json(A).await;
+    }
+    assert_eq!(informers(&through), ["v1/configmaps"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn more_informers_than_the_bound_are_not_started() {
     let (server, through, client) = Through::simulated([config_map("a", "one")], "limits: { maxInformers: 2 }\n").await;
@@ -112,7 +142,7 @@ async fn remain_after(through: &Through, client: &Client, path: &str, expected: 
 async fn who_reads_one_namespace_of_many_objects_does_not_have_all_of_them_listed() {
     let (server, through, client) = large().await;
     const A: &str = "/api/v1/namespaces/a/configmaps";
-    for path in [A.to_owned(), format!("{A}?resourceVersion=0"), format!("{A}?labelSelector=none")] {
+    for path in [format!("{A}?resourceVersion=0"), A.to_owned(), format!("{A}?labelSelector=none")] {
         let listed = names(&client.json(&path).await).len();
         assert_eq!(listed, if path.contains("none") { 0 } else { 100 }, "{path}");
         remain_after(&through, &client, &path, &["v1/configmaps in a"]).await;

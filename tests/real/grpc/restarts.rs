@@ -214,7 +214,7 @@ async fn a_client_that_gives_up_takes_nothing_from_others() {
     let token = token(&server, "", &all("configmaps")).await;
     let rv = server.update(app("one", "y")).unwrap();
     let (through, mut client, _) = begun(&server, "", &all("configmaps")).await;
-    let late = Effect::Delay(Duration::from_secs(2));
+    let late = Effect::Delay(Duration::from_secs(1));
     let delay = server.faults().add(Fault::times(1, late).verb(Verb::Watch).on("configmaps"));
     let mut first = super::fixtures::client(&through).await;
     let request = resume(all("configmaps"), &token);
