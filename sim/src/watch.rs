@@ -40,9 +40,12 @@ struct Watcher {
     connection: Arc<Connection>,
     /// Synthetic ADDED events that are not sent yet.
     initial: std::vec::IntoIter<Arc<Stored>>,
-    /// The revision after which live events begin. The bookmark at the end of the initial events has this revision.
+    /// The revision after which live events begin. The bookmark at the end of the initial events has this revision, and all others
+    /// are newer.
     start: u64,
     end_bookmark: bool,
+    /// The next changes are those that are there when the watch begins. A bookmark must be newer than them.
+    replays: bool,
     cursor: u64,
     bookmarks: bool,
     next_bookmark: Option<Instant>,
@@ -106,6 +109,7 @@ pub(super) async fn watch(
         initial: initial.into_iter(),
         start,
         end_bookmark: wants_initial && options.bookmarks,
+        replays: !wants_initial,
         cursor: start,
         bookmarks: options.bookmarks && !kind.uncached,
         next_bookmark: None,
@@ -180,6 +184,9 @@ impl Watcher {
         if later.lost {
             self.ending = Some(Ending::Clean);
             return;
+        }
+        if std::mem::take(&mut self.replays) {
+            self.start = later.changes.last().map_or(self.start, |change| change.rv);
         }
         for change in &later.changes {
             self.change(change);

@@ -208,6 +208,11 @@ impl Backfiller {
                     WatchFrame::Event { kind, object, .. } => {
                         (at, last) = (object.rv, Some(object.key.clone()));
                         backfill.push(kind, object)?;
+                        // No bookmark would follow: a watch gets none at the revision of the last event that it begins with. Should
+                        // another event of this revision be left, the states do not fit, and nothing is filled.
+                        if at == until {
+                            return Ok(());
+                        }
                     }
                     WatchFrame::Bookmark { rv, .. } if rv >= until => return Ok(()),
                     WatchFrame::Bookmark { rv, .. } => at = at.max(rv),
