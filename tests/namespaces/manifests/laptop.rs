@@ -44,7 +44,7 @@ const COMMANDS: &[(&str, Shows)] = &[
     ("curl -s http://127.0.0.1:8002/metrics | grep informerd_reads_total", AndEnds("informerd_reads_total{plan=\"")),
     (
         "informerd --context staging --listen http://127.0.0.1:8011 --admin 127.0.0.1:8012",
-        AndRuns("context=\"staging\""),
+        AndRuns("context=\"staging\"\nadmin address=127.0.0.1:8012"),
     ),
     ("informerd kubeconfig --listen http://127.0.0.1:8011 --write /tmp/staging.kubeconfig", AndEnds("")),
     ("informerd status --admin 127.0.0.1:8012", AndEnds("upstream ")),
@@ -193,13 +193,13 @@ impl Shell {
 // === impl Typed ===
 
 impl Typed {
-    /// Waits for these words.
+    /// Waits for these words, one on each line.
     async fn until(&mut self, words: &str) {
         let (line, written) = (self.line.clone(), self.written.clone());
         eventually(&format!("{line} shows {words}"), || {
             let ended = self.child.try_wait().unwrap().filter(|status| !status.success());
             assert!(ended.is_none(), "{line} ({ended:?}) never shows {words}:\n{}", written.lock());
-            written.lock().contains(words)
+            words.lines().all(|words| written.lock().contains(words))
         })
         .await;
     }
