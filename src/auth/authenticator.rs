@@ -343,7 +343,7 @@ impl Expiry<[u8; 32], Known> for Lifetime {
 }
 
 /// How long the review of a token is cached.
-fn life(token: &str, ttl: Duration) -> Duration {
+pub(super) fn life(token: &str, ttl: Duration) -> Duration {
     expiry(token).map_or(ttl, |left| left.max(LEAST_LIFE).min(ttl))
 }
 

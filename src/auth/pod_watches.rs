@@ -17,7 +17,7 @@ use crate::apiserver::client::Upstream;
 use crate::apiserver::metadata::{Seen, follow};
 use crate::lifecycle::spawn;
 
-/// Further pods are read instead, by [`super::pods`], and their tokens reviewed. As many namespaces are remembered that refuse.
+/// Further pods are read instead, by [`super::pods`], and their tokens reviewed. Where as many namespaces refuse, none is tried.
 const MOST_WATCHES: usize = 256;
 /// How long a watch stays that no token has needed.
 const IDLE: Duration = Duration::from_secs(120);
@@ -61,7 +61,7 @@ impl PodWatches {
             return Some(Arc::clone(&watch.followed));
         }
         refused.retain(|_, until| now < *until);
-        if by_uid.len() >= MOST_WATCHES || refused.contains_key(&pod.namespace) {
+        if by_uid.len() >= MOST_WATCHES || refused.len() >= MOST_WATCHES || refused.contains_key(&pod.namespace) {
             return None;
         }
         let followed = Arc::<Followed>::default();
@@ -91,9 +91,7 @@ impl PodWatches {
                 Seen::Refused => {
                     let mut open = all.open.lock();
                     open.by_uid.remove(&pod.uid);
-                    if open.refused.len() < MOST_WATCHES {
-                        open.refused.insert(pod.namespace.clone(), Instant::now() + REFUSED);
-                    }
+                    open.refused.insert(pod.namespace.clone(), Instant::now() + REFUSED);
                 }
                 // A new start of this watch says nothing about other tokens.
                 Seen::Restarted(_) | Seen::Lost { .. } | Seen::Live | Seen::Pinged => {}

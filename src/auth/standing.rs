@@ -11,9 +11,9 @@
 //!   [`super::followed`]. A watch reports every later change, so nothing is gone before its event comes. A deletion ends all
 //!   that rests on the object at once ([`Revoked`]). From the beginning of a deletion on, reviews are periodic again. A UID
 //!   is never used again.
-//! - **The watches are alive.** A watch that starts anew, is refused, or whose store went back ends the standing of all its
-//!   tokens at once. So does one that breaks, except that what was known of them before is used until its `ttl` is over: all are
-//!   reviewed, but not in the same instant. While it is not open, they are reviewed every `ttl`. Afterwards they are reviewed
+//! - **The watches are alive.** A watch that breaks, starts anew, is refused, or whose store went back ends the standing of all
+//!   its tokens. What was known of them before is used until its `ttl` is over: all are reviewed, but not in the same
+//!   instant. While it is not open, they are reviewed every `ttl`. Afterwards they are reviewed
 //!   once (accounts), or their pods are looked up again. A dead connection is found in 9 s, by a PING of HTTP/2, so a token whose
 //!   end was not seen lives for these 9 s and `ttl`. With reviews alone, it lives for 10 s in the apiserver's cache and `ttl` in
 //!   the one here. Over HTTP/1.1, which has no PING, no token stands. Only a watch whose time is over is trusted to go on: the

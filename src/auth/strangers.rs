@@ -14,6 +14,7 @@ use moka::future::Cache;
 use tokio::time::Instant;
 
 use super::attributes::Attributes;
+use super::authenticator::life;
 use super::authorizer::UNTOLD_TTL;
 use super::bearer;
 use super::config::{AuthConfig, StartError};
@@ -41,6 +42,7 @@ struct Right {
 /// A read of a stranger, which the apiserver may have allowed.
 pub struct StrangersRead {
     allowed: Cache<Right, Instant>,
+    /// Not beyond the end of the token.
     ttl: Duration,
     right: Right,
     asked: Instant,
@@ -69,10 +71,11 @@ impl Strangers {
         if attributes.unread || attributes.size() > MAX_SIZE {
             return None;
         }
+        let ttl = life(&bearer::authorization_token(headers)?, self.ttl);
         let mut token = [0; 32];
         token.copy_from_slice(hmac::sign(&self.key, authorization.as_bytes()).as_ref());
         let right = Right { token, attributes };
-        Some(StrangersRead { allowed: self.allowed.clone(), ttl: self.ttl, right, asked: Instant::now() })
+        Some(StrangersRead { allowed: self.allowed.clone(), ttl, right, asked: Instant::now() })
     }
 }
 

@@ -179,7 +179,8 @@ impl Use {
     /// The cost of the read for the apiserver, as a fraction of a whole list.
     #[expect(clippy::cast_precision_loss, reason = "numbers of rows")]
     pub fn cost(self, rows: Rows) -> f64 {
-        if self.past {
+        // A page of an unknown whole would count as one.
+        if self.past && rows.whole.is_none() {
             return 0.0;
         }
         let whole = rows.whole.unwrap_or(ROWS).max(1);

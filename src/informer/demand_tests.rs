@@ -35,8 +35,9 @@ async fn repeated_use_starts_it() {
         (minutes(1), one, of(10_000), None),
         (seconds(2), one, of(10), Some(21)),
         (seconds(30), some, of(400), Some(10)),
-        // The pages after a first one that was forwarded, of whatever size.
+        // The pages after a first one that was forwarded, of an unknown whole or of a known one.
         (seconds(2), Use { past: true, ..all }, unknown, None),
+        (seconds(2), Use { past: true, ..page }, of(10_000), Some(42)),
         // A namespace, for an informer of all namespaces.
         (seconds(30), all, namespace(20), None),
         (seconds(30), all, namespace(5_000), Some(5)),

@@ -55,7 +55,9 @@ impl Factory {
                 }
                 return Ok(Coverage::By(informer));
             }
-            if (start == Start::IfWorth || read.pays) && !self.is_worth(resource, predicate, &key, read) {
+            let pays = start == Start::IfWorth || read.pays;
+            // A read of the past is counted, too.
+            if pays && (!self.is_worth(resource, predicate, &key, read) || read.past) {
                 return Ok(Coverage::None(NoCoverage::Seldom));
             }
             let form = if self.prefers_tables(resource, &key.scope) { Encoding::Table } else { encoding };
@@ -87,7 +89,7 @@ impl Factory {
                 Some(informer) => Ok(Coverage::By(informer)),
                 None if self.is_unversioned(resource) => Ok(Coverage::None(NoCoverage::Unversioned)),
                 None if self.is_full() => Ok(Coverage::None(NoCoverage::TooMany)),
-                None if read.pays && read.cost(self.rows(resource, &key.scope, predicate)) < ALSO
+                None if read.pays && (read.past || read.cost(self.rows(resource, &key.scope, predicate)) < ALSO)
                     || self.start_of(resource, predicate, &key, read) == Start::IfWorth =>
                 {
                     Ok(Coverage::None(NoCoverage::Seldom))

@@ -18,7 +18,8 @@ impl Factory {
     pub(super) fn covering_table(&self, resource: &Arc<Resource>, predicate: &Predicate, read: Use) -> Coverage {
         self.table(resource, predicate, |key| {
             let cost = read.cost(self.rows(resource, &key.scope, predicate));
-            if !self.ledger().lock().wants(&key, cost, START, Instant::now()) {
+            let is_worth = self.ledger().lock().wants(&key, cost, START, Instant::now());
+            if !is_worth || read.past {
                 return Coverage::None(NoCoverage::Seldom);
             }
             let coverage = self.get_or_start(resource, key.scope.clone(), Encoding::Table, usize::MAX, false);

@@ -27,7 +27,7 @@ use crate::apiserver::metrics::RequestVerb;
 use crate::cache::{Backfill, BackfillError, WatchCache};
 use crate::codec::json::WatchFrame;
 use crate::lifecycle;
-use crate::meta::{ObjectKey, ResourceVersion, Status};
+use crate::meta::{ObjectKey, Origin, ResourceVersion, Status};
 
 /// Extends the window of one informer's cache into the past. Any number of watches share its requests.
 pub struct Backfiller {
@@ -143,6 +143,7 @@ impl Backfiller {
         let Err(error) = filled else { return };
         tracing::info!(resource = %self.source.resource.gvr, from = %wanted, %error, "window not filled backwards");
         let mut state = self.state.lock();
+        let before = state.refused.filter(|(until, _)| Instant::now() < *until);
         let is_newer_wanted = state.wanted.last_key_value().is_some_and(|(newest, _)| *newest > wanted);
         let (pause, upto) = match error {
             FillError::Upstream(UpstreamError::Status(status)) if status.code == 410 => {
@@ -152,11 +153,13 @@ impl Backfiller {
             FillError::Cache(BackfillError::Moved) => return,
             // Less is missing after a newer one.
             FillError::Dear => (DEAR, wanted),
-            FillError::Timeout => (REFUSED, wanted),
+            // A second one in a row: it is the apiserver, and not the revision.
+            FillError::Timeout if is_newer_wanted || before.is_none() => (REFUSED, wanted),
             FillError::Cache(BackfillError::Window | BackfillError::Memory(_)) if is_newer_wanted => (REFUSED, wanted),
             _ => (REFUSED, ResourceVersion(u64::MAX)),
         };
-        state.refused = Some((Instant::now() + pause, upto));
+        let until = Instant::now() + pause;
+        state.refused = Some((before.map_or(until, |(other, _)| until.max(other)), upto));
     }
 
     /// Whether nothing more can be done for a watch from this revision.
@@ -208,9 +211,9 @@ impl Backfiller {
                     WatchFrame::Event { kind, object, .. } => {
                         (at, last) = (object.rv, Some(object.key.clone()));
                         backfill.push(kind, object)?;
-                        // No bookmark would follow: a watch gets none at the revision of the last event that it begins with. Should
-                        // another event of this revision be left, the states do not fit, and nothing is filled.
-                        if at == until {
+                        // No bookmark would follow: a watch gets none at the revision of the last event that it begins with. In
+                        // etcd, a revision is one change, but an aggregated server may have its own.
+                        if at == until && self.source.resource.origin != Origin::Unknown {
                             return Ok(());
                         }
                     }

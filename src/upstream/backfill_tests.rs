@@ -137,6 +137,13 @@ async fn what_is_dear_or_late_does_not_refuse_what_is_newer() {
         late.reach(from).await;
         assert_eq!(late.floor(), floor, "{from}");
     }
+    let slow = world(3, 2, 1000).await;
+    let closed = slow.gate.acquire().await.unwrap();
+    slow.reach(5).await;
+    slow.reach(6).await;
+    drop(closed);
+    slow.reach(10).await;
+    assert_eq!(slow.floor(), NOW, "two in a row are no matter of the revision");
 }
 
 #[tokio::test(start_paused = true)]

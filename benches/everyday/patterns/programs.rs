@@ -83,9 +83,9 @@ pub(super) async fn agent(ground: &Ground<'_>, target: &Target) -> anyhow::Resul
             streams.push(session.list_and_watch(path).await?.1);
         }
     }
-    sleep(Duration::from_secs(2)).await;
+    // Longer than `authentication.ttl`: what a token is bound to is looked at when its review is that old.
+    sleep(Duration::from_secs(15)).await;
     let begin = ground.meter.begin().await?;
-    // Two times `authentication.ttl`.
     sleep(Duration::from_secs(20)).await;
     let steady = ground.meter.end(&begin).await?;
     drop(streams);
