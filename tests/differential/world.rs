@@ -87,6 +87,17 @@ impl World {
         }
     }
 
+    /// The same world with changes that the apiserver's own watch cache has for sure: it drops those that are older than 75 seconds,
+    /// and a daemon does not.
+    pub(crate) async fn with_recent_history(&self) -> Result<Self, String> {
+        let mut recent = self.seen_by(self.pair.clone(), self.http2);
+        recent.history.clear();
+        recent.make_history().await?;
+        self.settle().await?;
+        recent.settle().await?;
+        Ok(recent)
+    }
+
     /// The newest revision when the world last came to rest.
     pub(crate) fn now(&self) -> u64 {
         self.now.load(Ordering::Relaxed)
