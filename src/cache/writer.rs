@@ -69,6 +69,11 @@ impl Writer {
         Self { shared, store: Store::default(), rv: ResourceVersion::ZERO, synced: false, head }
     }
 
+    /// Whether readers have a state.
+    pub fn is_ready(&self) -> bool {
+        self.shared.is_published()
+    }
+
     /// The revision up to which the cache is complete; zero unless synced.
     pub fn resource_version(&self) -> ResourceVersion {
         self.rv

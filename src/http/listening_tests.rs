@@ -62,7 +62,7 @@ async fn who_connects_before_there_is_a_certificate_is_refused() {
     }
 }
 
-/// Of what needs no certificate, too.
+/// A listener without TLS also refuses connections until it serves.
 #[tokio::test]
 async fn who_connects_before_it_serves_is_refused() {
     let server = bind("http://127.0.0.1:0", false).unwrap();

@@ -398,9 +398,9 @@ impl Handle {
         self.shared.garbage.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records that the cache has taken a whole state: what the apiserver had after this moment, or later, up to `rv`.
-    pub fn took(&self, asked: Asked, rv: ResourceVersion) {
-        *self.shared.taken.lock() = Some((asked, rv));
+    /// Records the whole state that the cache has taken, or takes as its first one: what the apiserver had after this moment, or later.
+    pub fn took(&self, whole: Option<(Asked, ResourceVersion)>) {
+        *self.shared.taken.lock() = whole;
     }
 
     /// The last whole state: when it was asked for, and its revision. Everything that was written before that moment has this

@@ -362,9 +362,14 @@ impl Reflector {
             self.note("the whole state has no resource version", 0);
             return Err(Outcome::Failed(Failure::Other));
         }
-        match self.writer.replace(objects, rv).await {
+        // Whoever waits for the first state is woken by it, and must know then what it proves. Before it, there is nothing to serve.
+        if !self.writer.is_ready() {
+            self.handle.took(Some((asked, rv)));
+        }
+        let replaced = self.writer.replace(objects, rv).await;
+        self.handle.took(replaced.is_ok().then_some((asked, rv)));
+        match replaced {
             Ok(replaced) => {
-                self.handle.took(asked, rv);
                 tracing::debug!(resource = %self.lister.resource.gvr, %rv, ?replaced, "took a whole state");
                 Ok(())
             }
