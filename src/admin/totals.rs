@@ -13,7 +13,6 @@ pub(crate) struct Totals {
     pub server: String,
     /// The load that the apiserver was spared.
     pub spared: Spared,
-    /// What it is the difference of.
     pub traffic: Traffic,
     pub plans: Plans,
     /// From the receipt of an event to its way out to a client.

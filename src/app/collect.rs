@@ -4,7 +4,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use informerd_status::Spared;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -31,7 +30,7 @@ pub(super) struct Rooms<'a> {
     pub(super) traffic: Traffic,
 }
 
-/// Incoming and outgoing traffic. The difference is what the apiserver was spared. No module knows it alone.
+/// Incoming and outgoing traffic. No module knows alone how many events the apiserver was spared.
 #[derive(Clone)]
 pub(super) struct Traffic {
     pub(super) factory: Factory,
@@ -66,18 +65,11 @@ impl Rooms<'_> {
 
 impl Collector for Traffic {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let traffic = traffic(&self.factory, &self.reads, self.upstream.metrics(), &self.http, &self.grpc);
-        let spared = Spared::from(traffic);
-        for (name, help, difference) in [
-            ("informerd_spared_requests", "Requests that the apiserver was spared since the start", spared.requests),
-            ("informerd_spared_bytes", "Bytes of answers that the apiserver was spared since the start", spared.bytes),
-            ("informerd_spared_events", "Events that the apiserver was spared since the start", spared.events),
-        ] {
-            // The cost of an idle informerd makes it fall, even below zero.
-            let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            ConstGauge::new(difference).encode(gauge)?;
-        }
-        Ok(())
+        let traffic = traffic(self.upstream.metrics(), &self.http, &self.grpc);
+        let help = "Events that the apiserver was spared since the start";
+        // The cost of an idle informerd makes it fall, even below zero.
+        let gauge = encoder.encode_descriptor("informerd_spared_events", help, None, MetricType::Gauge)?;
+        ConstGauge::new(traffic.spared_events()).encode(gauge)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::http::Client;
 use crate::http::HttpMetrics;
 use crate::informer::{Factory, Informer, InformerKey};
 use crate::meta::{Encoding, ResourceVersion};
-use crate::reads::{ReadMetrics, Reads};
+use crate::reads::Reads;
 
 /// The most pairs of client and reason that are shown.
 const MOST_FORWARDS: usize = 50;
@@ -41,15 +41,15 @@ impl Introspect for Everything {
     fn totals(&self) -> Totals {
         let upstream = self.upstream.metrics();
         let now = |gauge: i64| u64::try_from(gauge).unwrap_or(0);
-        let traffic = traffic(&self.factory, self.reads.metrics(), upstream, &self.http, &self.grpc);
+        let traffic = traffic(upstream, &self.http, &self.grpc);
         let [serve, wait, old, forward, refuse] = self.http.latencies.counts();
         Totals {
             server: self.upstream.authority().to_string(),
-            spared: Spared::from(traffic),
+            spared: spared(&self.factory, &traffic),
             traffic,
             plans: Plans { serve, wait, old, forward, refuse },
             lag: self.http.event_lag.read().and(&self.grpc.event_lag.read()),
-            served: served(&self.factory),
+            served: self.reads.metrics().local(),
             own: upstream.own(),
             forwarded: self.http.requests_forwarded.get(),
             refused: self.http.requests_refused.get(),
@@ -132,27 +132,27 @@ impl grpc::Introspect for Everything {
     }
 }
 
-/// The traffic to clients and the traffic from the apiserver. The difference is the load that the apiserver was spared.
-pub(super) fn traffic(
-    factory: &Factory,
-    reads: &ReadMetrics,
-    upstream: &UpstreamMetrics,
-    http: &HttpMetrics,
-    grpc: &GrpcMetrics,
-) -> Traffic {
+/// What the apiserver was spared in all.
+fn spared(factory: &Factory, traffic: &Traffic) -> Spared {
+    let (events, deliveries_per_event) = (traffic.spared_events(), traffic.deliveries_per_event());
+    let start = Spared { events, deliveries_per_event, ..Spared::default() };
+    factory.balances().values().fold(start, |all, balance| Spared {
+        requests: all.requests + balance.requests,
+        bytes: all.bytes + balance.bytes,
+        ..all
+    })
+}
+
+/// The traffic to clients and the traffic from the apiserver.
+pub(super) fn traffic(upstream: &UpstreamMetrics, http: &HttpMetrics, grpc: &GrpcMetrics) -> Traffic {
     Traffic {
-        answered: served(factory) + reads.not_found() + http.requests_forwarded.get(),
+        answered: http.latencies.counts().iter().sum(),
         asked: upstream.own() + upstream.forwarded(),
         sent_bytes: http.clients.sent_bytes(),
         received_bytes: upstream.received_bytes.get(),
         sent_events: http.watch_events.get() + grpc.events.get(),
         received_events: upstream.received_events.get(),
     }
-}
-
-/// Reads that were answered from caches, over HTTP and gRPC.
-fn served(factory: &Factory) -> u64 {
-    factory.served().iter().map(|(_, count)| count).sum()
 }
 
 /// Seconds since a point in time; zero if there is none.

@@ -11,6 +11,7 @@ mod door;
 mod not_older;
 mod record;
 mod relayed_watch;
+mod rent;
 mod request_record;
 mod sender;
 pub mod server;

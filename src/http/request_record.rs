@@ -135,9 +135,10 @@ impl Clients {
 
 impl ClientStats {
     /// Counts the bytes sent for a response.
-    pub fn count(self: Arc<Self>, response: Response<Body>) -> Response<Body> {
+    pub fn count(self: Arc<Self>, mut response: Response<Body>) -> Response<Body> {
         let is_watch = response.extensions().get::<IsWatch>().is_some();
-        response.map(|body| body.counted(self.counting(is_watch)))
+        let rent = response.extensions_mut().remove();
+        response.map(|body| body.counted(self.counting(is_watch, rent)))
     }
 }
 

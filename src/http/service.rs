@@ -29,7 +29,7 @@ use crate::lifecycle::{Fatal, drain::DrainWatch, ending::Ending, multiplexer::Is
 use crate::memory::{Ledger, Reservation, StallGuards};
 use crate::meta::{RequestInfo, Status, Verb, errors};
 use crate::passthrough::{Forward, ForwardError, Tunnel, VIA, warn};
-use crate::reads::{ForwardReason, Outcome, ReadRequest, Reads, WatchAnswer, refusal};
+use crate::reads::{ForwardReason, Giver, Outcome, ReadRequest, Reads, WatchAnswer, refusal};
 use crate::telemetry::gauge::Raised;
 use crate::telemetry::seldom::Seldom;
 
@@ -245,7 +245,7 @@ impl ServiceInner {
                 let status_form = form();
                 self.forward_not_older(&mut head, &info, connection, plan);
                 match self.forward(Request::from_parts(head, body), &info, connection, &audit_id, room.as_ref()).await {
-                    Ok(response) => self.heard(response, asked).await,
+                    Ok(response) => self.heard(self.booked(response, &info, plan), asked).await,
                     Err(error) => {
                         let old = Box::pin(self.while_away(&error, again, &info, connection, &audit_id)).await;
                         let refused = || (self.refuse(&Status::from(&error), status_form, audit_id), NOT_FORWARDED);
@@ -363,6 +363,7 @@ impl ServiceInner {
                 if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                     return (Some(response), Plan::Served(served));
                 }
+                self.book(&mut response, &gvr, verb, Giver::Cache);
                 let headers = response.headers_mut();
                 headers.insert(AUDIT_ID, audit_id.clone());
                 headers.insert(CACHE_CONTROL, NO_CACHE);

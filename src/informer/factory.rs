@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -22,6 +21,7 @@ use crate::upstream::backfill::Backfiller;
 use crate::upstream::reflector::{Reflector, ReflectorConfig, ReflectorEnd};
 use crate::upstream::{ListerWatcher, ProgressProbe, Questions, ShardSupport, Sharding, SharedStore};
 
+use super::books::{Balance, Books, Giver, Rent};
 use super::demand::{CHANGED, Ledger, UNPRINTABLE, UNVERSIONED};
 use super::kept::Keeper;
 use super::waits::Proofs;
@@ -54,9 +54,7 @@ struct FactoryInner {
     fatal: Fatal,
     drain: DrainWatch,
     informers: Mutex<HashMap<InformerKey, Arc<Informer>>>,
-    /// Reads answered from caches, by resource (`deployments.apps`). The counters are kept when informers stop. There
-    /// are at most as many as resources.
-    served: Mutex<BTreeMap<Arc<str>, Arc<AtomicU64>>>,
+    books: Books,
     proofs: Arc<Proofs>,
     /// What clients were shown of each resource, by informers that are gone and by the apiserver.
     floors: Floors,
@@ -77,7 +75,7 @@ impl Factory {
         fatal: Fatal,
         drain: DrainWatch,
     ) -> Self {
-        let (informers, served, ledger) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (informers, books, ledger) = (Mutex::default(), Books::default(), Mutex::default());
         let proofs = Arc::default();
         let store = Arc::new(SharedStore::new(upstream.clone()));
         let sharding = Sharding::new(upstream.clone());
@@ -89,7 +87,7 @@ impl Factory {
             fatal,
             drain,
             informers,
-            served,
+            books,
             proofs,
             floors: Floors::default(),
             store,
@@ -163,10 +161,14 @@ impl Factory {
         all
     }
 
-    /// The number of reads answered from caches, by resource.
-    pub fn served(&self) -> Vec<(Arc<str>, u64)> {
-        let served = self.inner.served.lock();
-        served.iter().map(|(resource, count)| (Arc::clone(resource), count.load(Ordering::Relaxed))).collect()
+    /// What the apiserver was spared, by resource. Our own requests for no informer stand under the empty name.
+    pub fn balances(&self) -> BTreeMap<String, Balance> {
+        self.inner.books.balances(&self.inner.upstream.metrics().others)
+    }
+
+    /// Books an answer to a read of a resource that there is. `as_sent`: it is compressed, or a watch.
+    pub fn rent(&self, gvr: &Gvr, giver: Giver, as_sent: bool) -> Rent {
+        self.inner.books.of(gvr).rent(giver, as_sent)
     }
 
     pub fn floors(&self) -> &Floors {
@@ -369,7 +371,7 @@ impl Factory {
     ) -> Arc<Informer> {
         let inner = &self.inner;
         let since = inner.discovery.servers().since(&key.gvr);
-        let table = selector::field_table(&resource);
+        let (table, book) = (selector::field_table(&resource), inner.books.of(&key.gvr));
         let (writer, cache) = cache::new(self.cache_config(&key.gvr, &resource));
         let pinned = cache.config().pinned;
         let source = ListerWatcher {
@@ -380,6 +382,7 @@ impl Factory {
             table,
             encoding: key.encoding,
             columns: Arc::default(),
+            meter: Arc::clone(&book.meter),
         };
         let mut reflector =
             Reflector::new(inner.upstream.clone(), source.clone(), writer, inner.config.reflector.clone());
@@ -390,12 +393,11 @@ impl Factory {
         }
         let probe = ProgressProbe::new(inner.upstream.clone(), source.clone(), reflector.progress_sender(), questions);
         let backfiller = Backfiller::new(inner.upstream.clone(), source.clone(), inner.config.reflector.clone());
-        let served = inner.served.lock().entry(key.gvr.group_resource().into()).or_default().clone();
         let handle = reflector.handle();
         // Before it runs: it then asks for their number.
         handle.read_at_most(most);
         let informer = Informer::new(key, source, cache.clone(), handle, probe, backfiller, pinned);
-        let informer = Arc::new(informer.counting(served, Arc::clone(&inner.proofs)).of_server(since));
+        let informer = Arc::new(informer.counting(book, Arc::clone(&inner.proofs)).of_server(since));
         tracing::info!(informer = %informer.key, "starting informer");
 
         let stop = informer.stop.clone();

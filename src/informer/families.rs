@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-use super::{Factory, Informer};
+use super::{Balance, Factory, Informer};
 use crate::cache::CacheStats;
 use crate::telemetry::histogram;
 
@@ -19,6 +19,15 @@ struct Families(Factory);
 
 /// One family: its name (without the prefix if that is ours), its help text, and how to read its number.
 type PerCache = (&'static str, &'static str, fn(&CacheStats) -> u64);
+
+/// The same for a number of a balance.
+type PerBalance = (&'static str, &'static str, fn(&Balance) -> i64);
+
+/// Gauges, because the cost of informers makes them fall, also below zero.
+const SPARED: [PerBalance; 2] = [
+    ("informerd_spared_requests", "Requests that the apiserver was spared since the start", |b| b.requests),
+    ("informerd_spared_bytes", "Bytes of answers that the apiserver was spared since the start", |b| b.bytes),
+];
 
 const CACHE_GAUGES: &[PerCache] = &[
     ("cache_objects", "Objects in the cache", |s| s.objects as u64),
@@ -120,9 +129,17 @@ impl Collector for Families {
         let (kind, help) = (MetricType::Gauge, "Informers that may run at once");
         let limit = encoder.encode_descriptor("informerd_informers_limit", help, None, kind)?;
         number(limit, kind, self.0.most_informers() as u64)?;
-        let served = self.0.served().into_iter();
-        let served = served.map(|(resource, count)| (vec![("resource", resource.to_string())], count));
-        family(&mut encoder, "reads_served", "Reads answered from caches", MetricType::Counter, served)
+        let balances = self.0.balances();
+        let named = balances.iter().filter(|(resource, _)| !resource.is_empty());
+        let served = named.map(|(resource, balance)| (vec![("resource", resource.clone())], balance.reads));
+        family(&mut encoder, "reads_served", "Reads answered from caches", MetricType::Counter, served)?;
+        for (name, help, spared) in SPARED {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (resource, balance) in &balances {
+                ConstGauge::new(spared(balance)).encode(family.encode_family(&[("resource", resource.as_str())])?)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::books::{Book, Giver, Rent};
 use super::demand::is_spent;
 use super::key::{InformerKey, scope_predicate};
 use super::stall::Stall;
@@ -42,8 +43,8 @@ pub struct Informer {
     pub(super) suspects: tokio::sync::Mutex<Suspects>,
     /// An object that the apiserver lists although its store does not hold it, and the lineage of the state with it.
     pub(super) detached: Mutex<Option<(u64, ObjectKey)>>,
-    /// Reads answered from caches of this resource.
-    served: Arc<AtomicU64>,
+    /// The book of its resource.
+    book: Arc<Book>,
     /// How long proofs took, for all informers.
     pub(super) proofs: Arc<Proofs>,
     /// Informers of the same objects in another encoding or another version of the type.
@@ -105,7 +106,7 @@ impl Informer {
             stop: CancellationToken::new(),
             suspects: tokio::sync::Mutex::default(),
             detached: Mutex::default(),
-            served: Arc::default(),
+            book: Arc::default(),
             proofs: Arc::default(),
             siblings: ArcSwap::default(),
             neighbours: ArcSwap::default(),
@@ -122,9 +123,9 @@ impl Informer {
         }
     }
 
-    /// Adds the shared counter of answered reads and the shared histograms of proofs.
-    pub(super) fn counting(self, served: Arc<AtomicU64>, proofs: Arc<Proofs>) -> Self {
-        Self { served, proofs, ..self }
+    /// Adds the book of the resource and the shared histograms of proofs.
+    pub(super) fn counting(self, book: Arc<Book>, proofs: Arc<Proofs>) -> Self {
+        Self { book, proofs, ..self }
     }
 
     /// Its server is the one since then.
@@ -197,7 +198,17 @@ impl Informer {
     /// Records that a read is answered from the cache.
     pub fn serves(&self) {
         self.touch();
-        self.served.fetch_add(1, Ordering::Relaxed);
+        self.book.serves();
+    }
+
+    /// Books the bytes of one answer from the cache.
+    pub fn rent(&self) -> Rent {
+        Arc::clone(&self.book).rent(Giver::Cache, false)
+    }
+
+    /// Books bytes from the cache that no [`Rent`] books.
+    pub fn sent(&self, bytes: usize) {
+        self.book.sent(bytes);
     }
 
     /// Records that its last state is served while the apiserver does not answer.
@@ -259,7 +270,7 @@ impl Informer {
 
     /// Whether somebody has read the resource since the last background proof, or may read it while the apiserver is away.
     fn is_awaited(&self) -> bool {
-        let served = self.served.load(Ordering::Relaxed);
+        let served = self.book.served();
         self.proved_for.swap(served, Ordering::Relaxed) != served || self.outlasts.load(Ordering::Relaxed)
     }
 
@@ -342,8 +353,7 @@ impl Informer {
         let is_kept = self.pinned && self.key.encoding != Encoding::Table || self.outlasts.load(Ordering::Relaxed);
         let events = self.reflector.events().saturating_sub(self.events_used.load(Ordering::Relaxed));
         // The first state may take long.
-        let is_dear =
-            self.cache.is_ready() && is_spent(idle, events, stats.objects, self.served.load(Ordering::Relaxed));
+        let is_dear = self.cache.is_ready() && is_spent(idle, events, stats.objects, self.book.served());
         !self.pinned && idle >= timeout || !is_kept && is_dear
     }
 

@@ -2,6 +2,7 @@
 //! fresh enough.
 
 mod audit;
+mod books;
 mod choice;
 mod coverage;
 mod definitions;
@@ -23,6 +24,7 @@ mod stream_check;
 mod tables;
 mod waits;
 
+pub use books::{Balance, Giver, Rent};
 pub use coverage::{Coverage, NoCoverage};
 pub use demand::Use;
 pub use factory::{Factory, FactoryConfig};

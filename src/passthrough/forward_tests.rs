@@ -154,17 +154,24 @@ async fn equal_reads_share_one_that_started_after_them() {
     let reader = |target| reader(&forward, target);
     let first = reader("/api/v1/pods?limit=500");
     until(|| reads.load(Ordering::SeqCst) == 1).await;
-    let late: Vec<_> = (0..5).map(|_| reader("/api/v1/pods?limit=500")).collect();
+    let late = || {
+        let forward = forward.clone();
+        spawn("late", async move { ask(&forward, get("/api/v1/pods?limit=500")).await.unwrap() })
+    };
+    let late = [late(), late(), late(), late(), late()];
     let other = reader("/api/v1/pods?limit=501");
     until(|| reads.load(Ordering::SeqCst) == 2).await;
     gate.add_permits(3);
     assert!(first.await.unwrap().contains(r#""1""#));
     assert!(other.await.unwrap().contains(r#""2""#), "another target waits for nobody");
+    let mut shared = 0;
     for task in late {
-        assert!(task.await.unwrap().contains(r#""3""#), "all late ones have the second read of theirs");
+        let response = task.await.unwrap();
+        shared += u32::from(response.extensions().get::<crate::passthrough::Shared>().is_some());
+        assert!(text(response).await.contains(r#""3""#), "all late ones have the second read of theirs");
     }
     assert_eq!(reads.load(Ordering::SeqCst), 3);
-    assert_eq!(forward.metrics().shared_followers.get(), 4);
+    assert_eq!((forward.metrics().shared_followers.get(), shared), (4, 4), "one of them has cost something");
     assert_eq!(*recorder.0.lock(), ["showed pods 1", "showed pods 2", "showed pods 3"]);
 }
 

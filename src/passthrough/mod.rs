@@ -36,6 +36,7 @@ pub(crate) use identity::{LendIdentity, has_own_credentials};
 pub(crate) use observe::RevisionObserver;
 pub(crate) use places::Client;
 pub(crate) use read::Otherwise;
+pub(crate) use shared::Shared;
 pub(crate) use tunnel::Tunnel;
 
 pub(crate) use crate::apiserver::client::VIA;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
@@ -56,8 +57,14 @@ pub(super) struct Whole {
     status: StatusCode,
     headers: HeaderMap,
     parts: Vec<Bytes>,
+    /// A client has got it.
+    is_given: AtomicBool,
     _held: Reservation,
 }
+
+/// In the extensions of an answer that another client has got, too: it has cost the apiserver nothing more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shared;
 
 pub(super) enum Buffered {
     Whole(Arc<Whole>),
@@ -138,6 +145,9 @@ impl Whole {
         let mut response = Response::new(Replayed { whole: Arc::clone(self), next: 0 }.boxed_unsync());
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers.clone();
+        if self.is_given.swap(true, Ordering::Relaxed) {
+            response.extensions_mut().insert(Shared);
+        }
         response
     }
 }
@@ -161,7 +171,8 @@ pub(super) async fn collect(
             return Ok(Buffered::TooLarge(Response::from_parts(head, resumed.boxed_unsync())));
         }
     }
-    Ok(Buffered::Whole(Arc::new(Whole { status: head.status, headers: head.headers, parts, _held: held })))
+    let is_given = AtomicBool::new(false);
+    Ok(Buffered::Whole(Arc::new(Whole { status: head.status, headers: head.headers, parts, is_given, _held: held })))
 }
 
 // === impl Resumed ===

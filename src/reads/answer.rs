@@ -176,6 +176,12 @@ impl ForwardReason {
         Self::Unauthorized,
     ];
 
+    /// Whether a cache could have served the read, had that been worth it.
+    pub fn is_of_cost(self) -> bool {
+        use ForwardReason::{Consistent, NotFresh, NotSynced, OutsideWindow, Seldom, TooManyInformers};
+        matches!(self, Consistent | OutsideWindow | TooManyInformers | Seldom | NotSynced | NotFresh)
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Consistent => "consistent",

@@ -44,6 +44,7 @@ impl Reads {
             }
             // No other cache may show it from an older state.
             read.floor.raise(snapshot.rv());
+            informer.serves();
             return Err(Unserved::Refuse(Box::new(errors::not_found(&request.gvr, name))));
         };
         // The apiserver fails to read such an object as a list, and answers 500.

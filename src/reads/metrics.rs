@@ -27,10 +27,8 @@ pub struct ReadMetrics {
 #[derive(Debug)]
 struct Series(Arc<ReadMetrics>);
 
-const NOT_FOUND: &str = "not_found";
-
 /// The possible values of [`super::refusal`].
-const REFUSALS: [&str; 3] = [NOT_FOUND, "not_synced", "other"];
+const REFUSALS: [&str; 3] = ["not_found", "not_synced", "other"];
 
 // === impl ReadMetrics ===
 
@@ -65,12 +63,6 @@ impl ReadMetrics {
     /// Registers the series.
     pub fn register(self: &Arc<Self>, registry: &mut Registry) {
         registry.sub_registry_with_prefix("informerd").register_collector(Box::new(Series(Arc::clone(self))));
-    }
-
-    /// Reads of objects that do not exist according to a cache.
-    pub fn not_found(&self) -> u64 {
-        let refused = REFUSALS.iter().zip(&self.refused).filter(|(reason, _)| **reason == NOT_FOUND);
-        refused.map(|(_, counter)| counter.load(Ordering::Relaxed)).sum()
     }
 
     /// Reads that were served from a cache.
@@ -128,6 +120,6 @@ mod tests {
         let counted: Vec<_> = metrics.series().into_iter().filter(|(_, _, count)| *count > 0).collect();
         let expected =
             [("serve", "", 1), ("wait", "not_fresh", 1), ("refuse", "not_found", 1), ("forward", "not_fresh", 1)];
-        assert_eq!((counted.as_slice(), metrics.local(), metrics.not_found()), (&expected[..], 2, 1));
+        assert_eq!((counted.as_slice(), metrics.local()), (&expected[..], 2));
     }
 }

@@ -46,3 +46,5 @@ pub use unserved::Refusal;
 pub use crate::cache::{CacheWatcher, EndReason, WatcherEvent};
 /// Part of [`WatchAnswer`]'s and [`OpenWatch`]'s interface.
 pub use crate::informer::Shareable;
+/// Part of [`Reads`]'s interface.
+pub use crate::informer::{Giver, Rent};

@@ -9,7 +9,7 @@ use tracing::Span;
 
 use crate::cache::{Floors, Snapshot, SnapshotError};
 use crate::codec::{Format, Shape, table};
-use crate::informer::{Asked, Factory, Informer, Need, NotFresh, Use};
+use crate::informer::{Asked, Factory, Giver, Informer, Need, NotFresh, Rent, Use};
 use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, ResourceVersion, Scope, Verb, errors};
 use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
 
@@ -76,6 +76,11 @@ impl Reads {
     /// The `Warning` headers for every answer to a read of this resource, including refusals.
     pub fn warnings(&self, gvr: &Gvr) -> Arc<[HeaderValue]> {
         self.factory.warnings(gvr)
+    }
+
+    /// Books an answer to a read of a resource that there is. `as_sent`: it is compressed, or a watch.
+    pub fn rent(&self, gvr: &Gvr, giver: Giver, as_sent: bool) -> Rent {
+        self.factory.rent(gvr, giver, as_sent)
     }
 
     pub fn metrics(&self) -> &Arc<ReadMetrics> {

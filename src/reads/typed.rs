@@ -16,7 +16,7 @@ use crate::selector::Predicate;
 use super::plan::Freshness;
 use super::resolved::Resolved;
 use super::unserved::Unserved;
-use super::{At, ListItems, Reads, Refusal, Selection, Shareable, Waited, spans};
+use super::{At, ListItems, Reads, Refusal, Rent, Selection, Shareable, Waited, spans};
 
 /// Where a watch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,6 +203,16 @@ impl ReadSource {
     /// Whether its cache has a state.
     pub fn is_ready(&self) -> bool {
         self.informer.cache().is_ready()
+    }
+
+    /// Books the bytes of one answer.
+    pub fn rent(&self) -> Rent {
+        self.informer.rent()
+    }
+
+    /// Books bytes that were sent.
+    pub fn sent(&self, bytes: usize) {
+        self.informer.sent(bytes);
     }
 
     pub fn encoding(&self) -> Encoding {

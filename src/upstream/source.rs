@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::apiserver::client::{CallOptions, RequestVerb};
+use crate::apiserver::meter::Meter;
 use crate::codec::Format;
 use crate::codec::table::{self, Columns};
 use crate::meta::{Encoding, FieldTable, ObjectKey, Resource, ResourceVersion};
@@ -24,6 +25,8 @@ pub struct ListerWatcher {
     pub encoding: Encoding,
     /// The columns of a table, once they are known. Shared by all readers of the same table.
     pub columns: Arc<OnceLock<Arc<Columns>>>,
+    /// Counts all that is asked for it.
+    pub meter: Arc<Meter>,
 }
 
 /// All characters that may be unescaped in a query value.
@@ -46,6 +49,7 @@ impl ListerWatcher {
             table: FieldTable::default(),
             encoding: Encoding::Json,
             columns: Arc::default(),
+            meter: Arc::default(),
         }
     }
 }
@@ -141,7 +145,7 @@ impl ListerWatcher {
     }
 
     pub(super) fn options(&self, verb: RequestVerb) -> CallOptions {
-        CallOptions::new(verb, self.resource.gvr.group_resource())
+        CallOptions::new(verb, self.resource.gvr.group_resource()).metered(Arc::clone(&self.meter))
     }
 }
 

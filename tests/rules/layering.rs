@@ -53,6 +53,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "upstream",
             "lifecycle",
             "telemetry::histogram",
+            "telemetry::stripes",
         ],
     ),
     ("reads", &["meta", "selector", "codec", "cache", "informer", "telemetry::trace"]),
@@ -147,7 +148,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("grpc::queue", &["pb", "call", "messages", "Streamed"]),
     // Some credentials are renewed by a request.
     ("apiserver::kubeconfig", &["client"]),
-    ("apiserver::client", &["error", "metrics", "retries", "kubeconfig"]),
+    ("apiserver::client", &["error", "meter", "metrics", "retries", "kubeconfig"]),
     ("apiserver::metadata", &["error", "lenient", "metrics", "chunks", "client", "reader"]),
     ("apiserver::discovery", &["error", "lenient", "client", "reader", "metadata"]),
     ("upstream::proofs", &["source"]),

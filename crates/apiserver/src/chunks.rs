@@ -20,6 +20,8 @@ pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Chunks {
     body: UpstreamBody,
     gzip: Option<Box<Gunzip>>,
+    wire: u64,
+    plain: u64,
 }
 
 /// Decompresses in steps: a few kilobytes may expand to megabytes.
@@ -38,7 +40,7 @@ impl Chunks {
     pub(crate) fn new(headers: &HeaderMap, body: UpstreamBody) -> Self {
         let gzip = headers.get(CONTENT_ENCODING).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"gzip"));
         let gunzip = || Box::new(Gunzip { decoder: MultiGzDecoder::new(Vec::new()), input: Bytes::new() });
-        Self { body, gzip: gzip.then(gunzip) }
+        Self { body, gzip: gzip.then(gunzip), wire: 0, plain: 0 }
     }
 
     /// The whole body.
@@ -65,8 +67,21 @@ impl Chunks {
         next.unwrap_or(Err(UpstreamError::Timeout { what: "the next piece of the answer", after: idle }))
     }
 
+    /// The bytes of the body so far, as they were sent and unpacked.
+    pub fn sizes(&self) -> (u64, u64) {
+        (self.wire, self.plain)
+    }
+
     /// [`Chunks::next`] without a timeout.
     pub async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
+        let chunk = self.unpack().await?;
+        let plain = chunk.as_ref().map_or(0, Bytes::len);
+        self.plain += plain as u64;
+        self.body.unpacked(plain);
+        Ok(chunk)
+    }
+
+    async fn unpack(&mut self) -> Result<Option<Bytes>, UpstreamError> {
         loop {
             if let Some(plain) = self.gzip.as_mut().map(|gzip| gzip.step()).transpose()?.flatten() {
                 return Ok(Some(plain));
@@ -75,6 +90,7 @@ impl Chunks {
                 return self.gzip.as_mut().map_or(Ok(None), |gzip| gzip.finish());
             };
             let Ok(data) = frame?.into_data() else { continue };
+            self.wire += data.len() as u64;
             match &mut self.gzip {
                 Some(gzip) => gzip.input = data,
                 None if data.is_empty() => {}

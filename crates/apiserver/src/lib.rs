@@ -9,6 +9,7 @@ mod families;
 pub mod kubeconfig;
 mod lenient;
 pub mod metadata;
+pub mod meter;
 pub mod metrics;
 #[cfg(any(test, feature = "testing"))]
 pub mod raw_testing;

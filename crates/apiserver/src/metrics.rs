@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
+use super::meter::Meter;
 use super::stamp::Stamp;
 
 /// Maximum number of separate series; requests beyond it are counted under the resource "other". The resources times
@@ -75,6 +76,8 @@ pub struct UpstreamMetrics {
     pub received_bytes: Counter,
     /// Events and bookmarks of the informers' own watches, and of the watches that prove freshness.
     pub received_events: Counter,
+    /// Our own requests that have no meter of their own, because no informer has sent them.
+    pub others: Arc<Meter>,
     /// When data of any answer last arrived.
     pub heard: Stamp,
     /// Bytes of request bodies that are kept until their answer begins, in case they have to be sent again.

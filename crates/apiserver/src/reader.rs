@@ -227,9 +227,12 @@ mod tests {
 
     use http::header::CONTENT_ENCODING;
 
+    use std::sync::Arc;
+
     use super::*;
     use crate::chunks::STEP;
     use crate::client::RequestVerb;
+    use crate::meter::{Meter, Metered};
     use crate::testing::{FakeServer, answer, endless};
 
     fn options() -> CallOptions {
@@ -276,6 +279,22 @@ mod tests {
         }
         assert_eq!((a, b), (4 << 20, 1 << 20));
         assert!(largest <= 3 * STEP, "{largest}");
+    }
+
+    #[tokio::test]
+    async fn what_our_requests_cost_is_metered_as_it_was_sent_and_unpacked() {
+        let (packed, meter) = (gzip(&[b'a'; 1 << 20]), Arc::<Meter>::default());
+        let sent = packed.len() as u64;
+        let (_server, upstream) = serve(packed).await;
+        let metered = options().metered(Arc::clone(&meter));
+        for options in [&metered, &options(), &CallOptions::default()] {
+            let (_, chunks) = get(&upstream, "/", "text/plain", Compression::Gzip, options).await.unwrap();
+            chunks.whole(1 << 20).await.unwrap();
+        }
+        let once = Metered { requests: 1, wire: sent, plain: 1 << 20 };
+        assert_eq!(meter.asked(), once);
+        assert_eq!(upstream.metrics().others.asked(), once, "what is forwarded is not ours");
+        assert_eq!(upstream.metrics().received_bytes.get(), 3 * sent);
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Traffic {
-    /// Requests that were answered from caches or forwarded.
+    /// Requests and calls that were answered.
     pub answered: u64,
     /// Requests to the apiserver.
     pub asked: u64,
@@ -21,7 +21,7 @@ pub struct Traffic {
     pub received_events: u64,
 }
 
-/// The difference. A negative number is what informerd has cost the apiserver: right after its start, it has listed
+/// What the apiserver was spared. A negative number is what informerd has cost it: right after its start, it has listed
 /// objects that no client has asked for yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -33,51 +33,34 @@ pub struct Spared {
     pub deliveries_per_event: f64,
 }
 
-/// Why something was not spared yet: right after a start, for example, the caches were filled and nobody has asked.
-const WHY: &str = "because the caches follow more than clients have read";
-
 /// A number with a separator between thousands.
 pub struct Grouped(pub i64);
 
 /// Bytes in a unit that needs few digits.
 pub struct InUnits(pub i64);
 
-// === impl Spared ===
+// === impl Traffic ===
 
-impl From<Traffic> for Spared {
-    fn from(traffic: Traffic) -> Self {
-        let difference = |more: u64, less: u64| {
-            let by = i64::try_from(more.abs_diff(less)).unwrap_or(i64::MAX);
-            if more < less { -by } else { by }
-        };
-        let Traffic { answered, asked, sent_bytes, received_bytes, sent_events, received_events } = traffic;
-        Self {
-            requests: difference(answered, asked),
-            bytes: difference(sent_bytes, received_bytes),
-            events: difference(sent_events, received_events),
-            deliveries_per_event: if received_events == 0 { 0.0 } else { sent_events as f64 / received_events as f64 },
-        }
+impl Traffic {
+    /// Events that clients were sent, less those that were received for them.
+    pub fn spared_events(&self) -> i64 {
+        self.sent_events.wrapping_sub(self.received_events).cast_signed()
+    }
+
+    /// Events sent per event received; 0 before the first.
+    pub fn deliveries_per_event(&self) -> f64 {
+        if self.received_events == 0 { 0.0 } else { self.sent_events as f64 / self.received_events as f64 }
     }
 }
 
+// === impl Spared ===
+
 impl fmt::Display for Spared {
-    /// What was not spared yet is told as a cost, not as a negative saving.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { requests, bytes, events, deliveries_per_event } = *self;
-        let parts = |sign: i64| {
-            let requests = (requests, format!("{} requests", Grouped(requests.saturating_mul(sign))));
-            let bytes = (bytes, InUnits(bytes.saturating_mul(sign)).to_string());
-            let events = (events, format!("{} events", Grouped(events.saturating_mul(sign))));
-            let of_sign = |(number, text)| ((number < 0) == (sign < 0)).then_some(text);
-            [requests, bytes, events].into_iter().filter_map(of_sign).collect::<Vec<_>>().join(", ")
-        };
-        let (spared, spent) = (parts(1), parts(-1));
-        f.write_str(if spared.is_empty() { "nothing" } else { spared.as_str() })?;
+        write!(f, "{} requests, {}, {} events", Grouped(requests), InUnits(bytes), Grouped(events))?;
         if deliveries_per_event > 0.0 {
             write!(f, " ({deliveries_per_event:.1} deliveries per event received)")?;
-        }
-        if !spent.is_empty() {
-            write!(f, "; net cost so far: {spent}, {WHY}")?;
         }
         Ok(())
     }
@@ -122,22 +105,15 @@ mod tests {
 
     #[test]
     fn says_what_was_spared_and_what_it_cost() {
-        let traffic = Traffic {
-            answered: 1_050,
-            asked: 50,
-            sent_bytes: 3 << 30,
-            received_bytes: 1 << 20,
-            sent_events: 51_000,
-            received_events: 1_000,
-        };
-        let text = Spared::from(traffic).to_string();
-        assert_eq!(text, "1,000 requests, 3.0 GiB, 50,000 events (51.0 deliveries per event received)");
-        let fresh = Traffic { asked: 20, received_bytes: 2_500, received_events: 1_234, ..Traffic::default() };
-        let text = Spared::from(fresh).to_string();
-        assert_eq!(text, format!("nothing; net cost so far: 20 requests, 2.4 KiB, 1,234 events, {WHY}"));
-        let mixed = Spared::from(Traffic { answered: 50, sent_events: 1_334, ..fresh });
-        let text = "30 requests, 100 events (1.1 deliveries per event received); net cost so far: 2.4 KiB";
-        assert_eq!(mixed.to_string(), format!("{text}, {WHY}"));
+        let traffic = Traffic { sent_events: 51_000, received_events: 1_000, ..Traffic::default() };
+        let (events, deliveries_per_event) = (traffic.spared_events(), traffic.deliveries_per_event());
+        let spared = Spared { requests: 1_000, bytes: 3 << 30, events, deliveries_per_event };
+        let text = "1,000 requests, 3.0 GiB, 50,000 events (51.0 deliveries per event received)";
+        assert_eq!(spared.to_string(), text);
+        let fresh = Traffic { received_events: 1_234, ..Traffic::default() };
+        assert_eq!((fresh.spared_events(), fresh.deliveries_per_event()), (-1_234, 0.0));
+        let spent = Spared { requests: -20, bytes: -2_500, events: -1_234, deliveries_per_event: 0.0 };
+        assert_eq!(spent.to_string(), "-20 requests, -2.4 KiB, -1,234 events");
         assert_eq!(Spared::default().to_string(), "0 requests, 0 B, 0 events");
     }
 

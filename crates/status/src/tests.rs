@@ -75,7 +75,7 @@ fn shows_what_the_page_shows() {
         "flow       apiserver → informerd: 1 events/s, 2Ki/s",
         "           informerd → clients:   100 events/s, 200Ki/s",
         "lag        of deliveries: p50 0.4 ms, p99 2.1 ms",
-        "spared     90 requests, 1,200 events (50.0 deliveries per event received); net cost so far: 2.0 KiB, because the caches follow more than clients have read",
+        "spared     90 requests, -2.0 KiB, 1,200 events (50.0 deliveries per event received)",
         "requests   100 reads from the caches, 3 forwarded, 1 refused; 10 of its own",
         "memory     32Mi of 512Mi",
         "pods              a,spec.nodeName=n  not ready: listing  3s          7        2Ki     0s      0         0       0",

@@ -14,19 +14,13 @@ let answered = false; // whether it is that of the last question
 let timer;
 let asking = false;
 
-// What was not spared yet is told as a cost, not as a negative saving.
 function headline({ spared, ...status }) {
 	const { requests, bytes: size, events, deliveriesPerEvent } = spared;
-	const parts = [[requests, (n) => `${grouped(n)} requests`], [size, bytes], [events, (n) => `${grouped(n)} events`]];
-	const spent = parts.filter(([n]) => n < 0).map(([n, text]) => text(-n));
-	byId('cost').hidden = spent.length === 0;
-	byId('cost').textContent = `Net cost to the apiserver so far: ${spent.join(', ')}, because the caches follow more than clients have read.`;
-	const saved = (n, text) => (n < 0 ? 'not yet' : text(n));
 	const memory = status.residentBytes ? bytes(status.residentBytes) : '–';
 	return pairs([
-		['requests spared', saved(requests, grouped), 'lead'],
-		['bytes spared', saved(size, bytes), 'lead'],
-		['events spared', saved(events, grouped), 'lead'],
+		['requests spared', grouped(requests), 'lead'],
+		['bytes spared', bytes(size), 'lead'],
+		['events spared', grouped(events), 'lead'],
 		['deliveries per event received', deliveriesPerEvent.toFixed(1), 'lead'],
 		['reads from the caches', grouped(status.served)],
 		['requests of its own', grouped(status.own)],

@@ -52,7 +52,9 @@ impl ObjectsService for Objects {
             let held = self.ledger.lasting(2 * object.size());
             let held = held.map_err(|_| Error::no_memory("there is no memory for the object"))?;
             let encoding = render::encoding(state.source.encoding()).into();
-            let found = GetResponse { object: Some(rendering.object(&state.source.form, &object)?), encoding };
+            let object = rendering.object(&state.source.form, &object)?;
+            state.source.sent(object.object.len());
+            let found = GetResponse { object: Some(object), encoding };
             Ok((found, held))
         });
         match answer {
@@ -89,7 +91,7 @@ impl ObjectsService for Objects {
             encoding: render::encoding(state.source.encoding()).into(),
             resume_token: tokens.at(state.snapshot.rv()),
         };
-        let form = state.source.form.clone();
+        let form = (state.source.form.clone(), state.source.rent());
         let metrics = Arc::clone(&self.metrics);
         let list = ListStream::new(header, grants.send(), state.into_items(), form, rendering, room, metrics);
         Ok(Response::new(list))

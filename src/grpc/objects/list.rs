@@ -17,7 +17,7 @@ use crate::grpc::pb::v1;
 use crate::grpc::pb::v1::list_response::Part;
 use crate::grpc::pb::v1::{ListChunk, ListHeader, ListResponse};
 use crate::meta::Object;
-use crate::reads::ListItems;
+use crate::reads::{ListItems, Rent};
 
 /// The maximum size of a chunk in bytes, if the memory for it is available. A chunk ends before the object that would
 /// exceed the limit. A larger object is sent in its own chunk.
@@ -40,6 +40,7 @@ pub(in crate::grpc) struct ListStream {
     /// The first of them, if it is rendered already and is small.
     rendered: Option<v1::Object>,
     form: Arc<Form>,
+    rent: Rent,
     rendering: Rendering,
     room: Room,
     metrics: Arc<GrpcMetrics>,
@@ -52,7 +53,7 @@ impl ListStream {
         header: ListHeader,
         right: Right,
         items: ListItems,
-        form: Arc<Form>,
+        (form, rent): (Arc<Form>, Rent),
         rendering: Rendering,
         room: Room,
         metrics: Arc<GrpcMetrics>,
@@ -65,6 +66,7 @@ impl ListStream {
             waiting: VecDeque::new(),
             rendered: None,
             form,
+            rent,
             rendering,
             room,
             metrics,
@@ -108,6 +110,7 @@ impl ListStream {
             self.waiting.pop_front();
             size += length;
             self.metrics.list_bytes.inc_by(rendered.object.len() as u64);
+            self.rent.sent(rendered.object.len());
             chunk.objects.push(rendered);
             if size >= most {
                 break;

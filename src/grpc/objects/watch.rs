@@ -336,6 +336,9 @@ impl TypedWatch {
         let batch = std::mem::take(&mut self.batch);
         self.complete = self.complete.max(batch.complete);
         self.objects.metrics.events.inc_by(batch.events.len() as u64);
+        if let Phase::Open { source, .. } = &self.phase {
+            source.sent(batch.bytes.saturating_sub(batch.events.len() * EVENT_OVERHEAD));
+        }
         if let Some(received) = batch.oldest {
             self.objects.metrics.event_lag.observe(received.elapsed());
         }

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Version};
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
-use crate::reads::ForwardReason;
+use crate::reads::{ForwardReason, Rent};
 use crate::telemetry::stripes::StripedCounter;
 
 /// The most clients in the table. Clients that do not fit share one entry.
@@ -79,6 +79,8 @@ pub struct Client {
 pub(in crate::http) struct Counting {
     stats: Arc<ClientStats>,
     watch: bool,
+    /// Books the bytes as well.
+    rent: Option<Rent>,
 }
 
 // === impl Clients ===
@@ -203,10 +205,10 @@ impl ClientStats {
     }
 
     /// Counts an answer as open, and then its bytes.
-    pub(in crate::http) fn counting(self: Arc<Self>, watch: bool) -> Counting {
+    pub(in crate::http) fn counting(self: Arc<Self>, watch: bool, rent: Option<Rent>) -> Counting {
         self.open.fetch_add(1, Ordering::Relaxed);
         self.watches.fetch_add(i64::from(watch), Ordering::Relaxed);
-        Counting { stats: self, watch }
+        Counting { stats: self, watch, rent }
     }
 
     fn show(&self, key: &ClientKey) -> Client {
@@ -230,6 +232,9 @@ impl ClientStats {
 impl Counting {
     pub(in crate::http) fn sent(&self, bytes: usize) {
         self.stats.sent(bytes);
+        if let Some(rent) = &self.rent {
+            rent.sent(bytes);
+        }
     }
 }
 

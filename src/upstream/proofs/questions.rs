@@ -338,7 +338,7 @@ async fn read_keys(
     let encoding = if is_protobuf { Encoding::Protobuf } else { Encoding::Json };
     let error = |error| UpstreamError::Decode(Cause::new(error));
     let mut decoder = ListDecoder::new(encoding, MAX_ANSWER, FieldTable::default());
-    let (mut len, most) = (0, max_answer(limit));
+    let (mut keys, mut len, most) = (0, 0, max_answer(limit));
     while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
         // As it is unpacked.
         len += chunk.len();
@@ -347,6 +347,7 @@ async fn read_keys(
         }
         decoder.push(chunk);
         while let Some((object, _)) = decoder.next().map_err(error)? {
+            keys += 1;
             take(object.key, object.rv);
         }
         tokio::task::consume_budget().await;
@@ -355,6 +356,7 @@ async fn read_keys(
     if meta.rv.is_zero() {
         return Err(UpstreamError::Decode(Cause::new("a list without a resource version")));
     }
+    source.meter.digested(keys, chunks.sizes().0);
     Ok((meta, head.extensions().get().copied()))
 }
 

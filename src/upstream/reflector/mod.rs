@@ -272,6 +272,7 @@ impl Reflector {
                 Ok(Some(WatchFrame::Bookmark { rv, initial_events_end: true, object, .. })) => {
                     self.writer.set_bookmark_template(object);
                     stream.last = rv;
+                    self.lister.meter.listed(objects.len(), stream.sizes());
                     if !objects.is_empty() {
                         self.learn_items().await;
                     }

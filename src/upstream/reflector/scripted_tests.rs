@@ -247,7 +247,9 @@ async fn the_scope_is_part_of_every_request() {
         field_selector: "metadata.name=x".into(),
         ..lister("", "configmaps", "ConfigMap")
     };
+    let meter = Arc::clone(&lister.meter);
     reflect(upstream, lister, config()).follows().await;
+    assert!(meter.asked().requests >= 2 && meter.prices().object.of(1).is_some(), "{meter:?}");
     for uri in server.uris() {
         assert!(uri.starts_with("/api/v1/namespaces/web/configmaps?"), "{uri}");
         assert!(uri.contains("labelSelector=app%3Da") && uri.contains("fieldSelector=metadata.name%3Dx"), "{uri}");

@@ -74,6 +74,11 @@ impl EventStream {
         })
     }
 
+    /// The bytes that it has brought so far, as they were sent and unpacked.
+    pub(super) fn sizes(&self) -> (u64, u64) {
+        self.chunks.sizes()
+    }
+
     /// Waits for the first frame, for at most this long. Nothing is as good as an event: the apiserver sends an error
     /// at once.
     ///
@@ -190,6 +195,7 @@ pub(in crate::upstream) async fn read_page(
     }
     upstream.warnings().learn(&lister.resource.gvr, head.headers());
     let mut decoder = ListDecoder::new(lister.encoding, config.max_object, lister.table.clone());
+    let mut objects = 0;
     while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
         decoder.push(chunk);
         loop {
@@ -198,6 +204,7 @@ pub(in crate::upstream) async fn read_page(
             if let Some(columns) = lister.columns.get() {
                 columns.resolve(&mut object, Printed::after(asked)).map_err(UpstreamError::Table)?;
             }
+            objects += 1;
             if !take(object, type_meta) {
                 return Ok(None);
             }
@@ -210,5 +217,6 @@ pub(in crate::upstream) async fn read_page(
     if known.is_some() && known != meta.columns.as_ref() {
         return Err(UpstreamError::Table(Unprintable::Changed));
     }
+    lister.meter.listed(objects, chunks.sizes());
     Ok(Some(meta))
 }

@@ -40,7 +40,7 @@ async fn requests_saved_are_told_by_resource() {
     ] {
         assert_eq!(client.get(path).await.status, 200);
     }
-    // What a cache does not answer saves nothing: a missing object, what is forwarded, a write.
+    // A cache answers for a missing object, too. What is forwarded saves nothing, nor does a write.
     assert_eq!(client.get("/api/v1/namespaces/a/configmaps/none?resourceVersion=0").await.status, 404);
     assert_eq!(client.get("/api/v1/namespaces/a/configmaps/one?export=1").await.status, 200);
     assert_eq!(client.request(Method::DELETE, "/api/v1/namespaces/a/pods/p", &[], "").await.status, 200);
@@ -48,16 +48,22 @@ async fn requests_saved_are_told_by_resource() {
     list(&mut client_of(&through).await, list_of(all("configmaps"))).await;
 
     let name = "informerd_reads_served_total";
-    assert_eq!(number(&through, name, &["resource=\"configmaps\""]).await, 11.0);
+    assert_eq!(number(&through, name, &["resource=\"configmaps\""]).await, 12.0);
     assert_eq!(number(&through, name, &["resource=\"deployments.apps\""]).await, 2.0);
     // The same names on the other side, so that one can be taken from the other: a list and a watch.
     assert_eq!((own(&through, "configmaps").await, own(&through, "deployments.apps").await), (2.0, 2.0));
     let sent =
         |resource: &str| server.requests().iter().filter(|r| r.target.contains(&format!("/{resource}?"))).count();
     assert_eq!((sent("configmaps"), sent("deployments")), (2, 2), "what the apiserver saw");
+    let spared = "informerd_spared_requests";
+    assert_eq!(number(&through, spared, &["resource=\"configmaps\""]).await, 10.0);
+    assert_eq!(number(&through, spared, &["resource=\"deployments.apps\""]).await, 0.0);
+    // Eleven bodies with the object for one of the informer's.
+    assert!(number(&through, "informerd_spared_bytes", &["resource=\"configmaps\""]).await > 0.0);
     // Informers end; what was counted stays.
     eventually("informers end", || through.daemon.factory.informers().is_empty()).await;
-    assert_eq!(number(&through, name, &["resource=\"configmaps\""]).await, 11.0);
+    assert_eq!(number(&through, name, &["resource=\"configmaps\""]).await, 12.0);
+    assert_eq!(number(&through, spared, &["resource=\"configmaps\""]).await, 10.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

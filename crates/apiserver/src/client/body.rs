@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::lease::Lease;
 use crate::error::{Cause, CutOff, UpstreamError};
+use crate::meter::Meter;
 use crate::metrics::UpstreamMetrics;
 
 /// The body of a response from the apiserver, streamed as it arrives. A reader that stops holds the apiserver back by the
@@ -25,6 +26,7 @@ pub struct UpstreamBody {
     version: Version,
     lease: Option<Lease>,
     metrics: Arc<UpstreamMetrics>,
+    meter: Option<Arc<Meter>>,
 }
 
 /// Whether a body of the library, which has given its last frame, has come to its end: to END_STREAM, to the length that
@@ -38,11 +40,22 @@ fn is_whole(body: &impl Body, version: Version) -> bool {
 impl UpstreamBody {
     pub(super) fn new(inner: Incoming, version: Version, lease: Lease) -> Self {
         let metrics = Arc::clone(lease.metrics());
-        let mut body = Self { inner, version, lease: Some(lease), metrics };
+        let mut body = Self { inner, version, lease: Some(lease), metrics, meter: None };
         if body.inner.is_end_stream() {
             body.ended();
         }
         body
+    }
+
+    pub(super) fn metered(self, meter: Option<Arc<Meter>>) -> Self {
+        Self { meter, ..self }
+    }
+
+    /// Counts bytes of the body after decompression.
+    pub(crate) fn unpacked(&self, plain: usize) {
+        if let Some(meter) = &self.meter {
+            meter.unpacked(plain);
+        }
     }
 
     fn ended(&mut self) {
@@ -62,6 +75,9 @@ impl Body for UpstreamBody {
             Some(Ok(frame)) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
                 self.metrics.received_bytes.inc_by(length as u64);
+                if let Some(meter) = &self.meter {
+                    meter.received(length);
+                }
                 self.metrics.heard.set(Instant::now());
                 if self.inner.is_end_stream() {
                     self.ended();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::connection::ConnectionId;
+use crate::meter::Meter;
 use crate::metrics::RequestVerb;
 
 /// The identity of a request to the apiserver.
@@ -33,13 +34,16 @@ pub struct CallOptions {
     pub connection: Option<ConnectionId>,
     /// A connection that is not used, as long as there can be another.
     pub avoided: Option<ConnectionId>,
+    /// What counts its answer.
+    pub meter: Option<Arc<Meter>>,
 }
 
 // === impl CallOptions ===
 
 impl CallOptions {
     pub fn new(verb: RequestVerb, resource: impl Into<Arc<str>>) -> Self {
-        Self { verb, resource: resource.into(), header_timeout: None, connection: None, avoided: None }
+        let resource = resource.into();
+        Self { verb, resource, header_timeout: None, connection: None, avoided: None, meter: None }
     }
 
     #[must_use]
@@ -51,6 +55,12 @@ impl CallOptions {
     #[must_use]
     pub fn on(mut self, connection: Option<ConnectionId>) -> Self {
         self.connection = connection;
+        self
+    }
+
+    #[must_use]
+    pub fn metered(mut self, meter: Arc<Meter>) -> Self {
+        self.meter = Some(meter);
         self
     }
 

@@ -25,6 +25,7 @@ use super::source::{ConfigSource, UpstreamCertificates};
 use super::spans;
 use super::warnings::Warnings;
 use crate::error::{Cause, UpstreamError};
+use crate::meter::Meter;
 use crate::metrics::{RequestVerb, UpstreamMetrics};
 use crate::retries::Retries;
 
@@ -210,7 +211,13 @@ impl Upstream {
             None => self.attempts(identity, request, options).await,
         };
         self.learn(&result, options);
-        result
+        let meter = self.meter(options).cloned();
+        result.map(|response| response.map(|body| body.metered(meter)))
+    }
+
+    fn meter<'m>(&'m self, options: &'m CallOptions) -> Option<&'m Arc<Meter>> {
+        let others = || (options.verb != RequestVerb::Forward).then_some(&self.inner.metrics.others);
+        options.meter.as_ref().or_else(others)
     }
 
     /// Records the outcome of every request; this is the only place that does.
@@ -219,6 +226,9 @@ impl Upstream {
         self.inner.metrics.count_request(options.verb, &options.resource, code);
         if result.is_ok() {
             self.inner.metrics.heard.set(Instant::now());
+            if let Some(meter) = self.meter(options) {
+                meter.answered();
+            }
         }
         if (200..300).contains(&code) {
             self.inner.cluster.answered();
