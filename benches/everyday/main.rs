@@ -6,7 +6,7 @@
 //! its own; bytes are what it sends, counted on the wire; CPU time is its process's, less what it uses at rest. What
 //! informerd costs from its start on is in its figures.
 //!
-//! The second group of patterns (`token` to `roll-out` of `--help`) has a smaller cluster of its own and a line for each: what is
+//! The second group of patterns (`token` to `controllers` of `--help`) has a smaller cluster of its own and a line for each: what is
 //! asked of the kube-apiserver by programs that are short, or that informerd has no good answer for. Each takes at most
 //! a minute, after one for the cluster: `cargo bench --bench everyday -- --patterns token,gzip`. The clients' requests for
 //! leases, endpoints and endpointslices are not counted: the kube-apiserver asks for them itself all the time.
@@ -136,6 +136,9 @@ enum Pattern {
     Agent,
     /// 20 informers, whose watches go on at an informerd that was started again.
     RollOut,
+    /// The real kube-controller-manager and kube-scheduler, while Deployments are created, scaled and deleted. Only if it is
+    /// asked for: they are built first, and each of two runs takes minutes.
+    Controllers,
 }
 
 #[tokio::main]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use anyhow::bail;
 use tokio::time::Instant;
 
 use super::client::{Protocol, Target};
@@ -47,6 +48,8 @@ pub(crate) const TOKEN_REVIEW: &str = "TokenReview";
 const REST: Duration = Duration::from_secs(20);
 /// What was done before has ended after it.
 const SETTLE: Duration = Duration::from_secs(1);
+/// Longer than programs wait that have something to do: a namespace is emptied after five seconds.
+const QUIET: Duration = Duration::from_secs(10);
 
 // === impl Meter ===
 
@@ -86,6 +89,20 @@ impl Meter {
             etcd_cpu_seconds: (etcd_cpu - self.rest.1 * wall_seconds).max(0.0),
             wall_seconds,
         })
+    }
+
+    /// Until nobody asks anything any more.
+    pub(crate) async fn quiet(&self) -> anyhow::Result<()> {
+        let mut before = self.requests().await?;
+        for _ in 0..60 {
+            tokio::time::sleep(QUIET).await;
+            let requests = self.requests().await?;
+            if requests == before {
+                return Ok(());
+            }
+            before = requests;
+        }
+        bail!("there is no end of requests")
     }
 
     /// Since the start, as the kube-apiserver counts them. It counts a watch when it ends, so the open ones are added.

@@ -1,11 +1,14 @@
 //! The admin pages: a pure function of the path and of the daemon's state.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Response, StatusCode, Uri, header};
 use http_body_util::Full;
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::past::Past;
 use super::status::Status;
@@ -15,6 +18,8 @@ use crate::telemetry::{CONTENT_TYPE, Metrics};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
+/// For so long, the metrics need not be encoded again.
+const FRESH: Duration = Duration::from_secs(1);
 
 const INDEX: &str = "\
 informerd
@@ -45,7 +50,12 @@ pub(super) struct Pages {
     pub(super) metrics: Metrics,
     pub(super) caches: Arc<dyn Introspect>,
     pub(super) past: Past,
+    pub(super) scraped: Scraped,
 }
+
+/// The metrics for the network, and when they were encoded. The thread that answers the kubelet does it, so whoever asks for
+/// them again and again gets the same ones.
+pub(super) type Scraped = Arc<Mutex<Option<(Instant, Bytes)>>>;
 
 // === impl Pages ===
 
@@ -87,9 +97,23 @@ impl Pages {
     /// objects. Of clients they contain only the names of their work queues, and of the users that own these.
     pub(super) fn answer_network(&self, method: &Method, uri: &Uri) -> Response<Full<Bytes>> {
         match uri.path() {
+            "/metrics" if matches!(*method, Method::GET | Method::HEAD) => {
+                page(StatusCode::OK, CONTENT_TYPE, self.scraped())
+            }
             "/livez" | "/readyz" | "/metrics" => self.answer(method, uri),
             _ => page(StatusCode::NOT_FOUND, TEXT, PROBES_INDEX.to_owned()),
         }
+    }
+
+    /// The metrics of this second.
+    fn scraped(&self) -> Bytes {
+        let mut scraped = self.scraped.lock();
+        if let Some((_, text)) = scraped.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+            return text.clone();
+        }
+        let text = Bytes::from(self.metrics.encode());
+        *scraped = Some((Instant::now(), text.clone()));
+        text
     }
 
     /// With `?since=SECONDS`, only the later points of the history: the page has the others.
@@ -124,8 +148,8 @@ fn verdict(health::Verdict { good, text }: health::Verdict) -> Response<Full<Byt
     page(if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, TEXT, text)
 }
 
-fn page(status: StatusCode, content_type: &'static str, text: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(text)));
+fn page(status: StatusCode, content_type: &'static str, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));

@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::past::Past;
-use super::routes::Pages;
+use super::routes::{Pages, Scraped};
 use super::{Config, Introspect, explain};
 use crate::lifecycle::readiness::Registry;
 use crate::lifecycle::slots::{Slot, Slots};
@@ -35,11 +35,16 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const NETWORK_HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 /// A connection is closed after this time, idle or not. A scraper connects again.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(120);
+/// The same for clients that the network admits. Prometheus gives up as early by default. What they do not read stays in
+/// memory: no more than the metrics of so many seconds.
+pub(super) const NETWORK_TIMEOUT: Duration = Duration::from_secs(10);
+/// What the kernel keeps for a connection whose client does not read.
+pub(super) const SEND_BUFFER: usize = 64 << 10;
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 
 /// The clients that can reach a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Access {
+pub(super) enum Access {
     /// Programs on this machine. They see everything, so web pages in a browser must be kept out.
     Machine,
     /// Every client that the network admits. These see only health and metrics.
@@ -84,7 +89,7 @@ impl Admin {
         let closed = Counter::default();
         let help = "Connections to admin and probes closed for newer ones";
         metrics.register_with(|registry| registry.register("informerd_admin_connections_closed", help, closed.clone()));
-        let pages = Pages { readiness, metrics, caches, past: Past::default() };
+        let pages = Pages { readiness, metrics, caches, past: Past::default(), scraped: Scraped::default() };
         let fatal = fatal.clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let body = move || {
@@ -129,9 +134,11 @@ impl Drop for Admin {
     }
 }
 
-fn bind(address: SocketAddr) -> Result<(StdListener, SocketAddr), AdminError> {
+pub(super) fn bind(address: SocketAddr) -> Result<(StdListener, SocketAddr), AdminError> {
     let failed = |error| AdminError::Listen { address, error };
     let listener = StdListener::bind(address).map_err(failed)?;
+    // Accepted connections inherit it.
+    socket2::SockRef::from(&listener).set_send_buffer_size(SEND_BUFFER).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     Ok((listener, address))
@@ -156,16 +163,16 @@ async fn serve(listener: StdListener, pages: Pages, access: Access, slots: Arc<S
     }
 }
 
-async fn connection(stream: TcpStream, pages: Pages, access: Access, slot: Slot) {
+pub(super) async fn connection(stream: TcpStream, pages: Pages, access: Access, slot: Slot) {
     let service = service_fn(|request| {
         slot.used();
         let pages = pages.clone();
         async move { Ok::<_, Infallible>(respond(&pages, request, access).await) }
     });
     // A page in a browser asks again and again. The network's clients get one answer for each connection.
-    let (head, keep_alive) = match access {
-        Access::Machine => (HEADER_TIMEOUT, true),
-        Access::Network => (NETWORK_HEADER_TIMEOUT, false),
+    let (head, most, keep_alive) = match access {
+        Access::Machine => (HEADER_TIMEOUT, CONNECTION_TIMEOUT, true),
+        Access::Network => (NETWORK_HEADER_TIMEOUT, NETWORK_TIMEOUT, false),
     };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -173,7 +180,7 @@ async fn connection(stream: TcpStream, pages: Pages, access: Access, slot: Slot)
         .keep_alive(keep_alive)
         .serve_connection(TokioIo::new(stream), service);
     let ended = tokio::select! {
-        ended = tokio::time::timeout(CONNECTION_TIMEOUT, connection) => ended,
+        ended = tokio::time::timeout(most, connection) => ended,
         () = slot.lost() => return,
     };
     if let Ok(Err(error)) = ended {

@@ -1,13 +1,22 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use http_body_util::BodyExt as _;
 use informerd_status::{Apiserver, Explanation};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::counter::Counter;
 
-use super::server::MAX_CONNECTIONS;
+use super::past::Past;
+use super::routes::{Pages, Scraped};
+use super::server::{Access, MAX_CONNECTIONS, NETWORK_TIMEOUT, SEND_BUFFER, bind, connection};
 use super::*;
 use crate::lifecycle::Fatal;
 use crate::lifecycle::readiness::Registry;
+use crate::lifecycle::slots::Slots;
 use crate::telemetry::Metrics;
 
 #[derive(Debug)]
@@ -49,6 +58,26 @@ impl Introspect for Two {
         let plan = format!("{} {}", request.method, request.uri);
         Box::pin(std::future::ready(Some(Explanation { plan, ..Explanation::default() })))
     }
+}
+
+/// Counts how often it is encoded.
+#[derive(Debug)]
+struct Encoded(Arc<AtomicUsize>);
+
+impl Collector for Encoded {
+    fn encode(&self, _: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Pages whose metrics are larger than what any kernel keeps, and how often they were encoded.
+fn large_pages() -> (Pages, Arc<AtomicUsize>) {
+    let (metrics, encoded) = (Metrics::new(), Arc::<AtomicUsize>::default());
+    metrics.register(Encoded(Arc::clone(&encoded)));
+    metrics.register_with(|registry| registry.register("large", "x".repeat(32 << 20), <Counter>::default()));
+    let (readiness, caches) = (Registry::new(), Arc::new(Two));
+    (Pages { readiness, metrics, caches, past: Past::default(), scraped: Scraped::default() }, encoded)
 }
 
 fn start(readiness: &Registry, fatal: &Fatal) -> Admin {
@@ -181,4 +210,37 @@ fn whoever_keeps_connections_keeps_no_others_out() {
     }
     // They lost their places to newer ones, none of which waited until they had timed out.
     assert!(closed() > 400, "{}", closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_scrapes_of_a_second_have_the_same_bytes() {
+    let (pages, encoded) = large_pages();
+    let scrape = async || {
+        let answer = pages.answer_network(&http::Method::GET, &"/metrics".parse().unwrap());
+        answer.into_body().collect().await.unwrap().to_bytes()
+    };
+    let first = scrape().await;
+    for _ in 0..100 {
+        assert_eq!(scrape().await.as_ptr(), first.as_ptr());
+    }
+    assert_eq!(encoded.load(Ordering::Relaxed), 1);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_ne!(scrape().await.as_ptr(), first.as_ptr());
+    assert_eq!(encoded.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_network_does_not_read_is_kept_for_a_short_time() {
+    let (listener, address) = bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let mut client = TcpStream::connect(address).unwrap();
+    client.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    let (stream, peer) = listener.accept().await.unwrap();
+    // Linux doubles the size, for its own bookkeeping.
+    let buffer = socket2::SockRef::from(&stream).send_buffer_size().unwrap();
+    assert!((SEND_BUFFER..=2 * SEND_BUFFER).contains(&buffer), "{buffer}");
+    let slot = Slots::new(MAX_CONNECTIONS, Counter::default()).take(peer.ip());
+    let started = tokio::time::Instant::now();
+    connection(stream, large_pages().0, Access::Network, slot).await;
+    assert_eq!(started.elapsed(), NETWORK_TIMEOUT);
 }

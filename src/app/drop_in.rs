@@ -4,12 +4,13 @@
 //! share.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::lifecycle::readiness::Latch;
+use crate::snapshots::Disk;
 
 /// The directory with the files of the kubelet for this pod.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -68,14 +69,21 @@ impl DropIn {
             ("token", read(self.account.join("token"))?),
         ] {
             let path = self.directory.join(name);
-            // What another container has put there may be a link, or a pipe.
-            let is_file = fs::symlink_metadata(&path).is_ok_and(|there| there.is_file());
-            if !is_file || fs::read(&path).ok().as_ref() != Some(&contents) {
+            if !has(&path, &contents) {
                 replace(&path, &contents)?;
             }
         }
         Ok(())
     }
+}
+
+/// Whether a file has these contents. What another container has put there may be a link or a pipe, or have any length.
+fn has(path: &Path, contents: &[u8]) -> bool {
+    let Ok(file) = Disk::options().read(true).open(path) else { return false };
+    let (len, mut found) = (contents.len() as u64, Vec::new());
+    file.metadata().is_ok_and(|there| there.is_file() && there.len() == len)
+        && file.take(len + 1).read_to_end(&mut found).is_ok()
+        && found == contents
 }
 
 /// Replaces a file. Its readers run as other users. They see either the old or the new file, and never a part of it.
@@ -143,6 +151,26 @@ mod tests {
             assert!(there.is_file() && there.permissions().mode() & 0o777 == 0o644, "{planted}");
             assert_eq!(fs::read(&token).unwrap(), b"secret");
             assert_eq!(fs::read(&other).unwrap(), b"of somebody else", "{planted}");
+            fs::remove_file(&token).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_of_the_same_length_is_not_read() {
+        let root = tempfile::tempdir().unwrap();
+        let (token, other) = (root.path().join("token"), root.path().join("other"));
+        fs::write(&other, "secret").unwrap();
+        let plants: [fn(&Path, &Path); 4] = [
+            |token, other| std::os::unix::fs::symlink(other, token).unwrap(),
+            |token, _| rustix::fs::mkfifoat(rustix::fs::CWD, token, 0o600.into()).unwrap(),
+            |token, _| fs::File::create(token).unwrap().set_len(64 << 30).unwrap(),
+            |token, _| fs::write(token, "Secret").unwrap(),
+        ];
+        for plant in plants {
+            plant(&token, &other);
+            assert!(!has(&token, b"secret"));
+            replace(&token, b"secret").unwrap();
+            assert!(has(&token, b"secret"));
             fs::remove_file(&token).unwrap();
         }
     }

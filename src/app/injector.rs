@@ -5,6 +5,7 @@ mod room;
 mod webhook;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use crate::lifecycle;
 use crate::lifecycle::backoff::Backoff;
 use crate::memory::Ledger;
 
-/// Only the apiservers of the cluster connect.
+/// The apiservers of the cluster have few. Others can have the rest.
 const CONNECTIONS: usize = 64;
 /// What one connection may make this process hold: with all connections, and with what reviews may take (`room.rs`), less
 /// than the 128 MiB of the manifest. A pod fits into one window. No stream can take the window of another one.
@@ -74,17 +75,7 @@ pub(super) async fn start(config: &Config, source: ConfigSource, context: &Conte
     let Context { drain, fatal, readiness, metrics, .. } = context;
     let http_metrics = Arc::<HttpMetrics>::default();
     let InjectSettings { listen, webhook, deployment, config: injection } = config.inject.clone();
-    let http = HttpConfig {
-        // Both are TLS. Only on the second one, clients are asked for their certificates.
-        listen: vec![match config.auth.client_ca {
-            None => ListenAddr::Https(listen),
-            Some(_) => ListenAddr::Delegated(listen),
-        }],
-        max_connections: CONNECTIONS.min(config.http.max_connections),
-        write_stall_timeout: STALL.min(config.http.write_stall_timeout),
-        limits: Some(LIMITS),
-        ..config.http.clone()
-    };
+    let http = listening(config.http.clone(), listen, config.auth.client_ca.is_some());
     let server = Server::bind(http, Arc::clone(&http_metrics))?;
     let upstream =
         Upstream::new(source.clone(), UpstreamConfig { ledger: Ledger::default(), ..UpstreamConfig::default() })
@@ -128,6 +119,19 @@ pub(super) async fn start(config: &Config, source: ConfigSource, context: &Conte
     }
     server.serve(handler, drain, fatal)?;
     Ok(Running { _admin: admin })
+}
+
+/// Whoever reaches the port keeps nobody else out.
+fn listening(http: HttpConfig, at: SocketAddr, asks_for_certificates: bool) -> HttpConfig {
+    HttpConfig {
+        // Both are TLS. Only on the second one, clients are asked for their certificates.
+        listen: vec![if asks_for_certificates { ListenAddr::Delegated(at) } else { ListenAddr::Https(at) }],
+        max_connections: CONNECTIONS.min(http.max_connections),
+        evicts: true,
+        write_stall_timeout: STALL.min(http.write_stall_timeout),
+        limits: Some(LIMITS),
+        ..http
+    }
 }
 
 /// Sidecars run what the injector runs. A pod does not know its image, so the Deployment is asked.

@@ -1,5 +1,6 @@
 //! The single entry point for access decisions (authentication and authorization), for every protocol.
 
+use std::fmt;
 use std::sync::Arc;
 
 use http::HeaderMap;
@@ -29,11 +30,15 @@ use crate::meta::{Status, errors};
 pub struct Access {
     /// `None` if no listener is delegated.
     pub(super) delegated: Option<Arc<Delegated>>,
-    /// `None`: every token is another's.
-    pub(super) ourselves: Option<Arc<Ourselves>>,
-    /// `None`: nothing is remembered of them.
-    strangers: Option<Arc<Strangers>>,
+    /// `None`: every token of a trusted listener is another's, and nothing is remembered of it.
+    pub(super) trusted: Option<Arc<Trusted>>,
     metrics: Arc<AuthMetrics>,
+}
+
+/// Whose the tokens of clients of trusted listeners are.
+pub(super) struct Trusted {
+    pub ourselves: Ourselves,
+    strangers: Strangers,
 }
 
 /// The input of a decision: an authenticated caller, and how to decide.
@@ -52,7 +57,7 @@ struct Asks {
 impl Access {
     /// For trusted clients only. All others are refused.
     pub fn trusting() -> Self {
-        Self { delegated: None, ourselves: None, strangers: None, metrics: Arc::default() }
+        Self { delegated: None, trusted: None, metrics: Arc::default() }
     }
 
     /// For delegated listeners. Starts the watches that report changes of rights. The apiserver need not be reachable
@@ -63,7 +68,7 @@ impl Access {
     pub fn delegated(config: &AuthConfig, upstream: &Upstream, fatal: &Fatal) -> Result<Self, StartError> {
         let metrics = Arc::new(AuthMetrics::default());
         let delegated = Delegated::start(config, upstream, Arc::clone(&metrics), fatal)?;
-        Ok(Self { delegated: Some(Arc::new(delegated)), ourselves: None, strangers: None, metrics })
+        Ok(Self { delegated: Some(Arc::new(delegated)), trusted: None, metrics })
     }
 
     /// Makes trusted clients known that are the daemon's own user, and remembers what the apiserver lets others read.
@@ -71,22 +76,22 @@ impl Access {
     /// # Errors
     /// The system gives no random bytes.
     pub fn knowing_ourselves(self, config: &AuthConfig, upstream: &Upstream) -> Result<Self, StartError> {
-        let ourselves = Some(Arc::new(Ourselves::new(config, upstream.clone())?));
-        Ok(Self { ourselves, strangers: Some(Arc::new(Strangers::new(config)?)), ..self })
+        let (ourselves, strangers) = (Ourselves::new(config, upstream.clone())?, Strangers::new(config)?);
+        Ok(Self { trusted: Some(Arc::new(Trusted { ourselves, strangers })), ..self })
     }
 
     /// Whether a request to a trusted listener has a token of the daemon's own user. For its client the apiserver answers
     /// what it answers for the daemon.
     pub async fn is_ours(&self, headers: &HeaderMap) -> bool {
-        match &self.ourselves {
-            Some(ourselves) => ourselves.sent(headers).await,
+        match &self.trusted {
+            Some(trusted) => trusted.ourselves.sent(headers).await,
             None => false,
         }
     }
 
     /// A read of the newest state whose client of a trusted listener has another user's token. `None`: it is forwarded.
     pub fn strangers_read(&self, headers: &HeaderMap, attributes: Attributes) -> Option<StrangersRead> {
-        self.strangers.as_ref()?.read(headers, attributes)
+        self.trusted.as_ref()?.strangers.read(headers, attributes)
     }
 
     pub fn metrics(&self) -> &Arc<AuthMetrics> {
@@ -171,16 +176,28 @@ impl Access {
     }
 
     /// Whether a request may be forwarded with its client's own credentials. On a delegated listener nothing is
-    /// forwarded in any other way.
+    /// forwarded in any other way. `is_judged`: its credentials have just been reviewed. What was refused is refused for as
+    /// long as for reads: the apiserver would do no more, and close a connection.
     ///
     /// # Errors
     /// The Status to answer with.
-    pub async fn pass(&self, caller: &Caller<'_>) -> Result<(), Box<Status>> {
+    pub async fn pass(&self, caller: &Caller<'_>, is_judged: bool) -> Result<(), Box<Status>> {
         match (caller.mode, &self.delegated) {
             (Mode::Trust, _) => Ok(()),
+            (Mode::Delegated, Some(delegated)) if is_judged && delegated.refuses(caller).await => {
+                Err(Box::new(errors::unauthorized()))
+            }
             (Mode::Delegated, Some(delegated)) => delegated.pass(caller).await,
             (Mode::Delegated, None) => Err(Box::new(errors::unauthorized())),
         }
+    }
+}
+
+// === impl Trusted ===
+
+impl fmt::Debug for Trusted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Trusted")
     }
 }
 
@@ -295,6 +312,13 @@ impl Delegated {
             Ok(()) => Verdict::Forward(Box::new(otherwise.clone())),
             Err(status) => Verdict::Refused { status, subject: None },
         }
+    }
+
+    /// Whether a review has refused the only token of a request, and the apiserver takes no others than reviews do.
+    async fn refuses(&self, caller: &Caller<'_>) -> bool {
+        let is_alike = self.authenticator.doubt().is_some() && !bearer::is_ambiguous(caller.headers);
+        is_alike
+            && matches!(self.authenticator.authenticate(caller.certificates, caller.headers).await, Ok(Who::Invalid))
     }
 
     async fn pass(&self, caller: &Caller<'_>) -> Result<(), Box<Status>> {

@@ -27,14 +27,14 @@ async fn a_token_that_is_too_long_is_left_to_the_apiserver_and_is_no_outage() {
     for headers in [&long, &short] {
         let verdict = open.check(&caller(headers), &Arc::default()).await;
         assert!(matches!(verdict, Verdict::Forward(_)), "{verdict:?}");
-        assert!(open.pass(&caller(headers)).await.is_ok());
+        assert!(open.pass(&caller(headers), true).await.is_ok());
     }
     let unknown: Arc<[_]> = [CertificateDer::from(vec![0])].into();
-    assert!(open.pass(&Caller { certificates: Some(&unknown), ..caller(&long) }).await.is_ok());
+    assert!(open.pass(&Caller { certificates: Some(&unknown), ..caller(&long) }, true).await.is_ok());
     // The apiserver could not say of which node it is.
     let bound = access(AuthConfig { node: Some("node-x".into()), ..AuthConfig::default() }).await;
-    assert_eq!(bound.pass(&caller(&long)).await.unwrap_err().code, 401);
-    assert_eq!(bound.pass(&caller(&short)).await.unwrap_err().code, 503);
+    assert_eq!(bound.pass(&caller(&long), true).await.unwrap_err().code, 401);
+    assert_eq!(bound.pass(&caller(&short), true).await.unwrap_err().code, 503);
 }
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn what_passes_with_a_token_has_one_that_the_apiserver_sees() {
         (&[], false),
     ] {
         let headers = head_with(&[upgrade, &[token]].concat());
-        assert_eq!(access.pass(&caller(&headers)).await.is_ok(), passes, "{upgrade:?}");
+        assert_eq!(access.pass(&caller(&headers), false).await.is_ok(), passes, "{upgrade:?}");
     }
 }
 
@@ -101,6 +101,37 @@ async fn what_the_apiserver_says_to_a_token_is_remembered() {
             assert_eq!(is_accepted(&others).await, Some(is_for_the_apiserver), "another token");
         }
         assert_eq!(access.metrics().token_reviews.get(), 2, "what was just reviewed is not reviewed again");
+    }
+}
+
+/// Unless the apiserver might know it. A review is as old here as for a read.
+#[tokio::test]
+async fn a_token_that_a_review_has_refused_goes_no_further() {
+    let rights = Arc::<Rights>::default();
+    rights.tokens.lock().insert("bad", serde_json::json!({}));
+    let [bad, good] = ["bad", "good"].map(bearer);
+    let [bad_first, other] = [["Bearer bad", "Bearer good"], ["Bearer bad", "Basic eA=="]]
+        .map(|lines| head_with(&lines.map(|line| ("authorization", line))));
+    for audiences in [vec!["informerd".to_owned()], vec![]] {
+        let passes = !audiences.is_empty();
+        let (access, _server) = judged_by(&rights, &AuthConfig { audiences, ..long() }).await;
+        let code = async |headers: &HeaderMap, is_judged| {
+            access.pass(&caller(headers), is_judged).await.map_err(|status| status.code)
+        };
+        assert_eq!(code(&bad, true).await, if passes { Ok(()) } else { Err(401) }, "{passes}");
+        for (headers, is_judged) in [(&bad, false), (&good, true), (&bad_first, true), (&other, true)] {
+            assert_eq!(code(headers, is_judged).await, Ok(()), "{passes} {headers:?}");
+        }
+        if passes {
+            continue;
+        }
+        assert!(access.recognize(&caller(&bad)).await.is_err());
+        assert_eq!(access.metrics().token_reviews.get(), 2, "one of each");
+        // It is reviewed again, for all.
+        rights.tokens.lock().clear();
+        let delegated = access.delegated.as_ref().unwrap();
+        delegated.revoked.tell(&Seen::Restarted(Vec::new()), &delegated.generations);
+        assert_eq!(code(&bad, true).await, Ok(()));
     }
 }
 
@@ -290,13 +321,13 @@ async fn what_passes_a_listener_of_a_node_is_of_this_node() {
             (&[], anonymous == Anonymous::Forward),
         ] {
             let headers = head_with(&lines.iter().map(|line| ("authorization", *line)).collect::<Vec<_>>());
-            assert_eq!(access.pass(&caller(&headers)).await.is_ok(), passes, "{anonymous:?} {lines:?}");
+            assert_eq!(access.pass(&caller(&headers), false).await.is_ok(), passes, "{anonymous:?} {lines:?}");
         }
         // If the apiserver does not accept the first token, such as for its audience, it tries the other one.
         let another = "base64url.bearer.authorization.k8s.io.dGhlcmU, v4";
         let lines = [("authorization", "Bearer here"), ("sec-websocket-protocol", another)];
         let headers = head_with(&[&lines[..], &[("connection", "upgrade"), ("upgrade", "websocket")]].concat());
-        assert!(access.pass(&caller(&headers)).await.is_err(), "{anonymous:?}");
+        assert!(access.pass(&caller(&headers), false).await.is_err(), "{anonymous:?}");
         assert!(!bearer::shows_token(&headers));
     }
 }

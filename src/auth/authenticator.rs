@@ -115,8 +115,6 @@ impl Authenticator {
         revoked: Arc<Revoked>,
         standing: Standing,
     ) -> Result<Self, StartError> {
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new());
-        let key = key.map_err(|_| StartError::Random)?;
         // Half of `ttl`, so that a deleted pod is noticed within `ttl`.
         let pods = config.node.is_none().then(|| Pods::new(Arc::clone(&reviews), config.token_ttl / 2));
         Ok(Self {
@@ -128,7 +126,7 @@ impl Authenticator {
             ttl: config.token_ttl,
             remembered: Cache::builder().max_capacity(MAX_REMEMBERED).expire_after(Lifetime).build(),
             surprising: Cache::builder().max_capacity(MAX_REMEMBERED).time_to_live(LONGEST_SURPRISE).build(),
-            key,
+            key: hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new())?,
             revoked,
             standing,
         })

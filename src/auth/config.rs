@@ -56,7 +56,7 @@ pub enum Anonymous {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("the system gives no random bytes")]
-    Random,
+    Random(#[from] aws_lc_rs::error::Unspecified),
     #[error("CA of client certificates, {path}: {error}", path = path.display())]
     Read { path: PathBuf, error: io::Error },
     #[error("CA of client certificates, {path}: {error}", path = path.display())]

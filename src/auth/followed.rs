@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use super::review::Reviews;
+use super::review::{Reviews, Unavailable};
 use crate::apiserver::metadata::Seen;
 
 /// The most objects of one watch. Tokens that are bound to further ones are reviewed every `ttl`.
@@ -36,8 +36,6 @@ pub(super) struct Followed {
 #[derive(Debug, Default)]
 struct State {
     is_open: bool,
-    /// What becomes known before it is open again may be as old as what was known before the loss.
-    is_lost: bool,
     /// How often everything may have ended.
     losses: u64,
     /// By UID, also those that are being looked up.
@@ -67,9 +65,6 @@ impl Followed {
             Seen::Change { .. } | Seen::Live => false,
             // Nothing rests on a watch without PINGs: each time that it is silent would count as its end.
             Seen::Pinged => {
-                if std::mem::take(&mut state.is_lost) {
-                    state.losses += 1;
-                }
                 state.is_open = true;
                 false
             }
@@ -92,33 +87,38 @@ impl Followed {
         self.state.lock().is_open
     }
 
-    /// Changes whenever the watch breaks or starts anew.
-    pub(super) fn losses(&self) -> u64 {
-        self.state.lock().losses
+    /// Changes whenever the watch breaks or starts anew. `None` while it is not open: what becomes known then may be as old as what
+    /// was known before.
+    pub(super) fn losses(&self) -> Option<u64> {
+        let state = self.state.lock();
+        state.is_open.then_some(state.losses)
     }
 
-    /// Looks an object up, once for as long as the watch goes on. `None` if it is not there, or if that is not known.
-    pub(super) async fn find(&self, reviews: &Reviews, object: &Object) -> Option<There> {
+    /// Looks an object up, once for as long as the watch goes on. `None` if it is not there, or not remembered.
+    ///
+    /// # Errors
+    /// The apiserver gave no answer.
+    pub(super) async fn find(&self, reviews: &Reviews, object: &Object) -> Result<Option<There>, Unavailable> {
         let there = {
             let mut state = self.state.lock();
             if !state.is_open || state.there.len() >= MOST && !state.there.contains_key(&object.uid) {
-                return None;
+                return Ok(None);
             }
             state.there.entry(object.uid.clone()).or_default().clone()
         };
         if there.holds() {
-            return Some(there);
+            return Ok(Some(there));
         }
-        if !reviews.is_there(object.resource, &object.namespace, &object.name, &object.uid).await {
-            return None;
+        if !reviews.is_there(object.resource, &object.namespace, &object.name, &object.uid).await? {
+            return Ok(None);
         }
         let state = self.state.lock();
         // Its end, if it was reported meanwhile, has removed it, and is never reported again.
         let goes_on = state.there.get(&object.uid).is_some_and(|known| Arc::ptr_eq(&known.0, &there.0));
-        (state.is_open && goes_on).then(|| {
+        Ok((state.is_open && goes_on).then(|| {
             there.0.store(true, Ordering::Release);
             there.clone()
-        })
+        }))
     }
 }
 
@@ -126,7 +126,7 @@ impl Followed {
 
 impl State {
     fn lose(&mut self) {
-        (self.is_open, self.is_lost) = (false, true);
+        self.is_open = false;
         self.losses += 1;
     }
 

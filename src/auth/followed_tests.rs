@@ -11,6 +11,8 @@ async fn reviews(asked: impl Fn() + Send + Sync + 'static) -> (Reviews, FakeServ
         let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
         let (code, metadata) = match &*name {
             "gone" => (404, "{}".to_owned()),
+            "forbidden" => (403, "{}".to_owned()),
+            "failed" => (500, "{}".to_owned()),
             "anew" => (200, r#"{"uid":"another"}"#.to_owned()),
             "going" => (200, r#"{"uid":"going","deletionTimestamp":"2026-01-01T00:00:00Z"}"#.to_owned()),
             name => (200, format!(r#"{{"uid":"{name}","deletionTimestamp":null}}"#)),
@@ -37,13 +39,18 @@ fn open() -> Followed {
 #[tokio::test]
 async fn an_object_is_looked_up_once_while_its_watch_is_open() {
     let (reviews, server) = reviews(|| ()).await;
-    assert!(Followed::default().find(&reviews, &object("p")).await.is_none() && server.uris().is_empty());
+    assert_eq!(Followed::default().losses(), None);
+    let found = Followed::default().find(&reviews, &object("p")).await.unwrap();
+    assert!(found.is_none() && server.uris().is_empty());
     let followed = open();
     for (name, is_there) in [("p", true), ("q", true), ("p", true), ("gone", false), ("anew", false), ("going", false)]
     {
-        assert_eq!(followed.find(&reviews, &object(name)).await.is_some(), is_there, "{name}");
+        assert_eq!(followed.find(&reviews, &object(name)).await.unwrap().is_some(), is_there, "{name}");
     }
-    let uris = ["p", "q", "gone", "anew", "going"].map(|name| format!("/api/v1/namespaces/a/pods/{name}"));
+    assert!(followed.find(&reviews, &object("failed")).await.is_err());
+    assert!(followed.find(&reviews, &object("forbidden")).await.unwrap().is_none());
+    let uris = ["p", "q", "gone", "anew", "going", "failed", "forbidden"]
+        .map(|name| format!("/api/v1/namespaces/a/pods/{name}"));
     assert_eq!(server.uris(), uris, "from the store");
 }
 
@@ -68,16 +75,15 @@ async fn whatever_may_end_an_object_ends_what_rests_on_it() {
         (Seen::Restarted(Vec::new()), true, false, true),
     ] {
         let followed = open();
-        let there = followed.find(&reviews, &object("p")).await.unwrap();
-        let losses = followed.losses();
+        let find = async || followed.find(&reviews, &object("p")).await.unwrap();
+        let (there, losses) = (find().await.unwrap(), followed.losses());
         assert_eq!(followed.tell(&seen), ends, "{seen:?}");
         assert_eq!((there.holds(), followed.is_open()), (!ends, is_open), "{seen:?}");
-        assert_eq!(followed.losses() > losses, is_lost, "{seen:?}");
-        assert_eq!(followed.find(&reviews, &object("p")).await.is_some(), is_open, "{seen:?}: looked up anew");
-        let between = followed.losses();
+        assert_eq!(followed.losses().is_some(), is_open, "{seen:?}: a review before it is open again may be too old");
+        assert_eq!(find().await.is_some(), is_open, "{seen:?}: looked up anew");
         followed.tell(&Seen::Pinged);
-        assert_eq!(followed.losses() > between, is_lost, "{seen:?}: a review between the two may be too old");
-        let again = followed.find(&reviews, &object("p")).await.unwrap();
+        assert_eq!(followed.losses() > losses, is_lost, "{seen:?}");
+        let again = find().await.unwrap();
         assert!(again.holds() && there.holds() != ends, "{seen:?}: what has ended stays so");
         assert_eq!(Arc::ptr_eq(&again.0, &there.0), !ends && !is_lost, "{seen:?}: known from before");
     }
@@ -104,7 +110,7 @@ async fn an_object_that_may_have_ended_meanwhile_is_not_there() {
             }
         };
         let (reviews, _server) = reviews(tell).await;
-        let found = followed.find(&reviews, &object("p")).await;
+        let found = followed.find(&reviews, &object("p")).await.unwrap();
         assert_eq!(found.is_some(), is_there, "{uid:?} {is_due:?}");
     }
 }
@@ -115,6 +121,6 @@ async fn so_many_objects_are_remembered() {
     let followed = open();
     let there = (1..MOST).map(|n| (Box::<str>::from(n.to_string()), There(Arc::new(AtomicBool::new(true)))));
     followed.state.lock().there.extend(there);
-    assert!(followed.find(&reviews, &object("p")).await.is_some());
-    assert!(followed.find(&reviews, &object("q")).await.is_none());
+    assert!(followed.find(&reviews, &object("p")).await.unwrap().is_some());
+    assert!(followed.find(&reviews, &object("q")).await.unwrap().is_none());
 }

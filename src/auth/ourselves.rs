@@ -1,7 +1,6 @@
 //! Whether a client of a trusted listener is the daemon itself, as the apiserver knows it: a sidecar has the service account
 //! of its pod. Such a client may read what the daemon may read.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,8 +48,7 @@ type User = Option<Arc<UserInfo>>;
 pub(super) struct Ourselves {
     upstream: Upstream,
     /// By hashes under a secret that only this process has, as those of [`super::authenticator::Authenticator`].
-    others: Cache<[u8; 32], User>,
-    own: Cache<[u8; 32], User>,
+    users: Cache<[u8; 32], User>,
     key: hmac::Key,
     turns: Semaphore,
     /// How long a read waits for an answer.
@@ -83,13 +81,10 @@ impl Ourselves {
     /// # Errors
     /// The system gives no random bytes.
     pub(super) fn new(config: &AuthConfig, upstream: Upstream) -> Result<Self, StartError> {
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new());
-        let users = |ttl| Cache::builder().max_capacity(MAX_REMEMBERED).time_to_live(ttl).build();
         Ok(Self {
             upstream,
-            others: users(config.token_ttl),
-            own: users(config.allow_ttl),
-            key: key.map_err(|_| StartError::Random)?,
+            users: Cache::builder().max_capacity(MAX_REMEMBERED).time_to_live(config.token_ttl).build(),
+            key: hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new())?,
             turns: Semaphore::new(TURNS),
             // 1 s by default. Otherwise the read is forwarded.
             limit: config.review_timeout / 10,
@@ -101,7 +96,9 @@ impl Ourselves {
     /// be found out, it has not.
     pub(super) async fn sent(&self, headers: &HeaderMap) -> bool {
         let shown = bearer::token(headers).filter(|it| it.len() <= MAX_TOKEN && !bearer::is_ambiguous(headers));
-        let (Some(shown), Some(own)) = (shown, self.upstream.authorization().await) else { return false };
+        let Some(shown) = shown else { return false };
+        // A provider that renews it may take long.
+        let Ok(Some(own)) = timeout(self.limit, self.upstream.authorization()).await else { return false };
         let Some(own) = own.to_str().ok().and_then(|value| value.strip_prefix("Bearer ")) else { return false };
         // What the daemon reads with this token is refused as soon as the apiserver does not accept it any more.
         if constant_time::verify_slices_are_equal(own.as_bytes(), shown.as_bytes()).is_ok() {
@@ -114,16 +111,16 @@ impl Ourselves {
         if !is_alike || self.upstream.health().error.is_some() {
             return false;
         }
-        let shown = self.user(&self.others, &shown).await;
-        let own = if shown.is_some() { self.user(&self.own, own).await } else { None };
+        let shown = self.user(&shown).await;
+        let own = if shown.is_some() { self.user(own).await } else { None };
         shown.zip(own).is_some_and(|(shown, own)| are_one(&shown, &own))
     }
 
-    async fn user(&self, users: &Cache<[u8; 32], User>, token: &str) -> User {
+    async fn user(&self, token: &str) -> User {
         let mut hash = [0; 32];
         hash.copy_from_slice(hmac::sign(&self.key, token.as_bytes()).as_ref());
         // An answer that did not come is not remembered. Boxed: few requests need it.
-        users.try_get_with(hash, Box::pin(self.review(token))).await.ok().flatten()
+        self.users.try_get_with(hash, Box::pin(self.review(token))).await.ok().flatten()
     }
 
     async fn review(&self, token: &str) -> Result<User, ()> {
@@ -158,12 +155,6 @@ impl Ourselves {
         let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(drop)?;
         let answer: Answer = serde_json::from_slice(&body.to_bytes()).map_err(drop)?;
         Ok(Some(Arc::new(answer.status.user_info)))
-    }
-}
-
-impl fmt::Debug for Ourselves {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ourselves")
     }
 }
 

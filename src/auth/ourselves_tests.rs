@@ -1,5 +1,6 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use kube::config::{AuthInfo, AuthProviderConfig, ExecConfig, ExecInteractiveMode};
 use serde_json::{Value, json};
 
 use super::*;
@@ -71,7 +72,7 @@ impl World {
     }
 
     fn ourselves(&self) -> &Ourselves {
-        self.access.ourselves.as_ref().unwrap()
+        &self.access.trusted.as_ref().unwrap().ourselves
     }
 
     /// Whether a token is ours, and how many requests it took to know.
@@ -162,10 +163,61 @@ async fn no_read_waits_long_for_an_apiserver_that_does_not_answer() {
         let asked = Instant::now();
         assert!(!access.is_ours(&bearer(&token("other"))).await);
         assert!(asked.elapsed() <= AuthConfig::default().review_timeout / 5, "{:?}", asked.elapsed());
-        let refused = *access.ourselves.as_ref().unwrap().refused.lock();
+        let refused = *access.trusted.as_ref().unwrap().ourselves.refused.lock();
         assert_eq!(refused > asked, !is_away, "nothing is asked of one that is known to be away");
         tokio::time::resume();
     }
+}
+
+#[tokio::test]
+async fn no_read_waits_long_for_a_provider_that_renews_our_token() {
+    let server = FakeServer::plain(|_, _| silence()).await;
+    let (mut config, url) = (server.config(), server.url());
+    let fields = [("idp-issuer-url", &*url), ("client-id", "x"), ("refresh-token", "x")];
+    let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let provider = AuthProviderConfig { name: "oidc".into(), config: fields, ..AuthProviderConfig::default() };
+    config.auth_info.auth_provider = Some(provider);
+    let upstream = Upstream::from_config(config).await.unwrap();
+    let access = Access::trusting().knowing_ourselves(&AuthConfig::default(), &upstream).unwrap();
+    tokio::time::pause();
+    let asked = Instant::now();
+    assert!(!access.is_ours(&bearer(&token("other"))).await);
+    assert!(asked.elapsed() <= AuthConfig::default().review_timeout / 5, "{:?}", asked.elapsed());
+}
+
+/// Each read would run it, for as long as that takes.
+#[tokio::test]
+async fn no_plugin_runs_to_know_who_we_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let [runs, expires] = ["runs", "expires"].map(|name| directory.path().join(name));
+    std::fs::write(&expires, "2020-01-01T00:00:00Z").unwrap();
+    let own = token("own");
+    let script = format!(
+        "echo >> {}; printf '{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":\
+         {{\"token\":\"%s\",\"expirationTimestamp\":\"%s\"}}}}' {own} $(cat {})",
+        runs.display(),
+        expires.display()
+    );
+    let plugin = ExecConfig {
+        api_version: Some("client.authentication.k8s.io/v1".into()),
+        command: Some("sh".into()),
+        args: Some(vec!["-c".into(), script]),
+        interactive_mode: Some(ExecInteractiveMode::Never),
+        ..ExecConfig::default()
+    };
+    let of_plugin = AuthInfo { exec: Some(plugin), ..AuthInfo::default() };
+    let world = world(&long(), |config| config.auth_info = of_plugin).await;
+    let ran = || std::fs::read_to_string(&runs).unwrap().lines().count();
+    let before = ran();
+    for shown in [&own, &token("other")] {
+        assert_eq!(world.shows(shown).await, (false, 0), "the last token has expired");
+    }
+    assert_eq!(ran(), before);
+    std::fs::write(&expires, "2999-01-01T00:00:00Z").unwrap();
+    let request = Request::post(PATH).body(full("")).unwrap();
+    world.ourselves().upstream.send(Identity::Own, request).await.unwrap();
+    assert!(ran() > before, "for a request of our own");
+    assert_eq!(world.shows(&own).await, (true, 0));
 }
 
 #[tokio::test]
@@ -213,7 +265,7 @@ async fn a_token_that_is_not_accepted_any_more_is_ours_until_it_is_asked_about_a
 #[tokio::test]
 async fn what_is_remembered_of_tokens_and_read_of_reviews_is_bounded() {
     let world = world(&long(), |_| {}).await;
-    let remembered = &world.ourselves().others;
+    let remembered = &world.ourselves().users;
     for numbers in [0..MAX_REMEMBERED, MAX_REMEMBERED..MAX_REMEMBERED + 9] {
         for n in numbers {
             let mut hash = [0; 32];

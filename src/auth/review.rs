@@ -224,17 +224,27 @@ impl Reviews {
             Ok(pod) => Ok(Some(pod.metadata.uid == uid)),
             Err(StatusCode::NOT_FOUND) => Ok(Some(false)),
             Err(StatusCode::FORBIDDEN) => Ok(None),
-            Err(status) => Err(Unavailable::Failed(format!("the apiserver answers {status}"))),
+            Err(status) => Err(refused(status)),
         }
     }
 
-    /// Whether the store has an object with this UID that is not being deleted. `false` also if that is not known.
-    pub(super) async fn is_there(&self, resource: &'static str, namespace: &str, name: &str, uid: &str) -> bool {
+    /// Whether the store has an object with this UID that is not being deleted. `false` also if the daemon may not read it.
+    ///
+    /// # Errors
+    /// The apiserver gave no answer.
+    pub(super) async fn is_there(
+        &self,
+        resource: &'static str,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> Result<bool, Unavailable> {
         // From the store and not from a cache of the apiserver, which may be older than a watch that begins now.
-        let found = self.object(resource, namespace, name, "").await;
-        found.is_ok_and(|found| {
-            found.is_ok_and(|Object { metadata }| metadata.uid == uid && metadata.deletion_timestamp.is_none())
-        })
+        match self.object(resource, namespace, name, "").await? {
+            Ok(Object { metadata }) => Ok(metadata.uid == uid && metadata.deletion_timestamp.is_none()),
+            Err(StatusCode::NOT_FOUND | StatusCode::FORBIDDEN) => Ok(false),
+            Err(status) => Err(refused(status)),
+        }
     }
 
     /// The present time by the apiserver's clock, in seconds since 1970.
@@ -265,10 +275,8 @@ impl Reviews {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = http::Uri::from_static(path);
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let answer = self.in_time::<ReviewAnswer<S>>(resource, request).await.and_then(|answer| {
-            let refused = |status| Unavailable::Failed(format!("the apiserver answers {status}"));
-            answer.map(|answer| answer.status).map_err(refused)
-        });
+        let answer = self.in_time::<ReviewAnswer<S>>(resource, request).await;
+        let answer = answer.and_then(|answer| answer.map(|answer| answer.status).map_err(refused));
         if let Err(error) = &answer {
             self.metrics.review_failures.inc();
             if let Some(left_out) = self.failures.turn() {
@@ -363,6 +371,10 @@ impl<'a> ResourceAttributes<'a> {
             label_selector: some(&attributes.labels),
         }
     }
+}
+
+fn refused(status: StatusCode) -> Unavailable {
+    Unavailable::Failed(format!("the apiserver answers {status}"))
 }
 
 /// The seconds since 1970 of a date as headers have it.

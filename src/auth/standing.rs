@@ -134,8 +134,8 @@ impl Standing {
         }
     }
 
-    /// Changes when every token has to be reviewed again: the apiserver may have been restarted.
-    pub(super) fn losses(&self) -> u64 {
+    /// Changes when every token has to be reviewed again: the apiserver may have been restarted. `None` while that would not be seen.
+    pub(super) fn losses(&self) -> Option<u64> {
         self.revoked.accounts.losses()
     }
 
@@ -145,8 +145,9 @@ impl Standing {
         hash: [u8; 32],
         token: &str,
         user: &Arc<UserInfo>,
-        (asked, losses): (Instant, u64),
+        (asked, losses): (Instant, Option<u64>),
     ) {
+        let Some(losses) = losses else { return };
         let Some((bound, time)) = Bound::of(token, user).zip(self.reviews.time().zip(now())) else { return };
         let left = Duration::try_from_secs_f64(bound.end - time.0.max(time.1)).unwrap_or_default();
         let until = asked + left.min(LONGEST);
@@ -162,17 +163,11 @@ impl Standing {
     pub(super) async fn again(&self, hash: &[u8; 32]) -> Option<Stands> {
         let accepted = self.accepted.get(hash).await?;
         let Accepted { user, bound: Bound { account, pod, end }, until, losses } = &*accepted;
-        let accounts = &self.revoked.accounts;
-        // Without that watch, none of the pod is begun, nor is one of a pod that was deleted.
-        if !accounts.is_open()
-            || *losses != self.losses()
-            || Instant::now() >= *until
-            || now()? >= *end
-            || self.revoked.covers(user)
-        {
+        // Without the watch of accounts, none of the pod is begun, nor is one of a pod that was deleted.
+        if Some(*losses) != self.losses() || Instant::now() >= *until || now()? >= *end || self.revoked.covers(user) {
             return None;
         }
-        let mut watches = vec![(Arc::clone(accounts), account)];
+        let mut watches = vec![(Arc::clone(&self.revoked.accounts), account)];
         if let Some(pod) = pod {
             let watch = match &self.pod_watches {
                 Some(watches) => watches.of(pod)?,
@@ -186,9 +181,14 @@ impl Standing {
         let mut on = Vec::with_capacity(watches.len());
         for (watch, object) in watches {
             // One look-up for all of its tokens. Only that it is in vain is remembered here.
-            let found = async { watch.find(&self.reviews, object).await.map_or(Ok(()), Err) };
+            let found = async {
+                match watch.find(&self.reviews, object).await {
+                    Ok(None) => Ok(()),
+                    found => Err(found.ok().flatten()),
+                }
+            };
             let there = self.in_vain.try_get_with(object.uid.clone(), found).await.err()?;
-            on.push(There::clone(&there));
+            on.push((*there).clone()?);
         }
         Some(Stands { user: Arc::clone(user), until: *until, on: on.into() })
     }

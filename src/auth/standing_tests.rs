@@ -34,6 +34,8 @@ struct Cluster {
     /// Reviews accept no token.
     refuses: AtomicBool,
     is_gone: AtomicBool,
+    /// The next question for an object fails.
+    fails: AtomicBool,
     date: Mutex<Option<&'static str>>,
 }
 
@@ -69,7 +71,11 @@ async fn server(cluster: &Arc<Cluster>) -> (FakeServer, Upstream) {
             let status = if accepts { json!({"authenticated": true, "user": user(Some("p"))}) } else { json!({}) };
             answer(201, json!({ "status": status }).to_string())
         } else if ["b", "p"].contains(&name) {
-            let code = if cluster.is_gone.load(Ordering::Relaxed) { 404 } else { 200 };
+            let code = match cluster.is_gone.load(Ordering::Relaxed) {
+                _ if cluster.fails.swap(false, Ordering::Relaxed) => 500,
+                true => 404,
+                false => 200,
+            };
             answer(code, json!({"metadata": {"uid": name}}).to_string())
         } else {
             answer(200, r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#)
@@ -313,6 +319,19 @@ async fn a_token_whose_object_is_not_found_is_reviewed_for_a_while_without_looki
 }
 
 #[tokio::test]
+async fn an_object_whose_look_up_fails_is_looked_up_again_at_the_next_review() {
+    let cluster = Arc::<Cluster>::default();
+    let (standing, server) = standing(&cluster).await;
+    cluster.fails.store(true, Ordering::Relaxed);
+    let token = token(60.0, &bindings(&json!({})));
+    for stands in [false, true] {
+        standing.reviewed(&token, &user(None)).await;
+        assert_eq!(standing.again(&HASH).await.is_some(), stands);
+    }
+    assert_eq!(looked_up(&server), 2);
+}
+
+#[tokio::test]
 async fn tokens_of_one_account_share_its_look_up() {
     let (standing, server) = standing(&Arc::default()).await;
     let token = token(60.0, &bindings(&json!({})));
@@ -337,8 +356,8 @@ async fn no_pod_is_watched_for_nothing() {
     let watches = Arc::new(PodWatches::new(upstream, Arc::clone(&revoked), Arc::new(RbacGenerations::new())));
     let standing = Standing::new(Arc::new(reviews), Arc::clone(&revoked), Some(Arc::clone(&watches)));
     let token = token(60.0, &bindings(&json!({"pod": {"name": "p", "uid": "p"}})));
-    standing.reviewed(&token, &user(Some("p"))).await;
     for is_open in [false, true] {
+        standing.reviewed(&token, &user(Some("p"))).await;
         assert!(standing.again(&HASH).await.is_none(), "the watch of the pod is not open yet");
         // Each watch has two.
         assert_eq!(Arc::weak_count(&watches), 2 * usize::from(is_open));

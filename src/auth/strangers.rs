@@ -4,7 +4,6 @@
 //! to the read. It costs no request, and the daemon needs no right to ask for it. So for a short time, the same read with
 //! the same token is answered from a cache.
 
-use std::fmt;
 use std::time::Duration;
 
 use aws_lc_rs::{hmac, rand};
@@ -54,8 +53,7 @@ impl Strangers {
     /// # Errors
     /// The system gives no random bytes.
     pub(super) fn new(config: &AuthConfig) -> Result<Self, StartError> {
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new());
-        let key = key.map_err(|_| StartError::Random)?;
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new())?;
         // No watch shows here that a right ends.
         let ttl = UNTOLD_TTL.min(config.token_ttl).min(config.allow_ttl);
         // Only so that nothing is kept for long: it has a clock of its own.
@@ -76,12 +74,6 @@ impl Strangers {
         token.copy_from_slice(hmac::sign(&self.key, authorization.as_bytes()).as_ref());
         let right = Right { token, attributes };
         Some(StrangersRead { allowed: self.allowed.clone(), ttl, right, asked: Instant::now() })
-    }
-}
-
-impl fmt::Debug for Strangers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Strangers")
     }
 }
 

@@ -5,8 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
+use serde_saphyr::budget::BudgetBreach;
 
 use super::{Mistake, Origin, REMOVED, Removed, SETTINGS, Setting, nearest};
+
+/// The most keys and values of a text, and the most bytes of them. The text may be the annotation of a pod.
+const MOST_NODES: usize = 4096;
+const LARGEST: usize = 1 << 20;
 
 /// A value with its line number. Lines count from 1.
 #[derive(Clone, Debug)]
@@ -33,16 +38,23 @@ pub(super) struct File {
 // === impl Node ===
 
 impl Node {
-    /// Parses one YAML document.
+    /// Parses one YAML document. An alias would stand for a value of any size, so there are none.
     ///
     /// # Errors
     /// The line number (0 if unknown) and a one-line error message.
     pub(super) fn parse(text: &str) -> Result<Self, (u64, String)> {
-        serde_saphyr::from_str(text).map_err(|error| {
+        let budget = serde_saphyr::budget! { max_anchors: 0, max_nodes: MOST_NODES, max_total_scalar_bytes: LARGEST };
+        serde_saphyr::from_str_with_options(text, serde_saphyr::options! { budget: budget }).map_err(|error| {
             let line = error.location().map_or(0, |location| location.line());
             let message = match error.without_snippet() {
                 // The library's own message is written for programmers.
                 serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => format!("{key}: is there twice"),
+                serde_saphyr::Error::Budget { breach: BudgetBreach::Anchors { .. }, .. } => {
+                    "anchors and aliases are not accepted: write the value again".to_owned()
+                }
+                serde_saphyr::Error::Budget { .. } => {
+                    format!("is too large: there may be {MOST_NODES} keys and values, {LARGEST} bytes of them, and 64 levels")
+                }
                 error => error.to_string(),
             };
             (line, message.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -203,4 +215,24 @@ fn unknown_key(key: &str) -> String {
 
 fn is_below(key: &str, section: &str) -> bool {
     key.strip_prefix(section).is_some_and(|rest| rest.starts_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_has_a_bound_and_no_aliases() {
+        let parsed = |text: &str| Node::parse(text).map(drop).map_err(|(_, message)| message);
+        let keys = |count: usize| format!("[{}]", vec!["a"; count].join(","));
+        let text = |len: usize| format!("['{}']", "x".repeat(len));
+        assert_eq!((parsed(&keys(MOST_NODES - 1)), parsed(&text(LARGEST))), (Ok(()), Ok(())));
+        for large in [keys(MOST_NODES), text(LARGEST + 1), ["[", "]"].map(|bracket| bracket.repeat(65)).concat()] {
+            let why = parsed(&large).unwrap_err();
+            assert!(why.starts_with("is too large: "), "{} bytes: {why}", large.len());
+        }
+        for text in ["[&a x, *a]", "{a: &a {b: c}, d: *a}", "[&a x]"] {
+            assert!(parsed(text).is_err_and(|why| why.starts_with("anchors and aliases are not accepted")), "{text}");
+        }
+    }
 }

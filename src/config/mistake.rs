@@ -3,6 +3,14 @@
 use std::fmt;
 use std::path::PathBuf;
 
+/// The most bytes of a name that is compared with all known ones.
+const LONGEST_NAME: usize = 64;
+/// The most characters of a key in a mistake.
+const LONGEST_KEY: usize = 64;
+/// Of a longer message, so many characters at its begin and at its end stay: a value is quoted in front of what is wrong with it.
+const MOST_OF_VALUE: usize = 100;
+const MOST_OF_REST: usize = 300;
+
 /// Where the text of a setting comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -29,6 +37,9 @@ pub struct Mistakes(pub Vec<Mistake>);
 
 /// The known name that is closest to a mistyped one, if it is close enough.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if name.len() > LONGEST_NAME {
+        return None;
+    }
     let folded = name.to_lowercase();
     known
         .into_iter()
@@ -56,6 +67,16 @@ fn distance(from: &str, to: &str) -> usize {
     rows[from.len()][to.len()]
 }
 
+/// A text without its middle, if it has more than `first` and `last` characters.
+fn shortened(text: String, first: usize, last: usize) -> String {
+    let count = text.chars().count();
+    if count <= first + last {
+        return text;
+    }
+    let (begin, end) = (text.chars().take(first), text.chars().skip(count - last));
+    begin.chain(['…']).chain(end).collect()
+}
+
 // === impl Origin ===
 
 impl fmt::Display for Origin {
@@ -74,8 +95,12 @@ impl fmt::Display for Origin {
 // === impl Mistake ===
 
 impl Mistake {
-    pub fn new(origin: Origin, message: impl Into<String>) -> Self {
-        Self { origin, message: message.into() }
+    /// What is quoted of a long key or value is short: anybody may have written it.
+    pub fn new(mut origin: Origin, message: impl Into<String>) -> Self {
+        if let Origin::File { key, .. } = &mut origin {
+            *key = shortened(std::mem::take(key), LONGEST_KEY, 0);
+        }
+        Self { origin, message: shortened(message.into(), MOST_OF_VALUE, MOST_OF_REST) }
     }
 }
 
@@ -104,6 +129,24 @@ impl std::error::Error for Mistakes {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_quoted_is_short() {
+        let at = |key: &str| Origin::File { path: "/f".into(), line: 1, key: key.to_owned() };
+        let told = |key: &str, message: &str| Mistake::new(at(key), message).to_string();
+        let (key, message) = ("k".repeat(LONGEST_KEY), "é".repeat(MOST_OF_VALUE + MOST_OF_REST));
+        assert_eq!(told(&key, &message), format!("/f:1: {key}: {message}"));
+        assert_eq!(told(&format!("{key}k"), "no"), format!("/f:1: {key}…: no"));
+        let (first, last) = ("é".repeat(MOST_OF_VALUE), "é".repeat(MOST_OF_REST - 4));
+        assert_eq!(told("k", &format!("{message}é is")), format!("/f:1: k: {first}…{last}é is"));
+    }
+
+    #[test]
+    fn long_names_are_not_compared() {
+        let known = "x".repeat(LONGEST_NAME);
+        assert_eq!(nearest(&known, [&*known]), Some(&*known));
+        assert_eq!(nearest(&format!("{known}x"), [&*known]), None);
+    }
 
     #[test]
     fn suggests_only_what_may_be_meant() {

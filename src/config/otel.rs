@@ -228,6 +228,12 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
 }
 
 fn endpoint(text: &str) -> Result<Uri, String> {
+    // What is before it may be a password, and endpoints are logged.
+    if text.contains('@') {
+        return Err(
+            "must have no @: a user and a password are sent as a header of OTEL_EXPORTER_OTLP_HEADERS".to_owned()
+        );
+    }
     let wrong = || format!("{text:?} is no endpoint: want http://HOST:PORT or https://HOST:PORT");
     let uri: Uri = text.parse().map_err(|_| wrong())?;
     let good = matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty());

@@ -122,3 +122,14 @@ fn every_mistake_is_told_once() {
     let (_, mistakes, _) = loaded(&[("OTEL_TRACES_EXPORTER", "zipkin"), ("OTEL_SDK_DISABLED", "yes")]);
     assert_eq!(mistakes.len(), 2, "{mistakes:?}");
 }
+
+#[test]
+fn an_endpoint_with_a_password_is_refused_without_telling_it() {
+    for endpoint in ["http://u:s3cret@c:4318", "u:s3cret@c:4317", "http:/u:s3cret@c", "https://s3cret@c/v1/traces"] {
+        for name in ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] {
+            let (config, mistakes, _) = loaded(&[(name, endpoint)]);
+            assert!(mistakes.len() == 1 && mistakes[0].contains("OTEL_EXPORTER_OTLP_HEADERS"), "{mistakes:?}");
+            assert!(!mistakes[0].contains("s3cret") && !format!("{config:?}").contains("s3cret"), "{mistakes:?}");
+        }
+    }
+}

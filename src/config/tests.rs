@@ -97,6 +97,26 @@ fn a_file_that_cannot_be_read_or_parsed() {
     assert_eq!(mistakes(from_file("threads: {a: 1}\n")).len(), 1);
 }
 
+/// It may be the annotation of a pod, which the injector checks.
+#[test]
+fn what_a_hostile_text_says_is_told_in_short() {
+    let words = "x ".repeat(20_000);
+    let aliases = vec!["*a"; 1_500].join(", ");
+    for (text, told) in [
+        (format!("allowedHosts: [&a '{words}', {aliases}]\n"), "anchors and aliases are not accepted"),
+        (format!("stateDir: &a '{words}'\nresources: [{}]\n", vec!["{*a : 1}"; 1_000].join(", ")), "not accepted"),
+        (format!("? '{words}'\n: 1\n"), "there is no such setting"),
+        (format!("window:\n  ? '{words}'\n  : 1\n"), "there is no such setting"),
+        (format!("resources:\n- ? '{words}'\n  : 1\n  resource: pods\n"), "there is no such setting"),
+        (format!("allowedHosts: ['{words}']\n"), "is no host name: want a name or an address, without a port"),
+        (format!("resources: [{{resource: pods, labelSelector: '{words}'}}]\n"), "resources[0].labelSelector: "),
+        (format!("log: {{level: '{words}'}}\n"), "is no level"),
+    ] {
+        let found = mistakes(from_file(&text));
+        assert!(found.len() == 1 && found[0].contains(told) && found[0].len() < 600, "{told}: {found:?}");
+    }
+}
+
 #[test]
 fn resources() {
     let text = "

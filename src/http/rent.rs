@@ -1,6 +1,7 @@
 //! Books what answers cost the apiserver, or would have cost it.
 
 use http::header::CONTENT_ENCODING;
+use http::request::Parts;
 use http::{Response, StatusCode};
 
 use super::answer::Body;
@@ -11,10 +12,24 @@ use crate::passthrough::Shared;
 use crate::reads::Giver;
 
 impl ServiceInner {
-    /// Books an answer of the apiserver, if a cache could have given it, or if it had been given already.
-    pub(super) fn booked(&self, mut response: Response<Body>, info: &RequestInfo, plan: Plan) -> Response<Body> {
+    /// Whether a request lists a namespace or a selection.
+    pub(super) fn lists_part(head: &Parts, info: &RequestInfo) -> bool {
+        let selects = || head.uri.query().is_some_and(|query| query.contains("Selector="));
+        info.verb == Verb::List && (!info.namespace.is_empty() || selects())
+    }
+
+    /// Books an answer of the apiserver, if a cache could have given it, or if it had been given already. `of_part`: see
+    /// [`Self::lists_part`].
+    pub(super) fn booked(
+        &self,
+        mut response: Response<Body>,
+        info: &RequestInfo,
+        plan: Plan,
+        of_part: bool,
+    ) -> Response<Body> {
         let giver = match plan {
             _ if response.extensions().get::<Shared>().is_some() => Giver::Shared,
+            Plan::Forwarded(Some(reason)) if reason.is_of_cost() && of_part => Giver::ApiserverOfPart,
             Plan::Forwarded(Some(reason)) if reason.is_of_cost() => Giver::Apiserver,
             _ => return response,
         };

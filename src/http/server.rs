@@ -94,7 +94,7 @@ impl Server {
         let listeners = config.listen.iter().map(|at| Listener::bind(at, &config)).collect::<Result<Vec<_>, _>>()?;
         let tls: Vec<IpAddr> = listeners.iter().filter_map(|listener| listener.address().tls_ip()).collect();
         let certificates = if tls.is_empty() { None } else { Some(Arc::new(Certificates::load(&config.tls, &tls)?)) };
-        let newcomers = Newcomers::new(Arc::clone(&metrics));
+        let newcomers = Newcomers::new(config.max_connections, Arc::clone(&metrics));
         let most_waiting = WAITING.min(config.max_connections / 4).max(1);
         let waiting = Slots::new(most_waiting, metrics.connections_refused.clone());
         Ok(Self { config, listeners, certificates, ledger: Ledger::default(), newcomers, waiting, metrics })
@@ -138,7 +138,12 @@ impl Server {
             protocols: Protocols::new(&self.config),
             tls,
             delegated,
-            places: Places::new(self.config.max_connections, self.config.listen.iter(), Arc::clone(&self.metrics)),
+            places: Places::new(
+                self.config.max_connections,
+                self.config.evicts,
+                self.config.listen.iter(),
+                Arc::clone(&self.metrics),
+            ),
             newcomers: self.newcomers,
             waiting: self.waiting,
             accounts: Accounts::new(memory, largest, &self.metrics),
@@ -330,6 +335,7 @@ impl SharedServer {
             Ok(Some(Protocol::Http1)) => {
                 let handover = Handover::new(head);
                 let service = service_fn(|request: Request<Incoming>| {
+                    connection.used();
                     let asked = handover.asked(&request, self.drain.is_draining());
                     let request = request.map(RequestBody::from);
                     let (response, handover) = (self.handler.handle(request, &connection), Arc::clone(&handover));
@@ -344,6 +350,7 @@ impl SharedServer {
                 let handlers = &Handlers::new(handler, self.at_once, unreserved, requests, metrics);
                 let unread = &self.small_answers.of_connection(self.accounts.answers(of));
                 let begin = |request: Request<RequestBody>, is_worn| {
+                    of.used();
                     if is_worn {
                         of.close();
                     }

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, WARNING};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode, Version};
+use http::{HeaderValue, Request, Response, StatusCode};
 use tracing::{Instrument as _, Span};
 
 use super::access_log::AccessLog;
 use super::answer::{
     AUDIT_ID, Answered, Bodies, Body, BodyOptions, BoxFuture, Handler, NO_CACHE, Parsed, Patient, RequestBody,
-    SHORTEST, Socket, audit_id, body, draining, framing, head, is_unauthenticated, of_ourselves, read, respond,
-    too_many_waiting, wanted, websocket,
+    SHORTEST, Socket, audit_id, body, draining, framing, head, of_ourselves, read, respond, too_many_waiting, wanted,
+    websocket,
 };
 use super::door::{Connection, Guard, ListenAddr};
 use super::record::{HttpMetrics, NOT_FORWARDED, Plan};
@@ -144,12 +144,9 @@ impl Handler for Service {
             if let Some(refused) = framing::refused(&request) {
                 return client.answered(refused);
             }
+            let upgrades = auth::wants_upgrade(request.headers());
             let answer = inner.answer(request, &connection, &span, &client).await;
-            let response = framing::for_version(answer, version);
-            if version == Version::HTTP_2 && is_unauthenticated(&response) {
-                // As the apiserver does: requests over HTTP/2 are too cheap for clients that are not authenticated.
-                connection.close();
-            }
+            let response = connection.left_by(framing::for_version(answer, version), version, upgrades);
             spans::answered(&span, &response);
             client.answered(response)
         };
@@ -241,11 +238,11 @@ impl ServiceInner {
         let mut response = match answered {
             Some(response) => response,
             None => {
-                let again = self.in_case(&head, &info);
+                let (again, of_part) = (self.in_case(&head, &info), Self::lists_part(&head, &info));
                 let status_form = form();
                 self.forward_not_older(&mut head, &info, connection, plan);
                 match self.forward(Request::from_parts(head, body), &info, connection, &audit_id, room.as_ref()).await {
-                    Ok(response) => self.heard(self.booked(response, &info, plan), asked).await,
+                    Ok(response) => self.heard(self.booked(response, &info, plan, of_part), asked).await,
                     Err(error) => {
                         let old = Box::pin(self.while_away(&error, again, &info, connection, &audit_id)).await;
                         let refused = || (self.refuse(&Status::from(&error), status_form, audit_id), NOT_FORWARDED);
@@ -414,7 +411,8 @@ impl ServiceInner {
             Mode::Trust => self.forward.forward(request, info, connection.sender(None, true, sessions)).await,
             Mode::Delegated => {
                 let caller = connection.caller(request.headers());
-                if let Err(status) = self.access.pass(&caller).await {
+                let is_judged = connection.is_judged(request.headers(), request.uri());
+                if let Err(status) = self.access.pass(&caller, is_judged).await {
                     return Ok(self.refuse(&status, status_form, audit_id.clone()));
                 }
                 // A write with an unknown outcome counts as one that may have happened, if its client is known.

@@ -1,22 +1,8 @@
-//! Whether an informer covers a read, and why none does.
+//! Why no informer covers a read.
 
-use std::sync::Arc;
-
-use super::Informer;
-
-/// Whether a request lies inside an informer's scope.
-#[derive(Debug)]
-pub enum Coverage {
-    /// The informer is synced or syncing.
-    By(Arc<Informer>),
-    None(NoCoverage),
-}
-
-/// Why no informer covers a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NoCoverage {
     Excluded,
-    NotReadable,
     OutOfScope,
     Forbidden,
     /// The apiserver does not support the encoding for this type.
@@ -35,22 +21,4 @@ pub enum NoCoverage {
     Unversioned,
     /// The definition of the resource has changed since the read looked it up.
     Outdated,
-}
-
-// === impl Coverage ===
-
-impl Coverage {
-    /// Replaces an informer that cannot be used with the reason.
-    pub(super) fn usable(self) -> Self {
-        match self {
-            Self::By(informer) if informer.reflector.is_unacceptable() => Self::None(NoCoverage::Encoding),
-            Self::By(informer) if informer.reflector.is_too_large() && !informer.cache.is_ready() => {
-                Self::None(NoCoverage::Memory)
-            }
-            Self::By(informer) if informer.reflector.is_undecodable() && !informer.cache.is_ready() => {
-                Self::None(NoCoverage::Undecodable)
-            }
-            coverage => coverage,
-        }
-    }
 }

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::apiserver::UpstreamError;
 use crate::apiserver::client::Upstream;
 use crate::apiserver::discovery::Discovery;
+use crate::apiserver::meter::Meter;
 use crate::cache::{self, CacheConfig, Floors};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::{self, Fatal};
@@ -21,11 +22,10 @@ use crate::upstream::backfill::Backfiller;
 use crate::upstream::reflector::{Reflector, ReflectorConfig, ReflectorEnd};
 use crate::upstream::{ListerWatcher, ProgressProbe, Questions, ShardSupport, Sharding, SharedStore};
 
-use super::books::{Balance, Books, Giver, Rent};
-use super::demand::{CHANGED, Ledger, UNPRINTABLE, UNVERSIONED};
 use super::kept::Keeper;
+use super::ledger::{Balance, Books, CHANGED, Giver, Rent, UNPRINTABLE, UNVERSIONED};
 use super::waits::Proofs;
-use super::{Coverage, Informer, InformerKey, InformerScope, NoCoverage, Rules, limit};
+use super::{Informer, InformerKey, InformerScope, NoCoverage, Rules, limit};
 
 /// Settings of the factory.
 #[derive(Clone, Debug)]
@@ -61,8 +61,6 @@ struct FactoryInner {
     store: Arc<SharedStore>,
     sharding: Sharding,
     keeper: Option<Arc<Keeper>>,
-    /// The cost of forwarded tables.
-    ledger: Mutex<Ledger>,
 }
 
 // === impl Factory ===
@@ -75,7 +73,7 @@ impl Factory {
         fatal: Fatal,
         drain: DrainWatch,
     ) -> Self {
-        let (informers, books, ledger) = (Mutex::default(), Books::default(), Mutex::default());
+        let (informers, books) = (Mutex::default(), Books::default());
         let proofs = Arc::default();
         let store = Arc::new(SharedStore::new(upstream.clone()));
         let sharding = Sharding::new(upstream.clone());
@@ -93,7 +91,6 @@ impl Factory {
             store,
             sharding,
             keeper,
-            ledger,
         };
         Self { inner: Arc::new(inner) }
     }
@@ -204,10 +201,8 @@ impl Factory {
                 scopes.push(InformerScope::default());
             }
             for scope in scopes {
-                let coverage = self.get_or_start(&resource, scope, Encoding::Json, usize::MAX, false);
-                if let Coverage::By(informer) = coverage {
-                    started.push(informer);
-                }
+                let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding: Encoding::Json };
+                started.extend(self.get_or_start(&resource, key, usize::MAX, false));
             }
         }
         started
@@ -288,21 +283,8 @@ impl Factory {
         self.inner.drain.draining().await;
     }
 
-    pub(super) fn ledger(&self) -> &Mutex<Ledger> {
-        &self.inner.ledger
-    }
-
-    fn refuse_tables(&self, gvr: &Gvr, during: Duration) {
-        let now = Instant::now();
-        self.ledger().lock().refuse(gvr, now + during, now);
-    }
-
-    /// Records the size for JSON and protobuf.
-    fn is_large(&self, key: &InformerKey, objects: usize) {
-        let mut ledger = self.ledger().lock();
-        for encoding in [Encoding::Json, Encoding::Protobuf] {
-            ledger.is_large(&InformerKey { encoding, ..key.clone() }, objects, Instant::now());
-        }
+    pub(super) fn books(&self) -> &Books {
+        &self.inner.books
     }
 
     pub(super) fn running(&self, key: &InformerKey) -> Option<Arc<Informer>> {
@@ -314,14 +296,12 @@ impl Factory {
     pub(super) fn get_or_start(
         &self,
         resource: &Arc<Resource>,
-        scope: InformerScope,
-        encoding: Encoding,
+        key: InformerKey,
         most: usize,
         by_list: bool,
-    ) -> Coverage {
-        let key = InformerKey { gvr: resource.gvr.clone(), scope, encoding };
+    ) -> Result<Arc<Informer>, NoCoverage> {
         if self.inner.discovery.is_outdated(resource) {
-            return Coverage::None(NoCoverage::Outdated);
+            return Err(NoCoverage::Outdated);
         }
         if let Some(outdated) = self.running(&key).filter(|informer| !informer.is_of(resource)) {
             tracing::info!(informer = %outdated.key, "resource definition changed, informer stopped");
@@ -330,21 +310,21 @@ impl Factory {
         let mut informers = self.inner.informers.lock();
         if let Some(informer) = informers.get(&key) {
             if !informer.is_of(resource) {
-                return Coverage::None(NoCoverage::Outdated);
+                return Err(NoCoverage::Outdated);
             }
             informer.touch();
             if most == usize::MAX {
                 informer.reflector.read_at_most(most);
             }
-            return Coverage::By(informer.clone());
+            return Ok(informer.clone());
         }
-        if self.is_unversioned(resource) {
-            return Coverage::None(NoCoverage::Unversioned);
+        if self.refuses(&key.gvr, NoCoverage::Unversioned) {
+            return Err(NoCoverage::Unversioned);
         }
         // What is pinned runs, whatever else does: readiness waits for it.
-        let is_pin = encoding == Encoding::Json && self.inner.config.rules.pins_scope(&key.gvr, &key.scope);
+        let is_pin = key.encoding == Encoding::Json && self.inner.config.rules.pins_scope(&key.gvr, &key.scope);
         if !is_pin && limit::refuses(informers.len(), self.inner.config.max_informers) {
-            return Coverage::None(NoCoverage::TooMany);
+            return Err(NoCoverage::TooMany);
         }
         let sibling = informers.values().find(|informer| informer.is_sibling_of(&key, &resource.origin));
         let questions = match sibling {
@@ -359,7 +339,7 @@ impl Factory {
         if matches!(resource.origin, Origin::Custom { .. }) {
             self.confirm_definition(informer.clone());
         }
-        Coverage::By(informer)
+        Ok(informer)
     }
 
     fn start(
@@ -382,7 +362,7 @@ impl Factory {
             table,
             encoding: key.encoding,
             columns: Arc::default(),
-            meter: Arc::clone(&book.meter),
+            meter: Arc::new(Meter::of(Arc::clone(&book.meter))),
         };
         let mut reflector =
             Reflector::new(inner.upstream.clone(), source.clone(), writer, inner.config.reflector.clone());
@@ -425,16 +405,15 @@ impl Factory {
             let end = tokio::select! { end = reflector.run() => end, () = stop.cancelled() => return };
             if let Some(informer) = ended.upgrade() {
                 tracing::info!(informer = %informer.key, ?end, "reflector ended, informer stopped");
+                let (key, now) = (&informer.key, Instant::now());
+                let refuse = |why, during| factory.books().accounts.lock().refuse(&key.gvr, why, during, now);
                 match end {
                     // Discovery may still list the resource after the apiserver has stopped serving it.
-                    ReflectorEnd::Gone => factory.inner.discovery.suspect(&informer.key.gvr),
-                    ReflectorEnd::Changed => factory.refuse_tables(&informer.key.gvr, CHANGED),
-                    ReflectorEnd::Unprintable => factory.refuse_tables(&informer.key.gvr, UNPRINTABLE),
-                    ReflectorEnd::Unversioned => {
-                        let now = Instant::now();
-                        factory.ledger().lock().is_unversioned(&informer.key.gvr, now + UNVERSIONED, now);
-                    }
-                    ReflectorEnd::Larger(objects) => factory.is_large(&informer.key, objects),
+                    ReflectorEnd::Gone => factory.inner.discovery.suspect(&key.gvr),
+                    ReflectorEnd::Changed => refuse(NoCoverage::Cells, CHANGED),
+                    ReflectorEnd::Unprintable => refuse(NoCoverage::Cells, UNPRINTABLE),
+                    ReflectorEnd::Unversioned => refuse(NoCoverage::Unversioned, UNVERSIONED),
+                    ReflectorEnd::Larger(objects) => factory.books().accounts.lock().is_large(key, objects, now),
                 }
                 factory.remove(&informer);
             }
@@ -465,11 +444,8 @@ impl Factory {
             if informer.is_over(self.inner.config.idle_timeout) {
                 tracing::info!(informer = %informer.key, "stopping informer that is read too seldom");
                 self.remove(&informer);
+                self.books().accounts.lock().forget(&informer.key);
             }
-        }
-        for informer in self.redundant() {
-            tracing::info!(informer = %informer.key, "stopping informer whose objects are held with their tables");
-            self.remove(&informer);
         }
     }
 }

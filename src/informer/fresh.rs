@@ -12,7 +12,7 @@ use crate::selector::Predicate;
 use crate::upstream::{Asked, Pace, Part, SMALL_DIGEST, Word};
 
 use super::Informer;
-use super::choice::{Extent, First, Situation, Then};
+use super::ledger::{Extent, Situation, Way};
 use super::stall::Why;
 
 /// How fresh a cache must be before it may answer.
@@ -122,6 +122,10 @@ impl Informer {
         let at_least = need.shown.max(need.freshness.least()).max(self.newest_elsewhere());
         let newest = need.freshness == Freshness::Consistent || need.unknown;
         let stood = self.cache.resource_version();
+        if !need.can_forward || newest && !need.may_forward {
+            // Whatever it costs, it is needed.
+            self.debt.lock().settle(None);
+        }
         if !newest {
             if let Some(snapshot) = self.cache.snapshot().filter(|snapshot| snapshot.rv() >= at_least) {
                 return Ok(Fresh { snapshot, at_once: true, store: None });
@@ -213,20 +217,16 @@ impl Informer {
 
     /// Whether a read of the newest state would be forwarded now.
     pub fn would_forward(&self, need: &Need<'_>) -> bool {
-        self.situation(need).first() == First::Forward
+        self.situation(need).first() == Way::Forward
     }
 
     fn situation(&self, need: &Need<'_>) -> Situation {
-        let (all, namespace, (answer, object, metadata)) = match self.cache.snapshot() {
-            None => (0, None, (0, 0, 0)),
-            Some(snapshot) => {
-                // An informer of one namespace has no smaller part.
-                let namespace = need.predicate.scope.namespace.clone().filter(|_| self.key.scope.namespace.is_none());
-                let part = Scope { namespace, name: None };
-                let in_part = part.namespace.is_some().then(|| snapshot.count_up_to(&part, SMALL_DIGEST + 1));
-                (snapshot.len(), in_part, answer(&snapshot, need.predicate, in_part.unwrap_or(snapshot.len())))
-            }
-        };
+        // An informer of one namespace has no smaller part.
+        let namespace = need.predicate.scope.namespace.clone().filter(|_| self.key.scope.namespace.is_none());
+        let (all, namespace, answer) = self.cache.snapshot().map_or((0, None, 0), |snapshot| {
+            let in_part = namespace.map(|namespace| in_namespace(&snapshot, Some(namespace)));
+            (snapshot.len(), in_part, answer(&snapshot, need.predicate, in_part.unwrap_or(snapshot.len())))
+        });
         // The next pages need the same state, and a proof of only a part is not kept.
         let in_parts = need.limit.is_none_or(|limit| answer <= limit);
         let namespace = namespace.filter(|_| in_parts);
@@ -237,20 +237,20 @@ impl Informer {
             all,
             namespace,
             answer: need.limit.filter(|limit| *limit < FEW).map_or(answer, |limit| answer.min(limit * READ_ON)),
-            object: if need.only_metadata { metadata } else { object },
-            metadata,
+            only_metadata: need.only_metadata,
+            prices: self.meter.prices(),
             gzip: need.gzip,
             is_late: self.probe.is_late(),
             selective: need.selectors.is_some() && self.key.scope.is_everything() && in_parts,
             waiting: self.waits.now().max(1) + self.waits.within(need.max_age),
         };
-        situation.odds = self.probe.odds(self.proved(need, situation.then()));
+        situation.odds = self.probe.odds(self.proved(need, situation.then())).into();
         situation
     }
 
     /// The newest revision at which the state for this read was proved.
-    fn proved(&self, need: &Need<'_>, then: Then) -> ResourceVersion {
-        let part = if let Then::Digest(extent) = then { extent.of(self, need) } else { None };
+    fn proved(&self, need: &Need<'_>, then: Way) -> ResourceVersion {
+        let part = if let Way::Digest(extent) = then { extent.of(self, need) } else { None };
         self.probe.proved(&self.cache, part.as_ref())
     }
 
@@ -259,7 +259,7 @@ impl Informer {
     async fn word(
         &self,
         need: &Need<'_>,
-        first: First,
+        first: Way,
         since: Asked,
         (arrived, seen): (Asked, ResourceVersion),
     ) -> Result<Word, NotFresh> {
@@ -273,12 +273,12 @@ impl Informer {
         let since = if least.is_zero() { since } else { arrived };
         let begun = Instant::now();
         let word = match first {
-            First::Forward => return Err(NotFresh::Dearer),
-            First::Revision => {
+            Way::Forward => return Err(NotFresh::Dearer),
+            Way::Revision | Way::Watch => {
                 let revision = self.probe.revision(since, seen, pace(need.verb));
                 timeout_at(need.deadline, revision).await.ok().and_then(Result::ok)
             }
-            First::Digest(extent) => self.digest(need, extent, since).await,
+            Way::Digest(extent) => self.digest(need, extent, since).await,
         };
         let word = word.ok_or(NotFresh::Late)?;
         self.waits.took(begun.elapsed());
@@ -290,7 +290,7 @@ impl Informer {
         &self,
         need: &Need<'_>,
         situation: &Situation,
-        first: First,
+        first: Way,
         want: ResourceVersion,
         has_moved: bool,
     ) -> Result<Snapshot, NotFresh> {
@@ -299,19 +299,16 @@ impl Informer {
                 self.probe.learn(came);
             }
         };
-        let then = match first {
-            First::Digest(extent) => Then::Digest(extent),
-            First::Revision | First::Forward => situation.then(),
-        };
+        let then = if let Way::Digest(_) = first { first } else { situation.then() };
         let came = self.cache.resource_version() >= want;
-        let part = if let Then::Digest(extent) = then { extent.of(self, need) } else { None };
+        let part = if let Way::Digest(extent) = then { extent.of(self, need) } else { None };
         for part in [None, part.as_ref()] {
             if let Some(snapshot) = self.probe.settled(&self.cache, part, want).await {
                 learn(came);
                 return Ok(snapshot);
             }
         }
-        if !matches!(first, First::Digest(_)) {
+        if !matches!(first, Way::Digest(_)) {
             let moment = if need.may_forward { SHORT_MOMENT } else { MOMENT };
             if let Some(snapshot) = self.arriving(want, need.deadline, moment).await {
                 learn(true);
@@ -321,13 +318,13 @@ impl Informer {
         learn(false);
         // The proof may fail while the events themselves arrive: whichever comes first.
         let proof = async {
-            if let Then::Digest(extent) = then
+            if let Way::Digest(extent) = then
                 && let Some(snapshot) = self.compare(need, extent, want).await
             {
                 return Ok(snapshot);
             }
             if need.may_forward {
-                return Err(if then == Then::Forward { NotFresh::Dearer } else { NotFresh::Late });
+                return Err(if then == Way::Forward { NotFresh::Dearer } else { NotFresh::Late });
             }
             if let Err(error) = self.probe.prove_by_watch(&self.cache, want, need.deadline).await {
                 tracing::debug!(informer = %self.key, %error, "freshness not proved");
@@ -389,12 +386,12 @@ impl Informer {
         let seen = self.cache.newest();
         lifecycle::spawn("keep-warm", async move {
             let asked = match situation.first() {
-                First::Digest(Extent::Everything) if situation.all <= MOST_AHEAD => {
+                Way::Digest(Extent::Everything) if situation.all <= MOST_AHEAD => {
                     informer.probe.digest(&informer.cache, None, after, PACE).await.is_ok()
                 }
-                First::Revision => informer.probe.revision(after, seen, PACE).await.is_ok(),
+                Way::Revision => informer.probe.revision(after, seen, PACE).await.is_ok(),
                 // Large digests, and digests of parts, are only read on behalf of their readers.
-                First::Digest(_) | First::Forward => false,
+                Way::Digest(_) | Way::Watch | Way::Forward => false,
             };
             tracing::trace!(informer = %informer.key, asked, "asked ahead");
             informer.waits.end_ahead();
@@ -406,18 +403,20 @@ fn pace(verb: Verb) -> Pace {
     if verb == Verb::Watch { WATCH_PACE } else { PACE }
 }
 
-/// Estimates the number of objects in an answer, if its namespace has `of` objects, and the bytes of one and of its
-/// metadata.
-fn answer(snapshot: &Snapshot, predicate: &Predicate, of: usize) -> (usize, usize, usize) {
-    let (mut looked, mut found, mut bytes, mut metadata) = (0_usize, 0, 0, 0);
+/// The number of objects of a namespace, counted up to [`SMALL_DIGEST`] and one, or of all.
+pub(super) fn in_namespace(snapshot: &Snapshot, namespace: Option<Arc<str>>) -> usize {
+    let count = |namespace| snapshot.count_up_to(&Scope { namespace: Some(namespace), name: None }, SMALL_DIGEST + 1);
+    namespace.map_or(snapshot.len(), count)
+}
+
+/// Estimates the number of objects in an answer, if its namespace has `of` objects.
+pub(super) fn answer(snapshot: &Snapshot, predicate: &Predicate, of: usize) -> usize {
+    let (mut looked, mut found) = (0, 0);
     for object in snapshot.range(&predicate.scope, None).take(LOOKS) {
         looked += 1;
         found += usize::from(predicate.matches(object));
-        bytes += object.framed_len();
-        metadata += object.metadata_len();
     }
-    let found = if looked < LOOKS { found } else { found * of / LOOKS };
-    (found, bytes / looked.max(1), metadata / looked.max(1))
+    if looked < LOOKS { found } else { found * of / LOOKS }
 }
 
 // === impl Extent ===

@@ -12,12 +12,12 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::books::{Book, Giver, Rent};
-use super::demand::is_spent;
 use super::key::{InformerKey, scope_predicate};
+use super::ledger::{Book, Debt, Giver, Rent, bytes, is_spent};
 use super::stall::Stall;
 use super::waits::{Proofs, Waits};
 use crate::apiserver::discovery::{Shareable, Since};
+use crate::apiserver::meter::Meter;
 use crate::cache::WatchCache;
 use crate::lifecycle;
 use crate::meta::{Encoding, ObjectKey, Origin, Resource, ResourceVersion, Verb};
@@ -43,8 +43,10 @@ pub struct Informer {
     pub(super) suspects: tokio::sync::Mutex<Suspects>,
     /// An object that the apiserver lists although its store does not hold it, and the lineage of the state with it.
     pub(super) detached: Mutex<Option<(u64, ObjectKey)>>,
-    /// The book of its resource.
+    /// What it has asked, and the book of its resource.
+    pub(super) meter: Arc<Meter>,
     book: Arc<Book>,
+    pub(super) debt: Mutex<Debt>,
     /// How long proofs took, for all informers.
     pub(super) proofs: Arc<Proofs>,
     /// Informers of the same objects in another encoding or another version of the type.
@@ -65,8 +67,8 @@ pub struct Informer {
     proved_for: AtomicU64,
     /// Milliseconds from `started` to the last request.
     last_used: AtomicU64,
-    /// The number of events received until then.
-    events_used: AtomicU64,
+    /// Whether a watch was open when this was last looked at.
+    was_watched: AtomicBool,
     started: Instant,
 }
 
@@ -106,7 +108,9 @@ impl Informer {
             stop: CancellationToken::new(),
             suspects: tokio::sync::Mutex::default(),
             detached: Mutex::default(),
+            meter: source.meter,
             book: Arc::default(),
+            debt: Mutex::default(),
             proofs: Arc::default(),
             siblings: ArcSwap::default(),
             neighbours: ArcSwap::default(),
@@ -118,7 +122,7 @@ impl Informer {
             shown: AtomicU64::new(0),
             proved_for: AtomicU64::new(0),
             last_used: AtomicU64::new(0),
-            events_used: AtomicU64::new(0),
+            was_watched: AtomicBool::new(false),
             started: Instant::now(),
         }
     }
@@ -192,7 +196,6 @@ impl Informer {
     pub fn touch(&self) {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_used.fetch_max(now, Ordering::Relaxed);
-        self.events_used.fetch_max(self.reflector.events(), Ordering::Relaxed);
     }
 
     /// Records that a read is answered from the cache.
@@ -351,16 +354,22 @@ impl Informer {
     pub(super) fn is_over(&self, timeout: Duration) -> bool {
         let (idle, stats) = (self.idle_for(), self.cache.stats());
         let is_kept = self.pinned && self.key.encoding != Encoding::Table || self.outlasts.load(Ordering::Relaxed);
-        let events = self.reflector.events().saturating_sub(self.events_used.load(Ordering::Relaxed));
-        // The first state may take long.
-        let is_dear = self.cache.is_ready() && is_spent(idle, events, stats.objects, self.book.served());
+        let (asked, is_ready) = (self.meter.asked(), self.cache.is_ready());
+        let now = (bytes(asked.requests, asked.wire), self.book.earned(), self.last_used.load(Ordering::Relaxed));
+        // The first state may take long, and rent has paid for it.
+        let owed = self.debt.lock().settle(Some(now).filter(|_| is_ready));
+        let owed = owed / self.meter.prices().plain(1).max(1) as f64;
+        let is_dear = is_ready && is_spent(idle, owed, stats.objects, self.book.served());
         !self.pinned && idle >= timeout || !is_kept && is_dear
     }
 
-    /// The time since its last use. Zero while a watch is open.
+    /// The time since its last use. Zero while a watch is open, and when it is first looked at after its end: that may just have
+    /// come, and its client may be on its way back.
     pub(super) fn idle_for(&self) -> Duration {
-        if self.cache.stats().watchers > 0 {
+        let is_watched = self.cache.stats().watchers > 0;
+        if self.was_watched.swap(is_watched, Ordering::Relaxed) || is_watched {
             self.touch();
+            return Duration::ZERO;
         }
         let last = Duration::from_millis(self.last_used.load(Ordering::Relaxed));
         self.started.elapsed().saturating_sub(last)

@@ -52,6 +52,8 @@ async fn an_informer_ends_soon_after_its_only_reader_and_not_during_its_first_li
     assert!(!informer.is_over(TIMEOUT), "somebody follows");
     drop(watcher);
     later().await;
+    assert!(!informer.is_over(TIMEOUT), "the watch may have ended just now");
+    later().await;
     assert!(informer.is_over(TIMEOUT));
     informer.outlasts();
     assert!(!informer.is_over(TIMEOUT), "its state is to be served while the apiserver is away");

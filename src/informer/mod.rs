@@ -2,18 +2,15 @@
 //! fresh enough.
 
 mod audit;
-mod books;
-mod choice;
 mod coverage;
 mod definitions;
-mod demand;
 mod factory;
 mod families;
-mod forms;
 mod fresh;
 mod handle;
 mod kept;
 mod key;
+mod ledger;
 mod limit;
 mod lookup;
 mod owed;
@@ -21,17 +18,16 @@ mod rules;
 mod servers;
 mod stall;
 mod stream_check;
-mod tables;
 mod waits;
 
-pub use books::{Balance, Giver, Rent};
-pub use coverage::{Coverage, NoCoverage};
-pub use demand::Use;
+pub use coverage::NoCoverage;
 pub use factory::{Factory, FactoryConfig};
 pub use fresh::{Fresh, Freshness, Need, NotFresh};
 pub use handle::Informer;
 pub use key::{InformerKey, InformerScope};
+pub use ledger::{Balance, Giver, Rent, Use};
 pub use limit::informers_in;
+pub use lookup::Sought;
 pub use rules::{ResourceRule, Rules, ScopeRule};
 
 pub use crate::apiserver::discovery::{Shareable, Unshareable};

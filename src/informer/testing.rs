@@ -72,7 +72,7 @@ fn fed(
 impl Informer {
     /// As if its reflector had taken a state.
     pub(crate) fn took(&self, asked: Asked, rv: ResourceVersion) {
-        self.reflector.took(Some((asked, rv)));
+        self.reflector.took((asked, rv));
     }
 }
 

@@ -1,18 +1,20 @@
 //! Tracks how many reads wait for a proof, how often such reads arrive, and how long proofs take.
 
+use std::f64::consts::LN_2;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::ledger::{Cost, Fading};
 use crate::telemetry::histogram::Histogram;
 
 /// Counts the reads that wait for a proof, how often they arrive, and how long the last proofs took.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     now: AtomicUsize,
-    arrivals: Mutex<Arrivals>,
+    arrivals: Mutex<Fading>,
     /// How many microseconds a question for the store's revision took, as a moving average.
     took: AtomicU64,
     /// Whether the store's revision is already being asked for in advance.
@@ -28,22 +30,15 @@ pub struct Proofs {
 
 pub(super) struct Waiting<'a>(&'a AtomicUsize);
 
-/// The number of recent arrivals. The weight of each decreases with time.
-#[derive(Debug, Default)]
-struct Arrivals {
-    lately: f64,
-    last: Option<Instant>,
-}
-
-/// The weight of an arrival decreases to a third in this time.
-const LATELY: Duration = Duration::from_secs(1);
+/// The weight of an arrival decreases by half in this time, and to a third in a second.
+const LATELY: Duration = Duration::from_millis(693);
 
 // === impl Waits ===
 
 impl Waits {
     pub(super) fn enter(&self, now: Instant) -> Waiting<'_> {
         self.now.fetch_add(1, Ordering::Relaxed);
-        self.arrivals.lock().count(now);
+        self.arrivals.lock().add(Cost { work: 1.0, bytes: 0.0 }, now, LATELY);
         Waiting(&self.now)
     }
 
@@ -53,7 +48,8 @@ impl Waits {
 
     /// The expected number of arrivals within this time.
     pub(super) fn within(&self, time: Duration) -> usize {
-        if time.is_zero() { 0 } else { self.arrivals.lock().within(time, Instant::now()) }
+        let lately = self.arrivals.lock().at(Instant::now(), LATELY).work;
+        (lately * LN_2 * time.as_secs_f64() / LATELY.as_secs_f64()) as usize
     }
 
     /// Returns false if the store's revision is already being asked for in advance.
@@ -82,39 +78,26 @@ impl Drop for Waiting<'_> {
     }
 }
 
-// === impl Arrivals ===
-
-impl Arrivals {
-    fn count(&mut self, now: Instant) {
-        self.lately = self.at(now) + 1.0;
-        self.last = Some(now);
-    }
-
-    fn at(&self, now: Instant) -> f64 {
-        let ago = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
-        self.lately * (-ago.as_secs_f64() / LATELY.as_secs_f64()).exp()
-    }
-
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small positive number")]
-    fn within(&self, time: Duration, now: Instant) -> usize {
-        (self.at(now) * time.as_secs_f64() / LATELY.as_secs_f64()) as usize
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
 
-    #[test]
-    fn as_many_will_come_as_came() {
-        let mut arrivals = Arrivals::default();
-        let start = Instant::now();
-        let at = |millis| start + Duration::from_millis(millis);
-        assert_eq!(arrivals.within(LATELY, start), 0);
-        arrivals.count(at(0));
-        assert_eq!(arrivals.within(LATELY / 10, at(0)), 0, "one is no crowd");
-        (0..300).for_each(|n| arrivals.count(at(n * 10)));
-        assert!((9..=10).contains(&arrivals.within(LATELY / 10, at(3000))));
-        assert_eq!(arrivals.within(LATELY / 10, at(6000)), 0, "nobody came for long");
+    #[tokio::test(start_paused = true)]
+    async fn as_many_will_come_as_came() {
+        let (waits, tenth) = (Waits::default(), Duration::from_millis(100));
+        let comes = || drop(waits.enter(Instant::now()));
+        assert_eq!(waits.within(tenth * 10), 0);
+        comes();
+        assert_eq!(waits.within(tenth), 0, "one is no crowd");
+        for _ in 0..300 {
+            advance(tenth / 10).await;
+            comes();
+        }
+        assert!((9..=10).contains(&waits.within(tenth)));
+        assert_eq!(waits.within(Duration::ZERO), 0);
+        advance(tenth * 30).await;
+        assert_eq!(waits.within(tenth), 0, "nobody came for long");
     }
 }

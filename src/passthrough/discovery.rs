@@ -2,19 +2,21 @@
 //! They are cached with their ETag and revalidated with the apiserver on every request, so an answer is never older
 //! than the apiserver's own.
 
+use std::sync::Arc;
+
 use aws_lc_rs::digest;
-use bytes::Bytes;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, ACCEPT_RANGES, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE,
     DATE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, RANGE,
 };
 use http::request::Parts;
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, Uri};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::away::warn;
 use super::headers::has_prefixed;
+use super::shared::Whole;
 use crate::apiserver::client::Identity;
 
 /// Larger documents are passed on but not cached.
@@ -39,8 +41,8 @@ pub(super) struct DocumentKey {
 pub(super) struct Document {
     /// `None`: the document cannot be revalidated. It is cached for times when the apiserver does not answer.
     pub etag: Option<HeaderValue>,
-    pub headers: HeaderMap,
-    pub body: Bytes,
+    /// Shared with the answers. Its memory is reserved until the last of them is sent.
+    pub whole: Arc<Whole>,
     /// When the apiserver last confirmed the document.
     confirmed: Mutex<Instant>,
 }
@@ -51,7 +53,6 @@ impl DocumentKey {
     /// `None` for requests whose answer must not be cached.
     pub(super) fn of(request: &Parts, identity: Identity) -> Option<Self> {
         let headers = &request.headers;
-        let path = request.uri.path();
         let unusual = headers.contains_key(RANGE)
             || headers.contains_key(IF_MODIFIED_SINCE)
             // A proxy in front of the apiserver may identify a user by it.
@@ -59,7 +60,7 @@ impl DocumentKey {
             || has_prefixed(headers, "impersonate-")
             // Several header lines of one name are too rare to be part of the key.
             || [ACCEPT, ACCEPT_ENCODING, AUTHORIZATION].iter().any(|name| headers.get_all(name).iter().count() > 1);
-        if request.method != Method::GET || unusual || !is_document(path) {
+        if request.method != Method::GET || unusual {
             return None;
         }
         // A copy: the header is a slice of the buffer that the whole head was read into, and the document is kept.
@@ -67,7 +68,7 @@ impl DocumentKey {
         Some(Self {
             identity,
             authorization: headers.get(AUTHORIZATION).map(hashed),
-            target: request.uri.path_and_query().map_or("/", |target| target.as_str()).into(),
+            target: target(&request.uri)?.into(),
             accept: value(ACCEPT),
             accept_encoding: value(ACCEPT_ENCODING),
         })
@@ -85,8 +86,27 @@ fn hashed(credential: &HeaderValue) -> [u8; 32] {
     hash
 }
 
+/// A document's target, as far as the answer depends on it. `None` if it may be of no document, or has more than a document
+/// needs: whoever made something up could have a document kept again and again.
+fn target(uri: &Uri) -> Option<String> {
+    let path = uri.path().trim_end_matches('/');
+    let mut target = path.to_owned();
+    for parameter in uri.query().unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
+        match parameter.split_once('=')? {
+            // The apiserver's time for it.
+            ("timeout", _) => {}
+            // With a wrong one, the answer is no document.
+            ("hash", _) if path.starts_with("/openapi/v3/") && target.len() == path.len() => {
+                target.extend(["?", parameter]);
+            }
+            _ => return None,
+        }
+    }
+    (is_document(path) && !target.contains('%')).then_some(target)
+}
+
 fn is_document(path: &str) -> bool {
-    let parts: Vec<&str> = path.trim_end_matches('/').split('/').skip(1).collect();
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
     match parts.as_slice() {
         ["api" | "apis" | "version"] | ["openapi", "v2"] | ["openapi", "v3", ..] => true,
         ["api", version] => !version.is_empty(),
@@ -99,8 +119,8 @@ fn is_document(path: &str) -> bool {
 // === impl Document ===
 
 impl Document {
-    pub(super) fn new(etag: Option<HeaderValue>, headers: HeaderMap, body: Bytes) -> Self {
-        Self { etag, headers, body, confirmed: Mutex::new(Instant::now()) }
+    pub(super) fn new(etag: Option<HeaderValue>, whole: Whole) -> Self {
+        Self { etag, whole: Arc::new(whole.joined()), confirmed: Mutex::new(Instant::now()) }
     }
 
     /// Records that the apiserver has just confirmed the document.
@@ -120,7 +140,7 @@ impl Document {
     /// The headers of the answer to a client with this `If-None-Match`, and whether the body is sent with them.
     /// `confirmed` is the apiserver's own answer to this request.
     pub(super) fn answer(&self, asked: Option<&HeaderValue>, confirmed: &HeaderMap) -> (StatusCode, HeaderMap, bool) {
-        let mut headers = self.headers.clone();
+        let mut headers = self.whole.headers().clone();
         if let Some(id) = confirmed.get(AUDIT_ID) {
             headers.insert(AUDIT_ID, id.clone());
         }
@@ -135,8 +155,9 @@ impl Document {
     }
 
     pub(super) fn size(&self) -> usize {
-        let headers: usize = self.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-        size_of::<Self>() + self.body.len() + headers
+        let headers = self.whole.headers().iter();
+        let headers: usize = headers.map(|(name, value)| name.as_str().len() + value.len()).sum();
+        size_of::<Self>() + self.whole.bytes() + headers
     }
 }
 
@@ -189,11 +210,27 @@ mod tests {
             "/openapi/v2",
             "/openapi/v3",
             "/openapi/v3/apis/apps/v1?hash=1",
+            "/openapi/v3/apis/apps/v1?timeout=1s&hash=1&",
         ] {
             assert!(key("GET", target, &[]).is_some(), "{target}");
         }
         for target in ["/", "/healthz", "/metrics", "/api/v1/pods", "/apis/apps/v1/deployments", "/openapi", "//api"] {
             assert!(key("GET", target, &[]).is_none(), "{target}");
+        }
+        // Another name for a document.
+        for target in [
+            "/openapi/v2?x=1",
+            "/openapi/v2?hash=1",
+            "/openapi/v3?hash=1",
+            "/apis?timeout",
+            "/openapi/v3/apis/apps/v1?hash=1&hash=2",
+            "/openapi/v3/apis/apps/v1?hash=%31",
+            "/openapi/v3/apis/%61pps/v1",
+        ] {
+            assert!(key("GET", target, &[]).is_none(), "{target}");
+        }
+        for target in ["/api/", "/api//", "/api?", "/api?timeout=1s", "/api?timeout=1s&timeout=2s"] {
+            assert_eq!(key("GET", target, &[]), key("GET", "/api", &[]), "{target}");
         }
         assert!(key("HEAD", "/api", &[]).is_none());
         assert!(key("GET", "/api", &[("impersonate-user", "x")]).is_none());
@@ -205,7 +242,8 @@ mod tests {
     fn forms_and_users_are_kept_apart() {
         let keys = [
             key("GET", "/api", &[]),
-            key("GET", "/api?timeout=1s", &[]),
+            key("GET", "/openapi/v3/api/v1", &[]),
+            key("GET", "/openapi/v3/api/v1?hash=1", &[]),
             key("GET", "/api", &[("accept", "application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io")]),
             key("GET", "/api", &[("accept-encoding", "gzip")]),
             key("GET", "/api", &[("authorization", "Bearer a")]),

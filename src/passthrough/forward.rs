@@ -23,8 +23,8 @@ use super::identity::{self, LendIdentity};
 use super::metrics::ForwardMetrics;
 use super::observe::{Observation, RevisionObserver};
 use super::paced::Pace;
-use super::parts::{answer, boxed, empty, full, kept, rebuild, resource_of};
-use super::places::{Client, Places};
+use super::parts::{answer, boxed, empty, kept, rebuild, resource_of};
+use super::places::{Client, Held, Places};
 use super::shared::{Buffered, ReadKey, SharedRead, collect};
 use super::tunnel::Tunnel;
 use super::{BoxError, ForwardBody};
@@ -346,23 +346,29 @@ impl Inner {
             (Ok(response), _) => response,
             (Err(error), Some(kept)) if may_be_old && error.is_silence() => {
                 self.metrics.documents_old.inc();
-                return Ok(Self::say(kept, kept.old(asked.as_ref())));
+                return Ok(Self::say(kept, kept.old(asked.as_ref()), None));
             }
             (Err(error), _) => return Err(error),
         };
+        // What its client has of the memory, until it has taken the answer.
+        let held = response.extensions().get::<Arc<Held>>().cloned();
         let document = match (response.status(), kept) {
             (StatusCode::NOT_MODIFIED, Some(kept)) => {
                 self.metrics.documents_confirmed.inc();
                 kept.confirm();
-                return Ok(Self::say(&kept, kept.answer(asked.as_ref(), response.headers())));
+                return Ok(Self::say(&kept, kept.answer(asked.as_ref(), response.headers()), held));
             }
             (status, _) => match discovery::tag_of(status, response.headers()) {
                 None if status != StatusCode::OK || !may_be_old => return Ok(response),
                 etag => {
                     self.metrics.documents_read.inc();
                     match collect(response, MAX_DOCUMENT, &self.config.ledger).await {
-                        Ok(Buffered::Whole(whole)) => Document::new(etag, whole.headers().clone(), whole.bytes()),
-                        Ok(Buffered::TooLarge(response)) => return Ok(response),
+                        Ok(Buffered::Whole(whole)) => Document::new(etag, whole),
+                        Ok(Buffered::TooLarge(response)) => {
+                            // The next one may need its memory.
+                            self.documents.invalidate(&key).await;
+                            return Ok(response);
+                        }
                         Err(error) => return Err(self.broken(&error)),
                     }
                 }
@@ -370,12 +376,19 @@ impl Inner {
         };
         let document = Arc::new(document);
         self.documents.insert(key, Arc::clone(&document)).await;
-        Ok(Self::say(&document, document.answer(asked.as_ref(), &document.headers)))
+        Ok(Self::say(&document, document.answer(asked.as_ref(), document.whole.headers()), held))
     }
 
-    fn say(document: &Document, (status, headers, with_body): (StatusCode, HeaderMap, bool)) -> Response<ForwardBody> {
-        let body = if with_body { full(document.body.clone()) } else { empty() };
-        answer(status, headers, body)
+    fn say(
+        document: &Document,
+        (status, headers, with_body): (StatusCode, HeaderMap, bool),
+        held: Option<Arc<Held>>,
+    ) -> Response<ForwardBody> {
+        let mut response = answer(status, headers, if with_body { document.whole.body() } else { empty() });
+        if let Some(held) = held {
+            response.extensions_mut().insert(held);
+        }
+        response
     }
 
     fn failed(&self, error: &UpstreamError) -> ForwardError {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
-use http_body_util::{Empty, StreamBody};
+use http_body_util::{Empty, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
@@ -70,8 +70,12 @@ fn reader(forward: &Forward, target: &'static str) -> JoinHandle<String> {
     spawn("reader", async move { text(ask(&forward, get(target)).await.unwrap()).await })
 }
 
+fn full(bytes: impl Into<Bytes>) -> ForwardBody {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
 pub(super) fn json(body: impl Into<Bytes>) -> Response<ForwardBody> {
-    Response::builder().header("content-type", "application/json").body(full(body.into())).unwrap()
+    Response::builder().header("content-type", "application/json").body(full(body)).unwrap()
 }
 
 #[tokio::test]
@@ -283,16 +287,48 @@ async fn discovery_is_confirmed_with_every_request() {
 #[tokio::test]
 async fn a_document_that_is_too_large_is_passed_on_and_not_kept() {
     let script: Script = Arc::new(|request| {
-        let mut response = json(vec![b' '; request.uri().query().unwrap().parse().unwrap()]);
+        let (_, length) = request.uri().path().rsplit_once('/').unwrap();
+        let grown = usize::from(request.headers().contains_key(IF_NONE_MATCH));
+        let mut response = json(vec![b' '; length.parse::<usize>().unwrap() + grown]);
         response.headers_mut().insert("etag", HeaderValue::from_static("\"1\""));
         Box::pin(async move { response })
     });
     let (forward, _) = forward_to(serve(script).await, lend_all()).await;
-    for (length, kept) in [(MAX_DOCUMENT, 1), (MAX_DOCUMENT + 1, 1)] {
-        let answer = ask(&forward, get(&format!("/openapi/v2?{length}"))).await.unwrap();
-        assert_eq!(text(answer).await.len(), length);
+    for (length, grown, kept) in [(MAX_DOCUMENT, 0, 1), (MAX_DOCUMENT + 1, 0, 1), (MAX_DOCUMENT, 1, 0)] {
+        let answer = ask(&forward, get(&format!("/openapi/v3/{length}"))).await.unwrap();
+        assert_eq!(text(answer).await.len(), length + grown);
         forward.inner.documents.run_pending_tasks().await;
         assert_eq!(forward.inner.documents.entry_count(), kept, "{length}");
+    }
+}
+
+/// As does every other answer.
+#[tokio::test]
+async fn a_document_that_is_not_read_counts() {
+    const SIZE: usize = 100 << 10;
+    const WINDOW: usize = 1 << 10;
+    let script: Script = Arc::new(|request| {
+        let mut response = json(vec![b' '; SIZE]);
+        if request.headers().contains_key(IF_NONE_MATCH) {
+            response = Response::builder().status(304).body(empty()).unwrap();
+        }
+        response.headers_mut().insert("etag", HeaderValue::from_static("\"1\""));
+        Box::pin(async move { response })
+    });
+    let ledger = Ledger::new(1 << 20, Pressure::default());
+    let config = ForwardConfig { ledger: ledger.clone(), window: Some(WINDOW), ..lend_all() };
+    let (forward, _) = forward_to(serve(script).await, config).await;
+    // Half of the memory has room for five documents. Others are passed on, and so is what a client makes up.
+    let cases = [("/openapi/v2?x=", 0, 0_usize), ("/openapi/v3/", 0, 5), ("/openapi/v3/1?timeout=", 5, 5)];
+    for (targets, before, most) in cases {
+        let mut unread = Vec::new();
+        for n in 1..=10 {
+            unread.push(ask(&forward, get(&format!("{targets}{n}"))).await.unwrap());
+            let documents = most.min(before + n);
+            assert_eq!(ledger.used(), documents * SIZE + n * 2 * WINDOW, "{targets}{n}");
+        }
+        drop(unread);
+        assert_eq!(ledger.used(), most * SIZE, "{targets}: those that are kept");
     }
 }
 
@@ -355,7 +391,7 @@ async fn a_refused_upgrade_is_answered_whole() {
     let script: Script = Arc::new(move |request| {
         let asked = [CONNECTION, UPGRADE].map(|name| request.headers()[name].to_str().unwrap().to_owned());
         let response = Response::builder().status(403).header("connection", "close, x-hop").header("x-hop", "1");
-        let response = response.header("x-kept", "1").body(full(Bytes::from(refusal.clone()))).unwrap();
+        let response = response.header("x-kept", "1").body(full(refusal.clone())).unwrap();
         Box::pin(async move { if asked == asks { response } else { json("{}") } })
     });
     let (forward, _) = forward_to(serve(script).await, lend_all()).await;

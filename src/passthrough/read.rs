@@ -121,7 +121,7 @@ impl Forward {
             let followers = u64::try_from(turn.members() - 1).unwrap_or_default();
             inner.metrics.shared_followers.inc_by(followers);
             match collect(response, inner.config.share_limit, &inner.config.ledger).await {
-                Ok(Buffered::Whole(whole)) => Ok(SharedRead::Whole(whole)),
+                Ok(Buffered::Whole(whole)) => Ok(SharedRead::Whole(Arc::new(whole))),
                 Ok(Buffered::TooLarge(response)) => {
                     inner.metrics.shared_too_large.inc();
                     Ok(SharedRead::alone(response))

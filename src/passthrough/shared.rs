@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, ORIGIN, RANGE, USER_AGENT,
@@ -59,7 +59,7 @@ pub(super) struct Whole {
     parts: Vec<Bytes>,
     /// A client has got it.
     is_given: AtomicBool,
-    _held: Reservation,
+    held: Reservation,
 }
 
 /// In the extensions of an answer that another client has got, too: it has cost the apiserver nothing more.
@@ -67,7 +67,7 @@ pub(super) struct Whole {
 pub(crate) struct Shared;
 
 pub(super) enum Buffered {
-    Whole(Arc<Whole>),
+    Whole(Whole),
     /// Over the limit. The answer includes what was already read of it.
     TooLarge(Response<ForwardBody>),
 }
@@ -129,20 +129,23 @@ impl Whole {
         &self.headers
     }
 
-    /// The body in one piece.
-    pub(super) fn bytes(&self) -> Bytes {
-        match self.parts.as_slice() {
-            [one] => one.clone(),
-            parts => {
-                let mut joined = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
-                parts.iter().for_each(|part| joined.extend_from_slice(part));
-                joined.freeze()
-            }
-        }
+    /// The size of the body.
+    pub(super) fn bytes(&self) -> usize {
+        self.held.bytes()
+    }
+
+    /// In one piece, without the buffers that it was read into: they may be larger.
+    pub(super) fn joined(mut self) -> Self {
+        self.parts = vec![self.parts.concat::<u8>().into()];
+        self
+    }
+
+    pub(super) fn body(self: &Arc<Self>) -> ForwardBody {
+        Replayed { whole: Arc::clone(self), next: 0 }.boxed_unsync()
     }
 
     pub(super) fn response(self: &Arc<Self>) -> Response<ForwardBody> {
-        let mut response = Response::new(Replayed { whole: Arc::clone(self), next: 0 }.boxed_unsync());
+        let mut response = Response::new(self.body());
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers.clone();
         if self.is_given.swap(true, Ordering::Relaxed) {
@@ -172,7 +175,7 @@ pub(super) async fn collect(
         }
     }
     let is_given = AtomicBool::new(false);
-    Ok(Buffered::Whole(Arc::new(Whole { status: head.status, headers: head.headers, parts, is_given, _held: held })))
+    Ok(Buffered::Whole(Whole { status: head.status, headers: head.headers, parts, is_given, held }))
 }
 
 // === impl Resumed ===

@@ -2,7 +2,7 @@
 //! asks the apiserver only for discovery and, if there is a shard selector, whether the apiserver supports it.
 
 use crate::cache::{Floor, SnapshotError, WatchCache};
-use crate::informer::{Coverage, NoCoverage};
+use crate::informer::NoCoverage;
 use crate::meta::{Encoding, ObjectKey, Verb};
 
 use super::list::is_narrowed;
@@ -62,21 +62,21 @@ impl Reads {
             Err(Unserved::Forward(reason)) => return forwarded(reason),
             Err(_) => return forwarded(ForwardReason::NotFresh),
         };
-        if verb == Verb::Get && matches!(need, Need::State(freshness) if self.is_lone_get(&read, freshness)) {
+        if verb == Verb::Get && matches!(need, Need::State(freshness) if self.is_lone_get(&read, freshness, false)) {
             return forwarded(ForwardReason::Consistent);
         }
         if let Need::State(freshness) | Need::List(At::Latest(freshness)) = need {
             read.hurry(verb, freshness);
         }
         loop {
-            let informer = match self.factory.would_cover(&read.resource, &read.predicate, read.encoding, read.rows) {
-                Some(Coverage::By(informer)) => informer,
-                Some(Coverage::None(NoCoverage::Encoding)) if read.json_fallback.is_some() => {
+            let informer = match self.factory.would_cover(read.sought()) {
+                Some(Ok(informer)) => informer,
+                Some(Err(NoCoverage::Encoding)) if read.json_fallback.is_some() => {
                     read.shape = read.json_fallback.take().unwrap_or(read.shape);
                     read.encoding = Encoding::Json;
                     continue;
                 }
-                Some(Coverage::None(reason)) => return forwarded(reason.into()),
+                Some(Err(reason)) => return forwarded(reason.into()),
                 None if read.patience.is_zero() => return forwarded(ForwardReason::NotSynced),
                 None => return Forecast { fate: Fate::Waits(Wait::Start), informer: None },
             };
@@ -114,7 +114,7 @@ impl Reads {
             options.validate().map_err(|_| ForwardReason::Invalid)?;
         }
         let mut read = self.resolve(request).await?;
-        read.rows.lasts |= verb == Verb::Watch;
+        read.rows = if verb == Verb::Watch { self.followed(&read) } else { read.rows };
         let need = match verb {
             Verb::Get => Need::State(plan::get(&options, read.mode(Verb::Get))?),
             Verb::List => {

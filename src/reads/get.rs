@@ -1,13 +1,11 @@
 //! Reads one object by its name.
 
-use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use crate::codec::Shape;
 use crate::codec::json::is_list_like;
 use crate::meta::{ObjectKey, Origin, Verb, errors};
 
-use super::gets::{CROWD, LOOP};
 use super::plan::Freshness;
 use super::resolved::Resolved;
 use super::service::served;
@@ -27,10 +25,7 @@ impl Reads {
         let freshness = plan::get(&request.options, if request.stale { ConsistentReads::Cache } else { mode })?;
         let Some(name) = request.name.as_deref() else { return Err(ForwardReason::Invalid.into()) };
         let mut read = self.resolve(request).await?;
-        if freshness == Freshness::Consistent {
-            self.gets.count(&request.gvr, Instant::now());
-        }
-        if self.is_lone_get(&read, freshness) {
+        if self.is_lone_get(&read, freshness, true) {
             return Err(ForwardReason::Consistent.into());
         }
         read.hurry(Verb::Get, freshness);
@@ -57,13 +52,10 @@ impl Reads {
         Ok(GetAnswer { form, shape: read.shape, object: object.clone(), served })
     }
 
-    /// Whether a get is forwarded because its proof would cost the apiserver as much, or an informer for it more.
-    pub(super) fn is_lone_get(&self, read: &Resolved, freshness: Freshness) -> bool {
-        if freshness != Freshness::Consistent || read.mode(Verb::Get) != ConsistentReads::Auto {
-            return false;
-        }
-        let gets = self.gets.lately(&read.resource.gvr, Instant::now());
-        let starts = || self.factory.would_cover(&read.resource, &read.predicate, read.encoding, read.rows).is_none();
-        gets < LOOP || gets < CROWD && starts()
+    /// Whether a get is forwarded because it would not be cheaper otherwise.
+    pub(super) fn is_lone_get(&self, read: &Resolved, freshness: Freshness, is_counted: bool) -> bool {
+        freshness == Freshness::Consistent
+            && read.mode(Verb::Get) == ConsistentReads::Auto
+            && self.factory.is_lone_get(read.sought(), is_counted)
     }
 }

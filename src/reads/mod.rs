@@ -9,7 +9,6 @@ mod answer;
 mod config;
 mod explain;
 mod get;
-mod gets;
 mod list;
 mod metrics;
 mod not_older;

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::cache::Floor;
 use crate::codec::{Form, Shape};
-use crate::informer::{Asked, Shareable, Use};
+use crate::informer::{Asked, Shareable, Sought, Use};
 use crate::meta::{Encoding, Resource, Verb};
 use crate::selector::{Predicate, ShardSelector};
 
@@ -30,7 +30,7 @@ pub(super) struct Resolved {
     pub(super) shard: Option<Shard>,
     /// Its original label and field selectors, if they require anything.
     pub(super) selectors: Option<(String, String)>,
-    /// The part of a table that is read.
+    /// The part of the collection that is read.
     pub(super) rows: Use,
     pub(super) floor: Arc<Floor>,
     /// When it arrived, and how many uncovered answers there were before that; see [`Floor::uncovered`].
@@ -65,6 +65,11 @@ pub(super) struct Shard {
 // === impl Resolved ===
 
 impl Resolved {
+    pub(super) fn sought(&self) -> Sought<'_> {
+        let Self { resource, predicate, encoding, rows, .. } = self;
+        Sought { resource, predicate, encoding: *encoding, read: *rows }
+    }
+
     /// A read that the apiserver may answer as well does not wait long for an informer that is still starting. A list
     /// waits for a short time, because then the watch that follows it can be served. A get does not wait.
     pub(super) fn hurry(&mut self, verb: Verb, freshness: Freshness) {

@@ -108,7 +108,7 @@ impl Reads {
             predicate,
             shard: None,
             selectors: None,
-            rows: Use { lasts: true, ..Use::default() },
+            rows: Use { must: true, ..Use::default() },
             floor,
             arrived: Asked::now(),
             unknown,

@@ -14,7 +14,6 @@ use crate::meta::{Encoding, FieldTable, Gvr, Origin, Resource, ResourceVersion, 
 use crate::selector::{self, FieldSelector, LabelSelector, Predicate};
 
 use super::allowance::Allowance;
-use super::gets::Gets;
 use super::plan::{At, Freshness};
 use super::resolved::Resolved;
 use super::unserved::Unserved;
@@ -40,7 +39,6 @@ pub struct Reads {
     pub(super) config: Arc<ReadsConfig>,
     metrics: Arc<ReadMetrics>,
     pub(super) old_watches: Arc<Allowance>,
-    pub(super) gets: Arc<Gets>,
     /// The number of objects from the beginning of a page on. Kept for this many pages; others are counted again.
     pub(super) counts: moka::future::Cache<ListIdentity, u64>,
     /// The clients have identities, on which the answers of aggregated API servers may depend. So it is unless somebody says
@@ -57,7 +55,6 @@ impl Reads {
             config: Arc::new(config),
             metrics: Arc::default(),
             old_watches: Arc::new(Allowance::new(OLD_WATCHES, OLD_WATCH_EVERY, Instant::now())),
-            gets: Arc::default(),
             counts: moka::future::Cache::new(COUNTED_PAGES),
             identified: true,
         }
@@ -143,7 +140,14 @@ impl Reads {
             predicate,
             shard,
             selectors: selects.then(|| (labels.clone(), fields.clone())),
-            rows: rows(request),
+            // The part of its collection that the request asks for.
+            rows: Use {
+                named: request.name.is_some(),
+                selected: !labels.is_empty() || !fields.is_empty(),
+                limit: usize::try_from(request.options.limit).ok().filter(|&limit| limit > 0),
+                must: request.local,
+                ..Use::default()
+            },
             floor,
             arrived: Asked::now(),
             unknown,
@@ -300,18 +304,6 @@ pub(super) fn answered_as(format: Format, resource: &Resource, protobuf: Protobu
         }
     };
     answered.map(|answered| (answered, converted))
-}
-
-/// The rows that the apiserver would print for the request.
-fn rows(request: &ReadRequest) -> Use {
-    let options = &request.options;
-    Use {
-        named: request.name.is_some(),
-        selected: !options.label_selector.is_empty() || !options.field_selector.is_empty(),
-        limit: usize::try_from(options.limit).ok().filter(|&limit| limit > 0),
-        lasts: request.local,
-        ..Use::default()
-    }
 }
 
 /// Counts a read that is served from this informer's cache, and describes its state.

@@ -9,7 +9,7 @@ use super::resolved::Resolved;
 use super::unserved::Unserved;
 use super::{ForwardReason, Reads, Waited, spans};
 use crate::codec::Form;
-use crate::informer::{Coverage, Informer, NoCoverage};
+use crate::informer::{Informer, NoCoverage};
 use crate::meta::{Encoding, errors};
 
 /// A read whose informer has ended looks for another one after this time.
@@ -22,15 +22,15 @@ impl Reads {
         let deadline = read.bounded(Instant::now() + self.config.not_synced.wait.min(read.patience));
         let mut waited = Waited::Nothing;
         loop {
-            let informer = match self.covering(read) {
-                Coverage::By(informer) => informer,
-                Coverage::None(NoCoverage::Encoding) if read.json_fallback.is_some() => {
+            let informer = match self.factory.covering(read.sought()) {
+                Ok(informer) => informer,
+                Err(NoCoverage::Encoding) if read.json_fallback.is_some() => {
                     read.shape = read.json_fallback.take().unwrap_or(read.shape);
                     read.encoding = Encoding::Json;
                     continue;
                 }
-                Coverage::None(NoCoverage::Outdated) => return Err(Unserved::Outdated),
-                Coverage::None(reason) => return Err(ForwardReason::from(reason).into()),
+                Err(NoCoverage::Outdated) => return Err(Unserved::Outdated),
+                Err(reason) => return Err(ForwardReason::from(reason).into()),
             };
             read.may_use(&informer)?;
             if self.serves_while_away(&read.resource.gvr) {
@@ -67,10 +67,6 @@ impl Reads {
     /// Whether the read is forwarded when it has waited for an informer in vain.
     fn is_forwarded(&self, read: &Resolved) -> bool {
         self.config.not_synced.forward || read.patience < self.config.not_synced.wait
-    }
-
-    fn covering(&self, read: &Resolved) -> Coverage {
-        self.factory.covering(&read.resource, &read.predicate, read.encoding, read.rows)
     }
 }
 

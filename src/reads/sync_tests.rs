@@ -153,8 +153,11 @@ async fn many_gets_start_an_informer_and_a_few_do_not() {
         assert_eq!(world.reads.explain(&get, Verb::Get).await.fate, Fate::Forwarded(ForwardReason::Consistent));
     }
     assert_eq!(world.asked(), 0);
-    (0..400).for_each(|_| world.reads.gets.count(&get.gvr, Instant::now()));
-    assert_eq!(read().await, ("not_synced", 1));
+    let mut gets = 20;
+    while read().await != ("not_synced", 1) {
+        gets += 1;
+    }
+    assert!(gets >= 255, "{gets} are no crowd");
 }
 
 /// As it is for the read that starts an informer.

@@ -102,7 +102,6 @@ impl From<NoCoverage> for ForwardReason {
         match reason {
             NoCoverage::Excluded => Self::Excluded,
             NoCoverage::Encoding => Self::Encoding,
-            NoCoverage::NotReadable => Self::NotReadable,
             NoCoverage::OutOfScope => Self::OutOfScope,
             NoCoverage::TooMany => Self::TooManyInformers,
             NoCoverage::Forbidden => Self::Forbidden,

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand::Rng;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::Instrument as _;
 
 use crate::cache::{Floor, WaitError, WatchError, WatchSpec, WatchStart};
 use crate::codec::json::Style;
 use crate::codec::{Form, Format, Shape};
-use crate::informer::{Informer, Unshareable};
+use crate::informer::{Informer, Unshareable, Use};
 use crate::meta::{Encoding, ListOptions, ResourceVersion, Status, Verb, errors};
 
 use super::answer::WatchSource;
@@ -88,9 +88,22 @@ impl Reads {
         read: &mut Resolved,
         arrived: Instant,
     ) -> Result<WatchAnswer, Unserved> {
-        (read.rows.lasts, read.rows.watch) = (true, true);
+        read.rows = self.followed(read);
         let plan = plan::watch(options, read.mode(Verb::Watch))?;
         let (informer, form, mut waited) = self.synced(read).await?;
+        let (synced, half) = (Instant::now(), lifetime(options.timeout_seconds) / 2);
+        let most = if read.local { Duration::MAX } else { REACH.min(half) };
+        let initial_end = matches!(plan, WatchPlan::State { initial_end: true, .. });
+        // For types without a watch cache, the marker of the initial events is the only bookmark.
+        let bookmarks = options.allow_watch_bookmarks && !request.gvr.is_events();
+        // Before the start is chosen: the cache may list again meanwhile.
+        if bookmarks || initial_end {
+            timeout(most, informer.learn_bookmark()).await.ok();
+            // Only a bookmark of the apiserver shows the form of a table's bookmarks.
+            if matches!(read.shape, Shape::Table(_)) && informer.cache().bookmark_template().is_none() {
+                return Err(ForwardReason::NotSynced.into());
+            }
+        }
         let start = match plan {
             WatchPlan::State { freshness, .. } => match self.fresh(&informer, read, freshness, Verb::Watch).await {
                 Ok((snapshot, waited_fresh)) => {
@@ -114,8 +127,7 @@ impl Reads {
             },
             WatchPlan::After(rv) => {
                 // After a restart, clients come back with older revisions. What they lack is asked for once.
-                let most = if read.local { Duration::MAX } else { REACH.min(lifetime(options.timeout_seconds) / 2) };
-                informer.reach_back(rv, most).await;
+                informer.reach_back(rv, most.saturating_sub(synced.elapsed())).await;
                 WatchStart::After(rv)
             }
             WatchPlan::Now { consistent: true } => {
@@ -128,16 +140,6 @@ impl Reads {
                 WatchStart::After(self.fresh(&informer, read, Freshness::Any, Verb::Watch).await?.0.rv())
             }
         };
-        let initial_end = matches!(plan, WatchPlan::State { initial_end: true, .. });
-        // For types without a watch cache, the marker of the initial events is the only bookmark.
-        let bookmarks = options.allow_watch_bookmarks && !request.gvr.is_events();
-        if bookmarks || initial_end {
-            informer.learn_bookmark().await;
-            // Only a bookmark of the apiserver shows the form of a table's bookmarks.
-            if matches!(read.shape, Shape::Table(_)) && informer.cache().bookmark_template().is_none() {
-                return Err(ForwardReason::NotSynced.into());
-            }
-        }
         let proof = read.proof.take();
         let spec = WatchSpec {
             predicate: read.predicate.clone(),
@@ -169,6 +171,13 @@ impl Reads {
                 Ok(failed(read.shape, form, error, served(&informer, waited, oldest_minus_1)))
             }
         }
+    }
+
+    /// How the watch counts towards the start of an informer.
+    pub(super) fn followed(&self, read: &Resolved) -> Use {
+        let is_cached = matches!(read.mode(Verb::Watch), ConsistentReads::Probe | ConsistentReads::Cache);
+        let must = read.rows.must || is_cached || self.serves_while_away(&read.resource.gvr);
+        Use { must, watch: true, ..read.rows }
     }
 
     /// Whether a watch from before the window is forwarded.
@@ -363,14 +372,39 @@ mod tests {
         }
     }
 
+    /// The apiserver does not show the form of bookmarks, and the cache lists again before that is over.
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_of_what_comes_begins_where_the_cache_is_after_the_waits() {
+        let server = FakeServer::plain(|_, _| silence()).await;
+        let (reads, mut writer) = listed_before(server.config(), [(10, Vec::new())]).await;
+        let resource_version_match = "NotOlderThan".to_owned();
+        let options = ListOptions { watch: true, allow_watch_bookmarks: true, ..ListOptions::default() };
+        let options = ListOptions { send_initial_events: Some(false), resource_version_match, ..options };
+        let request = ReadRequest::simple(Gvr::new("", "v1", "configmaps"), None, options);
+        let lists_again = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            writer.replace(Vec::new(), ResourceVersion(20)).await.unwrap();
+        };
+        let (outcome, ()) = tokio::join!(reads.watch(&request), lists_again);
+        match outcome {
+            Outcome::Serve(WatchAnswer { source: WatchSource::Cache { watcher, .. }, .. }) => {
+                assert_eq!(watcher.starts_after(), ResourceVersion(20));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// The apiserver does not answer, and no time is over before its own. The first waits until the attempt is given up.
     #[tokio::test(start_paused = true)]
     async fn a_watch_that_can_be_forwarded_does_not_wait_long_for_what_it_lacks() {
         let server = FakeServer::plain(|_, _| silence()).await;
-        for (timeout_seconds, waited) in [(None, 4), (Some(4), 2)] {
+        for (timeout_seconds, allow_watch_bookmarks, waited) in
+            [(None, false, 4), (Some(4), false, 2), (None, true, 5), (Some(4), true, 2)]
+        {
             let (reads, _writer) = listed_before(server.config(), [(30, Vec::new())]).await;
-            let resource_version = "29".to_owned();
-            let options = ListOptions { watch: true, resource_version, timeout_seconds, ..ListOptions::default() };
+            let (watch, resource_version) = (true, "29".to_owned());
+            let options = ListOptions { timeout_seconds, allow_watch_bookmarks, ..ListOptions::default() };
+            let options = ListOptions { watch, resource_version, ..options };
             let (request, begun) =
                 (ReadRequest::simple(Gvr::new("", "v1", "configmaps"), None, options), Instant::now());
             let outcome = reads.watch(&request).await;

@@ -84,7 +84,7 @@ impl Disk {
     }
 
     /// How files are opened: for this user alone, and without following a link or waiting for the other end of a pipe.
-    fn options() -> OpenOptions {
+    pub fn options() -> OpenOptions {
         let mut options = OpenOptions::new();
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         options.mode(0o600).custom_flags(flags.bits().cast_signed());

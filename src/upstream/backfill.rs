@@ -14,11 +14,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::reflector::ReflectorConfig;
-use super::reflector::bookmark::read_bookmark;
 use super::reflector::stream::{EventStream, read_page};
 use super::source::ListerWatcher;
 use crate::apiserver::UpstreamError;
@@ -88,6 +88,8 @@ const BY_NAME: usize = 32;
 /// A list of more objects costs the apiserver more than so many watches of its own.
 const LARGE: usize = 5000;
 const MANY: usize = 8;
+/// A bookmark that a watch begins with comes at once. Otherwise the next one of the stream is waited for.
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause after a question for a bookmark that was not answered.
 const UNANSWERED: Duration = Duration::from_secs(10);
 
@@ -99,16 +101,34 @@ impl Backfiller {
         Self { upstream, source, config, state, turn, bookmark }
     }
 
-    /// Asks for the form of bookmarks, once for all callers. A cache whose state was read by a list has none before its first
-    /// bookmark, which takes a minute. Takes three seconds at most.
+    /// Asks for the form of bookmarks, once for all callers. A cache whose state was read by a list, as tables always are, has none
+    /// before its first bookmark, which takes a minute. Takes three seconds at most.
     pub async fn learn_bookmark(&self, cache: &WatchCache) {
         let mut refused = self.bookmark.lock().await;
         if cache.bookmark_template().is_some() || refused.is_some_and(|until| Instant::now() < until) {
             return;
         }
-        match read_bookmark(&self.upstream, &self.source, &self.config).await {
+        match self.read_bookmark().await {
             Some(object) => cache.set_bookmark_template(object),
             None => *refused = Some(Instant::now() + UNANSWERED),
+        }
+    }
+
+    /// Reads the object of a bookmark, which a watch of nothing begins with. `None` if the server does not support watch-lists,
+    /// or does not answer.
+    async fn read_bookmark(&self) -> Option<Bytes> {
+        if self.upstream.refuses_watch_list(&self.source.resource.gvr.group, self.config.refused_for) {
+            return None;
+        }
+        let nobody = self.source.nothing();
+        let (path, options) = (nobody.watch_list_path(TIMEOUT.as_secs()), self.source.options(RequestVerb::Probe));
+        let until = Instant::now() + TIMEOUT;
+        let open = EventStream::open(&self.upstream, &nobody, &self.config, &path, TIMEOUT, options);
+        let mut stream = timeout_at(until, open).await.ok()?.ok()?;
+        loop {
+            if let WatchFrame::Bookmark { object, .. } = stream.next(until).await.ok()?? {
+                return Some(object);
+            }
         }
     }
 
@@ -143,23 +163,26 @@ impl Backfiller {
         let Err(error) = filled else { return };
         tracing::info!(resource = %self.source.resource.gvr, from = %wanted, %error, "window not filled backwards");
         let mut state = self.state.lock();
-        let before = state.refused.filter(|(until, _)| Instant::now() < *until);
         let is_newer_wanted = state.wanted.last_key_value().is_some_and(|(newest, _)| *newest > wanted);
         let (pause, upto) = match error {
             FillError::Upstream(UpstreamError::Status(status)) if status.code == 410 => {
-                state.expired = (generation, forgotten(&status).max(wanted));
-                return;
+                let named = forgotten(&status);
+                state.expired = (generation, named.max(wanted));
+                if !named.is_zero() {
+                    return;
+                }
+                // Newer ones may be forgotten, too: they are not tried one by one.
+                (REFUSED, wanted)
             }
             FillError::Cache(BackfillError::Moved) => return,
             // Less is missing after a newer one.
             FillError::Dear => (DEAR, wanted),
+            FillError::Cache(BackfillError::Window | BackfillError::Memory(_)) => (REFUSED, wanted),
             // A second one in a row: it is the apiserver, and not the revision.
-            FillError::Timeout if is_newer_wanted || before.is_none() => (REFUSED, wanted),
-            FillError::Cache(BackfillError::Window | BackfillError::Memory(_)) if is_newer_wanted => (REFUSED, wanted),
+            FillError::Timeout if is_newer_wanted || state.refused().is_none() => (REFUSED, wanted),
             _ => (REFUSED, ResourceVersion(u64::MAX)),
         };
-        let until = Instant::now() + pause;
-        state.refused = Some((before.map_or(until, |(other, _)| until.max(other)), upto));
+        state.refused = Some((Instant::now() + pause, upto));
     }
 
     /// Whether nothing more can be done for a watch from this revision.

@@ -1,6 +1,6 @@
 //! Tests with a scripted server. Time goes on slowly while there is nothing to do.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
@@ -13,6 +13,7 @@ use crate::meta::{FieldTable, Resource};
 
 /// What the cache has listed it at.
 const NOW: u64 = 100;
+const TOO_OLD_LIST: &str = "The resourceVersion for the provided list is too old.";
 
 struct World {
     server: FakeServer,
@@ -20,6 +21,8 @@ struct World {
     cache: WatchCache,
     /// Watches are answered while it is open.
     gate: Arc<Semaphore>,
+    /// Lists of older revisions are no longer there.
+    compacted: Arc<AtomicU64>,
     _writer: Writer,
 }
 
@@ -42,10 +45,12 @@ fn revision(n: u64, changed: u64, at: u64) -> u64 {
 async fn world(objects: u64, changed: u64, window_max_events: usize) -> World {
     ticks();
     let (gate, questions) = (Arc::new(Semaphore::new(1)), Arc::new(AtomicUsize::new(0)));
-    let opened = Arc::clone(&gate);
+    let compacted = Arc::<AtomicU64>::default();
+    let (opened, oldest) = (Arc::clone(&gate), Arc::clone(&compacted));
     let server = FakeServer::plain(move |request, _| {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let (opened, questions) = (Arc::clone(&opened), Arc::clone(&questions));
+        let oldest = oldest.load(Ordering::SeqCst);
         async move {
             if query.contains("sendInitialEvents") {
                 let is_first = questions.fetch_add(1, Ordering::SeqCst) == 0;
@@ -59,6 +64,9 @@ async fn world(objects: u64, changed: u64, window_max_events: usize) -> World {
                 let events = (0..changed).filter(|n| 10 + n > at);
                 let events = events.map(|n| format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", item(n, 10 + n)));
                 return answer(200, events.chain([bookmark()]).collect::<String>());
+            }
+            if at < oldest {
+                return answer(410, Status::failure(410, "Expired", TOO_OLD_LIST).to_json());
             }
             let only: Option<u64> = query.split_once("metadata.name%3Dn").map(|(_, n)| n.parse().unwrap());
             let of_it = (0..objects).filter(|n| only.is_none_or(|only| only == *n));
@@ -81,7 +89,7 @@ async fn world(objects: u64, changed: u64, window_max_events: usize) -> World {
     });
     writer.replace(listed.collect(), ResourceVersion(NOW)).await.unwrap();
     let backfiller = Arc::new(Backfiller::new(upstream, source, ReflectorConfig::default()));
-    World { server, backfiller, cache, gate, _writer: writer }
+    World { server, backfiller, cache, gate, compacted, _writer: writer }
 }
 
 impl World {
@@ -96,6 +104,12 @@ impl World {
     /// The requests with this text, in order.
     fn asked(&self, what: &str) -> Vec<String> {
         self.server.seen.lock().iter().map(|seen| seen.uri.clone()).filter(|uri| uri.contains(what)).collect()
+    }
+
+    /// Where the watches have begun.
+    fn watched(&self) -> Vec<String> {
+        let from = |uri: String| uri.split_once("resourceVersion=").unwrap().1.split('&').next().unwrap().to_owned();
+        self.asked("watch=true").into_iter().map(from).collect()
     }
 }
 
@@ -113,6 +127,10 @@ async fn a_list_of_many_objects_is_not_read_for_a_few_watches() {
 #[tokio::test(start_paused = true)]
 async fn what_is_dear_is_asked_for_again_when_more_may_have_come() {
     let world = world(5001, 33, 1000).await;
+    // An attempt that was late, at an older revision.
+    let closed = world.gate.acquire().await.unwrap();
+    world.reach(4).await;
+    drop(closed);
     let wanted = async |watches: usize| {
         join_all((0..watches).map(|_| world.reach(5))).await;
         world.floor()
@@ -165,8 +183,26 @@ async fn one_that_is_too_old_does_not_refuse_the_newer_ones() {
     // Only the last three changes fit.
     join_all((5..=20).chain([46, 47]).map(|from| world.reach(from))).await;
     assert_eq!(world.floor(), 46);
-    let from = |uri: &String| uri.split_once("resourceVersion=").unwrap().1.split('&').next().unwrap().to_owned();
-    assert_eq!(world.asked("watch=true").iter().map(from).collect::<Vec<_>>(), ["5", "14", "19", "46", "20"]);
+    assert_eq!(world.watched(), ["5", "14", "19", "46", "20"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_too_old_does_not_refuse_a_newer_one_that_comes_later() {
+    let world = world(40, 40, 5).await;
+    for (from, floor) in [(5, NOW), (46, 46)] {
+        world.reach(from).await;
+        assert_eq!(world.floor(), floor, "{from}");
+    }
+}
+
+/// The apiserver does not tell which revisions it still has.
+#[tokio::test(start_paused = true)]
+async fn revisions_whose_lists_are_compacted_are_not_tried_one_by_one() {
+    let world = world(40, 40, 1000).await;
+    world.compacted.store(46, Ordering::SeqCst);
+    join_all((5..=20).chain([46]).map(|from| world.reach(from))).await;
+    assert_eq!(world.floor(), 46);
+    assert_eq!(world.watched(), ["5", "14", "18", "20", "46"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,6 +224,6 @@ async fn a_bookmark_that_was_refused_is_asked_for_again_later() {
 fn a_410_tells_what_is_forgotten() {
     let at = |message: &str| forgotten(&Status::failure(410, "Expired", message.to_owned())).get();
     assert_eq!(at("too old resource version: 5 (17)"), 16);
-    assert_eq!(at("The resourceVersion for the provided list is too old."), 0);
+    assert_eq!(at(TOO_OLD_LIST), 0);
     assert_eq!(at("too old resource version: 5 (x)"), 0);
 }

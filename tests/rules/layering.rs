@@ -126,7 +126,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     ("api", &[]),
     // The command line as a client of a running daemon.
-    ("cli", &["api", "lifecycle"]),
+    ("cli", &["api", "lifecycle", "status"]),
     // Two clusters and their clients. One has the daemon in front of it, which the wiring starts.
     ("demo", &["api", "cli", "lifecycle", "status", "sim"]),
     ("sim", &[]),

@@ -2,15 +2,17 @@
 //! for each: what the kube-apiserver has to do without informerd, and with one that is started for it, its start included.
 
 mod cluster;
+mod controllers;
 mod programs;
 mod recorded;
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
 use crate::client::{Protocol, Target};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, context};
 use crate::meter::{Cost, Meter};
 use crate::server::{Running, Transport};
 use crate::wire::Wire;
@@ -37,31 +39,72 @@ struct Daemon {
 
 /// Measures them one after the other, and prints their lines.
 pub(crate) async fn run(options: &Options, patterns: &[Pattern]) -> anyhow::Result<()> {
-    let cluster = Cluster::start().await;
-    let apiserver = Target::admin(&cluster);
-    let tokens = cluster::make(&cluster, &apiserver).await?;
-    let wire = Wire::before(&apiserver.address).await?;
-    let relayed = Target { address: wire.address.clone(), ..apiserver.clone() };
-    let kubeconfig = relayed_kubeconfig(&cluster, &apiserver, &relayed)?;
-    // What the kube-apiserver does once is done before it is measured.
-    for recorded in [&recorded::DRY_RUN, &recorded::TOKEN] {
-        recorded::replay(recorded, &side(&relayed), &side(&relayed)).await?;
-    }
-    let meter = Meter::new(apiserver.clone(), Some(cluster.etcd_pid()), wire).await?;
-    let ground = Ground { options, dir: cluster.dir().into(), kubeconfig, apiserver, relayed, meter, tokens };
     println!(
         "\n| pattern | requests | lists | MB sent | CPU s | the start alone: requests, kB, CPU s | forwarded | |\n|---|---|---|---|---|---|---|---|"
     );
-    for pattern in patterns.iter().copied() {
-        eprintln!("{pattern:?}");
-        println!("{}", ground.measure(pattern).await.with_context(|| format!("{pattern:?}"))?);
+    let (own, common): (Vec<_>, Vec<_>) = patterns.iter().copied().partition(|it| *it == Pattern::Controllers);
+    if !common.is_empty() {
+        let cluster = Cluster::start().await;
+        let tokens = cluster::make(&cluster, &Target::admin(&cluster)).await?;
+        let ground = Ground::new(options, &cluster, tokens).await?;
+        for pattern in common {
+            eprintln!("{pattern:?}");
+            println!("{}", ground.measure(pattern).await.with_context(|| format!("{pattern:?}"))?);
+        }
+    }
+    if !own.is_empty() {
+        controllers::run(options).await.context("controllers")?;
     }
     Ok(())
 }
 
+/// A line of the table. `start`: what of `with` is the start alone; `note`: what is not in these figures.
+fn line(name: &str, [without, with, start]: [&Cost; 3], forwarded: &BTreeMap<String, u64>, note: &str) -> String {
+    eprintln!("{without:?}\n{with:?}");
+    let forwarded: Vec<_> = forwarded.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+    let pair = |of: fn(&Cost) -> f64, digits: usize| {
+        let (without, with) = (of(without), of(with));
+        format!("{without:.digits$} → {with:.digits$} (× {:.2})", with / without.max(0.001))
+    };
+    format!(
+        "| {name} | {} | {} | {} | {} | {:.0}, {:.0}, {:.2} | {} | {note} |",
+        pair(Cost::total, 0),
+        pair(|cost| cost.of("LIST"), 0),
+        pair(|cost| cost.bytes as f64 / 1e6, 2),
+        pair(|cost| cost.cpu_seconds, 2),
+        start.total(),
+        start.bytes as f64 / 1e3,
+        start.cpu_seconds,
+        forwarded.join(", "),
+    )
+}
+
 // === impl Ground ===
 
-impl Ground<'_> {
+impl<'a> Ground<'a> {
+    async fn new(options: &'a Options, cluster: &Cluster, tokens: Vec<String>) -> anyhow::Result<Self> {
+        let apiserver = Target::admin(cluster);
+        let wire = Wire::before(&apiserver.address).await?;
+        let relayed = Target { address: wire.address.clone(), ..apiserver.clone() };
+        let kubeconfig = relayed_kubeconfig(cluster, &apiserver, &relayed)?;
+        // What the kube-apiserver does once is done before it is measured.
+        for recorded in [&recorded::DRY_RUN, &recorded::TOKEN] {
+            recorded::replay(recorded, &side(&relayed), &side(&relayed)).await?;
+        }
+        let meter = Meter::new(apiserver.clone(), Some(cluster.etcd_pid()), wire).await?;
+        Ok(Self { options, dir: cluster.dir().into(), kubeconfig, apiserver, relayed, meter, tokens })
+    }
+
+    /// For a program that reads one, in this directory if it has to be written.
+    fn kubeconfig(&self, target: &Target, directory: &Path) -> anyhow::Result<PathBuf> {
+        if target.ca.is_some() {
+            return Ok(self.kubeconfig.clone());
+        }
+        let path = directory.join("kubeconfig");
+        std::fs::write(&path, context(&format!("{{server: 'http://{}'}}", target.address), "{}"))?;
+        Ok(path)
+    }
+
     async fn measure(&self, pattern: Pattern) -> anyhow::Result<String> {
         self.prepare(pattern).await?;
         let begin = self.meter.begin().await?;
@@ -73,24 +116,8 @@ impl Ground<'_> {
         let start = self.meter.end(&begin).await?;
         let note = self.act(pattern, &mut daemon).await.context("through informerd")?;
         let with = self.meter.end(&begin).await?;
-        eprintln!("{without:?}\n{with:?}");
         let forwarded = daemon.context("informerd runs")?.running.forwarded().await?;
-        let forwarded: Vec<_> = forwarded.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
-        let pair = |of: fn(&Cost) -> f64, digits: usize| {
-            let (without, with) = (of(&without), of(&with));
-            format!("{without:.digits$} → {with:.digits$} (× {:.2})", with / without.max(0.001))
-        };
-        Ok(format!(
-            "| {pattern:?} | {} | {} | {} | {} | {:.0}, {:.0}, {:.2} | {} | {note} |",
-            pair(Cost::total, 0),
-            pair(|cost| cost.of("LIST"), 0),
-            pair(|cost| cost.bytes as f64 / 1e6, 2),
-            pair(|cost| cost.cpu_seconds, 2),
-            start.total(),
-            start.bytes as f64 / 1e3,
-            start.cpu_seconds,
-            forwarded.join(", "),
-        ))
+        Ok(line(&format!("{pattern:?}"), [&without, &with, &start], &forwarded, &note))
     }
 
     /// What has to be there, and what nobody measures.

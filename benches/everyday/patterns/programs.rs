@@ -12,7 +12,6 @@ use tokio::time::{sleep, timeout};
 
 use super::{Daemon, Ground, cluster};
 use crate::client::Target;
-use crate::cluster::context;
 use crate::meter::TOKEN_REVIEW;
 use crate::process::{self, tied};
 use crate::session::{CONTROLLER, DISCOVERY, METADATA, Session, Side, Stream};
@@ -24,11 +23,7 @@ pub(super) async fn release(ground: &Ground<'_>, target: &Target) -> anyhow::Res
     let program = process::prepared("helm").await.concat();
     // What it knows of a server is on disk.
     let home = tempfile::tempdir_in(&ground.dir)?;
-    let mut kubeconfig = ground.kubeconfig.clone();
-    if target.ca.is_none() {
-        kubeconfig = home.path().join("kubeconfig");
-        std::fs::write(&kubeconfig, context(&format!("{{server: 'http://{}'}}", target.address), "{}"))?;
-    }
+    let kubeconfig = ground.kubeconfig(target, home.path())?;
     for command in [
         &["install", "informerd", CHART][..],
         &["upgrade", "informerd", CHART, "--set", "config.window.maxBytes=64Mi"],

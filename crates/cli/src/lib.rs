@@ -15,6 +15,7 @@ mod watch;
 use std::io::Write;
 
 use informerd_api::v1;
+use informerd_status::terminal::escaped;
 use tonic::Streaming;
 
 pub use address::Address;
@@ -67,8 +68,8 @@ pub async fn watch(
 fn said(result: Result<(), Failure>) -> Result<(), Failed> {
     match result {
         Ok(()) | Err(Failure::Gone) => Ok(()),
-        Err(Failure::Said(message)) => Err(Failed { message, late: false }),
-        Err(Failure::Late(message)) => Err(Failed { message, late: true }),
+        Err(Failure::Said(message)) => Err(Failed { message: escaped(&message), late: false }),
+        Err(Failure::Late(message)) => Err(Failed { message: escaped(&message), late: true }),
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::str::FromStr;
 
 use informerd_api::v1;
+use informerd_status::terminal::escaped;
 
 use super::failure::Failure;
 use super::resolve::Named;
@@ -81,7 +82,8 @@ impl<'a> Printer<'a> {
     pub(super) fn change(&mut self, change: Change, key: &v1::Key, object: &[u8]) -> Result<(), Failure> {
         let kind = change.as_str();
         if self.output != Output::Json {
-            return writeln!(self.out, "{kind:<8} {} {}", self.line(key), key.resource_version).map_err(Failure::from);
+            let (line, rv) = (self.line(key), escaped(&key.resource_version));
+            return writeln!(self.out, "{kind:<8} {line} {rv}").map_err(Failure::from);
         }
         write!(self.out, "{{\"type\":\"{kind}\",\"object\":")?;
         if object.is_empty() {
@@ -99,10 +101,33 @@ impl<'a> Printer<'a> {
     }
 
     fn line(&self, key: &v1::Key) -> String {
-        match (self.output, key.namespace.as_str()) {
+        escaped(&match (self.output, key.namespace.as_str()) {
             (Output::Name, _) => self.named.object(&key.name),
             (_, "") => key.name.clone(),
             (_, namespace) => format!("{namespace}/{}", key.name),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names of some objects, such as roles, may be any text.
+    #[test]
+    fn a_terminal_obeys_no_name() {
+        let resource = v1::Resource { version: "v1".into(), resource: "roles".into(), ..Default::default() };
+        let named = Named { resource, singular: "role".into(), namespaced: true };
+        let hostile = || "\u{1b}]0;x\u{7}\u{9b}2J\r".to_owned();
+        let key = v1::Key { namespace: hostile(), name: hostile(), resource_version: hostile(), ..Default::default() };
+        for output in [Output::Name, Output::Key] {
+            let mut out = Vec::new();
+            let mut printer = Printer::new(output, &named, &mut out);
+            printer.object(&v1::Object { key: Some(key.clone()), ..Default::default() }).unwrap();
+            printer.change(Change::Added, &key, b"").unwrap();
+            let text = String::from_utf8(out).unwrap();
+            assert!(text.lines().count() == 2 && text.contains(r"\u{1b}]0;x\u{7}\u{9b}2J\u{d}"), "{text:?}");
+            assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
         }
     }
 }

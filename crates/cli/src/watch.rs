@@ -7,6 +7,7 @@ use bytes::Bytes;
 use informerd_api::v1;
 use informerd_api::v1::watch_response::Frame;
 use informerd_lifecycle::backoff::Backoff;
+use informerd_status::terminal::escaped;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
@@ -55,7 +56,7 @@ pub(super) async fn run(
             Again::Lost(why) => {
                 if !std::mem::replace(&mut watch.is_lost, true) {
                     // Standard error may be closed too. Only the lines on standard output matter.
-                    writeln!(err, "informerd: connection lost ({why}), trying again").ok();
+                    writeln!(err, "informerd: connection lost ({}), trying again", escaped(&why)).ok();
                 }
                 tokio::time::sleep(watch.backoff.next(None)).await;
             }

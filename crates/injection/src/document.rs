@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::review::visible;
 use super::{Injector, Meta, Mode, Origin, inject, wanted};
 
 /// Manifests after the change.
@@ -99,19 +100,23 @@ fn change(object: &mut Value, default: Option<Mode>, injector: &Injector, notes:
     let metadata = pod.get("metadata").cloned().unwrap_or_default();
     let changed = serde_json::from_value::<Option<Meta>>(metadata).map_err(|error| format!("metadata: {error}"));
     let changed = changed.and_then(|meta| match wanted(&meta.unwrap_or_default(), &origin)? {
-        Some(wanted) => inject(pod.clone(), &wanted, &origin, injector).map(Some),
+        Some(wanted) => {
+            injector.check(&wanted)?;
+            inject(pod.clone(), &wanted, &origin, injector).map(Some)
+        }
         None => Ok(None),
     });
     let what = format!("{}/{name}", kind.to_lowercase());
+    let mut note = |text: String| notes.push(visible(&text).collect());
     match changed {
         Ok(Some(change)) => {
             *pod = change.pod;
-            notes.extend(change.warnings.into_iter().map(|warning| format!("{what}: {warning}")));
+            change.warnings.into_iter().for_each(|warning| note(format!("{what}: {warning}")));
             true
         }
         Ok(None) => false,
         Err(reason) => {
-            notes.push(format!("{what} stays as it is: {reason}"));
+            note(format!("{what} stays as it is: {reason}"));
             false
         }
     }

@@ -114,6 +114,9 @@ fn notes_tell_what_was_not_done() {
     let done = rewritten(&object.to_string(), Some(Mode::Tier));
     assert_eq!(done.notes, ["deployment/x stays as it is: pods of the namespace kube-system are never changed"]);
     assert_eq!(done.text, object.to_string());
+    object["metadata"]["name"] = "x\u{1b}[2J".into();
+    let notes = rewritten(&object.to_string(), Some(Mode::Tier)).notes;
+    assert!(notes[0].starts_with("deployment/x [2J stays"), "a terminal obeys no name: {notes:?}");
     let wrong = rewrite("a: b\n---\na: {\n", None, &injector()).unwrap_err();
     assert!(wrong.starts_with("document 2: ") && wrong.lines().count() == 1, "{wrong}");
 }

@@ -12,9 +12,6 @@ pub(super) const PORT: &str = "KUBERNETES_SERVICE_PORT";
 /// The ConfigMap with the cluster's CA that the controller manager keeps in every namespace.
 pub(super) const CLUSTER_CA: &str = "kube-root-ca.crt";
 
-/// Each takes several operations of the patch.
-const MOST_CONTAINERS: usize = 256;
-
 /// What was found while containers were led.
 pub(super) struct Led {
     /// A volume with the files of the ServiceAccount, if the pod has one.
@@ -51,9 +48,6 @@ pub(super) fn lead(
     let mut needs_volume = false;
     let automount = !origin.admitted && edit.at("/spec/automountServiceAccountToken") != false;
     let all: Vec<_> = containers(&edit.value).map(|(list, index, _)| (list, index)).collect();
-    if all.len() > MOST_CONTAINERS {
-        return Err(format!("the pod has {} containers, more than {MOST_CONTAINERS}", all.len()));
-    }
     for (list, index) in all {
         let container = &edit.value["spec"][list][index];
         let name = container["name"].as_str().unwrap_or_default().to_owned();

@@ -88,6 +88,16 @@ impl Injector {
         let sidecar = Sidecar::built_in().map_err(|error| format!("the built-in sidecar: {error}"))?;
         Ok(Self { config, sidecar, check })
     }
+
+    /// Whether a sidecar would start with the configuration that a pod has for it. This can take some time.
+    ///
+    /// # Errors
+    /// The mistakes in it.
+    pub fn check(&self, wanted: &Wanted) -> Result<(), String> {
+        let Some(config) = &wanted.config else { return Ok(()) };
+        let mistakes = |mistakes| format!("the annotation {SIDECAR_CONFIG}: {mistakes}");
+        (self.check)(config, &self.sidecar.variables()).map_err(mistakes)
+    }
 }
 
 // === impl Mode ===

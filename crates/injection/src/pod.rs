@@ -7,6 +7,9 @@ use super::edit::Edit;
 use super::lead::{Led, lead};
 use super::{ACCOUNT, INJECTED, Injector, Mode, Origin, Wanted};
 
+/// Each takes several operations of the patch, and is looked for by its name.
+const MOST_CONTAINERS: usize = 256;
+
 /// A pod that was changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
@@ -17,7 +20,8 @@ pub struct Change {
     pub warnings: Vec<String>,
 }
 
-/// Changes a pod, or the template of one: an object with `metadata` and `spec`.
+/// Changes a pod, or the template of one: an object with `metadata` and `spec`. What it has for its sidecar was checked before
+/// ([`Injector::check`]).
 ///
 /// # Errors
 /// The reason why the pod must stay as it is.
@@ -27,6 +31,10 @@ pub fn inject(pod: Value, wanted: &Wanted, origin: &Origin<'_>, injector: &Injec
         return Err(format!("pods of the namespace {} are never changed", origin.namespace));
     }
     fits(&pod["spec"], wanted.mode)?;
+    let count = containers(&pod).count();
+    if count > MOST_CONTAINERS {
+        return Err(format!("the pod has {count} containers, more than {MOST_CONTAINERS}"));
+    }
     if let Some(unknown) =
         wanted.containers.iter().flatten().find(|name| !containers(&pod).any(|(_, _, c)| c["name"] == **name))
     {
@@ -93,7 +101,7 @@ fn fits(spec: &Value, mode: Mode) -> Result<(), String> {
 }
 
 fn add_sidecar(edit: &mut Edit, wanted: &Wanted, led: &Led, injector: &Injector) -> Result<(), String> {
-    let made = injector.sidecar.make(wanted, &injector.config.image, injector.check)?;
+    let made = injector.sidecar.make(wanted, &injector.config.image);
     for (_, _, container) in containers(&edit.value) {
         let name = container["name"].as_str().unwrap_or_default();
         if container["name"] == made.container["name"] {

@@ -124,6 +124,10 @@ impl Answer {
 }
 
 fn one_line(text: &str) -> String {
-    let visible = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    visible.take(LONGEST_WARNING).collect()
+    visible(text).take(LONGEST_WARNING).collect()
+}
+
+/// A text without what a terminal obeys.
+pub(super) fn visible(text: &str) -> impl Iterator<Item = char> {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c })
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Check, SIDECAR_CONFIG, Wanted};
+use super::{SIDECAR_CONFIG, Wanted};
 
 const COMPONENT: &str = include_str!("../../../manifests/components/sidecar/patch.yaml");
 const CONFIG: &str = include_str!("../../../manifests/components/sidecar/informerd.yaml");
@@ -81,14 +81,7 @@ impl Sidecar {
     }
 
     /// The sidecar of a pod.
-    ///
-    /// # Errors
-    /// The mistakes in the configuration that the pod has for it.
-    pub(super) fn make(&self, wanted: &Wanted, image: &str, check: Check) -> Result<Made, String> {
-        if let Some(config) = &wanted.config {
-            let mistakes = |mistakes| format!("the annotation {SIDECAR_CONFIG}: {mistakes}");
-            check(config, &self.variables()).map_err(mistakes)?;
-        }
+    pub(super) fn make(&self, wanted: &Wanted, image: &str) -> Made {
         let mut container = self.container.clone();
         container["image"] = image.into();
         if let Some(memory) = &wanted.memory {
@@ -97,18 +90,18 @@ impl Sidecar {
             }
         }
         let lines = CONFIG.lines().filter(|line| !line.starts_with('#'));
-        Ok(Made {
+        Made {
             container,
             volumes: self.volumes.clone(),
             ports: self.ports(),
             labels: self.labels.clone(),
             grace: self.grace.clone(),
             config: lines.map(|line| format!("{line}\n")).collect(),
-        })
+        }
     }
 
     /// Its variables with fixed values.
-    fn variables(&self) -> Vec<(String, String)> {
+    pub(super) fn variables(&self) -> Vec<(String, String)> {
         let all = self.container["env"].as_array().into_iter().flatten();
         let fixed = all.filter_map(|variable| Some((variable["name"].as_str()?, variable["value"].as_str()?)));
         fixed.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()

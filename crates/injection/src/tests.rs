@@ -54,7 +54,10 @@ fn ask(pod: &Value, mode: Option<Mode>, admitted: bool) -> Result<Option<Change>
     let origin = Origin { namespace: "apps", default: mode, admitted };
     let meta: Option<Meta> = serde_json::from_value(pod["metadata"].clone()).unwrap();
     match wanted(&meta.unwrap_or_default(), &origin)? {
-        Some(wanted) => inject(pod.clone(), &wanted, &origin, &injector()).map(Some),
+        Some(wanted) => {
+            injector().check(&wanted)?;
+            inject(pod.clone(), &wanted, &origin, &injector()).map(Some)
+        }
         None => Ok(None),
     }
 }
@@ -255,13 +258,23 @@ fn large_pods_stay() {
     let mut pod = admitted();
     let container = |n: usize| json!({"name": format!("c{n}"), "image": "i", "volumeMounts": [kubelets_mount()]});
     pod["spec"]["containers"] = (0..257).map(container).collect();
+    // Before each name is looked for among them.
+    pod["metadata"]["annotations"] = json!({CONTAINERS: "c256,none"});
     assert!(refused(&pod, Mode::Tier).contains("257 containers"));
+    pod["metadata"]["annotations"] = Value::Null;
     pod["spec"]["containers"].as_array_mut().unwrap().pop();
     changed(&pod, Mode::Tier);
     let mut pod = admitted();
     let config = |len: usize| json!({SIDECAR_CONFIG: format!("# {}", "x".repeat(len - 2))});
     pod["metadata"]["annotations"] = config((64 << 10) + 1);
     assert!(refused(&pod, Mode::Sidecar).contains("65537 bytes"));
+    for name in [CONTAINERS, SIDECAR_MEMORY] {
+        pod["metadata"]["annotations"] = json!({name: "\u{7f}".repeat((64 << 10) + 1)});
+        assert_eq!(refused(&pod, Mode::Sidecar), format!("the annotation {name} has 65537 bytes, more than 65536"));
+    }
+    pod["metadata"]["labels"] = json!({INJECT: "é".repeat(1_000)});
+    assert!(refused(&pod, Mode::Sidecar).contains(&format!(" is \"{}\": want ", "é".repeat(63))));
+    pod["metadata"]["labels"] = Value::Null;
     pod["metadata"]["annotations"] = config(64 << 10);
     changed(&pod, Mode::Sidecar);
 }

@@ -1,6 +1,6 @@
 //! What the labels and annotations of a pod ask for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
@@ -11,8 +11,10 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The least memory with which a sidecar is tested, in bytes.
 const LEAST_MEMORY: u64 = 64 << 20;
 
-/// The most bytes of a sidecar's configuration. It is parsed to find mistakes in it.
-const LARGEST_CONFIG: usize = 64 << 10;
+/// The most bytes of an annotation. What it becomes, and what is told of it, takes more memory than the text.
+const LARGEST: usize = 64 << 10;
+/// The apiserver accepts no longer label.
+const LONGEST_LABEL: usize = 63;
 
 /// The metadata that decides.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -33,10 +35,19 @@ pub struct Meta {
 pub struct Wanted {
     pub mode: Mode,
     /// The containers to lead. `None`: all.
-    pub(super) containers: Option<Vec<String>>,
+    pub(super) containers: Option<BTreeSet<String>>,
     /// `None`: the built-in configuration.
     pub(super) config: Option<String>,
     pub(super) memory: Option<String>,
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    /// Whether the pod has a configuration for its sidecar.
+    pub fn has_config(&self) -> bool {
+        self.config.is_some()
+    }
 }
 
 /// What the metadata of a pod asks for. `None`: nothing, or it was done before.
@@ -54,6 +65,7 @@ pub fn wanted(meta: &Meta, origin: &Origin<'_>) -> Result<Option<Wanted>, String
     }
     let mode = match label.map(|text| (text, Mode::find(text))) {
         Some((text, None)) => {
+            let text: String = text.chars().take(LONGEST_LABEL).collect();
             return Err(format!("the label {INJECT} is {text:?}: want sidecar, node-agent, tier or {DISABLED}"));
         }
         Some((_, mode)) => mode,
@@ -63,23 +75,25 @@ pub fn wanted(meta: &Meta, origin: &Origin<'_>) -> Result<Option<Wanted>, String
     if annotations.contains_key(INJECT) {
         return Err(format!("{INJECT} is a label and not an annotation"));
     }
-    let containers = annotations.get(CONTAINERS).map(|text| {
-        text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+    let annotation = |name: &str| match annotations.get(name) {
+        Some(text) if text.len() > LARGEST => {
+            Err(format!("the annotation {name} has {} bytes, more than {LARGEST}", text.len()))
+        }
+        found => Ok(found),
+    };
+    let containers = annotation(CONTAINERS)?.map(|text| {
+        text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect::<BTreeSet<_>>()
     });
-    if containers.as_ref().is_some_and(Vec::is_empty) {
+    if containers.as_ref().is_some_and(BTreeSet::is_empty) {
         return Err(format!("the annotation {CONTAINERS} names no container"));
     }
-    let memory = annotations.get(SIDECAR_MEMORY).cloned();
+    let memory = annotation(SIDECAR_MEMORY)?.cloned();
     if let Some(text) = memory.as_deref().filter(|text| !is_enough(text)) {
         return Err(format!(
             "the annotation {SIDECAR_MEMORY} is {text:?}: want a whole number of Mi or Gi, at least 64Mi"
         ));
     }
-    let config = annotations.get(SIDECAR_CONFIG).cloned();
-    if let Some(text) = config.as_deref().filter(|text| text.len() > LARGEST_CONFIG) {
-        let len = text.len();
-        return Err(format!("the annotation {SIDECAR_CONFIG} has {len} bytes, more than {LARGEST_CONFIG}"));
-    }
+    let config = annotation(SIDECAR_CONFIG)?.cloned();
     for (name, given) in [(SIDECAR_MEMORY, memory.is_some()), (SIDECAR_CONFIG, config.is_some())] {
         if given && mode != Mode::Sidecar {
             return Err(format!("the annotation {name} is for the mode sidecar; the mode is {}", mode.as_str()));

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
+use super::terminal::escaped;
+
 /// The prediction for a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -27,6 +29,8 @@ impl Explanation {
     /// The lines for a terminal. `target`: what was asked about.
     pub fn render(&self, target: &str) -> String {
         let Self { plan, reason, cause, change, informer, authenticating } = self;
+        let [plan, reason, cause, change, informer, authenticating] =
+            [plan, reason, cause, change, informer, authenticating].map(|text| escaped(text));
         // The request was not sent.
         let would = match plan.as_str() {
             "waited" => "would wait".to_owned(),

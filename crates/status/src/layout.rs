@@ -1,5 +1,7 @@
 //! Text for a terminal of a certain width.
 
+use super::terminal::escaped;
+
 /// How text is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
@@ -40,8 +42,9 @@ impl Style {
 
     /// Breaks between words only. Text that fits stays as it is.
     fn wrapped(self, text: &str, indent: usize) -> Vec<String> {
+        let text = escaped(text);
         if text.chars().count() <= self.width {
-            return vec![text.to_owned()];
+            return vec![text];
         }
         let mut lines: Vec<String> = Vec::new();
         let mut line = String::new();
@@ -62,6 +65,7 @@ impl Style {
     /// Formats rows as a table. If it is too wide, the columns in `spare` are left out in that order, and then the widest
     /// cells are cut. Where not even cut cells would fit, the columns in `last` are left out first.
     pub(crate) fn table(self, rows: &[Vec<String>], spare: &[usize], last: &[usize]) -> String {
+        let rows: Vec<Vec<_>> = rows.iter().map(|row| row.iter().map(|cell| escaped(cell)).collect()).collect();
         let columns = rows.first().map_or(0, Vec::len);
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let mut shown: Vec<(usize, usize)> = (0..columns).map(|column| (column, width(column))).collect();

@@ -54,6 +54,23 @@ fn fits_a_terminal() {
     }
 }
 
+/// Users, programs, errors and names may be anything.
+#[test]
+fn a_terminal_obeys_nothing_of_what_is_shown() {
+    let hostile = |json: &str| json.replace('@', r"\u001b[2J\u009b2J\n");
+    let status = r#"{"version":"@","server":"@","pending":["@"],"upstream":{"reachable":false,"lastError":"@"},
+        "queues":[{"name":"@","user":"@"}],"caches":[{"resource":"@","namespace":"@","labelSelector":"@","fieldSelector":"@",
+        "failing":true,"step":"@","lastError":"@"}],"clients":[{"address":"@","user":"@","program":"@","protocol":"@"}],
+        "forwards":[{"address":"@","user":"@","program":"@","protocol":"@","reason":"@","cause":"@","change":"@"}]}"#;
+    let status: Status = serde_json::from_str(&hostile(status)).unwrap();
+    let explanation = r#"{"plan":"@","reason":"@","cause":"@","change":"@","informer":"@","authenticating":"@"}"#;
+    let explanation: Explanation = serde_json::from_str(&hostile(explanation)).unwrap();
+    let texts = [8, 80, usize::MAX].map(|width| status.render(Style { colors: false, width }));
+    for text in texts.into_iter().chain([explanation.render("/api")]) {
+        assert!(text.contains(r"\u{1b}") && !text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+    }
+}
+
 #[test]
 fn shows_what_the_page_shows() {
     let json = r#"{"version":"1.2.3","server":"https://a","ready":false,"pending":["informer pods"],"served":100,"own":10,"forwarded":3,"refused":1,

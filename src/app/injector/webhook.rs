@@ -45,6 +45,8 @@ struct Shared {
     room: Room,
     /// Lookups at the apiserver that may be under way.
     lookups: Semaphore,
+    /// The turn of the configuration that is checked, which takes some MiB.
+    checks: Arc<Semaphore>,
     /// `None`: everybody may send reviews.
     clients: Option<ClientCertificates>,
 }
@@ -75,7 +77,8 @@ impl Webhook {
         clients: Option<ClientCertificates>,
     ) -> Self {
         let (injector, room, lookups) = (ArcSwap::from_pointee(injector), Room::new(), Semaphore::new(MOST_LOOKUPS));
-        Self { shared: Arc::new(Shared { injector, upstream, metrics, room, lookups, clients }) }
+        let checks = Arc::new(Semaphore::new(1));
+        Self { shared: Arc::new(Shared { injector, upstream, metrics, room, lookups, checks, clients }) }
     }
 
     pub(super) fn set_image(&self, image: String) {
@@ -97,7 +100,7 @@ impl Handler for Webhook {
             let (status, kind, text, held) = match answered {
                 Ok((text, held)) => (StatusCode::OK, "application/json", text, Some(held)),
                 Err(refusal) => {
-                    let reason = cut(&refusal.message);
+                    let reason = refusal.message.as_str();
                     tracing::warn!(status = refusal.status.as_u16(), reason, "no answer to the apiserver");
                     shared.metrics.count(None, refusal.counted);
                     (refusal.status, "text/plain; charset=utf-8", refusal.message + "\n", None)
@@ -198,7 +201,7 @@ impl Shared {
 
     async fn change(
         &self,
-        injector: &Injector,
+        injector: &Arc<Injector>,
         asked: &Wanted,
         pod: &str,
         origin: &Origin<'_>,
@@ -208,9 +211,24 @@ impl Shared {
         {
             self.has_ca(origin.namespace, name).await?;
         }
+        if asked.has_config() {
+            self.check(injector, asked).await?;
+        }
         let pod = serde_json::from_str(pod).map_err(|error| error.to_string())?;
         let change = inject(pod, asked, origin, injector)?;
         Ok((asked.mode, Answer { patch: change.patch, warnings: change.warnings }))
+    }
+
+    /// Checks what a pod has for its sidecar, and does not keep others waiting meanwhile: whoever may create pods has written it.
+    async fn check(&self, injector: &Arc<Injector>, asked: &Wanted) -> Result<(), String> {
+        let turn = Arc::clone(&self.checks).acquire_owned().await;
+        let (injector, asked) = (Arc::clone(injector), asked.clone());
+        let check = move || {
+            let _turn = turn;
+            // The mistakes may be many.
+            injector.check(&asked).map_err(|why| cut(&why).to_owned())
+        };
+        tokio::task::spawn_blocking(check).await.unwrap_or_else(|error| Err(error.to_string()))
     }
 
     /// Without this ConfigMap, the kubelet would not start the pod.
@@ -282,8 +300,9 @@ impl Refusal {
         Self { status: StatusCode::SERVICE_UNAVAILABLE, message, counted: Counted::Busy }
     }
 
+    /// The message may quote all that was sent, and stays in memory until the client takes it.
     fn invalid(status: StatusCode, message: &str) -> Self {
-        Self { status, message: message.to_owned(), counted: Counted::Invalid }
+        Self { status, message: cut(message).to_owned(), counted: Counted::Invalid }
     }
 }
 

@@ -16,6 +16,9 @@ pub struct HttpConfig {
     pub hosts: Vec<String>,
     /// Connections served at once over all listeners. Any further connection is accepted and closed. Default 10,000.
     pub max_connections: usize,
+    /// Whether a further connection of a trusted listener takes the slot of another one: of the address that has the most.
+    /// Default no: whoever is trusted keeps its place.
+    pub evicts: bool,
     /// A connection that has bytes to send is closed if the client reads none of them for this long. Default 5 min.
     pub write_stall_timeout: Duration,
     /// The age at which a connection with gRPC calls takes no new calls. It varies randomly by 10 % up or down, so that
@@ -133,6 +136,7 @@ impl HttpConfig {
             },
             hosts: Vec::new(),
             max_connections: 10_000,
+            evicts: false,
             write_stall_timeout: Duration::from_secs(300),
             age: Duration::from_secs(1800),
             header_read_timeout: Duration::from_secs(90),

@@ -13,6 +13,7 @@ use super::newcomer::{Heard, Lasting, Newcomer, Stage, TooMuch};
 use super::places::Place;
 use crate::auth::Caller;
 use crate::http::record::{Age, Last};
+use crate::lifecycle::slots::Slot;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
@@ -37,7 +38,6 @@ pub struct Connection {
     /// Notified when the connection must accept no further requests.
     pub(in crate::http) closing: Notify,
     /// The place of this connection. It counts also while the connection is a pipe after an upgrade.
-    #[expect(dead_code, reason = "kept, and never looked at")]
     pub(in crate::http) place: Option<Place>,
 }
 
@@ -104,12 +104,24 @@ impl Connection {
         self.closing.notify_one();
     }
 
-    /// Waits until a newcomer has to leave. Never returns for any other connection.
+    /// Waits until a newcomer has to leave, or another connection has the slot of this one. Never returns for others.
     pub(in crate::http) async fn sent_away(&self) {
-        match &self.newcomer {
-            Some(newcomer) => newcomer.sent_away().await,
-            None => std::future::pending().await,
+        match (&self.newcomer, self.slot()) {
+            (Some(newcomer), _) => newcomer.sent_away().await,
+            (None, Some(slot)) => slot.lost().await,
+            (None, None) => std::future::pending().await,
         }
+    }
+
+    /// There is a request. Others lose their slots first.
+    pub(in crate::http) fn used(&self) {
+        if let Some(slot) = self.slot() {
+            slot.used();
+        }
+    }
+
+    fn slot(&self) -> Option<&Slot> {
+        self.place.as_ref()?.slot.as_ref()
     }
 
     /// Removes the write timeout of the connection: it becomes a pipe, and both ends may be idle.

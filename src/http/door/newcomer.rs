@@ -24,7 +24,8 @@ use crate::http::record::HttpMetrics;
 use crate::lifecycle::slots::group;
 use crate::telemetry::gauge::Raised;
 
-/// The most newcomers at once. Another one must leave before one more can come.
+/// The most newcomers at once, but at most half of all connections: those that wait for this take a quarter. Another one must
+/// leave before one more can come.
 pub(super) const MOST: usize = 128;
 /// A newcomer that has been here for this long may be evicted for another one. Clients authenticate in milliseconds, or
 /// in seconds if hundreds come at once and the CPU is busy with their handshakes.
@@ -48,12 +49,15 @@ const REQUESTS: usize = 8;
 const LASTING: usize = 4;
 /// The most bytes of all request headers that wait for authentication.
 const HELD: usize = 4 << 20;
+/// The most answers over HTTP/1.1 that refuse a newcomer, or its upgrade. Each may have cost the apiserver a connection.
+const MOST_REFUSED: usize = 8;
 /// The most newcomers that may go on although nothing can authenticate them now.
 const UNJUDGED: usize = 16;
 
 /// All newcomers of this process.
 #[derive(Debug)]
 pub(in crate::http) struct Newcomers {
+    most: usize,
     present: Mutex<Present>,
     left: Notify,
     held: AtomicUsize,
@@ -98,6 +102,7 @@ pub struct Newcomer {
     authenticated: AtomicBool,
     requests: AtomicUsize,
     lasting: AtomicUsize,
+    refusals: AtomicUsize,
     /// Present if this newcomer may send more than others.
     unjudged: Mutex<Option<OwnedSemaphorePermit>>,
     /// The waker of the connection's reader, which may have to wait until a request is authenticated.
@@ -137,9 +142,11 @@ pub(in crate::http) enum Wait {
 // === impl Newcomers ===
 
 impl Newcomers {
-    pub(in crate::http) fn new(metrics: Arc<HttpMetrics>) -> Arc<Self> {
+    /// `connections`: the most of all.
+    pub(in crate::http) fn new(connections: usize, metrics: Arc<HttpMetrics>) -> Arc<Self> {
+        let most = MOST.min(connections / 2).max(1);
         let (present, left, held) = (Mutex::default(), Notify::new(), AtomicUsize::new(0));
-        Arc::new(Self { present, left, held, unjudged: Arc::new(Semaphore::new(UNJUDGED)), metrics })
+        Arc::new(Self { most, present, left, held, unjudged: Arc::new(Semaphore::new(UNJUDGED)), metrics })
     }
 
     /// Returns a place for a new connection. If there is none, another newcomer is evicted: after [`PATIENCE`] or
@@ -150,7 +157,7 @@ impl Newcomers {
     pub(in crate::http) fn try_place(self: &Arc<Self>, address: IpAddr) -> Result<Arc<Newcomer>, Instant> {
         let address = group(address);
         let mut present = self.present.lock();
-        if let Some((id, leaves)) = present.in_the_way(address) {
+        if let Some((id, leaves)) = present.in_the_way(address, self.most) {
             if leaves > Instant::now() {
                 return Err(leaves);
             }
@@ -187,7 +194,7 @@ impl Newcomers {
         let stage = Stage::Silent;
         present.by_id.insert(id, Visit { address, since, stage, leave: leave.clone(), _open: open });
         let (unjudged, reader) = (Mutex::default(), Mutex::default());
-        let (authenticated, requests, lasting) = Default::default();
+        let (authenticated, requests, lasting, refusals) = Default::default();
         Arc::new(Newcomer {
             all: Arc::clone(self),
             id,
@@ -196,6 +203,7 @@ impl Newcomers {
             authenticated,
             requests,
             lasting,
+            refusals,
             unjudged,
             reader,
         })
@@ -214,8 +222,8 @@ impl Present {
     /// The newcomer that has to leave before one of this address can come, and the time when it leaves. `None` while
     /// there is room. Of all that may leave now, those of a crowd are chosen first, then those that have got less far,
     /// then those of the address with the most, and of these the oldest.
-    fn in_the_way(&self, address: IpAddr) -> Option<(u64, Instant)> {
-        if self.by_id.len() < MOST {
+    fn in_the_way(&self, address: IpAddr, most: usize) -> Option<(u64, Instant)> {
+        if self.by_id.len() < most {
             return None;
         }
         let mut of_address = HashMap::<IpAddr, usize>::new();
@@ -275,6 +283,16 @@ impl Newcomer {
         drop(unjudged);
         self.wake();
         goes_on
+    }
+
+    /// Whether the credentials of its requests were checked, and none were accepted.
+    pub(in crate::http) fn is_judged(&self) -> bool {
+        !self.is_authenticated() && self.unjudged.lock().is_none()
+    }
+
+    /// Counts an answer that refuses it. Returns whether that is the last one of its connection.
+    pub(in crate::http) fn is_last_refusal(&self) -> bool {
+        !self.is_authenticated() && self.refusals.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_REFUSED
     }
 
     /// Waits until this newcomer has to leave: because another one replaces it, or because it was silent for too long.

@@ -24,12 +24,12 @@ async fn crowd(all: &Arc<Newcomers>, count: usize) -> Vec<Arc<Newcomer>> {
 }
 
 async fn newcomer() -> Arc<Newcomer> {
-    Newcomers::new(Arc::default()).place(address(1)).await
+    Newcomers::new(usize::MAX, Arc::default()).place(address(1)).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_oldest_of_the_address_with_the_most_leaves_and_has_had_its_time() {
-    let all = Newcomers::new(Arc::default());
+    let all = Newcomers::new(usize::MAX, Arc::default());
     let other = all.place(address(2)).await;
     let crowd = crowd(&all, MOST - 1).await;
     let started = Instant::now();
@@ -49,7 +49,7 @@ async fn the_oldest_of_the_address_with_the_most_leaves_and_has_had_its_time() {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_has_few_does_not_wait_for_a_crowd() {
-    let all = Newcomers::new(Arc::default());
+    let all = Newcomers::new(usize::MAX, Arc::default());
     let mut crowd: Vec<_> = (0..MOST).map(|_| all.try_place(address(1)).unwrap()).collect();
     let waits = all.try_place(address(1)).unwrap_err();
     assert_eq!(waits, Instant::now() + SILENCE);
@@ -63,7 +63,7 @@ async fn whoever_has_few_does_not_wait_for_a_crowd() {
 
 #[tokio::test(start_paused = true)]
 async fn who_has_got_less_far_leaves_sooner() {
-    let all = Newcomers::new(Arc::default());
+    let all = Newcomers::new(usize::MAX, Arc::default());
     // Each has an address of its own, as if somebody had many.
     let there: Vec<_> = (0..MOST).map(|n| all.try_place(address(n as u8)).unwrap()).collect();
     let gone = || (0..MOST).filter(|at| there[*at].leave.is_cancelled()).collect::<Vec<_>>();
@@ -86,7 +86,7 @@ async fn who_has_got_less_far_leaves_sooner() {
 
 #[tokio::test(start_paused = true)]
 async fn a_network_of_ipv6_is_one_address() {
-    let all = Newcomers::new(Arc::default());
+    let all = Newcomers::new(usize::MAX, Arc::default());
     let of = |network: u16, host: u16| IpAddr::from([0x2001, 0xdb8, 0, network, 0, 0, 0, host]);
     let _crowd: Vec<_> = (0..128).map(|host| all.try_place(of(1, host)).unwrap()).collect();
     assert!(all.try_place(of(1, 999)).is_err() && all.try_place(of(2, 1)).is_ok());
@@ -106,7 +106,7 @@ async fn few_of_its_calls_last() {
 
 #[tokio::test(start_paused = true)]
 async fn a_place_that_is_left_is_taken_by_who_waits() {
-    let all = Newcomers::new(Arc::default());
+    let all = Newcomers::new(usize::MAX, Arc::default());
     let crowd = crowd(&all, MOST).await;
     let mut waiting = pin!(all.place(address(1)));
     assert!(futures_util::poll!(waiting.as_mut()).is_pending());
@@ -131,7 +131,7 @@ async fn a_newcomer_that_asks_for_nothing_is_sent_away() {
 
 #[tokio::test]
 async fn its_requests_hold_little() {
-    let all = Newcomers::new(Arc::default());
+    let all = Newcomers::new(usize::MAX, Arc::default());
     let one = all.place(address(1)).await;
     assert_eq!(one.hear(&request(2, 40_000)).unwrap_err(), TooMuch::Head);
     assert_eq!(one.hear(&request(2000, 1)).unwrap_err(), TooMuch::Head, "each header counts 32 bytes more");
@@ -158,7 +158,7 @@ async fn its_requests_hold_little() {
 
 #[tokio::test]
 async fn few_go_on_unjudged() {
-    let all = Newcomers::new(Arc::default());
+    let all = Newcomers::new(usize::MAX, Arc::default());
     let newcomers = crowd(&all, UNJUDGED).await;
     assert!(newcomers.iter().all(|one| one.go_on_unjudged()));
     let late = all.place(address(1)).await;

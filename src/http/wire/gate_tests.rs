@@ -14,7 +14,7 @@ use crate::http::door::{Heard, Newcomers};
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn newcomer() -> Arc<Newcomer> {
-    Newcomers::new(Arc::default()).place(IpAddr::from([10, 0, 0, 1])).await
+    Newcomers::new(usize::MAX, Arc::default()).place(IpAddr::from([10, 0, 0, 1])).await
 }
 
 fn heard(newcomer: &Arc<Newcomer>) -> Heard {

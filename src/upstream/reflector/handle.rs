@@ -379,11 +379,6 @@ impl Handle {
         self.heard(now);
     }
 
-    /// The number of events so far.
-    pub fn events(&self) -> u64 {
-        self.shared.events.load(Ordering::Relaxed)
-    }
-
     /// Records that the apiserver has answered.
     pub(super) fn heard(&self, now: Instant) {
         self.shared.last_heard.set(now);
@@ -399,8 +394,8 @@ impl Handle {
     }
 
     /// Records the whole state that the cache has taken, or takes as its first one: what the apiserver had after this moment, or later.
-    pub fn took(&self, whole: Option<(Asked, ResourceVersion)>) {
-        *self.shared.taken.lock() = whole;
+    pub fn took(&self, whole: (Asked, ResourceVersion)) {
+        *self.shared.taken.lock() = Some(whole);
     }
 
     /// The last whole state: when it was asked for, and its revision. Everything that was written before that moment has this

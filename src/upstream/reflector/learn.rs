@@ -37,9 +37,6 @@ impl Reflector {
                         return larger;
                     }
                     self.learned(&meta);
-                    if self.lister.encoding == Encoding::Table {
-                        self.learn_bookmark().await;
-                    }
                     self.expect(&meta).err().unwrap_or(Outcome::Learned)
                 }
                 Err(error) => self.failed(&UpstreamError::Table(error)),

@@ -1,7 +1,6 @@
 //! The reflector: mirrors one resource of the apiserver into a watch cache, with a single list and watch, no matter how
 //! many readers the cache has.
 
-pub(in crate::upstream) mod bookmark;
 mod config;
 mod end;
 mod follow;
@@ -365,12 +364,11 @@ impl Reflector {
         }
         // Whoever waits for the first state is woken by it, and must know then what it proves. Before it, there is nothing to serve.
         if !self.writer.is_ready() {
-            self.handle.took(Some((asked, rv)));
+            self.handle.took((asked, rv));
         }
-        let replaced = self.writer.replace(objects, rv).await;
-        self.handle.took(replaced.is_ok().then_some((asked, rv)));
-        match replaced {
+        match self.writer.replace(objects, rv).await {
             Ok(replaced) => {
+                self.handle.took((asked, rv));
                 tracing::debug!(resource = %self.lister.resource.gvr, %rv, ?replaced, "took a whole state");
                 Ok(())
             }
@@ -421,7 +419,8 @@ impl Reflector {
 
 /// Whether whole states are read by lists instead of by watch-lists.
 fn is_listed(upstream: &Upstream, lister: &ListerWatcher, config: &ReflectorConfig) -> bool {
-    // Many aggregated servers ignore what asks for a watch-list, and readers would wait until that is certain.
+    // A whole table costs the apiserver less than as many events of one row each, and is compressed. Many aggregated servers
+    // ignore what asks for a watch-list, and readers would wait until that is certain.
     lister.encoding == Encoding::Table
         || lister.resource.origin == Origin::Unknown
         || upstream.refuses_watch_list(&lister.resource.gvr.group, config.refused_for)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use informerd::codec::{Format, Shape};
-use informerd::informer::{Coverage, Use};
+use informerd::informer::{Sought, Use};
 use informerd::meta::{self, Encoding, Gvr, ListOptions, Scope};
 use informerd::reads::{Fate, Outcome, ReadRequest, Wait};
 use informerd::selector::Predicate;
@@ -187,8 +187,9 @@ async fn readers_of_a_namespace_stay_with_its_informer() {
     let resource = factory.resource(&gvr).await.unwrap().unwrap();
     let covering = |namespace: &str| {
         let predicate = Predicate::scoped(Scope { namespace: Some(namespace.into()), name: None });
-        match factory.covering(&resource, &predicate, Encoding::Json, Use::default()) {
-            Coverage::By(informer) => informer.key().to_string(),
+        let (predicate, encoding, read) = (&predicate, Encoding::Json, Use::default());
+        match factory.covering(Sought { resource: &resource, predicate, encoding, read }) {
+            Ok(informer) => informer.key().to_string(),
             other => format!("{other:?}"),
         }
     };

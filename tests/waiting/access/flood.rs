@@ -236,6 +236,36 @@ async fn whoever_nobody_knows_costs_little() {
     }
 }
 
+/// Of what somebody known leaves unread, the daemon knows how much memory it takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_that_nobody_reads_are_counted() {
+    let cluster = Cluster::start().await;
+    cluster.apply(&fixtures()).await;
+    let daemon = Daemon::start(&cluster, |_| ()).await;
+    let token = cluster.token("a", "wide").await;
+    let json = [("accept", "application/json")];
+    let document = daemon.client(&token).request(http::Method::GET, "/openapi/v2", &json, "").await;
+    assert_eq!(document.status, 200);
+    let idle = daemon.memory("VmRSS");
+    let ask = async |n: usize| {
+        let mut stream = daemon.connect().await;
+        let head = format!(
+            "GET /openapi/v2?x={n} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
+             Accept: application/json\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        within("an answer", stream.read_exact(&mut answer)).await.unwrap();
+        assert_eq!(answer, *b"HTTP/1.1 200");
+        stream
+    };
+    let held = join_all((0..60).map(ask)).await;
+    let counted = daemon.binary.metric("informerd_bodies_bytes").await;
+    let grown = daemon.memory("VmRSS").saturating_sub(idle);
+    assert!(grown as f64 <= counted + BOUND as f64, "{grown} bytes for 60 of {}, {counted} count", document.body.len());
+    drop(held);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_is_told_to_go_after_a_401() {
     let cluster = Cluster::start().await;

@@ -133,6 +133,23 @@ async fn nobody_ends_the_connections_of_others() {
     while watch.next_event().await["object"]["metadata"]["name"] != "told" {}
 }
 
+/// A token that nobody knows costs a review. Its requests cost the apiserver no connections, whatever they ask for.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_refused_is_not_forwarded() {
+    let world = World::start("").await;
+    world.settled().await;
+    let nobody = Client::tls_http1(&world.daemon.url, &world.ca).with_token("x");
+    let upgrade = [("connection", "upgrade"), ("upgrade", "a")];
+    let ask = async || nobody.request(Method::GET, "/x", &upgrade, "").await;
+    assert_alike("a refusal", &world.direct(Some("x")).get("/x").await, &ask().await);
+    let connects = || world.daemon.daemon.upstream.metrics().connects.get();
+    let before = connects();
+    for _ in 0..500 {
+        assert_eq!(ask().await.status, 401);
+    }
+    assert!(connects() <= before + 3, "{} after {before}", connects());
+}
+
 /// Writes whose clients break off before they are complete.
 async fn broken_off(world: &World, token: &str) {
     for _ in 0..3 {

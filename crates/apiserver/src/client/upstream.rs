@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -50,7 +50,8 @@ pub(super) struct Inner {
     /// API groups whose server refuses watch-lists, each with the time of the last refusal.
     refusals: parking_lot::Mutex<HashMap<Arc<str>, Instant>>,
     /// Whether the last watch-list of a built-in type ended with its bookmark.
-    marks: AtomicBool,
+    /// Whether it marks the end of watch-lists: one of the four below.
+    marks: AtomicU8,
     warnings: Warnings,
     via: HeaderValue,
     /// What is known of the cluster, and whether the configuration leads to another one.
@@ -73,6 +74,12 @@ pub(super) struct Unreadable;
 /// request is sent again.
 const OVERTAKEN: Duration = Duration::from_secs(2);
 
+/// What is known of the ends of watch-lists.
+const UNKNOWN: u8 = 0;
+const ASKED: u8 = 1;
+const MARKED: u8 = 2;
+const UNMARKED: u8 = 3;
+
 // === impl Upstream ===
 
 impl Upstream {
@@ -94,7 +101,7 @@ impl Upstream {
                 health,
                 retries: Retries::default(),
                 refusals: parking_lot::Mutex::default(),
-                marks: AtomicBool::new(false),
+                marks: AtomicU8::new(UNKNOWN),
                 warnings: Warnings::default(),
                 via: HeaderValue::try_from(uuid::Uuid::new_v4().to_string())
                     .unwrap_or(HeaderValue::from_static("unknown")),
@@ -108,7 +115,7 @@ impl Upstream {
         self.inner.current.load().certificates.clone()
     }
 
-    /// The header `Authorization` of our own requests, if the apiserver knows us by nothing else.
+    /// The header `Authorization` of our own requests, if the apiserver knows us by nothing else. No exec plugin runs for it.
     pub async fn authorization(&self) -> Option<HeaderValue> {
         self.inner.current.load_full().credentials.authorization().await
     }
@@ -282,13 +289,15 @@ impl Upstream {
         self.inner.refusals.lock().insert(Arc::clone(group), Instant::now());
     }
 
-    /// Whether the apiserver marks the end of watch-lists of its built-in types, as far as is known: the last one was.
+    /// Whether the apiserver is taken to mark the end of watch-lists of its built-in types: the last one was marked, or somebody
+    /// else is finding out.
     pub fn marks_watch_lists(&self) -> bool {
-        self.inner.marks.load(Ordering::Relaxed)
+        let known = self.inner.marks.compare_exchange(UNKNOWN, ASKED, Ordering::Relaxed, Ordering::Relaxed);
+        !matches!(known, Ok(_) | Err(UNMARKED))
     }
 
     pub fn watch_list_was_marked(&self, was: bool) {
-        self.inner.marks.store(was, Ordering::Relaxed);
+        self.inner.marks.store(if was { MARKED } else { UNMARKED }, Ordering::Relaxed);
     }
 
     /// The apiserver's warnings about reads.

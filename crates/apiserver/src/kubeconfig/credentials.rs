@@ -128,8 +128,12 @@ impl Credentials {
         Ok(())
     }
 
-    /// The header `Authorization`, if nothing else tells the server who asks.
+    /// The header `Authorization`, if nothing else tells the server who asks. No exec plugin runs for it: `None` until a request has
+    /// had that renew its token.
     pub async fn authorization(&self) -> Option<HeaderValue> {
+        if matches!(&self.authorization, Authorization::Exec(plugin) if !plugin.is_valid()) {
+            return None;
+        }
         let mut headers = HeaderMap::new();
         self.apply(&mut headers).await.ok()?;
         let value = headers.remove(AUTHORIZATION)?;

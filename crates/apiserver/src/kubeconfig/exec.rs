@@ -77,6 +77,11 @@ impl Plugin {
         }
         Ok(issued.header.clone())
     }
+
+    /// Whether a request would have what it printed last. Not while it runs.
+    pub(super) fn is_valid(&self) -> bool {
+        self.issued.try_lock().is_ok_and(|issued| issued.expires.is_none_or(|expires| expires >= Timestamp::now()))
+    }
 }
 
 fn run(config: &ExecConfig) -> Result<(Issued, Option<Arc<CertifiedKey>>), String> {

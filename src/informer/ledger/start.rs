@@ -1,0 +1,145 @@
+//! Decides whether an informer starts for a read that none covers, and whether one that runs ends. No I/O.
+
+use std::time::Duration;
+
+use super::cost::Cost;
+use crate::apiserver::meter::Prices;
+
+/// The parameters of one read that determine its cost, and who pays it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// One object by its name, or what a label or field selector matches.
+    pub named: bool,
+    pub selected: bool,
+    /// Maximum number of objects of a page.
+    pub limit: Option<usize>,
+    pub watch: bool,
+    /// It is not forwarded while an informer can start.
+    pub must: bool,
+    /// It is forwarded until such reads have cost as much as the list of an informer.
+    pub pays: bool,
+    /// It asks for a state that an informer which starts now would not have.
+    pub past: bool,
+}
+
+/// A read, and what is known of an informer that would cover it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::informer) struct Wish {
+    pub read: Use,
+    /// The informer is one of tables.
+    pub table: bool,
+    /// The read is limited to one namespace, and the informer is not.
+    pub narrower: bool,
+    /// Numbers of objects, if they are known: of the informer, and of the answer as a cache of the same objects has it.
+    pub whole: Option<usize>,
+    pub asked: Option<usize>,
+    /// If namespaces of many objects have informers of their own: how many have one, and how many objects these hold.
+    pub parts: Option<(usize, usize)>,
+    /// Mean bytes of the lists of parts that were forwarded.
+    pub answers: Option<f64>,
+    pub prices: Prices,
+    /// What was paid lately.
+    pub rent: Cost,
+}
+
+/// The bytes that an informer has cost and not saved, and what it was settled with: the bytes that it had asked for, those that
+/// caches of its resource had answered, and when it was used last.
+#[derive(Debug, Default)]
+pub(in crate::informer) struct Debt {
+    owed: f64,
+    last: Option<(f64, f64, u64)>,
+}
+
+/// An informer of tables costs as much as two lists: it has each object in its row as well, in every event, too.
+const TABLES: f64 = 2.0;
+/// A watch of a part of many objects pays this part of a list. What was paid fades, and the fourth within minutes starts one.
+const WATCH: f64 = 0.3;
+/// The assumed number of objects if it is unknown, and the assumed divisor for those of a namespace or a selector.
+const OBJECTS: usize = 500;
+const SHARE: usize = 4;
+/// A single object of a very small collection is not all of it.
+const FEW_OBJECTS: usize = 8;
+/// An informer with as few objects costs little more than its requests.
+pub(in crate::informer) const REQUESTS: usize = 256;
+/// Above this number of single-namespace informers, one informer of all namespaces is better, although it holds more.
+const PARTS: usize = 32;
+/// The cost of the requests of a start, in events of a watch.
+const EVENTS: usize = 64;
+/// Who has sent fewer reads than this, and none for this time, is not expected to read on.
+const FEW: u64 = 3;
+const GONE: Duration = Duration::from_secs(60);
+
+// === impl Wish ===
+
+impl Wish {
+    /// How many objects the informer may have, if it starts, and what the read pays.
+    pub(in crate::informer) fn start(&self) -> (Option<usize>, Cost) {
+        let Self { read, whole, parts, .. } = *self;
+        let most = if self.is_of_part() && whole.is_none() { REQUESTS } else { usize::MAX };
+        let is_of_many = self.is_of_part() && whole.is_some_and(|whole| whole > REQUESTS);
+        if !(self.table || read.pays || is_of_many && (!read.must || parts.is_some())) {
+            return (Some(most), Cost::NOTHING);
+        }
+        // Until those hold half of all objects, or are many.
+        if let Some((informers, objects)) = parts {
+            let is_worth = objects >= whole.unwrap_or(OBJECTS) / 2 || informers >= PARTS;
+            return (is_worth.then_some(usize::MAX), Cost::NOTHING);
+        }
+        let (all, cost) = self.costs();
+        let price = if self.table { all.times(TABLES) } else { all };
+        // A read of the past pays, too.
+        ((price.is_within(self.rent + cost) && !read.past).then_some(most), cost)
+    }
+
+    /// Whether a part of what the informer would hold is asked for. Who cannot be forwarded will ask for the rest, too.
+    fn is_of_part(&self) -> bool {
+        self.narrower || !self.read.must && (self.read.selected || self.read.named)
+    }
+
+    /// What the list of the informer costs, and what the read costs.
+    fn costs(&self) -> (Cost, Cost) {
+        let Self { read, asked, .. } = *self;
+        let whole = self.whole.unwrap_or(OBJECTS);
+        let all = Cost::objects(&self.prices, whole.max(FEW_OBJECTS), true);
+        let share = |is_part: bool, of: usize| if is_part { of.div_ceil(SHARE) } else { of };
+        let asked = match (asked, self.answers.filter(|_| self.whole.is_some())) {
+            // A page of an unknown whole would count as all.
+            _ if read.past && self.whole.is_none() => return (all, Cost::NOTHING),
+            _ if read.watch && self.is_of_part() => return (all, all.times(WATCH)),
+            _ if read.named => 1,
+            (Some(asked), _) => asked,
+            (None, Some(bytes)) if self.is_of_part() => (bytes / self.prices.plain(1).max(1) as f64) as usize,
+            (None, _) => share(self.narrower, share(read.selected, whole)),
+        };
+        // Even an empty answer costs a request.
+        let asked = asked.min(read.limit.unwrap_or(asked)).max(1);
+        let is_all = asked >= whole && !read.named;
+        (all, if is_all { all } else { Cost::objects(&self.prices, asked, true) })
+    }
+}
+
+// === impl Debt ===
+
+impl Debt {
+    /// Settles it with what is known now, and returns what is still owed. A gain is no credit for later. `None`: nothing is owed,
+    /// nor for what comes until the next time.
+    pub(in crate::informer) fn settle(&mut self, now: Option<(f64, f64, u64)>) -> f64 {
+        let more = self.last.zip(now).map(|((spent_then, earned_then, used_then), (spent, earned, used))| {
+            spent - spent_then - if used > used_then { earned - earned_then } else { 0.0 }
+        });
+        self.owed = more.map_or(0.0, |more| (self.owed + more).max(0.0));
+        self.last = now;
+        self.owed
+    }
+}
+
+/// Whether an informer that was idle for so long, and owes so many objects, costs the apiserver more than it saves: as much as
+/// starting it again, or its resource was hardly ever read, by somebody who seems to be gone.
+pub(in crate::informer) fn is_spent(idle: Duration, owed: f64, objects: usize, served: u64) -> bool {
+    // Nothing is ended that somebody follows.
+    !idle.is_zero() && (owed >= objects.max(EVENTS) as f64 || served < FEW && idle >= GONE)
+}
+
+#[cfg(test)]
+#[path = "start_tests.rs"]
+mod tests;
