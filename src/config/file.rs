@@ -7,6 +7,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 use serde_saphyr::budget::BudgetBreach;
 
+use super::mistake::MOST_SUGGESTED;
 use super::{Mistake, Origin, REMOVED, Removed, SETTINGS, Setting, nearest};
 
 /// The most keys and values of a text, and the most bytes of them. The text may be the annotation of a pod.
@@ -189,13 +190,17 @@ impl File {
                 (None, Value::Mapping(entries)) if is_section => self.section(path, &key, entries, mistakes),
                 (None, Value::Null) if is_section => {}
                 (None, _) if is_section => mistakes.push(Mistake::new(origin, "want a mapping")),
-                (None, _) => mistakes.push(Mistake::new(origin, unknown_key(&key))),
+                (None, _) => {
+                    let unknown = unknown_key(&key, mistakes.len() < MOST_SUGGESTED);
+                    mistakes.push(Mistake::new(origin, unknown));
+                }
             }
         }
     }
 }
 
-fn unknown_key(key: &str) -> String {
+/// `suggests`: the text says what may be meant.
+fn unknown_key(key: &str, suggests: bool) -> String {
     if key == super::setting::CONFIG.key {
         return "may only be given as a flag or in the environment".to_owned();
     }
@@ -203,7 +208,7 @@ fn unknown_key(key: &str) -> String {
         return removed.message();
     }
     let mut known: Vec<&str> = Vec::new();
-    for setting in SETTINGS.iter().filter(|setting| setting.in_file()) {
+    for setting in SETTINGS.iter().filter(|setting| suggests && setting.in_file()) {
         known.push(setting.key);
         known.extend(setting.key.split_once('.').map(|(section, _)| section));
     }

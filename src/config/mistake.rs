@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 /// The most bytes of a name that is compared with all known ones.
 const LONGEST_NAME: usize = 64;
+/// Only for so many mistakes, the name is searched that may be meant: thousands of them could take seconds.
+pub(super) const MOST_SUGGESTED: usize = 10;
 /// The most characters of a key in a mistake.
 const LONGEST_KEY: usize = 64;
 /// Of a longer message, so many characters at its begin and at its end stay: a value is quoted in front of what is wrong with it.
@@ -41,10 +43,12 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         return None;
     }
     let folded = name.to_lowercase();
+    let (len, most) = (folded.chars().count(), |candidate: &str| (candidate.len() / 3).max(1));
     known
         .into_iter()
+        .filter(|candidate| candidate.len().abs_diff(len) <= most(candidate))
         .map(|candidate| (distance(&folded, &candidate.to_lowercase()), candidate))
-        .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(1))
+        .filter(|(distance, candidate)| *distance <= most(candidate))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use super::file::{Node, Value};
+use super::mistake::MOST_SUGGESTED;
 use super::nearest;
 use super::parse::{parse_bool, parse_consistent_reads, parse_packing_form, parse_protobuf, parse_while_away};
 use super::removed::ONE_MODE;
@@ -202,7 +203,8 @@ impl RuleReader<'_> {
 
     fn unknown(&mut self, line: u64, key: &str, known: &[&str]) {
         let last = key.rsplit('.').next().unwrap_or(key);
-        let message = match nearest(last, known.iter().copied()) {
+        let suggests = self.mistakes.len() < MOST_SUGGESTED;
+        let message = match nearest(last, known.iter().copied().filter(|_| suggests)) {
             Some(known) => format!("there is no such setting; did you mean {known}?"),
             None => format!("there is no such setting; there are {}", known.join(", ")),
         };

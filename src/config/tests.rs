@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::mistake::MOST_SUGGESTED;
 use super::source::MadeUp;
 use super::*;
 use crate::passthrough::LendIdentity;
@@ -47,6 +48,20 @@ fn flags_win_over_environment_over_file() {
     assert!(effective.contains(&"idleTimeout=3m (--idle-timeout)".to_owned()), "{effective:?}");
     assert!(effective.contains(&"threads=2 (INFORMERD_THREADS)".to_owned()), "{effective:?}");
     assert!(effective.contains(&format!("window.maxBytes=2Mi ({FILE}:4: window.maxBytes)")), "{effective:?}");
+}
+
+#[test]
+fn what_may_be_meant_is_searched_for_few_mistakes() {
+    let keys: Vec<_> = (0..2_040).map(|n| format!("anonymous{n:04}: 1")).collect();
+    let rules: Vec<_> = (0..100).map(|_| "{resource: pods, pinn: true}").collect();
+    for (text, all) in [
+        (format!("authentication: {{{}}}", keys.join(", ")), keys.len()),
+        (format!("resources: [{}]", rules.join(", ")), rules.len()),
+    ] {
+        let found = mistakes(from_file(&text));
+        assert_eq!(found.len(), all);
+        assert_eq!(found.iter().filter(|mistake| mistake.contains("did you mean")).count(), MOST_SUGGESTED);
+    }
 }
 
 #[test]

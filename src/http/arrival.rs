@@ -21,7 +21,7 @@ impl Connection {
 
     /// Ends the connection with the answer if its client is not authenticated and its requests would be too cheap for it: over
     /// HTTP/2 at once, as the apiserver does, and over HTTP/1.1 after a few. `upgrades`: the request asks for another protocol,
-    /// which takes a connection to the apiserver.
+    /// which may take a connection to the apiserver.
     pub(super) fn left_by(&self, mut response: Response<Body>, version: Version, upgrades: bool) -> Response<Body> {
         let is_unauthenticated = is_unauthenticated(&response);
         if version == Version::HTTP_2 {
@@ -31,7 +31,7 @@ impl Connection {
             return response;
         }
         let is_refusal = is_unauthenticated || upgrades && response.status() != StatusCode::SWITCHING_PROTOCOLS;
-        if is_refusal && self.newcomer.as_ref().is_some_and(|newcomer| newcomer.is_last_refusal()) {
+        if is_refusal && self.newcomer.as_ref().is_some_and(|newcomer| newcomer.is_last_refusal(upgrades)) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
@@ -85,7 +85,7 @@ mod tests {
             (1..100).find(is_last)
         };
         for (code, upgrades, wanted) in
-            [(401, false, Some(8)), (401, true, Some(8)), (404, true, Some(8)), (404, false, None), (101, true, None)]
+            [(401, false, Some(8)), (401, true, Some(1)), (404, true, Some(1)), (404, false, None), (101, true, None)]
         {
             assert_eq!(last(&newcomer(), code, Version::HTTP_11, upgrades), wanted, "{code} {upgrades}");
             assert_eq!(last(&newcomer(), code, Version::HTTP_2, upgrades), None, "a GOAWAY says it");

@@ -1,4 +1,4 @@
-//! Books what answers cost the apiserver, or would have cost it.
+//! Books what answers of the apiserver cost it, or would have cost it.
 
 use http::header::CONTENT_ENCODING;
 use http::request::Parts;
@@ -7,7 +7,7 @@ use http::{Response, StatusCode};
 use super::answer::Body;
 use super::record::Plan;
 use super::service::ServiceInner;
-use crate::meta::{Gvr, RequestInfo, Verb};
+use crate::meta::{RequestInfo, Verb};
 use crate::passthrough::Shared;
 use crate::reads::Giver;
 
@@ -18,7 +18,7 @@ impl ServiceInner {
         info.verb == Verb::List && (!info.namespace.is_empty() || selects())
     }
 
-    /// Books an answer of the apiserver, if a cache could have given it, or if it had been given already. `of_part`: see
+    /// Books an answer of the apiserver that a cache could have given, if it had been given already, or is one `of_part`: see
     /// [`Self::lists_part`].
     pub(super) fn booked(
         &self,
@@ -27,23 +27,40 @@ impl ServiceInner {
         plan: Plan,
         of_part: bool,
     ) -> Response<Body> {
-        let giver = match plan {
-            _ if response.extensions().get::<Shared>().is_some() => Giver::Shared,
-            Plan::Forwarded(Some(reason)) if reason.is_of_cost() && of_part => Giver::ApiserverOfPart,
-            Plan::Forwarded(Some(reason)) if reason.is_of_cost() => Giver::Apiserver,
-            _ => return response,
-        };
+        let is_shared = response.extensions().get::<Shared>().is_some();
+        let Some(giver) = giver(plan, is_shared, of_part) else { return response };
         // A client may ask for any resource. This one there is.
         if info.is_plain_read() && response.status() == StatusCode::OK {
-            self.book(&mut response, &info.gvr(), info.verb, giver);
+            let as_sent = info.verb == Verb::Watch || response.headers().contains_key(CONTENT_ENCODING);
+            let rent = self.reads.rent(&info.gvr(), giver, as_sent);
+            response.extensions_mut().insert(rent);
         }
         response
     }
+}
 
-    /// Books an answer to a read.
-    pub(super) fn book(&self, response: &mut Response<Body>, gvr: &Gvr, verb: Verb, giver: Giver) {
-        let as_sent = verb == Verb::Watch || response.headers().contains_key(CONTENT_ENCODING);
-        let rent = self.reads.rent(gvr, giver, as_sent);
-        response.extensions_mut().insert(rent);
+fn giver(plan: Plan, is_shared: bool, of_part: bool) -> Option<Giver> {
+    let Plan::Forwarded(Some(reason)) = plan else { return None };
+    let giver = if is_shared { Giver::Shared } else { Giver::ApiserverOfPart };
+    (reason.is_of_cost() && (is_shared || of_part)).then_some(giver)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reads::ForwardReason::{Consistent, NotReadable, Seldom};
+
+    #[test]
+    fn only_what_a_cache_could_have_given_is_booked() {
+        for (plan, is_shared, of_part, wanted) in [
+            (Plan::Forwarded(Some(Consistent)), true, true, Some(Giver::Shared)),
+            (Plan::Forwarded(Some(Seldom)), false, true, Some(Giver::ApiserverOfPart)),
+            (Plan::Forwarded(Some(Seldom)), false, false, None),
+            // A client may ask for any resource.
+            (Plan::Forwarded(Some(NotReadable)), true, true, None),
+            (Plan::Forwarded(None), true, true, None),
+        ] {
+            assert_eq!(giver(plan, is_shared, of_part), wanted, "{is_shared} {of_part}");
+        }
     }
 }

@@ -29,7 +29,7 @@ use crate::lifecycle::{Fatal, drain::DrainWatch, ending::Ending, multiplexer::Is
 use crate::memory::{Ledger, Reservation, StallGuards};
 use crate::meta::{RequestInfo, Status, Verb, errors};
 use crate::passthrough::{Forward, ForwardError, Tunnel, VIA, warn};
-use crate::reads::{ForwardReason, Giver, Outcome, ReadRequest, Reads, WatchAnswer, refusal};
+use crate::reads::{ForwardReason, Outcome, ReadRequest, Reads, WatchAnswer, refusal};
 use crate::telemetry::gauge::Raised;
 use crate::telemetry::seldom::Seldom;
 
@@ -360,7 +360,6 @@ impl ServiceInner {
                 if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                     return (Some(response), Plan::Served(served));
                 }
-                self.book(&mut response, &gvr, verb, Giver::Cache);
                 let headers = response.headers_mut();
                 headers.insert(AUDIT_ID, audit_id.clone());
                 headers.insert(CACHE_CONTROL, NO_CACHE);
@@ -376,12 +375,12 @@ impl ServiceInner {
         (Some(response), plan)
     }
 
-    fn watch(&self, answer: WatchAnswer, lease: Lease, audit_entry: Option<Entry>, taken: &BodyOptions) -> Answered {
-        let (media_type, served) = (answer.form.media_type(true), answer.served);
+    fn watch(&self, mut answer: WatchAnswer, lease: Lease, entry: Option<Entry>, taken: &BodyOptions) -> Answered {
+        let (media_type, served, rent) = (answer.form.media_type(true), answer.served, answer.rent.take());
         let ending = Ending::new(&self.drain, self.drain_spread, SHORTEST);
-        let body = self.bodies.watch(answer, lease, audit_entry, ending);
+        let body = self.bodies.watch(answer, lease, entry, ending);
         if let Some(Socket { handshake, client, connection }) = &taken.socket {
-            let session = websocket::serve(client.clone(), body.into_messages());
+            let session = websocket::serve(client.clone(), body.into_messages(), rent);
             let room = taken.room.clone();
             self.open("websocket", Arc::clone(connection), async move { (session.await, room).0 });
             return Answered { response: handshake.accept(), served };
@@ -389,6 +388,9 @@ impl ServiceInner {
         let cut = body.cut();
         let mut response = Response::new(Body::new(body));
         response.extensions_mut().insert(cut);
+        if let Some(rent) = rent {
+            response.extensions_mut().insert(rent);
+        }
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
         Answered { response, served }
     }

@@ -173,6 +173,7 @@ impl World {
             shape: Shape::Full,
             meta: ListMetaOut { rv: snapshot.rv(), ..ListMetaOut::default() },
             served: Served::default(),
+            rent: None,
             identity: ListIdentity { state: snapshot.id(), predicate: predicate.clone(), after: None, limit: None },
             items: ListItems::new(Walk::new(snapshot, predicate, None), None),
         }
@@ -246,7 +247,14 @@ pub(super) fn watch_of(cache: &WatchCache, start: WatchStart, predicate: Predica
     let deadline = Instant::now() + Duration::from_secs(1800);
     let spec = WatchSpec { predicate, start, bookmarks: true, initial_end: true, deadline };
     let source = WatchSource::Cache { watcher: cache.watch(spec).unwrap(), cache: cache.clone() };
-    WatchAnswer { form: cache.form().unwrap(), shape: Shape::Full, source, served: Served::default(), proof: None }
+    WatchAnswer {
+        form: cache.form().unwrap(),
+        shape: Shape::Full,
+        source,
+        served: Served::default(),
+        rent: None,
+        proof: None,
+    }
 }
 
 /// The body of a watch that nothing but its cache ends.

@@ -163,7 +163,7 @@ impl Factory {
         self.inner.books.balances(&self.inner.upstream.metrics().others)
     }
 
-    /// Books an answer to a read of a resource that there is. `as_sent`: it is compressed, or a watch.
+    /// Books an answer of the apiserver about a resource that there is. `as_sent`: it is compressed, or a watch.
     pub fn rent(&self, gvr: &Gvr, giver: Giver, as_sent: bool) -> Rent {
         self.inner.books.of(gvr).rent(giver, as_sent)
     }
@@ -377,7 +377,7 @@ impl Factory {
         // Before it runs: it then asks for their number.
         handle.read_at_most(most);
         let informer = Informer::new(key, source, cache.clone(), handle, probe, backfiller, pinned);
-        let informer = Arc::new(informer.counting(book, Arc::clone(&inner.proofs)).of_server(since));
+        let informer = Arc::new(informer.counting(book.of_informer(), Arc::clone(&inner.proofs)).of_server(since));
         tracing::info!(informer = %informer.key, "starting informer");
 
         let stop = informer.stop.clone();
@@ -439,12 +439,13 @@ impl Factory {
         informer.cache.end_watchers(false);
     }
 
-    fn stop_idle(&self) {
+    pub(super) fn stop_idle(&self) {
         for informer in self.informers() {
-            if informer.is_over(self.inner.config.idle_timeout) {
+            if informer.is_over(self.inner.config.idle_timeout) || self.is_redundant(&informer) {
                 tracing::info!(informer = %informer.key, "stopping informer that is read too seldom");
+                let (objects, left) = (informer.cache.snapshot().map(|state| state.len()), informer.debt.lock().left());
                 self.remove(&informer);
-                self.books().accounts.lock().forget(&informer.key);
+                self.books().accounts.lock().ended(&informer.key, objects, left, Instant::now());
             }
         }
     }

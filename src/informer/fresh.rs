@@ -122,7 +122,7 @@ impl Informer {
         let at_least = need.shown.max(need.freshness.least()).max(self.newest_elsewhere());
         let newest = need.freshness == Freshness::Consistent || need.unknown;
         let stood = self.cache.resource_version();
-        if !need.can_forward || newest && !need.may_forward {
+        if newest && !need.may_forward {
             // Whatever it costs, it is needed.
             self.debt.lock().settle(None);
         }

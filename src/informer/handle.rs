@@ -43,7 +43,7 @@ pub struct Informer {
     pub(super) suspects: tokio::sync::Mutex<Suspects>,
     /// An object that the apiserver lists although its store does not hold it, and the lineage of the state with it.
     pub(super) detached: Mutex<Option<(u64, ObjectKey)>>,
-    /// What it has asked, and the book of its resource.
+    /// What it has asked, and its own book.
     pub(super) meter: Arc<Meter>,
     book: Arc<Book>,
     pub(super) debt: Mutex<Debt>,
@@ -127,7 +127,7 @@ impl Informer {
         }
     }
 
-    /// Adds the book of the resource and the shared histograms of proofs.
+    /// Adds its book and the shared histograms of proofs.
     pub(super) fn counting(self, book: Arc<Book>, proofs: Arc<Proofs>) -> Self {
         Self { book, proofs, ..self }
     }
@@ -204,9 +204,9 @@ impl Informer {
         self.book.serves();
     }
 
-    /// Books the bytes of one answer from the cache.
-    pub fn rent(&self) -> Rent {
-        Arc::clone(&self.book).rent(Giver::Cache, false)
+    /// Books the bytes of one answer from the cache. `as_sent`: it is compressed, or a watch.
+    pub fn rent(&self, as_sent: bool) -> Rent {
+        Arc::clone(&self.book).rent(Giver::Cache, as_sent)
     }
 
     /// Books bytes from the cache that no [`Rent`] books.
@@ -223,6 +223,8 @@ impl Informer {
     /// between. Returns at once if the window already reaches back to `rv`; otherwise takes some seconds, and `most` at most.
     pub async fn reach_back(&self, rv: ResourceVersion, most: Duration) {
         if self.cache.window_floor().is_some_and(|floor| floor > rv) {
+            // Nobody follows yet, and the wait is not to end by a debt.
+            self.debt.lock().settle(None);
             timeout(most, self.backfiller.reach(&self.cache, rv)).await.ok();
         }
     }
@@ -355,11 +357,15 @@ impl Informer {
         let (idle, stats) = (self.idle_for(), self.cache.stats());
         let is_kept = self.pinned && self.key.encoding != Encoding::Table || self.outlasts.load(Ordering::Relaxed);
         let (asked, is_ready) = (self.meter.asked(), self.cache.is_ready());
-        let now = (bytes(asked.requests, asked.wire), self.book.earned(), self.last_used.load(Ordering::Relaxed));
+        let now = (
+            Instant::now(),
+            bytes(asked.requests, asked.wire),
+            self.book.earned(),
+            self.last_used.load(Ordering::Relaxed),
+        );
         // The first state may take long, and rent has paid for it.
         let owed = self.debt.lock().settle(Some(now).filter(|_| is_ready));
-        let owed = owed / self.meter.prices().plain(1).max(1) as f64;
-        let is_dear = is_ready && is_spent(idle, owed, stats.objects, self.book.served());
+        let is_dear = is_ready && is_spent(idle, owed, stats.objects, &self.meter.prices(), self.book.served());
         !self.pinned && idle >= timeout || !is_kept && is_dear
     }
 

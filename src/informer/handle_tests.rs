@@ -3,8 +3,8 @@
 use super::*;
 use crate::apiserver::discovery::{ApiResource, Discovery};
 use crate::cache::{WatchSpec, WatchStart};
-use crate::informer::Factory;
 use crate::informer::factory::testing::{nowhere, scripted};
+use crate::informer::{Factory, Sought, Use};
 use crate::upstream::script::Script;
 
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -61,12 +61,98 @@ async fn an_informer_ends_soon_after_its_only_reader_and_not_during_its_first_li
     assert!(informer.is_over(TIMEOUT));
 }
 
+async fn factory() -> Factory {
+    let upstream = nowhere().await;
+    let discovery = Discovery::knowing(upstream.clone(), vec![ApiResource::core("configmaps", "ConfigMap")]);
+    Factory::simple(TIMEOUT, upstream, discovery)
+}
+
+/// As if it had asked for ten megabytes since now.
+fn owes_much(informer: &Informer) {
+    informer.debt.lock().settle(Some((Instant::now(), -1e7, informer.book.earned(), 0)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_lives_by_what_its_own_readers_save() {
+    let (informer, mut writer) = scripted(&Script::default(), None, None).await;
+    writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
+    let book = Arc::<Book>::default();
+    let one = Arc::into_inner(informer).unwrap().counting(book.of_informer(), Arc::default());
+    let other = book.of_informer();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    (0..3).for_each(|_| one.serves());
+    for (earns, is_over) in [(&other, true), (&one.book, false)] {
+        owes_much(&one);
+        one.serves();
+        earns.sent(100 << 20);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(one.is_over(TIMEOUT), is_over);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_informer_has_cost_is_known_after_its_end() {
+    let factory = factory().await;
+    let mut writer = factory.put(Resource::simple("", "configmaps", "ConfigMap"));
+    writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
+    let informer = factory.informers().remove(0);
+    owes_much(&informer);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    factory.stop_idle();
+    assert!(factory.informers().is_empty());
+    let known = |after| factory.books().accounts.lock().of(&informer.key, Instant::now() + Duration::from_secs(after));
+    assert_eq!((known(0).0.bytes, known(0).1), (-1e7, Some(0)));
+    assert!(known(2).0.bytes < -2.5e7, "ten megabytes in each second");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_watch_and_is_not_forwarded_keeps_its_informer() {
+    let (factory, resource) = (factory().await, Resource::simple("", "configmaps", "ConfigMap"));
+    let mut writer = factory.put(resource.clone());
+    writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
+    let informer = factory.informers().remove(0);
+    let (resource, predicate) = (Arc::new(resource), Predicate::everything());
+    let is_over = async || {
+        tokio::time::advance(Duration::from_secs(1)).await;
+        informer.is_over(TIMEOUT)
+    };
+    for must in [false, true] {
+        owes_much(&informer);
+        let read = Use { watch: true, must, ..Use::default() };
+        let sought = Sought { resource: &resource, predicate: &predicate, encoding: Encoding::Json, read };
+        factory.covering(sought).unwrap();
+        assert_eq!(is_over().await, !must);
+    }
+    // For any watch from before the window.
+    for (rv, keeps) in [(10, false), (5, true)] {
+        owes_much(&informer);
+        informer.reach_back(ResourceVersion(rv), Duration::ZERO).await;
+        assert_eq!(is_over().await, !keeps);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_are_not_held_for_nobody_beside_their_tables() {
+    let (factory, resource) = (factory().await, Resource::simple("", "configmaps", "ConfigMap"));
+    let (mut json, mut tables) = (factory.put(resource.clone()), factory.put_tables(resource));
+    json.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
+    for informer in factory.informers() {
+        (0..3).for_each(|_| informer.serves());
+    }
+    let later = async || {
+        tokio::time::advance(Duration::from_secs(61)).await;
+        factory.stop_idle();
+        factory.informers().iter().map(|informer| informer.key.encoding).collect::<Vec<_>>()
+    };
+    assert_eq!(later().await.len(), 2, "the tables are on their way");
+    tables.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
+    assert_eq!(later().await, [Encoding::Table]);
+}
+
 /// Its clients come to others as soon as their watches end.
 #[tokio::test]
 async fn what_a_cache_lacks_is_known_before_its_watches_end() {
-    let upstream = nowhere().await;
-    let discovery = Discovery::knowing(upstream.clone(), vec![ApiResource::core("configmaps", "ConfigMap")]);
-    let factory = Factory::simple(TIMEOUT, upstream, discovery);
+    let factory = factory().await;
     let mut writer = factory.put(Resource::simple("", "configmaps", "ConfigMap"));
     writer.replace(Vec::new(), ResourceVersion(10)).await.unwrap();
     writer.progress(ResourceVersion(12));

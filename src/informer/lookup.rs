@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::fresh::{answer, in_namespace};
 use super::key::scope_predicate;
-use super::ledger::{Cost, Use, Wish, is_lone};
+use super::ledger::{Cost, GONE, REQUESTS, Use, Wish, is_lone};
 use super::{Factory, Informer, InformerKey, InformerScope, NoCoverage};
 use crate::meta::{Encoding, Gvr, Origin, Resource};
 use crate::selector::Predicate;
@@ -50,12 +50,18 @@ impl Factory {
                 if !is_table {
                     informer.touch();
                 }
+                if sought.read.must {
+                    // Whatever it costs, it is needed, also by reads that wait.
+                    informer.debt.lock().settle(None);
+                }
                 if is_unbounded {
                     informer.reflector.read_at_most(usize::MAX);
                 }
                 informer
             }
-            Step::Start(key, most) => self.get_or_start(sought.resource, key, most, !sought.read.watch && !is_table)?,
+            Step::Start(key, most) => {
+                self.get_or_start(sought.resource, key, most, !sought.read.initial && !is_table)?
+            }
         };
         usable(informer)
     }
@@ -117,7 +123,8 @@ impl Factory {
             Err(NoCoverage::Seldom) => encoding == Encoding::Table || self.is_in_parts(&everything),
             _ => false,
         };
-        own.filter(|_| is_narrower).map_or(found, |own| self.step(sought, own, rents))
+        let has_place = |own: &InformerKey| self.running(own).is_some() || self.has_room_for_parts();
+        own.filter(|own| is_narrower && has_place(own)).map_or(found, |own| self.step(sought, own, rents))
     }
 
     /// What a read of the informer of this key does.
@@ -144,7 +151,7 @@ impl Factory {
         let (rent, size) = self.books().accounts.lock().of(key, Instant::now());
         let (known, table) = (self.known(key, sought.predicate), key.encoding == Encoding::Table);
         let narrower = sought.predicate.scope.namespace.is_some() && key.scope.namespace.is_none();
-        let parts = (narrower && !table && size.is_some()).then(|| {
+        let parts = (narrower && !table && size.is_some_and(|size| size > REQUESTS)).then(|| {
             let is_part = |scope: &InformerScope| scope.namespace.is_some();
             let parts = self.those(|it| it.gvr == key.gvr && it.encoding == key.encoding && is_part(&it.scope));
             (parts.len(), parts.iter().map(|informer| informer.cache.stats().objects).sum())
@@ -172,10 +179,15 @@ impl Factory {
         Some((count(&key.scope.namespace), asked))
     }
 
-    /// Whether single namespaces should have their own informers. They may take up to half of the places.
+    /// Whether single namespaces should have their own informers.
     fn is_in_parts(&self, everything: &InformerKey) -> bool {
-        let parts = self.those(|key| key.scope.namespace.is_some()).len();
-        parts < self.most_informers() / 2 && self.books().accounts.lock().of(everything, Instant::now()).1.is_some()
+        let size = self.books().accounts.lock().of(everything, Instant::now()).1;
+        size.is_some_and(|size| size > REQUESTS)
+    }
+
+    /// Informers of single namespaces may take up to half of the places: a client can make namespaces up.
+    fn has_room_for_parts(&self) -> bool {
+        self.those(|key| key.scope.namespace.is_some()).len() < self.most_informers().div_ceil(2)
     }
 
     /// Returns the running informer that holds the objects of `key` in the present definition of their resource: the one
@@ -194,6 +206,13 @@ impl Factory {
             (Some(own), _) => Some(own),
             (None, table) => table,
         }
+    }
+
+    /// Whether nobody uses an informer of JSON any more whose objects are held with their tables.
+    pub(super) fn is_redundant(&self, informer: &Informer) -> bool {
+        let by_table =
+            || self.holding(&informer.resource, &informer.key).is_some_and(|other| other.key != informer.key);
+        !informer.pinned && informer.idle_for() >= GONE && by_table()
     }
 
     pub(super) fn refuses(&self, gvr: &Gvr, why: NoCoverage) -> bool {

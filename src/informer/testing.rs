@@ -102,4 +102,13 @@ impl Factory {
         self.inner.informers.lock().insert(informer.key.clone(), Arc::new(informer));
         writer
     }
+
+    /// Adds an informer of all tables of a resource.
+    pub(in crate::informer) fn put_tables(&self, resource: Resource) -> Writer {
+        let (upstream, config) = (&self.inner.upstream, &self.inner.config.reflector);
+        let (mut informer, writer) = fed(upstream, config, resource, InformerScope::default(), Arc::default(), |_| {});
+        informer.key.encoding = Encoding::Table;
+        self.inner.informers.lock().insert(informer.key.clone(), Arc::new(informer));
+        writer
+    }
 }

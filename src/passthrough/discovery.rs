@@ -41,7 +41,7 @@ pub(super) struct DocumentKey {
 pub(super) struct Document {
     /// `None`: the document cannot be revalidated. It is cached for times when the apiserver does not answer.
     pub etag: Option<HeaderValue>,
-    /// Shared with the answers. Its memory is reserved until the last of them is sent.
+    /// Shared with the answers. Its memory is reserved until the last byte of them is sent.
     pub whole: Arc<Whole>,
     /// When the apiserver last confirmed the document.
     confirmed: Mutex<Instant>,

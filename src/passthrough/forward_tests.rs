@@ -332,6 +332,20 @@ async fn a_document_that_is_not_read_counts() {
     }
 }
 
+/// Its client may leave one byte of it.
+#[tokio::test]
+async fn what_is_left_of_a_document_counts_as_all_of_it() {
+    const SIZE: usize = 100 << 10;
+    let ledger = Ledger::new(1 << 20, Pressure::default());
+    let Ok(Buffered::Whole(whole)) = collect(json(vec![b' '; SIZE]), SIZE, &ledger).await else { panic!("no memory") };
+    let mut body = Document::new(None, whole).whole.body();
+    let last = body.frame().await.unwrap().unwrap().into_data().unwrap().slice(SIZE - 1..);
+    drop(body);
+    assert_eq!(ledger.used(), SIZE);
+    drop(last);
+    assert_eq!(ledger.used(), 0);
+}
+
 /// A front server that forwards everything, upgrades included.
 async fn front(forward: Forward) -> SocketAddr {
     serve(Arc::new(move |request: Request<Incoming>| {

@@ -59,7 +59,14 @@ pub(super) struct Whole {
     parts: Vec<Bytes>,
     /// A client has got it.
     is_given: AtomicBool,
-    held: Reservation,
+    /// `None` if it goes with the parts.
+    held: Option<Reservation>,
+}
+
+/// All of an answer, with its reservation.
+struct Joined {
+    data: Vec<u8>,
+    _held: Option<Reservation>,
 }
 
 /// In the extensions of an answer that another client has got, too: it has cost the apiserver nothing more.
@@ -131,12 +138,14 @@ impl Whole {
 
     /// The size of the body.
     pub(super) fn bytes(&self) -> usize {
-        self.held.bytes()
+        self.parts.iter().map(Bytes::len).sum()
     }
 
-    /// In one piece, without the buffers that it was read into: they may be larger.
+    /// In one piece, without the buffers that it was read into: they may be larger. Each slice of it keeps all of it, also one
+    /// that waits to be sent when the answer has ended. So its memory is reserved until the last of them is dropped.
     pub(super) fn joined(mut self) -> Self {
-        self.parts = vec![self.parts.concat::<u8>().into()];
+        let joined = Joined { data: self.parts.concat::<u8>(), _held: self.held.take() };
+        self.parts = vec![Bytes::from_owner(joined)];
         self
     }
 
@@ -174,8 +183,16 @@ pub(super) async fn collect(
             return Ok(Buffered::TooLarge(Response::from_parts(head, resumed.boxed_unsync())));
         }
     }
-    let is_given = AtomicBool::new(false);
+    let (is_given, held) = (AtomicBool::new(false), Some(held));
     Ok(Buffered::Whole(Whole { status: head.status, headers: head.headers, parts, is_given, held }))
+}
+
+// === impl Joined ===
+
+impl AsRef<[u8]> for Joined {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
 }
 
 // === impl Resumed ===

@@ -11,7 +11,7 @@ use crate::codec::{Form, ListMetaOut, Shape};
 use crate::meta::{Damaged, Encoding, Object, ObjectKey, ResourceVersion, Status, errors};
 use crate::selector::Predicate;
 
-use super::{Served, Shareable};
+use super::{Rent, Served, Shareable};
 
 /// Serve from a cache, forward to the apiserver with the reason, or refuse.
 #[derive(Debug)]
@@ -72,6 +72,7 @@ pub struct GetAnswer {
     pub shape: Shape,
     pub object: Arc<Object>,
     pub served: Served,
+    pub rent: Option<Rent>,
 }
 
 /// A list that is not yet written.
@@ -83,6 +84,7 @@ pub struct ListAnswer {
     pub meta: ListMetaOut,
     pub items: ListItems,
     pub served: Served,
+    pub rent: Option<Rent>,
     pub identity: ListIdentity,
 }
 
@@ -112,6 +114,7 @@ pub struct WatchAnswer {
     pub shape: Shape,
     pub source: WatchSource,
     pub served: Served,
+    pub rent: Option<Rent>,
     /// The watch must end when this does not hold any more.
     pub proof: Option<Shareable>,
 }

@@ -49,7 +49,8 @@ impl Reads {
         }
         read.floor.raise(object.rv);
         let served = served(&informer, waited.or(waited_fresh), snapshot.rv());
-        Ok(GetAnswer { form, shape: read.shape, object: object.clone(), served })
+        let rent = Some(informer.rent(false));
+        Ok(GetAnswer { form, shape: read.shape, object: object.clone(), served, rent })
     }
 
     /// Whether a get is forwarded because it would not be cheaper otherwise.

@@ -53,6 +53,7 @@ impl Reads {
             meta: ListMetaOut { rv, shard, ..ListMetaOut::default() },
             items: ListItems::new(walk.clone(), plan.limit),
             served: served(&informer, waited.or(waited_fresh), rv),
+            rent: Some(informer.rent(false)),
             identity,
         };
         if let Some(limit) = plan.limit {

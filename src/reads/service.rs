@@ -75,7 +75,7 @@ impl Reads {
         self.factory.warnings(gvr)
     }
 
-    /// Books an answer to a read of a resource that there is. `as_sent`: it is compressed, or a watch.
+    /// Books an answer of the apiserver about a resource that there is. `as_sent`: it is compressed, or a watch.
     pub fn rent(&self, gvr: &Gvr, giver: Giver, as_sent: bool) -> Rent {
         self.factory.rent(gvr, giver, as_sent)
     }

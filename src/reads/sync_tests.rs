@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::apiserver::client::Upstream;
 use crate::apiserver::discovery::{ApiResource, Discovery};
-use crate::apiserver::testing::{FakeServer, answer};
+use crate::apiserver::testing::{FakeServer, answer, until};
 use crate::cache::Floor;
 use crate::codec::json::Style;
 use crate::informer::{Asked, Factory, Freshness};
@@ -185,5 +185,25 @@ async fn a_state_that_was_asked_for_after_the_read_arrived_is_its_own_proof() {
         let (snapshot, _) = reads.fresh(&informer, &read, Freshness::Consistent, Verb::List).await.ok().unwrap();
         let told = (snapshot.rv().get(), world.asked() > 0, read.floor.uncovered());
         assert_eq!(told, (if is_asked { 20 } else { 10 }, is_asked, None), "{what}");
+    }
+}
+
+/// A list is compressed. Who asks for the initial events would have had them by a watch-list as well.
+#[tokio::test]
+async fn a_watch_from_a_revision_starts_its_informer_by_a_list() {
+    for (rv, by_list) in [("5", true), ("0", false)] {
+        let world = world(list(r#""5""#)).await;
+        let mut request = request(Verb::Watch);
+        request.options.resource_version = rv.into();
+        let first = || {
+            let is_state = |uri: &String| uri.contains("limit=5000") || uri.contains("sendInitialEvents");
+            world.server.uris().into_iter().find(is_state)
+        };
+        tokio::select! {
+            _ = world.reads.watch(&request) => {}
+            () = until(|| first().is_some()) => {}
+        }
+        let first = first().expect("a state is read");
+        assert_eq!(first.contains("sendInitialEvents"), !by_list, "{rv}: {first}");
     }
 }

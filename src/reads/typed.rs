@@ -9,7 +9,7 @@ use tracing::Instrument as _;
 
 use crate::cache::{CacheWatcher, Snapshot, Walk, WatchSpec, WatchStart};
 use crate::codec::Form;
-use crate::informer::Informer;
+use crate::informer::{Informer, Use};
 use crate::meta::{Encoding, Gvr, Object, ObjectKey, ResourceVersion, Verb, errors};
 use crate::selector::Predicate;
 
@@ -122,7 +122,7 @@ impl Reads {
             WatchFrom::State(_) => Ok(()),
         };
         outside_gaps()?;
-        read.rows.watch = true;
+        read.rows = Use { watch: true, initial: matches!(terms.from, WatchFrom::State(_)), ..read.rows };
         let (source, waited) = self.source(&mut read, terms.max_staleness).await?;
         let (start, freshness) = match terms.from {
             WatchFrom::State(freshness) => (WatchStart::State, freshness),
@@ -207,7 +207,7 @@ impl ReadSource {
 
     /// Books the bytes of one answer.
     pub fn rent(&self) -> Rent {
-        self.informer.rent()
+        self.informer.rent(false)
     }
 
     /// Books bytes that were sent.

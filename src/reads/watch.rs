@@ -90,6 +90,7 @@ impl Reads {
     ) -> Result<WatchAnswer, Unserved> {
         read.rows = self.followed(read);
         let plan = plan::watch(options, read.mode(Verb::Watch))?;
+        read.rows.initial = matches!(plan, WatchPlan::State { .. });
         let (informer, form, mut waited) = self.synced(read).await?;
         let (synced, half) = (Instant::now(), lifetime(options.timeout_seconds) / 2);
         let most = if read.local { Duration::MAX } else { REACH.min(half) };
@@ -157,7 +158,8 @@ impl Reads {
                 }
                 let served = served(&informer, waited, watcher.starts_after());
                 let source = WatchSource::Cache { watcher, cache: informer.cache().clone() };
-                Ok(WatchAnswer { form, shape: read.shape, source, served, proof })
+                let rent = Some(informer.rent(true));
+                Ok(WatchAnswer { form, shape: read.shape, source, served, rent, proof })
             }
             Err(WatchError::NotReady) => Err(ForwardReason::NotSynced.into()),
             // One that cannot be forwarded gets the 410 here.
@@ -194,7 +196,7 @@ impl Reads {
 }
 
 fn failed(shape: Shape, form: Arc<Form>, error: Status, served: Served) -> WatchAnswer {
-    WatchAnswer { form, shape, source: WatchSource::Error(Some(Box::new(error))), served, proof: None }
+    WatchAnswer { form, shape, source: WatchSource::Error(Some(Box::new(error))), served, rent: None, proof: None }
 }
 
 fn lifetime(timeout_seconds: Option<i64>) -> Duration {

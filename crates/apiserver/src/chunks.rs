@@ -75,9 +75,7 @@ impl Chunks {
     /// [`Chunks::next`] without a timeout.
     pub async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
         let chunk = self.unpack().await?;
-        let plain = chunk.as_ref().map_or(0, Bytes::len);
-        self.plain += plain as u64;
-        self.body.unpacked(plain);
+        self.plain += chunk.as_ref().map_or(0, Bytes::len) as u64;
         Ok(chunk)
     }
 

@@ -10,18 +10,16 @@ use parking_lot::Mutex;
 pub struct Meter {
     requests: AtomicU64,
     wire: AtomicU64,
-    plain: AtomicU64,
     prices: Mutex<Prices>,
     /// Counts and learns the same.
     whole: Option<Arc<Meter>>,
 }
 
-/// What was asked in all: requests that were answered, and the bytes of the answers, as they were sent and unpacked.
+/// What was asked in all: requests that were answered, and the bytes of the answers as they were sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metered {
     pub requests: u64,
     pub wire: u64,
-    pub plain: u64,
 }
 
 /// Mean bytes, as the last answers show them.
@@ -38,8 +36,8 @@ pub struct Prices {
 /// A mean per item. The weight of an answer is the number of its items, and halves with each later answer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
-    bytes: u64,
-    items: u64,
+    bytes: f64,
+    items: f64,
 }
 
 /// The apiserver compresses answers of more bytes, except for watches.
@@ -65,10 +63,6 @@ impl Meter {
 
     pub(crate) fn received(&self, wire: usize) {
         self.each(|meter| _ = meter.wire.fetch_add(wire as u64, Ordering::Relaxed));
-    }
-
-    pub(crate) fn unpacked(&self, plain: usize) {
-        self.each(|meter| _ = meter.plain.fetch_add(plain as u64, Ordering::Relaxed));
     }
 
     /// Learns from a whole list, or from the state at the start of a watch. `sizes`: its bytes, as it was sent and unpacked.
@@ -101,9 +95,8 @@ impl Meter {
     }
 
     pub fn asked(&self) -> Metered {
-        let [requests, wire, plain] =
-            [&self.requests, &self.wire, &self.plain].map(|count| count.load(Ordering::Relaxed));
-        Metered { requests, wire, plain }
+        let [requests, wire] = [&self.requests, &self.wire].map(|count| count.load(Ordering::Relaxed));
+        Metered { requests, wire }
     }
 
     pub fn prices(&self) -> Prices {
@@ -113,6 +106,11 @@ impl Meter {
     /// What a client that accepts gzip is sent in place of so many bytes of a get or a list.
     pub fn packed(&self, plain: u64) -> u64 {
         self.prices.lock().packed.packs(plain)
+    }
+
+    /// The bytes of a compressed list before its compression.
+    pub fn unpacked(&self, wire: u64) -> u64 {
+        self.prices.lock().packed.unpacks(wire)
     }
 }
 
@@ -144,7 +142,8 @@ impl Prices {
 impl Mean {
     fn learn(&mut self, bytes: u64, items: u64) {
         if items > 0 {
-            *self = Self { bytes: self.bytes / 2 + bytes, items: self.items / 2 + items };
+            // Halves of whole numbers are not rounded: means of single items would grow.
+            *self = Self { bytes: self.bytes / 2.0 + bytes as f64, items: self.items / 2.0 + items as f64 };
         }
     }
 
@@ -153,10 +152,14 @@ impl Mean {
         if plain <= COMPRESSED { plain } else { self.of(plain).unwrap_or(plain / RATIO) }
     }
 
+    /// Of how many bytes so many are sent.
+    fn unpacks(self, wire: u64) -> u64 {
+        if self.bytes > 0.0 { (wire as f64 * self.items / self.bytes) as u64 } else { wire.saturating_mul(RATIO) }
+    }
+
     /// The bytes of so many items; `None` before the first answer.
     fn of(self, items: u64) -> Option<u64> {
-        let bytes = u128::from(items) * u128::from(self.bytes);
-        u64::try_from(bytes.checked_div(u128::from(self.items))?).ok()
+        (self.items > 0.0).then(|| (items as f64 * self.bytes / self.items) as u64)
     }
 }
 
@@ -176,7 +179,7 @@ mod tests {
         meter.listed(100, (1_000, 1_000));
         assert_eq!((meter.prices().plain(1), meter.packed(1 << 20)), (10, (1 << 20) / RATIO));
         meter.listed(1_000, (1 << 20, 8 << 20));
-        assert_eq!(meter.packed(8 << 20), 1 << 20);
+        assert_eq!((meter.packed(8 << 20), meter.unpacked(1 << 20)), (1 << 20, 8 << 20));
         for _ in 0..20 {
             meter.listed(1_000, (500_000, 1_000_000));
             meter.digested(500, (40_000, 200_000));
@@ -193,19 +196,25 @@ mod tests {
     }
 
     #[test]
+    fn single_objects_cost_what_they_cost() {
+        let meter = Meter::default();
+        (0..20).for_each(|_| meter.listed(1, (100, 100)));
+        assert_eq!(meter.prices().plain(1), 100);
+    }
+
+    #[test]
     fn what_a_part_counts_is_in_the_whole() {
         let whole = Arc::new(Meter::default());
         let [one, other] = [(); 2].map(|()| Meter::of(Arc::clone(&whole)));
         one.answered();
         other.answered();
         one.received(20);
-        one.unpacked(30);
         one.listed(10, (1_000, 1_000));
         other.digested(10, (500, 500));
         let asked = |meter: &Meter| (meter.asked(), meter.prices().plain(1), meter.prices().metadata(1, false));
-        let metered = |requests, wire, plain| Metered { requests, wire, plain };
-        assert_eq!(asked(&one), (metered(1, 20, 30), 100, 50), "the metadata is a guess");
-        assert_eq!(asked(&other), (metered(1, 0, 0), OBJECT, 50), "the objects are");
-        assert_eq!(asked(&whole), (metered(2, 20, 30), 100, 50));
+        let metered = |requests, wire| Metered { requests, wire };
+        assert_eq!(asked(&one), (metered(1, 20), 100, 50), "the metadata is a guess");
+        assert_eq!(asked(&other), (metered(1, 0), OBJECT, 50), "the objects are");
+        assert_eq!(asked(&whole), (metered(2, 20), 100, 50));
     }
 }

@@ -23,7 +23,7 @@ mod tests;
 
 pub use command::rewrite_files;
 pub use metrics::{InjectionMetrics, Result as Counted};
-pub use pod::inject;
+pub use pod::{can_change, inject};
 pub use request::Origin;
 pub use review::{Answer, Review};
 pub use sidecar::CONFIG_FILE;

@@ -26,20 +26,7 @@ pub struct Change {
 /// # Errors
 /// The reason why the pod must stay as it is.
 pub fn inject(pod: Value, wanted: &Wanted, origin: &Origin<'_>, injector: &Injector) -> Result<Change, String> {
-    has_shape(&pod)?;
-    if injector.config.excludes(origin.namespace) {
-        return Err(format!("pods of the namespace {} are never changed", origin.namespace));
-    }
-    fits(&pod["spec"], wanted.mode)?;
-    let count = containers(&pod).count();
-    if count > MOST_CONTAINERS {
-        return Err(format!("the pod has {count} containers, more than {MOST_CONTAINERS}"));
-    }
-    if let Some(unknown) =
-        wanted.containers.iter().flatten().find(|name| !containers(&pod).any(|(_, _, c)| c["name"] == **name))
-    {
-        return Err(format!("the annotation {} names {unknown:?}, and there is no such container", super::CONTAINERS));
-    }
+    can_change(&pod, wanted, origin, injector)?;
     let mut edit = Edit::new(pod);
     let mut warnings = Vec::new();
     let led = lead(&mut edit, wanted, origin, injector, &mut warnings)?;
@@ -48,6 +35,28 @@ pub fn inject(pod: Value, wanted: &Wanted, origin: &Origin<'_>, injector: &Injec
     }
     edit.set("/metadata/annotations", INJECTED, wanted.mode.as_str().into());
     Ok(Change { pod: edit.value, patch: edit.patch, warnings })
+}
+
+/// Whether a pod is one that can be changed at all. This takes little time.
+///
+/// # Errors
+/// Why it must stay as it is.
+pub fn can_change(pod: &Value, wanted: &Wanted, origin: &Origin<'_>, injector: &Injector) -> Result<(), String> {
+    has_shape(pod)?;
+    if injector.config.excludes(origin.namespace) {
+        return Err(format!("pods of the namespace {} are never changed", origin.namespace));
+    }
+    fits(&pod["spec"], wanted.mode)?;
+    let count = containers(pod).count();
+    if count > MOST_CONTAINERS {
+        return Err(format!("the pod has {count} containers, more than {MOST_CONTAINERS}"));
+    }
+    if let Some(unknown) =
+        wanted.containers.iter().flatten().find(|name| !containers(pod).any(|(_, _, c)| c["name"] == **name))
+    {
+        return Err(format!("the annotation {} names {unknown:?}, and there is no such container", super::CONTAINERS));
+    }
+    Ok(())
 }
 
 /// Whether the pod is what a later step takes for granted.

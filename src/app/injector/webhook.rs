@@ -10,7 +10,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use informerd_injection::{
-    Answer, Counted, InjectionMetrics, Injector, Meta, Mode, Origin, Review, Wanted, inject, wanted,
+    Answer, Counted, InjectionMetrics, Injector, Meta, Mode, Origin, Review, Wanted, can_change, inject, wanted,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -206,15 +206,15 @@ impl Shared {
         pod: &str,
         origin: &Origin<'_>,
     ) -> Result<(Mode, Answer), String> {
-        if !injector.config.excludes(origin.namespace)
-            && let Some(name) = asked.mode.config_map()
-        {
+        let pod: serde_json::Value = serde_json::from_str(pod).map_err(|error| error.to_string())?;
+        // Before others have to wait for it.
+        can_change(&pod, asked, origin, injector)?;
+        if let Some(name) = asked.mode.config_map() {
             self.has_ca(origin.namespace, name).await?;
         }
         if asked.has_config() {
             self.check(injector, asked).await?;
         }
-        let pod = serde_json::from_str(pod).map_err(|error| error.to_string())?;
         let change = inject(pod, asked, origin, injector)?;
         Ok((asked.mode, Answer { patch: change.patch, warnings: change.warnings }))
     }

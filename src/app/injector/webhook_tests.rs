@@ -216,6 +216,31 @@ async fn few_lookups_are_under_way_at_once() {
 }
 
 #[tokio::test]
+async fn who_cannot_be_changed_has_no_configuration_checked() {
+    let check = |_: &str, _: &[(String, String)]| Err("it was checked".to_owned());
+    let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
+    let webhook = Webhook::new(Injector::new(config(), check).unwrap(), upstream, Arc::default(), None);
+    let injector = webhook.shared.injector.load_full();
+    let told = async |namespace: &str, key: &str, value: Value| {
+        let annotations = [(SIDECAR_CONFIG.to_owned(), "threads: 1".to_owned())].into();
+        let origin = Origin { namespace, default: Some(Mode::Sidecar), admitted: true };
+        let asked = wanted(&Meta { annotations, ..Meta::default() }, &origin).unwrap().unwrap();
+        let mut pod = sidecar("threads: 1");
+        pod["spec"][key] = value;
+        webhook.shared.change(&injector, &asked, &pod.to_string(), &origin).await.map(drop).unwrap_err()
+    };
+    for (namespace, key, value, why) in [
+        ("a", "hostNetwork", json!(false), "it was checked"),
+        ("a", "hostNetwork", json!(true), "in the network of its node"),
+        ("a", "containers", json!(vec![json!({"name": "a"}); 257]), "257 containers"),
+        ("kube-system", "hostNetwork", json!(false), "never changed"),
+    ] {
+        let told = told(namespace, key, value).await;
+        assert!(told.contains(why), "{told}");
+    }
+}
+
+#[tokio::test]
 async fn configurations_are_checked_one_by_one_and_not_where_requests_are_answered() {
     static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
     let check = |_: &str, _: &[(String, String)]| {

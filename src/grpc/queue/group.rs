@@ -270,9 +270,10 @@ impl Group {
                 partial: feed.rendering.is_partial(),
             })
         };
+        let booked = |object: &v1::Object| source.sent(object.object.len());
         let item = v1::Item {
             r#ref: Some(v1::ItemRef { resource: Some(resource), namespace, name }),
-            object: object.map(|object| feed.rendering.object(&source.form, &object)).transpose()?,
+            object: object.map(|object| feed.rendering.object(&source.form, &object)).transpose()?.inspect(booked),
             deleted: deleted.as_ref().map(last).transpose()?,
             encoding: render::encoding(source.encoding()).into(),
             attempt: handed.attempt,

@@ -73,6 +73,7 @@ async fn a_get_is_refused() {
         shape: Shape::Full,
         object: Arc::clone(&objects[number]),
         served: Served::default(),
+        rent: None,
     };
     for shape in [Shape::Full, Shape::PartialObjectMetadata] {
         let answer = GetAnswer { shape, ..get(7) };

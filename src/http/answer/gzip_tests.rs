@@ -126,7 +126,7 @@ async fn what_is_complete_is_kept_and_what_nobody_reads_any_more_is_not() {
     // Any difference in the request gives a different key.
     let of_another_kind = Form::new(Encoding::Json, Style::Stripped, "v1", "Other", "OtherList");
     let ListAnswer { form: as_written, shape, served, .. } = world.list();
-    let one = GetAnswer { form: as_written, shape, object: object(1, 1), served };
+    let one = GetAnswer { form: as_written, shape, object: object(1, 1), served, rent: None };
     let others = [
         Key::list(
             &ListAnswer { meta: ListMetaOut { remaining: Some(1), ..answer.meta.clone() }, ..world.list() },

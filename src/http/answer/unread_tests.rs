@@ -43,7 +43,8 @@ fn taken(indent: bool) -> BodyOptions {
 impl Scene {
     async fn get(&self, shape: Shape, taken: &BodyOptions) -> Result<Answered, Box<Status>> {
         let form = self.world.cache.form().unwrap();
-        let answer = GetAnswer { form, shape, object: Arc::clone(&self.objects[0]), served: Served::default() };
+        let answer =
+            GetAnswer { form, shape, object: Arc::clone(&self.objects[0]), served: Served::default(), rent: None };
         self.bodies.object(answer, taken).await
     }
 

@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 
 use super::watch_body::WatchBody;
 use crate::passthrough::websocket::{CLOSE, MASKED, PONG, head};
+use crate::reads::Rent;
 
 const PING: u8 = 9;
 const NORMAL: u16 = 1000;
@@ -51,20 +52,20 @@ enum Reply {
 }
 
 /// Starts once the answer to the handshake was sent, and runs until the watch ends or the client disconnects. If the
-/// client reads nothing, the connection's write timeout applies.
+/// client reads nothing, the connection's write timeout applies. `rent` books what is sent.
 ///
 /// # Errors
 /// The connection broke, or was never upgraded.
-pub(in crate::http) async fn serve(client: OnUpgrade, events: WatchBody) -> io::Result<()> {
+pub(in crate::http) async fn serve(client: OnUpgrade, events: WatchBody, rent: Option<Rent>) -> io::Result<()> {
     let client = client.await.map_err(|error| io::Error::other(error.to_string()))?;
     let cut = events.cut();
     tokio::select! {
-        result = run(TokioIo::new(client), events) => result,
+        result = run(TokioIo::new(client), events, rent) => result,
         () = poll_fn(|cx| cut.poll_cut(cx)) => Err(io::ErrorKind::TimedOut.into()),
     }
 }
 
-async fn run(client: impl AsyncRead + AsyncWrite, mut events: WatchBody) -> io::Result<()> {
+async fn run(client: impl AsyncRead + AsyncWrite, mut events: WatchBody, rent: Option<Rent>) -> io::Result<()> {
     let (mut from, mut to) = split(client);
     let (mut frames, mut buffer) = (Frames::default(), vec![0; BUFFER]);
     'open: loop {
@@ -74,6 +75,9 @@ async fn run(client: impl AsyncRead + AsyncWrite, mut events: WatchBody) -> io::
                 if !messages.has_remaining() {
                     tokio::task::yield_now().await;
                     continue;
+                }
+                if let Some(rent) = &rent {
+                    rent.sent(messages.remaining());
                 }
                 while messages.has_remaining() {
                     to.write_all_buf(&mut messages).await?;

@@ -6,17 +6,20 @@ use proptest::prelude::*;
 use tokio::io::{DuplexStream, duplex};
 
 use super::*;
+use crate::apiserver::client::Upstream;
+use crate::apiserver::discovery::Discovery;
 use crate::auth::Lease;
 use crate::cache::WatchStart;
 use crate::http::record::HttpMetrics;
 use crate::http::testing::{FIRST, World, added_text, objects, watch_of};
+use crate::informer::Factory;
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::ending::Ending;
 use crate::lifecycle::spawn;
 use crate::memory::Ledger;
-use crate::meta::{ResourceVersion, Scope};
+use crate::meta::{Gvr, ResourceVersion, Scope};
 use crate::passthrough::websocket::TEXT;
-use crate::reads::WatchAnswer;
+use crate::reads::{Giver, WatchAnswer};
 use crate::selector::{CompiledFields, LabelSelector, Predicate};
 
 /// A frame from a client: it must be masked.
@@ -87,11 +90,12 @@ fn messages_that_are_too_long_end_it() {
 }
 
 /// The client of this watch over a socket.
-fn session(watch: WatchAnswer, metrics: &Arc<HttpMetrics>) -> DuplexStream {
+fn session(mut watch: WatchAnswer, metrics: &Arc<HttpMetrics>) -> DuplexStream {
     let ending = Ending::new(&DrainWatch::never(), Duration::ZERO, super::super::watch_body::SHORTEST);
+    let rent = watch.rent.take();
     let events = WatchBody::new(watch, Lease::all([]), None, ending, metrics, &Ledger::default()).into_messages();
     let (client, ours) = duplex(1 << 20);
-    spawn("session", run(ours, events));
+    spawn("session", run(ours, events, rent));
     client
 }
 
@@ -123,6 +127,22 @@ async fn events_are_messages_and_pings_are_answered_between_them() {
     says(&mut client, b"\x88\x02\x03\xe8").await;
     assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
     assert_eq!((metrics.watch_events.get(), metrics.watches_open.get()), (2, 0));
+}
+
+#[tokio::test]
+async fn what_is_sent_is_booked() {
+    let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
+    let discovery = Discovery::knowing(upstream.clone(), Vec::new());
+    let factory = Factory::simple(Duration::from_secs(600), upstream, discovery);
+    let rent = Some(factory.rent(&Gvr::new("", "v1", "configmaps"), Giver::Cache, true));
+    let mut world = World::new(objects(1, 1)).await;
+    let watch = WatchAnswer { rent, ..world.watch(WatchStart::After(ResourceVersion(FIRST as u64))) };
+    let mut client = session(watch, &Arc::default());
+    world.add(FIRST, 5).await;
+    let event = added_text(FIRST, 5);
+    let message = [head(TEXT, event.len()), event.into_bytes()].concat();
+    says(&mut client, &message).await;
+    assert_eq!(factory.balances()["configmaps"].bytes, i64::try_from(message.len()).unwrap());
 }
 
 #[tokio::test]

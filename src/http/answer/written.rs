@@ -27,7 +27,7 @@ use crate::http::record::HttpMetrics;
 use crate::lifecycle::ending::Ending;
 use crate::memory::{Cut, Ledger, Reservation, StallGuards};
 use crate::meta::{Encoding, Status, errors};
-use crate::reads::{GetAnswer, ListAnswer, Served, WatchAnswer};
+use crate::reads::{GetAnswer, ListAnswer, Rent, Served, WatchAnswer};
 
 /// Produces the bodies of answers from a cache.
 pub(in crate::http) struct Bodies {
@@ -96,7 +96,8 @@ impl Bodies {
         taken: &BodyOptions,
     ) -> Result<Answered, Box<Status>> {
         answer.shape = answer.shape.as_of_now();
-        let GetAnswer { form, shape, object, served } = &answer;
+        let rent = answer.rent.take();
+        let GetAnswer { form, shape, object, served, .. } = &answer;
         let indent = taken.indents(form);
         let (mut copies, bytes) = (Copies::new(&self.ledger), form.copied(object, None, *shape));
         if bytes > LITTLE {
@@ -105,7 +106,7 @@ impl Bodies {
         let body = form.object_body(object, *shape).map_err(errors::damaged)?;
         let writer = Writer::object(body, indent, copies);
         let written = self.written(Key::object(&answer, indent), writer, taken, |metrics| &metrics.get_bytes).await?;
-        Ok(Answered::new(form, written, *served))
+        Ok(Answered::new(form, written, *served, rent))
     }
 
     /// # Errors
@@ -117,11 +118,11 @@ impl Bodies {
         taken: &BodyOptions,
     ) -> Result<Answered, Box<Status>> {
         answer.shape = answer.shape.as_of_now();
-        let (form, served) = (Arc::clone(&answer.form), answer.served);
+        let (form, served, rent) = (Arc::clone(&answer.form), answer.served, answer.rent.take());
         let indent = taken.indents(&form);
         let (key, writer) = (Key::list(&answer, indent), Writer::list(ListWriter::new(answer), indent, &self.ledger));
         let written = self.written(key, writer, taken, |metrics| &metrics.list_bytes).await?;
-        Ok(Answered::new(&form, written, served))
+        Ok(Answered::new(&form, written, served, rent))
     }
 
     pub(in crate::http) fn watch(
@@ -249,11 +250,14 @@ impl BodyOptions {
 // === impl Answered ===
 
 impl Answered {
-    fn new(form: &Form, written: Written, served: Served) -> Self {
+    fn new(form: &Form, written: Written, served: Served, rent: Option<Rent>) -> Self {
         let Written { body, cut, gzip } = written;
         let mut response = Response::new(body);
         if let Some(cut) = cut {
             response.extensions_mut().insert(cut);
+        }
+        if let Some(rent) = rent {
+            response.extensions_mut().insert(rent.compressed(gzip));
         }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(form.media_type(false)));

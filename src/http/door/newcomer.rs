@@ -49,7 +49,7 @@ const REQUESTS: usize = 8;
 const LASTING: usize = 4;
 /// The most bytes of all request headers that wait for authentication.
 const HELD: usize = 4 << 20;
-/// The most answers over HTTP/1.1 that refuse a newcomer, or its upgrade. Each may have cost the apiserver a connection.
+/// The most answers over HTTP/1.1 that refuse a newcomer. An upgrade that is refused counts as all of them.
 const MOST_REFUSED: usize = 8;
 /// The most newcomers that may go on although nothing can authenticate them now.
 const UNJUDGED: usize = 16;
@@ -290,9 +290,11 @@ impl Newcomer {
         !self.is_authenticated() && self.unjudged.lock().is_none()
     }
 
-    /// Counts an answer that refuses it. Returns whether that is the last one of its connection.
-    pub(in crate::http) fn is_last_refusal(&self) -> bool {
-        !self.is_authenticated() && self.refusals.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_REFUSED
+    /// Counts an answer that refuses it. Returns whether that is the last one of its connection. An upgrade may have cost the
+    /// apiserver a connection, and costs the client one, too.
+    pub(in crate::http) fn is_last_refusal(&self, upgrades: bool) -> bool {
+        let count = if upgrades { MOST_REFUSED } else { 1 };
+        !self.is_authenticated() && self.refusals.fetch_add(count, Ordering::Relaxed) + count >= MOST_REFUSED
     }
 
     /// Waits until this newcomer has to leave: because another one replaces it, or because it was silent for too long.

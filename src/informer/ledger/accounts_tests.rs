@@ -21,8 +21,40 @@ async fn rent_is_paid_for_each_informer_and_fades() {
     accounts.pay(&key("pods"), cost(1.0), now + HALF_LIFE);
     assert_eq!(rent(&accounts, "pods", now + HALF_LIFE), cost(61.0));
     // It was started, and is over.
-    accounts.forget(&key("pods"));
-    assert_eq!(rent(&accounts, "pods", now + HALF_LIFE), Cost::NOTHING);
+    accounts.ended(&key("pods"), None, (7.0, 0.0), now + HALF_LIFE);
+    assert_eq!(rent(&accounts, "pods", now + HALF_LIFE), Cost { work: 0.0, bytes: -7.0 }, "that is owed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rent_falls_by_what_an_informer_would_have_cost() {
+    let (mut accounts, now, pods) = (Accounts::default(), Instant::now(), key("pods"));
+    let after = |seconds| now + Duration::from_secs(seconds);
+    let bytes = |accounts: &Accounts, seconds| accounts.of(&pods, after(seconds)).0.bytes.round();
+    accounts.ended(&pods, Some(70), (0.0, 100.0), now);
+    assert_eq!((bytes(&accounts, 0), accounts.of(&pods, now).1), (0.0, Some(70)));
+    assert_eq!(bytes(&accounts, 36), -3_575.0, "that is a little less after 36 seconds");
+    accounts.pay(&pods, cost(1_000.0), after(36));
+    assert_eq!(bytes(&accounts, 36), 6_425.0);
+    // For an hour, it falls by so much in each ten minutes at most, and a day later, one may be tried again.
+    assert!((-50_000.0..-40_000.0).contains(&bytes(&accounts, 636)));
+    assert!((-30_000.0..-29_000.0).contains(&bytes(&accounts, 3_600)));
+    assert_eq!((bytes(&accounts, 86_400), accounts.of(&pods, now + RATE_LASTS).1), (0.0, None));
+    accounts.is_large(&pods, 300, after(3_600));
+    assert!(bytes(&accounts, 3_600) < 0.0, "the rent was no guess");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rent_outlasts_the_size() {
+    let (mut accounts, now) = (Accounts::default(), Instant::now());
+    let json = InformerKey { encoding: Encoding::Json, ..key("pods") };
+    accounts.pay(&key("pods"), cost(100.0), now);
+    accounts.is_large(&json, 300, now);
+    assert_eq!(accounts.of(&key("pods"), now), (Cost::NOTHING, Some(300)), "it was a guess");
+    let (paid, later) = (now + Duration::from_secs(590), now + Duration::from_secs(601));
+    accounts.pay(&key("pods"), cost(100.0), paid);
+    assert_eq!(accounts.of(&json, later).1, None);
+    accounts.is_large(&json, 300, later);
+    assert!(accounts.of(&key("pods"), later).0.work > 90.0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,10 @@
 //! What each resource costs the apiserver, and what it would cost without informerd.
 //!
-//! A book has what informers have asked ([`Meter`]), and the reads of clients by who has answered them: what they would have cost
-//! the apiserver, or have cost it although a cache could have answered. Bytes are those that a client is sent that accepts gzip.
+//! A book has what informers have asked ([`Meter`]), and what the reads of clients would have cost the apiserver that it did not
+//! have to answer. Bytes are those that a client is sent that accepts gzip, unless they are named plain.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,14 +25,16 @@ pub(in crate::informer) struct Books {
     pub accounts: Mutex<Accounts>,
 }
 
-/// The book of one resource.
+/// The book of one resource, or of the answers of one of its informers.
 #[derive(Debug, Default)]
 pub(in crate::informer) struct Book {
+    /// That of the resource, if this is an informer's.
+    of: Option<Arc<Self>>,
     /// What its informers have asked.
     pub meter: Arc<Meter>,
-    /// Reads that could be served, by [`Giver`].
-    sides: [Side; 4],
-    /// Mean bytes of the lists of parts that were forwarded. Each counts as much as all before it.
+    /// Reads that a cache has answered, and those that the apiserver has answered once for several clients.
+    sides: [Side; 2],
+    /// Mean bytes, before compression, of the lists of parts that were forwarded. Each counts as much as all before it.
     pub answers: Mutex<Option<f64>>,
     /// Gets of the newest state.
     gets: Mutex<Fading>,
@@ -50,9 +53,7 @@ pub enum Giver {
     Cache,
     /// The apiserver, to another client that has asked the same.
     Shared,
-    /// The apiserver.
-    Apiserver,
-    /// The apiserver, in a list of a namespace or a selection.
+    /// The apiserver, in a list of a namespace or a selection. Only the mean of such answers is kept.
     ApiserverOfPart,
 }
 
@@ -79,6 +80,8 @@ pub struct Balance {
     pub bytes: i64,
 }
 
+/// So many resources have a book of their own. All others share one.
+const MOST: usize = 1_024;
 /// Gets fade by half in this time.
 const LATELY: Duration = Duration::from_secs(3);
 
@@ -86,7 +89,10 @@ const LATELY: Duration = Duration::from_secs(3);
 
 impl Books {
     pub(in crate::informer) fn of(&self, gvr: &Gvr) -> Arc<Book> {
-        Arc::clone(self.books.lock().entry(gvr.clone()).or_default())
+        let mut books = self.books.lock();
+        let is_one_more = books.len() >= MOST && !books.contains_key(gvr);
+        let gvr = if is_one_more { Gvr::new("", "", "other") } else { gvr.clone() };
+        Arc::clone(books.entry(gvr).or_default())
     }
 
     /// By resource, as in `deployments.apps`. `others` are our requests for none; they stand under the empty name.
@@ -104,32 +110,40 @@ impl Books {
 // === impl Book ===
 
 impl Book {
-    /// Counts a read that a cache answers.
-    pub(in crate::informer) fn serves(&self) {
-        self.side(Giver::Cache).reads.fetch_add(1, Ordering::Relaxed);
+    /// The book of one of the informers.
+    pub(in crate::informer) fn of_informer(self: &Arc<Self>) -> Arc<Self> {
+        Arc::new(Self { of: Some(Arc::clone(self)), meter: Arc::clone(&self.meter), ..Self::default() })
     }
 
-    /// How many such reads there were.
+    /// Counts a read that a cache answers.
+    pub(in crate::informer) fn serves(&self) {
+        for book in self.all() {
+            book.side(Giver::Cache).reads.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many such reads there were of the resource.
     pub(in crate::informer) fn served(&self) -> u64 {
-        self.side(Giver::Cache).reads.load(Ordering::Relaxed)
+        self.of.as_deref().unwrap_or(self).side(Giver::Cache).reads.load(Ordering::Relaxed)
     }
 
     /// Counts bytes of an answer from a cache.
     pub(in crate::informer) fn sent(&self, bytes: usize) {
-        self.side(Giver::Cache).bytes.inc_by(self.meter.packed(bytes as u64));
+        self.add(Giver::Cache, self.meter.packed(bytes as u64));
     }
 
     /// `as_sent`: the answer is compressed, or a watch.
     pub(in crate::informer) fn rent(self: Arc<Self>, giver: Giver, as_sent: bool) -> Rent {
-        if giver != Giver::Cache {
+        if giver == Giver::Shared {
             self.side(giver).reads.fetch_add(1, Ordering::Relaxed);
         }
         Rent(Arc::new(Answer { book: self, giver, as_sent, bytes: AtomicU64::new(0) }))
     }
 
-    /// The bytes of answers from caches.
+    /// The bytes of answers from caches, or from that of the informer.
     pub(in crate::informer) fn earned(&self) -> f64 {
-        bytes(self.served(), self.side(Giver::Cache).bytes.get())
+        let side = self.side(Giver::Cache);
+        bytes(side.reads.load(Ordering::Relaxed), side.bytes.get())
     }
 
     /// What gets of the newest state have cost lately, with one more if this is one.
@@ -141,20 +155,40 @@ impl Book {
         gets.at(now, LATELY)
     }
 
+    fn add(&self, giver: Giver, bytes: u64) {
+        for book in self.all() {
+            book.side(giver).bytes.inc_by(bytes);
+        }
+    }
+
+    /// This book, and that of its resource.
+    fn all(&self) -> impl Iterator<Item = &Self> {
+        iter::once(self).chain(self.of.as_deref())
+    }
+
     fn side(&self, giver: Giver) -> &Side {
-        &self.sides[giver as usize]
+        &self.sides[usize::from(giver == Giver::Shared)]
     }
 }
 
 // === impl Rent ===
 
 impl Rent {
+    /// The same for an answer that is compressed.
+    #[must_use]
+    pub fn compressed(mut self, is_so: bool) -> Self {
+        if let Some(answer) = Arc::get_mut(&mut self.0) {
+            answer.as_sent = is_so;
+        }
+        self
+    }
+
     /// Counts bytes of the answer as they are sent.
     pub fn sent(&self, bytes: usize) {
         let answer = &*self.0;
         if answer.as_sent && answer.giver != Giver::ApiserverOfPart {
             // A watch may last for days.
-            answer.book.side(answer.giver).bytes.inc_by(bytes as u64);
+            answer.book.add(answer.giver, bytes as u64);
         } else {
             answer.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         }
@@ -163,12 +197,13 @@ impl Rent {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        let bytes = *self.bytes.get_mut();
-        let bytes = if self.as_sent { bytes } else { self.book.meter.packed(bytes) };
-        self.book.side(self.giver).bytes.inc_by(bytes);
+        let (bytes, meter) = (*self.bytes.get_mut(), &self.book.meter);
         if self.giver == Giver::ApiserverOfPart {
+            let plain = if self.as_sent { meter.unpacked(bytes) } else { bytes } as f64;
             let mut answers = self.book.answers.lock();
-            *answers = Some(answers.map_or(bytes as f64, |mean| f64::midpoint(mean, bytes as f64)));
+            *answers = Some(answers.map_or(plain, |mean| f64::midpoint(mean, plain)));
+        } else {
+            self.book.add(self.giver, if self.as_sent { bytes } else { meter.packed(bytes) });
         }
     }
 }
@@ -206,12 +241,9 @@ mod tests {
         assert_eq!(balance().bytes, 1 << 20, "how much it is shows at its end");
         drop((list.clone(), list));
         assert_eq!(balance(), Balance { reads: 1, requests: 2, bytes: 2 << 20 });
-        let forwarded = Arc::clone(&book).rent(Giver::Apiserver, true);
-        forwarded.sent(500);
+        assert_eq!(*book.answers.lock(), None, "they are no measure of parts");
+        Arc::clone(&book).rent(Giver::ApiserverOfPart, true).sent(500);
         assert_eq!(balance(), Balance { reads: 1, requests: 2, bytes: 2 << 20 });
-        let side = book.side(Giver::Apiserver);
-        assert_eq!((side.reads.load(Ordering::Relaxed), side.bytes.get()), (1, 500));
-        assert_eq!(*book.answers.lock(), None, "watches and lists of everything are no measure of parts");
         // The versions of a type are one resource.
         books.of(&Gvr::new("apps", "v1beta1", "deployments")).serves();
         assert_eq!(balance().reads, 2);
@@ -219,7 +251,20 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_parts_are_measured_as_clients_with_gzip_are_sent_them() {
+    fn there_is_a_bound_on_the_resources_with_books() {
+        let (books, name) = (Books::default(), |n: usize| Gvr::new("", "v1", &format!("made-up-{n}")));
+        for n in 0..5_000 {
+            books.of(&name(n)).serves();
+        }
+        let balances = books.balances(&Meter::default());
+        // With that of no resource.
+        assert_eq!((balances.len(), balances["other"].reads), (MOST + 2, (5_000 - MOST) as u64));
+        books.of(&name(0)).serves();
+        assert_eq!(books.of(&name(0)).served(), 2, "it stays");
+    }
+
+    #[test]
+    fn lists_of_parts_are_measured_before_compression() {
         let book = Arc::<Book>::default();
         let listed = |as_sent, sizes: &[usize]| {
             let rent = Arc::clone(&book).rent(Giver::ApiserverOfPart, as_sent);
@@ -228,18 +273,23 @@ mod tests {
             book.answers.lock().unwrap()
         };
         // Each as much as all before it, so that the sum of the means is that of the answers.
-        assert_eq!([listed(false, &[600, 400]), listed(true, &[100, 400]), listed(true, &[])], [1000.0, 750.0, 375.0]);
-        let packed = book.meter.packed(10 << 20) as f64;
-        assert_eq!(listed(false, &[10 << 20]), f64::midpoint(375.0, packed));
+        assert_eq!([listed(false, &[600, 400]), listed(true, &[100, 400]), listed(true, &[])], [1000.0, 1750.0, 875.0]);
+        book.meter.listed(1_000, (1 << 20, 8 << 20));
+        assert_eq!(listed(true, &[875]), f64::midpoint(875.0, 7_000.0), "by the ratio that was measured");
     }
 
     #[test]
     fn caches_earn_what_their_answers_would_have_cost() {
         let book = Arc::<Book>::default();
-        Arc::clone(&book).rent(Giver::Apiserver, true).sent(700);
+        Arc::clone(&book).rent(Giver::ApiserverOfPart, true).sent(700);
         assert_eq!(book.earned(), 0.0);
         book.serves();
         book.sent(1_500);
         assert_eq!(book.earned(), 2_000.0, "with its head");
+        let (one, other) = (book.of_informer(), book.of_informer());
+        one.serves();
+        Arc::clone(&one).rent(Giver::Cache, true).sent(1_000);
+        assert_eq!((one.earned(), other.earned(), book.earned()), (1_500.0, 0.0, 3_500.0));
+        assert_eq!([&one, &other, &book].map(|book| book.served()), [2; 3], "of the resource");
     }
 }

@@ -11,7 +11,8 @@
 //! that costs more than the read.
 //!
 //! **End** ([`Debt`]). An informer that nobody follows ends when it has cost as much more than it has saved as it would cost
-//! to start it again. Then its rent is spent.
+//! to start it again. Then its rent is spent, and from now on rent falls by what following would cost: reads that cost less than
+//! that are forwarded.
 
 mod accounts;
 mod book;
@@ -28,4 +29,4 @@ pub(super) use accounts::{CHANGED, UNPRINTABLE, UNVERSIONED};
 pub(super) use book::{Book, Books};
 pub(super) use cost::{Cost, Fading, bytes};
 pub(super) use proof::{Extent, Situation, Way, is_lone};
-pub(super) use start::{Debt, Wish, is_spent};
+pub(super) use start::{Debt, GONE, REQUESTS, Wish, is_spent};

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::cost::Cost;
 use crate::apiserver::meter::Prices;
 
@@ -14,6 +16,8 @@ pub struct Use {
     /// Maximum number of objects of a page.
     pub limit: Option<usize>,
     pub watch: bool,
+    /// A watch of the state and what follows it, which nothing compresses.
+    pub initial: bool,
     /// It is not forwarded while an informer can start.
     pub must: bool,
     /// It is forwarded until such reads have cost as much as the list of an informer.
@@ -35,24 +39,29 @@ pub(in crate::informer) struct Wish {
     pub asked: Option<usize>,
     /// If namespaces of many objects have informers of their own: how many have one, and how many objects these hold.
     pub parts: Option<(usize, usize)>,
-    /// Mean bytes of the lists of parts that were forwarded.
+    /// Mean bytes of the lists of parts that were forwarded, before compression.
     pub answers: Option<f64>,
     pub prices: Prices,
-    /// What was paid lately.
+    /// What was paid lately, less what was spared since an informer ended.
     pub rent: Cost,
 }
 
-/// The bytes that an informer has cost and not saved, and what it was settled with: the bytes that it had asked for, those that
-/// caches of its resource had answered, and when it was used last.
+/// The bytes that an informer has cost and not saved.
 #[derive(Debug, Default)]
 pub(in crate::informer) struct Debt {
     owed: f64,
-    last: Option<(f64, f64, u64)>,
+    /// What it was settled with first, since it has a state, and last.
+    first: Option<Settled>,
+    last: Option<Settled>,
 }
+
+/// The time, the bytes that an informer had asked for, those that were answered from caches, and when it was used last.
+type Settled = (Instant, f64, f64, u64);
 
 /// An informer of tables costs as much as two lists: it has each object in its row as well, in every event, too.
 const TABLES: f64 = 2.0;
-/// A watch of a part of many objects pays this part of a list. What was paid fades, and the fourth within minutes starts one.
+/// A watch of a part of many objects pays this part of a list, if nothing shows how large its part is. What was paid fades, and
+/// the fourth within minutes starts one.
 const WATCH: f64 = 0.3;
 /// The assumed number of objects if it is unknown, and the assumed divisor for those of a namespace or a selector.
 const OBJECTS: usize = 500;
@@ -63,11 +72,11 @@ const FEW_OBJECTS: usize = 8;
 pub(in crate::informer) const REQUESTS: usize = 256;
 /// Above this number of single-namespace informers, one informer of all namespaces is better, although it holds more.
 const PARTS: usize = 32;
-/// The cost of the requests of a start, in events of a watch.
+/// The cost of the requests of a start, in objects of a list.
 const EVENTS: usize = 64;
 /// Who has sent fewer reads than this, and none for this time, is not expected to read on.
 const FEW: u64 = 3;
-const GONE: Duration = Duration::from_secs(60);
+pub(in crate::informer) const GONE: Duration = Duration::from_secs(60);
 
 // === impl Wish ===
 
@@ -75,7 +84,8 @@ impl Wish {
     /// How many objects the informer may have, if it starts, and what the read pays.
     pub(in crate::informer) fn start(&self) -> (Option<usize>, Cost) {
         let Self { read, whole, parts, .. } = *self;
-        let most = if self.is_of_part() && whole.is_none() { REQUESTS } else { usize::MAX };
+        let is_page = read.pays && read.limit.is_some_and(|limit| limit < OBJECTS);
+        let most = if (self.is_of_part() || is_page) && whole.is_none() { REQUESTS } else { usize::MAX };
         let is_of_many = self.is_of_part() && whole.is_some_and(|whole| whole > REQUESTS);
         if !(self.table || read.pays || is_of_many && (!read.must || parts.is_some())) {
             return (Some(most), Cost::NOTHING);
@@ -105,10 +115,10 @@ impl Wish {
         let asked = match (asked, self.answers.filter(|_| self.whole.is_some())) {
             // A page of an unknown whole would count as all.
             _ if read.past && self.whole.is_none() => return (all, Cost::NOTHING),
-            _ if read.watch && self.is_of_part() => return (all, all.times(WATCH)),
             _ if read.named => 1,
             (Some(asked), _) => asked,
             (None, Some(bytes)) if self.is_of_part() => (bytes / self.prices.plain(1).max(1) as f64) as usize,
+            (None, _) if read.watch && self.is_of_part() => return (all, all.times(WATCH)),
             (None, _) => share(self.narrower, share(read.selected, whole)),
         };
         // Even an empty answer costs a request.
@@ -123,21 +133,31 @@ impl Wish {
 impl Debt {
     /// Settles it with what is known now, and returns what is still owed. A gain is no credit for later. `None`: nothing is owed,
     /// nor for what comes until the next time.
-    pub(in crate::informer) fn settle(&mut self, now: Option<(f64, f64, u64)>) -> f64 {
-        let more = self.last.zip(now).map(|((spent_then, earned_then, used_then), (spent, earned, used))| {
+    pub(in crate::informer) fn settle(&mut self, now: Option<Settled>) -> f64 {
+        let more = self.last.zip(now).map(|((_, spent_then, earned_then, used_then), (_, spent, earned, used))| {
             spent - spent_then - if used > used_then { earned - earned_then } else { 0.0 }
         });
         self.owed = more.map_or(0.0, |more| (self.owed + more).max(0.0));
+        self.first = self.first.or(now).filter(|_| now.is_some());
         self.last = now;
         self.owed
     }
+
+    /// What was still owed, and the bytes that a second has cost since the first state.
+    pub(in crate::informer) fn left(&self) -> (f64, f64) {
+        let rate = self.first.zip(self.last).map_or(0.0, |((since, then, ..), (now, spent, ..))| {
+            (spent - then) / now.saturating_duration_since(since).as_secs_f64().max(1.0)
+        });
+        (self.owed, rate)
+    }
 }
 
-/// Whether an informer that was idle for so long, and owes so many objects, costs the apiserver more than it saves: as much as
-/// starting it again, or its resource was hardly ever read, by somebody who seems to be gone.
-pub(in crate::informer) fn is_spent(idle: Duration, owed: f64, objects: usize, served: u64) -> bool {
+/// Whether an informer of so many objects that was idle for so long, and owes so many bytes, costs the apiserver more than it
+/// saves: as much as starting it again, or its resource was hardly ever read, by somebody who seems to be gone.
+pub(in crate::informer) fn is_spent(idle: Duration, owed: f64, objects: usize, prices: &Prices, served: u64) -> bool {
+    let start = Cost::objects(prices, objects.max(EVENTS), true);
     // Nothing is ended that somebody follows.
-    !idle.is_zero() && (owed >= objects.max(EVENTS) as f64 || served < FEW && idle >= GONE)
+    !idle.is_zero() && (owed >= start.bytes || served < FEW && idle >= GONE)
 }
 
 #[cfg(test)]

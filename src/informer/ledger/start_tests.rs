@@ -1,13 +1,28 @@
-use tokio::time::Instant;
+use std::sync::Arc;
 
 use super::*;
+use crate::apiserver::meter::Meter;
 use crate::informer::ledger::accounts::Accounts;
+use crate::informer::ledger::book::{Book, Giver};
 use crate::informer::{InformerKey, InformerScope};
 use crate::meta::{Encoding, Gvr};
 
-const ALL: Use =
-    Use { named: false, selected: false, limit: None, watch: false, must: false, pays: false, past: false };
+const ALL: Use = Use {
+    named: false,
+    selected: false,
+    limit: None,
+    watch: false,
+    initial: false,
+    must: false,
+    pays: false,
+    past: false,
+};
 const SOME: Use = Use { selected: true, ..ALL };
+
+/// A list of so many objects of unknown size.
+fn cost(objects: usize) -> Cost {
+    Cost::objects(&Prices::default(), objects, true)
+}
 
 /// For an informer of which nothing is known.
 fn wish(read: Use) -> Wish {
@@ -117,6 +132,11 @@ async fn repeated_use_starts_it() {
         (seconds(1), of(50_000, Use { watch: true, ..SOME }), Some(4)),
         (minutes(1), of(50_000, Use { watch: true, ..SOME }), Some(4)),
         (minutes(10), of(50_000, Use { watch: true, ..SOME }), None),
+        // If it is known how small these parts are, they pay for no more.
+        (seconds(1), Wish { asked: Some(30), ..of(50_000, Use { watch: true, ..SOME }) }, None),
+        (seconds(1), Wish { answers: Some(122_880.0), ..of(50_000, Use { watch: true, ..SOME }) }, None),
+        (seconds(1), of(50_000, Use { watch: true, named: true, ..ALL }), None),
+        (seconds(1), Wish { asked: Some(25_000), ..of(50_000, Use { watch: true, ..SOME }) }, Some(3)),
         // What answers are measured to be: 100 objects, and two.
         (seconds(2), Wish { answers: Some(409_600.0), ..of(1_000, SOME) }, Some(11)),
         (seconds(2), Wish { answers: Some(8_192.0), ..of(50_000, SOME) }, None),
@@ -136,6 +156,24 @@ fn rent_for_few_does_not_start_an_informer_of_many() {
 }
 
 #[test]
+fn rent_for_pages_does_not_start_an_informer_of_many() {
+    let page = Wish { rent: cost(OBJECTS), ..wish(Use { limit: Some(50), pays: true, ..ALL }) };
+    assert_eq!(page.start().0, Some(REQUESTS), "whose first question is how many there are");
+    assert_eq!(Wish { whole: Some(50_000), ..page }.start().0, None);
+}
+
+#[test]
+fn what_compressed_answers_had_is_measured_in_objects() {
+    let book = Arc::<Book>::default();
+    book.meter.listed(1_000, (625_000, 5_000_000));
+    for _ in 0..3 {
+        Arc::clone(&book).rent(Giver::ApiserverOfPart, true).sent(437_500);
+    }
+    let (answers, prices) = (*book.answers.lock(), book.meter.prices());
+    assert_eq!(Wish { answers, prices, ..of(3_000, SOME) }.costs().1.work, 700.0);
+}
+
+#[test]
 fn a_past_that_is_forwarded_pays_for_who_comes_next() {
     let past = |wish: Wish| Wish { read: Use { pays: true, past: true, ..wish.read }, ..wish }.start();
     assert_eq!(past(wish(ALL)), (None, Cost::NOTHING), "a page of an unknown whole would count as all");
@@ -147,28 +185,34 @@ fn a_past_that_is_forwarded_pays_for_who_comes_next() {
 
 #[test]
 fn a_debt_is_what_was_not_earned_since_the_informer_was_used() {
-    let mut debt = Debt::default();
-    assert_eq!(debt.settle(Some((700.0, 900.0, 1))), 0.0, "what it has cost before is paid");
-    assert_eq!(debt.settle(Some((760.0, 900.0, 1))), 60.0);
-    assert_eq!(debt.settle(Some((800.0, 950.0, 1))), 100.0, "readers of another informer have saved that");
-    assert_eq!(debt.settle(Some((830.0, 970.0, 2))), 110.0);
-    assert_eq!(debt.settle(Some((900.0, 2_000.0, 3))), 0.0);
-    assert_eq!(debt.settle(Some((901.0, 2_000.0, 3))), 1.0, "a gain is no credit");
-    assert_eq!([debt.settle(None), debt.settle(Some((2_000.0, 2_000.0, 3)))], [0.0, 0.0], "it had no state");
-    assert_eq!(debt.settle(Some((2_005.0, 2_000.0, 3))), 5.0);
+    let (mut debt, begun) = (Debt::default(), Instant::now());
+    let at = |spent: f64, earned, used| Some((begun + Duration::from_secs(spent as u64 / 10), spent, earned, used));
+    assert_eq!(debt.settle(at(700.0, 900.0, 1)), 0.0, "what it has cost before is paid");
+    assert_eq!(debt.settle(at(760.0, 900.0, 1)), 60.0);
+    assert_eq!(debt.settle(at(800.0, 950.0, 1)), 100.0, "readers of another informer have saved that");
+    assert_eq!(debt.settle(at(830.0, 970.0, 2)), 110.0);
+    assert_eq!(debt.settle(at(900.0, 2_000.0, 3)), 0.0);
+    assert_eq!(debt.settle(at(901.0, 2_000.0, 3)), 1.0, "a gain is no credit");
+    assert_eq!([debt.settle(None), debt.settle(at(2_000.0, 2_000.0, 3))], [0.0, 0.0], "it had no state");
+    assert_eq!((debt.settle(at(2_005.0, 2_000.0, 3)), debt.left()), (5.0, (5.0, 5.0)), "in less than a second");
+    debt.settle(at(3_000.0, 2_000.0, 3));
+    assert_eq!(debt.left(), (1_000.0, 10.0), "in a hundred seconds since it has a state");
 }
 
 #[test]
 fn what_is_owed_for_nothing_ends_it() {
-    let ends = |owed, objects| is_spent(Duration::from_millis(1), owed, objects, FEW);
-    assert!(!ends(63.0, 3) && ends(64.0, 3));
-    assert!(!ends(9_999.0, 10_000) && ends(10_000.0, 10_000));
-    assert!(!is_spent(Duration::ZERO, 64.0, 3, FEW), "somebody follows it");
+    let meter = Meter::default();
+    meter.listed(1_000, (125_000, 1_000_000));
+    let prices = meter.prices();
+    let ends = |owed, objects| is_spent(Duration::from_millis(1), owed, objects, &prices, FEW);
+    assert!(!ends(63_999.0, 3) && ends(64_000.0, 3));
+    assert!(!ends(1_249_999.0, 10_000) && ends(1_250_000.0, 10_000), "a list is compressed");
+    assert!(!is_spent(Duration::ZERO, 64_000.0, 3, &prices, FEW), "somebody follows it");
 }
 
 #[test]
 fn who_has_hardly_read_and_is_gone_leaves_nothing() {
     for (idle, served, ends) in [(GONE, 2, true), (GONE - Duration::from_secs(1), 2, false), (GONE, 3, false)] {
-        assert_eq!(is_spent(idle, 0.0, 100, served), ends, "{idle:?} after {served} reads");
+        assert_eq!(is_spent(idle, 0.0, 100, &Prices::default(), served), ends, "{idle:?} after {served} reads");
     }
 }

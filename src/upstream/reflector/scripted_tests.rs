@@ -249,7 +249,8 @@ async fn the_scope_is_part_of_every_request() {
     };
     let meter = Arc::clone(&lister.meter);
     reflect(upstream, lister, config()).follows().await;
-    assert!(meter.asked().requests >= 2 && meter.asked().plain > 0, "{meter:?}");
+    assert!(meter.asked().requests >= 2 && meter.asked().wire > 0, "{meter:?}");
+    assert_eq!(meter.prices().plain(1), 4 << 10, "one object is no measure of others");
     for uri in server.uris() {
         assert!(uri.starts_with("/api/v1/namespaces/web/configmaps?"), "{uri}");
         assert!(uri.contains("labelSelector=app%3Da") && uri.contains("fieldSelector=metadata.name%3Dx"), "{uri}");

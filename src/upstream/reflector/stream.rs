@@ -217,6 +217,9 @@ pub(in crate::upstream) async fn read_page(
     if known.is_some() && known != meta.columns.as_ref() {
         return Err(UpstreamError::Table(Unprintable::Changed));
     }
-    lister.meter.listed(objects, chunks.sizes());
+    // A page of one, such as the question for their number, is no measure of all.
+    if objects > 1 {
+        lister.meter.listed(objects, chunks.sizes());
+    }
     Ok(Some(meta))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
@@ -63,6 +64,8 @@ pub(super) async fn see_pods_come(
 
 /// Answers of a daemon that the apiserver had no part in.
 pub(super) async fn served(probes: &str) -> f64 {
+    // The metrics on the probes' port may be a second old.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
     sum(&Client::new(probes).metrics().await, "informerd_http_requests_served_total", &[])
 }
 

@@ -174,6 +174,25 @@ async fn informers_of_single_namespaces_leave_half_of_the_places() {
     assert!(informers(&through).contains(&"v1/pods".to_owned()), "{:?}", informers(&through));
 }
 
+/// A client may make namespaces up. While all objects are cached, a table of none of them has soon cost as much as its informer.
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_single_namespaces_leave_half_of_the_places() {
+    let object = |n: usize| config_map("a", &format!("object-{n:03}"));
+    let (_server, through, client) = Through::simulated((0..300).map(object), "limits: { maxInformers: 8 }\n").await;
+    through.ready().await;
+    client.json(&format!("{CONFIG_MAPS}?resourceVersion=0")).await;
+    let tables = client.accepting("application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
+    let of_parts = || informers(&through).iter().filter(|informer| informer.contains(" in made-up-")).count();
+    for namespace in 0..20 {
+        for _ in 0..3 {
+            tables.json(&format!("/api/v1/namespaces/made-up-{namespace}/configmaps?resourceVersion=0")).await;
+        }
+    }
+    assert_eq!(of_parts(), 4, "{:?}", informers(&through));
+    client.json("/api/v1/pods?resourceVersion=0").await;
+    assert!(informers(&through).contains(&"v1/pods".to_owned()), "{:?}", informers(&through));
+}
+
 /// Its readers know its revisions. The informer of all namespaces began later.
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_of_a_namespace_stay_with_its_informer() {

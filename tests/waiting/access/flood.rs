@@ -236,7 +236,7 @@ async fn whoever_nobody_knows_costs_little() {
     }
 }
 
-/// Of what somebody known leaves unread, the daemon knows how much memory it takes.
+/// Of what somebody known leaves unread, the daemon knows how much memory it takes, also if that is one byte of each document.
 #[tokio::test(flavor = "multi_thread")]
 async fn documents_that_nobody_reads_are_counted() {
     let cluster = Cluster::start().await;
@@ -247,19 +247,27 @@ async fn documents_that_nobody_reads_are_counted() {
     let document = daemon.client(&token).request(http::Method::GET, "/openapi/v2", &json, "").await;
     assert_eq!(document.status, 200);
     let idle = daemon.memory("VmRSS");
+    let window = u32::try_from(document.body.len() - 1).unwrap().to_be_bytes();
+    let bearer = format!("Bearer {token}");
     let ask = async |n: usize| {
         let mut stream = daemon.connect().await;
-        let head = format!(
-            "GET /openapi/v2?x={n} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-             Accept: application/json\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes()).await.unwrap();
-        let mut answer = [0; 12];
-        within("an answer", stream.read_exact(&mut answer)).await.unwrap();
-        assert_eq!(answer, *b"HTTP/1.1 200");
+        // Each is a document of its own.
+        let accept = format!("application/json;q=0.{n}");
+        let mut block = post("/openapi/v2", &[("accept", &accept), ("authorization", &bearer)], 0);
+        // `:method: GET` of the static table.
+        block[0] = 0x82;
+        let settings = frame(4, 0, 0, &[&[0, 4][..], &window].concat());
+        let asked = [settings, frame(8, 0, 0, &window), frame(1, 5, 1, &block)].concat();
+        stream.write_all(&[&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &asked].concat()).await.unwrap();
+        let (mut got, mut part) = (0, vec![0; 64 << 10]);
+        while got < document.body.len() {
+            let more = within("more of an answer", stream.read(&mut part)).await.unwrap();
+            assert!(more > 0, "{got} bytes of {}", document.body.len());
+            got += more;
+        }
         stream
     };
-    let held = join_all((0..60).map(ask)).await;
+    let held = join_all((1..=60).map(ask)).await;
     let counted = daemon.binary.metric("informerd_bodies_bytes").await;
     let grown = daemon.memory("VmRSS").saturating_sub(idle);
     assert!(grown as f64 <= counted + BOUND as f64, "{grown} bytes for 60 of {}, {counted} count", document.body.len());

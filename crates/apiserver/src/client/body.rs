@@ -51,13 +51,6 @@ impl UpstreamBody {
         Self { meter, ..self }
     }
 
-    /// Counts bytes of the body after decompression.
-    pub(crate) fn unpacked(&self, plain: usize) {
-        if let Some(meter) = &self.meter {
-            meter.unpacked(plain);
-        }
-    }
-
     fn ended(&mut self) {
         if let Some(lease) = self.lease.take() {
             lease.finished();

@@ -49,7 +49,6 @@ pub(super) struct Inner {
     retries: Retries,
     /// API groups whose server refuses watch-lists, each with the time of the last refusal.
     refusals: parking_lot::Mutex<HashMap<Arc<str>, Instant>>,
-    /// Whether the last watch-list of a built-in type ended with its bookmark.
     /// Whether it marks the end of watch-lists: one of the four below.
     marks: AtomicU8,
     warnings: Warnings,
