@@ -28,7 +28,7 @@ impl ForwardReason {
             Self::Memory => "the resource does not fit into the memory of the caches",
             Self::Undecodable => "an object of the resource cannot be decoded, so it is not cached for now",
             Self::Seldom => {
-                "the resource is rarely read in this form (tables, protobuf), or only a small part of it is read, so it has no informer yet"
+                "the resource is rarely read in this form (tables, protobuf), or only a small part of it is read, or following it has cost more than its reads, so it has no informer yet"
             }
             Self::TableCells => "it is a table, and informerd does not know the format of a time in it",
             Self::Unversioned => "its API server sends no `resourceVersion`, or one that is not a number",
