@@ -443,9 +443,9 @@ impl Factory {
         for informer in self.informers() {
             if informer.is_over(self.inner.config.idle_timeout) || self.is_redundant(&informer) {
                 tracing::info!(informer = %informer.key, "stopping informer that is read too seldom");
-                let (objects, left) = (informer.cache.snapshot().map(|state| state.len()), informer.debt.lock().left());
+                let (objects, in_debt) = (informer.cache.snapshot().map(|state| state.len()), informer.is_in_debt());
                 self.remove(&informer);
-                self.books().accounts.lock().ended(&informer.key, objects, left, Instant::now());
+                self.books().accounts.lock().ended(&informer.key, objects, in_debt, Instant::now());
             }
         }
     }

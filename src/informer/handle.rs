@@ -58,7 +58,7 @@ pub struct Informer {
     pub(super) waits: Waits,
     pub(super) stall: Stall,
     /// Its readers get its last state while the apiserver does not answer.
-    outlasts: AtomicBool,
+    pub(super) outlasts: AtomicBool,
     /// Whether a background proof is running.
     advancing: AtomicBool,
     /// The newest revision that a forwarded answer has shown since the last background proof; zero if none has.
@@ -354,19 +354,19 @@ impl Informer {
 
     /// Whether it is to be stopped: it was idle for `timeout`, or costs more than it saves, and is not there for anything else.
     pub(super) fn is_over(&self, timeout: Duration) -> bool {
-        let (idle, stats) = (self.idle_for(), self.cache.stats());
+        let idle = self.idle_for();
         let is_kept = self.pinned && self.key.encoding != Encoding::Table || self.outlasts.load(Ordering::Relaxed);
         let (asked, is_ready) = (self.meter.asked(), self.cache.is_ready());
-        let now = (
-            Instant::now(),
-            bytes(asked.requests, asked.wire),
-            self.book.earned(),
-            self.last_used.load(Ordering::Relaxed),
-        );
+        let now = (bytes(asked.requests, asked.wire), self.book.earned(), self.last_used.load(Ordering::Relaxed));
         // The first state may take long, and rent has paid for it.
-        let owed = self.debt.lock().settle(Some(now).filter(|_| is_ready));
-        let is_dear = is_ready && is_spent(idle, owed, stats.objects, &self.meter.prices(), self.book.served());
+        self.debt.lock().settle(Some(now).filter(|_| is_ready));
+        let is_dear = is_ready && is_spent(idle, self.is_in_debt(), self.book.served());
         !self.pinned && idle >= timeout || !is_kept && is_dear
+    }
+
+    /// Whether it has cost as much more than it has saved as its next start would cost, when that was last settled.
+    pub(super) fn is_in_debt(&self) -> bool {
+        self.debt.lock().is_due(self.cache.stats().objects, &self.meter.prices())
     }
 
     /// The time since its last use. Zero while a watch is open, and when it is first looked at after its end: that may just have

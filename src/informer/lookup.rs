@@ -4,6 +4,7 @@
 //! one of JSON ends that nobody uses any more.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
@@ -24,7 +25,7 @@ pub struct Sought<'r> {
 }
 
 enum Step {
-    /// This informer covers it, and may have any number of objects if that is true.
+    /// This informer covers it. `true`: the read lifts its limit on the number of objects.
     Read(Arc<Informer>, bool),
     /// This one is started, and may have so many objects.
     Start(InformerKey, usize),
@@ -123,8 +124,11 @@ impl Factory {
             Err(NoCoverage::Seldom) => encoding == Encoding::Table || self.is_in_parts(&everything),
             _ => false,
         };
-        let has_place = |own: &InformerKey| self.running(own).is_some() || self.has_room_for_parts();
-        own.filter(|own| is_narrower && has_place(own)).map_or(found, |own| self.step(sought, own, rents))
+        match own.filter(|_| is_narrower) {
+            Some(own) if self.running(&own).is_some() || self.has_room_for_parts() => self.step(sought, own, rents),
+            Some(_) if matches!(found, Err(NoCoverage::Forbidden)) => Err(NoCoverage::TooMany),
+            _ => found,
+        }
     }
 
     /// What a read of the informer of this key does.
@@ -148,7 +152,7 @@ impl Factory {
 
     fn wish(&self, sought: Sought<'_>, key: &InformerKey) -> Wish {
         let book = self.books().of(&key.gvr);
-        let (rent, size) = self.books().accounts.lock().of(key, Instant::now());
+        let (rent, debts, size) = self.books().accounts.lock().of(key, Instant::now());
         let (known, table) = (self.known(key, sought.predicate), key.encoding == Encoding::Table);
         let narrower = sought.predicate.scope.namespace.is_some() && key.scope.namespace.is_none();
         let parts = (narrower && !table && size.is_some_and(|size| size > REQUESTS)).then(|| {
@@ -166,6 +170,7 @@ impl Factory {
             answers: *book.answers.lock(),
             prices: book.meter.prices(),
             rent,
+            debts,
         }
     }
 
@@ -181,13 +186,14 @@ impl Factory {
 
     /// Whether single namespaces should have their own informers.
     fn is_in_parts(&self, everything: &InformerKey) -> bool {
-        let size = self.books().accounts.lock().of(everything, Instant::now()).1;
+        let size = self.books().accounts.lock().of(everything, Instant::now()).2;
         size.is_some_and(|size| size > REQUESTS)
     }
 
-    /// Informers of single namespaces may take up to half of the places: a client can make namespaces up.
+    /// Informers of single namespaces that no rule names may take up to half of the places: a client can make namespaces up.
     fn has_room_for_parts(&self) -> bool {
-        self.those(|key| key.scope.namespace.is_some()).len() < self.most_informers().div_ceil(2)
+        let is_part = |key: &InformerKey| key.scope.namespace.is_some() && self.rules().scopes(&key.gvr).is_empty();
+        self.those(is_part).len() < self.most_informers().div_ceil(2)
     }
 
     /// Returns the running informer that holds the objects of `key` in the present definition of their resource: the one
@@ -212,7 +218,8 @@ impl Factory {
     pub(super) fn is_redundant(&self, informer: &Informer) -> bool {
         let by_table =
             || self.holding(&informer.resource, &informer.key).is_some_and(|other| other.key != informer.key);
-        !informer.pinned && informer.idle_for() >= GONE && by_table()
+        let is_kept = informer.pinned || informer.outlasts.load(Ordering::Relaxed);
+        !is_kept && informer.idle_for() >= GONE && by_table()
     }
 
     pub(super) fn refuses(&self, gvr: &Gvr, why: NoCoverage) -> bool {

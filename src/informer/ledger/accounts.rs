@@ -1,5 +1,5 @@
-//! What is remembered of informers that do not run: the rent that reads have paid, what it has cost to follow the resource, how
-//! many objects there are, and why they were refused.
+//! What is remembered of informers that do not run: the rent that reads have paid, how often one has ended in debt, how many
+//! objects there are, and why they were refused.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::cost::{Cost, Fading};
+use super::start::REQUESTS;
 use crate::informer::{InformerKey, NoCoverage};
 use crate::meta::{Encoding, Gvr};
 
@@ -19,20 +20,21 @@ pub(in crate::informer) struct Accounts {
 
 #[derive(Debug, Default)]
 struct Account {
-    /// What reads have cost that were forwarded, less what the informer would have cost since it ended.
+    /// What reads have cost that were forwarded.
     rent: Fading,
-    /// What a second of the last one has cost, besides its first state.
-    rate: Fading,
+    /// How many of its informers have ended in debt, as `work`.
+    debts: Fading,
     /// The number of its objects, if it has ended or was not started because it has too many, and until when this is valid.
     size: Option<(usize, Instant)>,
 }
 
-/// Rent halves in this time, and the size of what was not started is valid so long.
+/// Rent halves in this time, and the size of a large collection without debts is valid so long.
 const HALF_LIFE: Duration = Duration::from_secs(600);
-/// What a second of an informer has cost halves in this time, so that one is tried again.
-const RATE_HALF_LIFE: Duration = Duration::from_secs(3_600);
-/// Until then, little is left of it. The number of its objects is valid so long: what reads pay is of the same size.
-const RATE_LASTS: Duration = Duration::from_secs(8 * 3_600);
+/// The number of debts halves in this time, so that an informer is tried again.
+const DEBTS_HALF_LIFE: Duration = Duration::from_secs(6 * 3_600);
+/// What one debt, or an object of a size, is worth when accounts are dropped, and the most objects that count.
+const DEBT_WORTH: f64 = 100.0;
+const SIZE_WORTH: usize = 500;
 /// So long, tables are not tried again that cannot be printed here: a cell may have been a rare case.
 pub(in crate::informer) const UNPRINTABLE: Duration = Duration::from_secs(600);
 /// The same if the columns differ from the resource's definition: the apiserver is about to follow a change.
@@ -47,31 +49,33 @@ const ENTRIES: usize = 1024;
 impl Accounts {
     /// Counts a read that is forwarded for the lack of this informer.
     pub(in crate::informer) fn pay(&mut self, key: &InformerKey, cost: Cost, now: Instant) {
-        let account = self.entry(key, now);
-        account.rent.add(cost + account.spared(now), now, HALF_LIFE);
+        self.entry(key, now).rent.add(cost, now, HALF_LIFE);
     }
 
-    /// The rent, which is negative if the informer would have cost more, and how many objects it would have, if this is known.
-    pub(in crate::informer) fn of(&self, key: &InformerKey, now: Instant) -> (Cost, Option<usize>) {
-        self.accounts.get(key).map_or((Cost::NOTHING, None), |account| {
+    /// The rent, how many debts count, and how many objects the informer would have, if they are known to be many.
+    pub(in crate::informer) fn of(&self, key: &InformerKey, now: Instant) -> (Cost, f64, Option<usize>) {
+        self.accounts.get(key).map_or((Cost::NOTHING, 0.0, None), |account| {
             let size = account.size.filter(|(_, until)| *until > now);
-            (account.rent.at(now, HALF_LIFE) + account.spared(now), size.map(|(objects, _)| objects))
+            let debts = account.debts.at(now, DEBTS_HALF_LIFE).work.round();
+            (account.rent.at(now, HALF_LIFE), debts, size.map(|(objects, _)| objects))
         })
     }
 
-    /// The informer has cost the apiserver what had been paid for it, and bytes that it still owes. `objects`: if they are known.
-    /// `rate`: the bytes that a second of it has cost, besides its first state.
+    /// The informer has cost the apiserver what had been paid for it, and as much again if it ended `in_debt`. `objects`: if
+    /// they are known. A small number is not kept: it may be large when it is used.
     pub(in crate::informer) fn ended(
         &mut self,
         key: &InformerKey,
         objects: Option<usize>,
-        (owed, rate): (f64, f64),
+        in_debt: bool,
         now: Instant,
     ) {
-        let mut account = Account { size: objects.map(|objects| (objects, now + RATE_LASTS)), ..Account::default() };
-        account.rent.add(Cost { work: 0.0, bytes: -owed }, now, HALF_LIFE);
-        account.rate.add(Cost { work: 0.0, bytes: rate }, now, RATE_HALF_LIFE);
-        *self.entry(key, now) = account;
+        let account = self.entry(key, now);
+        account.rent = Fading::default();
+        account.debts.add(Cost { work: f64::from(u8::from(in_debt)), bytes: 0.0 }, now, DEBTS_HALF_LIFE);
+        // What reads pay from now on is counted in lists of this size.
+        let until = now + if in_debt { DEBTS_HALF_LIFE } else { HALF_LIFE };
+        account.size = objects.filter(|objects| *objects > REQUESTS).map(|objects| (objects, until));
     }
 
     /// Records that there are too many objects for a few reads of a part of them, in any encoding. What these have paid was
@@ -107,16 +111,11 @@ impl Accounts {
 // === impl Account ===
 
 impl Account {
-    /// What was spared since the last payment because no informer ran, as a negative cost. Earlier than `HALF_LIFE` ago, rent
-    /// fades as well.
-    fn spared(&self, now: Instant) -> Cost {
-        self.rate.at(now, RATE_HALF_LIFE).times(-self.rent.ago(now).min(HALF_LIFE).as_secs_f64())
-    }
-
     fn worth(&self, now: Instant) -> f64 {
         let (objects, until) = self.size.unwrap_or((0, now));
         let valid = until.saturating_duration_since(now).as_secs_f64() / HALF_LIFE.as_secs_f64();
-        self.rent.at(now, HALF_LIFE).work + objects as f64 * valid
+        let debts = self.debts.at(now, DEBTS_HALF_LIFE).work * DEBT_WORTH;
+        self.rent.at(now, HALF_LIFE).work + debts + objects.min(SIZE_WORTH) as f64 * valid.min(1.0)
     }
 }
 

@@ -21,26 +21,25 @@ async fn rent_is_paid_for_each_informer_and_fades() {
     accounts.pay(&key("pods"), cost(1.0), now + HALF_LIFE);
     assert_eq!(rent(&accounts, "pods", now + HALF_LIFE), cost(61.0));
     // It was started, and is over.
-    accounts.ended(&key("pods"), None, (7.0, 0.0), now + HALF_LIFE);
-    assert_eq!(rent(&accounts, "pods", now + HALF_LIFE), Cost { work: 0.0, bytes: -7.0 }, "that is owed");
+    accounts.ended(&key("pods"), None, false, now + HALF_LIFE);
+    assert_eq!(accounts.of(&key("pods"), now + HALF_LIFE), (Cost::NOTHING, 0.0, None));
 }
 
 #[tokio::test(start_paused = true)]
-async fn rent_falls_by_what_an_informer_would_have_cost() {
+async fn debts_are_counted_and_forgotten() {
     let (mut accounts, now, pods) = (Accounts::default(), Instant::now(), key("pods"));
-    let after = |seconds| now + Duration::from_secs(seconds);
-    let bytes = |accounts: &Accounts, seconds| accounts.of(&pods, after(seconds)).0.bytes.round();
-    accounts.ended(&pods, Some(70), (0.0, 100.0), now);
-    assert_eq!((bytes(&accounts, 0), accounts.of(&pods, now).1), (0.0, Some(70)));
-    assert_eq!(bytes(&accounts, 36), -3_575.0, "that is a little less after 36 seconds");
-    accounts.pay(&pods, cost(1_000.0), after(36));
-    assert_eq!(bytes(&accounts, 36), 6_425.0);
-    // For an hour, it falls by so much in each ten minutes at most, and a day later, one may be tried again.
-    assert!((-50_000.0..-40_000.0).contains(&bytes(&accounts, 636)));
-    assert!((-30_000.0..-29_000.0).contains(&bytes(&accounts, 3_600)));
-    assert_eq!((bytes(&accounts, 86_400), accounts.of(&pods, now + RATE_LASTS).1), (0.0, None));
-    accounts.is_large(&pods, 300, after(3_600));
-    assert!(bytes(&accounts, 3_600) < 0.0, "the rent was no guess");
+    let debts = |accounts: &Accounts, hours: u64| accounts.of(&pods, now + Duration::from_secs(3_600 * hours)).1;
+    for _ in 0..4 {
+        accounts.ended(&pods, Some(300), true, now);
+    }
+    accounts.ended(&pods, Some(300), false, now);
+    assert_eq!(
+        [debts(&accounts, 0), debts(&accounts, 6), debts(&accounts, 12), debts(&accounts, 24)],
+        [4.0, 2.0, 1.0, 0.0]
+    );
+    assert_eq!(accounts.of(&pods, now).2, Some(300));
+    accounts.ended(&pods, Some(REQUESTS), true, now);
+    assert_eq!(accounts.of(&pods, now).2, None, "there may be many when it is read again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,10 +48,10 @@ async fn rent_outlasts_the_size() {
     let json = InformerKey { encoding: Encoding::Json, ..key("pods") };
     accounts.pay(&key("pods"), cost(100.0), now);
     accounts.is_large(&json, 300, now);
-    assert_eq!(accounts.of(&key("pods"), now), (Cost::NOTHING, Some(300)), "it was a guess");
+    assert_eq!(accounts.of(&key("pods"), now), (Cost::NOTHING, 0.0, Some(300)), "it was a guess");
     let (paid, later) = (now + Duration::from_secs(590), now + Duration::from_secs(601));
     accounts.pay(&key("pods"), cost(100.0), paid);
-    assert_eq!(accounts.of(&json, later).1, None);
+    assert_eq!(accounts.of(&json, later).2, None);
     accounts.is_large(&json, 300, later);
     assert!(accounts.of(&key("pods"), later).0.work > 90.0);
 }
@@ -66,6 +65,17 @@ async fn accounts_are_bounded() {
     }
     assert_eq!(accounts.accounts.len(), ENTRIES);
     assert_eq!(accounts.of(&key("dear"), now).0, cost(2.0), "the cheap ones are forgotten first");
+    // Nor do those of informers that have ended keep new ones out.
+    let mut accounts = Accounts::default();
+    for n in 0..ENTRIES {
+        accounts.ended(&key(&format!("ended{n}")), Some(50), false, now);
+    }
+    for _ in 0..10 {
+        for name in ["a", "b"] {
+            accounts.pay(&key(name), cost(1.0), now);
+        }
+    }
+    assert_eq!(["a", "b"].map(|name| accounts.of(&key(name), now).0), [cost(10.0); 2]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,13 +87,13 @@ async fn of_too_many_sizes_the_oldest_is_forgotten() {
         accounts.is_large(&key(&format!("r{n}")), 300, Instant::now());
         tokio::time::advance(Duration::from_millis(1)).await;
     }
-    let size = |n: usize, encoding| accounts.of(&InformerKey { encoding, ..key(&format!("r{n}")) }, Instant::now()).1;
+    let size = |n: usize, encoding| accounts.of(&InformerKey { encoding, ..key(&format!("r{n}")) }, Instant::now()).2;
     let sizes = |n| [Encoding::Json, Encoding::Protobuf, Encoding::Table].map(|encoding| size(n, encoding));
     assert_eq!([sizes(1), sizes(most)], [[Some(300); 3]; 2]);
     let first = sizes(0).into_iter().flatten().count();
     assert_eq!((first, accounts.accounts.len()), (1, ENTRIES), "two had to make room");
     tokio::time::advance(HALF_LIFE).await;
-    let size = accounts.of(&key("r1"), Instant::now()).1;
+    let size = accounts.of(&key("r1"), Instant::now()).2;
     assert_eq!(size, None, "it may have changed");
 }
 

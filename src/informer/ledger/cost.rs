@@ -67,12 +67,8 @@ pub(in crate::informer) fn bytes(answers: u64, bytes: u64) -> f64 {
 
 impl Fading {
     pub(in crate::informer) fn at(&self, now: Instant, half_life: Duration) -> Cost {
-        self.sum.times(0.5_f64.powf(self.ago(now).as_secs_f64() / half_life.as_secs_f64()))
-    }
-
-    /// How long ago the last cost was added. Zero if none was.
-    pub(super) fn ago(&self, now: Instant) -> Duration {
-        self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
+        let ago = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        self.sum.times(0.5_f64.powf(ago.as_secs_f64() / half_life.as_secs_f64()))
     }
 
     pub(in crate::informer) fn add(&mut self, cost: Cost, now: Instant, half_life: Duration) {

@@ -221,9 +221,10 @@ impl World {
     fn starts(&mut self, read: Use) -> bool {
         loop {
             let (now, prices) = (self.now(), self.book.meter.prices());
-            let ((rent, whole), answers) = (self.accounts.of(&self.key, now), *self.book.answers.lock());
+            let ((rent, debts, whole), answers) = (self.accounts.of(&self.key, now), *self.book.answers.lock());
             let (table, narrower, asked, parts) = (false, false, None, None);
-            let (most, cost) = Wish { read, table, narrower, whole, asked, parts, answers, prices, rent }.start();
+            let (most, cost) =
+                Wish { read, table, narrower, whole, asked, parts, answers, prices, rent, debts }.start();
             self.accounts.pay(&self.key, cost, now);
             match most {
                 None => return false,
@@ -266,12 +267,13 @@ impl World {
         assert!(running.lost.is_within(may_owe), "{:?} of {} is more than {may_owe:?}", running.lost, self.objects);
         let is_watched = running.watches > 0;
         running.used = if is_watched { self.second } else { running.used };
-        let owed = running.debt.settle(Some((now, running.spent, earned, running.used)));
+        running.debt.settle(Some((running.spent, earned, running.used)));
+        let is_due = running.debt.is_due(self.objects, &prices);
         // A little later than in that second.
         let idle = Duration::from_millis(1_000 * (self.second - running.used) + 1);
-        let is_over = is_spent(idle, owed, self.objects, &prices, self.book.served()) || idle.as_secs() >= 600;
+        let is_over = is_spent(idle, is_due, self.book.served()) || idle.as_secs() >= 600;
         if is_over && !is_watched {
-            self.accounts.ended(&self.key, Some(self.objects), running.debt.left(), now);
+            self.accounts.ended(&self.key, Some(self.objects), is_due, now);
             self.informer = None;
         }
     }
@@ -349,7 +351,7 @@ fn a_day_costs_the_apiserver_no_more_than_without_us() {
     assert!(starts > 30, "only {starts} informers were started");
 }
 
-/// What an informer has cost while nobody read is remembered after its end.
+/// That an informer has cost more than it has saved is remembered after its end.
 #[test]
 fn who_reads_for_less_than_following_costs_is_forwarded() {
     for (objects, size, every, changes) in [

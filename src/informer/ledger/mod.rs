@@ -2,17 +2,18 @@
 //!
 //! [`Cost`] is what an answer costs: CPU time and bytes. What is measured ([`Book`]) replaces what is guessed.
 //!
-//! **Start** ([`Wish::start`]). Who cannot be forwarded has an informer started. So has who lists or follows everything: that
-//! is what the informer asks for. Whether a part is worth it, its number of objects shows. All other reads are forwarded and
-//! pay rent ([`accounts`]), until together they have cost lately as much as the informer's list: lists of the newest state of a
-//! part, all reads of a part of many objects, and tables.
+//! **Start** ([`Wish::start`]). A read of objects that must not be forwarded starts an informer. So does one that lists or
+//! follows everything: that is what the informer asks for. Whether a part is worth it, its number of objects shows. All other
+//! reads are forwarded and pay rent ([`accounts`]), until together they have cost lately as much as the informer's list: lists
+//! of the newest state of a part, all reads of a part of many objects, and tables, whoever asks for them.
 //!
-//! **Proof** ([`Situation`]). A read of the newest state from a cache is proved by the cheapest question, and forwarded if
-//! that costs more than the read.
+//! **Proof** ([`Situation`]). A read of the newest state from a cache is proved by the cheapest question. A digest is used only
+//! if it costs no more, in work and in bytes, than forwarding all reads that would share it, or if the read cannot be
+//! forwarded. Watches are not forwarded for this.
 //!
-//! **End** ([`Debt`]). An informer that nobody follows ends when it has cost as much more than it has saved as it would cost
-//! to start it again. Then its rent is spent, and from now on rent falls by what following would cost: reads that cost less than
-//! that are forwarded.
+//! **End** ([`Debt`]). An informer that nobody follows ends when the bytes that it has cost exceed those that it has saved by a
+//! compressed list of its objects. CPU time does not count. Then its rent is spent, and the next one has to be paid for twice,
+//! the one after that four times, and so on: reads that cost less than following are forwarded.
 
 mod accounts;
 mod book;

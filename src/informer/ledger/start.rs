@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::cost::Cost;
 use crate::apiserver::meter::Prices;
 
@@ -16,7 +14,8 @@ pub struct Use {
     /// Maximum number of objects of a page.
     pub limit: Option<usize>,
     pub watch: bool,
-    /// A watch of the state and what follows it, which nothing compresses.
+    /// A watch of the state and what follows it. An informer of objects that it starts reads its first state by such a watch,
+    /// which nothing compresses, and not by a list. What the read pays does not depend on it.
     pub initial: bool,
     /// It is not forwarded while an informer can start.
     pub must: bool,
@@ -42,24 +41,27 @@ pub(in crate::informer) struct Wish {
     /// Mean bytes of the lists of parts that were forwarded, before compression.
     pub answers: Option<f64>,
     pub prices: Prices,
-    /// What was paid lately, less what was spared since an informer ended.
+    /// What was paid lately, and how many informers have ended in debt lately.
     pub rent: Cost,
+    pub debts: f64,
 }
 
 /// The bytes that an informer has cost and not saved.
 #[derive(Debug, Default)]
 pub(in crate::informer) struct Debt {
     owed: f64,
-    /// What it was settled with first, since it has a state, and last.
-    first: Option<Settled>,
+    /// What it was settled with last.
     last: Option<Settled>,
 }
 
-/// The time, the bytes that an informer had asked for, those that were answered from caches, and when it was used last.
-type Settled = (Instant, f64, f64, u64);
+/// The bytes that an informer had asked for, those that were answered from caches, and when it was used last.
+type Settled = (f64, f64, u64);
 
 /// An informer of tables costs as much as two lists: it has each object in its row as well, in every event, too.
 const TABLES: f64 = 2.0;
+/// Each informer that has ended in debt doubles what has to be paid for the next one, at most so often: who reads now and then
+/// what changes all the time is forwarded.
+const MOST_DEBTS: f64 = 10.0;
 /// A watch of a part of many objects pays this part of a list, if nothing shows how large its part is. What was paid fades, and
 /// the fourth within minutes starts one.
 const WATCH: f64 = 0.3;
@@ -74,7 +76,8 @@ pub(in crate::informer) const REQUESTS: usize = 256;
 const PARTS: usize = 32;
 /// The cost of the requests of a start, in objects of a list.
 const EVENTS: usize = 64;
-/// Who has sent fewer reads than this, and none for this time, is not expected to read on.
+/// A resource of which caches have answered fewer reads (of all clients, since the process started), and whose informer was
+/// idle for this long, is not expected to be read again.
 const FEW: u64 = 3;
 pub(in crate::informer) const GONE: Duration = Duration::from_secs(60);
 
@@ -90,14 +93,14 @@ impl Wish {
         if !(self.table || read.pays || is_of_many && (!read.must || parts.is_some())) {
             return (Some(most), Cost::NOTHING);
         }
-        // Until those hold half of all objects, or are many.
+        // The informer of all namespaces starts once those of single namespaces hold half of all objects, or number `PARTS`.
         if let Some((informers, objects)) = parts {
             let is_worth = objects >= whole.unwrap_or(OBJECTS) / 2 || informers >= PARTS;
-            return (is_worth.then_some(usize::MAX), Cost::NOTHING);
+            return ((is_worth && !read.past).then_some(usize::MAX), Cost::NOTHING);
         }
         let (all, cost) = self.costs();
-        let price = if self.table { all.times(TABLES) } else { all };
-        // A read of the past pays, too.
+        let price = all.times(if self.table { TABLES } else { 1.0 } * self.debts.min(MOST_DEBTS).exp2());
+        // A read of the past pays if the size is known, and starts nothing here.
         ((price.is_within(self.rent + cost) && !read.past).then_some(most), cost)
     }
 
@@ -131,33 +134,28 @@ impl Wish {
 // === impl Debt ===
 
 impl Debt {
-    /// Settles it with what is known now, and returns what is still owed. A gain is no credit for later. `None`: nothing is owed,
-    /// nor for what comes until the next time.
+    /// Settles it with what is known now, and returns what is still owed. A gain is no credit for later. `None` clears
+    /// the debt; what happens before the next call is not counted.
     pub(in crate::informer) fn settle(&mut self, now: Option<Settled>) -> f64 {
-        let more = self.last.zip(now).map(|((_, spent_then, earned_then, used_then), (_, spent, earned, used))| {
+        let more = self.last.zip(now).map(|((spent_then, earned_then, used_then), (spent, earned, used))| {
             spent - spent_then - if used > used_then { earned - earned_then } else { 0.0 }
         });
         self.owed = more.map_or(0.0, |more| (self.owed + more).max(0.0));
-        self.first = self.first.or(now).filter(|_| now.is_some());
         self.last = now;
         self.owed
     }
 
-    /// What was still owed, and the bytes that a second has cost since the first state.
-    pub(in crate::informer) fn left(&self) -> (f64, f64) {
-        let rate = self.first.zip(self.last).map_or(0.0, |((since, then, ..), (now, spent, ..))| {
-            (spent - then) / now.saturating_duration_since(since).as_secs_f64().max(1.0)
-        });
-        (self.owed, rate)
+    /// Whether as much is owed as it would cost to start an informer of so many objects again.
+    pub(in crate::informer) fn is_due(&self, objects: usize, prices: &Prices) -> bool {
+        self.owed >= Cost::objects(prices, objects.max(EVENTS), true).bytes
     }
 }
 
-/// Whether an informer of so many objects that was idle for so long, and owes so many bytes, costs the apiserver more than it
-/// saves: as much as starting it again, or its resource was hardly ever read, by somebody who seems to be gone.
-pub(in crate::informer) fn is_spent(idle: Duration, owed: f64, objects: usize, prices: &Prices, served: u64) -> bool {
-    let start = Cost::objects(prices, objects.max(EVENTS), true);
+/// Whether an informer that was idle for so long costs the apiserver more than it saves: its debt is due, or its resource was hardly
+/// ever read, by somebody who seems to be gone.
+pub(in crate::informer) fn is_spent(idle: Duration, is_due: bool, served: u64) -> bool {
     // Nothing is ended that somebody follows.
-    !idle.is_zero() && (owed >= start.bytes || served < FEW && idle >= GONE)
+    !idle.is_zero() && (is_due || served < FEW && idle >= GONE)
 }
 
 #[cfg(test)]
