@@ -121,7 +121,7 @@ pub(super) async fn start(config: &Config, source: ConfigSource, context: &Conte
     Ok(Running { _admin: admin })
 }
 
-/// Whoever reaches the port keeps nobody else out.
+/// A client that opens many connections must not keep others out.
 fn listening(http: HttpConfig, at: SocketAddr, asks_for_certificates: bool) -> HttpConfig {
     HttpConfig {
         // Both are TLS. Only on the second one, clients are asked for their certificates.

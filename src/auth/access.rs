@@ -35,7 +35,7 @@ pub struct Access {
     metrics: Arc<AuthMetrics>,
 }
 
-/// Whose the tokens of clients of trusted listeners are.
+/// Tells whose token a client of a trusted listener has sent.
 pub(super) struct Trusted {
     pub ourselves: Ourselves,
     strangers: Strangers,

@@ -9,7 +9,7 @@ const LONGEST_NAME: usize = 64;
 pub(super) const MOST_SUGGESTED: usize = 10;
 /// The most characters of a key in a mistake.
 const LONGEST_KEY: usize = 64;
-/// Of a longer message, so many characters at its begin and at its end stay: a value is quoted in front of what is wrong with it.
+/// A longer message keeps this many characters at its start and at its end, because the value is quoted before the error.
 const MOST_OF_VALUE: usize = 100;
 const MOST_OF_REST: usize = 300;
 

@@ -122,7 +122,7 @@ async fn only_clients_with_a_certificate_of_the_ca_are_answered() {
     }
 }
 
-/// Those of the addresses that have many give way.
+/// A connection of the address that has the most is closed for a further one.
 #[tokio::test]
 async fn whoever_keeps_connections_keeps_no_others_out() {
     let ours = Certificates::new();

@@ -75,7 +75,7 @@ struct Answer {
 pub struct Balance {
     /// Reads that caches have answered.
     pub reads: u64,
-    /// Those that it did not have to answer, less the requests of informers.
+    /// The requests that it did not have to answer, less those of informers.
     pub requests: i64,
     pub bytes: i64,
 }
