@@ -6,9 +6,9 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use informerd::codec::json::{self, DEFAULT_MAX_FRAME, Form, ListDecoder, Style, WatchDecoder, parse_item};
-use informerd::codec::{ListMetaOut, Shape, Slices};
-use informerd::meta::{EventType, FieldTable, Gvr, Object, Origin, Resource, ResourceVersion, Verbs};
+use informerd::codec::json::{self, Form, Style, parse_item};
+use informerd::codec::{ListDecoder, ListMetaOut, Shape, Slices, WatchDecoder};
+use informerd::meta::{Encoding, EventType, FieldTable, Gvr, Object, Origin, Resource, ResourceVersion, Verbs};
 use informerd::selector::field_table;
 
 const OBJECTS: usize = 10_000;
@@ -16,6 +16,8 @@ const OBJECTS: usize = 10_000;
 const BATCH: usize = 63;
 /// What a connection reads at once, about.
 const CHUNK: usize = 16 << 10;
+/// Far above the size of any object here.
+const MAX_OBJECT: usize = 16 << 20;
 
 fn table() -> FieldTable {
     field_table(&Resource {
@@ -81,7 +83,7 @@ fn taking_in(c: &mut Criterion) {
     group.bench_function("an item", |b| b.iter(|| parse_item(black_box(text.as_bytes()), &table)));
 
     let frame = Bytes::from(watch_frame(&text));
-    let mut decoder = WatchDecoder::new(DEFAULT_MAX_FRAME, table.clone());
+    let mut decoder = WatchDecoder::new(Encoding::Json, MAX_OBJECT, table.clone());
     group.bench_function("a watch frame", |b| {
         b.iter(|| {
             decoder.push(frame.clone());
@@ -93,7 +95,7 @@ fn taking_in(c: &mut Criterion) {
     group.throughput(Throughput::Bytes(body.len() as u64)).sample_size(10);
     group.bench_function("a list of 10k, in chunks", |b| {
         b.iter(|| {
-            let mut decoder = ListDecoder::new(DEFAULT_MAX_FRAME, table.clone());
+            let mut decoder = ListDecoder::new(Encoding::Json, MAX_OBJECT, table.clone());
             let mut objects = Vec::with_capacity(OBJECTS);
             for start in (0..body.len()).step_by(CHUNK) {
                 decoder.push(body.slice(start..body.len().min(start + CHUNK)));

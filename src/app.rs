@@ -31,16 +31,17 @@ use std::process::ExitCode;
 
 use informerd_cli::{self as client, Ask};
 use informerd_status::{self as status, terminal};
+use tokio::runtime::Runtime;
 
 use self::admin_side::AdminSide;
 use self::check::Cluster;
 use self::daemon::Daemon;
-use self::process::{Context, End, ProcessError};
+use self::process::Context;
 use self::readers::READERS;
 use crate::apiserver::client::ConfigSource;
 use crate::args::{self, Command, DemoArgs, EXIT_USAGE, StatusArgs};
 use crate::config::{self, Config, Environment, Loaded, UpstreamConfig};
-use crate::lifecycle::signals::Signals;
+use crate::lifecycle::drain::Drain;
 use crate::telemetry::otel::Otel;
 
 const EXIT_FAILURE: u8 = 1;
@@ -74,49 +75,26 @@ fn dispatch(
             return exit.code;
         }
     };
-    match invocation.command {
+    let done = match &invocation.command {
         Command::Version => {
-            let _ = writeln!(out, "{}", version::line());
-            return 0;
+            let _ = writeln!(out, "informerd {}", version::full());
+            Ok(())
         }
         Command::Completions(shell) => {
             // A pager that was left early is no error.
-            let _ = out.write_all(&args::command_line().completions(shell));
-            return 0;
-        }
-        Command::Man { command, directory } => return show_man(command.as_deref(), directory.as_deref(), out, err),
-        _ => {}
-    }
-    if let Command::Get(ask) | Command::Watch(ask) = &invocation.command {
-        let watching = matches!(invocation.command, Command::Watch(_));
-        return match look(ask, watching, out, err) {
-            Ok(()) => 0,
-            Err(failure) => {
-                let _ = writeln!(err, "informerd: {}", failure.message);
-                failure.code
-            }
-        };
-    }
-    let loaded = match config::load(&invocation.flags, &Environment) {
-        Ok(loaded) => loaded,
-        Err(mistakes) => {
-            let _ = writeln!(err, "{mistakes}");
-            return EXIT_USAGE;
-        }
-    };
-    let done = match &invocation.command {
-        Command::Version | Command::Completions(_) | Command::Man { .. } | Command::Get(_) | Command::Watch(_) => {
+            let _ = out.write_all(&args::command_line().completions(*shell));
             Ok(())
         }
-        Command::Kubeconfig { write } => print_kubeconfig(&loaded.config, write.as_deref(), out, err),
-        Command::Status(wanted) => show_status(&loaded, *wanted, out),
-        Command::Explain(explained) => asking(explain::ask(AdminSide(loaded.config.admin.listen), explained))
-            .and_then(|explanation| print(out, &explanation.render(&explained.target))),
-        Command::Check => run_check(&loaded, out),
-        Command::Run => run(&loaded),
-        Command::Injector => run_injector(&loaded),
-        Command::Inject(wanted) => inject::rewrite(&loaded.config.inject, wanted, out, err).map_err(Failed::from),
-        Command::Demo(demo) => run_demo(&loaded, demo),
+        Command::Man { command, directory } => show_man(command.as_deref(), directory.as_deref(), out),
+        Command::Get(ask) => look(ask, false, out, err),
+        Command::Watch(ask) => look(ask, true, out, err),
+        command => match config::load(&invocation.flags, &Environment) {
+            Ok(loaded) => configured(command, &loaded, out, err),
+            Err(mistakes) => {
+                let _ = writeln!(err, "{mistakes}");
+                return EXIT_USAGE;
+            }
+        },
     };
     match done {
         Ok(()) => 0,
@@ -127,20 +105,39 @@ fn dispatch(
     }
 }
 
-fn show_man(command: Option<&str>, directory: Option<&Path>, out: &mut dyn io::Write, err: &mut dyn io::Write) -> u8 {
-    let (code, message) = match directory {
-        Some(directory) => match args::command_line().write_pages(directory) {
-            Ok(()) => return 0,
-            Err(error) => (EXIT_FAILURE, format!("{}: {error}", directory.display())),
-        },
-        None => match args::command_line().print_page(command, out) {
-            Ok(false) => (EXIT_USAGE, format!("no such command: {}", command.unwrap_or_default())),
+/// Runs a command that has settings.
+fn configured(
+    command: &Command,
+    loaded: &Loaded,
+    out: &mut (dyn io::Write + Send),
+    err: &mut (dyn io::Write + Send),
+) -> Result<(), Failed> {
+    match command {
+        Command::Version | Command::Completions(_) | Command::Man { .. } | Command::Get(_) | Command::Watch(_) => {
+            Ok(())
+        }
+        Command::Kubeconfig { write } => print_kubeconfig(&loaded.config, write.as_deref(), out, err),
+        Command::Status(wanted) => show_status(loaded, *wanted, out),
+        Command::Explain(explained) => asking(explain::ask(AdminSide(loaded.config.admin.listen), explained))
+            .and_then(|explanation| print(out, &explanation.render(&explained.target))),
+        Command::Check => run_check(loaded, out),
+        Command::Run => run(loaded),
+        Command::Injector => run_injector(loaded),
+        Command::Inject(wanted) => inject::rewrite(&loaded.config.inject, wanted, out, err).map_err(Failed::from),
+        Command::Demo(demo) => run_demo(loaded, demo),
+    }
+}
+
+fn show_man(command: Option<&str>, directory: Option<&Path>, out: &mut dyn io::Write) -> Result<(), Failed> {
+    let Some(directory) = directory else {
+        return match args::command_line().print_page(command, out) {
+            Ok(false) => Err(Failed::usage(format!("no such command: {}", command.unwrap_or_default()))),
             // A pager that was left early is no error.
-            _ => return 0,
-        },
+            _ => Ok(()),
+        };
     };
-    let _ = writeln!(err, "informerd: {message}");
-    code
+    args::command_line().write_pages(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    Ok(())
 }
 
 fn show_status(loaded: &Loaded, wanted: StatusArgs, out: &mut (dyn io::Write + Send)) -> Result<(), Failed> {
@@ -158,8 +155,7 @@ fn show_status(loaded: &Loaded, wanted: StatusArgs, out: &mut (dyn io::Write + S
 
 /// Waits for a daemon's answer.
 fn asking<T>(answer: impl Future<Output = Result<T, String>>) -> Result<T, Failed> {
-    let runtime = process::runtime(Some(1)).map_err(|error| error.to_string())?;
-    Ok(runtime.block_on(answer)?)
+    Ok(process::runtime(Some(1))?.block_on(answer)?)
 }
 
 fn print(out: &mut dyn io::Write, text: &str) -> Result<(), Failed> {
@@ -177,7 +173,7 @@ fn look(
     out: &mut (dyn io::Write + Send),
     err: &mut (dyn io::Write + Send),
 ) -> Result<(), Failed> {
-    let runtime = process::runtime(Some(1)).map_err(|error| error.to_string())?;
+    let runtime = process::runtime(Some(1))?;
     // Not line-buffered: lines that belong together are flushed together.
     let mut out = io::BufWriter::new(out);
     let done = runtime.block_on(async {
@@ -197,16 +193,13 @@ fn print_kubeconfig(
     err: &mut dyn io::Write,
 ) -> Result<(), Failed> {
     let (https, address) = kubeconfig::listener(&config.http.listen)?;
-    let ca = match (https, &config.http.tls.files) {
-        (false, _) => None,
-        // Certificates from files come from a CA that the clients' systems trust, or that their owner must configure.
-        (true, Some(_)) => None,
-        (true, None) => {
-            let path = config.state_dir.join("ca.crt");
-            let failed = |error| format!("{}: {error}: the CA is issued when the daemon first starts", path.display());
-            Some(std::fs::read(&path).map_err(failed)?)
-        }
-    };
+    let mut ca = None;
+    // Certificates from files come from a CA that the clients' systems trust, or that their owner must configure.
+    if https && config.http.tls.files.is_none() {
+        let path = config.state_dir.join("ca.crt");
+        let failed = |error| format!("{}: {error}: the CA is issued when the daemon first starts", path.display());
+        ca = Some(std::fs::read(&path).map_err(failed)?);
+    }
     // The files that the daemon uses may be in another place.
     let namespace = match asking(check::cluster(config)) {
         Ok(cluster) => Some(cluster.config.default_namespace).filter(|name| name != "default"),
@@ -234,7 +227,7 @@ fn run_check(loaded: &Loaded, out: &mut dyn io::Write) -> Result<(), Failed> {
         text.push_str(&format!("  warning: {warning}\n"));
     }
     print(out, &text)?;
-    let runtime = process::runtime(Some(1)).map_err(|error| error.to_string())?;
+    let runtime = process::runtime(Some(1))?;
     let cluster = runtime.block_on(check::cluster(&loaded.config)).map_err(Failed::usage)?;
     let (text, wrong) = runtime.block_on(check::ask(&cluster, &loaded.config))?;
     print(out, &text)?;
@@ -243,54 +236,51 @@ fn run_check(loaded: &Loaded, out: &mut dyn io::Write) -> Result<(), Failed> {
 
 fn run(loaded: &Loaded) -> Result<(), Failed> {
     let config = &memory::fitted(loaded);
-    let runtime = process::runtime(config.threads).map_err(|error| error.to_string())?;
-    let (context, drain) = runtime.block_on(async { Context::of_daemon(config) }).map_err(|error| error.to_string())?;
-    // A wrong kubeconfig is a configuration error. An unreachable apiserver is not.
-    let cluster = runtime.block_on(check::cluster(config)).map_err(Failed::usage)?;
-    let otel = start_telemetry(config, loaded, Some(&cluster))?;
-    let end = runtime.block_on(async {
-        let signals = Signals::install(&context.hangups).map_err(ProcessError::Signals)?;
-        otel.export(context.metrics.clone());
-        let started = async {
-            let source = source(&config.upstream, &cluster);
-            let daemon = match Daemon::start(config, source, &context).await {
-                Ok(daemon) => daemon,
-                Err(error) => return Err(in_use::told(&error, config).await),
-            };
-            for address in &daemon.listen {
-                tracing::info!(%address, "serving");
-            }
-            if let Some(ca) = &daemon.ca_file {
-                tracing::info!(ca = %ca.display(), "certificate is self-issued, clients need this CA");
-            }
-            tracing::info!(address = %daemon.admin, upstream = %daemon.upstream.authority(), "admin");
-            Ok(daemon)
+    let runtime = process::runtime(config.threads)?;
+    let (context, drain) = runtime.block_on(async { Context::of_daemon(config) })?;
+    serve(loaded, config, &runtime, &context, drain, async |source| {
+        let daemon = match Daemon::start(config, source, &context).await {
+            Ok(daemon) => daemon,
+            Err(error) => return Err(in_use::told(&error, config).await),
         };
-        let running = |_: &Daemon| std::future::pending();
-        process::supervise(context.clone(), drain, config.drain.timeout, signals, started, running).await
-    });
-    finished(end)
+        for address in &daemon.listen {
+            tracing::info!(%address, "serving");
+        }
+        if let Some(ca) = &daemon.ca_file {
+            tracing::info!(ca = %ca.display(), "certificate is self-issued, clients need this CA");
+        }
+        tracing::info!(address = %daemon.admin, upstream = %daemon.upstream.authority(), "admin");
+        Ok(daemon)
+    })
 }
 
 fn run_injector(loaded: &Loaded) -> Result<(), Failed> {
     let config = &memory::fitted(loaded);
     injector::check(config).map_err(Failed::usage)?;
-    let runtime = process::runtime(config.threads).map_err(|error| error.to_string())?;
+    let runtime = process::runtime(config.threads)?;
     let (context, drain) = Context::new();
+    serve(loaded, config, &runtime, &context, drain, async |source| {
+        injector::start(config, source, &context).await.map_err(|error| format!("{error:#}"))
+    })
+}
+
+/// Runs what `start` starts in front of the apiserver, until a signal ends it.
+fn serve<T>(
+    loaded: &Loaded,
+    config: &Config,
+    runtime: &Runtime,
+    context: &Context,
+    drain: Drain,
+    start: impl AsyncFnOnce(ConfigSource) -> Result<T, String>,
+) -> Result<(), Failed> {
+    // A wrong kubeconfig is a configuration error. An unreachable apiserver is not.
     let cluster = runtime.block_on(check::cluster(config)).map_err(Failed::usage)?;
     let otel = start_telemetry(config, loaded, Some(&cluster))?;
-    let end = runtime.block_on(async {
-        let signals = Signals::install(&context.hangups).map_err(ProcessError::Signals)?;
-        otel.export(context.metrics.clone());
-        let started = async {
-            injector::start(config, source(&config.upstream, &cluster), &context)
-                .await
-                .map_err(|error| format!("{error:#}"))
-        };
-        let running = |_: &injector::Running| std::future::pending();
-        process::supervise(context.clone(), drain, config.drain.timeout, signals, started, running).await
-    });
-    finished(end)
+    let started = start(source(&config.upstream, &cluster));
+    let until = std::future::pending();
+    // A forced drain is not an error either. The log reports it.
+    runtime.block_on(process::serve(context.clone(), drain, config, &otel, started, until))?;
+    Ok(())
 }
 
 #[cfg(not(feature = "demo"))]
@@ -309,13 +299,9 @@ fn run_demo(loaded: &Loaded, args: &DemoArgs) -> Result<(), Failed> {
         "error".clone_into(&mut config.log.filter);
     }
     let otel = start_telemetry(&config, loaded, None)?;
-    let runtime = process::runtime(config.threads).map_err(|error| error.to_string())?;
-    finished(runtime.block_on(demo::run(&config, args, &otel)))
-}
-
-/// A forced drain is not an error either. The log reports it.
-fn finished(end: Result<End, ProcessError>) -> Result<(), Failed> {
-    Ok(end.map(drop).map_err(|error| error.to_string())?)
+    let runtime = process::runtime(config.threads)?;
+    runtime.block_on(demo::run(&config, args, &otel))?;
+    Ok(())
 }
 
 /// The credentials of a user's kubeconfigs, or of the service account of our pod. The context stays the one of the start:
@@ -336,7 +322,7 @@ fn source(upstream: &UpstreamConfig, cluster: &Cluster) -> ConfigSource {
 /// Starts logging and tracing. The first line shows the cluster and the settings. The returned value must be dropped at the end of the
 /// process, because that sends the last lines and spans.
 fn start_telemetry(config: &Config, loaded: &Loaded, cluster: Option<&Cluster>) -> Result<Otel, Failed> {
-    let otel = Otel::start(&config.otel).map_err(|error| Failed::usage(error.to_string()))?;
+    let otel = Otel::start(&config.otel).map_err(Failed::usage)?;
     config.log.install(&otel)?;
     let settings = loaded.effective.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let version = version::full();

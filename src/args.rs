@@ -76,17 +76,13 @@ pub struct StatusArgs {
 const FIRST: [&str; 8] =
     ["config", "kubeconfig", "context", "listen", "admin", "resources", "snapshots.dir", "limits.memory"];
 
-const SHELLS: [(&str, Shell); 3] = [("bash", Shell::Bash), ("zsh", Shell::Zsh), ("fish", Shell::Fish)];
+const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
 /// Parses the command line. The first argument is the program's name.
 ///
 /// # Errors
 /// Help or version text to print (code 0), or an error (code 64).
-pub fn parse<I, T>(arguments: I) -> Result<Invocation, Exit>
-where
-    I: IntoIterator<Item = T>,
-    T: Into<OsString> + Clone,
-{
+pub fn parse(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Invocation, Exit> {
     let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
     let matches = clap().try_get_matches_from(&arguments).map_err(|error| refused(arguments, error))?;
     let mut flags = Flags::new();
@@ -184,12 +180,15 @@ pub fn clap() -> Clap {
         .subcommand(inject::injector().args(flags(&[])))
         .subcommand(inject::command().args(flags(&[]).map(inject::shown)))
         .subcommand(explain::command().args(flags(&[]).map(|flag| flag.hide_short_help(true))))
-        .subcommand(look::get())
-        .subcommand(look::watch())
+        .subcommand(look::command("get", "Print the objects of a resource from the cache of a running informerd"))
+        .subcommand(look::command(
+            "watch",
+            "Print the objects of a resource from the cache of a running informerd, and then every change",
+        ))
         .subcommand(
             Clap::new("completions")
                 .about("Print a script that completes command lines in a shell")
-                .arg(Arg::new("shell").required(true).value_parser(SHELLS.map(|(name, _)| name)).help("the shell")),
+                .arg(Arg::new("shell").required(true).value_parser(SHELLS).help("the shell")),
         )
         .subcommand(
             Clap::new("man")
@@ -208,8 +207,7 @@ pub fn clap() -> Clap {
 }
 
 fn shell(matches: &ArgMatches) -> Shell {
-    let name = matches.get_one::<String>("shell");
-    SHELLS.into_iter().find(|(known, _)| name.is_some_and(|name| name == known)).map_or(Shell::Bash, |(_, shell)| shell)
+    matches.get_one::<String>("shell").and_then(|name| name.parse().ok()).unwrap_or(Shell::Bash)
 }
 
 fn flag(setting: &'static Setting) -> Arg {
@@ -329,7 +327,18 @@ mod tests {
             Command::Demo(demo) => demo,
             other => panic!("{other:?}"),
         };
-        assert_eq!(demo("demo"), DemoArgs::default());
+        let wanted = DemoArgs {
+            nodes: 20,
+            pods: 500,
+            namespaces: 10,
+            churn: 20,
+            seed: 1,
+            watchers: 50,
+            outage_after: Some(Duration::from_secs(20)),
+            outage: Duration::from_secs(10),
+            duration: None,
+        };
+        assert_eq!(demo("demo"), wanted);
         let all = demo(
             "demo --nodes 5 --pods 50_000 --namespaces 2 --churn 0 --seed 9 --watchers 7 --outage-after 0s --outage 2s --for 1m30s",
         );

@@ -2,10 +2,9 @@
 //!
 //! What may be refused, and why, is listed in `messages`.
 
-use informerd::codec::CodecError;
 use informerd::codec::json::ListMeta;
-use informerd::codec::protobuf::ListDecoder;
-use informerd::meta::Object;
+use informerd::codec::{CodecError, ListDecoder};
+use informerd::meta::{Encoding, Object};
 
 use super::input::{Input, all};
 use super::messages::{assert_listed, decimal, last_text, unwrapped_list};
@@ -43,12 +42,12 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// Only with the decoder of this encoding: in the bound on what is allocated, there is no room for a type beside each item.
+/// Without the types of the items, which are empty: in the bound on what is allocated, there is no room for them.
 fn decode(chunks: &[bytes::Bytes], limit: usize) -> (Vec<Object>, Result<ListMeta, CodecError>) {
-    let mut decoder = ListDecoder::new(limit, table().clone());
+    let mut decoder = ListDecoder::new(Encoding::Protobuf, limit, table().clone());
     let (items, end) = all(chunks, |chunk| {
         chunk.into_iter().for_each(|chunk| decoder.push(chunk));
-        decoder.next()
+        Ok(decoder.next()?.map(|(object, _)| object))
     });
     (items, end.and_then(|()| decoder.finish()))
 }

@@ -1,6 +1,5 @@
 //! `/explain/PATH`: predicts how a request for PATH with the headers of this request would be answered.
 
-use std::future::Future;
 use std::pin::Pin;
 
 use http::Uri;

@@ -12,12 +12,6 @@ pub(super) struct Verdict {
     pub(super) text: String,
 }
 
-/// One line of a verbose page.
-struct Line<'a> {
-    name: &'a str,
-    good: bool,
-}
-
 /// Whether the query asks for every check. As in the apiserver, only the parameter's name counts and not its value.
 pub(super) fn is_verbose(query: &str) -> bool {
     query.split('&').any(|parameter| parameter.split('=').next() == Some("verbose"))
@@ -25,7 +19,7 @@ pub(super) fn is_verbose(query: &str) -> bool {
 
 /// Always healthy: if the process did not run, nothing would answer.
 pub(super) fn live(verbose: bool) -> Verdict {
-    if verbose { lines("livez", true, &[Line { name: "ping", good: true }]) } else { Verdict::ok() }
+    if verbose { lines("livez", true, [("ping", true)]) } else { Verdict::ok() }
 }
 
 /// Whether the apiserver answers is shown next to the verdict and does not change it. A daemon without its apiserver
@@ -34,11 +28,9 @@ pub(super) fn ready(readiness: &Registry, apiserver: &Apiserver, verbose: bool) 
     let checks = readiness.checks();
     let good = checks.iter().all(|check| check.pending.is_none());
     if verbose {
-        let ping = Line { name: "ping", good: true };
-        let latches = checks.iter().map(|check| Line { name: &check.name, good: check.pending.is_none() });
-        let reachable = Line { name: "apiserver-reachable", good: apiserver.reachable };
-        let all: Vec<_> = std::iter::once(ping).chain(latches).chain([reachable]).collect();
-        return lines("readyz", good, &all);
+        let latches = checks.iter().map(|check| (check.name.as_str(), check.pending.is_none()));
+        let reachable = ("apiserver-reachable", apiserver.reachable);
+        return lines("readyz", good, [("ping", true)].into_iter().chain(latches).chain([reachable]));
     }
     if good {
         return Verdict::ok();
@@ -56,10 +48,11 @@ pub(super) fn ready(readiness: &Registry, apiserver: &Apiserver, verbose: bool) 
     Verdict { good, text }
 }
 
-fn lines(page: &str, good: bool, all: &[Line<'_>]) -> Verdict {
+/// A verbose page: each check with its result, and the result of the page.
+fn lines<'a>(page: &str, good: bool, all: impl IntoIterator<Item = (&'a str, bool)>) -> Verdict {
     let mut text = String::new();
-    for Line { name, good } in all {
-        let (sign, verdict) = if *good { ('+', "ok") } else { ('-', "failed: reason withheld") };
+    for (name, good) in all {
+        let (sign, verdict) = if good { ('+', "ok") } else { ('-', "failed: reason withheld") };
         let _ = writeln!(text, "[{sign}]{name} {verdict}");
     }
     let _ = writeln!(text, "{page} check {}", if good { "passed" } else { "failed" });
@@ -90,7 +83,7 @@ mod tests {
     #[test]
     fn every_check_has_a_line() {
         assert_eq!(live(true).text, "[+]ping ok\nlivez check passed\n");
-        let registry = Registry::new();
+        let registry = Registry::default();
         let (apiserver, pods) = (registry.latch("apiserver"), registry.latch("pods"));
         apiserver.release();
         let mut upstream = Apiserver { reachable: true, ..Apiserver::default() };

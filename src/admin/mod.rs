@@ -13,7 +13,7 @@ mod server;
 mod status;
 mod totals;
 
-pub(crate) use caches::{CacheInfo, ClientInfo, ForwardInfo, Introspect, QueueInfo};
+pub(crate) use caches::Introspect;
 pub(crate) use config::Config;
 pub(crate) use explain::Explaining;
 pub(crate) use server::{Admin, AdminError};

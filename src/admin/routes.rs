@@ -86,9 +86,8 @@ impl Pages {
         let Some(asked) = explain::asked(request) else {
             return page(StatusCode::NOT_FOUND, TEXT, format!("no path to be explained\n\n{INDEX}"));
         };
-        match self.caches.explain(asked).await.map(|explanation| serde_json::to_string(&explanation)) {
-            Some(Ok(text)) => page(StatusCode::OK, JSON, text + "\n"),
-            Some(Err(error)) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+        match self.caches.explain(asked).await {
+            Some(explanation) => json(serde_json::to_string(&explanation)),
             None => page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "too many questions at once, or the end\n".to_owned()),
         }
     }
@@ -119,18 +118,12 @@ impl Pages {
     /// With `?since=SECONDS`, only the later points of the history: the page has the others.
     fn status(&self, query: &str) -> Response<Full<Bytes>> {
         let since = query.split('&').find_map(|pair| pair.strip_prefix("since=")?.parse().ok()).unwrap_or(0);
-        match serde_json::to_string(&Status::now(&self.readiness, &*self.caches, &self.past, since)) {
-            Ok(text) => page(StatusCode::OK, JSON, text + "\n"),
-            Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
-        }
+        json(serde_json::to_string(&Status::now(&self.readiness, &*self.caches, &self.past, since)))
     }
 
     fn caches(&self) -> Response<Full<Bytes>> {
-        let caches = super::caches::sorted(self.caches.caches());
-        match serde_json::to_string_pretty(&serde_json::json!({ "caches": caches })) {
-            Ok(text) => page(StatusCode::OK, JSON, text + "\n"),
-            Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
-        }
+        let caches = super::caches::sorted(self.caches.lists().caches);
+        json(serde_json::to_string_pretty(&serde_json::json!({ "caches": caches })))
     }
 }
 
@@ -146,6 +139,13 @@ fn asset(content_type: &'static str, text: &'static str) -> Response<Full<Bytes>
 
 fn verdict(health::Verdict { good, text }: health::Verdict) -> Response<Full<Bytes>> {
     page(if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, TEXT, text)
+}
+
+fn json(text: serde_json::Result<String>) -> Response<Full<Bytes>> {
+    match text {
+        Ok(text) => page(StatusCode::OK, JSON, text + "\n"),
+        Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+    }
 }
 
 fn page(status: StatusCode, content_type: &'static str, text: impl Into<Bytes>) -> Response<Full<Bytes>> {

@@ -54,8 +54,10 @@ pub(super) enum Access {
 /// The running admin side. It stops when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Admin {
-    address: SocketAddr,
-    probes: Option<SocketAddr>,
+    /// The address it actually listens on, with the port that was assigned.
+    pub(crate) address: SocketAddr,
+    /// The address for the kubelet and Prometheus, if there is one.
+    pub(crate) probes: Option<SocketAddr>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -112,16 +114,6 @@ impl Admin {
         };
         let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(body).map_err(AdminError::Thread)?;
         Ok(Self { address, probes: probes_address, stop: Some(stop), thread: Some(thread) })
-    }
-
-    /// The address it actually listens on, with the port that was assigned.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// The address for the kubelet and Prometheus, if there is one.
-    pub(crate) fn probes(&self) -> Option<SocketAddr> {
-        self.probes
     }
 }
 

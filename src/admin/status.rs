@@ -1,11 +1,11 @@
 //! What the status page and `informerd status` show in addition to the informers.
 
-use informerd_status::Apiserver;
+use informerd_status::{Apiserver, Cache, Lists};
 use serde::Serialize;
 
 use super::outages::Outage;
 use super::past::{Past, Point, now};
-use super::{CacheInfo, ClientInfo, ForwardInfo, Introspect, QueueInfo, Totals};
+use super::{Introspect, Totals};
 use crate::lifecycle::readiness::Registry;
 use crate::telemetry;
 
@@ -26,10 +26,8 @@ pub(super) struct Status {
     upstream: Apiserver,
     /// Data served from the caches is at most this old, in seconds.
     served_age_seconds: u64,
-    caches: Vec<CacheInfo>,
-    clients: Vec<ClientInfo>,
-    forwards: Vec<ForwardInfo>,
-    queues: Vec<QueueInfo>,
+    #[serde(flatten)]
+    lists: Lists,
     past: Vec<Point>,
     outages: Vec<Outage>,
 }
@@ -39,8 +37,10 @@ pub(super) struct Status {
 impl Status {
     /// With the points of the history that were recorded after `since`, in seconds since 1970.
     pub(super) fn now(readiness: &Registry, daemon: &dyn Introspect, past: &Past, since: u64) -> Self {
-        let caches = super::caches::sorted(daemon.caches());
-        let pending: Vec<_> = readiness.pending().into_iter().map(|entry| entry.name.to_string()).collect();
+        let mut lists = daemon.lists();
+        lists.caches = super::caches::sorted(lists.caches);
+        let pending = readiness.checks().into_iter().filter(|check| check.pending.is_some());
+        let pending: Vec<_> = pending.map(|check| check.name).collect();
         let (now, upstream) = (now(), daemon.apiserver());
         let outages = past.outages(now, &upstream);
         Self {
@@ -51,11 +51,8 @@ impl Status {
             resident_bytes: telemetry::resident_bytes().unwrap_or(0),
             totals: daemon.totals(),
             upstream,
-            served_age_seconds: served_age(&caches),
-            caches,
-            clients: daemon.clients(),
-            forwards: daemon.forwards(),
-            queues: daemon.queues(),
+            served_age_seconds: served_age(&lists.caches),
+            lists,
             past: past.since(since),
             outages,
         }
@@ -63,6 +60,6 @@ impl Status {
 }
 
 /// The age in seconds of the oldest state that is served: the time since the apiserver last reported on that cache.
-fn served_age(caches: &[CacheInfo]) -> u64 {
-    caches.iter().filter(|cache| cache.ready).map(|cache| cache.silent_seconds).max().unwrap_or(0)
+fn served_age(caches: &[Cache]) -> u64 {
+    caches.iter().filter(|cache| cache.ready).filter_map(|cache| cache.silent_seconds).max().unwrap_or(0)
 }

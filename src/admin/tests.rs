@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
-use informerd_status::{Apiserver, Explanation};
+use informerd_status::{Apiserver, Cache, Explanation, Lists, Queue};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::Counter;
@@ -19,19 +20,22 @@ use crate::lifecycle::readiness::Registry;
 use crate::lifecycle::slots::Slots;
 use crate::telemetry::Metrics;
 
-#[derive(Debug)]
 struct Two;
 
 impl Introspect for Two {
-    fn caches(&self) -> Vec<CacheInfo> {
-        let info = |resource: &str, ready, silent_seconds| CacheInfo {
+    fn lists(&self) -> Lists {
+        let cache = |resource: &str, ready, silent| Cache {
             resource: resource.into(),
             objects: 7,
             ready,
-            silent_seconds,
-            ..Default::default()
+            silent_seconds: Some(silent),
+            ..Cache::default()
         };
-        vec![info("services", true, 9), info("pods", true, 3), info("secrets", false, 100)]
+        Lists {
+            caches: vec![cache("services", true, 9), cache("pods", true, 3), cache("secrets", false, 100)],
+            queues: vec![Queue { name: "a-queue".into(), depth: 3, ..Queue::default() }],
+            ..Lists::default()
+        }
     }
 
     fn totals(&self) -> Totals {
@@ -40,18 +44,6 @@ impl Introspect for Two {
 
     fn apiserver(&self) -> Apiserver {
         Apiserver { last_error: "no route".into(), since_seconds: 80, silent_seconds: Some(83), ..Default::default() }
-    }
-
-    fn clients(&self) -> Vec<ClientInfo> {
-        Vec::new()
-    }
-
-    fn forwards(&self) -> Vec<ForwardInfo> {
-        Vec::new()
-    }
-
-    fn queues(&self) -> Vec<QueueInfo> {
-        vec![QueueInfo { name: "a-queue".into(), depth: 3, ..Default::default() }]
     }
 
     fn explain(&self, request: http::request::Parts) -> Explaining {
@@ -73,16 +65,16 @@ impl Collector for Encoded {
 
 /// Pages whose metrics are larger than what any kernel keeps, and how often they were encoded.
 fn large_pages() -> (Pages, Arc<AtomicUsize>) {
-    let (metrics, encoded) = (Metrics::new(), Arc::<AtomicUsize>::default());
+    let (metrics, encoded) = (Metrics::default(), Arc::<AtomicUsize>::default());
     metrics.register(Encoded(Arc::clone(&encoded)));
     metrics.register_with(|registry| registry.register("large", "x".repeat(32 << 20), <Counter>::default()));
-    let (readiness, caches) = (Registry::new(), Arc::new(Two));
+    let (readiness, caches) = (Registry::default(), Arc::new(Two));
     (Pages { readiness, metrics, caches, past: Past::default(), scraped: Scraped::default() }, encoded)
 }
 
 fn start(readiness: &Registry, fatal: &Fatal) -> Admin {
     let config = Config { listen: ([127, 0, 0, 1], 0).into(), probes: Some(([127, 0, 0, 1], 0).into()) };
-    Admin::start(&config, readiness.clone(), Metrics::new(), Arc::new(Two), fatal).unwrap()
+    Admin::start(&config, readiness.clone(), Metrics::default(), Arc::new(Two), fatal).unwrap()
 }
 
 /// The complete answer as text. The connection is closed after it.
@@ -95,14 +87,14 @@ fn ask(address: SocketAddr, method: &str, path: &str, host: &str) -> String {
 }
 
 fn get(admin: &Admin, path: &str) -> (u16, String) {
-    let text = ask(admin.address(), "GET", path, "localhost");
+    let text = ask(admin.address, "GET", path, "localhost");
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
 #[test]
 fn ready_only_when_nothing_is_pending() {
-    let (readiness, fatal) = (Registry::new(), Fatal::new());
+    let (readiness, fatal) = (Registry::default(), Fatal::new());
     let (pods, listeners) = (readiness.latch("informer pods"), readiness.latch("listeners"));
     let admin = start(&readiness, &fatal);
     assert_eq!(get(&admin, "/livez"), (200, "ok\n".to_owned()));
@@ -110,10 +102,10 @@ fn ready_only_when_nothing_is_pending() {
     listeners.release();
     drop(pods);
     assert_eq!(get(&admin, "/readyz"), (503, "not ready\ninformer pods: failed\n".to_owned()));
-    let readiness = Registry::new();
+    let readiness = Registry::default();
     let admin = start(&readiness, &fatal);
     assert_eq!(get(&admin, "/readyz"), (200, "ok\n".to_owned()));
-    for address in [admin.address(), admin.probes().unwrap()] {
+    for address in [admin.address, admin.probes.unwrap()] {
         let answer = ask(address, "GET", "/readyz?verbose", "localhost");
         assert!(answer.contains("\nreadyz check passed\n"), "{address}: {answer}");
     }
@@ -124,7 +116,7 @@ fn ready_only_when_nothing_is_pending() {
 
 #[test]
 fn serves_the_status_and_its_page() {
-    let admin = start(&Registry::new(), &Fatal::new());
+    let admin = start(&Registry::default(), &Fatal::new());
     let (status, text) = get(&admin, "/status.json");
     assert_eq!(status, 200);
     let status: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -140,7 +132,7 @@ fn serves_the_status_and_its_page() {
     assert_eq!(names, ["pods", "secrets", "services"].map(Some), "sorted");
     assert_eq!((&status["queues"][0]["name"], &status["queues"][0]["depth"]), (&"a-queue".into(), &3.into()), "{text}");
     for path in ["/status", "/status.js", "/status.css", "/status/uplot.js"] {
-        let answer = ask(admin.address(), "GET", path, "localhost");
+        let answer = ask(admin.address, "GET", path, "localhost");
         assert!(answer.contains("\r\ncontent-security-policy: default-src 'none'; "), "{answer}");
     }
 
@@ -151,22 +143,22 @@ fn serves_the_status_and_its_page() {
 
 #[test]
 fn refuses_what_it_does_not_know() {
-    let admin = start(&Registry::new(), &Fatal::new());
+    let admin = start(&Registry::default(), &Fatal::new());
     assert_eq!(get(&admin, "/nothing").0, 404);
-    assert!(ask(admin.address(), "POST", "/livez", "localhost").starts_with("HTTP/1.1 405 "));
+    assert!(ask(admin.address, "POST", "/livez", "localhost").starts_with("HTTP/1.1 405 "));
     for host in ["localhost:8002", "127.0.0.1", "[::1]:8002", "LOCALHOST"] {
-        assert!(ask(admin.address(), "GET", "/livez", host).starts_with("HTTP/1.1 200 "), "{host}");
+        assert!(ask(admin.address, "GET", "/livez", host).starts_with("HTTP/1.1 200 "), "{host}");
     }
     for host in ["rebound.example.com", "rebound.example.com:8002", "localhost.example.com"] {
-        assert!(ask(admin.address(), "GET", "/livez", host).starts_with("HTTP/1.1 403 "), "{host}");
+        assert!(ask(admin.address, "GET", "/livez", host).starts_with("HTTP/1.1 403 "), "{host}");
     }
 }
 
 #[test]
 fn the_network_sees_health_and_metrics_only() {
-    let (readiness, fatal) = (Registry::new(), Fatal::new());
+    let (readiness, fatal) = (Registry::default(), Fatal::new());
     let admin = start(&readiness, &fatal);
-    let probes = admin.probes().unwrap();
+    let probes = admin.probes.unwrap();
     for path in ["/livez", "/readyz", "/metrics"] {
         // The kubelet uses the pod's address as host, others use a DNS name.
         for host in ["10.1.2.3:8003", "informerd.informerd.svc:8003"] {
@@ -179,24 +171,24 @@ fn the_network_sees_health_and_metrics_only() {
     let held = readiness.latch("apiserver");
     assert!(ask(probes, "GET", "/readyz", "10.1.2.3").starts_with("HTTP/1.1 503 "));
     held.release();
-    let own = admin.address();
+    let own = admin.address;
     drop(admin);
     assert!([own, probes].iter().all(|address| TcpStream::connect(address).is_err()), "nothing listens any more");
-    assert_eq!(fatal.failure(), None);
+    assert_eq!(fatal.wait().now_or_never(), None);
 }
 
 #[test]
 fn whoever_keeps_connections_keeps_no_others_out() {
-    let admin = start(&Registry::new(), &Fatal::new());
+    let admin = start(&Registry::default(), &Fatal::new());
     let closed = || -> usize {
         let metrics = get(&admin, "/metrics").1;
         let closed = metrics.lines().find_map(|line| line.strip_prefix("informerd_admin_connections_closed_total "));
         closed.unwrap().parse().unwrap()
     };
-    let room: Vec<_> = (1..MAX_CONNECTIONS).map(|_| TcpStream::connect(admin.address()).unwrap()).collect();
+    let room: Vec<_> = (1..MAX_CONNECTIONS).map(|_| TcpStream::connect(admin.address).unwrap()).collect();
     assert_eq!(closed(), 0, "there is room for one more");
     drop(room);
-    for address in [admin.probes().unwrap(), admin.address()] {
+    for address in [admin.probes.unwrap(), admin.address] {
         for said in ["", "GET /livez HTTP/1.1\r\nHost: x", "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
             let open = || {
                 let mut stream = TcpStream::connect(address).unwrap();

@@ -2,6 +2,7 @@
 
 mod report;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use futures_util::{StreamExt as _, stream};
@@ -12,7 +13,7 @@ use self::report::{Access, May, Needed, Report};
 use crate::apiserver::reader::{get_json, post_json};
 use crate::apiserver::{CallOptions, Discovery, RequestVerb, Upstream, UpstreamError, kubeconfig};
 use crate::auth::{ClientCaSource, Mode};
-use crate::config::{Config, Environment, ResourceRule, UpstreamConfig, kubeconfig_not_found};
+use crate::config::{Config, Environment, ResourcePattern, ResourceRule, UpstreamConfig, kubeconfig_not_found};
 use crate::http::ListenAddr;
 
 /// Reviews in flight at once. The apiserver answers each in a few milliseconds.
@@ -98,11 +99,11 @@ async fn report(upstream: &Upstream, kube: &kube::Config, config: &Config) -> Re
         for namespace in namespaces.iter().filter(|_| namespaced && !everywhere.both()) {
             within.push((namespace.clone(), may(upstream, Some(namespace), &group, &resource).await?));
         }
-        Ok::<_, UpstreamError>(Access { group, resource, everywhere, within })
+        Ok::<_, UpstreamError>(Access { resource: ResourcePattern { group, resource }, everywhere, within })
     });
     let answers: Vec<_> = stream::iter(reviews).buffer_unordered(AT_ONCE).collect().await;
     let mut access = answers.into_iter().collect::<Result<Vec<_>, _>>()?;
-    access.sort_by(|a, b| (&a.group, &a.resource).cmp(&(&b.group, &b.resource)));
+    access.sort_by(|a, b| a.resource.cmp(&b.resource));
     let (server, needed) = (kube.cluster_url.to_string(), needed(upstream, config).await?);
     Ok(Report { server, version, access, needed })
 }
@@ -114,16 +115,14 @@ async fn version(upstream: &Upstream) -> Result<String, UpstreamError> {
 }
 
 /// Group and plural name of every resource with list and watch in any version, and whether it is namespaced.
-async fn readable(upstream: &Upstream) -> Result<Vec<(String, String, bool)>, UpstreamError> {
-    let mut found: Vec<_> = Discovery::new(upstream.clone())
+async fn readable(upstream: &Upstream) -> Result<BTreeSet<(String, String, bool)>, UpstreamError> {
+    let found = Discovery::new(upstream.clone())
         .resources()
         .await?
         .into_iter()
         .filter(|resource| resource.verbs.list && resource.verbs.watch)
         .map(|resource| (resource.gvr.group.to_string(), resource.gvr.resource.to_string(), resource.namespaced))
         .collect();
-    found.sort();
-    found.dedup();
     Ok(found)
 }
 
@@ -180,13 +179,11 @@ async fn allowed(upstream: &Upstream, attributes: ResourceAttributes) -> Result<
 }
 
 /// The namespaces that the rules name, or our own if they name none.
-fn namespaces(rules: &[ResourceRule], own: &str) -> Vec<String> {
-    let mut namespaces: Vec<_> = rules.iter().flat_map(|rule| rule.namespaces.iter().cloned()).collect();
+fn namespaces(rules: &[ResourceRule], own: &str) -> BTreeSet<String> {
+    let mut namespaces: BTreeSet<_> = rules.iter().flat_map(|rule| rule.namespaces.iter().cloned()).collect();
     if namespaces.is_empty() {
-        namespaces.push(own.to_owned());
+        namespaces.insert(own.to_owned());
     }
-    namespaces.sort();
-    namespaces.dedup();
     namespaces
 }
 

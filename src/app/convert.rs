@@ -1,11 +1,10 @@
 //! Converts the settings of the configuration into the settings of each module.
 
 use crate::cache::{Budget, CacheConfig};
-use crate::config::{Config, ResourceRule, Then};
+use crate::config::{Config, ResourceRule};
 use crate::informer::{self, FactoryConfig, Rules, ScopeRule};
 use crate::meta::Gvr;
 use crate::packing::Packing;
-use crate::reads::{NotSynced, ReadsConfig};
 use crate::snapshots::Snapshots;
 use crate::upstream::reflector::ReflectorConfig;
 
@@ -16,42 +15,23 @@ pub(super) fn factory(
     snapshots: Option<Snapshots>,
     max_informers: usize,
 ) -> FactoryConfig {
-    let window = config.window;
+    // The factory sets the resource of each cache.
+    let cache = CacheConfig::new(Gvr::new("", "", ""));
+    // More memory has room for more events. The default has room for the default number.
+    let bytes_of_event = (cache.window_max_bytes / cache.window_max_events).max(1);
     FactoryConfig {
         rules: Rules::new(config.informer.rules.iter().map(rule).collect()),
         idle_timeout: config.informer.idle_timeout,
         max_informers,
         cache: CacheConfig {
-            window_min_age: window.min_age,
-            window_max_events: window.max_events,
-            window_max_bytes: window.max_bytes,
+            window_max_events: cache.window_max_events.max(config.window_max_bytes / bytes_of_event),
+            window_max_bytes: config.window_max_bytes,
             budget: budget.clone(),
             packing: packing.clone(),
-            // The factory sets the resource of each cache.
-            ..CacheConfig::new(Gvr::new("", "", ""))
+            ..cache
         },
         reflector: ReflectorConfig::default(),
         snapshots,
-    }
-}
-
-pub(super) fn reads(config: &Config) -> ReadsConfig {
-    let reads = &config.reads;
-    ReadsConfig {
-        modes: reads.modes,
-        // All rules are needed: the first match decides, even if it does not set modes.
-        exceptions: config
-            .informer
-            .rules
-            .iter()
-            .map(|rule| {
-                let ResourceRule { pattern, modes: own, .. } = rule;
-                (pattern.group.clone(), pattern.resource.clone(), own.over(reads.modes))
-            })
-            .collect(),
-        not_synced: NotSynced { wait: reads.wait, forward: reads.then == Then::Forward },
-        freshness_timeout: reads.freshness_timeout,
-        shared_groups: reads.shared_groups.clone(),
     }
 }
 

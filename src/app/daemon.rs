@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::certificates::Validity;
 use super::clock;
-use super::collect::{Rooms, Traffic};
+use super::collect::{self, Traffic};
 use super::convert;
 use super::drop_in::DropIn;
 use super::explain::Explainer;
@@ -76,7 +76,7 @@ impl Daemon {
         let server = Server::bind(config.http.clone(), http_metrics.clone())?;
         let (listen, ca_file) = (server.addresses(), server.ca_file());
         let memory = Memory::of(&config.memory);
-        let limit = memory.ledger().pressure().limit();
+        let limit = memory.ledger.pressure().limit();
         let most = config.informer.max_informers.unwrap_or_else(|| informers_in(limit));
         let upstream = Upstream::new(source.clone(), memory.upstream(most)).await?;
         lifecycle::spawn_critical("upstream-cluster", stays(upstream.moved()), fatal);
@@ -87,13 +87,13 @@ impl Daemon {
             Snapshots::new(config, disk)
         });
         let factory = Factory::new(
-            convert::factory(config, memory.budget(), memory.packing(), snapshots.clone(), most),
+            convert::factory(config, &memory.budget, &memory.packing, snapshots.clone(), most),
             upstream.clone(),
             discovery.clone(),
             fatal.clone(),
             drain.clone(),
         );
-        let reads = Reads::new(convert::reads(config), factory.clone());
+        let reads = Reads::new(config.reads.clone(), factory.clone());
         let observer = Arc::new(Revisions { floors: reads.floors().clone(), factory: factory.clone() });
         let forward_config = ForwardConfig {
             lend: config.lend_identity,
@@ -129,32 +129,29 @@ impl Daemon {
             pinned: pinned(config).map(|name| (name.clone(), Some(readiness.latch(name)))).collect(),
         };
         let groups = Groups::new(config.queues.clone(), reads.clone(), drain.clone());
-        let traffic = Traffic {
+        let traffic = &Traffic {
             factory: factory.clone(),
             reads: reads.metrics().clone(),
             upstream: upstream.clone(),
             http: http_metrics.clone(),
             grpc: grpc_metrics.clone(),
         };
-        let rooms = Rooms { access: &access, signer: &signer_metrics, forward: &forward, groups: &groups, traffic };
-        metrics.register_with(|registry| rooms.register(registry));
+        metrics.register_with(|registry| {
+            collect::register(registry, &access, &signer_metrics, &forward, &groups, traffic);
+        });
         metrics.register(Validity { serving: server.certificates(), upstream: upstream.clone() });
         metrics.register(memory.clone());
-        metrics.register(memory.packing().clone());
+        metrics.register(memory.packing.clone());
         let kept = snapshots.as_ref().map(|snapshots| snapshots.metrics().clone()).unwrap_or_default();
         metrics.register_with(|registry| kept.register(registry));
         let everything = Arc::new(Everything {
-            factory: factory.clone(),
-            reads: reads.clone(),
-            upstream: upstream.clone(),
-            http: http_metrics.clone(),
-            grpc: grpc_metrics.clone(),
+            traffic: traffic.clone(),
             groups: groups.clone(),
             explainer: Explainer::start(reads.clone(), config.http.listen.iter().map(ListenAddr::mode).collect()),
             memory_limit: limit,
         });
         let admin = Admin::start(&config.admin, readiness.clone(), metrics.clone(), everything.clone(), fatal)?;
-        if let Some(address) = admin.probes() {
+        if let Some(address) = admin.probes {
             tracing::info!(%address, "probes");
         }
 
@@ -171,24 +168,24 @@ impl Daemon {
             readiness: readiness.clone(),
             drain: drain.clone(),
             drain_spread: config.http.drain_spread,
-            ledger: memory.ledger().clone(),
+            ledger: memory.ledger.clone(),
             stall_guards: stall_guards.clone(),
             metrics: grpc_metrics.clone(),
         });
-        let calls = Calls { grpc, access: access.clone(), audit: audit.clone(), ledger: memory.ledger().clone() };
+        let calls = Calls { grpc, access: access.clone(), audit: audit.clone(), ledger: memory.ledger.clone() };
         let service = Service::start(
+            reads.clone(),
             ServiceParts {
                 guard: Guard::new(config.http.hosts.iter().cloned()),
                 access: access.clone(),
                 audit,
                 access_log,
-                reads: reads.clone(),
                 forward,
                 drain: drain.clone(),
                 drain_spread: config.http.drain_spread,
                 stall_timeout: config.http.write_stall_timeout,
                 stall_guards: stall_guards.clone(),
-                ledger: memory.ledger().clone(),
+                ledger: memory.ledger.clone(),
                 explain: config.http.explain,
                 lend_sessions: config.http.lend_sessions,
                 via: upstream.via().clone(),
@@ -198,7 +195,7 @@ impl Daemon {
             },
             fatal,
         );
-        server.reserving(memory.ledger().clone()).serve(Arc::new(service), drain, fatal)?;
+        server.reserving(memory.ledger.clone()).serve(Arc::new(service), drain, fatal)?;
 
         let (following, forced) = (discovery.clone(), drain.clone());
         let definitions = async move { following.watch_definitions(forced).await };
@@ -210,15 +207,14 @@ impl Daemon {
             "readiness",
             become_ready(factory.clone(), discovery, upstream.recoveries(), latches, drain.clone()),
         );
-        let admin_address = admin.address();
         Ok(Self {
             listen,
             ca_file,
-            admin: admin_address,
+            admin: admin.address,
             factory,
             reads,
             upstream,
-            packing: memory.packing().clone(),
+            packing: memory.packing.clone(),
             access,
             http: http_metrics,
             grpc: grpc_metrics,

@@ -7,12 +7,12 @@ use informerd_demo::{Clusters, Front, Options, Plan};
 use super::daemon::Daemon;
 use super::in_use;
 use super::kubeconfig::{self, Endpoint};
-use super::process::{self, Context, End, ProcessError};
+use super::process::{self, Context};
 use super::readers::READERS;
 use crate::apiserver::client::ConfigSource;
 use crate::args::DemoArgs;
 use crate::config::{Config, ResourcePattern, ResourceRule};
-use crate::lifecycle::signals::Signals;
+use crate::lifecycle::signals::Shutdown;
 use crate::passthrough::LendIdentity;
 use crate::telemetry::otel::Otel;
 
@@ -27,19 +27,16 @@ struct Demo {
 ///
 /// # Errors
 /// A port is in use, or the kubeconfig cannot be written.
-pub(super) async fn run(config: &Config, demo: &DemoArgs, otel: &Otel) -> Result<End, ProcessError> {
+pub(super) async fn run(config: &Config, demo: &DemoArgs, otel: &Otel) -> Result<Shutdown, String> {
     let (context, drain) = Context::new();
-    let signals = Signals::install(&context.hangups).map_err(ProcessError::Signals)?;
-    otel.export(context.metrics.clone());
     let started = start(config, demo, context.clone());
-    let duration = demo.duration;
-    let until = |_: &Demo| async move {
-        match duration {
+    let until = async {
+        match demo.duration {
             Some(duration) => tokio::time::sleep(duration).await,
             None => std::future::pending().await,
         }
     };
-    process::supervise(context, drain, config.drain.timeout, signals, started, until).await
+    process::serve(context, drain, config, otel, started, until).await
 }
 
 async fn start(config: &Config, demo: &DemoArgs, context: Context) -> Result<Demo, String> {

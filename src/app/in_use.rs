@@ -25,46 +25,36 @@ const MOST_BYTES: usize = 4096;
 /// A service that only informerd has.
 const SERVICE: &str = "informerd.v1.Objects";
 
-/// Who has an address.
-enum Holder {
-    Informerd,
-    /// Another program, or an informerd whose listener wants credentials.
-    Unknown,
-}
-
 /// The error in one line.
 pub(super) async fn told(error: &anyhow::Error, config: &Config) -> String {
     let text = format!("{error:#}");
     let taken = |error: &io::Error| error.kind() == ErrorKind::AddrInUse;
-    let (flag, holder) = match (error.downcast_ref(), error.downcast_ref()) {
-        (Some(BindError::Socket { address, error }), _) if taken(error) => ("--listen", listener(address).await),
-        (Some(BindError::InUse(address)), _) => ("--listen", listener(address).await),
+    let (flag, is_informerd) = match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(BindError::Socket { address, error }), _) if taken(error) => ("--listen", answers(address).await),
+        (Some(BindError::InUse(address)), _) => ("--listen", answers(address).await),
         (_, Some(AdminError::Listen { address, error })) if taken(error) => {
             // Its client would log that "the apiserver" answers.
             let admin = AdminSide(*address);
             let asked = status::ask(&admin).with_subscriber(NoSubscriber::default());
-            let is_informerd = timeout(PATIENCE, asked).await.is_ok_and(|status| status.is_ok());
             let flag = if config.admin.probes == Some(*address) { "--probes" } else { "--admin" };
-            (flag, if is_informerd { Holder::Informerd } else { Holder::Unknown })
+            (flag, timeout(PATIENCE, asked).await.is_ok_and(|status| status.is_ok()))
         }
         _ => return text,
     };
-    match holder {
-        Holder::Informerd => {
-            format!("{text}: another informerd serves there; --listen and --admin take other addresses")
-        }
-        Holder::Unknown => format!(
-            "{text}: what answers there is not an informerd, or wants credentials; {flag} takes another address"
-        ),
+    if is_informerd {
+        format!("{text}: another informerd serves there; --listen and --admin take other addresses")
+    } else {
+        format!("{text}: what answers there is not an informerd, or wants credentials; {flag} takes another address")
     }
 }
 
-async fn listener(address: &ListenAddr) -> Holder {
+/// Whether an informerd answers there, without credentials.
+async fn answers(address: &ListenAddr) -> bool {
     let address = match address {
         ListenAddr::Http(at) => Address::Http(at.to_string()),
         ListenAddr::Unix(path) => Address::Unix(path.clone()),
         // Its certificate cannot be verified from here.
-        ListenAddr::Https(_) | ListenAddr::Delegated(_) => return Holder::Unknown,
+        ListenAddr::Https(_) | ListenAddr::Delegated(_) => return false,
     };
     let asking = async {
         let target = Server { address: Some(address), ..Server::default() }.target(READERS).await.ok()?;
@@ -73,8 +63,5 @@ async fn listener(address: &ListenAddr) -> Holder {
             .max_decoding_message_size(MOST_BYTES);
         health.check(HealthCheckRequest { service: SERVICE.to_owned() }).await.ok()
     };
-    match timeout(PATIENCE, asking).await {
-        Ok(Some(_known)) => Holder::Informerd,
-        Ok(None) | Err(_) => Holder::Unknown,
-    }
+    matches!(timeout(PATIENCE, asking).await, Ok(Some(_known)))
 }

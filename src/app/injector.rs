@@ -4,29 +4,27 @@
 mod room;
 mod webhook;
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
 use informerd_injection::InjectionMetrics;
-use informerd_status::Apiserver;
+use informerd_status::{Apiserver, Lists};
 
 use self::webhook::Webhook;
 use super::authority;
 use super::certificates::Validity;
 use super::inject;
 use super::process::Context;
-use crate::admin::{Admin, CacheInfo, ClientInfo, Explaining, ForwardInfo, Introspect, QueueInfo, Totals};
+use crate::admin::{Admin, Explaining, Introspect, Totals};
 use crate::apiserver::client::{ConfigSource, Upstream, UpstreamConfig};
-use crate::auth::ClientCertificates;
+use crate::auth::ClientCa;
 use crate::authority::{ObjectName, deployment_image};
 use crate::config::{Config, InjectSettings};
 use crate::http::{ConnectionLimits, HttpConfig, HttpMetrics, ListenAddr, Server};
 use crate::lifecycle;
 use crate::lifecycle::backoff::Backoff;
-use crate::memory::Ledger;
 
 /// The apiservers of the cluster have few. Others can have the rest.
 const CONNECTIONS: usize = 64;
@@ -39,15 +37,8 @@ const STALL: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(30);
 
-/// A running injector. It serves until its drain is complete.
-pub(super) struct Running {
-    _admin: Admin,
-}
-
 /// What the admin side shows: there are no caches.
-struct NoCaches {
-    upstream: Upstream,
-}
+struct NoCaches(Upstream);
 
 /// Whether the configuration is one of an injector.
 ///
@@ -67,33 +58,29 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Binds the listener and starts to serve. The apiserver need not be reachable yet.
+/// Binds the listener and starts to serve, until the drain is complete. The apiserver need not be reachable yet.
 ///
 /// # Errors
 /// Credentials cannot be read, certificates cannot be loaded, or addresses cannot be bound.
-pub(super) async fn start(config: &Config, source: ConfigSource, context: &Context) -> anyhow::Result<Running> {
+pub(super) async fn start(config: &Config, source: ConfigSource, context: &Context) -> anyhow::Result<Admin> {
     let Context { drain, fatal, readiness, metrics, .. } = context;
     let http_metrics = Arc::<HttpMetrics>::default();
-    let InjectSettings { listen, webhook, deployment, config: injection } = config.inject.clone();
+    let InjectSettings { listen, webhook, deployment, config: mut injection } = config.inject.clone();
     let http = listening(config.http.clone(), listen, config.auth.client_ca.is_some());
     let server = Server::bind(http, Arc::clone(&http_metrics))?;
-    let upstream =
-        Upstream::new(source.clone(), UpstreamConfig { ledger: Ledger::default(), ..UpstreamConfig::default() })
-            .await?;
+    let upstream = Upstream::new(source.clone(), UpstreamConfig::default()).await?;
     let mut with_webhook = config.clone();
     if let Some(authority) = &mut with_webhook.authority {
         authority.webhook = Some(webhook);
     }
     authority::start(&with_webhook, &upstream, source, server.certificates(), context);
 
-    let mut injection = injection;
     // Its own namespaces.
     let secret = config.authority.as_ref().map(|authority| &authority.secret);
     injection.excluded.extend(deployment.iter().chain(secret).map(|name| name.namespace.clone()));
     let injector = inject::injector(injection).map_err(anyhow::Error::msg)?;
     let counted = Arc::<InjectionMetrics>::default();
-    let clients =
-        config.auth.client_ca.as_ref().map(|ca| ClientCertificates::start(ca, &upstream, fatal)).transpose()?;
+    let clients = config.auth.client_ca.as_ref().map(|ca| ClientCa::start(ca, &upstream, fatal)).transpose()?;
     if clients.is_none() {
         tracing::info!("everybody who reaches the webhook may send reviews: authentication.clientCa is not set");
     }
@@ -112,13 +99,13 @@ pub(super) async fn start(config: &Config, source: ConfigSource, context: &Conte
         upstream.register(registry);
     });
     metrics.register(Validity { serving: server.certificates(), upstream: upstream.clone() });
-    let caches = Arc::new(NoCaches { upstream });
+    let caches = Arc::new(NoCaches(upstream));
     let admin = Admin::start(&config.admin, readiness.clone(), metrics.clone(), caches, fatal)?;
     for address in server.addresses() {
         tracing::info!(%address, "answering the apiserver");
     }
     server.serve(handler, drain, fatal)?;
-    Ok(Running { _admin: admin })
+    Ok(admin)
 }
 
 /// A client that opens many connections must not keep others out.
@@ -152,41 +139,20 @@ async fn image_of(deployment: &ObjectName, upstream: &Upstream) -> String {
 // === impl NoCaches ===
 
 impl Introspect for NoCaches {
-    fn caches(&self) -> Vec<CacheInfo> {
-        Vec::new()
+    fn lists(&self) -> Lists {
+        Lists::default()
     }
 
     fn totals(&self) -> Totals {
-        Totals {
-            server: self.upstream.authority().to_string(),
-            own: self.upstream.metrics().own(),
-            ..Totals::default()
-        }
+        let Self(upstream) = self;
+        Totals { server: upstream.authority().to_string(), own: upstream.metrics().own(), ..Totals::default() }
     }
 
     fn apiserver(&self) -> Apiserver {
-        super::introspect::apiserver(&self.upstream)
-    }
-
-    fn clients(&self) -> Vec<ClientInfo> {
-        Vec::new()
-    }
-
-    fn forwards(&self) -> Vec<ForwardInfo> {
-        Vec::new()
-    }
-
-    fn queues(&self) -> Vec<QueueInfo> {
-        Vec::new()
+        super::introspect::apiserver(&self.0)
     }
 
     fn explain(&self, _: Parts) -> Explaining {
         Box::pin(async { None })
-    }
-}
-
-impl fmt::Debug for NoCaches {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("NoCaches")
     }
 }

@@ -1,106 +1,71 @@
 //! The state of the daemon as the admin side shows it.
 
 use std::cmp::Reverse;
-use std::fmt;
-use std::sync::Arc;
 
 use http::request::Parts;
-use informerd_status::{Apiserver, Spared, Traffic};
+use informerd_status::{self as status, Apiserver, Lists, Spared};
 use tokio::time::Instant;
 
+use super::collect::Traffic;
 use super::explain::Explainer;
-use crate::admin::{CacheInfo, ClientInfo, Explaining, ForwardInfo, Introspect, Plans, QueueInfo, Totals};
+use crate::admin::{Explaining, Introspect, Plans, Totals};
 use crate::apiserver::client::Upstream;
-use crate::apiserver::metrics::UpstreamMetrics;
-use crate::grpc::{self, GroupStats, Groups, GrpcMetrics, pb::v1};
+use crate::grpc::{self, GroupStats, Groups, pb::v1};
 use crate::http::Client;
-use crate::http::HttpMetrics;
 use crate::informer::{Factory, Informer, InformerKey};
 use crate::meta::{Encoding, ResourceVersion};
-use crate::reads::Reads;
 
 /// The most pairs of client and reason that are shown.
 const MOST_FORWARDS: usize = 50;
 
 pub(super) struct Everything {
-    pub(super) factory: Factory,
-    pub(super) reads: Reads,
-    pub(super) upstream: Upstream,
-    pub(super) http: Arc<HttpMetrics>,
-    pub(super) grpc: Arc<GrpcMetrics>,
+    pub(super) traffic: Traffic,
     pub(super) groups: Groups,
     pub(super) explainer: Explainer,
     pub(super) memory_limit: Option<u64>,
 }
 
 impl Introspect for Everything {
-    fn caches(&self) -> Vec<CacheInfo> {
-        self.factory.informers().iter().map(|informer| info(informer)).collect()
+    fn lists(&self) -> Lists {
+        let all = self.traffic.http.clients.list();
+        Lists {
+            caches: self.traffic.factory.informers().iter().map(|informer| cache(informer)).collect(),
+            forwards: forwards(&all),
+            clients: all.into_iter().map(client).collect(),
+            queues: self.groups.stats().into_iter().map(queue).collect(),
+        }
     }
 
     fn totals(&self) -> Totals {
-        let upstream = self.upstream.metrics();
+        let Traffic { factory, reads, upstream, http, grpc } = &self.traffic;
         let now = |gauge: i64| u64::try_from(gauge).unwrap_or(0);
-        let traffic = traffic(upstream, &self.http, &self.grpc);
-        let [serve, wait, old, forward, refuse] = self.http.latencies.counts();
+        let traffic = self.traffic.counts();
+        let [serve, wait, old, forward, refuse] = http.latencies.counts();
         Totals {
-            server: self.upstream.authority().to_string(),
-            spared: spared(&self.factory, &traffic),
+            server: upstream.authority().to_string(),
+            spared: spared(factory, &traffic),
             traffic,
             plans: Plans { serve, wait, old, forward, refuse },
-            lag: self.http.event_lag.read().and(&self.grpc.event_lag.read()),
-            served: self.reads.metrics().local(),
-            own: upstream.own(),
-            forwarded: self.http.requests_forwarded.get(),
-            refused: self.http.requests_refused.get(),
-            connections: now(self.http.connections_open.get()),
-            watches: now(self.http.watches_open.get()) + now(self.grpc.watches_open.get()),
-            upstream_connections: now(upstream.connections.get()),
-            upstream_in_flight: now(upstream.in_flight.get()),
-            upstream_connect_errors: upstream.connect_errors.get(),
+            lag: http.event_lag.read().and(&grpc.event_lag.read()),
+            served: reads.local(),
+            own: upstream.metrics().own(),
+            forwarded: http.requests_forwarded.get(),
+            refused: http.requests_refused.get(),
+            connections: now(http.connections_open.get()),
+            watches: now(http.watches_open.get()) + now(grpc.watches_open.get()),
+            upstream_connections: now(upstream.metrics().connections.get()),
+            upstream_in_flight: now(upstream.metrics().in_flight.get()),
+            upstream_connect_errors: upstream.metrics().connect_errors.get(),
             memory_limit_bytes: self.memory_limit,
         }
     }
 
     fn apiserver(&self) -> Apiserver {
-        apiserver(&self.upstream)
+        apiserver(&self.traffic.upstream)
     }
 
     fn explain(&self, request: Parts) -> Explaining {
         self.explainer.ask(request)
-    }
-
-    fn clients(&self) -> Vec<ClientInfo> {
-        let info = |client: Client| {
-            let Client { address, user, program, protocol, requests, watches, bytes, forwarded } = client;
-            let forwarded = forwarded.into_iter().map(|(_, count)| count).sum();
-            ClientInfo { address, user, program, protocol, requests, watches, bytes, forwarded }
-        };
-        self.http.clients.list().into_iter().map(info).collect()
-    }
-
-    fn forwards(&self) -> Vec<ForwardInfo> {
-        let mut all = Vec::new();
-        for Client { address, user, program, protocol, forwarded, .. } in self.http.clients.list() {
-            all.extend(forwarded.into_iter().map(|(reason, count)| ForwardInfo {
-                address: address.clone(),
-                user: user.clone(),
-                program: program.clone(),
-                protocol,
-                reason: reason.as_str(),
-                count,
-                cause: reason.cause(),
-                change: reason.change(),
-            }));
-        }
-        // A stable sort: equal counts stay in the order of the clients.
-        all.sort_by_key(|forward| Reverse(forward.count));
-        all.truncate(MOST_FORWARDS);
-        all
-    }
-
-    fn queues(&self) -> Vec<QueueInfo> {
-        self.groups.stats().into_iter().map(queue).collect()
     }
 }
 
@@ -110,19 +75,13 @@ pub(super) fn apiserver(upstream: &Upstream) -> Apiserver {
         reachable: health.reachable,
         since_seconds: health.since.elapsed().as_secs(),
         last_error: health.error.as_deref().unwrap_or_default().to_owned(),
-        silent_seconds: upstream.metrics().heard().map(|at| at.elapsed().as_secs()),
-    }
-}
-
-impl fmt::Debug for Everything {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Everything")
+        silent_seconds: upstream.metrics().heard.get().map(|at| at.elapsed().as_secs()),
     }
 }
 
 impl grpc::Introspect for Everything {
     fn informers(&self) -> Vec<v1::Informer> {
-        let informers = self.factory.informers();
+        let informers = self.traffic.factory.informers();
         // gRPC serves no tables, but it serves the objects in them.
         let doubles = |informer: &Informer| {
             let json = InformerKey { encoding: Encoding::Json, ..informer.key().clone() };
@@ -133,7 +92,7 @@ impl grpc::Introspect for Everything {
 }
 
 /// What the apiserver was spared in all.
-fn spared(factory: &Factory, traffic: &Traffic) -> Spared {
+fn spared(factory: &Factory, traffic: &status::Traffic) -> Spared {
     let (events, deliveries_per_event) = (traffic.spared_events(), traffic.deliveries_per_event());
     let start = Spared { events, deliveries_per_event, ..Spared::default() };
     factory.balances().values().fold(start, |all, balance| Spared {
@@ -143,16 +102,30 @@ fn spared(factory: &Factory, traffic: &Traffic) -> Spared {
     })
 }
 
-/// The traffic to clients and the traffic from the apiserver.
-pub(super) fn traffic(upstream: &UpstreamMetrics, http: &HttpMetrics, grpc: &GrpcMetrics) -> Traffic {
-    Traffic {
-        answered: http.latencies.counts().iter().sum(),
-        asked: upstream.own() + upstream.forwarded(),
-        sent_bytes: http.clients.sent_bytes(),
-        received_bytes: upstream.received_bytes.get(),
-        sent_events: http.watch_events.get() + grpc.events.get(),
-        received_events: upstream.received_events.get(),
+fn client(client: Client) -> status::Client {
+    let Client { address, user, program, protocol, requests, watches, bytes, forwarded } = client;
+    let forwarded = forwarded.into_iter().map(|(_, count)| count).sum();
+    status::Client { address, user, program, protocol: protocol.to_owned(), requests, watches, bytes, forwarded }
+}
+
+fn forwards(clients: &[Client]) -> Vec<status::Forward> {
+    let mut all = Vec::new();
+    for Client { address, user, program, protocol, forwarded, .. } in clients {
+        all.extend(forwarded.iter().map(|(reason, count)| status::Forward {
+            address: address.clone(),
+            user: user.clone(),
+            program: program.clone(),
+            protocol: (*protocol).to_owned(),
+            reason: reason.as_str().to_owned(),
+            count: *count,
+            cause: reason.cause().to_owned(),
+            change: reason.change().to_owned(),
+        }));
     }
+    // A stable sort: equal counts stay in the order of the clients.
+    all.sort_by_key(|forward| Reverse(forward.count));
+    all.truncate(MOST_FORWARDS);
+    all
 }
 
 /// Seconds since a point in time; zero if there is none.
@@ -160,12 +133,12 @@ fn seconds_since(at: Option<Instant>) -> u64 {
     at.map_or(0, |at| Instant::now().saturating_duration_since(at).as_secs())
 }
 
-fn info(informer: &Informer) -> CacheInfo {
+fn cache(informer: &Informer) -> status::Cache {
     let stats = informer.cache().stats();
     let reflector = informer.status();
     let scope = &informer.key().scope;
     let count = |n: usize| n as u64;
-    CacheInfo {
+    status::Cache {
         resource: informer.key().gvr.group_resource(),
         api_version: informer.key().gvr.api_version(),
         namespace: scope.namespace.as_deref().unwrap_or("").to_owned(),
@@ -177,7 +150,7 @@ fn info(informer: &Informer) -> CacheInfo {
         step: reflector.step().to_owned(),
         retry_seconds: reflector.retry_at.map(|at| at.saturating_duration_since(Instant::now()).as_secs()),
         failing: reflector.failing.is_some(),
-        refuses: reflector.refuses(),
+        refuses: reflector.refuses().into_iter().map(str::to_owned).collect(),
         last_error: reflector.last_error.unwrap_or_default(),
         error_seconds: reflector.last_error_at.map(|at| at.elapsed().as_secs()),
         pinned: informer.is_pinned(),
@@ -194,14 +167,14 @@ fn info(informer: &Informer) -> CacheInfo {
         relists: reflector.relists,
         silent_watches: reflector.silences,
         idle_seconds: seconds_since(reflector.last_event),
-        silent_seconds: seconds_since(informer.heard()),
+        silent_seconds: Some(seconds_since(informer.heard())),
     }
 }
 
-fn queue(group: GroupStats) -> QueueInfo {
+fn queue(group: GroupStats) -> status::Queue {
     let count = |n: usize| n as u64;
     let GroupStats { name, owner, queue, objects, deletions } = group;
-    QueueInfo {
+    status::Queue {
         name,
         user: owner,
         workers: count(queue.workers),

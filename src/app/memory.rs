@@ -29,9 +29,9 @@ use crate::passthrough::{Forward, ForwardConfig};
 /// The memory of this process. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
-    budget: Budget,
-    packing: Packing,
-    ledger: Ledger,
+    pub(super) budget: Budget,
+    pub(super) packing: Packing,
+    pub(super) ledger: Ledger,
     pressure: Pressure,
 }
 
@@ -84,18 +84,6 @@ impl Memory {
         let (budget, ledger) = (Budget::under(bytes, pressure.clone()), Ledger::new(bodies, pressure.clone()));
         let packing = Packing::new(PackingConfig::of(config.form, config.hot_bytes, bytes));
         Self { budget, packing, ledger, pressure }
-    }
-
-    pub(super) fn budget(&self) -> &Budget {
-        &self.budget
-    }
-
-    pub(super) fn packing(&self) -> &Packing {
-        &self.packing
-    }
-
-    pub(super) fn ledger(&self) -> &Ledger {
-        &self.ledger
     }
 
     /// The settings that limit how much of an answer of the apiserver is read ahead.
@@ -229,8 +217,7 @@ pub(super) fn fitted(loaded: &Loaded) -> Config {
     http.send_buffer = kernel_buffer(limit);
     http.gzip_bytes = http.gzip_bytes.min(limit / KEPT);
     if !is_set("limits.maxConnections") {
-        let room = usize::try_from(limit / 4 / CONNECTION).unwrap_or(usize::MAX);
-        http.max_connections = http.max_connections.min(room.max(100));
+        http.max_connections = http.max_connections.min(size(limit / 4 / CONNECTION).max(100));
     }
     config
 }
@@ -400,20 +387,20 @@ mod tests {
         };
         let (mut first, _cache) = crate::cache::new(cache_config(&memory, false));
         let (second, _cache) = crate::cache::new(cache_config(&memory, true));
-        first.load(100).unwrap();
-        second.load(200).unwrap();
+        first.account().load(100).unwrap();
+        second.account().load(200).unwrap();
         let mut last = None;
         memory.pressure.set(Level::Tight);
         memory.relieve(Level::Tight, &mut last);
-        assert!(second.load(201).is_err() && !first.is_recalled(), "nothing new is read");
+        assert!(second.account().load(201).is_err() && !first.account().is_recalled(), "nothing new is read");
         memory.relieve(Level::Short, &mut last);
-        assert!(first.is_recalled() && !second.is_recalled());
+        assert!(first.account().is_recalled() && !second.account().is_recalled());
         first.not_ready("given up");
         memory.relieve(Level::Short, &mut last);
-        assert!(!second.is_recalled(), "it is given time to go");
+        assert!(!second.account().is_recalled(), "it is given time to go");
         tokio::time::advance(GOING).await;
         memory.relieve(Level::Short, &mut last);
-        assert!(second.is_recalled());
+        assert!(second.account().is_recalled());
     }
 
     fn cache_config(memory: &Memory, pinned: bool) -> crate::cache::CacheConfig {

@@ -42,7 +42,7 @@ struct KubeconfigUser(Credentials);
 
 impl User for KubeconfigUser {
     fn tls(&self, config: &kube::Config) -> Result<ClientConfig, String> {
-        kubeconfig::client_config(config, Some(&self.0)).map_err(|error| error.to_string())
+        self.0.client_config(config).map_err(|error| error.to_string())
     }
 
     fn identify<'h>(&'h self, headers: &'h mut HeaderMap) -> Identifying<'h> {

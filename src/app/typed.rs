@@ -1,6 +1,5 @@
 //! Connects the gRPC side to the listeners and to the apiserver.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,14 +55,9 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_secs(60);
 
 /// The record of the request that the listener keeps.
-#[derive(Debug)]
-struct Shown(Arc<RequestRecord>);
-
-// === impl Shown ===
-
-impl UserObserver for Shown {
+impl UserObserver for RequestRecord {
     fn is(&self, user: &str) {
-        self.0.is(user);
+        RequestRecord::is(self, user);
     }
 }
 
@@ -110,9 +104,9 @@ fn caller<B>(
         // Each part of a selection has an entry with it.
         audit_id: audit::cut(audit_id.as_bytes()),
         uri: request.uri().path().to_owned(),
-        connection: connection.id(),
+        connection: connection.id,
         source: connection.peer.map(|peer| peer.ip()),
-        known: request.extensions().get().map(|of| Arc::new(Shown(Arc::clone(of))) as Arc<dyn UserObserver>),
+        known: request.extensions().get::<Arc<RequestRecord>>().map(|of| Arc::clone(of) as Arc<dyn UserObserver>),
     };
     // Over HTTP, the apiserver echoes an id of any length. A long one is cut here as in the audit log.
     let audit_id = match audit_id.len() > told.audit_id.len() {

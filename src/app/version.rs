@@ -10,11 +10,6 @@ pub(super) fn full() -> String {
     render(COMMIT, DATE)
 }
 
-/// The output of `informerd version`.
-pub(super) fn line() -> String {
-    format!("informerd {}", full())
-}
-
 fn render(commit: Option<&str>, date: Option<&str>) -> String {
     let given = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
     let commit = match (given(commit), given(date)) {

@@ -47,24 +47,6 @@ const OUTAGE: Duration = Duration::from_secs(10);
 /// Settings that have no meaning for the demo, which has its own apiserver.
 pub(super) const NOT_IN_DEMO: &[&str] = &["kubeconfig", "context"];
 
-// === impl DemoArgs ===
-
-impl Default for DemoArgs {
-    fn default() -> Self {
-        Self {
-            nodes: 20,
-            pods: 500,
-            namespaces: 10,
-            churn: 20,
-            seed: 1,
-            watchers: 50,
-            outage_after: Some(OUTAGE_AFTER),
-            outage: OUTAGE,
-            duration: None,
-        }
-    }
-}
-
 pub(super) fn command() -> Clap {
     Clap::new("demo")
         .hide(!cfg!(feature = "demo"))

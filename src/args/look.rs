@@ -12,15 +12,7 @@ use crate::config::parse_duration;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) fn get() -> Clap {
-    command("get", "Print the objects of a resource from the cache of a running informerd")
-}
-
-pub(super) fn watch() -> Clap {
-    command("watch", "Print the objects of a resource from the cache of a running informerd, and then every change")
-}
-
-fn command(name: &'static str, about: &'static str) -> Clap {
+pub(super) fn command(name: &'static str, about: &'static str) -> Clap {
     let value = |name: &'static str, form: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(form).help(help)
     };

@@ -11,7 +11,7 @@ use super::authorizer::{Asking, Memory};
 use super::bearer;
 use super::caller::{Caller, Mode};
 use super::config::{Anonymous, AuthConfig, StartError};
-use super::cover::{Cover, Denial, Proof};
+use super::cover::{Cover, Proof};
 use super::delegated::Delegated;
 use super::impersonation::{Impersonation, impersonates};
 use super::lease::Held;
@@ -26,7 +26,7 @@ use crate::lifecycle::Fatal;
 use crate::meta::{Status, errors};
 
 /// Makes access decisions. Clones share the caches.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Access {
     /// `None` if no listener is delegated.
     pub(super) delegated: Option<Arc<Delegated>>,
@@ -39,17 +39,6 @@ pub struct Access {
 pub(super) struct Trusted {
     pub ourselves: Ourselves,
     strangers: Strangers,
-}
-
-/// The input of a decision: an authenticated caller, and how to decide.
-struct Asks {
-    known: Known,
-    source: Source,
-    user: Arc<UserInfo>,
-    impersonation: Option<Impersonation>,
-    memory: Memory,
-    /// The read is a stream. It counts for as long as it is open.
-    lasts: bool,
 }
 
 // === impl Access ===
@@ -193,28 +182,17 @@ impl Access {
     }
 }
 
-// === impl Trusted ===
-
-impl fmt::Debug for Trusted {
+impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Trusted")
+        f.write_str("Access")
     }
 }
 
 // === impl Delegated ===
 
 impl Delegated {
-    /// Whether a stream may be open, decided from the cache or by a new review.
-    pub(super) async fn check(
-        self: &Arc<Self>,
-        caller: &Caller<'_>,
-        attributes: &Arc<Attributes>,
-        memory: Memory,
-    ) -> Verdict {
-        self.ask(caller, std::slice::from_ref(attributes), memory, true).await.0
-    }
-
-    async fn ask(
+    /// Decides a read as [`Access::check_all`] says, from the cache or by new reviews.
+    pub(super) async fn ask(
         self: &Arc<Self>,
         caller: &Caller<'_>,
         wanted: &[Arc<Attributes>],
@@ -239,9 +217,7 @@ impl Delegated {
                 Anonymous::Forward => Verdict::Forward(Box::new(errors::unauthorized())),
             },
             Ok(Who::User(known, source)) => {
-                let Some(user) = known.user.clone() else { return (refused(errors::unauthorized()), 0) };
-                let asks = Asks { known, source, user, impersonation, memory, lasts };
-                return match self.decide(asks, wanted).await {
+                return match self.decide((known, source), impersonation, wanted, memory, lasts).await {
                     Ok(Some(decided)) => decided,
                     // The apiserver knows other ways to allow the impersonation.
                     Ok(None) => (self.leave_undecided(caller).await, 0),
@@ -261,13 +237,17 @@ impl Delegated {
         }
     }
 
-    /// `None` if only the apiserver can decide.
+    /// Decides for an authenticated caller. `lasts`: the read is a stream, and counts for as long as it is open. `None` if only the
+    /// apiserver can decide.
     async fn decide(
         self: &Arc<Self>,
-        asks: Asks,
+        (known, source): (Known, Source),
+        impersonation: Option<Impersonation>,
         wanted: &[Arc<Attributes>],
+        memory: Memory,
+        lasts: bool,
     ) -> Result<Option<(Verdict, usize)>, Unavailable> {
-        let Asks { known, source, user, impersonation, memory, lasts } = asks;
+        let Some(user) = known.user.clone() else { return Ok(Some((refused(errors::unauthorized()), 0))) };
         let (impersonated, needed) = impersonation.map(|asked| (asked.user, asked.accesses)).unzip();
         let asking = Asking { payer: Some(&user), memory };
         let hold = |impersonated: Option<&Arc<UserInfo>>, proof: Proof, streams: usize| {
@@ -281,7 +261,7 @@ impl Delegated {
         for access in needed.iter().flatten() {
             match self.authorizer.cover(&user, std::slice::from_ref(access), asking).await? {
                 Cover::All(proof) => held.push(hold(None, proof, 0)?),
-                Cover::Denied(_) => return Ok(None),
+                Cover::Denied { .. } => return Ok(None),
             }
         }
         let subject = impersonated.as_ref().unwrap_or(&user);
@@ -290,7 +270,7 @@ impl Delegated {
                 held.insert(0, hold(impersonated.as_ref(), proof, 1)?);
                 Ok(Some((Verdict::Allowed(Grant { held }), 0)))
             }
-            Cover::Denied(Denial { at, access, decision }) => {
+            Cover::Denied { at, access, decision } => {
                 let status = access.forbidden(&subject.username, &decision.reason);
                 let subject = Some(Subject { user: Arc::clone(&user), impersonated: impersonated.clone() });
                 Ok(Some((Verdict::Refused { status: Box::new(status), subject }, at)))

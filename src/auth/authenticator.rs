@@ -1,12 +1,10 @@
 //! Authentication: tokens by TokenReview, certificates by a CA. Both results are cached for a short time.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::{hmac, rand};
 use http::header::HeaderMap;
-use moka::Expiry;
 use moka::future::Cache;
 use rustls::pki_types::CertificateDer;
 use serde::Deserialize;
@@ -16,6 +14,7 @@ use super::bearer::{self, Secret};
 use super::claims::{claims, now};
 use super::client_ca::{ClientCa, NotVerified};
 use super::config::{AuthConfig, StartError};
+use super::ends_at::EndsAt;
 use super::followed::There;
 use super::pods::{Pods, Seen};
 use super::review::{Reviews, Unavailable};
@@ -96,8 +95,6 @@ pub(super) enum Source {
     Certificate(Arc<[CertificateDer<'static>]>),
 }
 
-struct Lifetime;
-
 #[derive(Deserialize)]
 struct Claims {
     exp: Option<f64>,
@@ -117,6 +114,7 @@ impl Authenticator {
     ) -> Result<Self, StartError> {
         // Half of `ttl`, so that a deleted pod is noticed within `ttl`.
         let pods = config.node.is_none().then(|| Pods::new(Arc::clone(&reviews), config.token_ttl / 2));
+        let lifetime = EndsAt::<Known>(|known| known.until);
         Ok(Self {
             reviews,
             pods,
@@ -124,7 +122,7 @@ impl Authenticator {
             audiences: config.audiences.clone(),
             node: config.node.clone(),
             ttl: config.token_ttl,
-            remembered: Cache::builder().max_capacity(MAX_REMEMBERED).expire_after(Lifetime).build(),
+            remembered: Cache::builder().max_capacity(MAX_REMEMBERED).expire_after(lifetime).build(),
             surprising: Cache::builder().max_capacity(MAX_REMEMBERED).time_to_live(LONGEST_SURPRISE).build(),
             key: hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new())?,
             revoked,
@@ -144,13 +142,11 @@ impl Authenticator {
         certificates: Option<&Arc<[CertificateDer<'static>]>>,
         headers: &HeaderMap,
     ) -> Result<Who, Unavailable> {
-        let mut refused = false;
         if let Some(chain) = certificates {
             let known = self.certificate(chain).await?;
             if known.user.is_some() {
                 return Ok(Who::User(known, Source::Certificate(Arc::clone(chain))));
             }
-            refused = true;
         }
         match bearer::token(headers) {
             Some(token) if token.len() > MAX_TOKEN => Ok(Who::TooLong),
@@ -161,7 +157,7 @@ impl Authenticator {
                     None => Who::Invalid,
                 })
             }
-            None if refused => Ok(Who::Invalid),
+            None if certificates.is_some() => Ok(Who::Invalid),
             None => Ok(Who::Nobody),
         }
     }
@@ -279,19 +275,16 @@ impl Authenticator {
     }
 
     async fn certificate(&self, chain: &Arc<[CertificateDer<'static>]>) -> Result<Known, Unavailable> {
-        let Some(client_ca) = &self.client_ca else {
-            return Ok(Known { user: None, until: Instant::now() + self.ttl, missed: 0, on: None });
-        };
+        let known = |user| Known { user, until: Instant::now() + self.ttl, missed: 0, on: None };
+        let Some(client_ca) = &self.client_ca else { return Ok(known(None)) };
         let generation = client_ca.generation().to_be_bytes();
         let parts = chain.iter().map(AsRef::as_ref).chain([&generation[..]]);
         let verify = async {
             match client_ca.verify(chain) {
-                Ok(user) => {
-                    Ok(Known { user: Some(Arc::new(user)), until: Instant::now() + self.ttl, missed: 0, on: None })
-                }
+                Ok(user) => Ok(known(Some(Arc::new(user)))),
                 Err(NotVerified::Invalid(error)) => {
                     tracing::debug!(error, "a client certificate is refused");
-                    Ok(Known { user: None, until: Instant::now() + self.ttl, missed: 0, on: None })
+                    Ok(known(None))
                 }
                 Err(NotVerified::NoCa) => Err(Unavailable::Failed("the CA of client certificates is not known".into())),
             }
@@ -318,25 +311,12 @@ impl Authenticator {
     }
 }
 
-impl fmt::Debug for Authenticator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Authenticator")
-    }
-}
-
 // === impl Known ===
 
 impl Known {
     /// Nothing that it rests on may have ended.
     fn holds(&self) -> bool {
         self.on.iter().flat_map(|on| on.iter()).all(There::holds)
-    }
-}
-
-#[expect(clippy::disallowed_types, reason = "the signature the cache asks for")]
-impl Expiry<[u8; 32], Known> for Lifetime {
-    fn expire_after_create(&self, _: &[u8; 32], known: &Known, _: std::time::Instant) -> Option<Duration> {
-        Some(known.until.saturating_duration_since(Instant::now()))
     }
 }
 

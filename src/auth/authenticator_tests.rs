@@ -108,7 +108,7 @@ async fn what_is_known_of_a_token_ends() {
     let [token, certificate] = [Source::Token(Secret::new("t")), Source::Certificate([].into())];
     let outdated = || [&token, &certificate].map(|source| authenticator.is_outdated(source, &known));
     assert_eq!(outdated(), [false, false]);
-    delegated.revoked.tell(&metadata::Seen::Restarted(Vec::new()), &RbacGenerations::new());
+    delegated.revoked.tell(&metadata::Seen::Restarted(Vec::new()), &RbacGenerations::default());
     assert_eq!(outdated(), [true, false]);
     let hashes = [("a", ["bc", ""]), ("b", ["bc", ""]), ("a", ["b", "c"]), ("a", ["", "bc"])]
         .map(|(kind, parts)| authenticator.hash(kind.as_bytes(), parts.map(str::as_bytes)));

@@ -1,21 +1,20 @@
 //! Authorization by SubjectAccessReviews. Decisions are cached until rights change.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use moka::Expiry;
 use moka::future::Cache;
 use tokio::time::{Instant, timeout};
 
 use super::attributes::Attributes;
 use super::config::AuthConfig;
+use super::ends_at::EndsAt;
 use super::metrics::AuthMetrics;
 use super::rbac_generations::{Generation, RbacGenerations};
 use super::review::{Reviews, Unavailable};
 use super::settling::SETTLES;
-use super::shares::{RightsShare, Shares};
+use super::shares::{Share, Shares};
 use super::user::{MASTERS, UserInfo};
 
 /// The most memory for cached decisions.
@@ -40,7 +39,8 @@ pub(super) struct Authorizer {
     reviews: Arc<Reviews>,
     generations: Arc<RbacGenerations>,
     shares: Arc<Shares>,
-    allow_ttl: Duration,
+    /// How long an allowed access stays allowed without a new review.
+    pub(super) allow_ttl: Duration,
     deny_ttl: Duration,
     decisions: Cache<DecisionKey, Arc<Decision>>,
 }
@@ -92,8 +92,6 @@ enum Life {
     Denied,
 }
 
-struct Lifetime;
-
 // === impl Authorizer ===
 
 impl Authorizer {
@@ -108,13 +106,14 @@ impl Authorizer {
                 size_of::<DecisionKey>() + key.user.size() + key.attributes.size() + decision.reason.len() + 256;
             u32::try_from(bytes).unwrap_or(u32::MAX)
         };
+        let lifetime = EndsAt::<Arc<Decision>>(|decision| decision.again);
         Self {
             reviews,
             generations,
             shares: Arc::new(Shares::new(config.max_user_rights, config.max_user_streams, metrics)),
             allow_ttl: config.allow_ttl,
             deny_ttl: config.deny_ttl,
-            decisions: Cache::builder().max_capacity(MAX_BYTES).weigher(weigher).expire_after(Lifetime).build(),
+            decisions: Cache::builder().max_capacity(MAX_BYTES).weigher(weigher).expire_after(lifetime).build(),
         }
     }
 
@@ -175,11 +174,6 @@ impl Authorizer {
         None
     }
 
-    /// How long an allowed access stays allowed without a new review.
-    pub(super) fn allow_ttl(&self) -> Duration {
-        self.allow_ttl
-    }
-
     /// Charges the user for the questions whose decisions an open stream depends on.
     ///
     /// # Errors
@@ -190,7 +184,7 @@ impl Authorizer {
         subject: &Arc<UserInfo>,
         questions: HashSet<&Arc<Attributes>>,
         streams: usize,
-    ) -> Result<RightsShare, Unavailable> {
+    ) -> Result<Share, Unavailable> {
         let question = |question: &Arc<Attributes>| (Arc::clone(subject), Arc::clone(question));
         self.shares.rights(payer, questions.into_iter().map(question).collect(), streams)
     }
@@ -239,35 +233,6 @@ fn life(allowed: bool, reason: &str) -> Life {
     }
 }
 
-impl fmt::Debug for Authorizer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Authorizer")
-    }
-}
-
-#[expect(clippy::disallowed_types, reason = "the signature the cache asks for")]
-impl Expiry<DecisionKey, Arc<Decision>> for Lifetime {
-    fn expire_after_create(
-        &self,
-        _: &DecisionKey,
-        decision: &Arc<Decision>,
-        _: std::time::Instant,
-    ) -> Option<Duration> {
-        Some(decision.again.saturating_duration_since(Instant::now()))
-    }
-
-    /// A new decision takes nothing from the one that it replaces.
-    fn expire_after_update(
-        &self,
-        key: &DecisionKey,
-        decision: &Arc<Decision>,
-        updated: std::time::Instant,
-        _: Option<Duration>,
-    ) -> Option<Duration> {
-        self.expire_after_create(key, decision, updated)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,7 +249,7 @@ mod tests {
         let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
         let (config, metrics) = (AuthConfig::default(), Arc::<AuthMetrics>::default());
         let reviews = Arc::new(Reviews::new(upstream, &config, Arc::clone(&metrics)));
-        let authorizer = Authorizer::new(&config, reviews, Arc::new(RbacGenerations::new()), metrics);
+        let authorizer = Authorizer::new(&config, reviews, Arc::new(RbacGenerations::default()), metrics);
         let (user, attributes) = (Arc::<UserInfo>::default(), Arc::<Attributes>::default());
         let generation = authorizer.generations.of("");
         let key = DecisionKey { generation, user: Arc::clone(&user), attributes: Arc::clone(&attributes) };

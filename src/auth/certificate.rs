@@ -107,17 +107,11 @@ fn element<'a>(from: &mut &'a [u8]) -> Option<Element<'a>> {
         usize::from(first)
     } else {
         let count = usize::from(first & 0x7f);
-        if count == 0 || count > 4 || rest.len() < count {
-            return None;
-        }
-        let (bytes, after) = rest.split_at(count);
+        let (bytes, after) = rest.split_at_checked(count).filter(|_| (1..=4).contains(&count))?;
         rest = after;
         bytes.iter().fold(0usize, |length, byte| (length << 8) | usize::from(*byte))
     };
-    if rest.len() < length {
-        return None;
-    }
-    let (content, after) = rest.split_at(length);
+    let (content, after) = rest.split_at_checked(length)?;
     *from = after;
     Some(Element { tag, content })
 }

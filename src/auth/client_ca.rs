@@ -29,8 +29,9 @@ use crate::lifecycle::{Fatal, spawn_supervised};
 /// How often a file is checked for changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-#[derive(Debug)]
-pub(super) struct ClientCa {
+#[derive(Debug, Default)]
+pub struct ClientCa {
+    /// Without one, no certificate can be verified.
     verifier: ArcSwapOption<Current>,
     generation: AtomicU64,
 }
@@ -40,10 +41,6 @@ struct Current {
     verifier: Arc<dyn ClientCertVerifier>,
     pem: Vec<u8>,
 }
-
-/// Knows clients by their certificates alone, for a server that takes part in no review.
-#[derive(Debug)]
-pub struct ClientCertificates(Arc<ClientCa>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NotVerified {
@@ -55,17 +52,12 @@ pub(super) enum NotVerified {
 // === impl ClientCa ===
 
 impl ClientCa {
-    /// A verifier without any CA. No certificate can be verified with it.
-    pub(super) fn empty() -> Self {
-        Self { verifier: ArcSwapOption::empty(), generation: AtomicU64::new(0) }
-    }
-
     /// Reads the bundle, and follows it.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub(super) fn start(source: &ClientCaSource, upstream: &Upstream, fatal: &Fatal) -> Result<Arc<Self>, StartError> {
-        let ca = Arc::new(Self::empty());
+    pub fn start(source: &ClientCaSource, upstream: &Upstream, fatal: &Fatal) -> Result<Arc<Self>, StartError> {
+        let ca = Arc::<Self>::default();
         match source {
             ClientCaSource::File(path) => {
                 let pem = std::fs::read(path).map_err(|error| StartError::Read { path: path.clone(), error })?;
@@ -94,6 +86,18 @@ impl ClientCa {
         let verified = current.verifier.verify_client_cert(own, intermediates, UnixTime::now());
         verified.map_err(|error| invalid(&error))?;
         certificate::user(own).map_err(|error| invalid(&error))
+    }
+
+    /// The user that the certificate of the caller's connection names, for a server that knows clients by nothing else.
+    ///
+    /// # Errors
+    /// It has none, or none of the CA.
+    pub fn user(&self, caller: &Caller<'_>) -> Result<UserInfo, String> {
+        let chain = caller.certificates.ok_or("there is no client certificate")?;
+        self.verify(chain).map_err(|error| match error {
+            NotVerified::NoCa => "the CA of client certificates is not known yet".to_owned(),
+            NotVerified::Invalid(error) => format!("the client certificate is not valid: {error}"),
+        })
     }
 
     /// Puts a bundle into use. Returns false if it was already in use.
@@ -132,28 +136,6 @@ impl ClientCa {
                 }
             }
         }
-    }
-}
-
-// === impl ClientCertificates ===
-
-impl ClientCertificates {
-    /// # Errors
-    /// The file of the CA cannot be read.
-    pub fn start(source: &ClientCaSource, upstream: &Upstream, fatal: &Fatal) -> Result<Self, StartError> {
-        ClientCa::start(source, upstream, fatal).map(Self)
-    }
-
-    /// The user that the certificate of the caller's connection names.
-    ///
-    /// # Errors
-    /// It has none, or none of the CA.
-    pub fn verify(&self, caller: &Caller<'_>) -> Result<UserInfo, String> {
-        let chain = caller.certificates.ok_or("there is no client certificate")?;
-        self.0.verify(chain).map_err(|error| match error {
-            NotVerified::NoCa => "the CA of client certificates is not known yet".to_owned(),
-            NotVerified::Invalid(error) => format!("the client certificate is not valid: {error}"),
-        })
     }
 }
 
@@ -209,7 +191,7 @@ mod tests {
         let (ours, others) = (Certificates::new(), Certificates::new());
         let chain = |pem: &str| [CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()];
         let (client, server) = (chain(&ours.client.0), chain(&ours.server.0));
-        let ca = ClientCa::empty();
+        let ca = ClientCa::default();
         assert_eq!(ca.verify(&client), Err(NotVerified::NoCa));
         for (pem, replaced, verified) in [(&others.ca, true, false), (&others.ca, false, false), (&ours.ca, true, true)]
         {

@@ -36,19 +36,12 @@ struct Part {
     by: Allowed,
 }
 
-/// The result for all accesses of a read together.
+/// The result for all accesses of a read together: the proof, or the first access that is denied, as the client named it, and
+/// its index.
 #[derive(Debug)]
 pub(super) enum Cover {
     All(Proof),
-    Denied(Denial),
-}
-
-/// The first access that is denied, as the client named it, and its index.
-#[derive(Debug)]
-pub(super) struct Denial {
-    pub at: usize,
-    pub access: Arc<Attributes>,
-    pub decision: Arc<Decision>,
+    Denied { at: usize, access: Arc<Attributes>, decision: Arc<Decision> },
 }
 
 /// The accesses of one read while they are decided, one question after another. It asks nothing itself.
@@ -156,7 +149,7 @@ impl<'a> Deciding<'a> {
             allowed = Allowed::by(access, decision);
             if allowed.is_none() {
                 let (access, decision) = (Arc::clone(access), Arc::clone(decision));
-                return Some(Step::Done(Cover::Denied(Denial { at, access, decision })));
+                return Some(Step::Done(Cover::Denied { at, access, decision }));
             }
         }
         self.parts.extend(allowed.map(|by| Part { access: Arc::clone(access), by }));

@@ -90,7 +90,7 @@ fn assert_exact(rights: &[Right], wanted: &[Arc<Attributes>], cover: Cover) -> O
             }
             Some(proof)
         }
-        Cover::Denied(Denial { at, access, decision }) => {
+        Cover::Denied { at, access, decision } => {
             assert_eq!(denied, Some(at), "{rights:?}, {wanted:?}");
             assert_eq!(access, wanted[at]);
             assert!(!decision.allowed);

@@ -1,6 +1,5 @@
 //! What decides on delegated listeners: the cluster authenticates and authorizes their clients.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::authenticator::Authenticator;
@@ -38,14 +37,12 @@ impl Delegated {
         metrics: Arc<AuthMetrics>,
         fatal: &Fatal,
     ) -> Result<Self, StartError> {
-        let (generations, revoked) = (Arc::new(RbacGenerations::new()), Arc::new(Revoked::default()));
+        let (generations, revoked) = (Arc::<RbacGenerations>::default(), Arc::<Revoked>::default());
         let start = |source| ClientCa::start(source, upstream, fatal);
         let client_ca = config.client_ca.as_ref().map(start).transpose()?;
         let reviews = Arc::new(Reviews::new(upstream.clone(), config, Arc::clone(&metrics)));
-        let pod_watches = config
-            .node
-            .is_none()
-            .then(|| Arc::new(PodWatches::new(upstream.clone(), Arc::clone(&revoked), Arc::clone(&generations))));
+        let watches = || PodWatches::new(upstream.clone(), Arc::clone(&revoked), Arc::clone(&generations));
+        let pod_watches = config.node.is_none().then(watches).map(Arc::new);
         let standing = Standing::new(Arc::clone(&reviews), Arc::clone(&revoked), pod_watches);
         let authenticator =
             Authenticator::new(config, Arc::clone(&reviews), client_ca, Arc::clone(&revoked), standing)?;
@@ -53,12 +50,6 @@ impl Delegated {
         revocation::start(config, upstream, &generations, &revoked, &metrics, fatal);
         let (anonymous, bound_to_node) = (config.anonymous, config.node.is_some());
         Ok(Self { authenticator, authorizer, generations, revoked, metrics, anonymous, bound_to_node })
-    }
-}
-
-impl fmt::Debug for Delegated {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Delegated")
     }
 }
 

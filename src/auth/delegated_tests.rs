@@ -39,7 +39,7 @@ async fn it_starts_with_a_ca_that_can_be_read() {
     let error = |name: &str| {
         let client_ca = Some(ClientCaSource::File(directory.path().join(name)));
         let config = AuthConfig { client_ca, ..AuthConfig::default() };
-        Delegated::start(&config, &upstream, Arc::default(), &Fatal::new()).unwrap_err()
+        Delegated::start(&config, &upstream, Arc::default(), &Fatal::new()).err().unwrap()
     };
     assert!(matches!(error("none"), StartError::Read { .. }));
     assert!(matches!(error("empty"), StartError::ClientCa { .. }));

@@ -7,20 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use super::review::{Reviews, Unavailable};
+use super::user::Object;
 use crate::apiserver::metadata::Seen;
 
 /// The most objects of one watch. Tokens that are bound to further ones are reviewed every `ttl`.
 const MOST: usize = 16_384;
-
-/// A service account or a pod, as the claims of a token name it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Object {
-    /// As in `pods`.
-    pub resource: &'static str,
-    pub namespace: Box<str>,
-    pub name: Box<str>,
-    pub uid: Box<str>,
-}
 
 /// Whether an object is there: it was read from the store while its watch was open, which has not shown its end since, nor
 /// started anew. Once `false` again, it stays so. A watch that breaks does not change it: no token rests on it for longer than `ttl`
@@ -109,7 +100,7 @@ impl Followed {
         if there.holds() {
             return Ok(Some(there));
         }
-        if !reviews.is_there(object.resource, &object.namespace, &object.name, &object.uid).await? {
+        if !reviews.is_there(object).await? {
             return Ok(None);
         }
         let state = self.state.lock();

@@ -8,17 +8,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rand::Rng;
-use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
 use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::authenticator::{Known, Source};
 use super::authorizer::{Asking, Decision, Memory};
-use super::cover::{Cover, Denial, Proof};
+use super::cover::{Cover, Proof};
 use super::delegated::Delegated;
 use super::review::{Unavailable, unavailable};
-use super::shares::RightsShare;
+use super::shares::Share;
 use super::user::UserInfo;
 use crate::lifecycle::spawn;
 use crate::meta::{Status, errors};
@@ -41,15 +40,10 @@ pub struct Lease {
 
 /// Why a stream has to end.
 enum End {
-    Gone(Right),
+    /// A right is gone: the end of the task that checks it again.
+    Gone(AbortOnDropHandle<Box<Status>>),
     /// The stream must end although the rights are still there.
     Bound(Pin<Box<dyn Future<Output = Box<Status>> + Send>>),
-}
-
-/// One right, and the task that checks it again.
-struct Right {
-    gone: oneshot::Receiver<Box<Status>>,
-    task: AbortHandle,
 }
 
 /// What an open stream depends on.
@@ -62,37 +56,20 @@ pub(super) struct Held {
     pub impersonated: Option<Arc<UserInfo>>,
     pub proof: Proof,
     /// The user's share. Set only for streams.
-    pub share: Option<RightsShare>,
-}
-
-enum Asked {
-    /// The right still exists. `share` is set if the decisions have changed.
-    Still {
-        known: Known,
-        user: Arc<UserInfo>,
-        proof: Proof,
-        share: Option<RightsShare>,
-    },
-    Gone(Box<Status>),
+    pub share: Option<Share>,
 }
 
 // === impl Lease ===
 
 impl Lease {
     pub(super) fn of(held: Held) -> Self {
-        let (tell, gone) = oneshot::channel();
-        let task = spawn("lease", async move {
-            // A stream that has ended in the meantime does not need the result.
-            tell.send(held.until_gone().await).ok();
-        });
-        Self { ends: Box::new([End::Gone(Right { gone, task: task.abort_handle() })]) }
+        Self { ends: Box::new([End::Gone(AbortOnDropHandle::new(spawn("lease", held.until_gone())))]) }
     }
 
     /// A lease that the test ends.
     #[cfg(test)]
-    pub(crate) fn until(gone: oneshot::Receiver<Box<Status>>) -> Self {
-        let task = spawn("lease", std::future::ready(()));
-        Self { ends: Box::new([End::Gone(Right { gone, task: task.abort_handle() })]) }
+    pub(crate) fn until(gone: tokio::sync::oneshot::Receiver<Box<Status>>) -> Self {
+        Self::all([]).bound_by(async { gone.await.unwrap_or_else(|_| Box::new(errors::unauthorized())) })
     }
 
     /// Combines several rights that are needed together. If one is lost, all end. Without any right, the lease never
@@ -116,7 +93,7 @@ impl Lease {
         for end in &mut self.ends {
             // Without the budget of the task: a task that has used it up would not see the loss before its next event.
             let status = match end {
-                End::Gone(right) => Pin::new(&mut unconstrained(&mut right.gone)).poll(cx).map(|told| {
+                End::Gone(task) => Pin::new(&mut unconstrained(task)).poll(cx).map(|told| {
                     // If the task is gone, the right counts as lost.
                     let nobody = |_| Box::new(unavailable(&Unavailable::Failed("the decision was lost".into())));
                     told.unwrap_or_else(nobody)
@@ -128,12 +105,6 @@ impl Lease {
             }
         }
         Poll::Pending
-    }
-}
-
-impl Drop for Right {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
@@ -171,16 +142,11 @@ impl Held {
             changes.mark_unchanged();
             // Boxed: it takes some kilobytes, and each open stream waits here without it.
             match Box::pin(self.ask()).await {
-                Ok(Asked::Still { known, user, proof, mut share }) => {
-                    known_until = earliest(&proof, |decision| decision.until);
-                    (self.known, self.user, self.proof) = (known, user, proof);
-                    if let Some(share) = &mut share {
-                        self.share.iter_mut().for_each(|before| share.succeed(before));
-                    }
-                    self.share = share.or_else(|| self.share.take());
+                Ok(None) => {
+                    known_until = earliest(&self.proof, |decision| decision.until);
                     not_before = Instant::now() + SHORTEST;
                 }
-                Ok(Asked::Gone(status)) => {
+                Ok(Some(status)) => {
                     self.access.metrics.streams_revoked.inc();
                     tracing::info!(
                         user = self.user.username,
@@ -203,23 +169,27 @@ impl Held {
         }
     }
 
-    async fn ask(&self) -> Result<Asked, Unavailable> {
+    /// Decides again. Returns the Status for the client if the right is gone.
+    async fn ask(&mut self) -> Result<Option<Box<Status>>, Unavailable> {
         let known = self.access.authenticator.again(&self.source).await?;
-        let Some(user) = known.user.clone() else { return Ok(Asked::Gone(Box::new(errors::unauthorized()))) };
+        let Some(user) = known.user.clone() else { return Ok(Some(Box::new(errors::unauthorized()))) };
         let subject = self.impersonated.as_ref().unwrap_or(&user);
         let asking = Asking { payer: None, memory: Memory::Good };
         let authorizer = &self.access.authorizer;
         let proof = match authorizer.cover_again(subject, &self.proof, asking).await? {
             Cover::All(proof) => proof,
-            Cover::Denied(Denial { access, decision, .. }) => {
-                return Ok(Asked::Gone(Box::new(access.forbidden(&subject.username, &decision.reason))));
+            Cover::Denied { access, decision, .. } => {
+                return Ok(Some(Box::new(access.forbidden(&subject.username, &decision.reason))));
             }
         };
         let is_same = user == self.user && proof.questions() == self.proof.questions();
-        let share = (self.share.is_some() && !is_same)
-            .then(|| authorizer.hold(&user, subject, proof.questions(), 0))
-            .transpose()?;
-        Ok(Asked::Still { known, user, proof, share })
+        if let Some(before) = self.share.as_mut().filter(|_| !is_same) {
+            let mut share = authorizer.hold(&user, subject, proof.questions(), 0)?;
+            share.succeed(before);
+            *before = share;
+        }
+        (self.known, self.user, self.proof) = (known, user, proof);
+        Ok(None)
     }
 
     /// Whether rights have changed since the decisions, and whether it is time to ask again for another reason: they have

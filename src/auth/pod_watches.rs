@@ -10,9 +10,10 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-use super::followed::{Followed, Object};
+use super::followed::Followed;
 use super::rbac_generations::RbacGenerations;
 use super::revocation::{Revoked, collection};
+use super::user::Object;
 use crate::apiserver::client::Upstream;
 use crate::apiserver::metadata::{Seen, follow};
 use crate::lifecycle::spawn;

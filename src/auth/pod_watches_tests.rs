@@ -12,7 +12,7 @@ fn pod_of(namespace: &str, name: &str) -> Object {
 
 async fn watches(config: kube::Config) -> Arc<PodWatches> {
     let upstream = Upstream::from_config(config).await.unwrap();
-    Arc::new(PodWatches::new(upstream, Arc::default(), Arc::new(RbacGenerations::new())))
+    Arc::new(PodWatches::new(upstream, Arc::default(), Arc::new(RbacGenerations::default())))
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use moka::Expiry;
 use moka::future::Cache;
 use tokio::time::Instant;
 
+use super::ends_at::EndsAt;
 use super::review::{Reviews, Unavailable};
-use super::user::{POD_NAME, POD_UID, UserInfo};
+use super::user::{Object, UserInfo};
 
 /// The most cached pods. The least used are evicted first.
 const MAX_REMEMBERED: u64 = 65_536;
@@ -20,14 +20,7 @@ const FORBIDDEN: Duration = Duration::from_secs(60);
 pub(super) struct Pods {
     reviews: Arc<Reviews>,
     ttl: Duration,
-    remembered: Cache<Pod, Seen>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Pod {
-    namespace: String,
-    name: String,
-    uid: String,
+    remembered: Cache<Object, Seen>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -37,14 +30,13 @@ pub(super) struct Seen {
     pub until: Instant,
 }
 
-struct Lifetime;
-
 // === impl Pods ===
 
 impl Pods {
     /// `ttl`: how long a pod counts as existing after it was seen.
     pub(super) fn new(reviews: Arc<Reviews>, ttl: Duration) -> Self {
-        let remembered = Cache::builder().max_capacity(MAX_REMEMBERED).expire_after(Lifetime).build();
+        let lifetime = EndsAt::<Seen>(|seen| seen.until);
+        let remembered = Cache::builder().max_capacity(MAX_REMEMBERED).expire_after(lifetime).build();
         Self { reviews, ttl, remembered }
     }
 
@@ -54,32 +46,14 @@ impl Pods {
     /// # Errors
     /// It cannot be determined now.
     pub(super) async fn of(&self, user: &UserInfo) -> Result<Option<Seen>, Unavailable> {
-        let Some(pod) = Pod::of(user) else { return Ok(None) };
+        let Some(pod) = user.pod() else { return Ok(None) };
         let ask = async {
             let asked = Instant::now();
-            let there = self.reviews.pod(&pod.namespace, &pod.name, &pod.uid).await?;
+            let there = self.reviews.pod(&pod).await?;
             Ok(Seen { there, until: asked + if there.is_some() { self.ttl } else { FORBIDDEN } })
         };
         let seen = self.remembered.try_get_with(pod.clone(), ask).await;
         seen.map(Some).map_err(|error: Arc<Unavailable>| Unavailable::clone(&error))
-    }
-}
-
-// === impl Pod ===
-
-impl Pod {
-    fn of(user: &UserInfo) -> Option<Self> {
-        let account = user.username.strip_prefix("system:serviceaccount:")?;
-        let (namespace, _) = account.split_once(':')?;
-        let (name, uid) = (user.extra(POD_NAME)?, user.extra(POD_UID)?);
-        Some(Self { namespace: namespace.to_owned(), name: name.to_owned(), uid: uid.to_owned() })
-    }
-}
-
-#[expect(clippy::disallowed_types, reason = "the signature the cache asks for")]
-impl Expiry<Pod, Seen> for Lifetime {
-    fn expire_after_create(&self, _: &Pod, seen: &Seen, _: std::time::Instant) -> Option<Duration> {
-        Some(seen.until.saturating_duration_since(Instant::now()))
     }
 }
 
@@ -90,6 +64,7 @@ mod tests {
     use crate::apiserver::metadata::ACCEPT_OBJECT;
     use crate::apiserver::testing::{FakeServer, answer};
     use crate::auth::config::AuthConfig;
+    use crate::auth::user::{POD_NAME, POD_UID};
 
     #[tokio::test]
     async fn a_pod_is_there_if_the_apiserver_has_it_with_this_uid() {

@@ -21,7 +21,7 @@ pub(super) struct Generation {
 
 /// Counts changes of rights, for the cluster and for single namespaces. A right in a namespace depends on the roles in
 /// it and on the cluster's roles. A right at cluster scope depends on the cluster's roles only.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RbacGenerations {
     marks: Mutex<Marks>,
     changes: watch::Sender<()>,
@@ -38,10 +38,6 @@ struct Marks {
 // === impl RbacGenerations ===
 
 impl RbacGenerations {
-    pub(super) fn new() -> Self {
-        Self { marks: Mutex::default(), changes: watch::Sender::new(()), watched: AtomicBool::new(false) }
-    }
-
     /// The generation for decisions that are made now.
     pub(super) fn of(&self, namespace: &str) -> Generation {
         let marks = self.marks.lock();
@@ -115,7 +111,7 @@ mod tests {
 
     #[test]
     fn each_change_counts_where_it_holds_and_no_stamp_comes_twice() {
-        let generations = RbacGenerations::new();
+        let generations = RbacGenerations::default();
         let mut changes = generations.changes();
         let mut seen = std::collections::HashSet::from([generations.of("a")]);
         for (is_change, namespace) in
@@ -144,7 +140,7 @@ mod tests {
 
     #[test]
     fn namespaces_are_bounded_and_forgetting_them_forgets_decisions() {
-        let generations = RbacGenerations::new();
+        let generations = RbacGenerations::default();
         for n in 0..=MAX_NAMESPACES {
             generations.change(&format!("n{n}"));
         }

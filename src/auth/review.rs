@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE, DATE};
-use http::{HeaderValue, Method, Request, StatusCode};
+use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use jiff::civil::{DateTime, datetime};
 use parking_lot::Mutex;
@@ -23,7 +23,7 @@ use tracing::field::Empty;
 use super::attributes::{Attributes, Requirement};
 use super::config::AuthConfig;
 use super::metrics::{AuthMetrics, Taken};
-use super::user::UserInfo;
+use super::user::{Object, UserInfo};
 use crate::apiserver::client::{CallOptions, Identity, ReqBody, Upstream, empty, full};
 use crate::apiserver::metadata::{ACCEPT_OBJECT, near_root};
 use crate::apiserver::{RequestVerb, UpstreamError};
@@ -79,14 +79,14 @@ struct ReviewAnswer<S> {
 }
 
 #[derive(Deserialize)]
-struct Object {
+struct ObjectAnswer {
     metadata: ObjectMetadata,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ObjectMetadata {
-    uid: String,
+    uid: Box<str>,
     #[serde(default)]
     deletion_timestamp: Option<IgnoredAny>,
 }
@@ -218,10 +218,10 @@ impl Reviews {
     ///
     /// # Errors
     /// The apiserver gave no answer.
-    pub(super) async fn pod(&self, namespace: &str, name: &str, uid: &str) -> Result<Option<bool>, Unavailable> {
+    pub(super) async fn pod(&self, pod: &Object) -> Result<Option<bool>, Unavailable> {
         // Served from the apiserver's cache: many clients need it, and the cache is some milliseconds behind at most.
-        match self.object("pods", namespace, name, "?resourceVersion=0").await? {
-            Ok(pod) => Ok(Some(pod.metadata.uid == uid)),
+        match self.object(pod, "?resourceVersion=0").await? {
+            Ok(metadata) => Ok(Some(metadata.uid == pod.uid)),
             Err(StatusCode::NOT_FOUND) => Ok(Some(false)),
             Err(StatusCode::FORBIDDEN) => Ok(None),
             Err(status) => Err(refused(status)),
@@ -232,16 +232,10 @@ impl Reviews {
     ///
     /// # Errors
     /// The apiserver gave no answer.
-    pub(super) async fn is_there(
-        &self,
-        resource: &'static str,
-        namespace: &str,
-        name: &str,
-        uid: &str,
-    ) -> Result<bool, Unavailable> {
+    pub(super) async fn is_there(&self, object: &Object) -> Result<bool, Unavailable> {
         // From the store and not from a cache of the apiserver, which may be older than a watch that begins now.
-        match self.object(resource, namespace, name, "").await? {
-            Ok(Object { metadata }) => Ok(metadata.uid == uid && metadata.deletion_timestamp.is_none()),
+        match self.object(object, "").await? {
+            Ok(metadata) => Ok(metadata.uid == object.uid && metadata.deletion_timestamp.is_none()),
             Err(StatusCode::NOT_FOUND | StatusCode::FORBIDDEN) => Ok(false),
             Err(status) => Err(refused(status)),
         }
@@ -252,15 +246,14 @@ impl Reviews {
         (*self.dated.lock()).map(|(time, asked)| time + asked.elapsed().as_secs_f64())
     }
 
-    async fn object(&self, resource: &'static str, namespace: &str, name: &str, query: &str) -> Answered<Object> {
+    async fn object(&self, object: &Object, query: &str) -> Answered<ObjectMetadata> {
+        let Object { resource, namespace, name, .. } = object;
         let escaped = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
         let target = format!("/api/v1/namespaces/{}/{resource}/{}{query}", escaped(namespace), escaped(name));
-        let mut request = Request::new(empty());
-        let invalid = |error: http::uri::InvalidUri| Unavailable::Failed(error.to_string());
-        *request.uri_mut() = target.parse().map_err(invalid)?;
-        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(ACCEPT_OBJECT));
+        let request = Request::get(target).header(ACCEPT, ACCEPT_OBJECT).body(empty());
+        let request = request.map_err(|error| failed(&error))?;
         self.metrics.pod_checks.inc();
-        self.in_time(resource, request).await
+        Ok(self.in_time::<ObjectAnswer>(object.resource, request).await?.map(|answer| answer.metadata))
     }
 
     async fn ask<Q: Serialize, S: DeserializeOwned>(
@@ -269,12 +262,9 @@ impl Reviews {
         resource: &'static str,
         question: &Q,
     ) -> Result<S, Unavailable> {
-        let failed = |error: &dyn std::fmt::Display| Unavailable::Failed(error.to_string());
         let body = serde_json::to_vec(question).map_err(|error| failed(&error))?;
-        let mut request = Request::new(full(body));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = http::Uri::from_static(path);
-        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let request = Request::post(path).header(CONTENT_TYPE, "application/json").body(full(body));
+        let request = request.map_err(|error| failed(&error))?;
         let answer = self.in_time::<ReviewAnswer<S>>(resource, request).await;
         let answer = answer.and_then(|answer| answer.map(|answer| answer.status).map_err(refused));
         if let Err(error) = &answer {
@@ -329,7 +319,6 @@ impl Reviews {
     }
 
     async fn exchange<T: DeserializeOwned>(&self, resource: &'static str, request: Request<ReqBody>) -> Answered<T> {
-        let failed = |error: &dyn std::fmt::Display| Unavailable::Failed(error.to_string());
         let options = CallOptions::new(RequestVerb::Review, resource);
         let asked = Instant::now();
         let response = self.upstream.send_with(Identity::Own, request, &options).await;
@@ -371,6 +360,10 @@ impl<'a> ResourceAttributes<'a> {
             label_selector: some(&attributes.labels),
         }
     }
+}
+
+fn failed(error: &dyn std::fmt::Display) -> Unavailable {
+    Unavailable::Failed(error.to_string())
 }
 
 fn refused(status: StatusCode) -> Unavailable {
@@ -456,7 +449,8 @@ mod tests {
         assert_eq!((allowed.allowed, not.allowed), (true, false));
         assert_ne!(not.evaluation_error, "", "that is an error and no denial");
         assert!(allowed.reason.len() + not.evaluation_error.len() < 100);
-        assert_eq!(reviews.pod("a", "p", "u").await, Ok(Some(true)));
+        let pod = Object { resource: "pods", namespace: "a".into(), name: "p".into(), uid: "u".into() };
+        assert_eq!(reviews.pod(&pod).await, Ok(Some(true)));
         assert!(reviews.token("t", &[]).await.unwrap().authenticated);
         assert!(matches!(reviews.token("t", &[]).await, Err(Unavailable::Failed(_))), "it authenticates nobody");
     }

@@ -16,7 +16,6 @@ use super::followed::Followed;
 use super::metrics::AuthMetrics;
 use super::rbac_generations::RbacGenerations;
 use super::settling::Settling;
-use super::sight::Sight;
 use super::user::{POD_UID, UserInfo};
 use crate::apiserver::client::Upstream;
 use crate::apiserver::metadata::{Collection, Seen, Whole, follow};
@@ -55,12 +54,10 @@ pub(super) fn start(
     metrics: &Arc<AuthMetrics>,
     fatal: &Fatal,
 ) {
-    let settling = Arc::new(Settling::new(Arc::clone(generations), Arc::clone(metrics)));
+    let settling = Arc::new(Settling::new(RIGHTS.len(), Arc::clone(generations), Arc::clone(metrics)));
     spawn_supervised("settling-rights", Arc::clone(&settling).run(), fatal);
-    let sight = Arc::new(Sight::new(RIGHTS.len(), Arc::clone(generations), Arc::clone(metrics)));
-    spawn_supervised("sight-of-rights", Arc::clone(&sight).run(), fatal);
     for (path, resource) in RIGHTS {
-        let (settling, sight) = (Arc::clone(&settling), Arc::clone(&sight));
+        let settling = Arc::clone(&settling);
         let mut open = false;
         let told = move |seen: Seen<'_>| {
             match &seen {
@@ -70,7 +67,7 @@ pub(super) fn start(
             }
             let now = !matches!(seen, Seen::Lost { .. } | Seen::Refused);
             if now != std::mem::replace(&mut open, now) {
-                if now { sight.opened() } else { sight.lost() }
+                settling.watch(now);
             }
         };
         let collection = collection(path, resource, String::new());
@@ -148,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_watch_that_starts_anew_may_have_missed_deletions_and_one_that_goes_on_has_not() {
-        let (revoked, generations) = (Revoked::default(), RbacGenerations::new());
+        let (revoked, generations) = (Revoked::default(), RbacGenerations::default());
         let mut changes = generations.changes();
         for (seen, missed, nudged) in [
             (Seen::Restarted(Vec::new()), 1, true),

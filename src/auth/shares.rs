@@ -56,16 +56,11 @@ struct Account {
     rights: HashMap<Question, usize>,
 }
 
-/// A review. It is charged to the user until this is dropped.
-pub(super) struct ReviewShare<'a> {
-    shares: &'a Shares,
-    payer: Payer,
-}
-
-/// The rights of an open stream. They are charged to the user until this is dropped.
-pub(super) struct RightsShare {
+/// What is charged to a user until this is dropped: a review, or the rights of an open stream.
+pub(super) struct Share {
     shares: Arc<Shares>,
     payer: Payer,
+    reviews: usize,
     questions: Vec<Question>,
     /// One for each stream, in one of its shares.
     streams: usize,
@@ -82,7 +77,7 @@ impl Shares {
     ///
     /// # Errors
     /// The user has reached its limit.
-    pub(super) fn review(&self, user: &UserInfo) -> Result<ReviewShare<'_>, Unavailable> {
+    pub(super) fn review(self: &Arc<Self>, user: &UserInfo) -> Result<Share, Unavailable> {
         let payer = Payer::of(user);
         let mut accounts = self.accounts.lock();
         let account = accounts.entry(payer.clone()).or_default();
@@ -91,7 +86,7 @@ impl Shares {
         }
         account.reviews += 1;
         drop(accounts);
-        Ok(ReviewShare { shares: self, payer })
+        Ok(Share { shares: Arc::clone(self), payer, reviews: 1, questions: Vec::new(), streams: 0 })
     }
 
     /// Charges rights of a stream to the user, all or none, and the stream itself if `streams` is one.
@@ -103,7 +98,7 @@ impl Shares {
         user: &UserInfo,
         questions: Vec<Question>,
         streams: usize,
-    ) -> Result<RightsShare, Unavailable> {
+    ) -> Result<Share, Unavailable> {
         let payer = Payer::of(user);
         let mut accounts = self.accounts.lock();
         let account = accounts.entry(payer.clone()).or_default();
@@ -116,7 +111,7 @@ impl Shares {
         drop(accounts);
         self.metrics.rights_held.inc_by(i64::try_from(taken).unwrap_or(i64::MAX));
         // Dropping it gives everything back.
-        let share = RightsShare { shares: Arc::clone(self), payer, questions, streams };
+        let share = Share { shares: Arc::clone(self), payer, reviews: 0, questions, streams };
         if streams > 0 && open > self.max_streams {
             return Err(self.refuse("the user has as many streams open as it may"));
         }
@@ -143,13 +138,9 @@ impl Shares {
     }
 }
 
-impl Drop for ReviewShare<'_> {
-    fn drop(&mut self) {
-        self.shares.settle(&self.payer, |account| account.reviews = account.reviews.saturating_sub(1));
-    }
-}
+// === impl Share ===
 
-impl RightsShare {
+impl Share {
     /// Takes the place of the stream's share with the rights before.
     pub(super) fn succeed(&mut self, before: &mut Self) {
         if self.payer == before.payer {
@@ -163,10 +154,11 @@ impl RightsShare {
     }
 }
 
-impl Drop for RightsShare {
+impl Drop for Share {
     fn drop(&mut self) {
         let mut given = 0;
         self.shares.settle(&self.payer, |account| {
+            account.reviews = account.reviews.saturating_sub(self.reviews);
             account.streams = account.streams.saturating_sub(self.streams);
             for question in &self.questions {
                 let Some(streams) = account.rights.get_mut(question) else { continue };
@@ -215,7 +207,7 @@ mod tests {
 
     #[test]
     fn each_user_has_its_own_share_of_reviews() {
-        let shares = Shares::new(1, 1, Arc::default());
+        let shares = Arc::new(Shares::new(1, 1, Arc::default()));
         let (a, b) = (user("a", "1"), user("b", "1"));
         let mut taken: Vec<_> = (0..MAX_REVIEWS).map(|_| shares.review(&a).ok().unwrap()).collect();
         assert!(shares.review(&a).is_err());

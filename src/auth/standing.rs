@@ -35,18 +35,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use moka::Expiry;
 use moka::future::Cache;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::time::Instant;
 
 use super::claims::{claims, now};
-use super::followed::{Object, There};
+use super::ends_at::EndsAt;
+use super::followed::There;
 use super::pod_watches::PodWatches;
 use super::review::Reviews;
 use super::revocation::Revoked;
-use super::user::{POD_NAME, POD_UID, UserInfo};
+use super::user::{Object, POD_NAME, POD_UID, UserInfo};
 
 /// How long a review is relied on.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -92,8 +92,6 @@ pub(super) struct Stands {
     pub on: Arc<[There]>,
 }
 
-struct Lifetime;
-
 #[derive(Deserialize)]
 struct Claims {
     exp: f64,
@@ -125,11 +123,12 @@ struct Named {
 
 impl Standing {
     pub(super) fn new(reviews: Arc<Reviews>, revoked: Arc<Revoked>, pod_watches: Option<Arc<PodWatches>>) -> Self {
+        let lifetime = EndsAt::<Arc<Accepted>>(|accepted| accepted.until);
         Self {
             reviews,
             revoked,
             pod_watches,
-            accepted: Cache::builder().max_capacity(MAX_TOKENS).time_to_idle(IDLE).expire_after(Lifetime).build(),
+            accepted: Cache::builder().max_capacity(MAX_TOKENS).time_to_idle(IDLE).expire_after(lifetime).build(),
             in_vain: Cache::builder().max_capacity(MAX_TOKENS).time_to_live(IN_VAIN).build(),
         }
     }
@@ -210,13 +209,6 @@ impl Bound {
         let object = |resource, Named { name, uid }| Object { resource, namespace: namespace.clone(), name, uid };
         let (account, pod) = (object("serviceaccounts", serviceaccount), pod.map(|pod| object("pods", pod)));
         Some(Self { account, pod, end: exp })
-    }
-}
-
-#[expect(clippy::disallowed_types, reason = "the signature the cache asks for")]
-impl Expiry<[u8; 32], Arc<Accepted>> for Lifetime {
-    fn expire_after_create(&self, _: &[u8; 32], accepted: &Arc<Accepted>, _: std::time::Instant) -> Option<Duration> {
-        Some(accepted.until.saturating_duration_since(Instant::now()))
     }
 }
 

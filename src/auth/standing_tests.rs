@@ -353,7 +353,7 @@ fn looked_up(server: &FakeServer) -> usize {
 async fn no_pod_is_watched_for_nothing() {
     let (_server, upstream) = server(&Arc::default()).await;
     let (revoked, reviews) = (Arc::<Revoked>::default(), Reviews::new(upstream.clone(), &long(), Arc::default()));
-    let watches = Arc::new(PodWatches::new(upstream, Arc::clone(&revoked), Arc::new(RbacGenerations::new())));
+    let watches = Arc::new(PodWatches::new(upstream, Arc::clone(&revoked), Arc::new(RbacGenerations::default())));
     let standing = Standing::new(Arc::new(reviews), Arc::clone(&revoked), Some(Arc::clone(&watches)));
     let token = token(60.0, &bindings(&json!({"pod": {"name": "p", "uid": "p"}})));
     for is_open in [false, true] {
@@ -364,7 +364,7 @@ async fn no_pod_is_watched_for_nothing() {
         revoked.accounts.tell(&Seen::Pinged);
     }
     let object = Metadata { uid: "q".into(), ..Metadata::default() };
-    revoked.tell(&Seen::Change { deleted: true, object: &object }, &RbacGenerations::new());
+    revoked.tell(&Seen::Change { deleted: true, object: &object }, &RbacGenerations::default());
     let token = self::token(60.0, &bindings(&json!({"pod": {"name": "q", "uid": "q"}})));
     standing.reviewed_as(OTHER, &token, &user(Some("q"))).await;
     assert!(standing.again(&OTHER).await.is_none());

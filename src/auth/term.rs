@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
-use tokio::task::AbortHandle;
 use tokio::task::coop::unconstrained;
 use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::access::Access;
 use super::attributes::Attributes;
@@ -31,10 +31,9 @@ const SETTLED: Duration = Duration::from_secs(5);
 /// Tells when a forwarded watch has to end. Dropping it stops the checks.
 #[must_use = "a forwarded watch without its term lives on when the right to it is gone"]
 pub struct Term {
-    over: oneshot::Receiver<Option<Box<Status>>>,
+    over: AbortOnDropHandle<Option<Box<Status>>>,
     /// Reports that the apiserver has let the watch begin.
     begun: Option<oneshot::Sender<()>>,
-    task: AbortHandle,
 }
 
 // === impl Access ===
@@ -57,42 +56,39 @@ impl Term {
         let Caller { mode, may_impersonate, .. } = *caller;
         // The head itself is dropped once it is forwarded.
         let (certificates, headers) = (caller.certificates.cloned(), credentials(caller.headers, may_impersonate));
-        let (tell, over) = oneshot::channel();
         let (begun, has_begun) = oneshot::channel();
         // Taken before the apiserver decides, so that changes in the meantime count.
         let (changes, generation) = (access.generations.changes(), access.generations.of(&attributes.namespace));
-        let task = spawn("term", async move {
-            let attributes = Arc::new(attributes);
+        let over = spawn("term", async move {
+            let wanted = [Arc::new(attributes)];
             let caller = Caller { mode, certificates: certificates.as_ref(), headers: &headers, may_impersonate };
-            let mut verdict = access.check(&caller, &attributes, Memory::Good).await;
+            let (mut verdict, _) = access.ask(&caller, &wanted, Memory::Good, true).await;
             if let Verdict::Refused { subject: Some(_), .. } = verdict {
                 // The apiserver decides at the same time. If it lets the watch begin, a right was granted or lost in
                 // between. A decision after that shows which.
                 if has_begun.await.is_err() {
-                    return;
+                    return None;
                 }
-                verdict = access.check(&caller, &attributes, Memory::Doubtful).await;
+                (verdict, _) = access.ask(&caller, &wanted, Memory::Doubtful, true).await;
             }
             match verdict {
-                Verdict::Allowed(grant) => {
-                    tell.send(Some(grant.lease().gone().await)).ok();
-                }
+                Verdict::Allowed(grant) => Some(grant.lease().gone().await),
                 Verdict::Refused { status, subject: Some(_) } => {
                     access.metrics.streams_revoked.inc();
-                    tell.send(Some(status)).ok();
+                    Some(status)
                 }
                 Verdict::Refused { .. } | Verdict::Forward(_) => {
                     // A token that became invalid while the watch opened is no longer valid for the apiserver either.
                     let is_gone = matches!(&verdict, Verdict::Refused { status, .. } if status.code == 401);
                     let longest = access.authenticator.doubt().filter(|_| is_gone);
-                    let longest = longest.unwrap_or_else(|| access.authorizer.allow_ttl());
-                    access.until_asked_anew(&attributes, generation, changes, longest).await;
+                    let longest = longest.unwrap_or(access.authorizer.allow_ttl);
+                    access.until_asked_anew(&wanted[0], generation, changes, longest).await;
                     access.metrics.streams_revoked.inc();
-                    tell.send(None).ok();
+                    None
                 }
             }
         });
-        Self { over, begun: Some(begun), task: task.abort_handle() }
+        Self { over: AbortOnDropHandle::new(over), begun: Some(begun) }
     }
 
     /// Reports that the apiserver has let the watch begin.
@@ -112,12 +108,6 @@ impl Term {
     /// Waits for [`Self::poll_over`].
     pub async fn over(mut self) -> Option<Box<Status>> {
         std::future::poll_fn(|cx| self.poll_over(cx)).await
-    }
-}
-
-impl Drop for Term {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

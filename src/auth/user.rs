@@ -32,6 +32,16 @@ pub struct UserInfo {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
+/// What a token is bound to: a service account, or a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Object {
+    /// As in `pods`.
+    pub resource: &'static str,
+    pub namespace: Box<str>,
+    pub name: Box<str>,
+    pub uid: Box<str>,
+}
+
 // === impl UserInfo ===
 
 impl UserInfo {
@@ -45,6 +55,13 @@ impl UserInfo {
             Some([one]) => Some(one),
             _ => None,
         }
+    }
+
+    /// The pod that the token of a service account is bound to.
+    pub(super) fn pod(&self) -> Option<Object> {
+        let (namespace, _) = self.username.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+        let (name, uid) = (self.extra(POD_NAME)?, self.extra(POD_UID)?);
+        Some(Object { resource: "pods", namespace: namespace.into(), name: name.into(), uid: uid.into() })
     }
 
     /// The approximate number of bytes on the heap.

@@ -33,8 +33,8 @@ pub struct Backfill {
     /// The first event of each object that existed before, in a state that is not known yet: the index into `events`.
     unknown: HashMap<ObjectKey, usize>,
     bytes: usize,
+    /// The cache has it once the backfill is complete.
     account: Option<Account>,
-    complete: bool,
 }
 
 /// Why a window was not extended. Nothing has changed.
@@ -81,7 +81,7 @@ impl WatchCache {
             return None;
         }
         let end = self.snapshot_at(floor).ok()?;
-        let account = shared.keeper.account_for_events();
+        let account = shared.config.budget.account(false);
         shared.counters.backfills.add(1);
         Some(Backfill {
             shared,
@@ -94,7 +94,6 @@ impl WatchCache {
             unknown: HashMap::new(),
             bytes: 0,
             account: Some(account),
-            complete: false,
         })
     }
 }
@@ -129,12 +128,11 @@ impl Backfill {
             _ => Arc::new(object),
         };
         let prev = match (self.held.get(&object.key), kind) {
-            (None, EventType::Added) => None,
+            (None | Some(None), EventType::Added) => None,
             (None, EventType::Modified | EventType::Deleted) => {
                 self.unknown.insert(object.key.clone(), self.events.len());
                 None
             }
-            (Some(None), EventType::Added) => None,
             (Some(Some(prev)), EventType::Modified | EventType::Deleted) => Some(prev.clone()),
             (Some(_), _) => return Err(Doubtful("an object came twice, or went without having been there")),
         };
@@ -208,18 +206,17 @@ impl Backfill {
             return Err(BackfillError::Window);
         }
         state.history.prepend(events, self.from, Instant::now());
-        shared.listed_rv.store(state.history.listed().0, Ordering::Release);
+        shared.listed_rv.store(self.from.0, Ordering::Release);
         shared.keeper.add_account(self.account.take());
         drop(state);
         shared.counters.backfilled_events.add(count as u64);
-        self.complete = true;
         Ok(count)
     }
 }
 
 impl Drop for Backfill {
     fn drop(&mut self) {
-        if !self.complete {
+        if self.account.is_some() {
             self.shared.counters.backfills_failed.add(1);
         }
     }

@@ -145,9 +145,7 @@ impl Budget {
 
     /// Tells the largest cache to give up its state, pinned caches last. Returns false if no cache has a state.
     pub fn recall(&self) -> bool {
-        let mut accounts = self.inner.accounts.lock();
-        let victim = accounts.largest(false).or_else(|| accounts.largest(true));
-        victim.is_some_and(|id| self.inner.take_from(&mut accounts, id))
+        self.inner.recall(&mut self.inner.accounts.lock())
     }
 
     /// The cost of an object of this size.
@@ -164,6 +162,11 @@ impl Budget {
 // === impl BudgetInner ===
 
 impl BudgetInner {
+    fn recall(&self, accounts: &mut Accounts) -> bool {
+        let victim = accounts.largest(false).or_else(|| accounts.largest(true));
+        victim.is_some_and(|id| self.take_from(accounts, id))
+    }
+
     fn take_from(&self, accounts: &mut Accounts, id: u64) -> bool {
         let Some(entry) = accounts.by_id.get(&id) else { return false };
         entry.recall.send_replace(true);
@@ -218,12 +221,7 @@ impl Account {
         let mut accounts = inner.accounts.lock();
         let before = accounts.by_id.get(&self.id).map_or(0, |entry| entry.held);
         accounts.set(self.id, Some(bytes), None);
-        while accounts.used > inner.limit {
-            let victim = accounts.largest(false).or_else(|| accounts.largest(true));
-            if !victim.is_some_and(|id| inner.take_from(&mut accounts, id)) {
-                break;
-            }
-        }
+        while accounts.used > inner.limit && inner.recall(&mut accounts) {}
         drop(accounts);
         inner.pressure.grow(bytes.saturating_sub(before));
     }
@@ -236,12 +234,12 @@ impl Account {
         (accounts.used - held).saturating_add(bytes).saturating_sub(inner.limit)
     }
 
-    /// Reports the bytes of a new state that were read so far, in addition to those that are held. A tenth of the
-    /// budget is reserved for the growth of what is held. For a pinned cache, caches that are not pinned are recalled.
+    /// Reports the bytes ([`Budget::cost`]) of a new state that were read so far, in addition to those that are held. A tenth of
+    /// the budget is reserved for the growth of what is held. For a pinned cache, caches that are not pinned are recalled.
     ///
     /// # Errors
-    /// The state does not fit. The last successful report stays valid.
-    pub(super) fn load(&self, bytes: usize) -> Result<(), Full> {
+    /// The state does not fit, and must not be read further. The last successful report stays valid.
+    pub fn load(&self, bytes: usize) -> Result<(), Full> {
         let inner = &self.budget.inner;
         let mut accounts = inner.accounts.lock();
         loop {
@@ -270,14 +268,15 @@ impl Account {
         }
     }
 
-    /// A state was taken or given up: nothing is being read any more, and this many bytes are held.
+    /// A state was taken or given up: nothing is being read any more, and this many bytes are held. No lock of the cache may
+    /// be held: this waits for the system while memory is short.
     pub(super) fn settle(&self, bytes: usize) {
         self.abandon();
         self.hold(bytes);
     }
 
-    /// The new state was not read to its end: nothing is being read any more.
-    pub(super) fn abandon(&self) {
+    /// The new state was not read to its end, and its objects are dropped: nothing is being read any more.
+    pub fn abandon(&self) {
         self.budget.inner.accounts.lock().set(self.id, None, Some(0));
     }
 
@@ -311,8 +310,8 @@ impl Account {
         Lent { budget: self.budget.clone(), bytes }
     }
 
-    /// Resolves once the cache must give up its state.
-    pub(super) fn recalled(&self) -> impl Future<Output = ()> + Send + use<> {
+    /// Resolves once the cache must give up its state, because all caches together use too much memory.
+    pub fn recalled(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut recalled = self.recalled.clone();
         async move {
             // The sender lives as long as the account.
@@ -322,7 +321,8 @@ impl Account {
         }
     }
 
-    pub(super) fn is_recalled(&self) -> bool {
+    /// Whether the state must be given up.
+    pub fn is_recalled(&self) -> bool {
         *self.recalled.borrow()
     }
 }

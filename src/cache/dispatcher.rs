@@ -169,7 +169,7 @@ impl Dispatcher {
             state.history.evict(now, dispatched);
             // What has left the window makes room for others, also if this cache gets no more events. A state that is being read is
             // counted once it is there.
-            if let Some(current) = state.current.as_ref().filter(|_| !self.shared.keeper.is_loading()) {
+            if let Some(current) = state.current.as_ref().filter(|_| !self.shared.keeper.account.is_loading()) {
                 self.shared.keeper.count(current.store(), &mut state.history, now, dispatched);
             }
             self.left = state.history.left();

@@ -172,18 +172,16 @@ impl Floor {
     /// A new floor with the same values.
     fn copy(&self) -> Self {
         let of = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Acquire));
-        let Self { rv, raised, shown, first_shown, unknown, certain, .. } = self;
-        let Self { doubt_until, covered, unreached_until, .. } = self;
         Self {
-            rv: of(rv),
-            raised: of(raised),
-            shown: of(shown),
-            first_shown: of(first_shown),
-            unknown: of(unknown),
-            certain: of(certain),
-            doubt_until: of(doubt_until),
-            covered: of(covered),
-            unreached_until: of(unreached_until),
+            rv: of(&self.rv),
+            raised: of(&self.raised),
+            shown: of(&self.shown),
+            first_shown: of(&self.first_shown),
+            unknown: of(&self.unknown),
+            certain: of(&self.certain),
+            doubt_until: of(&self.doubt_until),
+            covered: of(&self.covered),
+            unreached_until: of(&self.unreached_until),
             written: Mutex::new(*self.written.lock()),
             gaps: Mutex::new(self.gaps.lock().clone()),
             lacking: Mutex::new(self.lacking.lock().clone()),

@@ -8,7 +8,7 @@ use crate::selector::Predicate;
 pub(super) struct WatchGroup {
     pub(super) predicate: Predicate,
     pub(super) ring: SharedRing,
-    place: Place,
+    pub(super) place: Place,
 }
 
 /// Where a group stands: with what an object must have to be selected.
@@ -21,16 +21,4 @@ pub(super) enum Place {
         key: Box<str>,
         value: Box<str>,
     },
-}
-
-// === impl WatchGroup ===
-
-impl WatchGroup {
-    pub(super) fn new(predicate: Predicate, place: Place) -> Self {
-        Self { predicate, ring: SharedRing::default(), place }
-    }
-
-    pub(super) fn place(&self) -> &Place {
-        &self.place
-    }
 }

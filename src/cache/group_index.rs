@@ -1,8 +1,6 @@
 //! The groups of one scope, found by what they require of an object.
 
-use std::borrow::Borrow;
 use std::collections::HashMap;
-use std::hash::Hash;
 use std::sync::Arc;
 
 use super::group::{Place, WatchGroup};
@@ -37,7 +35,7 @@ impl Bucket {
     }
 
     pub(super) fn insert(&mut self, group: &Arc<WatchGroup>) {
-        let groups = match group.place().clone() {
+        let groups = match group.place.clone() {
             Place::Plain => &mut self.plain,
             Place::Trigger(value) => self.by_trigger.entry(value).or_default(),
             Place::Label { key, value } => self.by_label.entry(key).or_default().entry(value).or_default(),
@@ -46,12 +44,12 @@ impl Bucket {
     }
 
     pub(super) fn remove(&mut self, group: &Arc<WatchGroup>) {
-        match group.place() {
+        match &group.place {
             Place::Plain => take(&mut self.plain, group),
-            Place::Trigger(value) => take_from(&mut self.by_trigger, &**value, group),
+            Place::Trigger(value) => take_from(&mut self.by_trigger, value, group),
             Place::Label { key, value } => {
                 let Some(values) = self.by_label.get_mut(key) else { return };
-                take_from(values, &**value, group);
+                take_from(values, value, group);
                 if values.is_empty() {
                     self.by_label.remove(key);
                 }
@@ -102,11 +100,7 @@ fn take(groups: &mut Groups, group: &Arc<WatchGroup>) {
 }
 
 /// Leaves no empty entry behind.
-fn take_from<K, Q>(by_value: &mut HashMap<K, Groups>, value: &Q, group: &Arc<WatchGroup>)
-where
-    K: Borrow<Q> + Hash + Eq,
-    Q: Hash + Eq + ?Sized,
-{
+fn take_from(by_value: &mut HashMap<Box<str>, Groups>, value: &str, group: &Arc<WatchGroup>) {
     let Some(groups) = by_value.get_mut(value) else { return };
     take(groups, group);
     if groups.is_empty() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::group::{Place, WatchGroup};
 use super::group_index::Bucket;
-use super::ring::RingEntry;
+use super::ring::{RingEntry, SharedRing};
 use super::spec::EndReason;
 use crate::lifecycle::wakes;
 use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent};
@@ -16,7 +16,7 @@ use crate::selector::Predicate;
 /// {name} and {}. In each scope it is offered to the groups without a trigger value, and to those with the trigger
 /// value of the object or the previous object. Groups without a trigger value that require labels are found by one of
 /// these labels, which the apiserver does not do: so an event costs nothing for those that select other objects.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct WatchGroups {
     /// Index of the trigger field in the resource's field table.
     trigger: Option<usize>,
@@ -49,16 +49,7 @@ pub(super) fn view(predicate: &Predicate, event: &WatchCacheEvent) -> Option<Eve
 
 impl WatchGroups {
     pub(super) fn new(trigger: Option<usize>) -> Self {
-        Self {
-            trigger,
-            generation: 0,
-            watchers: 0,
-            by_predicate: HashMap::new(),
-            everywhere: Bucket::default(),
-            by_namespace: HashMap::new(),
-            by_name: HashMap::new(),
-            by_key: HashMap::new(),
-        }
+        Self { trigger, ..Self::default() }
     }
 
     pub(super) fn generation(&self) -> u64 {
@@ -83,7 +74,7 @@ impl WatchGroups {
     }
 
     /// Adds a watcher after the present entries; returns its group and its slot there.
-    pub(super) fn join(&mut self, predicate: &Predicate) -> (Arc<WatchGroup>, u32) {
+    pub(super) fn join(&mut self, predicate: &Predicate) -> (Arc<WatchGroup>, usize) {
         self.watchers += 1;
         if let Some(group) = self.by_predicate.get(predicate) {
             let slot = group.ring.lock().join();
@@ -94,7 +85,7 @@ impl WatchGroups {
             true => Place::Plain,
             false => self.bucket(predicate).place(predicate, trigger),
         };
-        let group = Arc::new(WatchGroup::new(predicate.clone(), place));
+        let group = Arc::new(WatchGroup { predicate: predicate.clone(), ring: SharedRing::default(), place });
         let slot = group.ring.lock().join();
         self.by_predicate.insert(predicate.clone(), group.clone());
         if !predicate.matches_nothing() {
@@ -104,7 +95,7 @@ impl WatchGroups {
     }
 
     /// Removes a watcher, and also its group if it was the last one.
-    pub(super) fn leave(&mut self, group: &Arc<WatchGroup>, slot: u32) {
+    pub(super) fn leave(&mut self, group: &Arc<WatchGroup>, slot: usize) {
         let mut ring = group.ring.lock();
         ring.leave(slot);
         // A closed group is not in the index, and its watchers are not counted.
@@ -167,10 +158,8 @@ impl WatchGroups {
 
     /// Ends all watchers. Returns their number.
     pub(super) fn close_all(&mut self, reason: EndReason, generation: u64) -> usize {
-        let (mut wakers, mut ended) = (Vec::new(), 0);
-        for group in self.by_predicate.values() {
-            ended += group.ring.close(reason, &mut wakers);
-        }
+        let mut wakers = Vec::new();
+        let ended = self.iter().map(|group| group.ring.close(reason, &mut wakers)).sum();
         *self = Self { generation, ..Self::new(self.trigger) };
         wakes::together(wakers);
         ended

@@ -102,17 +102,17 @@ impl History {
     }
 
     /// Drops events that are too old or too many, but never `keep`, the first event that is not yet dispatched, or
-    /// later ones. Returns true if any event was dropped.
-    pub(super) fn evict(&mut self, now: Instant, keep: u64) -> bool {
-        self.evict_to(self.limits.max_bytes, now, keep)
+    /// later ones.
+    pub(super) fn evict(&mut self, now: Instant, keep: u64) {
+        self.evict_to(self.limits.max_bytes, now, keep);
     }
 
     /// Like [`Self::evict`], but continues until `excess` bytes are free.
-    pub(super) fn shrink(&mut self, excess: usize, now: Instant, keep: u64) -> bool {
-        self.evict_to(self.bytes.saturating_sub(excess), now, keep)
+    pub(super) fn shrink(&mut self, excess: usize, now: Instant, keep: u64) {
+        self.evict_to(self.bytes.saturating_sub(excess), now, keep);
     }
 
-    fn evict_to(&mut self, max_bytes: usize, now: Instant, keep: u64) -> bool {
+    fn evict_to(&mut self, max_bytes: usize, now: Instant, keep: u64) {
         let before = self.first;
         while self.first < keep
             && let Some(front) = self.events.front()
@@ -136,11 +136,9 @@ impl History {
                 self.floor = self.events.front().map_or(rv, |front| rv.max(ResourceVersion(front.event.rv.0 - 1)));
             }
         }
-        if self.first == before {
-            return false;
+        if self.first > before {
+            self.checkpoints.evict(self.first);
         }
-        self.checkpoints.evict(self.first);
-        true
     }
 
     /// Called after a list at `rv` whose difference was pushed. Open watches continue through it. But no new watch may
@@ -197,11 +195,6 @@ impl History {
     /// known state.
     pub(super) fn floor(&self) -> ResourceVersion {
         self.floor
-    }
-
-    /// The revision of the last list. Events up to it are kept for watchers that were open before it.
-    pub(super) fn listed(&self) -> ResourceVersion {
-        self.list_rv
     }
 
     /// Revision of the oldest event in the window.

@@ -49,37 +49,32 @@ const BATCH: usize = 64;
 
 impl Listing {
     pub(super) fn step(&mut self, membership: &Membership) -> InitialStep {
-        if let Some(object) = self.batch.next() {
-            return InitialStep::Object(object);
-        }
-        if self.walked {
-            return InitialStep::Done;
-        }
-        if self.looked >= LOOKS {
-            self.looked = 0;
-            return InitialStep::Pause;
-        }
-        let listed = membership.group.ring.lock().listed(membership.slot);
-        let snapshot = match listed {
-            Ok(snapshot) => snapshot,
-            Err(reason) => return InitialStep::End(reason),
-        };
-        let mut walk = Walk::new(snapshot, membership.group.predicate.clone(), self.after.take());
-        let mut batch = Vec::new();
-        self.walked = !walk.step(BATCH, |object| batch.push(object.clone()));
-        self.looked += walk.looked();
-        self.after = walk.into_after();
-        if self.walked {
-            membership.group.ring.lock().set_basis(membership.slot, Basis::Known);
-        }
-        self.batch = batch.into_iter();
-        match self.batch.next() {
-            Some(object) => InitialStep::Object(object),
-            None if self.walked => InitialStep::Done,
-            None => {
-                self.looked = 0;
-                InitialStep::Pause
+        loop {
+            if let Some(object) = self.batch.next() {
+                return InitialStep::Object(object);
             }
+            if self.walked {
+                return InitialStep::Done;
+            }
+            // Also when a batch is empty and others follow: so many were examined for it.
+            if self.looked >= LOOKS {
+                self.looked = 0;
+                return InitialStep::Pause;
+            }
+            let listed = membership.group.ring.lock().listed(membership.slot);
+            let snapshot = match listed {
+                Ok(snapshot) => snapshot,
+                Err(reason) => return InitialStep::End(reason),
+            };
+            let mut walk = Walk::new(snapshot, membership.group.predicate.clone(), self.after.take());
+            let mut batch = Vec::new();
+            self.walked = !walk.step(BATCH, |object| batch.push(object.clone()));
+            self.looked += walk.looked();
+            self.after = walk.into_after();
+            if self.walked {
+                membership.group.ring.lock().set_basis(membership.slot, Basis::Known);
+            }
+            self.batch = batch.into_iter();
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::budget::{Account, Budget, Full};
+use super::budget::{Account, Budget};
 use super::config::CacheConfig;
 use super::history::History;
 use super::store::{Departed, Store};
@@ -19,10 +19,8 @@ use crate::packing::{MOST_READS, Packer, PackingForm};
 #[derive(Debug)]
 pub(super) struct ObjectKeeper {
     /// What the cache holds, as the budget knows it.
-    account: Account,
-    budget: Budget,
-    is_pinned: bool,
-    packer: Packer,
+    pub(super) account: Account,
+    pub(super) packer: Packer,
     /// The bytes that packing saves in objects that only snapshots of earlier states hold.
     departed: Arc<AtomicI64>,
     /// The label sets of all objects of the cache.
@@ -37,26 +35,11 @@ impl ObjectKeeper {
     pub(super) fn new(config: &CacheConfig) -> Self {
         Self {
             account: config.budget.account(config.pinned),
-            budget: config.budget.clone(),
-            is_pinned: config.pinned,
             packer: config.packing.packer(config.form),
             departed: Arc::default(),
             labels: Mutex::default(),
             added: Mutex::default(),
         }
-    }
-
-    pub(super) fn packer(&self) -> &Packer {
-        &self.packer
-    }
-
-    pub(super) fn is_pinned(&self) -> bool {
-        self.is_pinned
-    }
-
-    /// The bytes that all caches hold ([`Budget::used`]).
-    pub(super) fn used(&self) -> usize {
-        self.budget.used()
     }
 
     /// The cache takes an object. The object shares what it has in common with the version before it, or else its labels with any
@@ -109,21 +92,10 @@ impl ObjectKeeper {
         self.account.hold(self.held(store, history));
     }
 
-    /// The bytes of a whole state that the cache has taken, for [`Self::settle`].
+    /// The bytes of a whole state that the cache has taken, for [`Account::settle`].
     pub(super) fn bytes_of_whole(&self, store: &Store, history: &History) -> usize {
         self.added.lock().clear();
         self.held(store, history)
-    }
-
-    /// The cache has taken a whole state: nothing is being read any more. No lock of the cache may be held: this waits for the system
-    /// while memory is short.
-    pub(super) fn settle(&self, taken: usize) {
-        self.account.settle(taken);
-    }
-
-    /// Whether a state is being read.
-    pub(super) fn is_loading(&self) -> bool {
-        self.account.is_loading()
     }
 
     /// The cache holds nothing but `state`, and gives it up. It is counted for as long as a snapshot of it lives.
@@ -142,42 +114,9 @@ impl ObjectKeeper {
         state.lend(Departed::new(self.account.depart(present), &self.departed, saved));
     }
 
-    /// An account for a state that is read beside the one that the cache has.
-    pub(super) fn account_for_state(&self) -> Account {
-        self.budget.account(self.is_pinned)
-    }
-
-    /// An account for events that are read to be added to the window ([`Self::add_account`]).
-    pub(super) fn account_for_events(&self) -> Account {
-        self.budget.account(false)
-    }
-
     /// Events were added to the window. Their account counts them until the window is counted again.
     pub(super) fn add_account(&self, account: Option<Account>) {
         self.added.lock().extend(account);
-    }
-
-    /// Reports how many bytes ([`Budget::cost`]) of a new state were read so far, in addition to the present state.
-    ///
-    /// # Errors
-    /// The state does not fit, and must not be read further.
-    pub(super) fn load(&self, bytes: usize) -> Result<(), Full> {
-        self.account.load(bytes)
-    }
-
-    /// See [`Account::abandon`].
-    pub(super) fn abandon(&self) {
-        self.account.abandon();
-    }
-
-    /// Resolves when the state must be given up, because all caches together use too much memory.
-    pub(super) fn recalled(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.account.recalled()
-    }
-
-    /// Whether the state must be given up.
-    pub(super) fn is_recalled(&self) -> bool {
-        self.account.is_recalled()
     }
 }
 

@@ -61,7 +61,6 @@ mod watch_cache;
 mod watch_tests;
 mod watcher;
 mod writer;
-mod writer_memory;
 
 use std::sync::Arc;
 

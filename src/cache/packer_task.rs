@@ -76,7 +76,7 @@ impl PackerTask {
 
     /// Runs until dropped, or until the cache has stopped for good.
     pub(super) async fn run(mut self) {
-        let form = self.shared.keeper.packer().form();
+        let form = self.shared.keeper.packer.form();
         if form == PackingForm::Plain {
             return;
         }
@@ -103,15 +103,15 @@ impl PackerTask {
     }
 
     fn is_due(&self, snapshot: &Snapshot) -> bool {
-        let used = self.shared.keeper.used();
-        let wanted = self.shared.keeper.packer().is_wanted(used, snapshot.bytes());
-        self.shared.keeper.packer().set_active(wanted);
-        wanted && (self.done != Some(snapshot.id()) || self.shared.keeper.packer().is_read())
+        let used = self.shared.config.budget.used();
+        let wanted = self.shared.keeper.packer.is_wanted(used, snapshot.bytes());
+        self.shared.keeper.packer.set_active(wanted);
+        wanted && (self.done != Some(snapshot.id()) || self.shared.keeper.packer.is_read())
     }
 
     /// Trains the first dictionary, or another one if it no longer fits.
     async fn train(&self, snapshot: &Snapshot) {
-        let packer = self.shared.keeper.packer();
+        let packer = &self.shared.keeper.packer;
         if !packer.needs_training() {
             return;
         }
@@ -131,7 +131,7 @@ impl PackerTask {
 
     /// While too many bytes are hot, each pass packs what was read a little more.
     fn raise_bar(&mut self) {
-        let packing = self.shared.keeper.packer().packing();
+        let packing = self.shared.keeper.packer.packing();
         self.bar = match packing.config().hot_bytes {
             0 => MOST_READS,
             _ if packing.is_hot() => (self.bar * 2 + 1).min(MOST_READS),
@@ -143,7 +143,7 @@ impl PackerTask {
     async fn pass(&mut self) {
         let (mut after, mut hot, mut changed): (Option<ObjectKey>, usize, bool) = (None, 0, false);
         let mut state = None;
-        self.shared.keeper.packer().begin_pass();
+        self.shared.keeper.packer.begin_pass();
         loop {
             // Between two steps, nothing keeps an old state alive.
             let Some(snapshot) = self.shared.snapshot() else { return };
@@ -153,7 +153,7 @@ impl PackerTask {
             let mut last = None;
             for object in snapshot.range(&scope, after.as_ref().map(ObjectKey::as_str)) {
                 last = Some(object.key.clone());
-                match object.pack(self.shared.keeper.packer(), self.bar) {
+                match object.pack(&self.shared.keeper.packer, self.bar) {
                     Visit::Hot(bytes) => hot += bytes,
                     Visit::NowPacked { plain, .. } => packed += plain,
                     Visit::Plain | Visit::Packed => {}
@@ -171,7 +171,7 @@ impl PackerTask {
             changed |= packed > 0;
             self.freed += packed;
             if packed > 0 {
-                self.shared.charge_again();
+                self.count_again();
                 sleep(PAUSE).await;
             } else {
                 tokio::task::yield_now().await;
@@ -180,10 +180,18 @@ impl PackerTask {
                 break;
             }
         }
-        self.shared.keeper.packer().set_hot(hot);
+        self.shared.keeper.packer.set_hot(hot);
         self.purge(if changed { FREED } else { 1 });
         self.raise_bar();
         self.done = state.filter(|_| hot == 0 && !changed);
+    }
+
+    /// Counts the cache again after objects were packed.
+    fn count_again(&self) {
+        let state = self.shared.state.lock();
+        if let Some(current) = &state.current {
+            self.shared.keeper.count_again(current.store(), &state.history);
+        }
     }
 
     /// Returns freed memory to the system if objects of so many bytes were packed.
@@ -205,7 +213,7 @@ impl Arriving {
     }
 
     pub(super) fn take_into(&mut self, shared: &SharedCache, object: &Arc<Object>) -> usize {
-        let packer = shared.keeper.packer();
+        let packer = &shared.keeper.packer;
         if packer.form() == PackingForm::Plain {
             return 0;
         }
@@ -216,7 +224,7 @@ impl Arriving {
             // Looked at now and then only: it needs a lock that all caches share.
             return 0;
         }
-        if !started && packer.is_wanted_early(shared.keeper.used(), self.bytes) {
+        if !started && packer.is_wanted_early(shared.config.budget.used(), self.bytes) {
             self.training = true;
             packer.set_active(true);
             if packer.needs_training() {
@@ -240,18 +248,6 @@ impl Arriving {
 /// The bytes of an object, for training.
 fn sample(object: &Object) -> Option<Bytes> {
     object.raw_for_upkeep().ok().map(Raw::framed)
-}
-
-// === impl SharedCache ===
-
-impl SharedCache {
-    /// Updates the account after objects were packed.
-    fn charge_again(&self) {
-        let state = self.state.lock();
-        if let Some(current) = &state.current {
-            self.keeper.count_again(current.store(), &state.history);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -174,7 +174,7 @@ async fn a_large_state_is_packed_while_it_is_read() {
         let saved = arriving.take(&writer, &object);
         assert!(saved < 10 << 10);
         objects.push(object);
-        writer.load(plain).unwrap();
+        writer.account().load(plain).unwrap();
         if name < 100 {
             assert_eq!(packing.stats().packed_total, 0, "too small");
         }

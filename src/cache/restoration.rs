@@ -56,8 +56,8 @@ impl Writer {
     /// Begins to read a saved state.
     pub fn restoration(&self) -> Restoration {
         let shared = Arc::clone(&self.shared);
-        let library = Library::new(shared.keeper.packer().clone());
-        let account = shared.keeper.account_for_state();
+        let library = Library::new(shared.keeper.packer.clone());
+        let account = shared.config.budget.account(shared.config.pinned);
         Restoration {
             shared,
             account,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 
 use parking_lot::{Mutex, MutexGuard};
+use slab::Slab;
 
 use super::spec::EndReason;
 use super::stats::Standing;
@@ -35,7 +36,7 @@ pub(super) struct Ring {
     base: u64,
     /// The newest revision that has left with the window.
     dropped: ResourceVersion,
-    slots: Slots,
+    slots: Slab<Slot>,
     /// The length at which the ring looks for entries that all watchers have passed.
     trim_at: usize,
     /// It has entries whose watchers were not yet woken.
@@ -56,9 +57,8 @@ pub(super) enum Next<'a> {
     /// The entry, and the revision of the one that follows it, if there is one.
     Entry(&'a RingEntry, Option<ResourceVersion>),
     CaughtUp,
-    /// The watcher's next entry was dropped, and its initial part does not cover it.
-    Overtaken,
-    Closed(EndReason),
+    /// The watcher was ended, or its next entry was dropped, and its initial part does not cover it.
+    End(EndReason),
 }
 
 /// The state of one watcher. It is stored here and not in the watcher, so that a client that is never polled does not
@@ -81,13 +81,6 @@ pub(super) enum Basis {
     Ahead(ResourceVersion),
     /// The events will never show what the client has: a relist took their place. The watcher ends.
     Lost,
-}
-
-/// A slab: places are reused, so a watcher costs only its place.
-#[derive(Debug, Default)]
-struct Slots {
-    places: Vec<Option<Slot>>,
-    free: Vec<u32>,
 }
 
 /// A ring shorter than this is not trimmed.
@@ -141,13 +134,13 @@ impl SharedRing {
 
 impl Ring {
     /// Adds a watcher after all entries, and returns its place.
-    pub(super) fn join(&mut self) -> u32 {
+    pub(super) fn join(&mut self) -> usize {
         let cursor = self.end();
         self.slots.insert(Slot { cursor, waker: None, basis: Basis::Known })
     }
 
-    pub(super) fn leave(&mut self, slot: u32) {
-        self.slots.remove(slot);
+    pub(super) fn leave(&mut self, slot: usize) {
+        self.slots.try_remove(slot);
     }
 
     pub(super) fn watchers(&self) -> usize {
@@ -159,27 +152,28 @@ impl Ring {
     }
 
     /// Why the watcher ends, if it was ended.
-    pub(super) fn ended(&mut self, slot: u32) -> Option<EndReason> {
-        let is_lost = |slot: &mut Slot| matches!(slot.basis, Basis::Lost);
+    pub(super) fn ended(&self, slot: usize) -> Option<EndReason> {
+        let is_lost = |slot: &Slot| matches!(slot.basis, Basis::Lost);
         self.closed.or_else(|| self.slots.get(slot).is_some_and(is_lost).then_some(EndReason::Relisted))
     }
 
-    pub(super) fn standing(&self) -> Standing {
+    /// Adds the progress of these watchers to that of others.
+    pub(super) fn standing(&self, of_others: Standing) -> Standing {
         let end = self.end();
-        self.slots.iter().fold(Standing::default(), |sum, slot| match slot.basis {
+        self.slots.iter().fold(of_others, |sum, (_, slot)| match slot.basis {
             Basis::Listing(_) => Standing { listing: sum.listing + 1, ..sum },
             _ => Standing { behind: sum.behind + usize::from(slot.cursor < end), ..sum },
         })
     }
 
-    pub(super) fn set_basis(&mut self, slot: u32, basis: Basis) {
-        if let Some(slot) = self.slots.get(slot) {
+    pub(super) fn set_basis(&mut self, slot: usize, basis: Basis) {
+        if let Some(slot) = self.slots.get_mut(slot) {
             slot.basis = basis;
         }
     }
 
     /// The state that the watcher lists, unless it can no longer continue from it.
-    pub(super) fn listed(&mut self, slot: u32) -> Result<Snapshot, EndReason> {
+    pub(super) fn listed(&self, slot: usize) -> Result<Snapshot, EndReason> {
         if let Some(reason) = self.closed {
             return Err(reason);
         }
@@ -199,15 +193,15 @@ impl Ring {
 
     /// Returns the entry at the watcher's position, and moves the watcher on. If no entry follows, the waker is stored.
     /// The watcher does without entries up to the revision `covered`.
-    pub(super) fn next(&mut self, slot: u32, covered: ResourceVersion, cx: &Context<'_>) -> Next<'_> {
+    pub(super) fn next(&mut self, slot: usize, covered: ResourceVersion, cx: &Context<'_>) -> Next<'_> {
         if let Some(reason) = self.ended(slot) {
-            return Next::Closed(reason);
+            return Next::End(reason);
         }
-        let Some(slot) = self.slots.get(slot) else { return Next::Overtaken };
+        let Some(slot) = self.slots.get_mut(slot) else { return Next::End(EndReason::TooSlow) };
         if slot.cursor < self.base && self.dropped <= covered {
             slot.cursor = self.base;
         }
-        let Some(offset) = slot.cursor.checked_sub(self.base) else { return Next::Overtaken };
+        let Some(offset) = slot.cursor.checked_sub(self.base) else { return Next::End(EndReason::TooSlow) };
         // At most the length of the deque, so it fits into usize.
         if let Some(entry) = self.entries.get(offset as usize) {
             slot.cursor += 1;
@@ -223,20 +217,20 @@ impl Ring {
 
     fn take_wakers(&mut self, wakers: &mut Vec<Waker>) {
         self.touched = false;
-        wakers.extend(self.slots.iter_mut().filter_map(|slot| slot.waker.take()));
+        wakers.extend(self.slots.iter_mut().filter_map(|(_, slot)| slot.waker.take()));
     }
 
     fn close(&mut self, reason: EndReason, wakers: &mut Vec<Waker>) -> usize {
         self.closed = Some(reason);
         self.entries = VecDeque::new();
-        self.slots.iter_mut().for_each(|slot| slot.basis = Basis::Known);
+        self.slots.iter_mut().for_each(|(_, slot)| slot.basis = Basis::Known);
         self.take_wakers(wakers);
         self.watchers()
     }
 
     fn lose(&mut self, (from, to): (ResourceVersion, ResourceVersion), wakers: &mut Vec<Waker>) -> usize {
         let mut lost = 0;
-        for slot in self.slots.iter_mut() {
+        for (_, slot) in &mut self.slots {
             if matches!(slot.basis, Basis::Ahead(at) if from < at && at < to) {
                 slot.basis = Basis::Lost;
                 wakers.extend(slot.waker.take());
@@ -257,9 +251,9 @@ impl Ring {
         if self.base > before {
             // An overtaken watcher ends at its next poll, and need not hold an old state until then.
             let (base, dropped) = (self.base, self.dropped);
-            let overtaken = self.slots.iter_mut().filter(|slot| slot.cursor < base);
+            let overtaken = self.slots.iter_mut().filter(|(_, slot)| slot.cursor < base);
             let lists = |basis: &Basis| matches!(basis, Basis::Listing(state) if state.rv() < dropped);
-            overtaken.filter(|slot| lists(&slot.basis)).for_each(|slot| slot.basis = Basis::Known);
+            overtaken.filter(|(_, slot)| lists(&slot.basis)).for_each(|(_, slot)| slot.basis = Basis::Known);
         }
         self.trim_passed();
         if self.entries.capacity() > 4 * self.entries.len().max(SHORT) {
@@ -269,7 +263,7 @@ impl Ring {
 
     fn trim_passed(&mut self) {
         let end = self.end();
-        let passed = self.slots.iter_mut().map(|slot| slot.cursor).min().unwrap_or(end);
+        let passed = self.slots.iter().map(|(_, slot)| slot.cursor).min().unwrap_or(end);
         while self.base < passed && self.entries.pop_front().is_some() {
             self.base += 1;
         }
@@ -303,42 +297,6 @@ impl Slot {
     }
 }
 
-// === impl Slots ===
-
-impl Slots {
-    fn insert(&mut self, slot: Slot) -> u32 {
-        if let Some(free) = self.free.pop() {
-            self.places[free as usize] = Some(slot);
-            return free;
-        }
-        self.places.push(Some(slot));
-        // Four billion watchers do not fit into memory.
-        u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
-    }
-
-    fn get(&mut self, slot: u32) -> Option<&mut Slot> {
-        self.places.get_mut(slot as usize).and_then(Option::as_mut)
-    }
-
-    fn remove(&mut self, slot: u32) {
-        if self.places.get_mut(slot as usize).and_then(Option::take).is_some() {
-            self.free.push(slot);
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &Slot> {
-        self.places.iter().flatten()
-    }
-
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
-        self.places.iter_mut().flatten()
-    }
-
-    fn len(&self) -> usize {
-        self.places.len() - self.free.len()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::task::Waker;
@@ -358,7 +316,7 @@ mod tests {
         ring.push(RingEntry { event: Arc::new(event), kind: EventType::Modified });
     }
 
-    fn next(ring: &mut Ring, slot: u32) -> Option<u64> {
+    fn next(ring: &mut Ring, slot: usize) -> Option<u64> {
         match ring.next(slot, ResourceVersion::ZERO, &Context::from_waker(Waker::noop())) {
             Next::Entry(entry, _) => Some(entry.event.rv.0),
             _ => None,
@@ -406,11 +364,11 @@ mod tests {
         assert!(ring.listed(here).is_ok() && ring.listed(covered).is_ok());
         assert_eq!(ring.listed(gone).unwrap_err(), EndReason::TooSlow);
         let cx = Context::from_waker(Waker::noop());
-        assert!(matches!(ring.next(gone, ResourceVersion(3), &cx), Next::Overtaken));
+        assert!(matches!(ring.next(gone, ResourceVersion(3), &cx), Next::End(EndReason::TooSlow)));
         assert!(matches!(ring.next(covered, ResourceVersion(4), &cx), Next::Entry(entry, _) if entry.event.rv.0 == 5));
         assert_eq!(next(&mut ring, here), Some(5));
         ring.close(EndReason::Relisted, &mut Vec::new());
-        let lists = |slot: &Slot| matches!(slot.basis, Basis::Listing(_));
+        let lists = |(_, slot): (usize, &Slot)| matches!(slot.basis, Basis::Listing(_));
         assert!(ring.len() == 0 && !ring.slots.iter().any(lists), "whoever does not look holds nothing");
     }
 }

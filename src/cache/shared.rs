@@ -20,7 +20,7 @@ use super::keeper::ObjectKeeper;
 use super::order::Order;
 use super::ready::Ready;
 use super::spec::EndReason;
-use super::stats::{CacheStats, Counters};
+use super::stats::Counters;
 use super::store::{Snapshot, SnapshotInner, Store};
 use crate::codec::Form;
 use crate::meta::{EventType, ResourceVersion, WatchCacheEvent};
@@ -163,7 +163,7 @@ impl SharedCache {
 
     /// Takes no lock.
     pub(super) fn snapshot(&self) -> Option<Snapshot> {
-        self.published.load_full().map(Snapshot::from_inner)
+        self.published.load_full().map(|inner| Snapshot { inner })
     }
 
     /// The revision up to which all changes have come, of a state at `rv`: one less while more deletions of `rv` may follow.
@@ -186,7 +186,7 @@ impl SharedCache {
         }
         if state.confirmed.as_ref().is_none_or(|confirmed| confirmed.rv() <= snapshot.rv()) {
             state.unconfirm();
-            self.published.store(Some(snapshot.inner()));
+            self.published.store(Some(snapshot.inner.clone()));
         }
         state.current = Some(snapshot);
         self.unsure.store(0, Ordering::Release);
@@ -196,11 +196,11 @@ impl SharedCache {
     /// See [`super::WatchCache::confirm`].
     pub(super) fn confirm(&self, snapshot: &Snapshot, rv: ResourceVersion, asked: Order) -> bool {
         let mut state = self.state.lock();
-        let newest = self.published.load().as_ref().is_some_and(|newest| Arc::ptr_eq(newest, &snapshot.inner()));
+        let newest = self.published.load().as_ref().is_some_and(|newest| Arc::ptr_eq(newest, &snapshot.inner));
         let holds = newest && state.began < asked;
         if holds && rv > snapshot.rv() {
             let confirmed = Snapshot::new(rv, snapshot.store().clone());
-            self.published.store(Some(confirmed.inner()));
+            self.published.store(Some(confirmed.inner.clone()));
             if let Some(before) = state.confirmed.replace(confirmed) {
                 if state.confirmed_before.len() >= CONFIRMATIONS {
                     state.confirmed_before.pop_front();
@@ -267,39 +267,5 @@ impl SharedCache {
         self.dispatched.store(state.history.head(), Ordering::Release);
         self.dispatched_rv.store(rv.0, Ordering::Release);
         ended
-    }
-
-    pub(super) fn stats(&self) -> CacheStats {
-        let (watchers, groups) = {
-            let groups = self.groups.read();
-            (groups.watchers(), groups.len())
-        };
-        let counters = &self.counters;
-        let state = self.state.lock();
-        CacheStats {
-            state: self.ready.readiness(),
-            rv: self.ready.rv(),
-            dispatched_rv: ResourceVersion(self.dispatched_rv.load(Ordering::Acquire)),
-            objects: state.current.as_ref().map_or(0, Snapshot::len),
-            bytes: self.keeper.present_bytes(state.current.as_ref().map_or(0, Snapshot::bytes)),
-            window_events: state.history.len(),
-            window_bytes: state.history.bytes(),
-            window_oldest_rv: state.history.oldest(),
-            window_floor: state.history.floor(),
-            window_age: state.history.age(Instant::now()),
-            watchers,
-            groups,
-            events_total: counters.events.get(),
-            dispatched_total: counters.dispatched.get(),
-            evaluated_total: counters.evaluated.get(),
-            replaced_total: counters.replaced.get(),
-            lagged_total: counters.lagged.get(),
-            terminated_total: counters.terminated.get(),
-            too_slow_total: counters.too_slow.get(),
-            bookmarks_total: counters.bookmarks.get(),
-            backfills_total: counters.backfills.get(),
-            backfills_failed_total: counters.backfills_failed.get(),
-            backfilled_events_total: counters.backfilled_events.get(),
-        }
     }
 }

@@ -127,6 +127,6 @@ async fn the_window_shrinks_before_a_state_is_given_up() {
         dispatch(&mut dispatcher);
     }
     assert!((1..150).contains(&cache.stats().window_events) && budget.used() <= budget.limit());
-    assert!(!writer.is_pinned() && !writer.is_recalled() && budget.recalls() == 0);
-    assert!(budget.recall() && writer.is_recalled());
+    assert!(!writer.is_pinned() && !writer.account().is_recalled() && budget.recalls() == 0);
+    assert!(budget.recall() && writer.account().is_recalled());
 }

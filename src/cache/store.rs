@@ -45,23 +45,13 @@ static LINEAGES: AtomicU64 = AtomicU64::new(1);
 /// The state of one resource at one resourceVersion. Cloning takes constant time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    inner: Arc<SnapshotInner>,
+    pub(super) inner: Arc<SnapshotInner>,
 }
 
 #[derive(Debug)]
 pub(super) struct SnapshotInner {
     rv: ResourceVersion,
     store: Store,
-}
-
-/// A scope in the flat key space.
-enum Keys<'a> {
-    /// At most this key.
-    One(String),
-    /// All keys from the first bound to before the second, for all namespaces or for one.
-    Range(Bound<String>, Bound<String>),
-    /// A name in any namespace: not a key range.
-    Named(&'a str),
 }
 
 // === impl Store ===
@@ -217,21 +207,22 @@ impl Snapshot {
         scope: &'a Scope,
         after: Option<&str>,
     ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
-        let keys = self.keys(scope);
-        let (range, named) = match keys {
-            Keys::One(key) => (self.between(Bound::Included(key.clone()), &Bound::Included(key), after), None),
-            Keys::Range(lower, upper) => (self.between(lower, &upper, after), None),
-            Keys::Named(name) => (None, Some(self.named(name, after))),
+        let one = |key: String| (self.between(Bound::Included(key.clone()), &Bound::Included(key), after), None);
+        // A resource is either namespaced or not, so any key shows which.
+        let is_namespaced = || self.inner.store.map.get_min().is_some_and(|(key, _)| key.as_str().contains('/'));
+        let (range, named) = match (scope.namespace.as_deref(), scope.name.as_deref()) {
+            (Some(namespace), Some(name)) => one(format!("{namespace}/{name}")),
+            (Some(namespace), None) => {
+                // '0' is the byte after '/'.
+                let (first, end) = (format!("{namespace}/"), format!("{namespace}0"));
+                (self.between(Bound::Included(first), &Bound::Excluded(end), after), None)
+            }
+            // In any namespace: not a range of keys.
+            (None, Some(name)) if is_namespaced() => (None, Some(self.named(name, after))),
+            (None, Some(name)) => one(name.to_owned()),
+            (None, None) => (self.between(Bound::Unbounded, &Bound::Unbounded, after), None),
         };
         range.into_iter().flatten().chain(named.into_iter().flatten())
-    }
-
-    pub(super) fn from_inner(inner: Arc<SnapshotInner>) -> Self {
-        Self { inner }
-    }
-
-    pub(super) fn inner(&self) -> Arc<SnapshotInner> {
-        self.inner.clone()
     }
 
     pub(super) fn store(&self) -> &Store {
@@ -281,22 +272,6 @@ impl Snapshot {
                 }
             }
         })
-    }
-
-    fn keys<'a>(&self, scope: &'a Scope) -> Keys<'a> {
-        match (scope.namespace.as_deref(), scope.name.as_deref()) {
-            (Some(namespace), Some(name)) => Keys::One(format!("{namespace}/{name}")),
-            // '0' is the byte after '/'.
-            (Some(namespace), None) => {
-                Keys::Range(Bound::Included(format!("{namespace}/")), Bound::Excluded(format!("{namespace}0")))
-            }
-            (None, Some(name)) => {
-                // A resource is either namespaced or not, so any key shows which.
-                let namespaced = self.inner.store.map.get_min().is_some_and(|(key, _)| key.as_str().contains('/'));
-                if namespaced { Keys::Named(name) } else { Keys::One(name.to_owned()) }
-            }
-            (None, None) => Keys::Range(Bound::Unbounded, Bound::Unbounded),
-        }
     }
 }
 

@@ -323,16 +323,44 @@ impl WatchCache {
     }
 
     pub fn stats(&self) -> CacheStats {
-        self.shared.stats()
+        let shared = &self.shared;
+        let (watchers, groups) = {
+            let groups = shared.groups.read();
+            (groups.watchers(), groups.len())
+        };
+        let counters = &shared.counters;
+        let state = shared.state.lock();
+        CacheStats {
+            state: shared.ready.readiness(),
+            rv: shared.ready.rv(),
+            dispatched_rv: ResourceVersion(shared.dispatched_rv.load(Ordering::Acquire)),
+            objects: state.current.as_ref().map_or(0, Snapshot::len),
+            bytes: shared.keeper.present_bytes(state.current.as_ref().map_or(0, Snapshot::bytes)),
+            window_events: state.history.len(),
+            window_bytes: state.history.bytes(),
+            window_oldest_rv: state.history.oldest(),
+            window_floor: state.history.floor(),
+            window_age: state.history.age(Instant::now()),
+            watchers,
+            groups,
+            events_total: counters.events.get(),
+            dispatched_total: counters.dispatched.get(),
+            evaluated_total: counters.evaluated.get(),
+            replaced_total: counters.replaced.get(),
+            lagged_total: counters.lagged.get(),
+            terminated_total: counters.terminated.get(),
+            too_slow_total: counters.too_slow.get(),
+            bookmarks_total: counters.bookmarks.get(),
+            backfills_total: counters.backfills.get(),
+            backfills_failed_total: counters.backfills_failed.get(),
+            backfilled_events_total: counters.backfilled_events.get(),
+        }
     }
 
     /// Examines every watcher: only for a metrics scrape, not for a request.
     pub fn standing(&self) -> Standing {
         let groups = self.shared.groups.read();
-        groups.iter().map(|group| group.ring.lock().standing()).fold(Standing::default(), |sum, one| Standing {
-            listing: sum.listing + one.listing,
-            behind: sum.behind + one.behind,
-        })
+        groups.iter().fold(Standing::default(), |sum, group| group.ring.lock().standing(sum))
     }
 
     pub(super) fn shared(&self) -> Arc<SharedCache> {

@@ -352,8 +352,7 @@ impl CacheWatcher {
                     self.waits_at = here;
                     return LiveItem::CaughtUp;
                 }
-                Next::Overtaken => return LiveItem::End(EndReason::TooSlow),
-                Next::Closed(reason) => return LiveItem::End(reason),
+                Next::End(reason) => return LiveItem::End(reason),
             }
         }
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::budget::Account;
 use super::difference::Difference;
 use super::order::Order;
 use super::shared::SharedCache;
@@ -19,7 +20,7 @@ use crate::meta::{EventType, Object, ObjectKey, ResourceVersion, WatchCacheEvent
 #[derive(Debug)]
 pub struct Writer {
     pub(super) shared: Arc<SharedCache>,
-    pub(super) store: Store,
+    store: Store,
     /// Zero unless synced.
     rv: ResourceVersion,
     synced: bool,
@@ -88,6 +89,32 @@ impl Writer {
     /// Whether the present state has this object.
     pub fn holds(&self, key: &ObjectKey) -> bool {
         self.store.get(key).is_some()
+    }
+
+    /// Returns the object of the cache if it is the same to the last byte, so that reading a state again costs no more
+    /// than its changes.
+    ///
+    /// # Errors
+    /// The given object, if the cache has a different one or none. It shares what it has in common with others.
+    #[expect(clippy::result_large_err, reason = "no error: the object is given back to be kept")]
+    pub fn known(&self, mut object: Object) -> Result<Arc<Object>, Object> {
+        match self.store.get(&object.key) {
+            Some(held) if held.rv == object.rv && held.is_written_as(&object) => Ok(held.clone()),
+            held => {
+                self.shared.keeper.share(&mut object, held.map(Arc::as_ref));
+                Err(object)
+            }
+        }
+    }
+
+    pub fn is_pinned(&self) -> bool {
+        self.shared.config.pinned
+    }
+
+    /// The memory that this cache takes of what all may use: a new state is reported to it while it is read, and it tells when
+    /// the state must be given up ([`Self::not_ready`]).
+    pub fn account(&self) -> &Account {
+        &self.shared.keeper.account
     }
 
     /// When the state was last given up.
@@ -350,6 +377,12 @@ impl Writer {
         self.shared.ready.reached(self.rv);
         drop(state);
         self.shared.work.notify_one();
+    }
+
+    /// Counts a whole state that was taken.
+    pub(super) fn settle(&self) {
+        let taken = self.shared.keeper.bytes_of_whole(&self.store, &self.shared.state.lock().history);
+        self.account().settle(taken);
     }
 
     async fn wait_for_dispatcher(&self) {

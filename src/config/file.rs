@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 use serde_saphyr::budget::BudgetBreach;
@@ -69,6 +70,11 @@ impl Node {
         }
     }
 
+    /// The text, where nothing else is allowed.
+    pub(super) fn single(&self) -> Result<&str, String> {
+        self.scalar().ok_or_else(|| format!("want a single value, not {}", self.describe()))
+    }
+
     /// Describes the value for an error message.
     pub(super) fn describe(&self) -> &'static str {
         match self.value {
@@ -108,14 +114,6 @@ impl<'de> Visitor<'de> for ValueVisitor {
         Ok(Value::Null)
     }
 
-    fn visit_none<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        Value::deserialize(deserializer)
-    }
-
     fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
         Ok(Value::Scalar(value.to_string()))
     }
@@ -136,12 +134,8 @@ impl<'de> Visitor<'de> for ValueVisitor {
         Ok(Value::Scalar(value.to_owned()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
-        let mut nodes = Vec::new();
-        while let Some(node) = sequence.next_element()? {
-            nodes.push(node);
-        }
-        Ok(Value::Sequence(nodes))
+    fn visit_seq<A: SeqAccess<'de>>(self, sequence: A) -> Result<Value, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(sequence)).map(Value::Sequence)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {

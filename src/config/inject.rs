@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use informerd_injection::InjectionConfig;
 
 use super::layers::Loader;
+use super::parse::is_dns_name;
 use super::sections::InjectSettings;
 
 /// The image of a build on one's own machine, as README has it.
@@ -31,11 +32,8 @@ impl Loader<'_> {
 
 /// A DNS subdomain, as names of objects are.
 fn parse_object_name(text: &str) -> Result<String, String> {
-    let valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
-    if text.is_empty() || text.len() > 253 || !text.bytes().all(valid) {
-        return Err(format!("{text:?} is no name of an object"));
-    }
-    Ok(text.to_owned())
+    let valid = is_dns_name(text) && text.len() <= 253;
+    if valid { Ok(text.to_owned()) } else { Err(format!("{text:?} is no name of an object")) }
 }
 
 fn parse_address(text: &str) -> Result<(String, u16), String> {

@@ -67,14 +67,10 @@ impl Loader<'_> {
             let default = default.split(',').filter(|text| !text.is_empty()).map(str::to_owned).collect();
             (Origin::Default { key: "" }, default)
         });
-        let mut found = Vec::new();
-        for text in texts {
-            match parse(&text) {
-                Ok(value) => found.push(value),
-                Err(message) => self.mistakes.push(Mistake::new(origin.clone(), message)),
-            }
-        }
-        found
+        let value = |text: &String| {
+            parse(text).map_err(|message| self.mistakes.push(Mistake::new(origin.clone(), message))).ok()
+        };
+        texts.iter().filter_map(value).collect()
     }
 
     pub(super) fn one(&mut self, key: &str) -> Option<(Origin, String)> {
@@ -92,26 +88,16 @@ impl Loader<'_> {
         let (origin, raw) = self.raw(key)?;
         let setting = Setting::find(key)?;
         let texts = match raw {
-            Raw::Texts(texts) => texts,
-            Raw::Node(node) => match scalars(setting, &node) {
-                Ok(texts) => texts,
-                Err(message) => {
-                    self.mistakes.push(Mistake::new(origin, message));
-                    return None;
-                }
-            },
+            Raw::Texts(texts) => Ok(texts),
+            Raw::Node(node) => scalars(setting, &node),
         };
-        let mut expanded = Vec::with_capacity(texts.len());
-        for text in texts {
-            match expand(&text, self.source) {
-                Ok(text) => expanded.push(text),
-                Err(message) => {
-                    self.mistakes.push(Mistake::new(origin, message));
-                    return None;
-                }
+        match texts.and_then(|texts| texts.iter().map(|text| expand(text, self.source)).collect()) {
+            Ok(expanded) => Some((origin, expanded)),
+            Err(message) => {
+                self.mistakes.push(Mistake::new(origin, message));
+                None
             }
         }
-        Some((origin, expanded))
     }
 
     /// The value from the highest layer: flag, environment, file. An empty text counts as missing.
@@ -131,10 +117,7 @@ impl Loader<'_> {
         let from_file = self.file.values.iter().find(|(found, ..)| found.key == key);
         let found = if let Some(texts) = self.flags.get(key).filter(|texts| !texts.is_empty()) {
             let origin = Origin::Flag(format!("--{}", setting.flag()));
-            let texts: Vec<String> = match setting.kind {
-                Kind::Many(_) => texts.iter().flat_map(|text| separate(text)).collect(),
-                _ => texts.clone(),
-            };
+            let texts: Vec<String> = texts.iter().flat_map(|text| separate(text)).collect();
             Some((origin, texts.join(","), Raw::Texts(texts)))
         } else if let Some(text) = variable.filter(|text| !text.is_empty()) {
             Some((Origin::Variable(name), text.clone(), Raw::Texts(separate(&text))))
@@ -171,13 +154,11 @@ impl fmt::Display for Effective {
 
 /// Returns one text, or all texts of a sequence where several are allowed.
 fn scalars(setting: &Setting, node: &Node) -> Result<Vec<String>, String> {
-    let single = |node: &Node| {
-        node.scalar().map(str::to_owned).ok_or_else(|| format!("want a single value, not {}", node.describe()))
+    let nodes = match (&node.value, setting.kind) {
+        (Value::Sequence(nodes), Kind::Many(_)) => nodes.as_slice(),
+        _ => std::slice::from_ref(node),
     };
-    match (&node.value, setting.kind) {
-        (Value::Sequence(nodes), Kind::Many(_)) => nodes.iter().map(single).collect(),
-        _ => Ok(vec![single(node)?]),
-    }
+    nodes.iter().map(|node| node.single().map(str::to_owned)).collect()
 }
 
 /// Formats a value of the file in one line.

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::time::Duration;
 
 use super::expand::expand;
 use super::file::{File, Node, Value};
@@ -12,31 +12,29 @@ use super::layers::{Effective, Loader, Raw};
 use super::otel;
 use super::parse::{
     beyond_this_machine, choice, parse_anonymous, parse_automatic_count, parse_bool, parse_client_ca,
-    parse_consistent_reads, parse_count, parse_group, parse_host, parse_lend_identity, parse_mode, parse_name,
-    parse_only_tls13, parse_packing_form, parse_protobuf, parse_signer, parse_while_away, positive_count,
-    positive_duration,
+    parse_consistent_reads, parse_count, parse_group, parse_host, parse_lend_identity, parse_memory_size, parse_mode,
+    parse_name, parse_not_synced, parse_only_tls13, parse_packing_form, parse_protobuf, parse_signer, parse_token_ttl,
+    parse_while_away, positive_count, positive_duration,
 };
 use super::removed::removed_variables;
 use super::resources::parse_rules;
-use super::sections::{
-    Config, DrainConfig, InformerConfig, MemoryConfig, ReadsConfig, UpstreamConfig, WindowConfig, parse_memory,
-};
+use super::sections::{Config, InformerConfig, MemoryConfig, UpstreamConfig, parse_memory_limit};
 use super::setting::CONFIG;
-use super::{Flags, Mistake, Mistakes, Origin, ResourceRule, SETTINGS, Setting, Source, nearest, parse_size};
+use super::{
+    Flags, Mistake, Mistakes, Origin, ResourcePattern, ResourceRule, SETTINGS, Setting, Source, nearest, parse_size,
+};
 use crate::auth::audit::{AuditConfig, Policy};
 use crate::auth::{AuthConfig, Mode};
 use crate::authority::{AuthorityConfig, Lifetimes, RequestConfig, SignerConfig};
-use crate::cache::CacheConfig;
 use crate::grpc::QueueConfig;
 use crate::http::{CertificateFiles, HttpConfig, ListenAddr};
-use crate::meta::Gvr;
 use crate::packing::PackingConfig;
 use crate::passthrough::LendIdentity;
-use crate::reads::{FRESHNESS_TIMEOUT, Modes};
+use crate::reads::{FRESHNESS_TIMEOUT, Modes, NotSynced, ReadsConfig};
 use crate::snapshots::{Key, SnapshotConfig};
+use crate::telemetry::LogConfig;
 use crate::telemetry::lines::LinesTo;
 use crate::telemetry::otel::OtelConfig;
-use crate::telemetry::{LogConfig, LogFormat};
 
 /// A configuration without mistakes.
 #[derive(Debug)]
@@ -105,8 +103,8 @@ impl Loader<'_> {
             self.wrong("context", "is of no use without a kubeconfig");
         }
         let state_dir = self.path("stateDir").unwrap_or_else(|| self.default_state_dir());
-        let drain = self.duration("drain.timeout").map(|timeout| DrainConfig { timeout });
-        let http = self.http(state_dir.clone(), drain);
+        let drain_timeout = self.duration("drain.timeout");
+        let http = self.http(state_dir.clone(), drain_timeout);
         let auth = self.auth();
         let shared_groups = self.many("authorization.sharedAggregatedGroups", parse_group);
         let (authority, certificate_request) = self.authority(http.as_ref());
@@ -129,11 +127,17 @@ impl Loader<'_> {
             protobuf: self.parse("protobuf", parse_protobuf)?,
             while_away: self.parse("whileAway", parse_while_away)?,
         };
-        let (wait, then) = (self.duration("notSynced.wait"), self.parse("notSynced.then", FromStr::from_str));
+        let (wait, forward) = (self.duration("notSynced.wait"), self.parse("notSynced.then", parse_not_synced));
+        // All rules are needed: the first match decides, even if it does not set modes.
+        let exceptions = rules.iter().map(|rule| {
+            let ResourcePattern { group, resource } = rule.pattern.clone();
+            (group, resource, rule.modes.over(modes))
+        });
+        let exceptions = exceptions.collect();
         let idle_timeout = self.parse("idleTimeout", positive_duration);
         let max_informers = self.parse("limits.maxInformers", parse_automatic_count);
         let store_check = self.duration("storeCheck");
-        let window = self.window();
+        let window_max_bytes = self.parse("window.maxBytes", parse_memory_size);
         let memory = self.memory();
         let snapshots = self.snapshots();
         let inject = self.inject();
@@ -161,12 +165,18 @@ impl Loader<'_> {
                 max_informers: max_informers?,
                 store_check: store_check?,
             },
-            reads: ReadsConfig { modes, freshness_timeout: FRESHNESS_TIMEOUT, wait: wait?, then: then?, shared_groups },
+            reads: ReadsConfig {
+                modes,
+                exceptions,
+                not_synced: NotSynced { wait: wait?, forward: forward? },
+                freshness_timeout: FRESHNESS_TIMEOUT,
+                shared_groups,
+            },
             queues: QueueConfig::default(),
-            window: window?,
+            window_max_bytes: window_max_bytes?,
             memory: memory?,
             snapshots: snapshots?,
-            drain: drain?,
+            drain_timeout: drain_timeout?,
             inject: inject?,
             threads: threads?,
             log: log?,
@@ -175,7 +185,7 @@ impl Loader<'_> {
     }
 
     fn memory(&mut self) -> Option<MemoryConfig> {
-        let limit = self.parse("limits.memory", parse_memory);
+        let limit = self.parse("limits.memory", parse_memory_limit);
         let form = self.parse("memory.form", parse_packing_form);
         Some(MemoryConfig { limit: limit?, form: form?, hot_bytes: PackingConfig::default().hot_bytes })
     }
@@ -197,7 +207,7 @@ impl Loader<'_> {
         Some(Some(SnapshotConfig { dir, max_bytes: max_bytes?, max_age: max_age?, key }))
     }
 
-    fn http(&mut self, state_dir: PathBuf, drain: Option<DrainConfig>) -> Option<HttpConfig> {
+    fn http(&mut self, state_dir: PathBuf, drain_timeout: Option<Duration>) -> Option<HttpConfig> {
         let mut http = HttpConfig::new(self.listen(), state_dir);
         http.tls.files = self.tls();
         http.tls.names = self.many("tls.names", parse_host);
@@ -209,7 +219,7 @@ impl Loader<'_> {
         let explain = self.parse("explainHeader", parse_bool);
         let lend_sessions = self.parse("lendSessions", parse_bool);
         let only_tls13 = self.parse("tls.minVersion", parse_only_tls13);
-        http.drain_spread = http.drain_spread.min(drain?.timeout);
+        http.drain_spread = http.drain_spread.min(drain_timeout?);
         http.explain = explain?;
         http.lend_sessions = lend_sessions?;
         http.tls.only_tls13 = only_tls13?;
@@ -243,7 +253,7 @@ impl Loader<'_> {
         let audiences = self.many("authentication.audiences", parse_name);
         let node = self.optional("authentication.node", parse_name);
         let anonymous = self.parse("authentication.anonymous", parse_anonymous);
-        let token_ttl = self.parse("authentication.ttl", positive_duration);
+        let token_ttl = self.parse("authentication.ttl", parse_token_ttl);
         let allow_ttl = self.parse("authorization.allowTtl", positive_duration);
         Some(AuthConfig {
             client_ca,
@@ -384,27 +394,10 @@ impl Loader<'_> {
         rules
     }
 
-    fn window(&mut self) -> Option<WindowConfig> {
-        let max_bytes = self.parse("window.maxBytes", |text| {
-            let bytes = parse_size(text)?;
-            if bytes < 1 << 20 {
-                return Err(format!("{text} is less than 1Mi"));
-            }
-            usize::try_from(bytes).map_err(|_| format!("{text} is more than this machine can address"))
-        });
-        let cache = CacheConfig::new(Gvr::new("", "", ""));
-        let (min_age, max_events) = (cache.window_min_age, cache.window_max_events);
-        let max_bytes = max_bytes?;
-        // More memory has room for more events. The default has room for the default number.
-        let max_events = max_events.max(max_bytes / (cache.window_max_bytes / max_events).max(1));
-        Some(WindowConfig { min_age, max_events, max_bytes })
-    }
-
     fn log(&mut self) -> Option<LogConfig> {
         let filter = self.parse("log.level", |text| LogConfig::check_filter(text).map(|()| text.to_owned()));
-        let format =
-            self.parse("log.format", |text| choice(text, &[("text", LogFormat::Text), ("json", LogFormat::Json)]));
-        Some(LogConfig { filter: filter?, format: format? })
+        let json = self.parse("log.format", |text| choice(text, &[("text", false), ("json", true)]));
+        Some(LogConfig { filter: filter?, json: json? })
     }
 
     /// Finds variables that look like informerd settings but are unknown. They only cause a warning: a Service named

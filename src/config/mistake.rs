@@ -118,13 +118,8 @@ impl fmt::Display for Mistake {
 
 impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, mistake) in self.0.iter().enumerate() {
-            if index > 0 {
-                writeln!(f)?;
-            }
-            mistake.fmt(f)?;
-        }
-        Ok(())
+        let lines: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 

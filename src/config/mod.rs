@@ -28,10 +28,7 @@ pub use load::{Loaded, load};
 pub use mistake::{Mistake, Mistakes, Origin, nearest};
 pub use removed::{REMOVED, Removed};
 pub use resources::{ResourcePattern, ResourceRule, RuleModes};
-pub use sections::{
-    Config, DrainConfig, InformerConfig, InjectSettings, MemoryConfig, MemoryLimit, ReadsConfig, Then, UpstreamConfig,
-    WindowConfig,
-};
+pub use sections::{Config, InformerConfig, InjectSettings, MemoryConfig, MemoryLimit, UpstreamConfig};
 pub use setting::{Kind, SETTINGS, Setting};
 #[cfg(test)]
 pub(crate) use source::MadeUp;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::parse_duration;
+use super::{parse_duration, parse_size};
 use crate::auth::{Anonymous, ClientCaSource};
 use crate::packing::PackingForm;
 use crate::passthrough::LendIdentity;
@@ -15,6 +15,16 @@ pub(super) fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, St
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         format!("{text:?} is none of {}", names.join(", "))
     })
+}
+
+/// Whether a text has only the characters of a DNS subdomain.
+pub(super) fn is_dns_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'))
+}
+
+/// Whether a text is a label of a DNS name.
+pub(super) fn is_dns_label(text: &str) -> bool {
+    is_dns_name(text) && text.len() <= 63 && !text.contains('.') && !text.starts_with('-') && !text.ends_with('-')
 }
 
 /// A mode, for `bounded` perhaps with its age.
@@ -35,6 +45,11 @@ pub(super) fn parse_consistent_reads(text: &str) -> Result<ConsistentReads, Stri
 pub(super) fn parse_protobuf(text: &str) -> Result<ProtobufReads, String> {
     let choices = [("serve", ProtobufReads::Serve), ("json", ProtobufReads::Json), ("forward", ProtobufReads::Forward)];
     choice(text, &choices)
+}
+
+/// Whether to forward a read whose informer was not synced in time. Otherwise: 429 with Retry-After.
+pub(super) fn parse_not_synced(text: &str) -> Result<bool, String> {
+    choice(text, &[("forward", true), ("429", false)])
 }
 
 /// Whether to serve an old state.
@@ -76,12 +91,7 @@ pub(super) fn parse_name(text: &str) -> Result<String, String> {
 
 /// The name of an API group, as in `metrics.k8s.io`.
 pub(super) fn parse_group(text: &str) -> Result<String, String> {
-    let is_label = |label: &str| {
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        let has_ends = !label.starts_with('-') && !label.ends_with('-');
-        !label.is_empty() && label.len() <= 63 && label.bytes().all(plain) && has_ends
-    };
-    let is_group = text.len() <= 253 && text.split('.').all(is_label);
+    let is_group = text.len() <= 253 && text.split('.').all(is_dns_label);
     if is_group {
         Ok(text.to_owned())
     } else {
@@ -108,6 +118,27 @@ pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
         .and_then(|duration| if duration.is_zero() { Err("must be longer than 0s".to_owned()) } else { Ok(duration) })
 }
 
+/// How long a token may be accepted after it was revoked, at most.
+pub(super) const MAX_TOKEN_TTL: Duration = Duration::from_secs(120);
+
+pub(super) fn parse_token_ttl(text: &str) -> Result<Duration, String> {
+    let ttl = positive_duration(text)?;
+    if ttl > MAX_TOKEN_TTL {
+        Err("must be at most 2m: so long, a revoked token is accepted".to_owned())
+    } else {
+        Ok(ttl)
+    }
+}
+
+/// A size of at least 1 MiB that this machine can address.
+pub(super) fn parse_memory_size(text: &str) -> Result<usize, String> {
+    let bytes = parse_size(text)?;
+    if bytes < 1 << 20 {
+        return Err(format!("{text} is less than 1Mi"));
+    }
+    usize::try_from(bytes).map_err(|_| format!("{text} is more than this machine can address"))
+}
+
 pub(super) fn parse_mode(text: &str) -> Result<u32, String> {
     let mode = text.strip_prefix("0o").unwrap_or(text);
     let mode = u32::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o777);
@@ -126,11 +157,8 @@ pub(super) fn parse_host(text: &str) -> Result<String, String> {
 
 /// The name of a signer, as in `spec.signerName`.
 pub(super) fn parse_signer(text: &str) -> Result<String, String> {
-    let is_name = |part: &str| {
-        !part.is_empty() && part.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'))
-    };
     match text.split_once('/') {
-        Some((domain, name)) if domain.contains('.') && is_name(domain) && is_name(name) => Ok(text.to_owned()),
+        Some((domain, name)) if domain.contains('.') && is_dns_name(domain) && is_dns_name(name) => Ok(text.to_owned()),
         _ => Err(format!("{text:?} is no signer: want DOMAIN/NAME")),
     }
 }

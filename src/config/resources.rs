@@ -5,7 +5,9 @@ use std::str::FromStr;
 use super::file::{Node, Value};
 use super::mistake::MOST_SUGGESTED;
 use super::nearest;
-use super::parse::{parse_bool, parse_consistent_reads, parse_packing_form, parse_protobuf, parse_while_away};
+use super::parse::{
+    is_dns_label, is_dns_name, parse_bool, parse_consistent_reads, parse_packing_form, parse_protobuf, parse_while_away,
+};
 use super::removed::ONE_MODE;
 use crate::packing::PackingForm;
 use crate::reads::{ConsistentReads, Modes, ProtobufReads};
@@ -26,7 +28,7 @@ const KEYS: &[&str] = &[
 ];
 
 /// `pods`, `deployments.apps`, `*.example.com`, `*.core` or `*`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ResourcePattern {
     /// `*` for every group. "" is the core group.
     pub group: String,
@@ -83,18 +85,14 @@ pub(super) fn parse_rules(node: &Node, expand: Expand<'_>, mistakes: &mut Vec<Ru
         };
         let mut reader = RuleReader { expand, place, mistakes };
         if let Some(rule) = reader.rule(node.line, entries) {
-            if let Some(earlier) = rules.iter().position(|earlier| earlier.pattern.covers(&rule.pattern)) {
-                let message = format!("can never apply, rule {} decides first", index_of(&rules, earlier));
+            if let Some(earlier) = rules.iter().find(|earlier| earlier.pattern.covers(&rule.pattern)) {
+                let message = format!("can never apply, rule {} decides first", earlier.pattern);
                 mistakes.push((node.line, format!("[{index}].resource"), message));
             }
             rules.push(rule);
         }
     }
     rules
-}
-
-fn index_of(rules: &[ResourceRule], index: usize) -> String {
-    rules.get(index).map(|rule| rule.pattern.to_string()).unwrap_or_default()
 }
 
 struct RuleReader<'a> {
@@ -154,7 +152,7 @@ impl RuleReader<'_> {
                 "whileAway" => rule.modes.while_away = self.text("whileAway", node, parse_while_away),
                 "snapshot" => rule.snapshot = self.text("snapshot", node, parse_bool).unwrap_or(true),
                 "form" => rule.form = self.text("form", node, parse_packing_form),
-                unknown => self.unknown(name.line, unknown, KEYS),
+                unknown => self.unknown(name.line, unknown),
             }
         }
         let names = |wanted: &str| entries.iter().any(|(name, _)| name.scalar() == Some(wanted));
@@ -175,17 +173,8 @@ impl RuleReader<'_> {
     }
 
     fn text<T>(&mut self, key: &str, node: &Node, parse: fn(&str) -> Result<T, String>) -> Option<T> {
-        let Some(text) = node.scalar() else {
-            self.wrong(node.line, &format!(".{key}"), format!("want a single value, not {}", node.describe()));
-            return None;
-        };
-        match (self.expand)(text).and_then(|text| parse(&text)) {
-            Ok(value) => Some(value),
-            Err(message) => {
-                self.wrong(node.line, &format!(".{key}"), message);
-                None
-            }
-        }
+        let parsed = node.single().and_then(self.expand).and_then(|text| parse(&text));
+        parsed.map_err(|message| self.wrong(node.line, &format!(".{key}"), message)).ok()
     }
 
     fn namespaces(&mut self, node: &Node) -> Vec<String> {
@@ -193,20 +182,18 @@ impl RuleReader<'_> {
             Value::Sequence(nodes) => nodes.as_slice(),
             _ => std::slice::from_ref(node),
         };
-        let found: Vec<String> =
-            nodes.iter().filter_map(|node| self.text("namespaces", node, parse_namespace)).collect();
         if nodes.is_empty() {
             self.wrong(node.line, ".namespaces", "is empty; leave it out for all namespaces");
         }
-        found
+        nodes.iter().filter_map(|node| self.text("namespaces", node, parse_namespace)).collect()
     }
 
-    fn unknown(&mut self, line: u64, key: &str, known: &[&str]) {
+    fn unknown(&mut self, line: u64, key: &str) {
         let last = key.rsplit('.').next().unwrap_or(key);
         let suggests = self.mistakes.len() < MOST_SUGGESTED;
-        let message = match nearest(last, known.iter().copied().filter(|_| suggests)) {
+        let message = match nearest(last, KEYS.iter().copied().filter(|_| suggests)) {
             Some(known) => format!("there is no such setting; did you mean {known}?"),
-            None => format!("there is no such setting; there are {}", known.join(", ")),
+            None => format!("there is no such setting; there are {}", KEYS.join(", ")),
         };
         self.wrong(line, &format!(".{key}"), message);
     }
@@ -229,26 +216,18 @@ impl FromStr for ResourcePattern {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mistake = || {
-            format!(
-                "{text:?} names no resource: want a plural name and its group, such as pods, deployments.apps, *.example.com or *"
-            )
-        };
         let (resource, group) = match text.split_once('.') {
             None if text == "*" => ("*", "*"),
             None => (text, ""),
             Some((resource, "core")) => (resource, ""),
             Some((resource, group)) => (resource, group),
         };
-        let word = |text: &str| {
-            !text.is_empty()
-                && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.')
-        };
-        if !(resource == "*" || word(resource)) || !(group.is_empty() || group == "*" || word(group)) {
-            return Err(mistake());
-        }
-        if text.ends_with('.') {
-            return Err(mistake());
+        let is_resource = resource == "*" || is_dns_name(resource);
+        let is_group = group.is_empty() || group == "*" || is_dns_name(group);
+        if !is_resource || !is_group || text.ends_with('.') {
+            return Err(format!(
+                "{text:?} names no resource: want a plural name and its group, such as pods, deployments.apps, *.example.com or *"
+            ));
         }
         Ok(Self { group: group.to_owned(), resource: resource.to_owned() })
     }
@@ -276,21 +255,11 @@ impl RuleModes {
             while_away: self.while_away.unwrap_or(modes.while_away),
         }
     }
-
-    pub fn is_empty(self) -> bool {
-        self == Self::default()
-    }
 }
 
 /// A DNS label, which the apiserver requires for the name of a namespace.
 fn parse_namespace(text: &str) -> Result<String, String> {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let valid = !text.is_empty()
-        && text.len() <= 63
-        && text.bytes().all(|byte| inner(byte) || byte == b'-')
-        && text.bytes().next().is_some_and(inner)
-        && text.bytes().next_back().is_some_and(inner);
-    valid.then(|| text.to_owned()).ok_or_else(|| format!("{text:?} is no name of a namespace"))
+    if is_dns_label(text) { Ok(text.to_owned()) } else { Err(format!("{text:?} is no name of a namespace")) }
 }
 
 fn parse_field_selector(text: &str) -> Result<String, String> {

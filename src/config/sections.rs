@@ -2,18 +2,17 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use informerd_injection::InjectionConfig;
 
-use super::parse::choice;
-use super::{ResourceRule, parse_size};
+use super::ResourceRule;
+use super::parse::parse_memory_size;
 use crate::authority::ObjectName;
 use crate::http::HttpConfig;
 use crate::packing::PackingForm;
 use crate::passthrough::LendIdentity;
-use crate::reads::Modes;
+use crate::reads::ReadsConfig;
 use crate::snapshots::SnapshotConfig;
 
 /// The whole configuration of the daemon.
@@ -43,11 +42,13 @@ pub struct Config {
     pub informer: InformerConfig,
     pub reads: ReadsConfig,
     pub queues: crate::grpc::QueueConfig,
-    pub window: WindowConfig,
+    /// The memory of the sliding window of events, per informer.
+    pub window_max_bytes: usize,
     pub memory: MemoryConfig,
     /// `None`: caches are not kept on disk.
     pub snapshots: Option<SnapshotConfig>,
-    pub drain: DrainConfig,
+    /// The soft deadline of the drain. The ends of watches are spread over a shorter period, which is in the HTTP settings.
+    pub drain_timeout: Duration,
     /// How pods are changed, by `informerd injector` and `informerd inject`.
     pub inject: InjectSettings,
     /// The number of threads of the traffic runtime. `None`: as many as the number of CPUs that the process may use.
@@ -88,34 +89,6 @@ pub struct InformerConfig {
     pub store_check: Duration,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReadsConfig {
-    pub modes: Modes,
-    /// How long a read waits for a resourceVersion.
-    pub freshness_timeout: Duration,
-    /// How long a read waits for an informer that is not yet synced.
-    pub wait: Duration,
-    pub then: Then,
-    /// API groups whose aggregated API servers give all clients the same answers.
-    pub shared_groups: Vec<String>,
-}
-
-/// What to do with a read whose informer was not synced in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
-    Forward,
-    /// 429 with Retry-After.
-    Refuse,
-}
-
-/// The sliding window of events, per informer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WindowConfig {
-    pub min_age: Duration,
-    pub max_events: usize,
-    pub max_bytes: usize,
-}
-
 /// The memory of the caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryConfig {
@@ -133,30 +106,8 @@ pub enum MemoryLimit {
     Bytes(usize),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DrainConfig {
-    /// The soft deadline. The ends of watches are spread over a shorter period, which is in the HTTP settings.
-    pub timeout: Duration,
-}
-
-// === impl Then ===
-
-impl FromStr for Then {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        choice(text, &[("forward", Self::Forward), ("429", Self::Refuse)])
-    }
-}
-
-pub(super) fn parse_memory(text: &str) -> Result<MemoryLimit, String> {
-    if let Some(digits) = text.strip_suffix('%') {
-        let percent = digits.parse::<u8>().ok().filter(|percent| (1..=100).contains(percent));
-        return percent.map(MemoryLimit::Percent).ok_or_else(|| format!("{text:?}: want 1% to 100%"));
-    }
-    let bytes = parse_size(text)?;
-    if bytes < 1 << 20 {
-        return Err(format!("{text} is less than 1Mi"));
-    }
-    usize::try_from(bytes).map(MemoryLimit::Bytes).map_err(|_| format!("{text} is more than this machine can address"))
+pub(super) fn parse_memory_limit(text: &str) -> Result<MemoryLimit, String> {
+    let Some(digits) = text.strip_suffix('%') else { return parse_memory_size(text).map(MemoryLimit::Bytes) };
+    let percent = digits.parse::<u8>().ok().filter(|percent| (1..=100).contains(percent));
+    percent.map(MemoryLimit::Percent).ok_or_else(|| format!("{text:?}: want 1% to 100%"))
 }

@@ -152,7 +152,7 @@ pub const SETTINGS: &[Setting] = &[
         "authentication.ttl",
         "duration",
         "10s",
-        "how long the result of a token review or of a certificate check is cached",
+        "how long the result of a token review or of a certificate check is cached; at most 2m",
     ),
     one(
         "authorization.allowTtl",
@@ -358,12 +358,10 @@ pub(super) fn variable_of(key: &str) -> String {
 fn words(key: &str, separator: char) -> String {
     let mut words = String::new();
     for c in key.chars() {
-        if c == '.' {
+        if c == '.' || c.is_uppercase() {
             words.push(separator);
-        } else {
-            if c.is_uppercase() {
-                words.push(separator);
-            }
+        }
+        if c != '.' {
             words.push(c);
         }
     }

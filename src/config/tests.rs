@@ -2,6 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::mistake::MOST_SUGGESTED;
+use super::parse::MAX_TOKEN_TTL;
 use super::source::MadeUp;
 use super::*;
 use crate::passthrough::LendIdentity;
@@ -42,7 +43,7 @@ fn flags_win_over_environment_over_file() {
     let config = &loaded.config;
     assert_eq!(config.informer.idle_timeout, Duration::from_secs(180), "flag");
     assert_eq!(config.threads, Some(2), "environment");
-    assert_eq!(config.window.max_bytes, 2 << 20, "file");
+    assert_eq!(config.window_max_bytes, 2 << 20, "file");
     assert_eq!(config.http.listen.len(), 2, "a list is taken whole from the layer that wins");
     let effective: Vec<_> = loaded.effective.iter().map(ToString::to_string).collect();
     assert!(effective.contains(&"idleTimeout=3m (--idle-timeout)".to_owned()), "{effective:?}");
@@ -388,6 +389,14 @@ fn one_mode_for_the_newest_state() {
     assert!(found.len() == 2 && found[0].contains("consistentReads.list: this setting is gone"), "{found:?}");
     let found = mistakes(from_file("consistentReads: {}\n"));
     assert_eq!(found.len(), 1, "{found:?}");
+}
+
+#[test]
+fn a_revoked_token_is_accepted_for_a_bounded_time() {
+    let ttl = |text: &str| from_file(&format!("authentication: {{ttl: {text}}}\n"));
+    assert_eq!(ttl("2m").unwrap().config.auth.token_ttl, MAX_TOKEN_TTL);
+    let found = mistakes(ttl("121s"));
+    assert!(found.len() == 1 && found[0].contains("must be at most 2m"), "{found:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::{Request, Response, Status};
 
 use super::Streamed;
-use super::call::{Error, Retiring, Right, access, refused};
+use super::call::{Error, Retiring, Right, access};
 use super::messages::convert;
 use super::pb::v1;
 use super::pb::v1::cache_server::Cache as CacheService;
@@ -50,7 +50,7 @@ impl CacheService for Cache {
         &self,
         request: Request<v1::ListInformersRequest>,
     ) -> Result<Response<v1::ListInformersResponse>, Status> {
-        let grants = access::authorize_call(&access::authenticate(&request)?).await?;
+        let grants = access::authorize_call(&access::caller(request.extensions())?).await?;
         let informers = by_identity(self.informers.informers()).into_values().collect();
         grants.complete();
         Ok(Response::new(v1::ListInformersResponse { informers }))
@@ -60,7 +60,7 @@ impl CacheService for Cache {
         &self,
         request: Request<v1::FreshnessRequest>,
     ) -> Result<Response<v1::FreshnessResponse>, Status> {
-        let grants = access::authorize_call(&access::authenticate(&request)?).await?;
+        let mut grants = access::authorize_call(&access::caller(request.extensions())?).await?;
         let gvr = convert::gvr(request.get_ref().resource.as_ref())?;
         let any_version = gvr.version.is_empty();
         let of_resource = |informer: &v1::Informer| {
@@ -73,9 +73,8 @@ impl CacheService for Cache {
         };
         let rv = |informer: &v1::Informer| ResourceVersion::parse(&informer.resource_version).unwrap_or_default();
         let informers = self.informers.informers().into_iter().filter(of_resource);
-        let Some(behind) = informers.min_by_key(|informer| (informer.synced, rv(informer))) else {
-            return Err(refused(grants, Error::no_informer(&gvr)));
-        };
+        let behind = informers.min_by_key(|informer| (informer.synced, rv(informer)));
+        let behind = grants.recorded(behind.ok_or_else(|| Error::no_informer(&gvr)))?;
         grants.complete();
         Ok(Response::new(v1::FreshnessResponse {
             synced: behind.synced,
@@ -90,7 +89,7 @@ impl CacheService for Cache {
         &self,
         request: Request<v1::WatchInformersRequest>,
     ) -> Result<Response<Self::WatchInformersStream>, Status> {
-        let caller = access::authenticate(&request)?;
+        let caller = access::caller(request.extensions())?;
         let retiring = Retiring::of(request.extensions());
         let wanted = convert::span(request.get_ref().interval.as_ref(), "interval")?;
         let right = access::authorize_call(&caller).await?.open();

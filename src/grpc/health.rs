@@ -1,15 +1,14 @@
 //! `grpc.health.v1`. The service name "" stands for the daemon, any other name for a service, and
 //! `informerd.v1.Objects/RESOURCE[.GROUP]` for the cache of one resource.
 
-use std::pin::Pin;
 use std::time::Duration;
 
-use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::Health as HealthService;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
+use super::Streamed;
 use super::call::{Retiring, quotable};
 use crate::lifecycle::drain::DrainWatch;
 use crate::lifecycle::readiness::Registry;
@@ -43,43 +42,36 @@ impl Health {
     }
 }
 
-fn said(status: ServingStatus) -> HealthCheckResponse {
-    HealthCheckResponse { status: status.into() }
-}
-
 #[tonic::async_trait]
 impl HealthService for Health {
     async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
         let service = &request.get_ref().service;
         let status = self.status(service);
         let status = status.ok_or_else(|| Status::not_found(format!("no service {:?}", quotable(service))))?;
-        Ok(Response::new(said(status)))
+        Ok(Response::new(HealthCheckResponse { status: status.into() }))
     }
 
-    type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
+    type WatchStream = Streamed<HealthCheckResponse>;
 
     /// Reports SERVICE_UNKNOWN for a service until it is known. The stream ends when the daemon drains or when its
     /// connection must end.
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let retiring = Retiring::of(request.extensions());
-        let service = request.into_inner().service;
-        let health = self.clone();
-        let changes = futures_util::stream::unfold((health, None), move |(health, mut last)| {
-            let (service, retiring) = (service.clone(), retiring.clone());
-            async move {
-                loop {
-                    let now = health.status(&service).unwrap_or(ServingStatus::ServiceUnknown);
-                    if last.replace(now) != Some(now) {
-                        return Some((Ok(said(now)), (health, last)));
-                    }
-                    if health.drain.is_draining() || retiring.0.is_draining() {
-                        return None;
-                    }
-                    tokio::select! {
-                        () = tokio::time::sleep(PERIOD) => {}
-                        () = health.drain.draining() => {}
-                        () = retiring.wait() => {}
-                    }
+        let state = (self.clone(), request.into_inner().service, retiring, None);
+        let changes = futures_util::stream::unfold(state, |(health, service, retiring, mut last)| async move {
+            loop {
+                let now = health.status(&service).unwrap_or(ServingStatus::ServiceUnknown);
+                if last.replace(now) != Some(now) {
+                    let response = HealthCheckResponse { status: now.into() };
+                    return Some((Ok(response), (health, service, retiring, last)));
+                }
+                if health.drain.is_draining() || retiring.0.is_draining() {
+                    return None;
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(PERIOD) => {}
+                    () = health.drain.draining() => {}
+                    () = retiring.wait() => {}
                 }
             }
         });

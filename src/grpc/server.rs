@@ -56,7 +56,7 @@ pub struct Grpc {
     drain: DrainWatch,
     ledger: Ledger,
     stall_guards: StallGuards,
-    lasting: Arc<Lasting>,
+    lasting: Lasting,
     metrics: Arc<GrpcMetrics>,
 }
 
@@ -64,23 +64,12 @@ pub struct Grpc {
 
 impl Grpc {
     pub fn new(parts: GrpcParts) -> Self {
-        let GrpcParts {
-            reads,
-            cluster,
-            groups,
-            informers,
-            readiness,
-            drain,
-            drain_spread,
-            ledger,
-            stall_guards,
-            metrics,
-        } = parts;
+        let GrpcParts { reads, drain, ledger, stall_guards, metrics, .. } = parts;
         let objects = Objects::new(Parts {
             reads: reads.clone(),
-            cluster,
+            cluster: parts.cluster,
             drain: drain.clone(),
-            drain_spread,
+            drain_spread: parts.drain_spread,
             ledger: ledger.clone(),
             shared: SharedEvents::default(),
             metrics: Arc::clone(&metrics),
@@ -88,10 +77,10 @@ impl Grpc {
         let objects = ObjectsServer::new(objects)
             .accept_compressed(CompressionEncoding::Gzip)
             .send_compressed(CompressionEncoding::Gzip);
-        let queue = QueueServer::new(Queue { groups, ledger: ledger.clone() })
+        let queue = QueueServer::new(Queue { groups: parts.groups, ledger: ledger.clone() })
             .accept_compressed(CompressionEncoding::Gzip)
             .send_compressed(CompressionEncoding::Gzip);
-        let cache = CacheServer::new(Cache { informers, drain: drain.clone() })
+        let cache = CacheServer::new(Cache { informers: parts.informers, drain: drain.clone() })
             .accept_compressed(CompressionEncoding::Gzip)
             .send_compressed(CompressionEncoding::Gzip);
         let mut routes = vec![
@@ -100,9 +89,9 @@ impl Grpc {
             (name(&cache), BoxCloneSyncService::new(cache)),
         ];
         let services = routes.iter().map(|(name, _)| *name).collect();
-        let health = HealthServer::new(Health { reads, readiness, drain: drain.clone(), services });
+        let health = Health { reads, readiness: parts.readiness, drain: drain.clone(), services };
         // Unauthenticated clients can call it, so its requests are small and not accounted for.
-        let health = health.max_decoding_message_size(intake::SMALL_REQUEST);
+        let health = HealthServer::new(health).max_decoding_message_size(intake::SMALL_REQUEST);
         routes.push((name(&health), BoxCloneSyncService::new(health)));
         routes.extend(reflection());
         let lasting = Lasting::new(&ledger, Arc::clone(&metrics));
@@ -123,57 +112,48 @@ impl Grpc {
         let response = match deadline {
             None => call.await,
             Some(deadline) => match tokio::time::timeout_at(deadline, call).await {
-                Ok(response) => response.map(|body| deadline::limit(body, deadline)),
-                Err(_) => deadline::exceeded().into_http(),
+                Ok(response) => response.map(|response| response.map(|body| deadline::limit(body, deadline))),
+                Err(_) => Err(deadline::exceeded()),
             },
         };
-        let response = explained(response);
+        let response = explained(response.unwrap_or_else(tonic::Status::into_http));
         // A response with only an error has its status in the headers.
         self.metrics.calls_failed.inc_by(u64::from(response.headers().contains_key(tonic::Status::GRPC_STATUS)));
         response
     }
 
-    async fn route(&self, request: Request<tonic::body::Body>) -> Response<Body> {
+    async fn route(&self, request: Request<tonic::body::Body>) -> Result<Response<Body>, tonic::Status> {
         let path = request.uri().path();
         let service = path.strip_prefix('/').and_then(|path| path.split_once('/')).map(|(service, _)| service);
         let Some((_, routed)) = self.routes.iter().find(|(name, _)| Some(*name) == service) else {
-            return tonic::Status::from(Error::unimplemented(format!("no method {}", quotable(path)))).into_http();
+            return Err(Error::unimplemented(format!("no method {}", quotable(path))).into());
         };
         if access::needs_authentication(path) {
             if self.drain.is_draining() {
-                return tonic::Status::from(Error::draining()).into_http();
+                return Err(Error::draining().into());
             }
             // Do this before the service runs, which would read messages and keep state for an unauthenticated
             // caller.
-            let entered = match access::caller(request.extensions().get()) {
-                Ok(caller) => caller.enter(&self.metrics).await.map(|()| caller),
-                Err(status) => Err(status),
-            };
-            return match entered {
-                Ok(caller) => self.accounted(caller, routed.clone(), request).await,
-                Err(status) => status.into_http(),
-            };
+            let caller = access::caller(request.extensions())?;
+            caller.enter(&self.metrics).await?;
+            return self.accounted(caller, routed.clone(), request).await;
         }
-        let place = access::caller(request.extensions().get())
-            .and_then(|caller| Ok(self.lasting.take(&caller.client(), request.uri().path())?));
-        let place = match place {
-            Ok(place) => place,
-            Err(status) => return status.into_http(),
-        };
-        match tokio::time::timeout(intake::PATIENCE, answered(routed.clone(), request)).await {
-            Ok(response) => answer::leashed(response, place, &self.stall_guards),
-            // Only the request can be missing: these services wait for nothing else.
-            Err(_) => deadline::exceeded().into_http(),
-        }
+        let place = self.lasting.take(&access::caller(request.extensions())?.client(), path)?;
+        let answer = tokio::time::timeout(intake::PATIENCE, answered(routed.clone(), request)).await;
+        // Only the request can be missing: these services wait for nothing else.
+        let response = answer.map_err(|_elapsed| deadline::exceeded())?;
+        Ok(answer::leashed(response, place, &self.stall_guards))
     }
 
     /// Serves a call. Its requests are accounted for, and so are responses that wait for the client to read them.
-    async fn accounted(&self, caller: Caller, routed: Routed, request: Request<tonic::body::Body>) -> Response<Body> {
+    async fn accounted(
+        &self,
+        caller: Caller,
+        routed: Routed,
+        request: Request<tonic::body::Body>,
+    ) -> Result<Response<Body>, tonic::Status> {
         let is_packed = request.headers().contains_key("grpc-encoding");
-        let intake = match Intake::new(&self.ledger, Some(caller), request.uri().path(), is_packed) {
-            Ok(intake) => intake,
-            Err(error) => return tonic::Status::from(error).into_http(),
-        };
+        let intake = Intake::new(&self.ledger, Some(caller), request.uri().path(), is_packed)?;
         let retired = Retiring::of(request.extensions()).wait();
         let opening = Opening { drain: self.drain.signal(), retired, silent: self.metrics.calls_silent.clone() };
         let request = request.map(|body| intake.count(body, opening));
@@ -181,9 +161,9 @@ impl Grpc {
         let gzip = response.headers().get("grpc-encoding").is_some_and(|encoding| encoding == "gzip");
         if let Some(body) = response.extensions_mut().remove::<Elsewhere>().and_then(|it| it.into_body(gzip)) {
             response.extensions_mut().insert(IsWatch);
-            return response.map(|_| body);
+            return Ok(response.map(|_| body));
         }
-        answer::leashed(response, None, &self.stall_guards)
+        Ok(answer::leashed(response, None, &self.stall_guards))
     }
 }
 

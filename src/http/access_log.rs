@@ -1,7 +1,6 @@
 //! The access log: one line per request, with the client, the request, the answer and the duration. It contains no
 //! credentials.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::{Method, Request, Uri, Version};
@@ -104,7 +103,7 @@ impl AccessLog {
         let agent = request.headers().get(http::header::USER_AGENT);
         Some(Line {
             time: format!("{:.6}", Timestamp::now()),
-            client: connection.peer.map_or_else(|| "unix".to_owned(), |peer| canonical(peer.ip())),
+            client: connection.peer.map_or_else(|| "unix".to_owned(), |peer| peer.ip().to_canonical().to_string()),
             user: String::new(),
             program: program(agent).to_owned(),
             protocol: match request.version() {
@@ -128,10 +127,6 @@ impl AccessLog {
             lines.write(line);
         }
     }
-}
-
-fn canonical(address: IpAddr) -> String {
-    address.to_canonical().to_string()
 }
 
 /// The path, with only those query parameters that may be logged. The path behind a `proxy` subresource is left out,

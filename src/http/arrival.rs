@@ -50,7 +50,7 @@ impl ServiceInner {
         let Some(newcomer) = connection.newcomer.as_ref().filter(|newcomer| !newcomer.is_authenticated()) else {
             return Ok(());
         };
-        match self.access.recognize(&connection.caller(headers)).await {
+        match self.parts.access.recognize(&connection.caller(headers)).await {
             Ok(()) => newcomer.authenticated(),
             Err(status) if status.code != 401 && !newcomer.go_on_unjudged() => return Err(status),
             // Either the request is refused later, or the apiserver is asked.

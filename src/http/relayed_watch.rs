@@ -68,8 +68,8 @@ impl ServiceInner {
             return response.map(body::relayed);
         }
         response.map(|body| {
-            let ending = Ending::new(&self.drain, self.drain_spread, SHORTEST);
-            body::relayed(RelayedWatch::new(body, framing, ending, term, &self.metrics))
+            let ending = Ending::new(&self.parts.drain, self.parts.drain_spread, SHORTEST);
+            body::relayed(RelayedWatch::new(body, framing, ending, term, &self.parts.metrics))
         })
     }
 }

@@ -1,19 +1,17 @@
 //! The record of one request, for the table of clients, the latency histogram and the access log.
 
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
 
-use bytes::Buf;
-use http::{HeaderMap, HeaderValue, Request, Response, Version};
-use http_body::{Frame, SizeHint};
+use http::{HeaderValue, Request, Response};
+use http_body::Frame;
+use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::access_log::{AccessLog, Line};
-use super::answer::{Body, BoxError};
+use super::answer::Body;
 use super::door::Connection;
-use super::record::{ClientStats, Clients, HttpMetrics, Plan};
+use super::record::{ClientStats, HttpMetrics, Plan, in_header};
 use crate::codec::Slices;
 use crate::lifecycle::multiplexer::IsWatch;
 
@@ -29,11 +27,8 @@ pub struct RequestRecord {
     line: Mutex<Option<Line>>,
 }
 
-/// A body that reports its bytes and its end to the request record.
-struct Logged {
-    body: Body,
-    record: Arc<RequestRecord>,
-}
+/// Records the end of an answer when it is dropped with the body.
+struct Logged(Arc<RequestRecord>);
 
 // === impl RequestRecord ===
 
@@ -46,7 +41,7 @@ impl RequestRecord {
         log: &AccessLog,
     ) -> Arc<Self> {
         Arc::new(Self {
-            stats: metrics.clients.of(connection, request.headers(), request.version(), grpc),
+            stats: metrics.clients.find(&connection.last, connection.peer, request.headers(), request.version(), grpc),
             metrics: Arc::clone(metrics),
             began: Instant::now(),
             plan: OnceLock::new(),
@@ -79,25 +74,21 @@ impl RequestRecord {
         let is_logged = match &mut *self.line.lock() {
             Some(line) => {
                 (line.status, line.code) = (response.status().as_u16(), code(grpc_status(&response)));
-                (line.plan, line.reason) = (in_log(plan), reason);
+                (line.plan, line.reason) = (in_header(plan), reason);
                 true
             }
             None => false,
         };
         let response = Arc::clone(&self.stats).count(response);
-        if is_logged { response.map(|body| Body::new(Logged { body, record: Arc::clone(self) })) } else { response }
-    }
-
-    /// Records bytes that were sent, or the status with which a call ended.
-    pub(super) fn sent(&self, bytes: usize, status: Option<&HeaderValue>) {
-        if let Some(line) = &mut *self.line.lock() {
-            line.bytes += bytes as u64;
-            line.code = code(status).or(line.code);
+        if !is_logged {
+            return response;
         }
+        let logged = Logged(Arc::clone(self));
+        response.map(|body| Body::new(body.inspect_frame(move |frame| logged.sent(frame))))
     }
 
     /// Records that the answer has ended or was abandoned.
-    pub(super) fn ended(&self) {
+    fn ended(&self) {
         if let Some(mut line) = self.line.lock().take() {
             line.duration_ms = self.began.elapsed().as_micros() as f64 / 1e3;
             self.log.write(&line);
@@ -121,21 +112,11 @@ impl Drop for RequestRecord {
     }
 }
 
-// === impl Clients ===
-
-impl Clients {
-    /// The statistics of the client that sent this request; the request is counted. The next request of the same
-    /// program on this connection finds its statistics without a look-up in the table.
-    pub fn of(&self, connection: &Connection, headers: &HeaderMap, version: Version, grpc: bool) -> Arc<ClientStats> {
-        self.find(&connection.last, connection.peer, headers, version, grpc)
-    }
-}
-
 // === impl ClientStats ===
 
 impl ClientStats {
     /// Counts the bytes sent for a response.
-    pub fn count(self: Arc<Self>, mut response: Response<Body>) -> Response<Body> {
+    pub(super) fn count(self: Arc<Self>, mut response: Response<Body>) -> Response<Body> {
         let is_watch = response.extensions().get::<IsWatch>().is_some();
         let rent = response.extensions_mut().remove();
         response.map(|body| body.counted(self.counting(is_watch, rent)))
@@ -144,31 +125,20 @@ impl ClientStats {
 
 // === impl Logged ===
 
-impl http_body::Body for Logged {
-    type Data = Slices;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &polled {
-            let code = frame.trailers_ref().and_then(|trailers| trailers.get(tonic::Status::GRPC_STATUS));
-            self.record.sent(frame.data_ref().map_or(0, Buf::remaining), code);
+impl Logged {
+    /// Records bytes that were sent, or the status with which a call ended.
+    fn sent(&self, frame: &Frame<Slices>) {
+        if let Some(line) = &mut *self.0.line.lock() {
+            line.bytes += frame.data_ref().map_or(0, Slices::len) as u64;
+            let status = frame.trailers_ref().and_then(|trailers| trailers.get(tonic::Status::GRPC_STATUS));
+            line.code = code(status).or(line.code);
         }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
 impl Drop for Logged {
     fn drop(&mut self) {
-        self.record.ended();
+        self.0.ended();
     }
 }
 
@@ -178,14 +148,4 @@ fn grpc_status<B>(response: &Response<B>) -> Option<&HeaderValue> {
 
 fn code(status: Option<&HeaderValue>) -> Option<u16> {
     status?.to_str().ok()?.parse().ok()
-}
-
-/// The plan as named by the header that explains an answer.
-fn in_log(plan: &'static str) -> &'static str {
-    match plan {
-        "serve" | "old" => "served",
-        "wait" => "waited",
-        "forward" => "forwarded",
-        _ => "refused",
-    }
 }

@@ -15,11 +15,6 @@ use super::service::ServiceInner;
 // === impl Connection ===
 
 impl Connection {
-    /// Tells the connection from all others.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
     /// `token`: of a request, if it is known.
     pub(super) fn sender(&self, token: Option<&Recalled>, known: bool, sessions: bool) -> Sender {
         let address = self.peer.map(|peer| peer.ip());
@@ -38,7 +33,7 @@ impl Connection {
 impl ServiceInner {
     /// The client that what is kept of a request is counted for.
     pub(super) async fn paying(&self, headers: &HeaderMap, connection: &Connection) -> Client {
-        let token = self.access.recall(&connection.caller(headers)).await;
+        let token = self.parts.access.recall(&connection.caller(headers)).await;
         connection.sender(token.as_ref(), false, false).client
     }
 
@@ -46,7 +41,7 @@ impl ServiceInner {
     pub(super) async fn may_read(&self, head: &Parts, info: &RequestInfo, asked: &mut Option<StrangersRead>) -> bool {
         let query = head.uri.query().unwrap_or_default();
         let attributes = Attributes::of(head.method.as_str(), head.uri.path(), query, info);
-        *asked = self.access.strangers_read(&head.headers, attributes);
+        *asked = self.parts.access.strangers_read(&head.headers, attributes);
         match asked {
             Some(read) => read.is_allowed().await,
             None => false,
@@ -76,7 +71,7 @@ impl ServiceInner {
             connection.confirmed();
         }
         if let Some(token) = known.filter(|_| is_accepted || status == StatusCode::UNAUTHORIZED) {
-            self.access.said(&token, is_accepted).await;
+            self.parts.access.said(&token, is_accepted).await;
         }
     }
 }

@@ -2,7 +2,7 @@
 //! timeout, and all are part of the drain.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
@@ -51,12 +51,10 @@ pub struct Server {
 }
 
 struct SharedServer {
+    config: HttpConfig,
     handler: Arc<dyn Handler>,
     protocols: Protocols,
-    /// Accepts TLS on `https` listeners.
-    tls: Option<TlsServer>,
-    /// Accepts TLS on delegated listeners.
-    delegated: Option<TlsServer>,
+    certificates: Option<Arc<Certificates>>,
     places: Arc<Places>,
     newcomers: Arc<Newcomers>,
     waiting: Arc<Slots>,
@@ -67,11 +65,7 @@ struct SharedServer {
     /// See [`handlers::at_once`].
     at_once: usize,
     unreserved: Unreserved,
-    handshake_timeout: Duration,
-    drain_patience: Duration,
     limits: ConnectionLimits,
-    write_stall_timeout: Duration,
-    age: Duration,
     metrics: Arc<HttpMetrics>,
     drain: DrainWatch,
 }
@@ -126,8 +120,6 @@ impl Server {
     /// # Errors
     /// Another process has bound the address of a listener at the same time, and listens.
     pub fn serve(self, handler: Arc<dyn Handler>, drain: &DrainWatch, fatal: &Fatal) -> Result<(), BindError> {
-        let tls = self.certificates.as_ref().map(|certificates| certificates.server());
-        let delegated = self.certificates.as_ref().map(|certificates| certificates.delegated_server());
         if let Some(certificates) = self.certificates.clone() {
             spawn_supervised("certificates", certificates.keep_fresh(), fatal);
         }
@@ -136,8 +128,7 @@ impl Server {
         let shared = Arc::new(SharedServer {
             handler,
             protocols: Protocols::new(&self.config),
-            tls,
-            delegated,
+            certificates: self.certificates.clone(),
             places: Places::new(
                 self.config.max_connections,
                 self.config.evicts,
@@ -152,15 +143,12 @@ impl Server {
             at_once: at_once(memory),
             unreserved: Unreserved::new(memory),
             heads: OpenHeads::new(self.ledger, largest, Arc::clone(&self.metrics)),
-            handshake_timeout: self.config.handshake_timeout,
-            drain_patience: self.config.drain_patience,
             limits: self.config.limits.unwrap_or_else(|| default_limits(memory)),
-            write_stall_timeout: self.config.write_stall_timeout,
-            age: self.config.age,
             metrics: self.metrics,
             drain: drain.clone(),
+            config: self.config,
         });
-        let watch = Arc::clone(&shared.small_answers).watch(shared.write_stall_timeout, shared.pressure.clone());
+        let watch = Arc::clone(&shared.small_answers).watch(shared.config.write_stall_timeout, shared.pressure.clone());
         spawn_supervised("small-answers", watch, fatal);
         for listener in self.listeners {
             let address = listener.address();
@@ -223,26 +211,25 @@ impl SharedServer {
         }
     }
 
-    fn take(self: Arc<Self>, accepted: Accepted, address: &ListenAddr) {
+    fn take(self: Arc<Self>, (socket, peer): (Accepted, Option<SocketAddr>), address: &ListenAddr) {
         self.metrics.connections_total.inc();
-        let peer = accepted.peer();
         let Some(place) = self.places.take(address, peer.map(|peer| peer.ip())) else {
             self.metrics.connections_refused.inc();
             return;
         };
         let connection = Connection { place: Some(place), ..Connection::new(address.clone(), peer) };
         match peer.filter(|_| address.mode() == Mode::Delegated) {
-            None => self.start(accepted, connection),
+            None => self.start(socket, connection),
             Some(peer) => match self.newcomers.try_place(peer.ip()) {
-                Ok(newcomer) => self.start(accepted, Connection { newcomer: Some(newcomer), ..connection }),
-                Err(_) => self.start_later(accepted, connection, peer.ip()),
+                Ok(newcomer) => self.start(socket, Connection { newcomer: Some(newcomer), ..connection }),
+                Err(_) => self.start_later(socket, connection, peer.ip()),
             },
         }
     }
 
     /// Starts a connection for which there is no room among the newcomers yet. The accept loop does not wait for it,
     /// because the next connections may be from other clients.
-    fn start_later(self: Arc<Self>, accepted: Accepted, connection: Connection, address: IpAddr) {
+    fn start_later(self: Arc<Self>, socket: Accepted, connection: Connection, address: IpAddr) {
         let (waits, guard) = (self.waiting.take(address), self.drain.guard());
         spawn("connection", async move {
             let _guard = guard;
@@ -254,37 +241,33 @@ impl SharedServer {
             };
             drop(waits);
             match newcomer {
-                Some(_) => self.start(accepted, Connection { newcomer, ..connection }),
+                Some(_) => self.start(socket, Connection { newcomer, ..connection }),
                 None => _ = self.metrics.connections_refused.inc(),
             }
         });
     }
 
     /// A connection over TLS is a task of its own type, so that thousands of other tasks have no room for a handshake.
-    fn start(self: Arc<Self>, accepted: Accepted, connection: Connection) {
-        let listener = &connection.listener;
-        let acceptor = match listener {
-            ListenAddr::Https(_) => self.tls.clone(),
-            ListenAddr::Delegated(_) => self.delegated.clone(),
-            ListenAddr::Http(_) | ListenAddr::Unix(_) => None,
-        };
-        let (must_be_tls, guard) = (listener.tls_ip().is_some(), self.drain.guard());
-        match (accepted, acceptor) {
-            (Accepted::Tcp(stream, _), Some(acceptor)) => {
+    fn start(self: Arc<Self>, socket: Accepted, connection: Connection) {
+        let (must_be_tls, guard) = (connection.listener.tls_ip().is_some(), self.drain.guard());
+        let certificates = self.certificates.as_ref().filter(|_| must_be_tls);
+        let acceptor = certificates.map(|certificates| match connection.listener.mode() {
+            Mode::Trust => certificates.server(),
+            Mode::Delegated => certificates.delegated_server(),
+        });
+        match (socket, acceptor) {
+            (Accepted::Left(stream), Some(acceptor)) => {
                 spawn("connection", async move {
                     if let Some((stream, connection)) = Box::pin(self.handshake(stream, acceptor, connection)).await {
-                        self.http(Socket::Tls(stream), connection, guard).await;
+                        self.http(Socket::Left(stream), connection, guard).await;
                     }
                 });
             }
             // Certificates are loaded for the listeners that need them. Without a certificate, nothing is sent in plain
             // text.
             _ if must_be_tls => self.handshake_failed(&connection, &"no certificate"),
-            (Accepted::Tcp(stream, _), None) => {
-                spawn("connection", async move { self.http(Socket::Tcp(stream), connection, guard).await });
-            }
-            (Accepted::Unix(stream), _) => {
-                spawn("connection", async move { self.http(Socket::Unix(stream), connection, guard).await });
+            (socket, _) => {
+                spawn("connection", async move { self.http(Socket::Right(socket), connection, guard).await });
             }
         }
     }
@@ -295,8 +278,9 @@ impl SharedServer {
         acceptor: TlsServer,
         mut connection: Connection,
     ) -> Option<(Box<TlsStream<Tcp>>, Connection)> {
+        let timeout = self.config.handshake_timeout;
         let accepted = tokio::select! {
-            accepted = tokio::time::timeout(self.handshake_timeout, accept_tls(acceptor, stream, &connection)) => accepted,
+            accepted = tokio::time::timeout(timeout, accept_tls(acceptor, stream, &connection)) => accepted,
             () = connection.sent_away() => return None,
             () = self.is_idle(&connection) => return None,
         };
@@ -321,11 +305,11 @@ impl SharedServer {
     async fn http(&self, stream: Socket, connection: Connection, _guard: DrainGuard) {
         let connection = Arc::new(connection);
         let upgraded = Arc::clone(&connection.upgraded);
-        let mut stream = Bounded::new(stream, self.write_stall_timeout, upgraded, connection.newcomer.as_ref());
+        let mut stream = Bounded::new(stream, self.config.write_stall_timeout, upgraded, connection.newcomer.as_ref());
         stream.hurries(self.pressure.clone());
         let opened = tokio::select! {
             biased;
-            opened = stream.open(self.handshake_timeout) => opened,
+            opened = stream.open(self.config.handshake_timeout) => opened,
             () = self.is_idle(&connection) => return,
             () = connection.sent_away() => return,
         };
@@ -337,7 +321,7 @@ impl SharedServer {
                 let service = service_fn(|request: Request<Incoming>| {
                     connection.used();
                     let asked = handover.asked(&request, self.drain.is_draining());
-                    let request = request.map(RequestBody::from);
+                    let request = request.map(RequestBody::Http1);
                     let (response, handover) = (self.handler.handle(request, &connection), Arc::clone(&handover));
                     async move { Ok::<_, Infallible>(handover.answer(&asked, response.await)) }
                 });
@@ -345,10 +329,10 @@ impl SharedServer {
             }
             Ok(Some(Protocol::Http2)) => {
                 let of = &connection;
-                let (handler, requests) = (Arc::clone(&self.handler), self.accounts.requests(of));
+                let (handler, [requests, answers]) = (Arc::clone(&self.handler), self.accounts.of(of));
                 let (unreserved, metrics) = (self.unreserved.clone(), Arc::clone(&self.metrics));
                 let handlers = &Handlers::new(handler, self.at_once, unreserved, requests, metrics);
-                let unread = &self.small_answers.of_connection(self.accounts.answers(of));
+                let unread = &self.small_answers.of_connection(answers);
                 let begin = |request: Request<RequestBody>, is_worn| {
                     of.used();
                     if is_worn {
@@ -377,7 +361,7 @@ impl SharedServer {
     async fn is_idle(&self, connection: &Connection) {
         self.drain.draining().await;
         tokio::select! {
-            () = connection.age.is_at_least(self.drain_patience) => {}
+            () = connection.age.is_at_least(self.config.drain_patience) => {}
             () = self.drain.forced() => {}
         }
     }
@@ -416,8 +400,8 @@ impl SharedServer {
 
     /// Ends the long calls of a connection that takes no more requests, once it is old enough.
     async fn retire(&self, connection: &Connection) -> Infallible {
-        connection.age.reached(self.age).await;
-        connection.age.retire(self.age).await
+        connection.age.reached(self.config.age).await;
+        connection.age.retire(self.config.age).await
     }
 
     /// Waits until the connection has to take no more requests.
@@ -426,7 +410,7 @@ impl SharedServer {
             () = connection.sent_away() => Stop::Away,
             () = self.drain.draining() => Stop::Closing,
             () = connection.closing.notified() => Stop::Closing,
-            () = connection.age.reached(self.age) => Stop::Closing,
+            () = connection.age.reached(self.config.age) => Stop::Closing,
         }
     }
 

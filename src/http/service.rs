@@ -40,27 +40,15 @@ pub struct Service {
 }
 
 pub(super) struct ServiceInner {
-    guard: Guard,
-    pub(super) access: Access,
-    audit: Audit,
-    access_log: AccessLog,
+    pub(super) parts: ServiceParts,
     pub(super) reads: Reads,
     trusted: Reads,
-    forward: Forward,
-    pub(super) drain: DrainWatch,
-    pub(super) drain_spread: Duration,
-    pub(super) ledger: Ledger,
     bodies: Bodies,
-    explain: bool,
-    lend_sessions: bool,
-    via: HeaderValue,
     /// Everybody who knows the value of [`VIA`] can cause this line.
     loops: Seldom,
-    grpc: Option<Arc<dyn Handler>>,
-    pub(super) metrics: Arc<HttpMetrics>,
 }
 
-/// The parts of the service.
+/// The parts of the service, besides the read path.
 pub struct ServiceParts {
     pub guard: Guard,
     /// Authorization: which clients may read what.
@@ -69,7 +57,6 @@ pub struct ServiceParts {
     pub audit: Audit,
     /// The access log: all requests.
     pub access_log: AccessLog,
-    pub reads: Reads,
     pub forward: Forward,
     pub drain: DrainWatch,
     /// When a drain starts, the ends of open watches are spread over this time.
@@ -95,32 +82,14 @@ pub struct ServiceParts {
 
 impl Service {
     /// Must be called inside a runtime: it starts the task that ends stalled lists.
-    pub fn start(parts: ServiceParts, fatal: &Fatal) -> Self {
-        let (stall_guards, metrics) = (parts.stall_guards, Arc::clone(&parts.metrics));
+    pub fn start(reads: Reads, parts: ServiceParts, fatal: &Fatal) -> Self {
+        let (stall_guards, metrics) = (parts.stall_guards.clone(), Arc::clone(&parts.metrics));
         let count = move |stalled| _ = metrics.lists_stalled.inc_by(stalled);
         let watch = stall_guards.clone().watch(parts.stall_timeout, parts.ledger.pressure().clone(), count);
         spawn_supervised("stalled-lists", watch, fatal);
-        Self {
-            inner: Arc::new(ServiceInner {
-                guard: parts.guard,
-                access: parts.access,
-                audit: parts.audit,
-                access_log: parts.access_log,
-                trusted: parts.reads.for_trusted(),
-                reads: parts.reads,
-                forward: parts.forward,
-                drain: parts.drain,
-                drain_spread: parts.drain_spread,
-                bodies: Bodies::new(parts.gzip_bytes, &parts.ledger, stall_guards, &parts.metrics),
-                ledger: parts.ledger,
-                explain: parts.explain,
-                lend_sessions: parts.lend_sessions,
-                via: parts.via,
-                loops: Seldom::new(Duration::from_secs(60)),
-                grpc: parts.grpc,
-                metrics: parts.metrics,
-            }),
-        }
+        let bodies = Bodies::new(parts.gzip_bytes, &parts.ledger, stall_guards, &parts.metrics);
+        let (trusted, loops) = (reads.for_trusted(), Seldom::new(Duration::from_secs(60)));
+        Self { inner: Arc::new(ServiceInner { parts, reads, trusted, bodies, loops }) }
     }
 }
 
@@ -139,8 +108,9 @@ impl Handler for Service {
         let answer = async move {
             let _heard = heard;
             let version = request.version();
-            let grpc = inner.grpc.is_some() && framing::is_grpc(version, request.headers());
-            let client = RequestRecord::begin(&request, &connection, grpc, &inner.metrics, &inner.access_log);
+            let ServiceParts { grpc, metrics, access_log, .. } = &inner.parts;
+            let is_grpc = grpc.is_some() && framing::is_grpc(version, request.headers());
+            let client = RequestRecord::begin(&request, &connection, is_grpc, metrics, access_log);
             if let Some(refused) = framing::refused(&request) {
                 return client.answered(refused);
             }
@@ -170,10 +140,10 @@ impl ServiceInner {
         if head.extensions.get::<NoRoom>().is_some() {
             return self.refuse(&too_many_waiting(), form(), audit_id);
         }
-        if let Err(error) = self.guard.check(&head, &connection.listener) {
+        if let Err(error) = self.parts.guard.check(&head, &connection.listener) {
             return self.refuse(&Status::from(&error), StatusForm::default(), audit_id);
         }
-        if head.headers.get_all(VIA).iter().any(|via| *via == self.via) {
+        if head.headers.get_all(VIA).iter().any(|via| *via == self.parts.via) {
             if let Some(left_out) = self.loops.turn() {
                 tracing::error!(listener = %connection.listener, left_out, "the kubeconfig leads to informerd itself");
             }
@@ -182,9 +152,9 @@ impl ServiceInner {
         if let Err(status) = self.welcome(&head.headers, connection).await {
             return self.refuse(&status, form(), audit_id);
         }
-        if let Some(grpc) = self.grpc.as_ref().filter(|_| framing::is_grpc(head.version, &head.headers)) {
+        if let Some(grpc) = self.parts.grpc.as_ref().filter(|_| framing::is_grpc(head.version, &head.headers)) {
             let lasting = connection.lasting(head.uri.path()).map_err(|why| Box::new(why.into()));
-            let room = head::room(&self.ledger, &head, None, || self.paying(&head.headers, connection)).await;
+            let room = head::room(&self.parts.ledger, &head, None, || self.paying(&head.headers, connection)).await;
             let (lasting, _room) = match lasting.and_then(|lasting| Ok((lasting, room?))) {
                 Ok(lasting) => lasting,
                 Err(status) => return self.refuse(&status, StatusForm::default(), audit_id),
@@ -195,11 +165,11 @@ impl ServiceInner {
             return grpc.handle(request, connection).await.map(|body| body::with(body, lasting));
         }
         let info = RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query().unwrap_or_default());
-        if info.is_resource && info.verb == Verb::Watch && self.drain.is_draining() {
+        if info.is_resource && info.verb == Verb::Watch && self.parts.drain.is_draining() {
             return self.refuse(&draining(), form(), audit_id);
         }
         let paying = || self.paying(&head.headers, connection);
-        let room = match head::room(&self.ledger, &head, Some(&info), paying).await {
+        let room = match head::room(&self.parts.ledger, &head, Some(&info), paying).await {
             Ok(room) => room,
             Err(why) => return self.refuse(&why, form(), audit_id),
         };
@@ -211,7 +181,7 @@ impl ServiceInner {
                     let is_newest = read.options.resource_version.is_empty();
                     let mut reads = self.reads_of(connection);
                     if read.own_credentials && is_newest && self.reads.minds_credentials(&read.gvr, info.verb) {
-                        read.own_credentials = !self.access.is_ours(&head.headers).await;
+                        read.own_credentials = !self.parts.access.is_ours(&head.headers).await;
                         if read.own_credentials && self.may_read(&head, &info, &mut asked).await {
                             // It has a user, so nothing is answered that may depend on who asks.
                             (read.own_credentials, reads) = (false, &self.reads);
@@ -255,7 +225,7 @@ impl ServiceInner {
         };
         spans::planned(span, plan);
         client.planned(plan);
-        if self.explain {
+        if self.parts.explain {
             plan.write(response.headers_mut());
         }
         if info.is_resource && info.verb == Verb::Watch && response.status() == StatusCode::OK {
@@ -276,7 +246,7 @@ impl ServiceInner {
         let query = head.uri.query().unwrap_or_default();
         let attributes = Arc::new(Attributes::of(head.method.as_str(), head.uri.path(), query, info));
         let begin = |subject: Option<&Subject>| {
-            self.audit.begin(|| audit::Request {
+            self.parts.audit.begin(|| audit::Request {
                 audit_id: String::from_utf8_lossy(audit_id.as_bytes()).into_owned(),
                 uri: head.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
                 attributes: &attributes,
@@ -286,7 +256,7 @@ impl ServiceInner {
                 user_agent: audit::user_agent(&head.headers),
             })
         };
-        match self.access.check(&connection.caller(&head.headers), &attributes).await {
+        match self.parts.access.check(&connection.caller(&head.headers), &attributes).await {
             Verdict::Allowed(grant) => {
                 let entry = begin(grant.subject().as_ref());
                 Ok(Some((grant, entry)))
@@ -332,19 +302,18 @@ impl ServiceInner {
                 answer.then(opened).await
             }
         };
-        let (mut response, plan) = match outcome {
+        let outcome = match outcome {
             // The cache can answer soon, and the request cannot be forwarded.
             Outcome::Forward(reason @ (ForwardReason::NotSynced | ForwardReason::NotFresh)) if local && !stale => {
                 let message = format!(
                     "informerd cannot answer yet ({}), and cannot forward a client certificate",
                     reason.as_str()
                 );
-                let status = errors::service_unavailable(message, Some(1));
-                if let Some(entry) = entry {
-                    entry.refuse(&status);
-                }
-                (self.refuse(&status, taken.wanted.status, audit_id.clone()), Plan::Refused(refusal(&status)))
+                Outcome::Refuse(Box::new(errors::service_unavailable(message, Some(1))))
             }
+            outcome => outcome,
+        };
+        let (mut response, plan) = match outcome {
             Outcome::Forward(reason) => return (None, Plan::Forwarded(Some(reason))),
             Outcome::Refuse(status) => {
                 if let Some(entry) = entry {
@@ -353,7 +322,7 @@ impl ServiceInner {
                 (self.refuse(&status, taken.wanted.status, audit_id.clone()), Plan::Refused(refusal(&status)))
             }
             Outcome::Serve(Answered { mut response, served }) => {
-                self.metrics.requests_served.inc();
+                self.parts.metrics.requests_served.inc();
                 if let Some(entry) = entry {
                     entry.complete(200);
                 }
@@ -377,7 +346,7 @@ impl ServiceInner {
 
     fn watch(&self, mut answer: WatchAnswer, lease: Lease, entry: Option<Entry>, taken: &BodyOptions) -> Answered {
         let (media_type, served, rent) = (answer.form.media_type(true), answer.served, answer.rent.take());
-        let ending = Ending::new(&self.drain, self.drain_spread, SHORTEST);
+        let ending = Ending::new(&self.parts.drain, self.parts.drain_spread, SHORTEST);
         let body = self.bodies.watch(answer, lease, entry, ending);
         if let Some(Socket { handshake, client, connection }) = &taken.socket {
             let session = websocket::serve(client.clone(), body.into_messages(), rent);
@@ -406,27 +375,27 @@ impl ServiceInner {
         let (mut term, mut token) = (None, None);
         let status_form = wanted::status(request.headers(), request.uri()).unwrap_or_default();
         let shows_token = auth::shows_token(request.headers());
-        let request = Patient::of(request, info);
+        let request = request.map(|body| Patient::new(body, info));
         let spoilt = request.body().spoilt();
-        let sessions = self.lend_sessions || matches!(connection.listener, ListenAddr::Unix(_));
+        let sessions = self.parts.lend_sessions || matches!(connection.listener, ListenAddr::Unix(_));
         let forwarded = match connection.listener.mode() {
-            Mode::Trust => self.forward.forward(request, info, connection.sender(None, true, sessions)).await,
+            Mode::Trust => self.parts.forward.forward(request, info, connection.sender(None, true, sessions)).await,
             Mode::Delegated => {
                 let caller = connection.caller(request.headers());
                 let is_judged = connection.is_judged(request.headers(), request.uri());
-                if let Err(status) = self.access.pass(&caller, is_judged).await {
+                if let Err(status) = self.parts.access.pass(&caller, is_judged).await {
                     return Ok(self.refuse(&status, status_form, audit_id.clone()));
                 }
                 // A write with an unknown outcome counts as one that may have happened, if its client is known.
-                let known = !info.verb.is_read() && self.access.recognize(&caller).await.is_ok();
+                let known = !info.verb.is_read() && self.parts.access.recognize(&caller).await.is_ok();
                 let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
                 if info.is_resource && info.may_watch() {
                     let attributes = Attributes::of(request.method().as_str(), path, query, info);
-                    term = self.access.term(&caller, attributes);
+                    term = self.parts.access.term(&caller, attributes);
                 }
-                token = self.access.recall(&caller).await;
+                token = self.parts.access.recall(&caller).await;
                 let sender = connection.sender(token.as_ref(), known, sessions);
-                self.forward.forward_as_client(request, info, sender).await
+                self.parts.forward.forward_as_client(request, info, sender).await
             }
         };
         let answer = match (forwarded, spoilt.get()) {
@@ -439,7 +408,7 @@ impl ServiceInner {
         };
         let status = answer.response.status();
         self.learn(status, info, connection, (shows_token, token)).await;
-        self.metrics.requests_forwarded.inc();
+        self.parts.metrics.requests_forwarded.inc();
         if let Some(term) = &mut term
             && [StatusCode::OK, StatusCode::SWITCHING_PROTOCOLS].contains(&answer.response.status())
         {
@@ -470,8 +439,8 @@ impl ServiceInner {
     where
         F: Future<Output = io::Result<()>> + Send + 'static,
     {
-        let (open, guard) = (Raised::new(&self.metrics.upgrades_open), self.drain.guard());
-        let drain = self.drain.clone();
+        let drain = self.parts.drain.clone();
+        let (open, guard) = (Raised::new(&self.parts.metrics.upgrades_open), drain.guard());
         spawn(name, async move {
             let _kept = (open, guard, connection);
             tokio::select! {
@@ -486,7 +455,7 @@ impl ServiceInner {
     }
 
     pub(super) fn refuse(&self, status: &Status, form: StatusForm, audit_id: HeaderValue) -> Response<Body> {
-        self.metrics.requests_refused.inc();
+        self.parts.metrics.requests_refused.inc();
         let mut response = respond(status, form);
         response.headers_mut().insert(AUDIT_ID, audit_id);
         response

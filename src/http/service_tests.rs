@@ -123,7 +123,6 @@ async fn start_before(upstream: SocketAddr) -> Running {
         access,
         audit: Audit::off(),
         access_log: AccessLog::off(),
-        reads: cached.reads.clone(),
         forward: Forward::new(lend, upstream, Arc::<Recorder>::default()),
         drain: watch.clone(),
         drain_spread: Duration::from_millis(300),
@@ -139,7 +138,7 @@ async fn start_before(upstream: SocketAddr) -> Running {
     };
     let server = Server::bind(config, Arc::clone(&metrics)).unwrap();
     let ListenAddr::Http(address) = server.addresses().remove(0) else { panic!("http") };
-    server.serve(Arc::new(Crowded(Service::start(parts, &fatal))), &watch, &fatal).unwrap();
+    server.serve(Arc::new(Crowded(Service::start(cached.reads.clone(), parts, &fatal))), &watch, &fatal).unwrap();
     Running { address, cached, metrics, ledger, apiserver: None, _drain: drain, _directory: directory }
 }
 

@@ -58,9 +58,6 @@ pub(super) fn begin<B>(request: Request<B>, connection: &Connection) -> (Request
 
 /// Records how the request was answered.
 pub(super) fn planned(span: &Span, plan: Plan) {
-    if span.is_disabled() {
-        return;
-    }
     let (plan, reason) = plan.words();
     span.record("informerd.plan", plan);
     if !reason.is_empty() {

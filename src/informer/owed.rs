@@ -33,8 +33,7 @@ impl Informer {
             return;
         }
         let owed = &mut self.stall.0.lock().owed;
-        owed.rv = owed.rv.max(rv);
-        if std::mem::replace(&mut owed.is_awaited, true) {
+        if owed.replace(owed.unwrap_or(rv).max(rv)).is_some() {
             return;
         }
         let informer = Arc::clone(self);
@@ -44,12 +43,11 @@ impl Informer {
     async fn await_owed(&self) {
         for _ in 0..OTHERS {
             let (at, from) = (self.reflector.position(), self.cache.resource_version());
-            let owed = self.stall.0.lock().owed.rv;
+            let Some(owed) = self.stall.0.lock().owed else { return };
             if self.cache.wait_for(owed, Instant::now() + SILENT).await.is_ok() {
                 let newest = self.cache.newest();
                 let owed = &mut self.stall.0.lock().owed;
-                if newest >= owed.rv {
-                    owed.forget();
+                if owed.take_if(|owed| newest >= *owed).is_some() {
                     return;
                 }
                 continue;
@@ -59,7 +57,7 @@ impl Informer {
                 break;
             }
         }
-        self.stall.0.lock().owed.forget();
+        self.stall.0.lock().owed = None;
     }
 
     /// The stream stands still and has not delivered what it owes. It is opened anew, and listed if that does not help.

@@ -83,11 +83,8 @@ impl Rules {
 
     /// Whether the informer of this scope is one of those that are started at once.
     pub(super) fn pins_scope(&self, gvr: &Gvr, scope: &InformerScope) -> bool {
-        let rule = self.find(gvr).filter(|rule| rule.pin && !rule.exclude);
-        rule.is_some_and(|rule| match rule.scopes.is_empty() {
-            true => *scope == InformerScope::default(),
-            false => rule.scopes.iter().any(|of| InformerScope::from(of) == *scope),
-        })
+        let scopes = self.scopes(gvr);
+        self.pins(gvr) && (scopes.contains(scope) || scopes.is_empty() && scope.is_everything())
     }
 
     /// The rules whose informers are started at once.

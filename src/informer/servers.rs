@@ -26,6 +26,7 @@ impl Factory {
     /// What stands for the group of a resource in [`crate::cache::Floors`]. An aggregated API server may serve one version of
     /// the group only, and has a store of its own.
     pub fn store_of<'n>(&self, gvr: &'n Gvr) -> Cow<'n, str> {
+        self.discovery().follow_definitions_of(&gvr.group);
         let is_apart = self.discovery().servers().is_aggregated(gvr);
         if is_apart { gvr.api_version().into() } else { Cow::Borrowed(&*gvr.group) }
     }

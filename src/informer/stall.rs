@@ -29,10 +29,10 @@ pub(super) struct StallState {
     next_of_silent: Option<Instant>,
     /// When a check may compare a large collection again.
     next_large: Option<Instant>,
-    /// Where the stream stood when another watch got a bookmark, the revision of that bookmark, and when that was.
+    /// Where the stream stood when another watch got a bookmark, and when that was.
     bookmark: Option<(Position, Instant)>,
-    /// What the stream owes.
-    pub(super) owed: Owed,
+    /// The newest revision of an object that the stream owes, while a task waits for it.
+    pub(super) owed: Option<ResourceVersion>,
 }
 
 /// Why a read has waited in vain.
@@ -42,14 +42,6 @@ pub(super) enum Why {
     Behind,
     /// The apiserver did not even say where its store is.
     NoAnswer,
-}
-
-/// What a stream owes.
-#[derive(Debug, Default)]
-pub(super) struct Owed {
-    /// The newest revision of an object; zero if there is none.
-    pub(super) rv: ResourceVersion,
-    pub(super) is_awaited: bool,
 }
 
 /// How long other reads do not wait. It doubles with each further wait in vain. An apiserver that answers late is tried
@@ -156,14 +148,6 @@ impl Stall {
 impl StallState {
     fn moved(&mut self) {
         (self.stood, self.late, self.in_vain) = (None, None, 0);
-    }
-}
-
-// === impl Owed ===
-
-impl Owed {
-    pub(super) fn forget(&mut self) {
-        (self.rv, self.is_awaited) = (ResourceVersion::ZERO, false);
     }
 }
 

@@ -141,7 +141,7 @@ impl Admission {
             return Err(refused);
         }
         // What becomes free wakes one who waits, who may not be allowed to take it.
-        timeout(AGAIN, self.pace.places.freed()).await.ok();
+        timeout(AGAIN, self.pace.places.freed.notified()).await.ok();
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::FutureExt;
 use futures_util::future::{Shared, WeakShared};
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedMutexGuard;
 
 /// The batches of all keys.
 pub(super) struct Coalescer<K, T> {
@@ -27,8 +27,8 @@ pub(super) struct Coalescer<K, T> {
 
 /// The queue of one key.
 struct Lane<T> {
-    /// Has one permit: the turn to read.
-    turn: Arc<Semaphore>,
+    /// The turn to read.
+    turn: Arc<tokio::sync::Mutex<()>>,
     /// The batch that has not started yet.
     queued: Option<Batch<T>>,
     /// Batches that exist, started or not. The lane is removed with the last one.
@@ -45,7 +45,7 @@ struct Batch<T> {
 
 /// Held by the read that has its turn. When it is dropped, the next batch may start.
 pub(super) struct Turn {
-    _permit: OwnedSemaphorePermit,
+    _turn: OwnedMutexGuard<()>,
     members: usize,
 }
 
@@ -78,10 +78,8 @@ where
         F: FnOnce(Turn) -> R + Send + 'static,
         R: Future<Output = T> + Send + 'static,
     {
-        let (answer, member) = self.join(key, read);
-        let answer = answer.await;
-        drop(member);
-        answer
+        let (answer, _member) = self.join(key, read);
+        answer.await
     }
 
     /// The number of keys that are being read.
@@ -96,11 +94,7 @@ where
         R: Future<Output = T> + Send + 'static,
     {
         let mut lanes = self.lanes.lock();
-        let lane = lanes.entry(key.clone()).or_insert_with(|| Lane {
-            turn: Arc::new(Semaphore::new(1)),
-            queued: None,
-            batches: 0,
-        });
+        let lane = lanes.entry(key.clone()).or_insert_with(|| Lane { turn: Arc::default(), queued: None, batches: 0 });
         if let Some(batch) = &lane.queued
             && let Some(answer) = batch.answer.upgrade()
         {
@@ -116,30 +110,21 @@ where
     }
 }
 
-impl<K, T> Default for Coalescer<K, T>
-where
-    K: Clone + Eq + Hash + Send + 'static,
-    T: Clone + Send + Sync + 'static,
-{
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-async fn batch<K, T, F, R>(turn: Arc<Semaphore>, members: Arc<AtomicUsize>, guard: LaneGuard<K, T>, read: F) -> T
+async fn batch<K, T, F, R>(
+    turn: Arc<tokio::sync::Mutex<()>>,
+    members: Arc<AtomicUsize>,
+    guard: LaneGuard<K, T>,
+    read: F,
+) -> T
 where
     K: Eq + Hash,
     F: FnOnce(Turn) -> R,
     R: Future<Output = T>,
 {
-    // The semaphore is never closed, so this cannot fail.
-    let permit = turn.acquire_owned().await;
+    let turn = turn.lock_owned().await;
     // From here on no client can join: a later client must see a later state.
     let members = guard.start(&members);
-    match permit {
-        Ok(permit) => read(Turn { _permit: permit, members }).await,
-        Err(_) => std::future::pending().await,
-    }
+    read(Turn { _turn: turn, members }).await
 }
 
 // === impl Turn ===

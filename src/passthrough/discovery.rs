@@ -7,22 +7,22 @@ use std::sync::Arc;
 use aws_lc_rs::digest;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, ACCEPT_RANGES, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE,
-    DATE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, RANGE,
+    DATE, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE, LAST_MODIFIED, RANGE,
 };
 use http::request::Parts;
-use http::{Method, StatusCode, Uri};
+use http::{Method, Response, StatusCode, Uri};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::ForwardBody;
 use super::away::warn;
-use super::headers::has_prefixed;
-use super::shared::Whole;
-use crate::apiserver::client::Identity;
+use super::parts::answer;
+use super::shared::{AUDIT_ID, Whole, has_repeated};
+use crate::apiserver::client::{Identity, empty};
+use crate::auth::impersonates;
 
 /// Larger documents are passed on but not cached.
 pub(super) const MAX_DOCUMENT: usize = 16 << 20;
-
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// The user and the form of a document. Discovery may depend on the user: requests with credentials of their own have a
 /// cache entry per credential.
@@ -57,9 +57,8 @@ impl DocumentKey {
             || headers.contains_key(IF_MODIFIED_SINCE)
             // A proxy in front of the apiserver may identify a user by it.
             || headers.contains_key(COOKIE)
-            || has_prefixed(headers, "impersonate-")
-            // Several header lines of one name are too rare to be part of the key.
-            || [ACCEPT, ACCEPT_ENCODING, AUTHORIZATION].iter().any(|name| headers.get_all(name).iter().count() > 1);
+            || impersonates(headers)
+            || has_repeated(headers);
         if request.method != Method::GET || unusual {
             return None;
         }
@@ -128,19 +127,19 @@ impl Document {
         *self.confirmed.lock() = Instant::now();
     }
 
-    /// The headers of an answer that was not revalidated, and whether the body is sent with them.
-    pub(super) fn old(&self, asked: Option<&HeaderValue>) -> (StatusCode, HeaderMap, bool) {
-        let (status, mut headers, with_body) = self.answer(asked, &HeaderMap::new());
+    /// An answer that was not revalidated.
+    pub(super) fn old(&self, asked: Option<&HeaderValue>) -> Response<ForwardBody> {
+        let mut response = self.answer(asked, &HeaderMap::new());
+        let headers = response.headers_mut();
         headers.remove(DATE);
         headers.remove(AUDIT_ID);
-        warn(&mut headers, self.confirmed.lock().elapsed());
-        (status, headers, with_body)
+        warn(headers, self.confirmed.lock().elapsed());
+        response
     }
 
-    /// The headers of the answer to a client with this `If-None-Match`, and whether the body is sent with them.
-    /// `confirmed` is the apiserver's own answer to this request.
-    pub(super) fn answer(&self, asked: Option<&HeaderValue>, confirmed: &HeaderMap) -> (StatusCode, HeaderMap, bool) {
-        let mut headers = self.whole.headers().clone();
+    /// The answer to a client with this `If-None-Match`. `confirmed` is the apiserver's own answer to this request.
+    pub(super) fn answer(&self, asked: Option<&HeaderValue>, confirmed: &HeaderMap) -> Response<ForwardBody> {
+        let mut headers = self.whole.headers.clone();
         if let Some(id) = confirmed.get(AUDIT_ID) {
             headers.insert(AUDIT_ID, id.clone());
         }
@@ -149,21 +148,16 @@ impl Document {
             for name in [CONTENT_LENGTH, CONTENT_TYPE, CONTENT_ENCODING, LAST_MODIFIED, ACCEPT_RANGES] {
                 headers.remove(name);
             }
-            return (StatusCode::NOT_MODIFIED, headers, false);
+            return answer(StatusCode::NOT_MODIFIED, headers, empty());
         }
-        (StatusCode::OK, headers, true)
+        answer(StatusCode::OK, headers, self.whole.body())
     }
 
     pub(super) fn size(&self) -> usize {
-        let headers = self.whole.headers().iter();
+        let headers = self.whole.headers.iter();
         let headers: usize = headers.map(|(name, value)| name.as_str().len() + value.len()).sum();
         size_of::<Self>() + self.whole.bytes() + headers
     }
-}
-
-/// The entity tag of an answer, if the answer is worth caching.
-pub(super) fn tag_of(status: StatusCode, headers: &HeaderMap) -> Option<HeaderValue> {
-    (status == StatusCode::OK).then(|| headers.get(ETAG).cloned()).flatten()
 }
 
 /// Whether `If-None-Match` contains this tag. Weak and strong tags are compared as equal here (RFC 9110, 13.1.2).
@@ -173,13 +167,6 @@ fn matches(asked: &HeaderValue, etag: &HeaderValue) -> bool {
     }
     let (Ok(asked), Ok(etag)) = (asked.to_str(), etag.to_str()) else { return false };
     asked.split(',').any(|tag| tag.trim() == "*" || opaque(tag) == opaque(etag))
-}
-
-/// Adds the condition that asks the apiserver whether the cached document has changed.
-pub(super) fn ask_for_change(headers: &mut HeaderMap, kept: &Document) {
-    if let Some(etag) = &kept.etag {
-        headers.insert(IF_NONE_MATCH, etag.clone());
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HeaderMap, HeaderValue, IF_NONE_MATCH, UPGRADE};
+use http::header::{CONNECTION, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, UPGRADE};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
@@ -16,19 +16,19 @@ use tokio::time::sleep;
 
 use super::admission::{Admission, Admitted, Refused, Whose, Why};
 use super::coalesce::Coalescer;
-use super::discovery::{self, Document, DocumentKey, MAX_DOCUMENT};
+use super::discovery::{Document, DocumentKey, MAX_DOCUMENT};
 use super::error::ForwardError;
 use super::headers::{fits, say_where_from, strip_forwarded, strip_request, strip_response};
 use super::identity::{self, LendIdentity};
 use super::metrics::ForwardMetrics;
 use super::observe::{Observation, RevisionObserver};
 use super::paced::Pace;
-use super::parts::{answer, boxed, empty, kept, rebuild, resource_of};
+use super::parts::{answer, boxed, kept, rebuild, resource_of};
 use super::places::{Client, Held, Places};
 use super::shared::{Buffered, ReadKey, SharedRead, collect};
 use super::tunnel::Tunnel;
 use super::{BoxError, ForwardBody};
-use crate::apiserver::client::{self, CallOptions, Identity, ReqBody, Upstream};
+use crate::apiserver::client::{CallOptions, Identity, ReqBody, Upstream, UpstreamBody, empty};
 use crate::apiserver::{RequestVerb, UpstreamError};
 use crate::auth::wants_upgrade;
 use crate::memory::Ledger;
@@ -67,6 +67,14 @@ pub struct Sender {
     pub client: Client,
 }
 
+/// Who asks for what, and as whom that is sent to the apiserver.
+#[derive(Clone, Copy)]
+pub(super) struct Asking<'a> {
+    pub(super) identity: Identity,
+    pub(super) info: &'a RequestInfo,
+    pub(super) sender: &'a Sender,
+}
+
 /// Sends requests that are not served from a cache to the apiserver. Clones share it.
 #[derive(Clone)]
 pub struct Forward {
@@ -74,7 +82,6 @@ pub struct Forward {
 }
 
 /// The apiserver's answer.
-#[derive(Debug)]
 pub struct Answer {
     pub response: Response<ForwardBody>,
     /// For a 101: the tunnel, which must be run once the response is sent.
@@ -142,7 +149,7 @@ impl Forward {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        self.forward_as(None, request, info, sender).await.inspect_err(|error| self.count(error))
+        self.forward_as(None, request.map(boxed), info, sender).await.inspect_err(|error| self.count(error))
     }
 
     /// Like [`Self::forward`], but never with our identity, whatever the configuration lends. The request is sent with
@@ -160,8 +167,8 @@ impl Forward {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let identity = identity::of_client(sender.accepted, info);
-        self.forward_as(Some(identity), request, info, sender).await.inspect_err(|error| self.count(error))
+        let identity = Some(identity::of_client(sender.accepted, info));
+        self.forward_as(identity, request.map(boxed), info, sender).await.inspect_err(|error| self.count(error))
     }
 
     fn count(&self, error: &ForwardError) {
@@ -170,18 +177,13 @@ impl Forward {
         }
     }
 
-    async fn forward_as<B>(
+    async fn forward_as(
         &self,
         identity: Option<Identity>,
-        mut request: Request<B>,
+        mut request: Request<ReqBody>,
         info: &RequestInfo,
         sender: Sender,
-    ) -> Result<Answer, ForwardError>
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<BoxError>,
-    {
-        let Sender { address, sessions, .. } = sender;
+    ) -> Result<Answer, ForwardError> {
         if request.method() == Method::CONNECT || request.uri().path_and_query().is_none() {
             return Err(ForwardError::BadRequest("the target is no path"));
         }
@@ -190,14 +192,15 @@ impl Forward {
         let may_be_old = identity.is_none() && self.inner.config.old_documents;
         let identity = match identity {
             Some(identity) => identity,
-            None => identity::choose(self.inner.config.lend, sessions, info, &head)?,
+            None => identity::choose(self.inner.config.lend, sender.sessions, info, &head)?,
         };
+        let asking = Asking { identity, info, sender: &sender };
         let protocols: Vec<HeaderValue> = head.headers.get_all(UPGRADE).iter().cloned().collect();
         strip_request(&mut head.headers);
         if identity == Identity::Own {
             strip_forwarded(&mut head.headers);
         }
-        say_where_from(&mut head.headers, address);
+        say_where_from(&mut head.headers, sender.address);
         if !fits(&head) {
             return Err(ForwardError::LargeHead);
         }
@@ -206,14 +209,14 @@ impl Forward {
                 head.headers.append(UPGRADE, protocol);
             }
             head.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-            return self.inner.upgrade(Request::from_parts(head, boxed(body)), identity, info, client, &sender).await;
+            return self.inner.upgrade(head, body, asking, client).await;
         }
         let response = if !body.is_end_stream() {
-            self.inner.fetch(head, boxed(body), identity, info, &sender).await
+            self.inner.fetch(head, body, asking).await
         } else if let Some(key) = DocumentKey::of(&head, identity) {
-            self.inner.document(key, head, identity, info, may_be_old, &sender).await
+            self.inner.document(key, head, asking, may_be_old).await
         } else {
-            self.read(head, identity, info, &sender).await
+            self.read(head, asking).await
         };
         Ok(Answer { response: self.inner.admission.pace.answer(response?, Some(&sender.client)), tunnel: None })
     }
@@ -227,12 +230,10 @@ impl Inner {
         &self,
         head: Parts,
         body: ReqBody,
-        identity: Identity,
-        info: &RequestInfo,
-        sender: &Sender,
+        asking: Asking<'_>,
     ) -> Result<Response<ForwardBody>, ForwardError> {
-        let admitted = self.admit(&sender.client, info, body.size_hint().upper()).await?;
-        self.send(admitted, head, body, identity, info, sender).await
+        let admitted = self.admit(asking, body.size_hint().upper()).await?;
+        self.send(admitted, head, body, asking).await
     }
 
     pub(super) async fn send(
@@ -240,9 +241,7 @@ impl Inner {
         admitted: Admitted,
         head: Parts,
         body: ReqBody,
-        identity: Identity,
-        info: &RequestInfo,
-        sender: &Sender,
+        Asking { identity, info, sender }: Asking<'_>,
     ) -> Result<Response<ForwardBody>, ForwardError> {
         let observation = Observation::begin(&self.observer, info, &head, sender.known);
         let mut options = CallOptions::new(RequestVerb::Forward, resource_of(info));
@@ -250,15 +249,7 @@ impl Inner {
             options = options.header_timeout(self.config.read_timeout);
         }
         match self.upstream.send_with(identity, rebuild(head, body), &options).await {
-            Ok(response) => {
-                let (mut head, body) = response.into_parts();
-                self.localize(&mut head.headers);
-                let mut body = ForwardBody::new(body.map_err(Into::into));
-                if let Some(observation) = observation {
-                    body = observation.answered(head.status, &head.headers, body);
-                }
-                Ok(kept(answer(head.status, head.headers, body), admitted))
-            }
+            Ok(response) => Ok(self.answered(response, observation, admitted)),
             Err(error) => {
                 let error = self.failed(&error);
                 if let (Some(observation), ForwardError::Unreachable { .. } | ForwardError::Busy { .. }) =
@@ -276,8 +267,26 @@ impl Inner {
         strip_response(headers, &|url| self.upstream.localized(url));
     }
 
-    async fn admit(&self, of: &Client, info: &RequestInfo, length: Option<u64>) -> Result<Admitted, ForwardError> {
-        self.admission.admit(of, info, length, false).await.map_err(|refused| self.refused(refused))
+    /// The apiserver's answer, as the client gets it.
+    fn answered(
+        &self,
+        response: Response<UpstreamBody>,
+        observation: Option<Observation>,
+        admitted: Admitted,
+    ) -> Response<ForwardBody> {
+        let (mut head, body) = response.into_parts();
+        self.localize(&mut head.headers);
+        let mut body = ForwardBody::new(body.map_err(Into::into));
+        if let Some(observation) = observation {
+            body = observation.answered(head.status, &head.headers, body);
+        }
+        kept(answer(head.status, head.headers, body), admitted)
+    }
+
+    async fn admit(&self, asking: Asking<'_>, length: Option<u64>) -> Result<Admitted, ForwardError> {
+        let Asking { info, sender, .. } = asking;
+        let admitted = self.admission.admit(&sender.client, info, length, false).await;
+        admitted.map_err(|refused| self.refused(refused))
     }
 
     pub(super) fn refused(&self, refused: Refused) -> ForwardError {
@@ -290,32 +299,24 @@ impl Inner {
 
     async fn upgrade(
         &self,
-        request: Request<ReqBody>,
-        identity: Identity,
-        info: &RequestInfo,
+        head: Parts,
+        body: ReqBody,
+        asking: Asking<'_>,
         client: OnUpgrade,
-        sender: &Sender,
     ) -> Result<Answer, ForwardError> {
-        let (head, body) = request.into_parts();
-        let admitted = self.admit(&sender.client, info, body.size_hint().upper()).await?;
+        let admitted = self.admit(asking, body.size_hint().upper()).await?;
+        let Asking { identity, info, sender } = asking;
         let observation = Observation::begin(&self.observer, info, &head, sender.known);
         let answered = self.upstream.upgrade(identity, rebuild(head, body), self.config.read_timeout).await;
         let mut response = answered.map_err(|error| self.failed(&error))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let (mut head, body) = response.into_parts();
-            self.localize(&mut head.headers);
-            let mut body = ForwardBody::new(body.map_err(Into::into));
-            if let Some(observation) = observation {
-                body = observation.answered(head.status, &head.headers, body);
-            }
-            let response = kept(answer(head.status, head.headers, body), admitted);
+            let response = self.answered(response, observation, admitted);
             return Ok(Answer { response: self.admission.pace.answer(response, Some(&sender.client)), tunnel: None });
         }
         self.metrics.upgrades.inc();
         let upstream = hyper::upgrade::on(&mut response);
-        let (head, _) = response.into_parts();
-        let protocols: Vec<HeaderValue> = head.headers.get_all(UPGRADE).iter().cloned().collect();
-        let mut headers = head.headers;
+        let mut headers = std::mem::take(response.headers_mut());
+        let protocols: Vec<HeaderValue> = headers.get_all(UPGRADE).iter().cloned().collect();
         self.localize(&mut headers);
         for protocol in protocols {
             headers.append(UPGRADE, protocol);
@@ -332,63 +333,51 @@ impl Inner {
         &self,
         key: DocumentKey,
         mut head: Parts,
-        identity: Identity,
-        info: &RequestInfo,
+        asking: Asking<'_>,
         may_be_old: bool,
-        sender: &Sender,
     ) -> Result<Response<ForwardBody>, ForwardError> {
         let asked = head.headers.get(IF_NONE_MATCH).cloned();
         let kept = self.documents.get(&key).await;
-        if let Some(kept) = &kept {
-            discovery::ask_for_change(&mut head.headers, kept);
+        if let Some(etag) = kept.as_ref().and_then(|kept| kept.etag.clone()) {
+            head.headers.insert(IF_NONE_MATCH, etag);
         }
-        let response = match (self.fetch(head, client::empty(), identity, info, sender).await, &kept) {
+        let response = match (self.fetch(head, empty(), asking).await, &kept) {
             (Ok(response), _) => response,
             (Err(error), Some(kept)) if may_be_old && error.is_silence() => {
                 self.metrics.documents_old.inc();
-                return Ok(Self::say(kept, kept.old(asked.as_ref()), None));
+                return Ok(kept.old(asked.as_ref()));
             }
             (Err(error), _) => return Err(error),
         };
         // What its client has of the memory, until it has taken the answer.
         let held = response.extensions().get::<Arc<Held>>().cloned();
-        let document = match (response.status(), kept) {
+        let etag = response.headers().get(ETAG).cloned();
+        let mut answer = match (response.status(), kept) {
             (StatusCode::NOT_MODIFIED, Some(kept)) => {
                 self.metrics.documents_confirmed.inc();
                 kept.confirm();
-                return Ok(Self::say(&kept, kept.answer(asked.as_ref(), response.headers()), held));
+                kept.answer(asked.as_ref(), response.headers())
             }
-            (status, _) => match discovery::tag_of(status, response.headers()) {
-                None if status != StatusCode::OK || !may_be_old => return Ok(response),
-                etag => {
-                    self.metrics.documents_read.inc();
-                    match collect(response, MAX_DOCUMENT, &self.config.ledger).await {
-                        Ok(Buffered::Whole(whole)) => Document::new(etag, whole),
-                        Ok(Buffered::TooLarge(response)) => {
-                            // The next one may need its memory.
-                            self.documents.invalidate(&key).await;
-                            return Ok(response);
-                        }
-                        Err(error) => return Err(self.broken(&error)),
+            (StatusCode::OK, _) if etag.is_some() || may_be_old => {
+                self.metrics.documents_read.inc();
+                let document = match collect(response, MAX_DOCUMENT, &self.config.ledger).await {
+                    Ok(Buffered::Whole(whole)) => Arc::new(Document::new(etag, whole)),
+                    Ok(Buffered::TooLarge(response)) => {
+                        // The next one may need its memory.
+                        self.documents.invalidate(&key).await;
+                        return Ok(response);
                     }
-                }
-            },
+                    Err(error) => return Err(self.broken(&error)),
+                };
+                self.documents.insert(key, Arc::clone(&document)).await;
+                document.answer(asked.as_ref(), &document.whole.headers)
+            }
+            _ => return Ok(response),
         };
-        let document = Arc::new(document);
-        self.documents.insert(key, Arc::clone(&document)).await;
-        Ok(Self::say(&document, document.answer(asked.as_ref(), document.whole.headers()), held))
-    }
-
-    fn say(
-        document: &Document,
-        (status, headers, with_body): (StatusCode, HeaderMap, bool),
-        held: Option<Arc<Held>>,
-    ) -> Response<ForwardBody> {
-        let mut response = answer(status, headers, if with_body { document.whole.body() } else { empty() });
         if let Some(held) = held {
-            response.extensions_mut().insert(held);
+            answer.extensions_mut().insert(held);
         }
-        response
+        Ok(answer)
     }
 
     fn failed(&self, error: &UpstreamError) -> ForwardError {

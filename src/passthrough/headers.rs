@@ -121,10 +121,6 @@ pub(super) fn fits(head: &Parts) -> bool {
     target + head.headers.iter().map(of).sum::<usize>() <= MAX_HEAD
 }
 
-pub(super) fn has_prefixed(headers: &HeaderMap, prefix: &str) -> bool {
-    headers.keys().any(|name| name.as_str().starts_with(prefix))
-}
-
 fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let listed: Vec<HeaderName> =
         connection_tokens(headers).filter_map(|token| token.parse().ok()).filter(|name| !says_who(name)).collect();

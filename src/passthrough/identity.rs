@@ -5,9 +5,8 @@ use http::header::{AUTHORIZATION, HeaderMap};
 use http::request::Parts;
 
 use super::error::ForwardError;
-use super::headers::has_prefixed;
 use crate::apiserver::client::Identity;
-use crate::auth::{has_protocol_token, wants_upgrade};
+use crate::auth::{has_protocol_token, impersonates, wants_upgrade};
 use crate::meta::{RequestInfo, Verb};
 
 const SESSION: &str = "a session in a pod";
@@ -68,7 +67,7 @@ fn lendable_read(info: &RequestInfo, request: &Parts) -> Result<(), &'static str
     if request.method != Method::GET && request.method != Method::HEAD {
         return Err("a write");
     }
-    if has_prefixed(&request.headers, "impersonate-") {
+    if impersonates(&request.headers) {
         return Err("impersonation");
     }
     if !info.plain {

@@ -3,25 +3,17 @@
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
-/// Counters since the start.
+/// Counters since the start. Their help texts, in `register`, say what they count.
 #[derive(Debug, Default)]
 pub struct ForwardMetrics {
-    /// Upstream reads that answered more than one client.
     pub shared_reads: Counter,
-    /// Clients that were answered by the read of another client.
     pub shared_followers: Counter,
-    /// Shared reads whose body was too large to be shared.
     pub shared_too_large: Counter,
-    /// Documents that the apiserver confirmed as unchanged.
     pub documents_confirmed: Counter,
-    /// Documents that were read again.
     pub documents_read: Counter,
-    /// Documents that were served from the cache while the apiserver did not answer.
     pub documents_old: Counter,
     pub upgrades: Counter,
-    /// Answers that were abandoned because their clients had stopped reading.
     pub given_up: Counter,
-    /// Requests that were refused because their client, or all clients together, had as many under way as they may.
     pub overflows: Counter,
 }
 

@@ -1,6 +1,5 @@
 //! Reports to the read path which revisions clients have been shown and have written, before the clients know them.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -185,12 +184,6 @@ impl Observation {
             BodyKind::Write => self.observer.may_have_written(&self.info),
             BodyKind::Read | BodyKind::Watch => self.observer.showed_unknown(&self.info),
         }
-    }
-}
-
-impl fmt::Debug for Observation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observation").field("info", &self.info).field("kind", &self.kind).finish_non_exhaustive()
     }
 }
 

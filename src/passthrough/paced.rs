@@ -219,7 +219,8 @@ impl Pace {
     fn paced(&self, rest: ForwardBody, cut: Cut, client: Option<Client>, held: Option<Arc<Held>>) -> Paced {
         let rest = Some(rest);
         let state = PacedState { rest, ahead: Bytes::new(), is_asked: false, given_up: false };
-        let (state, taken) = (Mutex::new(state), Mutex::new(TakenByClient::new()));
+        let now = Instant::now();
+        let (state, taken) = (Mutex::new(state), Mutex::new(TakenByClient { last: now, since: now, bytes: 0 }));
         let answer = Arc::new(PacedAnswer { state, taken, cut, client, _held: held });
         let mut all = self.all.lock();
         if all.len() == all.capacity() {
@@ -296,11 +297,6 @@ impl PacedAnswer {
 // === impl TakenByClient ===
 
 impl TakenByClient {
-    fn new() -> Self {
-        let now = Instant::now();
-        Self { last: now, since: now, bytes: 0 }
-    }
-
     fn more(&mut self, bytes: usize) {
         self.last = Instant::now();
         self.bytes += bytes;

@@ -7,7 +7,7 @@ use http::header::HeaderMap;
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::BodyExt;
 
 use super::admission::Admitted;
 use super::paced::Placed;
@@ -51,8 +51,4 @@ where
     B::Error: Into<BoxError>,
 {
     body.map_err(Into::into).boxed_unsync()
-}
-
-pub(super) fn empty() -> ForwardBody {
-    Empty::new().map_err(|never| match never {}).boxed_unsync()
 }

@@ -21,18 +21,18 @@ pub(super) struct Places {
     most: usize,
     ledger: Ledger,
     taken: Mutex<TakenPlaces>,
-    freed: Notify,
+    /// A place or memory was given back. There may be none left when who waits for that has learned of it.
+    pub(super) freed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct TakenPlaces {
-    waiting: usize,
-    requests: usize,
-    bytes: usize,
+    all: Share,
     by_client: HashMap<Client, Share>,
 }
 
-#[derive(Debug, Default)]
+/// What a client has, or all have together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Share {
     waiting: usize,
     requests: usize,
@@ -82,24 +82,22 @@ impl Places {
     /// There is none for this client.
     pub(super) fn take(self: &Arc<Self>, client: &Client, is_long: bool) -> Result<Place, Lack> {
         let mut taken = self.taken.lock();
-        let own = taken.by_client.get(client).map_or(0, |share| share.requests);
+        let own = taken.of(client).requests;
         let room = room(self.most, own, taken.others(client), is_long);
-        room.check(own, taken.requests, 1)?;
-        taken.requests += 1;
-        taken.by_client.entry(client.clone()).or_default().requests += 1;
+        room.check(own, taken.all.requests, 1)?;
+        taken.change(client, |share| share.requests += 1);
         Ok(Place { places: Arc::clone(self), client: client.clone() })
     }
 
     /// Whether the client has much of the places, or of the memory.
     pub(super) fn has_much(&self, client: &Client) -> bool {
-        let taken = self.taken.lock();
-        let share = taken.by_client.get(client);
-        share.is_some_and(|share| share.requests > self.most / LITTLE || share.bytes > self.ledger.limit() / LITTLE)
+        let share = self.taken.lock().of(client);
+        share.requests > self.most / LITTLE || share.bytes > self.ledger.limit() / LITTLE
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.taken.lock().requests == 0
+        self.taken.lock().all.requests == 0
     }
 
     /// Takes a place among those that wait. `None` if too many do. `is_own`: for room in the share of the client. A quarter is
@@ -107,18 +105,11 @@ impl Places {
     pub(super) fn wait<'a>(&'a self, client: &'a Client, is_own: bool) -> Option<Waiting<'a>> {
         let most = if is_own { MOST_WAITING / 4 * 3 } else { MOST_WAITING };
         let mut taken = self.taken.lock();
-        let own = taken.by_client.get(client).map_or(0, |share| share.waiting);
-        if taken.waiting >= most || own >= MOST_WAITING_OF_CLIENT {
+        if taken.all.waiting >= most || taken.of(client).waiting >= MOST_WAITING_OF_CLIENT {
             return None;
         }
-        taken.waiting += 1;
-        taken.by_client.entry(client.clone()).or_default().waiting += 1;
+        taken.change(client, |share| share.waiting += 1);
         Some(Waiting { places: self, client })
-    }
-
-    /// Waits until a place or memory was given back. There may be none left by then.
-    pub(super) async fn freed(&self) {
-        self.freed.notified().await;
     }
 
     /// Reserves the memory of an answer.
@@ -127,14 +118,13 @@ impl Places {
     /// There is not enough room for this client, or memory is short.
     pub(super) fn hold(self: &Arc<Self>, client: &Client, is_long: bool, bytes: usize) -> Result<Held, Lack> {
         let mut taken = self.taken.lock();
-        let own = taken.by_client.get(client).map_or(0, |share| share.bytes);
+        let own = taken.of(client).bytes;
         let room = room(self.ledger.limit(), own, taken.others(client), is_long);
         // One request always has room in the share of its client.
         if own > 0 {
-            room.check(own, taken.bytes, bytes)?;
+            room.check(own, taken.all.bytes, bytes)?;
         }
-        taken.bytes += bytes;
-        taken.by_client.entry(client.clone()).or_default().bytes += bytes;
+        taken.change(client, |share| share.bytes += bytes);
         // The ledger may have to measure the process.
         drop(taken);
         let is_lasting = is_long || !room.has_little;
@@ -143,7 +133,7 @@ impl Places {
         let Err(short) = charged.and_then(|()| reserved.try_grow(bytes)) else {
             return Ok(Held { places: Arc::clone(self), client: client.clone(), reserved });
         };
-        self.give_back(client, 0, bytes);
+        self.taken.lock().change(client, |share| share.bytes -= bytes);
         // Nobody else makes room for a client that has its share, or much, here or elsewhere.
         let lack = if short.of == Lack::All && !room.has_little { Lack::Much } else { short.of };
         if lack == Lack::All {
@@ -151,26 +141,21 @@ impl Places {
         }
         Err(lack)
     }
-
-    fn give_back(&self, client: &Client, requests: usize, bytes: usize) {
-        let mut taken = self.taken.lock();
-        taken.requests -= requests;
-        taken.bytes -= bytes;
-        if let Some(share) = taken.by_client.get_mut(client) {
-            share.requests -= requests;
-            share.bytes -= bytes;
-        }
-        taken.forget(client);
-    }
 }
 
 // === impl TakenPlaces ===
 
 impl TakenPlaces {
-    /// Forgets a client that has nothing.
-    fn forget(&mut self, client: &Client) {
-        let share = self.by_client.get(client);
-        if share.is_some_and(|share| share.waiting == 0 && share.requests == 0 && share.bytes == 0) {
+    fn of(&self, client: &Client) -> Share {
+        self.by_client.get(client).copied().unwrap_or_default()
+    }
+
+    /// Changes what a client has, and what all have. A client that has nothing is forgotten.
+    fn change(&mut self, client: &Client, change: impl Fn(&mut Share)) {
+        change(&mut self.all);
+        let share = self.by_client.entry(client.clone()).or_default();
+        change(share);
+        if *share == Share::default() {
             self.by_client.remove(client);
         }
     }
@@ -225,7 +210,7 @@ impl Room {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.places.give_back(&self.client, 1, 0);
+        self.places.taken.lock().change(&self.client, |share| share.requests -= 1);
         self.places.freed.notify_one();
     }
 }
@@ -234,12 +219,7 @@ impl Drop for Place {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut taken = self.places.taken.lock();
-        taken.waiting -= 1;
-        if let Some(share) = taken.by_client.get_mut(self.client) {
-            share.waiting -= 1;
-        }
-        taken.forget(self.client);
+        self.places.taken.lock().change(self.client, |share| share.waiting -= 1);
     }
 }
 
@@ -247,7 +227,7 @@ impl Drop for Waiting<'_> {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.places.give_back(&self.client, 0, self.reserved.bytes());
+        self.places.taken.lock().change(&self.client, |share| share.bytes -= self.reserved.bytes());
         self.places.freed.notify_one();
     }
 }
@@ -279,7 +259,7 @@ mod tests {
         assert!(places.has_much(&Client::Connection(1)) && !places.has_much(&Client::Connection(6)));
         drop((alone, waits, others));
         assert!(places.taken.lock().by_client.is_empty());
-        assert_eq!(places.taken.lock().requests, 0);
+        assert_eq!(places.taken.lock().all.requests, 0);
     }
 
     #[test]
@@ -371,7 +351,7 @@ mod tests {
         let place = places.take(&Client::Connection(1), true).unwrap();
         assert_eq!(places.take(&Client::Connection(2), false).err(), Some(Lack::All));
         drop(place);
-        tokio::time::timeout(std::time::Duration::from_secs(5), places.freed()).await.unwrap();
+        tokio::time::timeout(std::time::Duration::from_secs(5), places.freed.notified()).await.unwrap();
         assert!(places.take(&Client::Connection(2), false).is_ok());
     }
 }

@@ -1,6 +1,7 @@
 //! Parses just enough of the Kubernetes protobuf envelope to find the resourceVersion of an object or a list.
 
 use bytes::Bytes;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
 use crate::meta::ResourceVersion;
 
@@ -18,7 +19,7 @@ pub(super) struct Prefix {
 
 /// The content of a field. Only strings and messages are parsed.
 struct Field<'b> {
-    number: u64,
+    number: u32,
     /// The bytes of the field that have arrived; `None` for numbers.
     bytes: Option<&'b [u8]>,
     complete: bool,
@@ -78,41 +79,16 @@ impl<'b> Iterator for Fields<'b> {
     type Item = Field<'b>;
 
     fn next(&mut self) -> Option<Field<'b>> {
-        let tag = self.varint()?;
-        let number = tag >> 3;
-        match tag & 7 {
-            0 => self.varint().map(|_| Field { number, bytes: None, complete: true }),
-            1 => self.skip(8).map(|()| Field { number, bytes: None, complete: true }),
-            5 => self.skip(4).map(|()| Field { number, bytes: None, complete: true }),
-            2 => {
-                let length = usize::try_from(self.varint()?).ok()?;
-                let there = length.min(self.0.len());
-                let (bytes, rest) = self.0.split_at(there);
-                self.0 = rest;
-                Some(Field { number, bytes: Some(bytes), complete: there == length })
-            }
-            _ => None,
+        let (number, wire) = decode_key(&mut self.0).ok()?;
+        if wire != WireType::LengthDelimited {
+            skip_field(wire, number, &mut self.0, DecodeContext::default()).ok()?;
+            return Some(Field { number, bytes: None, complete: true });
         }
-    }
-}
-
-impl Fields<'_> {
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.0.split_first()?;
-            self.0 = rest;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    fn skip(&mut self, n: usize) -> Option<()> {
-        self.0 = self.0.get(n..)?;
-        Some(())
+        let length = usize::try_from(decode_varint(&mut self.0).ok()?).ok()?;
+        let there = length.min(self.0.len());
+        let (bytes, rest) = self.0.split_at(there);
+        self.0 = rest;
+        Some(Field { number, bytes: Some(bytes), complete: there == length })
     }
 }
 

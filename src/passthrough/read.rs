@@ -8,11 +8,10 @@ use http::{Response, StatusCode, Uri};
 
 use super::ForwardBody;
 use super::error::ForwardError;
-use super::forward::{Forward, Sender};
+use super::forward::{Asking, Forward};
 use super::observe::AsksForMore;
 use super::shared::{Buffered, ReadKey, SharedRead, collect};
-use crate::apiserver::client::{self, Identity};
-use crate::meta::RequestInfo;
+use crate::apiserver::client::empty;
 
 /// In the extensions of a read without a body: where to send it next if the answer has one of these codes.
 #[derive(Clone, Debug)]
@@ -28,9 +27,7 @@ impl Forward {
     pub(super) async fn read(
         &self,
         mut head: Parts,
-        identity: Identity,
-        info: &RequestInfo,
-        sender: &Sender,
+        asking: Asking<'_>,
     ) -> Result<Response<ForwardBody>, ForwardError> {
         let next = head.extensions.remove::<Otherwise>().and_then(|otherwise| {
             let mut next = head.clone();
@@ -40,31 +37,25 @@ impl Forward {
         if next.is_some() {
             head.extensions.insert(AsksForMore);
         }
-        let response = self.read_once(head, identity, info, sender).await?;
+        let response = self.read_once(head, asking).await?;
         let status = response.status();
         match next {
             Some((next, codes)) if codes.contains(&status.as_u16()) => {
                 // The next request needs its place, and its memory.
                 drop(response);
                 if status == StatusCode::GATEWAY_TIMEOUT {
-                    self.inner.observer.unreached(info);
+                    self.inner.observer.unreached(asking.info);
                 }
-                self.read_once(next, identity, info, sender).await
+                self.read_once(next, asking).await
             }
             _ => Ok(response),
         }
     }
 
-    async fn read_once(
-        &self,
-        head: Parts,
-        identity: Identity,
-        info: &RequestInfo,
-        sender: &Sender,
-    ) -> Result<Response<ForwardBody>, ForwardError> {
-        match ReadKey::of(&head, info, identity) {
-            Some(key) => self.shared(key, head, identity, info, sender).await,
-            None => self.inner.fetch(head, client::empty(), identity, info, sender).await,
+    async fn read_once(&self, head: Parts, asking: Asking<'_>) -> Result<Response<ForwardBody>, ForwardError> {
+        match ReadKey::of(&head, asking.info, asking.identity) {
+            Some(key) => self.shared(key, head, asking).await,
+            None => self.inner.fetch(head, empty(), asking).await,
         }
     }
 
@@ -72,14 +63,12 @@ impl Forward {
         &self,
         mut key: ReadKey,
         head: Parts,
-        identity: Identity,
-        info: &RequestInfo,
-        sender: &Sender,
+        asking: Asking<'_>,
     ) -> Result<Response<ForwardBody>, ForwardError> {
-        let mut read = self.joined(&key, &head, identity, info, sender).await?;
+        let mut read = self.joined(&key, &head, asking).await?;
         if matches!(read, SharedRead::Apart) {
-            key.client = Some(sender.client.clone());
-            read = self.joined(&key, &head, identity, info, sender).await?;
+            key.client = Some(asking.sender.client.clone());
+            read = self.joined(&key, &head, asking).await?;
         }
         // The first client takes the response. The others read for themselves, so their reads start after they arrived.
         let first = match read {
@@ -89,30 +78,25 @@ impl Forward {
         };
         match first {
             Some(response) => Ok(response),
-            None => self.inner.fetch(head, client::empty(), identity, info, sender).await,
+            None => self.inner.fetch(head, empty(), asking).await,
         }
     }
 
     /// Reads together with equal reads.
-    async fn joined(
-        &self,
-        key: &ReadKey,
-        head: &Parts,
-        identity: Identity,
-        info: &RequestInfo,
-        sender: &Sender,
-    ) -> Result<SharedRead, ForwardError> {
+    async fn joined(&self, key: &ReadKey, head: &Parts, asking: Asking<'_>) -> Result<SharedRead, ForwardError> {
         let inner = Arc::clone(&self.inner);
         // The reads of one client wait for its place together, and others do not wait for that.
         let gives_way = key.client.is_none();
-        let (first, its_info, its_sender) = (head.clone(), info.clone(), sender.clone());
+        let (first, identity) = (head.clone(), asking.identity);
+        let (info, sender) = (asking.info.clone(), asking.sender.clone());
         let read = self.inner.reads.read(key.clone(), move |turn| async move {
-            let admitted = match inner.admission.admit(&its_sender.client, &its_info, Some(0), gives_way).await {
+            let admitted = match inner.admission.admit(&sender.client, &info, Some(0), gives_way).await {
                 Ok(admitted) => admitted,
                 Err(refused) if gives_way && refused.is_its_own() => return Ok(SharedRead::Apart),
                 Err(refused) => return Err(inner.refused(refused)),
             };
-            let response = inner.send(admitted, first, client::empty(), identity, &its_info, &its_sender).await?;
+            let asking = Asking { identity, info: &info, sender: &sender };
+            let response = inner.send(admitted, first, empty(), asking).await?;
             if turn.members() == 1 {
                 // The turn ends here, so that a slow client does not delay the others.
                 return Ok(SharedRead::alone(response));

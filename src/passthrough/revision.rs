@@ -18,18 +18,15 @@ const LONGEST: usize = 32;
 /// Scans a body as it passes.
 pub(super) enum Finder {
     Json(JsonFinder),
-    Gzip(Box<MultiGzDecoder<Sink>>),
+    Gzip(Box<MultiGzDecoder<JsonFinder>>),
     Protobuf(protobuf::Prefix),
     /// A format that cannot be parsed here.
     Blind,
 }
 
-/// Lets the decompressor write into a [`JsonFinder`].
-pub(super) struct Sink(JsonFinder);
-
 /// A JSON scanner that looks for one path. It uses constant memory and accepts any chunking. Strings on other paths are
 /// skipped with `memchr`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct JsonFinder {
     path: &'static [&'static str],
     /// Report the version of every value in the stream, and not only of the first.
@@ -65,7 +62,7 @@ impl Finder {
         let json = JsonFinder::new(if watch { OF_EVENT } else { OF_OBJECT }, watch);
         match (media_type, value(CONTENT_ENCODING)) {
             ("application/json", "" | "identity") => Self::Json(json),
-            ("application/json", "gzip") => Self::Gzip(Box::new(MultiGzDecoder::new(Sink(json)))),
+            ("application/json", "gzip") => Self::Gzip(Box::new(MultiGzDecoder::new(json))),
             ("application/vnd.kubernetes.protobuf", "" | "identity") if !watch => {
                 Self::Protobuf(protobuf::Prefix::new())
             }
@@ -78,14 +75,14 @@ impl Finder {
         match self {
             Self::Json(json) => json.push(part),
             Self::Gzip(decoder) => {
-                if decoder.get_ref().0.done {
+                if decoder.get_ref().done {
                     return None;
                 }
                 if decoder.write_all(part).and_then(|()| decoder.flush()).is_err() {
                     *self = Self::Blind;
                     return None;
                 }
-                decoder.get_mut().0.found.take()
+                decoder.get_mut().found.take()
             }
             Self::Protobuf(prefix) => prefix.push(part),
             Self::Blind => None,
@@ -98,11 +95,12 @@ impl Finder {
     }
 }
 
-// === impl Sink ===
+// === impl JsonFinder ===
 
-impl Write for Sink {
+/// For what the decompressor writes.
+impl Write for JsonFinder {
     fn write(&mut self, part: &[u8]) -> std::io::Result<usize> {
-        self.0.scan(part);
+        self.scan(part);
         Ok(part.len())
     }
 
@@ -111,23 +109,9 @@ impl Write for Sink {
     }
 }
 
-// === impl JsonFinder ===
-
 impl JsonFinder {
     fn new(path: &'static [&'static str], every: bool) -> Self {
-        Self {
-            path,
-            every,
-            depth: 0,
-            on_path: 0,
-            expects_key: false,
-            key_matches: false,
-            string: None,
-            escaped: false,
-            text: Vec::with_capacity(LONGEST),
-            found: None,
-            done: false,
-        }
+        Self { path, every, text: Vec::with_capacity(LONGEST), ..Self::default() }
     }
 
     fn push(&mut self, part: &[u8]) -> Option<ResourceVersion> {

@@ -17,14 +17,14 @@ use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 
-use super::headers::has_prefixed;
 use super::places::Client;
 use super::{BoxError, ForwardBody};
 use crate::apiserver::client::Identity;
+use crate::auth::impersonates;
 use crate::memory::{Ledger, Reservation};
 use crate::meta::{RequestInfo, Verb, is_indented_for};
 
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// Everything that the answer to a get or list depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +55,7 @@ pub(super) enum SharedRead {
 #[derive(Debug)]
 pub(super) struct Whole {
     status: StatusCode,
-    headers: HeaderMap,
+    pub(super) headers: HeaderMap,
     parts: Vec<Bytes>,
     /// A client has got it.
     is_given: AtomicBool,
@@ -101,9 +101,8 @@ impl ReadKey {
         let plain = request.method == Method::GET && info.is_plain_read() && info.verb != Verb::Watch;
         // A proxy in front of the apiserver may identify a user by a cookie. An origin may be repeated in the answer.
         let special = [RANGE, IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, AUDIT_ID, COOKIE, ORIGIN];
-        let unusual = special.iter().any(|name| headers.contains_key(name))
-            || has_prefixed(headers, "impersonate-")
-            || [ACCEPT, ACCEPT_ENCODING, AUTHORIZATION].iter().any(|name| headers.get_all(name).iter().count() > 1);
+        let unusual =
+            special.iter().any(|name| headers.contains_key(name)) || impersonates(headers) || has_repeated(headers);
         if !plain || unusual {
             return None;
         }
@@ -121,6 +120,11 @@ impl ReadKey {
     }
 }
 
+/// Whether a header that is part of keys has several lines. They are too rare to be part of a key.
+pub(super) fn has_repeated(headers: &HeaderMap) -> bool {
+    [ACCEPT, ACCEPT_ENCODING, AUTHORIZATION].iter().any(|name| headers.get_all(name).iter().count() > 1)
+}
+
 // === impl SharedRead ===
 
 impl SharedRead {
@@ -132,10 +136,6 @@ impl SharedRead {
 // === impl Whole ===
 
 impl Whole {
-    pub(super) fn headers(&self) -> &HeaderMap {
-        &self.headers
-    }
-
     /// The size of the body.
     pub(super) fn bytes(&self) -> usize {
         self.parts.iter().map(Bytes::len).sum()

@@ -21,7 +21,6 @@ const PARTING: Duration = Duration::from_secs(5);
 
 /// Must be run once the 101 is sent to the client. It has no timeout of its own: a session may be idle for hours.
 #[must_use = "the session starts when it is run"]
-#[derive(Debug)]
 pub struct Tunnel {
     pub(super) client: OnUpgrade,
     pub(super) upstream: OnUpgrade,

@@ -8,37 +8,28 @@ use tokio::time::Instant;
 /// A limit on how often something is done.
 #[derive(Debug)]
 pub(super) struct Allowance {
-    most: u32,
     every: Duration,
-    state: Mutex<AllowanceState>,
-}
-
-#[derive(Debug)]
-struct AllowanceState {
-    left: u32,
-    /// The time up to which `left` is counted.
-    at: Instant,
+    /// The length of the intervals of a whole burst together.
+    burst: Duration,
+    /// When the intervals of all that was done are over, one after the other.
+    until: Mutex<Instant>,
 }
 
 // === impl Allowance ===
 
 impl Allowance {
     pub(super) fn new(most: u32, every: Duration, now: Instant) -> Self {
-        Self { most, every, state: Mutex::new(AllowanceState { left: most, at: now }) }
+        Self { every, burst: every * most, until: Mutex::new(now) }
     }
 
     /// Whether it may be done once more now.
     pub(super) fn take(&self, now: Instant) -> bool {
-        let mut state = self.state.lock();
-        while state.left < self.most && now.saturating_duration_since(state.at) >= self.every {
-            state.left += 1;
-            state.at += self.every;
+        let mut until = self.until.lock();
+        let next = (*until).max(now) + self.every;
+        let may = next <= now + self.burst;
+        if may {
+            *until = next;
         }
-        if state.left == self.most {
-            state.at = now;
-        }
-        let may = state.left > 0;
-        state.left = state.left.saturating_sub(1);
         may
     }
 }

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::cache::{CacheWatcher, StateId, Walk, WatchCache, WatcherEvent};
 use crate::codec::{Form, ListMetaOut, Shape};
-use crate::meta::{Damaged, Encoding, Object, ObjectKey, ResourceVersion, Status, errors};
+use crate::meta::{Damaged, Encoding, Object, ObjectKey, Status, errors};
 use crate::selector::Predicate;
 
 use super::{Rent, Served, Shareable};
@@ -269,35 +268,11 @@ impl WatchSource {
         }
     }
 
-    /// See [`CacheWatcher::split_at`].
-    pub fn split_at(&self) -> Option<ResourceVersion> {
+    /// The watcher that delivers its events; `None` once only an error is left.
+    pub fn watcher(&self) -> Option<&CacheWatcher> {
         match self {
-            Self::Cache { watcher, .. } => watcher.split_at(),
+            Self::Cache { watcher, .. } => Some(watcher),
             Self::Error(_) => None,
-        }
-    }
-
-    /// See [`CacheWatcher::lag`].
-    pub fn lag(&self) -> Option<Duration> {
-        match self {
-            Self::Cache { watcher, .. } => watcher.lag(),
-            Self::Error(_) => None,
-        }
-    }
-
-    /// See [`CacheWatcher::is_caught_up`].
-    pub fn is_caught_up(&self) -> bool {
-        match self {
-            Self::Cache { watcher, .. } => watcher.is_caught_up(),
-            Self::Error(_) => false,
-        }
-    }
-
-    /// See [`CacheWatcher::is_paused`].
-    pub fn is_paused(&self) -> bool {
-        match self {
-            Self::Cache { watcher, .. } => watcher.is_paused(),
-            Self::Error(_) => false,
         }
     }
 

@@ -1,7 +1,5 @@
 //! Reads one object by its name.
 
-use tracing::Instrument as _;
-
 use crate::codec::Shape;
 use crate::codec::json::is_list_like;
 use crate::meta::{ObjectKey, Origin, Verb, errors};
@@ -10,14 +8,12 @@ use super::plan::Freshness;
 use super::resolved::Resolved;
 use super::service::served;
 use super::unserved::Unserved;
-use super::{ConsistentReads, ForwardReason, GetAnswer, Outcome, ReadRequest, Reads, plan, spans};
+use super::{ConsistentReads, ForwardReason, GetAnswer, Outcome, ReadRequest, Reads, plan};
 
 impl Reads {
     /// Gets the object that `request` names. A missing object is refused with the apiserver's 404.
     pub async fn get(&self, request: &ReadRequest) -> Outcome<GetAnswer> {
-        let span = spans::begin("get", &request.gvr, request.namespace.as_deref());
-        let result = Unserved::anew(|| self.try_get(request)).instrument(span.clone()).await;
-        self.outcome(&span, request, result, |answer| answer.served)
+        self.answered("get", request, || self.try_get(request), |answer| answer.served).await
     }
 
     async fn try_get(&self, request: &ReadRequest) -> Result<GetAnswer, Unserved> {
@@ -48,7 +44,7 @@ impl Reads {
             return Err(ForwardReason::Unsupported.into());
         }
         read.floor.raise(object.rv);
-        let served = served(&informer, waited.or(waited_fresh), snapshot.rv());
+        let served = served(&informer, waited.max(waited_fresh), snapshot.rv());
         let rent = Some(informer.rent(false));
         Ok(GetAnswer { form, shape: read.shape, object: object.clone(), served, rent })
     }

@@ -1,7 +1,5 @@
 //! Lists: complete, exact, and in pages of one snapshot.
 
-use tracing::Instrument as _;
-
 use crate::cache::Walk;
 use crate::codec::ListMetaOut;
 use crate::informer::Use;
@@ -13,13 +11,11 @@ use super::resolved::Resolved;
 use super::service::served;
 use super::shards::is_counted_otherwise;
 use super::unserved::Unserved;
-use super::{ForwardReason, ListAnswer, ListIdentity, ListItems, Outcome, ReadRequest, Reads, plan, shards, spans};
+use super::{ForwardReason, ListAnswer, ListIdentity, ListItems, Outcome, ReadRequest, Reads, plan, shards};
 
 impl Reads {
     pub async fn list(&self, request: &ReadRequest) -> Outcome<ListAnswer> {
-        let span = spans::begin("list", &request.gvr, request.namespace.as_deref());
-        let result = Unserved::anew(|| self.try_list(request)).instrument(span.clone()).await;
-        self.outcome(&span, request, result, |answer| answer.served)
+        self.answered("list", request, || self.try_list(request), |answer| answer.served).await
     }
 
     async fn try_list(&self, request: &ReadRequest) -> Result<ListAnswer, Unserved> {
@@ -52,7 +48,7 @@ impl Reads {
             shape: read.shape,
             meta: ListMetaOut { rv, shard, ..ListMetaOut::default() },
             items: ListItems::new(walk.clone(), plan.limit),
-            served: served(&informer, waited.or(waited_fresh), rv),
+            served: served(&informer, waited.max(waited_fresh), rv),
             rent: Some(informer.rent(false)),
             identity,
         };

@@ -42,19 +42,13 @@ const LONGEST_SECONDS: i64 = i64::MAX / 1_000_000_000;
 /// For `uncached` resources (events), the apiserver always reads from etcd and never ignores the limit.
 pub fn list(options: &ListOptions, mode: ConsistentReads, uncached: bool) -> Result<ListPlan, ForwardReason> {
     let limit = usize::try_from(options.limit).ok().filter(|&limit| limit > 0);
-    let newest = |freshness| Ok(ListPlan { state: At::Latest(freshness), limit, after: None });
+    let latest = |freshness| Ok(ListPlan { state: At::Latest(freshness), limit, after: None });
     match options.list_revision().map_err(|_| ForwardReason::Invalid)? {
-        ListRevision::MostRecent => match mode {
-            ConsistentReads::Upstream => Err(ForwardReason::Consistent),
-            ConsistentReads::Auto | ConsistentReads::Bounded(_) | ConsistentReads::Probe => {
-                newest(Freshness::Consistent)
-            }
-            ConsistentReads::Cache => newest(Freshness::Any),
-        },
-        ListRevision::Any if uncached => newest(Freshness::Any),
+        ListRevision::MostRecent => latest(newest(mode)?),
+        ListRevision::Any if uncached => latest(Freshness::Any),
         // The apiserver's cache ignores the limit here, and clients rely on the complete answer.
         ListRevision::Any => Ok(ListPlan { state: At::Latest(Freshness::Any), limit: None, after: None }),
-        ListRevision::NotOlderThan(rv) => newest(Freshness::NotOlderThan(rv)),
+        ListRevision::NotOlderThan(rv) => latest(Freshness::NotOlderThan(rv)),
         ListRevision::Exact(rv) => Ok(ListPlan { state: At::Exact(rv), limit, after: None }),
         // The apiserver ignores the limit in this case if its cache has the page, and uses it if etcd has.
         ListRevision::Continue(_) if limit.is_some() && !options.resource_version.is_empty() && !uncached => {
@@ -74,11 +68,16 @@ pub fn get(options: &ListOptions, mode: ConsistentReads) -> Result<Freshness, Fo
     match parse_rv(&options.resource_version)? {
         Some(rv) => Ok(Freshness::NotOlderThan(rv)),
         None if !options.resource_version.is_empty() => Ok(Freshness::Any),
-        None => match mode {
-            ConsistentReads::Upstream => Err(ForwardReason::Consistent),
-            ConsistentReads::Auto | ConsistentReads::Bounded(_) | ConsistentReads::Probe => Ok(Freshness::Consistent),
-            ConsistentReads::Cache => Ok(Freshness::Any),
-        },
+        None => newest(mode),
+    }
+}
+
+/// How fresh the answer to a read of the newest state must be.
+fn newest(mode: ConsistentReads) -> Result<Freshness, ForwardReason> {
+    match mode {
+        ConsistentReads::Upstream => Err(ForwardReason::Consistent),
+        ConsistentReads::Auto | ConsistentReads::Bounded(_) | ConsistentReads::Probe => Ok(Freshness::Consistent),
+        ConsistentReads::Cache => Ok(Freshness::Any),
     }
 }
 
@@ -94,13 +93,7 @@ pub fn watch(options: &ListOptions, mode: ConsistentReads) -> Result<WatchPlan, 
     let initial_end = options.allow_watch_bookmarks;
     match (options.send_initial_events, rv) {
         (Some(true), Some(rv)) => Ok(WatchPlan::State { freshness: Freshness::NotOlderThan(rv), initial_end }),
-        (Some(true), None) if unset => match mode {
-            ConsistentReads::Upstream => Err(ForwardReason::Consistent),
-            ConsistentReads::Auto | ConsistentReads::Bounded(_) | ConsistentReads::Probe => {
-                Ok(WatchPlan::State { freshness: Freshness::Consistent, initial_end })
-            }
-            ConsistentReads::Cache => Ok(WatchPlan::State { freshness: Freshness::Any, initial_end }),
-        },
+        (Some(true), None) if unset => Ok(WatchPlan::State { freshness: newest(mode)?, initial_end }),
         (Some(true), None) => Ok(WatchPlan::State { freshness: Freshness::Any, initial_end }),
         (_, Some(rv)) => Ok(WatchPlan::After(rv)),
         (Some(false), None) => Ok(WatchPlan::Now { consistent: unset && mode != ConsistentReads::Cache }),

@@ -7,14 +7,15 @@ use tokio::time::Instant;
 use crate::meta::{ResourceVersion, Status};
 
 /// What a read had to wait for before it was served. The labels are a contract of `informerd_reads_total`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The greater of two contains the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Waited {
     #[default]
     Nothing,
-    /// For its informer to be synced, and possibly for freshness as well.
-    Sync,
     /// For the cache to be fresh enough, or to be proved so.
     Freshness,
+    /// For its informer to be synced, and possibly for freshness as well.
+    Sync,
 }
 
 /// The state behind an answer from a cache.
@@ -49,15 +50,6 @@ impl Served {
 
 impl Waited {
     pub const ALL: [Self; 3] = [Self::Nothing, Self::Sync, Self::Freshness];
-
-    /// The longer wait of two.
-    pub fn or(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Nothing, other) => other,
-            (Self::Freshness, Self::Sync) => Self::Sync,
-            (waited, _) => waited,
-        }
-    }
 
     pub fn plan(self) -> &'static str {
         if self == Self::Nothing { "serve" } else { "wait" }

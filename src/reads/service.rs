@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use tokio::time::Instant;
-use tracing::Span;
+use tracing::Instrument as _;
 
 use crate::cache::{Floors, Snapshot, SnapshotError};
 use crate::codec::{Format, Shape, table};
@@ -254,15 +254,26 @@ impl Reads {
         self.modes(gvr).while_away
     }
 
-    /// Counts the outcome of a read. A read that is `stale` was already counted as a forwarded one.
-    pub(super) fn outcome<T>(
+    /// Attempts a read, and once more if the definition of its resource has changed while it waited: every attempt resolves
+    /// the request anew. Counts the outcome. A read that is `stale` was already counted as a forwarded one.
+    pub(super) async fn answered<T, F>(
         &self,
-        span: &Span,
+        verb: &'static str,
         request: &ReadRequest,
-        result: Result<T, Unserved>,
+        attempt: impl Fn() -> F,
         served: impl Fn(&T) -> Served,
-    ) -> Outcome<T> {
-        let stale = request.stale;
+    ) -> Outcome<T>
+    where
+        F: Future<Output = Result<T, Unserved>>,
+    {
+        let span = spans::begin(verb, &request.gvr, request.namespace.as_deref());
+        let (stale, mut again) = (request.stale, true);
+        let result = loop {
+            match attempt().instrument(span.clone()).await {
+                Err(Unserved::Outdated) if again => again = false,
+                result => break result,
+            }
+        };
         let outcome = match result {
             // If an old state does not contain an object, that proves little.
             Err(_) if stale => Outcome::Forward(ForwardReason::NotFresh),
@@ -277,7 +288,12 @@ impl Reads {
             Outcome::Forward(reason) => self.metrics.forwarded(*reason),
             Outcome::Refuse(status) => self.metrics.refused(refusal(status)),
         }
-        spans::end(span, &outcome, served);
+        let told = match &outcome {
+            Outcome::Serve(answer) => Ok((served(answer).waited, served(answer).rv)),
+            Outcome::Forward(reason) => Err(("forward", reason.as_str())),
+            Outcome::Refuse(status) => Err(("refuse", refusal(status))),
+        };
+        spans::end(&span, told);
         outcome
     }
 }

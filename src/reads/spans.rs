@@ -3,34 +3,26 @@
 use tracing::Span;
 use tracing::field::Empty;
 
-use super::unserved::Refusal;
-use super::{Outcome, Served, Waited, refusal};
+use super::Waited;
 use crate::informer::Informer;
 use crate::meta::{Gvr, ResourceVersion};
 use crate::telemetry::trace::{self, SPANS, cut};
 
 pub(super) fn begin(verb: &'static str, gvr: &Gvr, namespace: Option<&str>) -> Span {
-    let span = tracing::info_span!(
+    let resource = || gvr.group_resource();
+    tracing::info_span!(
         target: SPANS,
         "read",
-        otel.name = Empty,
-        otel.status_code = Empty,
+        otel.name = format!("{verb} {}", cut(&resource())),
         informerd.verb = verb,
-        informerd.resource = Empty,
+        informerd.resource = cut(&resource()),
         informerd.plan = Empty,
         informerd.reason = Empty,
         informerd.informer = Empty,
         informerd.informer_state = Empty,
         informerd.resource_version = Empty,
         k8s.namespace.name = namespace.map(cut),
-    );
-    if !span.is_disabled() {
-        let resource = gvr.group_resource();
-        let resource = cut(&resource);
-        span.record("otel.name", format!("{verb} {resource}"));
-        span.record("informerd.resource", resource);
-    }
-    span
+    )
 }
 
 /// Records the informer that will answer the current read, and its state before the read waits for it.
@@ -42,41 +34,20 @@ pub(super) fn informer(informer: &Informer) {
     }
 }
 
-/// Records how a read of the REST side was answered.
-pub(super) fn end<T>(span: &Span, outcome: &Outcome<T>, served: impl FnOnce(&T) -> Served) {
+/// Records how a read was answered: what it waited for and the revision that it saw, or else the plan and the reason.
+pub(super) fn end(span: &Span, answered: Result<(Waited, ResourceVersion), (&str, &str)>) {
     if span.is_disabled() {
         return;
     }
-    let (plan, reason) = match outcome {
-        Outcome::Serve(answer) => {
-            let served = served(answer);
-            return serve(span, served.waited, served.rv);
+    let (plan, reason) = match answered {
+        Ok((waited, rv)) => {
+            span.record("informerd.resource_version", rv.to_string());
+            (waited.plan(), waited.reason())
         }
-        Outcome::Forward(reason) => ("forward", reason.as_str()),
-        Outcome::Refuse(status) => ("refuse", refusal(status)),
+        Err(unserved) => unserved,
     };
     span.record("informerd.plan", plan);
-    span.record("informerd.reason", reason);
-}
-
-/// Records how a typed read was answered.
-pub(super) fn end_typed<T>(span: &Span, result: &Result<(T, Waited), Refusal>, rv: impl FnOnce(&T) -> ResourceVersion) {
-    if span.is_disabled() {
-        return;
+    if !reason.is_empty() {
+        span.record("informerd.reason", reason);
     }
-    match result {
-        Ok((answer, waited)) => serve(span, *waited, rv(answer)),
-        Err(refusal) => {
-            span.record("informerd.plan", "refuse");
-            span.record("informerd.reason", refusal.reason());
-        }
-    }
-}
-
-fn serve(span: &Span, waited: Waited, rv: ResourceVersion) {
-    span.record("informerd.plan", waited.plan());
-    if !waited.reason().is_empty() {
-        span.record("informerd.reason", waited.reason());
-    }
-    span.record("informerd.resource_version", rv.to_string());
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use crate::cache::{CacheWatcher, Snapshot, Walk, WatchSpec, WatchStart};
 use crate::codec::Form;
@@ -65,16 +65,14 @@ impl Reads {
     pub async fn state_of(&self, selection: &Selection, at: At, stale: Option<Duration>) -> Result<ReadState, Refusal> {
         let span = spans::begin("list", &selection.gvr, None);
         let result = self.try_state(selection, at, stale).instrument(span.clone()).await;
-        spans::end_typed(&span, &result, |state| state.snapshot.rv());
-        self.counted(result)
+        self.counted(&span, result, |state| state.snapshot.rv())
     }
 
     /// Opens a watch of a selection.
     pub async fn open_watch(&self, selection: &Selection, terms: WatchTerms) -> Result<OpenWatch, Refusal> {
         let span = spans::begin("watch", &selection.gvr, None);
         let result = self.try_open(selection, terms).instrument(span.clone()).await;
-        spans::end_typed(&span, &result, |open| open.watcher.starts_after());
-        self.counted(result)
+        self.counted(&span, result, |open| open.watcher.starts_after())
     }
 
     /// The version of a resource that the apiserver prefers. `identified`: see [`Selection::identified`].
@@ -108,7 +106,7 @@ impl Reads {
         let (source, waited) = self.source(&mut read, stale).await?;
         let (snapshot, waited_fresh) = self.state(&source.informer, &read, at).await?;
         source.informer.serves();
-        Ok((ReadState { source, snapshot, predicate: read.predicate }, waited.or(waited_fresh)))
+        Ok((ReadState { source, snapshot, predicate: read.predicate }, waited.max(waited_fresh)))
     }
 
     async fn try_open(&self, selection: &Selection, terms: WatchTerms) -> Result<(OpenWatch, Waited), Refusal> {
@@ -148,7 +146,7 @@ impl Reads {
         read.is_still_shareable()?;
         watcher.set_steady_bookmarks(terms.bookmark_interval);
         source.informer.serves();
-        Ok((OpenWatch { source, watcher, proof: read.proof }, waited.or(waited_fresh)))
+        Ok((OpenWatch { source, watcher, proof: read.proof }, waited.max(waited_fresh)))
     }
 
     async fn source(&self, read: &mut Resolved, stale: Option<Duration>) -> Result<(ReadSource, Waited), Refusal> {
@@ -161,17 +159,23 @@ impl Reads {
     }
 
     /// Nothing is forwarded for a typed interface: every read that is not served counts as refused.
-    fn counted<T>(&self, result: Result<(T, Waited), Refusal>) -> Result<T, Refusal> {
-        match result {
+    fn counted<T>(
+        &self,
+        span: &Span,
+        result: Result<(T, Waited), Refusal>,
+        rv: impl FnOnce(&T) -> ResourceVersion,
+    ) -> Result<T, Refusal> {
+        match &result {
             Ok((answer, waited)) => {
-                self.metrics().served(waited);
-                Ok(answer)
+                self.metrics().served(*waited);
+                spans::end(span, Ok((*waited, rv(answer))));
             }
             Err(refusal) => {
                 self.metrics().refused(refusal.reason());
-                Err(refusal)
+                spans::end(span, Err(("refuse", refusal.reason())));
             }
         }
+        result.map(|(answer, _)| answer)
     }
 }
 

@@ -44,23 +44,6 @@ pub enum Refusal {
 
 // === impl Unserved ===
 
-impl Unserved {
-    /// Attempts a read, and once more if the definition of its resource has changed while it waited. Every attempt
-    /// resolves the request anew.
-    pub(super) async fn anew<T, F>(attempt: impl Fn() -> F) -> Result<T, Self>
-    where
-        F: Future<Output = Result<T, Self>>,
-    {
-        let mut again = true;
-        loop {
-            match attempt().await {
-                Err(Self::Outdated) if again => again = false,
-                result => return result,
-            }
-        }
-    }
-}
-
 impl From<ForwardReason> for Unserved {
     fn from(reason: ForwardReason) -> Self {
         Self::Forward(reason)

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use rand::Rng;
 use tokio::time::{Instant, timeout};
-use tracing::Instrument as _;
 
 use crate::cache::{Floor, WaitError, WatchError, WatchSpec, WatchStart};
 use crate::codec::json::Style;
 use crate::codec::{Form, Format, Shape};
-use crate::informer::{Informer, Unshareable, Use};
+use crate::informer::{Informer, Use};
 use crate::meta::{Encoding, ListOptions, ResourceVersion, Status, Verb, errors};
 
 use super::answer::WatchSource;
@@ -18,7 +17,7 @@ use super::plan::{Freshness, WatchPlan};
 use super::resolved::Resolved;
 use super::service::served;
 use super::unserved::Unserved;
-use super::{ConsistentReads, ForwardReason, Outcome, ReadRequest, Reads, Served, Waited, WatchAnswer, plan, spans};
+use super::{ConsistentReads, ForwardReason, Outcome, ReadRequest, Reads, Served, Waited, WatchAnswer, plan};
 
 /// The apiserver ends a watch without `timeoutSeconds` at a random moment between this and twice this
 /// (`--min-request-timeout`).
@@ -29,9 +28,7 @@ const REACH: Duration = Duration::from_secs(5);
 
 impl Reads {
     pub async fn watch(&self, request: &ReadRequest) -> Outcome<WatchAnswer> {
-        let span = spans::begin("watch", &request.gvr, request.namespace.as_deref());
-        let result = Unserved::anew(|| self.try_watch(request)).instrument(span.clone()).await;
-        self.outcome(&span, request, result, |answer| answer.served)
+        self.answered("watch", request, || self.try_watch(request), |answer| answer.served).await
     }
 
     async fn try_watch(&self, request: &ReadRequest) -> Result<WatchAnswer, Unserved> {
@@ -108,7 +105,7 @@ impl Reads {
         let start = match plan {
             WatchPlan::State { freshness, .. } => match self.fresh(&informer, read, freshness, Verb::Watch).await {
                 Ok((snapshot, waited_fresh)) => {
-                    waited = waited.or(waited_fresh);
+                    waited = waited.max(waited_fresh);
                     read.floor.raise(snapshot.rv());
                     WatchStart::State
                 }
@@ -121,7 +118,7 @@ impl Reads {
                         let error = errors::too_large_resource_version(want.get(), current.get());
                         return Ok(failed(read.shape, form, error, served(&informer, Waited::Freshness, current)));
                     }
-                    waited = waited.or(Waited::Freshness);
+                    waited = waited.max(Waited::Freshness);
                     WatchStart::State
                 }
                 Err(other) => return Err(other),
@@ -132,7 +129,7 @@ impl Reads {
                 WatchStart::After(rv)
             }
             WatchPlan::Now { consistent: true } => {
-                waited = waited.or(Waited::Freshness);
+                waited = waited.max(Waited::Freshness);
                 let bound = Instant::now() + self.config.freshness_timeout;
                 let revision = informer.revision(Verb::Watch, bound).await;
                 WatchStart::After(revision.map_err(|_| ForwardReason::NotFresh)?)
@@ -141,7 +138,6 @@ impl Reads {
                 WatchStart::After(self.fresh(&informer, read, Freshness::Any, Verb::Watch).await?.0.rv())
             }
         };
-        let proof = read.proof.take();
         let spec = WatchSpec {
             predicate: read.predicate.clone(),
             start,
@@ -153,13 +149,11 @@ impl Reads {
         match informer.cache().watch(spec) {
             Ok(watcher) => {
                 // After the start: whatever changes from now on ends the watch.
-                if proof.as_ref().is_some_and(|proof| !proof.holds()) {
-                    return Err(ForwardReason::from(Unshareable::Unknown).into());
-                }
+                read.is_still_shareable()?;
                 let served = served(&informer, waited, watcher.starts_after());
                 let source = WatchSource::Cache { watcher, cache: informer.cache().clone() };
                 let rent = Some(informer.rent(true));
-                Ok(WatchAnswer { form, shape: read.shape, source, served, rent, proof })
+                Ok(WatchAnswer { form, shape: read.shape, source, served, rent, proof: read.proof.take() })
             }
             Err(WatchError::NotReady) => Err(ForwardReason::NotSynced.into()),
             // One that cannot be forwarded gets the 410 here.

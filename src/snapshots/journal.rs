@@ -4,15 +4,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::block::{BlockWriter, TARGET};
-use super::header::{Header, Identity};
+use super::header::Header;
 use super::record::Records;
-use super::shared::Inner;
+use super::seal::Seal;
+use super::shared::{Inner, Snapshot};
 use super::storage::Output;
-use crate::cache::{Recorded, Snapshot};
+use crate::cache::{self, Recorded, Recorder, WatchCache};
 use crate::codec::Form;
 use crate::meta::Scope;
 
@@ -31,14 +31,6 @@ pub(super) struct Journal {
     has_base: bool,
 }
 
-/// What a new file needs to know.
-#[derive(Debug)]
-pub(super) struct Beginning {
-    pub(super) state: Snapshot,
-    pub(super) form: Arc<Form>,
-    pub(super) bookmark_template: Option<Bytes>,
-}
-
 /// A state is written with at most this many bytes per second, so that other users of the disk notice little.
 const BYTES_PER_SECOND: u64 = 64 << 20;
 
@@ -48,52 +40,47 @@ const LEAST: u64 = 4 << 20;
 // === impl Journal ===
 
 impl Journal {
-    /// Writes the state to a new file, which then takes the place of the old one.
+    /// Writes the state of a cache to a new file, which then takes the place of the old one. Also returns what follows this
+    /// state. `None` if the cache has none.
     ///
     /// # Errors
     /// It cannot be written. The old file is as it was.
-    pub(super) fn begin(
-        inner: &Arc<Inner>,
-        identity: &Identity,
-        name: &Arc<str>,
-        beginning: &Beginning,
-    ) -> io::Result<Self> {
+    pub(super) fn begin(snapshot: &Snapshot, cache: &WatchCache) -> io::Result<Option<(Self, Recorder)>> {
+        let (Some((recorder, state)), Some(form)) = (cache.record(), cache.form()) else { return Ok(None) };
+        let Snapshot { inner, name, .. } = snapshot;
         let out = inner.directory.begin(name)?;
-        let written = Self::write_state(inner, identity, name, beginning, out).and_then(|mut journal| {
+        let written = Self::write_state(snapshot, cache, &state, &form, out).and_then(|mut journal| {
             journal.out.sync()?;
             inner.directory.finish(name)?;
-            Ok(journal)
+            Ok(Some((journal, recorder)))
         });
-        if written.is_err() {
-            inner.directory.give_up(name);
-        }
-        written
+        written.inspect_err(|_| inner.directory.give_up(name))
     }
 
     fn write_state(
-        inner: &Arc<Inner>,
-        identity: &Identity,
-        name: &Arc<str>,
-        beginning: &Beginning,
+        snapshot: &Snapshot,
+        cache: &WatchCache,
+        state: &cache::Snapshot,
+        form: &Form,
         mut out: Box<dyn Output>,
     ) -> io::Result<Self> {
-        let Beginning { state, form, bookmark_template } = beginning;
-        let header = Header::new(identity, form, inner.config.key.is_some(), now()).to_bytes()?;
+        let Snapshot { inner, identity, name } = snapshot;
+        let key = inner.config.key.as_ref();
+        let header = Header::new(identity, form, key.is_some(), now()).to_bytes()?;
         inner.directory.reserve(header.len() as u64)?;
         out.write_all(&header)?;
-        let blocks = BlockWriter::new(inner.seal(&header)?);
         let mut journal = Self {
             inner: Arc::clone(inner),
             name: Arc::clone(name),
             out,
-            blocks,
+            blocks: BlockWriter::new(Seal::new(key, &header)?),
             records: Records::default(),
             base_bytes: 0,
             events_bytes: 0,
             has_base: false,
         };
-        if let Some(template) = bookmark_template {
-            journal.records.bookmark(template);
+        if let Some(template) = cache.bookmark_template() {
+            journal.records.bookmark(&template);
         }
         for object in state.range(&Scope::default(), None) {
             journal.records.object(object).map_err(io::Error::other)?;

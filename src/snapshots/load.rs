@@ -8,18 +8,9 @@ use super::header::{Header, Identity};
 use super::journal::now;
 use super::record::{RecordError, replay};
 use super::seal::{Key, Seal};
-use super::shared::Inner;
+use super::shared::Snapshot;
 use crate::cache::Restoration;
 use crate::meta::Encoding;
-
-/// What a file has told, apart from its objects and events.
-#[derive(Debug)]
-struct Told {
-    /// When it was last written to, in seconds since 1970.
-    time: i64,
-    /// What ended it, if it did not end by itself.
-    damage: Option<LoadError>,
-}
 
 #[derive(Debug, thiserror::Error)]
 enum LoadError {
@@ -41,12 +32,8 @@ enum LoadError {
 const SKEW: i64 = 60;
 
 /// Reads a file into `restoration`, and logs why if it cannot be used.
-pub(super) fn load(
-    inner: &Inner,
-    identity: &Identity,
-    name: &str,
-    mut restoration: Restoration,
-) -> Option<Restoration> {
+pub(super) fn load(snapshot: &Snapshot, mut restoration: Restoration) -> Option<Restoration> {
+    let (inner, identity, name) = (&snapshot.inner, &snapshot.identity, &*snapshot.name);
     let input = match inner.directory.open(name) {
         Ok(input) => input,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
@@ -84,14 +71,14 @@ pub fn read_records(block: &[u8], restoration: &mut Restoration) -> bool {
     replay(block, restoration).is_ok()
 }
 
-/// Returns what has damaged the end, if anything has.
+/// Reads a file up to its end, or up to its first damaged block. Returns what has damaged it, if anything has.
 fn try_load(
     input: impl Read,
     key: Option<&Key>,
     identity: Option<&Identity>,
     max_age: Duration,
     restoration: &mut Restoration,
-) -> Result<Option<LoadError>, LoadError> {
+) -> Result<Option<io::Error>, LoadError> {
     let mut input = BufReader::with_capacity(256 << 10, input);
     let (header, bytes) = Header::read(&mut input)?;
     if identity.is_some_and(|identity| *identity != header.identity) {
@@ -103,34 +90,23 @@ fn try_load(
     let encoding =
         if header.identity.encoding == Encoding::Protobuf.as_str() { Encoding::Protobuf } else { Encoding::Json };
     restoration.set_form(header.form(encoding));
-    let seal = Seal::new(key, &bytes).map_err(io::Error::other)?;
-    let told = read_blocks(&mut input, seal, header.written, restoration)?;
+    let mut blocks = BlockReader::new(Seal::new(key, &bytes)?)?;
+    // When it was last written to, in seconds since 1970.
+    let mut time = header.written;
+    let damage = loop {
+        match blocks.read(&mut input) {
+            // A block that is sealed is as it was written. If its records contradict each other, the file is not trusted.
+            Ok(Some(block)) => time = replay(&block, restoration)?.unwrap_or(time),
+            Ok(None) if restoration.is_complete() => break None,
+            Ok(None) => return Err(LoadError::Incomplete),
+            Err(error) if restoration.is_complete() => break Some(error),
+            Err(error) => return Err(error.into()),
+        }
+    };
     restoration.finish();
-    let age = now().saturating_sub(told.time);
+    let age = now().saturating_sub(time);
     if age > i64::try_from(max_age.as_secs()).unwrap_or(i64::MAX) || age < -SKEW {
         return Err(LoadError::Old(age));
     }
-    Ok(told.damage)
-}
-
-/// Reads blocks up to the end, or up to the first one that is damaged.
-fn read_blocks(
-    input: &mut dyn Read,
-    seal: Seal,
-    written: i64,
-    restoration: &mut Restoration,
-) -> Result<Told, LoadError> {
-    let mut blocks = BlockReader::new(seal)?;
-    let mut time = written;
-    loop {
-        let block = match blocks.read(input) {
-            Ok(Some(block)) => block,
-            Ok(None) if restoration.is_complete() => return Ok(Told { time, damage: None }),
-            Ok(None) => return Err(LoadError::Incomplete),
-            Err(error) if restoration.is_complete() => return Ok(Told { time, damage: Some(error.into()) }),
-            Err(error) => return Err(error.into()),
-        };
-        // A block that is sealed is as it was written. If its records contradict each other, the file is not trusted.
-        time = replay(&block, restoration)?.unwrap_or(time);
-    }
+    Ok(damage)
 }

@@ -31,7 +31,7 @@ pub use header::{Cluster, Identity, fingerprint};
 pub use load::{read, read_records};
 pub use metrics::SnapshotMetrics;
 pub use seal::Key;
-pub use shared::SnapshotConfig;
+pub use shared::{Snapshot, SnapshotConfig};
 pub use storage::{Disk, Entry, Output, Storage};
 
 use self::shared::Inner;
@@ -41,14 +41,6 @@ use crate::cache::{Restoration, WatchCache};
 #[derive(Clone, Debug)]
 pub struct Snapshots {
     inner: Arc<Inner>,
-}
-
-/// The snapshot of one cache.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    inner: Arc<Inner>,
-    identity: Identity,
-    name: Arc<str>,
 }
 
 // === impl Snapshots ===
@@ -80,12 +72,11 @@ impl Snapshot {
     /// Reads the file into `restoration`. `None` if there is none that can be used; the reason is logged.
     pub async fn load(&self, restoration: Restoration) -> Option<Restoration> {
         let snapshot = self.clone();
-        let load = move || load::load(&snapshot.inner, &snapshot.identity, &snapshot.name, restoration);
-        tokio::task::spawn_blocking(load).await.ok().flatten()
+        tokio::task::spawn_blocking(move || load::load(&snapshot, restoration)).await.ok().flatten()
     }
 
     /// Keeps the file up to date until dropped, or until the cache has stopped for good.
     pub async fn record(self, cache: WatchCache) {
-        recording::Recording::new(self.inner, self.identity, self.name, cache).run().await;
+        recording::Recording::new(self, cache).run().await;
     }
 }

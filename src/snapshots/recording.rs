@@ -6,17 +6,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::header::Identity;
-use super::journal::{Beginning, Journal};
-use super::shared::Inner;
+use super::journal::Journal;
+use super::shared::Snapshot;
 use crate::cache::{Recorder, RecorderEnd, WatchCache};
 
 /// Keeps one file up to date.
 #[derive(Debug)]
 pub(super) struct Recording {
-    inner: Arc<Inner>,
-    identity: Identity,
-    name: Arc<str>,
+    snapshot: Snapshot,
     cache: WatchCache,
     /// What was logged last, so that it is logged once.
     failing: Option<io::ErrorKind>,
@@ -47,8 +44,8 @@ const MOST: usize = 1024;
 // === impl Recording ===
 
 impl Recording {
-    pub(super) fn new(inner: Arc<Inner>, identity: Identity, name: Arc<str>, cache: WatchCache) -> Self {
-        Self { inner, identity, name, cache, failing: None }
+    pub(super) fn new(snapshot: Snapshot, cache: WatchCache) -> Self {
+        Self { snapshot, cache, failing: None }
     }
 
     /// Runs until dropped, or until the cache has stopped for good.
@@ -74,9 +71,9 @@ impl Recording {
 
     /// Writes the state, and then the events that follow it. Returns when the file must be written anew.
     async fn follow(&mut self, begun: Instant) -> io::Result<()> {
-        let Some((mut recorder, mut journal)) = self.begin().await? else { return Ok(()) };
+        let Some((mut journal, mut recorder)) = self.begin().await? else { return Ok(()) };
         if self.failing.take().is_some() {
-            tracing::info!(name = &*self.name, "snapshots are written again");
+            tracing::info!(name = &*self.snapshot.name, "snapshots are written again");
         }
         let (mut recorded_at, mut last) = (Instant::now(), None);
         loop {
@@ -86,12 +83,12 @@ impl Recording {
                 Err(RecorderEnd::Replaced) => {
                     // A restart must not serve it again.
                     drop(journal);
-                    let (inner, name) = (Arc::clone(&self.inner), Arc::clone(&self.name));
-                    let remove = move || {
-                        inner.directory.remove(&name);
+                    let snapshot = self.snapshot.clone();
+                    return blocking(move || {
+                        snapshot.inner.directory.remove(&snapshot.name);
                         Ok(())
-                    };
-                    return blocking(remove).await;
+                    })
+                    .await;
                 }
             };
             let is_behind = recorded.events.len() == MOST;
@@ -112,25 +109,23 @@ impl Recording {
     }
 
     /// Writes the state. `None` if there is none.
-    async fn begin(&self) -> io::Result<Option<(Recorder, Journal)>> {
-        let (inner, identity, name) = (Arc::clone(&self.inner), self.identity.clone(), Arc::clone(&self.name));
-        let cache = self.cache.clone();
-        let writing = Arc::clone(&self.inner.writing).lock_owned().await;
+    async fn begin(&self) -> io::Result<Option<(Journal, Recorder)>> {
+        let (snapshot, cache) = (self.snapshot.clone(), self.cache.clone());
+        let writing = Arc::clone(&snapshot.inner.writing).lock_owned().await;
         blocking(move || {
             // Held to the end of the write, even if this task is gone by then.
             let _writing = writing;
-            let (Some((recorder, state)), Some(form)) = (cache.record(), cache.form()) else { return Ok(None) };
-            let beginning = Beginning { state, form, bookmark_template: cache.bookmark_template() };
-            Journal::begin(&inner, &identity, &name, &beginning).map(|journal| Some((recorder, journal)))
+            Journal::begin(&snapshot, &cache)
         })
         .await
     }
 
     fn failed(&mut self, error: &io::Error) {
-        self.inner.metrics.failed.inc();
+        let Snapshot { inner, name, .. } = &self.snapshot;
+        inner.metrics.failed.inc();
         if self.failing.replace(error.kind()) != Some(error.kind()) {
-            let dir = self.inner.config.dir.display();
-            tracing::warn!(name = &*self.name, %dir, %error, "snapshot not written, a restart will list this resource");
+            let dir = inner.config.dir.display();
+            tracing::warn!(name = &**name, %dir, %error, "snapshot not written, a restart will list this resource");
         }
     }
 }

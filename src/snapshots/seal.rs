@@ -2,6 +2,7 @@
 //! and the number of the block, so a block that is damaged, moved or from another file is noticed.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -18,20 +19,10 @@ pub struct Key {
 pub(super) struct Seal {
     /// The digest of the header, which has a random number of its own for each file.
     file: [u8; 32],
-    means: Means,
+    /// `None` if the file is not encrypted. What a file says of itself and what is done with its blocks cannot differ: without a
+    /// key of its own, an encrypted file has no seal.
+    cipher: Option<LessSafeKey>,
 }
-
-/// What a file says of itself and what is done with its blocks cannot differ: without a key of its own, an encrypted file has
-/// no seal.
-enum Means {
-    Digest,
-    Encryption(LessSafeKey),
-}
-
-/// The key of a file cannot be derived.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("no key can be derived for the file")]
-pub(super) struct NoKey;
 
 /// The length of a key.
 const KEY: usize = 32;
@@ -74,56 +65,47 @@ impl fmt::Debug for Key {
 impl Seal {
     /// # Errors
     /// The file is to be encrypted, and its key cannot be derived. It must be neither written nor read.
-    pub(super) fn new(key: Option<&Key>, header: &[u8]) -> Result<Self, NoKey> {
+    pub(super) fn new(key: Option<&Key>, header: &[u8]) -> io::Result<Self> {
         let mut file = [0; 32];
         file.copy_from_slice(digest(&SHA256, header).as_ref());
-        let Some(key) = key else { return Ok(Self { file, means: Means::Digest }) };
+        let Some(key) = key else { return Ok(Self { file, cipher: None }) };
         // Each file has a key of its own, so the numbers of its blocks can be the nonces.
         let secret = Salt::new(HKDF_SHA256, &file).extract(&key.bytes[..]);
-        let key = UnboundKey::from(secret.expand(INFO, &AES_256_GCM).map_err(|_| NoKey)?);
-        Ok(Self { file, means: Means::Encryption(LessSafeKey::new(key)) })
+        let expanded = secret.expand(INFO, &AES_256_GCM);
+        let key = expanded.map_err(|_| io::Error::other("no key can be derived for the file"))?;
+        Ok(Self { file, cipher: Some(LessSafeKey::new(UnboundKey::from(key))) })
     }
 
     /// Encrypts the block in place, if there is a key. Returns its tag. No number may be used twice in one file.
     pub(super) fn seal(&self, number: u64, block: &mut [u8]) -> Option<[u8; TAG]> {
-        let mut tag = [0; TAG];
-        match &self.means {
-            Means::Encryption(cipher) => {
-                let sealed = cipher.seal_in_place_separate_tag(nonce(number), Aad::from(self.file), block).ok()?;
-                tag.copy_from_slice(sealed.as_ref());
-            }
-            Means::Digest => tag.copy_from_slice(&self.digest(number, block)[..TAG]),
-        }
-        Some(tag)
+        let Some(cipher) = &self.cipher else { return Some(self.digest(number, block)) };
+        let tag = cipher.seal_in_place_separate_tag(nonce(number), Aad::from(self.file), block).ok()?;
+        tag.as_ref().try_into().ok()
     }
 
     /// Decrypts the block in place, if there is a key. `None` if it is not the block of this number of this file.
     pub(super) fn open(&self, number: u64, tag: &[u8; TAG], block: &mut [u8]) -> Option<()> {
-        match &self.means {
-            Means::Encryption(cipher) => {
-                let mut whole = [&*block, tag].concat();
-                let plain = cipher.open_in_place(nonce(number), Aad::from(self.file), &mut whole).ok()?;
-                block.copy_from_slice(plain);
-                Some(())
-            }
-            Means::Digest => (self.digest(number, block)[..TAG] == *tag).then_some(()),
-        }
+        let Some(cipher) = &self.cipher else { return (self.digest(number, block) == *tag).then_some(()) };
+        let mut whole = [&*block, tag].concat();
+        let plain = cipher.open_in_place(nonce(number), Aad::from(self.file), &mut whole).ok()?;
+        block.copy_from_slice(plain);
+        Some(())
     }
 
-    fn digest(&self, number: u64, block: &[u8]) -> [u8; 32] {
+    fn digest(&self, number: u64, block: &[u8]) -> [u8; TAG] {
         let mut context = Context::new(&SHA256);
         context.update(&self.file);
         context.update(&number.to_le_bytes());
         context.update(block);
-        let mut digest = [0; 32];
-        digest.copy_from_slice(context.finish().as_ref());
-        digest
+        let mut tag = [0; TAG];
+        tag.copy_from_slice(&context.finish().as_ref()[..TAG]);
+        tag
     }
 }
 
 impl fmt::Debug for Seal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seal").field("encrypts", &matches!(self.means, Means::Encryption(_))).finish_non_exhaustive()
+        f.debug_struct("Seal").field("encrypts", &self.cipher.is_some()).finish_non_exhaustive()
     }
 }
 
@@ -141,7 +123,7 @@ mod tests {
     fn a_block_opens_only_in_its_place() {
         for key in [None, Some(Key::parse(&"07".repeat(KEY)).unwrap())] {
             let seal = Seal::new(key.as_ref(), b"header").unwrap();
-            assert_eq!(matches!(seal.means, Means::Encryption(_)), key.is_some());
+            assert_eq!(seal.cipher.is_some(), key.is_some());
             let mut block = b"content".to_vec();
             let tag = seal.seal(3, &mut block).unwrap();
             assert_eq!(block == b"content", key.is_none());

@@ -1,13 +1,13 @@
 //! What all snapshots of a process share: the settings, the directory and the metrics.
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::SnapshotMetrics;
 use super::directory::Directory;
-use super::seal::{Key, Seal};
+use super::header::Identity;
+use super::seal::Key;
 use super::storage::Storage;
 
 /// Settings.
@@ -23,7 +23,15 @@ pub struct SnapshotConfig {
     pub key: Option<Key>,
 }
 
-/// What [`super::Snapshots`] and each [`super::Snapshot`] hold.
+/// The snapshot of one cache.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub(super) inner: Arc<Inner>,
+    pub(super) identity: Identity,
+    pub(super) name: Arc<str>,
+}
+
+/// What [`super::Snapshots`] and each [`Snapshot`] hold.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) config: SnapshotConfig,
@@ -40,9 +48,5 @@ impl Inner {
         let metrics = SnapshotMetrics::default();
         let directory = Directory::new(Box::new(storage), config.max_bytes, metrics.clone());
         Self { config, directory, metrics, writing: Arc::default() }
-    }
-
-    pub(super) fn seal(&self, header: &[u8]) -> io::Result<Seal> {
-        Seal::new(self.config.key.as_ref(), header).map_err(io::Error::other)
     }
 }

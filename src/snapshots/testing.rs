@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::journal::{Beginning, Journal};
+use super::journal::Journal;
 use super::storage::{Entry, Output, Storage};
 use super::{Cluster, Identity, Key, SnapshotConfig, Snapshots};
 use crate::cache::{self, CacheConfig, Recorded, Recorder, Restoration, WatchCache, Writer};
@@ -231,9 +231,7 @@ pub(super) fn snapshots(storage: &Memory, key: Option<Key>) -> Snapshots {
 
 /// Begins the file of a cache with its state.
 pub(super) fn begin(snapshots: &Snapshots, identity: &Identity, cache: &WatchCache) -> io::Result<(Journal, Recorder)> {
-    let (recorder, state) = cache.record().unwrap();
-    let beginning = Beginning { state, form: cache.form().unwrap(), bookmark_template: cache.bookmark_template() };
-    Ok((Journal::begin(&snapshots.inner, identity, &identity.file_name().into(), &beginning)?, recorder))
+    Ok(Journal::begin(&snapshots.of(identity.clone()), cache)?.unwrap())
 }
 
 /// Everything that the window has, in one piece.

@@ -10,7 +10,6 @@
 //! Both requests are like the reflector's own: they ask for the same objects under the same identity.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -287,12 +286,6 @@ impl Backfiller {
             }
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for Backfiller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Backfiller").field("source", &self.source).finish_non_exhaustive()
     }
 }
 

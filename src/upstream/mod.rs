@@ -10,11 +10,9 @@ mod sharding;
 pub mod silence;
 mod source;
 
-pub use backfill::Backfiller;
 pub use proofs::{
     Asked, Finding, Pace, Part, Progress, ProgressProbe, ProveError, Questions, SMALL_DIGEST, SharedStore, Suspects,
     Word,
 };
-pub use reflector::{Reflector, ReflectorConfig, ReflectorEnd};
 pub use sharding::{ShardSupport, Sharding};
 pub use source::ListerWatcher;

@@ -97,7 +97,11 @@ impl Sharding {
     }
 
     async fn ask(&self, gvr: &Gvr) -> ShardSupport {
-        let answer = tokio::time::timeout(PATIENCE, self.list(gvr)).await;
+        let selector = utf8_percent_encode(EVERYTHING, NON_ALPHANUMERIC);
+        let path = format!("{}?limit=1&shardSelector={selector}", gvr.path(None));
+        let options = CallOptions::new(RequestVerb::Probe, gvr.group_resource()).header_timeout(PATIENCE);
+        let list = get_outline::<List>(&self.upstream, &path, "application/json", &options, KEPT);
+        let answer = tokio::time::timeout(PATIENCE, list).await;
         let answer = answer.unwrap_or(Err(UpstreamError::Timeout { what: "a list of one shard", after: PATIENCE }));
         answer.map_or_else(
             |error| {
@@ -106,13 +110,6 @@ impl Sharding {
             },
             |list| list.metadata.support(),
         )
-    }
-
-    async fn list(&self, gvr: &Gvr) -> Result<List, UpstreamError> {
-        let selector = utf8_percent_encode(EVERYTHING, NON_ALPHANUMERIC);
-        let path = format!("{}?limit=1&shardSelector={selector}", gvr.path(None));
-        let options = CallOptions::new(RequestVerb::Probe, gvr.group_resource()).header_timeout(PATIENCE);
-        get_outline(&self.upstream, &path, "application/json", &options, KEPT).await
     }
 }
 

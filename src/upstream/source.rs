@@ -145,7 +145,8 @@ impl ListerWatcher {
     }
 
     pub(super) fn options(&self, verb: RequestVerb) -> CallOptions {
-        CallOptions::new(verb, self.resource.gvr.group_resource()).metered(Arc::clone(&self.meter))
+        let options = CallOptions::new(verb, self.resource.gvr.group_resource());
+        CallOptions { meter: Some(Arc::clone(&self.meter)), ..options }
     }
 }
 

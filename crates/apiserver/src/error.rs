@@ -85,6 +85,11 @@ impl Cause {
         &*self.0
     }
 
+    /// The error, and what has caused it, down to the first cause.
+    fn chain(&self) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+        std::iter::successors(Some(self.get()), |&error| error.source())
+    }
+
     /// Whether this says nothing about the apiserver, which has spoken: the request's own body broke off, its stream was
     /// reset, or what was said over the connection ended that. Clients and pods can bring all of it about.
     pub(crate) fn is_of_peer(&self) -> bool {
@@ -111,14 +116,12 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut last = plain(self.0.to_string());
         f.write_str(&last)?;
-        let mut next = self.0.source();
-        while let Some(error) = next {
+        for error in self.chain().skip(1) {
             let text = plain(error.to_string());
             if !last.contains(&text) {
                 write!(f, ": {text}")?;
             }
             last = text;
-            next = error.source();
         }
         Ok(())
     }
@@ -201,12 +204,9 @@ impl UpstreamError {
 
     /// How long the apiserver asks to wait before the next attempt.
     pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Status(status) if status.retry_after_seconds() > 0 => {
-                Some(Duration::from_secs(status.retry_after_seconds().into()))
-            }
-            _ => None,
-        }
+        let Self::Status(status) = self else { return None };
+        let seconds = Some(status.retry_after_seconds()).filter(|seconds| *seconds > 0);
+        seconds.map(|seconds| Duration::from_secs(seconds.into()))
     }
 
     /// Whether TLS failed. If so, certificates may have been rotated.
@@ -218,19 +218,10 @@ impl UpstreamError {
     pub(crate) fn is_of_tls_peer(&self) -> bool {
         // If TLS 1.3 refuses our certificate, this shows only on the first read after the handshake.
         let (Self::Tls { cause, .. } | Self::Request(cause) | Self::Body(cause)) = self else { return false };
-        let mut next = Some(cause.get());
-        while let Some(error) = next {
-            if error.is::<rustls::Error>() {
-                return true;
-            }
-            if let Some(io) = error.downcast_ref::<std::io::Error>()
-                && io.get_ref().is_some_and(<dyn StdError + Send + Sync>::is::<rustls::Error>)
-            {
-                return true;
-            }
-            next = error.source();
-        }
-        false
+        cause.chain().any(|error| {
+            let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+            error.is::<rustls::Error>() || inner.is_some_and(<dyn StdError + Send + Sync>::is::<rustls::Error>)
+        })
     }
 }
 

@@ -30,7 +30,7 @@ impl Collector for Families {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (health, metrics) = (self.0.health(), self.0.metrics());
         let unreachable = if health.reachable { 0 } else { health.since.elapsed().as_secs() };
-        let silent = metrics.heard().unwrap_or(health.since).elapsed().as_secs();
+        let silent = metrics.heard.get().unwrap_or(health.since).elapsed().as_secs();
         for (name, help, value) in [
             (
                 "upstream_reachable",

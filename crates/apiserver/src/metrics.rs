@@ -8,7 +8,6 @@ use parking_lot::RwLock;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tokio::time::Instant;
 
 use super::meter::Meter;
 use super::stamp::Stamp;
@@ -148,33 +147,22 @@ impl UpstreamMetrics {
 
     /// Requests of one verb with any status code, for one resource or (`None`) for all.
     pub fn total(&self, verb: RequestVerb, resource: Option<&str>) -> u64 {
-        let requests = self.requests.read();
-        let matching = requests
-            .iter()
-            .filter(|(series, _)| series.verb == verb && resource.is_none_or(|name| name == &*series.resource));
-        matching.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+        self.sum(|series| series.verb == verb && resource.is_none_or(|name| name == &*series.resource))
     }
 
-    /// When data of any answer last arrived.
-    pub fn heard(&self) -> Option<Instant> {
-        self.heard.get()
-    }
-
-    /// The daemon's own requests that the apiserver has answered.
+    /// The daemon's own requests that the apiserver has answered: one that does not answer has no work with a request.
     pub fn own(&self) -> u64 {
-        self.answered(|verb| verb != RequestVerb::Forward)
+        self.sum(|series| series.verb != RequestVerb::Forward && series.code != 0)
     }
 
     /// Forwarded requests that the apiserver has answered.
     pub fn forwarded(&self) -> u64 {
-        self.answered(|verb| verb == RequestVerb::Forward)
+        self.sum(|series| series.verb == RequestVerb::Forward && series.code != 0)
     }
 
-    /// An apiserver that does not answer has no work with a request.
-    fn answered(&self, of: impl Fn(RequestVerb) -> bool) -> u64 {
+    fn sum(&self, of: impl Fn(&RequestSeries) -> bool) -> u64 {
         let requests = self.requests.read();
-        let answered = requests.iter().filter(|(series, _)| of(series.verb) && series.code != 0);
-        answered.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+        requests.iter().filter(|(series, _)| of(series)).map(|(_, count)| count.load(Ordering::Relaxed)).sum()
     }
 
     /// A client's name for a resource becomes a label only after the apiserver has answered a request for it with

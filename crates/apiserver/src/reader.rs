@@ -286,7 +286,7 @@ mod tests {
         let (packed, meter) = (gzip(&[b'a'; 1 << 20]), Arc::<Meter>::default());
         let sent = packed.len() as u64;
         let (_server, upstream) = serve(packed).await;
-        let metered = options().metered(Arc::clone(&meter));
+        let metered = CallOptions { meter: Some(Arc::clone(&meter)), ..options() };
         for options in [&metered, &options(), &CallOptions::default()] {
             let (_, chunks) = get(&upstream, "/", "text/plain", Compression::Gzip, options).await.unwrap();
             chunks.whole(1 << 20).await.unwrap();

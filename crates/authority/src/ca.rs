@@ -20,9 +20,9 @@ pub struct Ca {
     /// When its certificate expires. A Secret of an earlier version does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) expires: Option<Timestamp>,
-    /// PEM.
+    /// PEM, as is the key.
     pub certificate: String,
-    key: String,
+    pub key: String,
     #[serde(skip)]
     name: Option<&'static str>,
 }
@@ -70,11 +70,6 @@ impl Ca {
         let kept = Self { made: Timestamp::UNIX_EPOCH, expires: None, certificate, key, name: Some(name) };
         kept.check()?;
         Ok(kept)
-    }
-
-    /// The key in PEM.
-    pub fn key(&self) -> &str {
-        &self.key
     }
 
     /// Issuing needs only the name and the key identifier, so the certificate itself is never parsed.

@@ -131,20 +131,12 @@ impl Keeper {
         };
         // Publish the trusted certificates first, then issue certificates.
         published.write(&self.upstream, &self.cluster_ca().await?, &bundle.trusted()).await?;
-        self.sign(&bundle, now)?;
+        self.sign_own(&bundle, now)?;
+        let signs = Some(bundle.current);
+        if *self.current.borrow() != signs {
+            self.current.send_replace(signs);
+        }
         published.end()
-    }
-
-    fn sign(&mut self, bundle: &Bundle, now: Timestamp) -> Result<(), AuthorityError> {
-        self.sign_own(bundle, now)?;
-        self.current.send_if_modified(|current| {
-            let changed = current.as_ref() != Some(&bundle.current);
-            if changed {
-                *current = Some(bundle.current.clone());
-            }
-            changed
-        });
-        Ok(())
     }
 
     fn sign_own(&mut self, bundle: &Bundle, now: Timestamp) -> Result<(), AuthorityError> {

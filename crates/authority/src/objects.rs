@@ -57,11 +57,11 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn secret(name: &ObjectName) -> Self {
-        Self::core("secrets", name)
+        Self::of("/api/v1", "secrets", name)
     }
 
     pub(super) fn config_map(name: &ObjectName) -> Self {
-        Self::core("configmaps", name)
+        Self::of("/api/v1", "configmaps", name)
     }
 
     pub(super) fn webhook(name: &str) -> Self {
@@ -71,14 +71,12 @@ impl Place {
     }
 
     pub(super) fn deployment(name: &ObjectName) -> Self {
-        let (namespace, name) = (segment(&name.namespace), segment(&name.name));
-        let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
-        Self { kind: "deployments.apps", path }
+        Self { kind: "deployments.apps", ..Self::of("/apis/apps/v1", "deployments", name) }
     }
 
-    fn core(kind: &'static str, name: &ObjectName) -> Self {
+    fn of(group: &str, kind: &'static str, name: &ObjectName) -> Self {
         let (namespace, name) = (segment(&name.namespace), segment(&name.name));
-        Self { kind, path: format!("/api/v1/namespaces/{namespace}/{kind}/{name}") }
+        Self { kind, path: format!("{group}/namespaces/{namespace}/{kind}/{name}") }
     }
 
     pub(super) async fn get(&self, upstream: &Upstream) -> Result<Members, AuthorityError> {

@@ -17,7 +17,8 @@ const LONGEST_MESSAGE: usize = 1000;
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) head: Head,
-    object: Members,
+    /// As it is written back.
+    pub(super) object: Members,
 }
 
 /// What a list needs to know of a request.
@@ -64,11 +65,6 @@ impl Request {
 
     pub(super) fn spec(&self) -> serde_json::Result<Spec> {
         self.object.read("spec")
-    }
-
-    /// The request as it is written back.
-    pub(super) fn object(&self) -> &Members {
-        &self.object
     }
 
     pub(super) fn add_condition(&mut self, kind: &str, reason: &str, message: &str) -> Result<(), AuthorityError> {

@@ -297,7 +297,7 @@ impl Signer {
 
     async fn put(&self, name: &str, part: &str, request: &Request) -> Result<Request, AuthorityError> {
         let path = format!("{REQUESTS}/{}/{part}", segment(name));
-        let answer = objects::at(&self.upstream, Method::PUT, KIND, &path, Some(request.object())).await?;
+        let answer = objects::at(&self.upstream, Method::PUT, KIND, &path, Some(&request.object)).await?;
         Request::new(answer)
     }
 }

@@ -229,5 +229,5 @@ fn what_a_client_wrote_is_quoted_in_short() {
     let object = serde_json::from_str(&of("a", "eve", "{}")).unwrap();
     let mut request = Request::new(object).unwrap();
     request.add_condition("Denied", "NotAllowed", &"é".repeat(1_000_000)).unwrap();
-    assert!(serde_json::to_string(request.object()).unwrap().len() < 5000);
+    assert!(serde_json::to_string(&request.object).unwrap().len() < 5000);
 }

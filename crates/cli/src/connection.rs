@@ -44,7 +44,7 @@ pub struct Connection {
     origin: Uri,
     /// Headers with the client's name and credentials.
     headers: HeaderMap,
-    peer: Arc<Peer>,
+    pub(super) peer: Arc<Peer>,
 }
 
 // === impl Connection ===
@@ -116,11 +116,6 @@ impl Connection {
 
     pub(super) fn cache(&self) -> CacheClient<Self> {
         CacheClient::with_origin(self.clone(), self.origin.clone()).max_decoding_message_size(LARGEST_MESSAGE)
-    }
-
-    /// After a failed call: why what answers is no listener of informerd. `None` if it may be one.
-    pub(super) fn stranger(&self) -> Option<String> {
-        self.peer.stranger()
     }
 
     /// Sends a GET. The headers override those of the connection.

@@ -111,19 +111,14 @@ async fn try_get(
         }
     }
     printer.flush()?;
-    match (&ask.name, found) {
-        (Some(name), 0) => Err(Failure::Said(format!("there is no {} named {name:?}", named.short()))),
-        (None, 0) => Ok(writeln!(err, "{}", nothing(ask.namespace.as_deref()))?),
-        _ => Ok(()),
+    match (&ask.name, &ask.namespace) {
+        _ if found > 0 => {}
+        (Some(name), _) => return Err(Failure::Said(format!("there is no {} named {name:?}", named.short()))),
+        // As kubectl says it.
+        (None, Some(namespace)) => writeln!(err, "No resources found in {namespace} namespace.")?,
+        (None, None) => writeln!(err, "No resources found")?,
     }
-}
-
-/// What kubectl says of an empty list.
-fn nothing(namespace: Option<&str>) -> String {
-    namespace.map_or_else(
-        || "No resources found".to_owned(),
-        |namespace| format!("No resources found in {namespace} namespace."),
-    )
+    Ok(())
 }
 
 /// Sends the request. It asks for what the cache holds, which needs no answer from the apiserver.

@@ -59,7 +59,7 @@ pub(super) async fn resolve(
         Err(why) => why,
     };
     let named = without_discovery(connection, &text).await;
-    if let Some(told) = connection.stranger() {
+    if let Some(told) = connection.peer.stranger() {
         return Err(Failure::Said(told));
     }
     named.ok_or_else(|| {
@@ -102,8 +102,7 @@ fn of_informers(informers: &[v1::Informer], text: &str) -> Option<Named> {
     let all = informers.iter().filter_map(|informer| informer.resource.as_ref());
     let named = all.filter(|of| of.resource == name && group.is_none_or(|group| of.group == group));
     let found = named.min_by_key(|of| (!of.group.is_empty(), &of.group, &of.version))?;
-    // If the resource is not namespaced, a request with a namespace is refused.
-    Some(Named { resource: found.clone(), singular: found.resource.clone(), namespaced: true })
+    Some(Named::undiscovered(found.clone()))
 }
 
 /// Finds `resource`, `resource.group` or `resource.version.group`. The name of the core group is empty.
@@ -147,16 +146,13 @@ impl Named {
         let (resource, rest) = text.split_once('.')?;
         let (version, group) = rest.split_once('.')?;
         let is_version = version.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
-        (is_version && !resource.is_empty()).then(|| Self {
-            resource: v1::Resource {
-                group: group.to_owned(),
-                version: version.to_owned(),
-                resource: resource.to_owned(),
-            },
-            singular: resource.to_owned(),
-            // If the resource is not namespaced, a request with a namespace is refused.
-            namespaced: true,
-        })
+        let [group, version, resource] = [group, version, resource].map(str::to_owned);
+        (is_version && !resource.is_empty()).then(|| Self::undiscovered(v1::Resource { group, version, resource }))
+    }
+
+    /// A resource that discovery did not describe. If it is not namespaced, a request with a namespace is refused.
+    fn undiscovered(resource: v1::Resource) -> Self {
+        Self { singular: resource.resource.clone(), resource, namespaced: true }
     }
 
     /// For example `pods` or `deployments.apps`.

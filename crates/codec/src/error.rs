@@ -35,3 +35,11 @@ pub enum CodecError {
     #[error("error event without a status: {0}")]
     NotAStatus(String),
 }
+
+/// Sets a slot that may be set only once.
+///
+/// # Errors
+/// When it is already set.
+pub(crate) fn once<T>(slot: &mut Option<T>, value: T, name: &'static str) -> Result<(), CodecError> {
+    if slot.replace(value).is_some() { Err(CodecError::Duplicate(name)) } else { Ok(()) }
+}

@@ -14,7 +14,6 @@ use super::{Format, ListMetaOut, Shape, Slices, protobuf};
 /// How the objects of one resource look in the encoding that its cache stores. It writes every response that contains
 /// them. Do not pass it objects that were decoded for another encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "there is one for each cache")]
 pub enum Form {
     Json(json::Form),
     Protobuf(protobuf::Form),
@@ -32,17 +31,17 @@ impl Form {
     }
 
     /// Returns a form that writes kind and apiVersion in the items of lists as in watch events.
-    pub fn with_typed_items(self, typed_items: bool) -> Self {
-        match self {
-            Self::Json(json) => Self::Json(json.with_typed_items(typed_items)),
-            Self::Protobuf(_) | Self::Table(_) => self,
+    pub fn with_typed_items(mut self, typed_items: bool) -> Self {
+        if let Self::Json(json) = &mut self {
+            json.typed_items = typed_items;
         }
+        self
     }
 
     /// Returns a form that writes table rows with these columns, instead of plain objects.
     pub fn with_columns(self, columns: Arc<Columns>) -> Self {
         match self {
-            Self::Json(json) | Self::Table(table::Form { json, .. }) => Self::Table(table::Form::new(json, columns)),
+            Self::Json(json) | Self::Table(table::Form { json, .. }) => Self::Table(table::Form { json, columns }),
             Self::Protobuf(_) => self,
         }
     }
@@ -57,7 +56,7 @@ impl Form {
     /// The form of the plain objects, for a form whose cache holds rows.
     pub fn objects(self: &Arc<Self>) -> Arc<Self> {
         match &**self {
-            Self::Table(form) => Arc::new(Self::Json(form.objects().clone())),
+            Self::Table(form) => Arc::new(Self::Json(form.json.clone().in_rows())),
             Self::Json(_) | Self::Protobuf(_) => Arc::clone(self),
         }
     }
@@ -74,7 +73,7 @@ impl Form {
     pub fn metadata_in_protobuf(self: &Arc<Self>) -> Arc<Self> {
         match &**self {
             Self::Json(form) | Self::Table(table::Form { json: form, .. }) => {
-                Arc::new(Self::Protobuf(form.metadata_in_protobuf().clone()))
+                Arc::new(Self::Protobuf(form.metadata_in_protobuf.clone()))
             }
             Self::Protobuf(_) => Arc::clone(self),
         }
@@ -83,8 +82,7 @@ impl Form {
     /// Where the objects carry kind and apiVersion.
     pub fn style(&self) -> Style {
         match self {
-            Self::Json(form) => form.style,
-            Self::Table(form) => form.style(),
+            Self::Json(form) | Self::Table(table::Form { json: form, .. }) => form.style,
             // Protobuf messages never contain their own type.
             Self::Protobuf(_) => Style::Stripped,
         }
@@ -156,16 +154,16 @@ impl Form {
         }
     }
 
-    /// Writes the body of a GET.
+    /// Writes the body of a GET. JSON ends with a newline.
     ///
     /// # Errors
     /// The bytes of the object are damaged.
     pub fn object_body(&self, object: &Object, shape: Shape) -> Result<Slices, Damaged> {
-        match self {
-            Self::Json(form) => json::object_body(form, object, shape),
-            Self::Protobuf(form) => protobuf::object_bytes(form, object, None, shape),
-            Self::Table(form) => form.object_body(object, shape.of_table()),
+        let mut out = self.object(object, None, shape)?;
+        if self.encoding() != Encoding::Protobuf {
+            out.push_static(b"\n");
         }
+        Ok(out)
     }
 
     /// Writes everything before the first item of a list. `empty` means that no item follows.

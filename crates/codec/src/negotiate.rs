@@ -1,8 +1,8 @@
 //! Chooses the encoding and shape that an `Accept` header requests. It decides as the apiserver does, but only for
 //! the formats that informerd serves.
 
-use super::Shape;
 use super::table::TableShape;
+use super::{Format, Shape};
 use informerd_meta::Encoding;
 
 /// The kind of read. It determines which transforms are valid.
@@ -14,23 +14,11 @@ pub enum ReadKind {
 }
 
 /// The format of a Status that is the response to a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatusForm {
     pub encoding: Encoding,
     /// Whether to indent JSON. Always false for other encodings.
     pub indent: bool,
-}
-
-/// The negotiated response format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Negotiated {
-    /// `pretty_param` means that the clause has `pretty=1`. The apiserver honours it except in watches.
-    Json { shape: Shape, pretty_param: bool },
-    /// `json_fallback` is the result of the header when protobuf is not available, as for full custom resources. It
-    /// is `None` when that result is not JSON. `pretty_param` belongs to the fallback clause.
-    Protobuf { shape: Shape, json_fallback: Option<Shape>, pretty_param: bool },
-    /// Any other result, including errors. The apiserver must answer the request.
-    Other,
 }
 
 /// The most clauses that are sorted here. For more, the apiserver uses another sort algorithm, with a different
@@ -76,26 +64,31 @@ enum Chosen {
     Doubt,
 }
 
-/// Decides by the value of the first `Accept` header line. The value is "" when the header is missing.
-pub fn accept(header: &str, kind: ReadKind) -> Negotiated {
+/// Decides by the value of the first `Accept` header line. The value is "" when the header is missing. Returns the
+/// format, and whether the clause of JSON has `pretty=1`, which the apiserver honours except in watches. Returns `None`
+/// for any other result, including errors. The apiserver must answer such a request.
+pub fn accept(header: &str, kind: ReadKind) -> Option<(Format, bool)> {
     if header.is_empty() {
-        return Negotiated::Json { shape: Shape::Full, pretty_param: false };
+        return Some((Format::json(Shape::Full), false));
     }
-    let Some(clauses) = parse(header) else { return Negotiated::Other };
+    let clauses = parse(header)?;
     let of_media = |protobuf| choose(&clauses, Some(kind), protobuf);
     match of_media(true) {
-        Chosen::Take(MediaType::Json, shape, pretty_param) => Negotiated::Json { shape, pretty_param },
+        Chosen::Take(MediaType::Json, shape @ Shape::Table(_), pretty) => {
+            Some((Format { encoding: Encoding::Table, ..Format::json(shape) }, pretty))
+        }
+        Chosen::Take(MediaType::Json, shape, pretty) => Some((Format::json(shape), pretty)),
         Chosen::Take(MediaType::Protobuf, shape, _) => {
-            let (json_fallback, pretty_param) = match of_media(false) {
+            let (json_fallback, pretty) = match of_media(false) {
                 // Tables have their own caches, so they cannot be the fallback.
                 Chosen::Take(MediaType::Json, shape, pretty) if !matches!(shape, Shape::Table(_)) => {
                     (Some(shape), pretty)
                 }
                 _ => (None, false),
             };
-            Negotiated::Protobuf { shape, json_fallback, pretty_param }
+            Some((Format { encoding: Encoding::Protobuf, shape, json_fallback }, pretty))
         }
-        _ => Negotiated::Other,
+        _ => None,
     }
 }
 
@@ -247,14 +240,6 @@ fn params(params: &str, media: MediaType, kind: Option<ReadKind>) -> Params {
     }
 }
 
-// === impl StatusForm ===
-
-impl Default for StatusForm {
-    fn default() -> Self {
-        Self { encoding: Encoding::Json, indent: false }
-    }
-}
-
 // === impl Clause ===
 
 impl Clause<'_> {
@@ -281,16 +266,18 @@ impl Clause<'_> {
 mod tests {
     use super::*;
 
-    const FULL: Negotiated = Negotiated::Json { shape: Shape::Full, pretty_param: false };
-    const PARTIAL: Negotiated = Negotiated::Json { shape: Shape::PartialObjectMetadata, pretty_param: false };
+    type Accepted = Option<(Format, bool)>;
 
-    fn table(v1beta1: bool) -> Negotiated {
-        let shape = TableShape { v1beta1, ..TableShape::default() };
-        Negotiated::Json { shape: Shape::Table(shape), pretty_param: false }
+    const FULL: Accepted = Some((Format::json(Shape::Full), false));
+    const PARTIAL: Accepted = Some((Format::json(Shape::PartialObjectMetadata), false));
+
+    fn table(v1beta1: bool) -> Accepted {
+        let shape = Shape::Table(TableShape { v1beta1, ..TableShape::default() });
+        Some((Format { encoding: Encoding::Table, shape, json_fallback: None }, false))
     }
 
-    fn protobuf(shape: Shape, json_fallback: Option<Shape>) -> Negotiated {
-        Negotiated::Protobuf { shape, json_fallback, pretty_param: false }
+    fn protobuf(shape: Shape, json_fallback: Option<Shape>) -> Accepted {
+        Some((Format { encoding: Encoding::Protobuf, shape, json_fallback }, false))
     }
 
     #[test]
@@ -314,14 +301,14 @@ mod tests {
             ("application/vnd.kubernetes.protobuf,application/json", Watch, protobuf(Shape::Full, full)),
             ("application/vnd.kubernetes.protobuf, */*", List, protobuf(Shape::Full, full)),
             ("application/vnd.kubernetes.protobuf", List, protobuf(Shape::Full, None)),
-            ("application/json;q=0.9,application/cbor;q=1", Watch, Negotiated::Other),
+            ("application/json;q=0.9,application/cbor;q=1", Watch, None),
             (list, List, PARTIAL),
             (one, Watch, protobuf(Shape::PartialObjectMetadata, Some(Shape::PartialObjectMetadata))),
             (one.split_once(',').unwrap().1, Get, PARTIAL),
             (tables, List, table(false)),
             (tables, Watch, table(false)),
             (tables.split_once(',').unwrap().1, Get, table(true)),
-            ("application/yaml", Get, Negotiated::Other),
+            ("application/yaml", Get, None),
             // Clauses with an unusable transform are passed over.
             ("application/json;as=Table;v=v9;g=meta.k8s.io, application/json", List, FULL),
             ("application/json;as=Pods;v=v1;g=meta.k8s.io, application/json", List, FULL),
@@ -333,20 +320,20 @@ mod tests {
             (
                 "application/json; as=PartialObjectMetadataList ;g=meta.k8s.io; v=v1beta1",
                 List,
-                Negotiated::Json { shape: Shape::PartialObjectMetadataV1beta1, pretty_param: false },
+                Some((Format::json(Shape::PartialObjectMetadataV1beta1), false)),
             ),
             // Qualities. Their comparison is not an order: a wildcard loses to a type of lower quality that follows it, and
             // wins otherwise.
             ("application/yaml;q=0.5,application/json;q=0.6", Get, FULL),
-            ("application/json;q=0.5,application/yaml;q=0.6", Get, Negotiated::Other),
+            ("application/json;q=0.5,application/yaml;q=0.6", Get, None),
             ("application/json;q=0", Get, FULL),
-            ("*/*,application/yaml;q=0.1", Get, Negotiated::Other),
+            ("*/*,application/yaml;q=0.1", Get, None),
             ("application/yaml;q=0.1,*/*", Get, FULL),
-            ("application/json;pretty=1", Get, Negotiated::Json { shape: Shape::Full, pretty_param: true }),
+            ("application/json;pretty=1", Get, Some((Format::json(Shape::Full), true))),
             (
                 "application/vnd.kubernetes.protobuf,application/json;pretty=1",
                 Get,
-                Negotiated::Protobuf { shape: Shape::Full, json_fallback: full, pretty_param: true },
+                protobuf(Shape::Full, full).map(|(format, _)| (format, true)),
             ),
         ] {
             assert_eq!(accept(header, kind), expected, "{header}");
@@ -380,7 +367,7 @@ mod tests {
     #[test]
     fn doubts_are_the_apiservers() {
         let [enough, many] = [12, 13].map(|count| vec!["application/json"; count].join(","));
-        assert_ne!(accept(&enough, ReadKind::List), Negotiated::Other);
+        assert_ne!(accept(&enough, ReadKind::List), None);
         for header in [
             "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
             "application/*",
@@ -396,9 +383,9 @@ mod tests {
             "application/yaml;as=Table;v=v1;g=meta.k8s.io,application/json",
             many.as_str(),
         ] {
-            assert_eq!(accept(header, ReadKind::List), Negotiated::Other, "{header}");
+            assert_eq!(accept(header, ReadKind::List), None, "{header}");
         }
         let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-        assert_eq!(accept(list, ReadKind::Watch), Negotiated::Other);
+        assert_eq!(accept(list, ReadKind::Watch), None);
     }
 }

@@ -1,7 +1,8 @@
 //! A sequence of shared byte slices that is written without copying the slices into one buffer.
 
-use std::collections::VecDeque;
+use std::collections::{VecDeque, vec_deque};
 use std::io::IoSlice;
+use std::{iter, option};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -25,10 +26,6 @@ struct Held<T> {
     part: Bytes,
     _guard: T,
 }
-
-/// An iterator over the unread parts of [`Slices`], from the front.
-#[derive(Debug)]
-pub struct IntoIter(Slices);
 
 // === impl Slices ===
 
@@ -104,16 +101,6 @@ impl Slices {
         split
     }
 
-    /// Moves the first `len` bytes to the end of `out`. Panics if there are fewer.
-    pub fn copy_to(&mut self, len: usize, out: &mut Vec<u8>) {
-        let end = out.len() + len;
-        while out.len() < end {
-            let part = self.first.len().min(end - out.len());
-            out.extend_from_slice(&self.first[..part]);
-            self.advance(part);
-        }
-    }
-
     /// Returns all unread bytes in one piece. They are copied unless there is only one part.
     pub fn into_bytes(mut self) -> Bytes {
         let len = self.len;
@@ -185,25 +172,18 @@ impl From<Bytes> for Slices {
 impl FromIterator<Bytes> for Slices {
     fn from_iter<I: IntoIterator<Item = Bytes>>(parts: I) -> Self {
         let mut slices = Self::new();
-        slices.extend(parts);
+        parts.into_iter().for_each(|part| slices.push(part));
         slices
     }
 }
 
-impl Extend<Bytes> for Slices {
-    fn extend<I: IntoIterator<Item = Bytes>>(&mut self, parts: I) {
-        for part in parts {
-            self.push(part);
-        }
-    }
-}
-
+/// The unread parts. None of them is empty.
 impl IntoIterator for Slices {
     type Item = Bytes;
-    type IntoIter = IntoIter;
+    type IntoIter = iter::Chain<option::IntoIter<Bytes>, vec_deque::IntoIter<Bytes>>;
 
-    fn into_iter(self) -> IntoIter {
-        IntoIter(self)
+    fn into_iter(self) -> Self::IntoIter {
+        (!self.is_empty()).then_some(self.first).into_iter().chain(self.rest)
     }
 }
 
@@ -212,16 +192,6 @@ impl IntoIterator for Slices {
 impl<T> AsRef<[u8]> for Held<T> {
     fn as_ref(&self) -> &[u8] {
         &self.part
-    }
-}
-
-// === impl IntoIter ===
-
-impl Iterator for IntoIter {
-    type Item = Bytes;
-
-    fn next(&mut self) -> Option<Bytes> {
-        self.0.pop_front()
     }
 }
 

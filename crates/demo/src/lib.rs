@@ -7,7 +7,6 @@ mod load;
 mod options;
 mod outage;
 mod screen;
-mod side;
 mod simulated;
 mod tally;
 
@@ -34,8 +33,8 @@ pub use self::options::Options;
 pub use self::outage::Plan;
 use self::outage::{Apiserver, Telling, WAITING};
 use self::screen::{EVERY, Screen, View};
-use self::side::Side;
 use self::simulated::Simulated;
+use self::tally::Side;
 
 /// The longest wait for the watches of all clients before the time until the outage begins.
 const LONGEST_START: Duration = Duration::from_secs(60);
@@ -96,7 +95,7 @@ impl Clusters {
 
     /// The apiserver for the daemon.
     pub fn url(&self) -> String {
-        self.with.running().server().url()
+        self.with.running.server.url()
     }
 
     /// Writes the first lines and starts the clients, the outage and the live view.
@@ -119,8 +118,8 @@ impl Clusters {
         let mut screen = Screen::new(io::stdout(), painted, painted && terminal::is_colored());
         screen.write(&banner.render()).ok();
         let [without, with] = [&self.without, &self.with]
-            .map(|cluster| Side { apiserver: cluster.running().clone(), tally: Arc::default() });
-        let apiserver = Address::Http(without.apiserver.server().address().to_string());
+            .map(|cluster| Side { apiserver: cluster.running.clone(), tally: Arc::default() });
+        let apiserver = Address::Http(without.apiserver.server.address().to_string());
         let apiserver = Server { address: Some(apiserver), ..Server::default() };
         let watchers = options.watchers;
         let clients = [

@@ -6,8 +6,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::load::grouped;
-use super::side::Side;
-use super::tally::{Lists, Reads};
+use super::tally::{Lists, Reads, Side};
 
 /// The most announcements that wait to be shown. The outage waits for a place.
 pub(super) const WAITING: usize = 8;
@@ -51,7 +50,7 @@ impl Plan {
     /// Cuts both apiservers off once, and connects them again. A closed output is no reason not to.
     pub(super) async fn run(self, without: &Side, with: &Side, telling: &Telling) {
         tokio::time::sleep(self.after).await;
-        let server = with.apiserver.server();
+        let server = &with.apiserver.server;
         let upstream = server.counts().all_open_watches();
         let before = [without, with].map(|side| side.tally.reads());
         let noticed = || {

@@ -14,14 +14,14 @@ use super::load::Load;
 /// A running cluster. It ends when dropped.
 #[derive(Debug)]
 pub(super) struct Simulated {
-    running: Running,
+    pub(super) running: Running,
     _until: oneshot::Sender<()>,
 }
 
 /// What others may know of a running cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
-    server: Server,
+    pub(super) server: Server,
     runtime: Handle,
     clock: Option<ThreadClock>,
 }
@@ -43,10 +43,6 @@ impl Simulated {
         let (until, ends) = oneshot::channel();
         std::thread::Builder::new().name(name.to_owned()).spawn(move || run(shape, starts, ends))?;
         Ok(Self { running: started.await.map_err(io::Error::other)??, _until: until })
-    }
-
-    pub(super) fn running(&self) -> &Running {
-        &self.running
     }
 }
 
@@ -77,10 +73,6 @@ fn run(shape: DemoConfig, starts: oneshot::Sender<io::Result<Running>>, ends: on
 // === impl Running ===
 
 impl Running {
-    pub(super) fn server(&self) -> &Server {
-        &self.server
-    }
-
     /// What the apiserver had to do until now.
     pub(super) fn load(&self) -> Load {
         Load { cpu: self.clock.as_ref().and_then(ThreadClock::elapsed), ..Load::from(&self.server.counts()) }
@@ -138,8 +130,8 @@ mod tests {
     async fn runs_on_a_thread_of_its_own_also_after_an_outage() {
         let shape = DemoConfig { pods: 10, churn: 0.0, ..DemoConfig::default() };
         let simulated = Simulated::start("simulated", shape).await.unwrap();
-        let running = simulated.running().clone();
-        let address = running.server().address();
+        let running = simulated.running.clone();
+        let address = running.server.address();
         // This thread does not run while it waits here, so it cannot be the one that accepts.
         let connect = || std::net::TcpStream::connect(address);
         assert!(connect().is_ok());

@@ -1,23 +1,21 @@
 //! What the clients of one side of the demo have noticed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::watch;
+
+use super::simulated::Running;
+
+/// One side of the comparison: an apiserver, and what its clients have noticed.
+#[derive(Clone)]
+pub(super) struct Side {
+    pub(super) apiserver: Running,
+    pub(super) tally: Arc<Tally>,
+}
 
 /// Counters that all clients of one side share.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
-    open: AtomicU64,
-    /// Watches that have ended.
-    ended: AtomicU64,
-    any: Outcomes,
-    newest: Outcomes,
-}
-
-#[derive(Debug, Default)]
-struct Outcomes {
-    answered: AtomicU64,
-    refused: AtomicU64,
-}
+pub(super) struct Tally(watch::Sender<Reads>);
 
 /// The state that a list asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +26,11 @@ pub(super) enum Wants {
     Newest,
 }
 
-/// A copy of the counters of watches and lists at one moment.
+/// The counters of watches and lists at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reads {
     pub(super) open: u64,
+    /// Watches that have ended.
     pub(super) ended: u64,
     pub(super) any: Lists,
     pub(super) newest: Lists,
@@ -51,35 +50,34 @@ pub(super) struct OpenWatch(Arc<Tally>);
 
 impl Tally {
     pub(super) fn reads(&self) -> Reads {
-        let lists = |of: &Outcomes| Lists { answered: get(&of.answered), refused: get(&of.refused) };
-        Reads { open: get(&self.open), ended: get(&self.ended), any: lists(&self.any), newest: lists(&self.newest) }
+        *self.0.borrow()
     }
 
     pub(super) fn opened(self: &Arc<Self>) -> OpenWatch {
-        add(&self.open, 1);
+        self.0.send_modify(|reads| reads.open += 1);
         OpenWatch(self.clone())
     }
 
     pub(super) fn answered(&self, wants: Wants) {
-        add(&self.outcomes(wants).answered, 1);
+        self.0.send_modify(|reads| reads.lists(wants).answered += 1);
     }
 
     /// A list was refused, or not answered.
     pub(super) fn refused(&self, wants: Wants) {
-        add(&self.outcomes(wants).refused, 1);
-    }
-
-    fn outcomes(&self, wants: Wants) -> &Outcomes {
-        match wants {
-            Wants::Any => &self.any,
-            Wants::Newest => &self.newest,
-        }
+        self.0.send_modify(|reads| reads.lists(wants).refused += 1);
     }
 }
 
 // === impl Reads ===
 
 impl Reads {
+    fn lists(&mut self, wants: Wants) -> &mut Lists {
+        match wants {
+            Wants::Any => &mut self.any,
+            Wants::Newest => &mut self.newest,
+        }
+    }
+
     /// What has happened since `before`. The number of open watches is the current one.
     pub(super) fn since(self, before: Self) -> Self {
         Self {
@@ -104,17 +102,11 @@ impl Lists {
 
 impl Drop for OpenWatch {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
-        add(&self.0.ended, 1);
+        self.0.0.send_modify(|reads| {
+            reads.open -= 1;
+            reads.ended += 1;
+        });
     }
-}
-
-fn add(counter: &AtomicU64, by: u64) {
-    counter.fetch_add(by, Ordering::Relaxed);
-}
-
-fn get(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
 }
 
 #[cfg(test)]

@@ -12,12 +12,6 @@ pub(super) const PORT: &str = "KUBERNETES_SERVICE_PORT";
 /// The ConfigMap with the cluster's CA that the controller manager keeps in every namespace.
 pub(super) const CLUSTER_CA: &str = "kube-root-ca.crt";
 
-/// What was found while containers were led.
-pub(super) struct Led {
-    /// A volume with the files of the ServiceAccount, if the pod has one.
-    pub(super) account: Option<String>,
-}
-
 /// The files of the ServiceAccount in one container.
 enum Account {
     /// As the kubelet has them: the index of the mount, the volume, and the index of its source with the CA.
@@ -31,7 +25,8 @@ enum Account {
     Other,
 }
 
-/// Leads every container that can be. Adds a warning for each that cannot.
+/// Leads every container that can be. Adds a warning for each that cannot. Returns the name of a volume with the files of
+/// the ServiceAccount, if the pod has one.
 ///
 /// # Errors
 /// There is no container to lead.
@@ -41,9 +36,9 @@ pub(super) fn lead(
     origin: &Origin<'_>,
     injector: &Injector,
     warnings: &mut Vec<String>,
-) -> Result<Led, String> {
+) -> Result<Option<String>, String> {
     let target = wanted.mode.config_map();
-    let mut led = Led { account: None };
+    let mut volume_of_account = None;
     let mut count = 0;
     let mut needs_volume = false;
     let automount = !origin.admitted && edit.at("/spec/automountServiceAccountToken") != false;
@@ -73,7 +68,7 @@ pub(super) fn lead(
                 edit.append(&format!("{path}/volumeMounts"), mount);
             }
             Account::Kubelet { mount, volume, source } => {
-                led.account = edit.at(&format!("/spec/volumes/{volume}/name")).as_str().map(str::to_owned);
+                volume_of_account = edit.at(&format!("/spec/volumes/{volume}/name")).as_str().map(str::to_owned);
                 match target {
                     None => edit.replace(&format!("{path}/volumeMounts/{mount}/name"), SHARED_ACCOUNT.into()),
                     Some(map) => {
@@ -107,7 +102,7 @@ pub(super) fn lead(
         }
         edit.append("/spec/volumes", account_volume(map));
     }
-    Ok(led)
+    Ok(volume_of_account)
 }
 
 /// `target`: the ConfigMap that the source has if another container was led before.

@@ -11,7 +11,6 @@ mod edit;
 mod lead;
 mod metrics;
 mod pod;
-mod request;
 mod review;
 mod sidecar;
 mod wanted;
@@ -24,11 +23,10 @@ mod tests;
 pub use command::rewrite_files;
 pub use metrics::{InjectionMetrics, Result as Counted};
 pub use pod::{can_change, inject};
-pub use request::Origin;
 pub use review::{Answer, Review};
 pub use sidecar::CONFIG_FILE;
 pub(crate) use sidecar::Sidecar;
-pub use wanted::{Meta, Wanted, wanted};
+pub use wanted::{Meta, Origin, Wanted, wanted};
 
 /// The label of a namespace or a pod: a [`Mode`], or `disabled`.
 pub const INJECT: &str = "informerd.io/inject";

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use super::containers::{LISTS, containers};
 use super::edit::Edit;
-use super::lead::{Led, lead};
-use super::{ACCOUNT, INJECTED, Injector, Mode, Origin, Wanted};
+use super::lead::lead;
+use super::sidecar::GRACE;
+use super::{ACCOUNT, INJECTED, Injector, Mode, Origin, Sidecar, Wanted};
 
 /// Each takes several operations of the patch, and is looked for by its name.
 const MOST_CONTAINERS: usize = 256;
@@ -29,9 +30,9 @@ pub fn inject(pod: Value, wanted: &Wanted, origin: &Origin<'_>, injector: &Injec
     can_change(&pod, wanted, origin, injector)?;
     let mut edit = Edit::new(pod);
     let mut warnings = Vec::new();
-    let led = lead(&mut edit, wanted, origin, injector, &mut warnings)?;
+    let volume_of_account = lead(&mut edit, wanted, origin, injector, &mut warnings)?;
     if wanted.mode == Mode::Sidecar {
-        add_sidecar(&mut edit, wanted, &led, injector)?;
+        add_sidecar(&mut edit, wanted, volume_of_account, injector)?;
     }
     edit.set("/metadata/annotations", INJECTED, wanted.mode.as_str().into());
     Ok(Change { pod: edit.value, patch: edit.patch, warnings })
@@ -109,48 +110,47 @@ fn fits(spec: &Value, mode: Mode) -> Result<(), String> {
     Ok(())
 }
 
-fn add_sidecar(edit: &mut Edit, wanted: &Wanted, led: &Led, injector: &Injector) -> Result<(), String> {
-    let made = injector.sidecar.make(wanted, &injector.config.image);
+fn add_sidecar(edit: &mut Edit, wanted: &Wanted, account: Option<String>, injector: &Injector) -> Result<(), String> {
+    let sidecar = &injector.sidecar;
+    let (mut added, its_ports) = (sidecar.container(wanted, &injector.config.image), sidecar.ports());
     for (_, _, container) in containers(&edit.value) {
         let name = container["name"].as_str().unwrap_or_default();
-        if container["name"] == made.container["name"] {
+        if container["name"] == added["name"] {
             return Err(format!("there is a container {name} already"));
         }
         let ports = container["ports"].as_array().into_iter().flatten();
-        if let Some(port) =
-            ports.filter_map(|port| port["containerPort"].as_u64()).find(|port| made.ports.contains(port))
-        {
+        let mut ports = ports.filter_map(|port| port["containerPort"].as_u64());
+        if let Some(port) = ports.find(|port| its_ports.contains(port)) {
             return Err(format!("the container {name} has the port {port}, which the sidecar needs"));
         }
     }
     let volumes = edit.at("/spec/volumes").as_array().into_iter().flatten();
     if let Some(taken) =
-        volumes.map(|volume| &volume["name"]).find(|name| made.volumes.iter().any(|made| made["name"] == **name))
+        volumes.map(|volume| &volume["name"]).find(|name| sidecar.volumes.iter().any(|ours| ours["name"] == **name))
     {
         return Err(format!("there is a volume {} already", taken.as_str().unwrap_or_default()));
     }
-    for volume in made.volumes {
-        edit.append("/spec/volumes", volume);
+    for volume in &sidecar.volumes {
+        edit.append("/spec/volumes", volume.clone());
     }
-    let mut container = made.container;
     // The apiserver mounts these files into containers that it sees; the sidecar comes after that.
-    if let (Some(volume), Some(mounts)) = (&led.account, container["volumeMounts"].as_array_mut()) {
+    if let (Some(volume), Some(mounts)) = (account, added["volumeMounts"].as_array_mut()) {
         mounts.push(json!({"name": volume, "mountPath": ACCOUNT, "readOnly": true}));
     }
-    edit.insert("/spec/initContainers", 0, container);
+    edit.insert("/spec/initContainers", 0, added);
     // The default of the apiserver. Another number was chosen by somebody.
     if matches!(edit.at("/spec/terminationGracePeriodSeconds"), Value::Null)
         || edit.at("/spec/terminationGracePeriodSeconds") == 30
     {
-        edit.set("/spec", "terminationGracePeriodSeconds", made.grace);
+        edit.set("/spec", "terminationGracePeriodSeconds", GRACE.into());
     }
-    for (name, value) in made.labels {
-        if edit.at("/metadata/labels")[&name].is_null() {
-            edit.set("/metadata/labels", &name, value);
+    for (name, value) in &sidecar.labels {
+        if edit.at("/metadata/labels")[name].is_null() {
+            edit.set("/metadata/labels", name, value.clone());
         }
     }
     if wanted.config.is_none() {
-        edit.set("/metadata/annotations", super::SIDECAR_CONFIG, made.config.into());
+        edit.set("/metadata/annotations", super::SIDECAR_CONFIG, Sidecar::config().into());
     }
     Ok(())
 }

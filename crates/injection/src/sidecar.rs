@@ -11,7 +11,7 @@ const DROP_IN: &str = include_str!("../../../manifests/examples/drop-in-sidecar/
 /// The grace period, in seconds, of a pod that has the default of the apiserver: its programs have 30 s, as before, and then
 /// informerd drains for up to 25 s. The component of the manifests does not set it, because kustomize cannot tell the default
 /// from a choice.
-const GRACE: u64 = 60;
+pub(super) const GRACE: u64 = 60;
 
 /// The volume with the files for programs.
 pub(super) const SHARED_ACCOUNT: &str = "informerd-account";
@@ -24,22 +24,10 @@ const ADMIN_PORT: u64 = 8002;
 #[derive(Clone, Debug)]
 pub(crate) struct Sidecar {
     container: Value,
-    volumes: Vec<Value>,
-    labels: Vec<(String, Value)>,
-    grace: Value,
+    pub(super) volumes: Vec<Value>,
+    pub(super) labels: Vec<(String, Value)>,
     /// The variables that lead programs to it.
     pub(super) client_env: Vec<Value>,
-}
-
-/// The sidecar of one pod.
-pub(super) struct Made {
-    pub(super) container: Value,
-    pub(super) volumes: Vec<Value>,
-    /// The ports that it listens on.
-    pub(super) ports: Vec<u64>,
-    pub(super) labels: Vec<(String, Value)>,
-    pub(super) grace: Value,
-    pub(super) config: String,
 }
 
 // === impl Sidecar ===
@@ -75,13 +63,12 @@ impl Sidecar {
             container,
             volumes,
             labels: labels.into_iter().collect(),
-            grace: GRACE.into(),
             client_env: client_env.ok_or("no variables point programs at the sidecar")?,
         })
     }
 
-    /// The sidecar of a pod.
-    pub(super) fn make(&self, wanted: &Wanted, image: &str) -> Made {
+    /// Its container in a pod.
+    pub(super) fn container(&self, wanted: &Wanted, image: &str) -> Value {
         let mut container = self.container.clone();
         container["image"] = image.into();
         if let Some(memory) = &wanted.memory {
@@ -89,15 +76,12 @@ impl Sidecar {
                 container["resources"][kind]["memory"] = memory.as_str().into();
             }
         }
-        let lines = CONFIG.lines().filter(|line| !line.starts_with('#'));
-        Made {
-            container,
-            volumes: self.volumes.clone(),
-            ports: self.ports(),
-            labels: self.labels.clone(),
-            grace: self.grace.clone(),
-            config: lines.map(|line| format!("{line}\n")).collect(),
-        }
+        container
+    }
+
+    /// The built-in configuration.
+    pub(super) fn config() -> String {
+        CONFIG.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect()
     }
 
     /// Its variables with fixed values.
@@ -107,7 +91,8 @@ impl Sidecar {
         fixed.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
-    fn ports(&self) -> Vec<u64> {
+    /// The ports that it listens on.
+    pub(super) fn ports(&self) -> Vec<u64> {
         let variables = self.variables();
         let listen =
             variables.iter().filter(|(name, _)| name == "INFORMERD_LISTEN").flat_map(|(_, value)| value.split(','));

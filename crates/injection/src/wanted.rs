@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use super::{CONTAINERS, DISABLED, INJECT, INJECTED, Mode, Origin, SIDECAR_CONFIG, SIDECAR_MEMORY};
+use super::{CONTAINERS, DISABLED, INJECT, INJECTED, Mode, SIDECAR_CONFIG, SIDECAR_MEMORY};
 
 /// The annotation of the pods that the kubelet shows to the apiserver and runs by itself.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -28,6 +28,17 @@ pub struct Meta {
     pub labels: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "or_default")]
     pub annotations: BTreeMap<String, String>,
+}
+
+/// Where a pod comes from, which decides what it is expected to have already.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// Empty if a manifest names none.
+    pub namespace: &'a str,
+    /// What the namespace's label or the command line asks for.
+    pub default: Option<Mode>,
+    /// The apiserver has already mounted the files of the ServiceAccount into every container that gets them.
+    pub admitted: bool,
 }
 
 /// What a pod is to become.

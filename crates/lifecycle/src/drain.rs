@@ -1,7 +1,6 @@
 //! The drain. It is announced once to all tasks, is complete when the last guard is dropped, and is forced at its
 //! deadline.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,5 @@
 //! The end of open streams when the process ends.
 
-use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,6 +11,7 @@ use super::drain::{DrainSignal, DrainWatch};
 
 /// The end of one stream after a drain has started. Each stream ends at a different time, so that the clients do not
 /// all reconnect at once.
+#[derive(Debug)]
 pub struct Ending {
     state: EndingState,
     not_before: Instant,
@@ -20,6 +19,7 @@ pub struct Ending {
     spread: u32,
 }
 
+#[derive(Debug)]
 enum EndingState {
     Waiting(DrainSignal),
     Until(Pin<Box<Sleep>>),
@@ -55,12 +55,6 @@ impl Ending {
     /// Waits until the stream must end.
     pub async fn come(mut self) {
         std::future::poll_fn(|cx| if self.poll(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
-    }
-}
-
-impl fmt::Debug for Ending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ending").field("spread", &self.spread).finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,5 @@
 //! Futures that a busy task waits for besides its work.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,7 +39,7 @@ static RINGS: AtomicU64 = AtomicU64::new(0);
 
 impl<F: Future + ?Sized> Quiet<F> {
     pub fn new(future: Pin<Box<F>>) -> Self {
-        Self { bell: Bell::new(), future }
+        Self { bell: Bell::default(), future }
     }
 }
 
@@ -60,16 +59,12 @@ impl<F: Future + ?Sized> Future for Quiet<F> {
 
 impl Default for Bell {
     fn default() -> Self {
-        Self::new()
+        let wire = Arc::new(Wire { rung: AtomicBool::new(true), task: Mutex::new(None) });
+        Self { waker: Waker::from(Arc::clone(&wire)), wire, looked: None, known: None }
     }
 }
 
 impl Bell {
-    pub fn new() -> Self {
-        let wire = Arc::new(Wire { rung: AtomicBool::new(true), task: Mutex::new(None) });
-        Self { waker: Waker::from(Arc::clone(&wire)), wire, looked: None, known: None }
-    }
-
     /// The waker to poll with, if it is time to poll. Otherwise the task of `cx` is woken at that time.
     pub fn rung(&mut self, cx: &Context<'_>) -> Option<&Waker> {
         if !self.known.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {

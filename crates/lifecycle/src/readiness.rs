@@ -29,13 +29,6 @@ pub struct Check {
     pub pending: Option<PendingState>,
 }
 
-/// One latch because of which the process is not ready.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pending {
-    pub name: String,
-    pub state: PendingState,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PendingState {
     /// Not released yet.
@@ -57,10 +50,6 @@ struct Inner {
 // === impl Registry ===
 
 impl Registry {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a latch. The process is not ready until it is released.
     pub fn latch(&self, name: impl Into<String>) -> Latch {
         let id = self.add(name.into(), PendingState::Waiting);
@@ -74,12 +63,6 @@ impl Registry {
 
     pub fn is_ready(&self) -> bool {
         self.inner.lock().checks.values().all(|check| check.pending.is_none())
-    }
-
-    /// The latches that are not released, oldest first.
-    pub fn pending(&self) -> Vec<Pending> {
-        let pending = |check: &Check| Some(Pending { name: check.name.clone(), state: check.pending? });
-        self.inner.lock().checks.values().filter_map(pending).collect()
     }
 
     /// All latches, oldest first.

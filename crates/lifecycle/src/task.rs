@@ -1,7 +1,6 @@
 //! The only place that spawns tasks. Every task has a name, and no task dies unnoticed.
 
 use std::fmt;
-use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use tokio::task::JoinHandle;
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
 /// Critical tasks report their failure here, and the app waits for it. Cloning is cheap. The first report wins.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Fatal {
     failure: Arc<watch::Sender<Option<Failure>>>,
 }
@@ -35,32 +34,28 @@ struct Witness {
 }
 
 /// Spawns a task whose failure affects only itself. A panic is logged and counted.
-pub fn spawn<F>(name: &'static str, future: F) -> JoinHandle<F::Output>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
+pub fn spawn<T: Send + 'static>(name: &'static str, future: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
     watched(Witness { name, ended: false, on_panic: None, on_end: None }, future)
 }
 
 /// Spawns a task that the process needs. If it ends or panics, the failure is reported to `fatal`. Aborting it
 /// through the handle is not a failure.
-pub fn spawn_critical<F>(name: &'static str, future: F, fatal: &Fatal) -> JoinHandle<F::Output>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
+pub fn spawn_critical<T: Send + 'static>(
+    name: &'static str,
+    future: impl Future<Output = T> + Send + 'static,
+    fatal: &Fatal,
+) -> JoinHandle<T> {
     let fatal = Some(fatal.clone());
     watched(Witness { name, ended: false, on_panic: fatal.clone(), on_end: fatal }, future)
 }
 
 /// Spawns a task that may end when its work is done, but whose panic must stop the process. An example is the
 /// reflector of an informer that stops when idle.
-pub fn spawn_supervised<F>(name: &'static str, future: F, fatal: &Fatal) -> JoinHandle<F::Output>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
+pub fn spawn_supervised<T: Send + 'static>(
+    name: &'static str,
+    future: impl Future<Output = T> + Send + 'static,
+    fatal: &Fatal,
+) -> JoinHandle<T> {
     watched(Witness { name, ended: false, on_panic: Some(fatal.clone()), on_end: None }, future)
 }
 
@@ -83,14 +78,10 @@ pub fn panics() -> u64 {
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the one place that may")]
-fn watched<F>(witness: Witness, future: F) -> JoinHandle<F::Output>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
+fn watched<T: Send + 'static>(witness: Witness, future: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
     // Boxed, because an async block stores a captured future twice, once as captured and once as awaited. And without its
     // type: the runtime's code for tasks is in the program once for each type.
-    let future: Pin<Box<dyn Future<Output = F::Output> + Send>> = Box::pin(future);
+    let future: Pin<Box<dyn Future<Output = T> + Send>> = Box::pin(future);
     tokio::spawn(async move {
         let output = future.await;
         witness.end();
@@ -102,41 +93,27 @@ where
 
 impl Fatal {
     pub fn new() -> Self {
-        Self { failure: Arc::new(watch::Sender::new(None)) }
+        Self::default()
     }
 
     /// Reports a failure. Only the first one is kept.
     pub fn report(&self, failure: Failure) {
         self.failure.send_if_modified(|kept| {
-            if kept.is_some() {
-                return false;
-            }
-            *kept = Some(failure);
-            true
+            let is_first = kept.is_none();
+            kept.get_or_insert(failure);
+            is_first
         });
-    }
-
-    pub fn failure(&self) -> Option<Failure> {
-        self.failure.borrow().clone()
     }
 
     /// Waits until a critical task has failed, possibly forever.
     pub async fn wait(&self) -> Failure {
         let mut failures = self.failure.subscribe();
-        loop {
-            if let Some(failure) = failures.borrow_and_update().clone() {
-                return failure;
-            }
-            if failures.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+        // The sender lives in `self`, so the wait cannot fail.
+        let reported = failures.wait_for(Option::is_some).await.ok().and_then(|failure| failure.clone());
+        match reported {
+            Some(failure) => failure,
+            None => std::future::pending().await,
         }
-    }
-}
-
-impl Default for Fatal {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -200,7 +177,7 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(1)).await;
         task.abort();
         assert!(task.await.unwrap_err().is_cancelled());
-        assert_eq!(fatal.failure(), None);
+        assert!(futures_util::poll!(Box::pin(fatal.wait())).is_pending());
     }
 
     #[tokio::test(start_paused = true)]

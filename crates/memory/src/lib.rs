@@ -17,5 +17,4 @@ pub use ledger::{Lack, Ledger, Reservation, Short};
 pub use pressure::{Level, Pressure};
 pub use purge::{purge, purge_again};
 pub use room::allocated;
-pub use stall::HURRY;
-pub use stall::{StallGuard, StallGuards};
+pub use stall::{HURRY, StallGuard, StallGuards};

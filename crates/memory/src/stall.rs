@@ -35,7 +35,9 @@ struct Open {
 pub struct StallGuard<T> {
     state: Mutex<State<T>>,
     cut: Cut,
-    _place: Place,
+    /// The number of its entry, which goes with it.
+    number: u64,
+    open: Arc<Mutex<Open>>,
 }
 
 /// Bytes that were handed out. To be dropped once the client has taken them.
@@ -43,13 +45,6 @@ pub struct StallGuard<T> {
 pub struct Given<T> {
     stall_guard: Arc<StallGuard<T>>,
     bytes: usize,
-}
-
-/// The entry of a response. It goes with the response.
-#[derive(Debug)]
-struct Place {
-    number: u64,
-    open: Arc<Mutex<Open>>,
 }
 
 #[derive(Debug)]
@@ -100,8 +95,7 @@ impl StallGuards {
         let mut open = self.open.lock();
         let number = open.begun;
         open.begun += 1;
-        let place = Place { number, open: Arc::clone(&self.open) };
-        let stall_guard = Arc::new(StallGuard { state, cut, _place: place });
+        let stall_guard = Arc::new(StallGuard { state, cut, number, open: Arc::clone(&self.open) });
         let weak = Arc::downgrade(&stall_guard);
         open.all.insert(number, weak);
         stall_guard
@@ -168,14 +162,6 @@ impl StallGuards {
     }
 }
 
-// === impl Place ===
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.open.lock().all.remove(&self.number);
-    }
-}
-
 // === impl StallGuard ===
 
 impl<T> StallGuard<T> {
@@ -219,6 +205,12 @@ impl<T> StallGuard<T> {
     pub fn give(self: &Arc<Self>, bytes: usize) -> Given<T> {
         self.cut.give(bytes);
         Given { stall_guard: Arc::clone(self), bytes }
+    }
+}
+
+impl<T> Drop for StallGuard<T> {
+    fn drop(&mut self) {
+        self.open.lock().all.remove(&self.number);
     }
 }
 

@@ -39,12 +39,4 @@ impl FieldTable {
     pub fn index_of(&self, label: &str) -> Option<usize> {
         self.labels.iter().position(|field| &*field.label == label)
     }
-
-    pub fn len(&self) -> usize {
-        self.labels.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
-    }
 }

@@ -29,7 +29,7 @@ impl Query {
                     Some(at) => (&pair[..at], &pair[at + 1..]),
                     None => (pair, &[][..]),
                 };
-                Some((unescape(name)?, unescape(value)?))
+                Some((unescape(name, b' ')?, unescape(value, b' ')?))
             })
             .collect();
         Self { pairs }
@@ -56,12 +56,14 @@ impl Query {
     }
 }
 
-fn unescape(text: &[u8]) -> Option<Vec<u8>> {
+/// Decodes percent-encoding. `plus` is what a plus sign stands for. Returns `None` unless two hexadecimal digits follow
+/// every percent sign, as Go does.
+pub(super) fn unescape(text: &[u8], plus: u8) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.iter();
     while let Some(byte) = rest.next() {
         out.push(match byte {
-            b'+' => b' ',
+            b'+' => plus,
             b'%' => (hex(*rest.next()?)? << 4) | hex(*rest.next()?)?,
             byte => *byte,
         });

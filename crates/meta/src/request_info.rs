@@ -1,14 +1,10 @@
 //! Determines what a request asks for from its method, path and query alone, by the apiserver's path grammar.
 
-use std::borrow::Cow;
-
-use percent_encoding::percent_decode_str;
-
 use super::Gvr;
-use super::query::Query;
+use super::query::{Query, unescape};
 
 /// The verb as the apiserver's authorizer sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Verb {
     Get,
     List,
@@ -21,11 +17,12 @@ pub enum Verb {
     /// The legacy `/proxy/` prefix.
     Proxy,
     /// A method that the apiserver does not map to a verb (OPTIONS, CONNECT, …).
+    #[default]
     None,
 }
 
 /// A parsed request line. A string is empty if the path does not have that part.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestInfo {
     /// False for discovery, `/healthz`, `/version` and all other paths that do not name a resource.
     pub is_resource: bool,
@@ -90,21 +87,10 @@ impl RequestInfo {
     /// As in the apiserver, the path is decoded as a whole before it is split, so an encoded slash separates
     /// segments.
     pub fn parse(method: &str, path: &str, query: &str) -> Self {
-        let verb = Verb::of_method(method);
-        let mut info = Self {
-            is_resource: false,
-            verb,
-            group: String::new(),
-            version: String::new(),
-            resource: String::new(),
-            subresource: String::new(),
-            namespace: String::new(),
-            name: String::new(),
-            legacy_watch: false,
-            plain: false,
-            is_cut: Query::is_too_long(query),
-        };
-        let Some(path) = decode_path(path) else { return info };
+        let (verb, is_cut) = (Verb::of_method(method), Query::is_too_long(query));
+        let mut info = Self { verb, is_cut, ..Self::default() };
+        let path = unescape(path.as_bytes(), b'+').and_then(|path| String::from_utf8(path).ok());
+        let Some(path) = path else { return info };
         let trimmed = path.trim_matches('/');
         let parts: Vec<&str> = if trimmed.is_empty() { Vec::new() } else { trimmed.split('/').collect() };
         // Slashes are trimmed here, but the apiserver's router does not match a path that starts with two slashes.
@@ -199,23 +185,6 @@ impl RequestInfo {
             };
         }
     }
-}
-
-fn decode_path(path: &str) -> Option<Cow<'_, str>> {
-    if !valid_escapes(path) {
-        return None;
-    }
-    percent_decode_str(path).decode_utf8().ok()
-}
-
-/// Whether two hexadecimal digits follow every percent sign. Go rejects anything else.
-fn valid_escapes(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    bytes
-        .iter()
-        .enumerate()
-        .filter(|(_, byte)| **byte == b'%')
-        .all(|(at, _)| bytes.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)))
 }
 
 #[cfg(test)]

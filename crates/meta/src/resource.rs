@@ -13,8 +13,9 @@ pub struct Gvr {
 
 /// The encoding in which a cache stores its objects. Each encoding needs its own reflector: transcoding would lose
 /// fields that no schema here knows, and only the apiserver can print the rows of tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Encoding {
+    #[default]
     Json,
     Protobuf,
     /// JSON. Each object is in the row that the apiserver printed for it.

@@ -31,6 +31,12 @@ pub fn quote(text: &[u8]) -> String {
 /// Quotes a JSON string like `encoding/json`: HTML characters and line separators are escaped.
 pub fn json_quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
+    push_json_string(&mut out, text);
+    out
+}
+
+/// Appends a JSON string as [`json_quote`] writes it.
+pub fn push_json_string(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
         match c {
@@ -48,7 +54,6 @@ pub fn json_quote(text: &str) -> String {
         }
     }
     out.push('"');
-    out
 }
 
 fn push_quoted(out: &mut String, c: char) {
@@ -111,5 +116,6 @@ mod tests {
         });
         assert_eq!(quote(b"\xffa\xc3"), "\"\\xffa\\xc3\"");
         assert_eq!(json_quote("a<b>&\u{0}\"\u{2028}é"), "\"a\\u003cb\\u003e\\u0026\\u0000\\\"\\u2028é\"");
+        assert_eq!(json_quote("a\\\u{1}\u{8}\n\u{7f}"), "\"a\\\\\\u0001\\b\\n\u{7f}\"");
     }
 }

@@ -64,10 +64,7 @@ impl Dictionary {
     /// Trains a dictionary of at most `size` bytes. This takes about 0.4 ms for each sample. Samples that are too few
     /// or too alike to be trained on become the dictionary themselves.
     pub(super) fn train(samples: &[&[u8]], size: usize, tally: &Arc<Tally>) -> Self {
-        let content = match zstd::dict::from_samples(samples, size) {
-            Ok(content) => content,
-            Err(_) => joined(samples, size),
-        };
+        let content = zstd::dict::from_samples(samples, size).unwrap_or_else(|_| joined(samples, size));
         let (pack, unpack) = (CDict::create(&content, LEVEL), DDict::create(&content));
         Self::of(content.into(), pack, unpack, tally)
     }
@@ -98,13 +95,7 @@ impl Dictionary {
             // A result that needs more room is of no use.
             buffer.resize(plain.len() - plain.len() / 4, 0);
             let len = pack.compress_using_cdict(&mut buffer[..], plain, &self.pack).ok()?;
-            let packed = Packed {
-                bytes: buffer.get(..len)?.into(),
-                dictionary: Arc::clone(self),
-                len: u32::try_from(plain.len()).ok()?,
-                is_shared: false,
-            };
-            self.tally.hold(packed.saved());
+            let packed = Packed::new(buffer.get(..len)?.into(), plain.len(), self)?;
             self.tally.count_packed();
             Some(packed)
         })
@@ -128,12 +119,14 @@ impl fmt::Debug for Dictionary {
 impl Packed {
     /// Bytes that were saved: `bytes` unpack to `len` bytes. `None` if that is more than any packed object has.
     pub(super) fn load(bytes: &[u8], len: usize, dictionary: &Arc<Dictionary>) -> Option<Self> {
-        let fits = len <= LARGEST;
+        (len <= LARGEST).then(|| Self::new(bytes.into(), len, dictionary)).flatten()
+    }
+
+    fn new(bytes: Box<[u8]>, len: usize, dictionary: &Arc<Dictionary>) -> Option<Self> {
         let (dictionary, len) = (Arc::clone(dictionary), u32::try_from(len).ok()?);
-        let packed = Self { bytes: bytes.into(), dictionary, len, is_shared: false };
-        // Counted here, as it will be when it is dropped.
-        packed.dictionary.tally.hold(packed.saved());
-        fits.then_some(packed)
+        let packed = Self { bytes, dictionary, len, is_shared: false };
+        packed.tally().hold(packed.saved());
+        Some(packed)
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -243,13 +236,16 @@ fn size_of(bytes: usize) -> i64 {
 
 /// The last bytes of a dictionary are found with the shortest offsets, so the first samples come last.
 fn joined(samples: &[&[u8]], size: usize) -> Vec<u8> {
-    let mut room = size;
-    let fitting = samples.iter().filter(|sample| {
+    let mut parts: Vec<&[u8]> = within(samples.iter().copied(), size).collect();
+    parts.reverse();
+    parts.concat()
+}
+
+/// The samples that fit into `room` bytes, each if it fits beside those before it.
+pub(super) fn within<'s>(samples: impl Iterator<Item = &'s [u8]>, mut room: usize) -> impl Iterator<Item = &'s [u8]> {
+    samples.filter(move |sample| {
         let fits = sample.len() <= room;
         room -= if fits { sample.len() } else { 0 };
         fits
-    });
-    let mut parts: Vec<&[u8]> = fitting.copied().collect();
-    parts.reverse();
-    parts.concat()
+    })
 }

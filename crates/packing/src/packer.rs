@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::amended::Amended;
-use super::dictionary::{Dictionary, Packed};
+use super::dictionary::{Dictionary, Packed, within};
 use super::tally::Tally;
 use super::{Packing, PackingForm};
 
@@ -236,16 +236,10 @@ impl Ratio {
 fn fitting(samples: &[Bytes], room: usize) -> Vec<&[u8]> {
     let samples: Vec<&[u8]> = samples.iter().map(|sample| &sample[..]).filter(|it| it.len() <= SAMPLE_BYTES).collect();
     let (all, bytes) = (samples.len(), samples.iter().map(|sample| sample.len()).sum::<usize>());
-    let mut room = room.max(bytes / all.max(1) * LEAST_SAMPLES).min(SAMPLE_BYTES);
+    let room = room.max(bytes / all.max(1) * LEAST_SAMPLES).min(SAMPLE_BYTES);
     let count = if bytes <= room { all } else { (all * room / bytes).max(1) };
     let spread = (0..count).filter_map(|i| samples.get(i * all / count).copied());
-    spread
-        .filter(|sample| {
-            let fits = sample.len() <= room;
-            room -= if fits { sample.len() } else { 0 };
-            fits
-        })
-        .collect()
+    within(spread, room).collect()
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(super) enum Source {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Term {
+pub(super) struct Term {
     source: Source,
     operator: FieldOperator,
     value: Box<str>,
@@ -37,16 +37,24 @@ struct Term {
     label: Arc<str>,
 }
 
-/// Collects terms and simplifies them.
-pub(super) struct Builder<'a> {
-    table: &'a FieldTable,
-    terms: Vec<Term>,
-    never: bool,
-}
-
 // === impl CompiledFields ===
 
 impl CompiledFields {
+    /// Simplifies the terms. `never`: whether another term can never hold.
+    pub(super) fn new(table: &FieldTable, mut terms: Vec<Term>, never: bool) -> Self {
+        terms.sort_unstable();
+        terms.dedup();
+        // An exact term decides all other terms on its field.
+        let exact: Vec<Term> = terms.iter().filter(|term| term.is_exact()).cloned().collect();
+        let decided = |term: &Term| exact.iter().find(|exact| exact.source == term.source);
+        if never || terms.iter().any(|term| decided(term).is_some_and(|exact| !term.accepts(&exact.value))) {
+            return Self::nothing();
+        }
+        terms.retain(|term| term.is_exact() || decided(term).is_none());
+        let pinned = |index: &usize| exact.iter().any(|exact| exact.source == Source::Field(*index));
+        Self { terms: terms.into(), never, trigger: table.trigger.filter(pinned) }
+    }
+
     /// A selector that matches nothing.
     pub fn nothing() -> Self {
         Self { never: true, ..Self::default() }
@@ -114,50 +122,20 @@ impl CompiledFields {
 // === impl Term ===
 
 impl Term {
+    pub(super) fn new(table: &FieldTable, source: Source, operator: FieldOperator, value: &str) -> Self {
+        let label = match source {
+            Source::Name => "metadata.name".into(),
+            Source::Namespace => "metadata.namespace".into(),
+            Source::Field(index) => table.labels.get(index).map_or_else(|| "".into(), |field| field.label.clone()),
+        };
+        Self { source, operator, value: value.into(), label }
+    }
+
     fn is_exact(&self) -> bool {
         self.operator == FieldOperator::Equals
     }
 
     fn accepts(&self, value: &str) -> bool {
         (*self.value == *value) == self.is_exact()
-    }
-}
-
-// === impl Builder ===
-
-impl<'a> Builder<'a> {
-    pub(super) fn new(table: &'a FieldTable) -> Self {
-        Self { table, terms: Vec::new(), never: false }
-    }
-
-    pub(super) fn compare(&mut self, source: Source, operator: FieldOperator, value: &str) {
-        let label = match source {
-            Source::Name => "metadata.name".into(),
-            Source::Namespace => "metadata.namespace".into(),
-            Source::Field(index) => self.table.labels.get(index).map_or_else(|| "".into(), |field| field.label.clone()),
-        };
-        self.terms.push(Term { source, operator, value: value.into(), label });
-    }
-
-    /// Adds a term on a field that has the same value in every object.
-    pub(super) fn compare_constant(&mut self, constant: &str, operator: FieldOperator, value: &str) {
-        self.never |= (constant == value) != (operator == FieldOperator::Equals);
-    }
-
-    pub(super) fn build(self) -> CompiledFields {
-        let mut terms = self.terms;
-        terms.sort_unstable();
-        terms.dedup();
-        // An exact term decides all other terms on its field.
-        let exact: Vec<Term> = terms.iter().filter(|term| term.is_exact()).cloned().collect();
-        let decided = |term: &Term| exact.iter().find(|exact| exact.source == term.source);
-        let never =
-            self.never || terms.iter().any(|term| decided(term).is_some_and(|exact| !term.accepts(&exact.value)));
-        if never {
-            return CompiledFields::nothing();
-        }
-        terms.retain(|term| term.is_exact() || decided(term).is_none());
-        let pinned = |index: &usize| exact.iter().any(|exact| exact.source == Source::Field(*index));
-        CompiledFields { terms: terms.into(), never, trigger: self.table.trigger.filter(pinned) }
     }
 }

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use informerd_meta::{FieldTable, Resource, TOO_LARGE, fields_fit, strconv};
 
-use super::compiled::{self, CompiledFields};
+use super::compiled::{CompiledFields, Term};
 use super::field_term::{FieldOperator, FieldTerm};
 use super::tables::{self, Meaning};
 
@@ -86,16 +86,16 @@ impl FieldSelector {
     /// that no cache can tell what it selects. Such a value may stand for bytes that are not UTF-8, in the request as
     /// in an object, and the apiserver compares the bytes.
     pub fn compile(&self, resource: &Resource, table: &FieldTable) -> Result<CompiledFields, String> {
-        let mut builder = compiled::Builder::new(table);
-        for term in &self.terms {
-            let meaning = tables::meaning(resource, table, &term.field)?;
-            is_exact(&term.value)?;
+        let (mut terms, mut never) = (Vec::new(), false);
+        for FieldTerm { field, operator, value } in &self.terms {
+            let meaning = tables::meaning(resource, table, field)?;
+            is_exact(value)?;
             match meaning {
-                Meaning::Field(source) => builder.compare(source, term.operator, &term.value),
-                Meaning::AlwaysEmpty => builder.compare_constant("", term.operator, &term.value),
+                Meaning::Field(source) => terms.push(Term::new(table, source, *operator, value)),
+                Meaning::AlwaysEmpty => never |= value.is_empty() != (*operator == FieldOperator::Equals),
             }
         }
-        Ok(builder.build())
+        Ok(CompiledFields::new(table, terms, never))
     }
 
     fn canonical(&self) -> Vec<&FieldTerm> {

@@ -58,12 +58,19 @@ const fn with_fallback(label: &'static str, at: Place, fallback: Place) -> Field
     Field { label, at, fallback, missing: "" }
 }
 
+const fn with_namespace(group: &'static str, resource: &'static str, fields: &'static [Field]) -> Conversion {
+    Conversion { group, resource, namespace: true, fields, trigger: None }
+}
+
+const fn without_namespace(group: &'static str, resource: &'static str, fields: &'static [Field]) -> Conversion {
+    Conversion { group, resource, namespace: false, fields, trigger: None }
+}
+
 const CONVERSIONS: &[Conversion] = &[
-    Conversion {
-        group: "",
-        resource: "pods",
-        namespace: true,
-        fields: &[
+    with_namespace(
+        "",
+        "pods",
+        &[
             plain("spec.nodeName", &[2, 10]),
             plain("spec.restartPolicy", &[2, 3]),
             plain("spec.schedulerName", &[2, 19]),
@@ -77,42 +84,17 @@ const CONVERSIONS: &[Conversion] = &[
             with_fallback("status.podIP", Place("status.podIPs.0.ip", &[3, 12, 1]), Place("status.podIP", &[3, 6])),
             plain("status.nominatedNodeName", &[3, 11]),
         ],
-        trigger: Some("spec.nodeName"),
-    },
-    Conversion {
-        group: "",
-        resource: "nodes",
-        namespace: false,
-        fields: &[zero("spec.unschedulable", Place("spec.unschedulable", &[2, 4]), "false")],
-        trigger: None,
-    },
-    Conversion {
-        group: "",
-        resource: "replicationcontrollers",
-        namespace: true,
-        fields: &[zero("status.replicas", Place("status.replicas", &[3, 1]), "0")],
-        trigger: None,
-    },
-    Conversion {
-        group: "",
-        resource: "namespaces",
-        namespace: false,
-        fields: &[plain("status.phase", &[3, 1])],
-        trigger: None,
-    },
-    Conversion { group: "", resource: "secrets", namespace: true, fields: &[plain("type", &[3])], trigger: None },
-    Conversion {
-        group: "",
-        resource: "services",
-        namespace: true,
-        fields: &[plain("spec.clusterIP", &[2, 3]), plain("spec.type", &[2, 4])],
-        trigger: None,
-    },
-    Conversion {
-        group: "",
-        resource: "events",
-        namespace: true,
-        fields: &[
+    )
+    .indexed_by("spec.nodeName"),
+    without_namespace("", "nodes", &[zero("spec.unschedulable", Place("spec.unschedulable", &[2, 4]), "false")]),
+    with_namespace("", "replicationcontrollers", &[zero("status.replicas", Place("status.replicas", &[3, 1]), "0")]),
+    without_namespace("", "namespaces", &[plain("status.phase", &[3, 1])]),
+    with_namespace("", "secrets", &[plain("type", &[3])]),
+    with_namespace("", "services", &[plain("spec.clusterIP", &[2, 3]), plain("spec.type", &[2, 4])]),
+    with_namespace(
+        "",
+        "events",
+        &[
             plain("involvedObject.kind", &[2, 1]),
             plain("involvedObject.namespace", &[2, 2]),
             plain("involvedObject.name", &[2, 3]),
@@ -125,13 +107,11 @@ const CONVERSIONS: &[Conversion] = &[
             with_fallback("source", Place("source.component", &[5, 1]), Place("reportingComponent", &[14])),
             plain("type", &[9]),
         ],
-        trigger: None,
-    },
-    Conversion {
-        group: "events.k8s.io",
-        resource: "events",
-        namespace: true,
-        fields: &[
+    ),
+    with_namespace(
+        "events.k8s.io",
+        "events",
+        &[
             plain("regarding.kind", &[8, 1]),
             plain("regarding.namespace", &[8, 2]),
             plain("regarding.name", &[8, 3]),
@@ -143,43 +123,21 @@ const CONVERSIONS: &[Conversion] = &[
             plain("reportingController", &[4]),
             plain("type", &[11]),
         ],
-        trigger: None,
-    },
-    Conversion {
-        group: "batch",
-        resource: "jobs",
-        namespace: true,
-        fields: &[zero("status.successful", Place("status.succeeded", &[3, 5]), "0")],
-        trigger: None,
-    },
-    Conversion {
-        group: "certificates.k8s.io",
-        resource: "certificatesigningrequests",
-        namespace: false,
-        fields: &[plain("spec.signerName", &[2, 7])],
-        trigger: None,
-    },
-    Conversion {
-        group: "certificates.k8s.io",
-        resource: "clustertrustbundles",
-        namespace: false,
-        fields: &[plain("spec.signerName", &[2, 1])],
-        trigger: None,
-    },
-    Conversion {
-        group: "certificates.k8s.io",
-        resource: "podcertificaterequests",
-        namespace: false,
-        fields: &[plain("spec.signerName", &[2, 1]), plain("spec.podName", &[2, 2]), plain("spec.nodeName", &[2, 6])],
-        trigger: None,
-    },
-    Conversion {
-        group: "resource.k8s.io",
-        resource: "resourceslices",
-        namespace: false,
-        fields: &[plain("spec.nodeName", &[2, 3]), plain("spec.driver", &[2, 1])],
-        trigger: Some("spec.nodeName"),
-    },
+    ),
+    with_namespace("batch", "jobs", &[zero("status.successful", Place("status.succeeded", &[3, 5]), "0")]),
+    without_namespace("certificates.k8s.io", "certificatesigningrequests", &[plain("spec.signerName", &[2, 7])]),
+    without_namespace("certificates.k8s.io", "clustertrustbundles", &[plain("spec.signerName", &[2, 1])]),
+    without_namespace(
+        "certificates.k8s.io",
+        "podcertificaterequests",
+        &[plain("spec.signerName", &[2, 1]), plain("spec.podName", &[2, 2]), plain("spec.nodeName", &[2, 6])],
+    ),
+    without_namespace(
+        "resource.k8s.io",
+        "resourceslices",
+        &[plain("spec.nodeName", &[2, 3]), plain("spec.driver", &[2, 1])],
+    )
+    .indexed_by("spec.nodeName"),
 ];
 
 /// The group and the resource of each built-in type that has selectable fields of its own.
@@ -264,6 +222,10 @@ fn path(dotted: &str) -> Arc<[Arc<str>]> {
 // === impl Conversion ===
 
 impl Conversion {
+    const fn indexed_by(self, label: &'static str) -> Self {
+        Self { trigger: Some(label), ..self }
+    }
+
     fn table(&self) -> FieldTable {
         let labels = self.fields.iter().map(|field| FieldLabel {
             label: field.label.into(),

@@ -17,14 +17,9 @@ impl Predicate {
         }
         clauses.sort_by_cached_key(|clause| format!("{clause:?}"));
         clauses.dedup();
-        if clauses.len() > 1 {
-            clauses.retain(|clause| !clause.matches_nothing());
-        }
+        clauses.retain(|clause| !clause.matches_nothing());
         match clauses.as_slice() {
             [] => Self { fields: Arc::new(CompiledFields::nothing()), ..Self::everything() },
-            [only] if only.matches_nothing() => {
-                Self { fields: Arc::new(CompiledFields::nothing()), ..Self::everything() }
-            }
             [only] if only.sets.is_empty() => only.plain.clone(),
             [only] => Self { any_of: Some(clauses.clone().into()), ..only.plain.clone() },
             [first, rest @ ..] => {

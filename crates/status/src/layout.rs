@@ -23,12 +23,7 @@ impl Style {
 
     /// A paragraph in lines. All but the first are indented.
     pub(crate) fn paragraph(self, text: &str, indent: usize) -> String {
-        let mut lines = String::new();
-        for line in self.wrapped(text, indent) {
-            lines.push_str(&line);
-            lines.push('\n');
-        }
-        lines
+        self.wrapped(text, indent).into_iter().map(|line| line + "\n").collect()
     }
 
     /// The same in red, if colors are on.

@@ -2,6 +2,7 @@
 //! commands read is defined here.
 
 mod apiserver;
+mod entries;
 mod explanation;
 mod layout;
 mod live;
@@ -9,13 +10,13 @@ mod spared;
 pub mod terminal;
 
 use std::collections::BTreeMap;
-use std::future::Future;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 pub use self::apiserver::Apiserver;
+pub use self::entries::{Cache, Client, Forward, Lists, Queue};
 pub use self::explanation::Explanation;
 pub use self::layout::Style;
 pub use self::live::watch;
@@ -72,69 +73,6 @@ pub struct Status {
     pub forwards: Vec<Forward>,
     pub queues: Vec<Queue>,
     pub past: Vec<Point>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Cache {
-    pub resource: String,
-    pub namespace: String,
-    pub field_selector: String,
-    pub label_selector: String,
-    pub encoding: String,
-    pub ready: bool,
-    pub state: String,
-    pub step: String,
-    pub retry_seconds: Option<u64>,
-    pub failing: bool,
-    pub last_error: String,
-    pub error_seconds: Option<u64>,
-    pub objects: u64,
-    pub bytes: u64,
-    pub window_seconds: u64,
-    pub watchers: u64,
-    pub events: u64,
-    pub relists: u64,
-    pub idle_seconds: u64,
-    pub silent_seconds: Option<u64>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Client {
-    pub address: String,
-    pub user: String,
-    pub program: String,
-    pub protocol: String,
-    pub requests: u64,
-    pub watches: u64,
-    pub bytes: u64,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Forward {
-    pub address: String,
-    pub user: String,
-    pub program: String,
-    pub protocol: String,
-    pub reason: String,
-    pub count: u64,
-    pub cause: String,
-    pub change: String,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Queue {
-    pub name: String,
-    pub user: String,
-    pub workers: u64,
-    pub objects: u64,
-    pub depth: u64,
-    pub held: u64,
-    pub delayed: u64,
-    pub retries: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
@@ -230,19 +168,10 @@ impl Status {
         text.push('\n');
         text.push_str(&style.table(&self.rows(), &SPARE, &LAST));
         text.push_str(&self.troubles(style));
-        if !self.clients.is_empty() {
-            text.push('\n');
-            text.push_str(&style.table(&self.client_rows(), &SPARE_OF_CLIENTS, &LAST_OF_CLIENTS));
-        }
-        if !self.forwards.is_empty() {
-            text.push('\n');
-            text.push_str(&style.table(&self.forward_rows(), &SPARE_OF_FORWARDS, &LAST_OF_FORWARDS));
-            text.push_str(&self.changes(style));
-        }
-        if !self.queues.is_empty() {
-            text.push('\n');
-            text.push_str(&style.table(&self.queue_rows(), &SPARE_OF_QUEUES, &[]));
-        }
+        text.push_str(&further(style, &self.client_rows(), &SPARE_OF_CLIENTS, &LAST_OF_CLIENTS));
+        text.push_str(&further(style, &self.forward_rows(), &SPARE_OF_FORWARDS, &LAST_OF_FORWARDS));
+        text.push_str(&self.changes(style));
+        text.push_str(&further(style, &self.queue_rows(), &SPARE_OF_QUEUES, &[]));
         text
     }
 
@@ -271,12 +200,10 @@ impl Status {
         };
         let mut text = format!("{}\n", style.red(&format!("{who}, apiserver unreachable"), 2));
         let since = duration(upstream.since_seconds);
-        let mut lines = vec![format!("apiserver  unreachable for {since}: {}", upstream.last_error)];
+        text.push_str(&style.red(&format!("apiserver  unreachable for {since}: {}", upstream.last_error), INDENT));
         if self.caches.iter().any(|cache| cache.ready) {
-            lines.push(format!("           what is served is up to {} old", duration(self.served_age_seconds)));
-        }
-        for line in lines {
-            text.push_str(&style.red(&line, INDENT));
+            let age = duration(self.served_age_seconds);
+            text.push_str(&style.red(&format!("{:INDENT$}what is served is up to {age} old", ""), INDENT));
         }
         text
     }
@@ -371,7 +298,7 @@ impl Status {
     fn queue_rows(&self) -> Vec<Vec<String>> {
         let head = ["QUEUE", "USER", "WORKERS", "OBJECTS", "READY", "HELD", "DELAYED", "RETRIES"];
         let row = |queue: &Queue| {
-            let Queue { name, user, workers, objects, depth, held, delayed, retries } = queue;
+            let Queue { name, user, workers, objects, depth, held, delayed, retries, .. } = queue;
             let counts = [workers, objects, depth, held, delayed, retries].map(u64::to_string);
             [or_none(name), or_none(user)].into_iter().chain(counts).collect()
         };
@@ -425,6 +352,11 @@ impl Cache {
     fn is_in_trouble(&self) -> bool {
         (self.failing || !self.ready) && !self.last_error.is_empty()
     }
+}
+
+/// A table after an empty line, unless it has a head only.
+fn further(style: Style, rows: &[Vec<String>], spare: &[usize], last: &[usize]) -> String {
+    if rows.len() > 1 { format!("\n{}", style.table(rows, spare, last)) } else { String::new() }
 }
 
 fn or_none(text: &str) -> String {

@@ -11,6 +11,6 @@ pub mod seldom;
 pub mod stripes;
 pub mod trace;
 
-pub use log::{LogConfig, LogFormat};
+pub use log::LogConfig;
 pub use metrics::{CONTENT_TYPE, Metrics};
 pub use process::resident_bytes;

@@ -20,14 +20,8 @@ use super::trace;
 pub struct LogConfig {
     /// A level, or directives per target: `info,informerd::cache=debug`.
     pub filter: String,
-    pub format: LogFormat,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    Text,
-    /// One JSON object per line.
-    Json,
+    /// One JSON object per line, instead of text.
+    pub json: bool,
 }
 
 /// Appends the current trace and span to a line, with the field names of OpenTelemetry.
@@ -65,15 +59,12 @@ impl LogConfig {
         // library.
         let no_spans = filter_fn(|metadata| metadata.target() != trace::SPANS).with_max_level_hint(LevelFilter::TRACE);
         let written = lines::layer().with_writer(std::io::stderr);
-        let written = match self.format {
-            LogFormat::Text => {
-                let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
-                written.with_ansi(ansi).map_event_format(|inner| Traced { inner, json: false }).boxed()
-            }
-            LogFormat::Json => {
-                let written = written.json().flatten_event(true).with_current_span(false).with_span_list(false);
-                written.map_event_format(|inner| Traced { inner, json: true }).boxed()
-            }
+        let written = if self.json {
+            let written = written.json().flatten_event(true).with_current_span(false).with_span_list(false);
+            written.map_event_format(|inner| Traced { inner, json: true }).boxed()
+        } else {
+            let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            written.with_ansi(ansi).map_event_format(|inner| Traced { inner, json: false }).boxed()
         };
         let spans = otel.tracer().map(|tracer| {
             trace::switch_on();
@@ -167,7 +158,7 @@ mod tests {
     /// evaluated each time, and the HTTP library passes some of them for every frame.
     #[test]
     fn unwanted_callsites_are_switched_off_for_good() {
-        let log = LogConfig { filter: "info".into(), format: LogFormat::Text };
+        let log = LogConfig { filter: "info".into(), json: false };
         let subscriber = log.subscriber(&Otel::start(&OtelConfig::default()).unwrap()).unwrap();
         assert_eq!(subscriber.max_level_hint(), Some(LevelFilter::INFO));
         for unwanted in [&HTTP_LIBRARY, &DEPENDENCY, &EXPORTED] {
@@ -187,7 +178,7 @@ mod tests {
             ("off", false),
             ("off,rustls=warn", true),
         ] {
-            let log = LogConfig { filter: filter.into(), format: LogFormat::Text };
+            let log = LogConfig { filter: filter.into(), json: false };
             let subscriber = log.subscriber(&Otel::start(&OtelConfig::default()).unwrap()).unwrap();
             assert_eq!(!subscriber.register_callsite(&BROKEN_CLIENT).is_never(), written, "{filter}");
         }

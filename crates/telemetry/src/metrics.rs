@@ -24,9 +24,9 @@ pub struct Metrics {
 
 // === impl Metrics ===
 
-impl Metrics {
+impl Default for Metrics {
     /// Creates a registry with `informerd_build_info`, the `process_` metrics, and the metrics of the OTLP export.
-    pub fn new() -> Self {
+    fn default() -> Self {
         let mut registry = Registry::default();
         let build = Info::new(vec![
             ("version", env!("CARGO_PKG_VERSION")),
@@ -38,7 +38,9 @@ impl Metrics {
         otel::register(&mut registry);
         Self { registry: Arc::new(RwLock::new(registry)) }
     }
+}
 
+impl Metrics {
     /// Adds metric families whose values are only determined at a scrape.
     pub fn register(&self, collector: impl Collector) {
         self.registry.write().register_collector(Box::new(collector));
@@ -67,10 +69,4 @@ fn encoded<T: Default>(done: Result<T, fmt::Error>) -> T {
         tracing::error!(%error, "metrics not encoded");
         T::default()
     })
-}
-
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
-    }
 }

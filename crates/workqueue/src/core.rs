@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::limiter::{Bucket, LimiterConfig};
+use super::limiter::{self, Bucket};
 use super::metrics::QueueStats;
 
 /// The longest delay. A longer delay is as good as infinite; the limit keeps instants within their range.
@@ -57,7 +57,6 @@ pub(super) type WorkerId = u64;
 
 #[derive(Debug)]
 pub(super) struct Core<K> {
-    limiter: LimiterConfig,
     bucket: Bucket,
     entries: HashMap<K, Entry>,
     ready: VecDeque<K>,
@@ -68,7 +67,6 @@ pub(super) struct Core<K> {
     willing: BTreeSet<(usize, u64, WorkerId)>,
     sequence: u64,
     draining: bool,
-    held: usize,
     totals: QueueStats,
 }
 
@@ -136,10 +134,9 @@ impl Why {
 // === impl Core ===
 
 impl<K: Clone + Eq + Hash + Ord> Core<K> {
-    pub(super) fn new(limiter: LimiterConfig, now: Instant) -> Self {
+    pub(super) fn new(burst: f64, now: Instant) -> Self {
         Self {
-            bucket: Bucket::new(&limiter, now),
-            limiter,
+            bucket: Bucket::new(burst, now),
             entries: HashMap::new(),
             ready: VecDeque::new(),
             delayed: BTreeSet::new(),
@@ -147,19 +144,15 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
             willing: BTreeSet::new(),
             sequence: 0,
             draining: false,
-            held: 0,
             totals: QueueStats::default(),
         }
     }
 
-    /// Queues a key unless it is already waiting. A key that a worker holds is queued again after the worker's
-    /// answer.
     pub(super) fn add(&mut self, key: &K, why: Why, now: Instant) {
         self.mark(key, why, now);
         self.dispatch();
     }
 
-    /// Queues a key after a delay. If the key already has an earlier time, that time is kept.
     pub(super) fn add_after(&mut self, key: &K, delay: Duration, why: Why, now: Instant) {
         self.totals.retries += 1;
         if delay.is_zero() {
@@ -168,7 +161,6 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         self.schedule(key, delay, why, now);
     }
 
-    /// Forgets the time at which a key was to be added.
     pub(super) fn cancel(&mut self, key: &K) {
         let delay = self.entries.get_mut(key).and_then(|entry| entry.delay.take());
         if let Some((at, number, _)) = delay {
@@ -187,13 +179,14 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         self.dispatch();
     }
 
-    pub(super) fn join(&mut self, id: WorkerId, credit: usize, notify: Arc<Notify>) {
-        let turn = self.next_number();
+    pub(super) fn join(&mut self, credit: usize, notify: Arc<Notify>) -> WorkerId {
+        let (id, turn) = (self.next_number(), self.next_number());
         let worker =
             WorkerState { credit, turn, assigned: VecDeque::new(), held: BTreeSet::new(), leaving: false, notify };
         self.workers.insert(id, worker);
         self.reconsider(id);
         self.dispatch();
+        id
     }
 
     /// Sets the most keys that a worker takes at once. The worker keeps the keys that it holds beyond that.
@@ -221,7 +214,7 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
                 entry.failures = entry.failures.saturating_add(1);
                 entry.failures - 1
             });
-            self.schedule(key, self.limiter.of_key(failures), Why::RETURNED, now);
+            self.schedule(key, limiter::of_key(failures), Why::RETURNED, now);
             self.settle(key);
         }
         self.dispatch();
@@ -239,7 +232,6 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
             };
         };
         worker.held.insert(key.clone());
-        self.held += 1;
         let Some(entry) = self.entries.get_mut(&key) else { return Taken::Nothing(None) };
         entry.stage = Stage::Held(id, now);
         entry.dirty = false;
@@ -264,8 +256,8 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
             Outcome::Done => {}
             Outcome::Retry => {
                 // Both delays count this failure. The longer one applies.
-                let shared = self.bucket.reserve(&self.limiter, now);
-                self.add_after(key, shared.max(self.limiter.of_key(failures)), Why::RETRY, now);
+                let delay = self.bucket.reserve(now).max(limiter::of_key(failures));
+                self.add_after(key, delay, Why::RETRY, now);
             }
             Outcome::After(delay) => self.add_after(key, delay, Why::AFTER, now),
         }
@@ -286,7 +278,6 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         }
     }
 
-    /// Stops handing out keys. Each worker ends after it has answered all keys that it holds.
     pub(super) fn drain(&mut self) {
         self.draining = true;
         let assigned: Vec<K> = self.workers.values_mut().flat_map(|worker| worker.assigned.drain(..)).collect();
@@ -320,13 +311,14 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
             Stage::Held(_, since) => Some(now.saturating_duration_since(since).as_secs_f64()),
             _ => None,
         });
-        let (unfinished, longest) = in_hand.fold((0.0, 0.0_f64), |(sum, most), s| (sum + s, most.max(s)));
+        let (held, unfinished, longest) =
+            in_hand.fold((0, 0.0, 0.0_f64), |(count, sum, most), s| (count + 1, sum + s, most.max(s)));
         let assigned: usize = self.workers.values().map(|worker| worker.assigned.len()).sum();
         QueueStats {
             depth: self.ready.len() + assigned,
             unfinished,
             longest,
-            held: self.held,
+            held,
             delayed: self.delayed.len(),
             workers: self.workers.len(),
             ..self.totals.clone()
@@ -361,7 +353,7 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         };
         joined.join(why);
         let before = entry.delay.replace((at, number, joined));
-        let first = self.delayed.first().map(|(at, ..)| *at);
+        let first = self.next_ready();
         if let Some((at, number, _)) = before {
             self.delayed.remove(&(at, number, key.clone()));
         }
@@ -379,7 +371,6 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
     fn release(&mut self, key: &K, now: Instant) -> Option<&mut Entry> {
         let entry = self.entries.get_mut(key)?;
         if let Stage::Held(_, since) = entry.stage {
-            self.held = self.held.saturating_sub(1);
             self.totals.work_duration.observe(now.saturating_duration_since(since));
         }
         entry.stage = Stage::Idle;

@@ -10,7 +10,7 @@ use informerd_meta::{EventType, Object, ObjectKey, ResourceVersion};
 
 /// The objects of one selection. They are shared with their cache for as long as it has them, so an object costs only its
 /// key and a pointer. [`Level::own`] counts what no cache has.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Level {
     objects: BTreeMap<ObjectKey, Known>,
     deleted: HashMap<ObjectKey, Deleted>,
@@ -67,16 +67,7 @@ const DELETION: usize = 512;
 impl Level {
     /// `max_deleted` limits the unhandled deletions. The cache limits the objects.
     pub fn new(max_deleted: usize) -> Self {
-        Self {
-            objects: BTreeMap::new(),
-            deleted: HashMap::new(),
-            max_deleted,
-            generation: 0,
-            synced: false,
-            last_deletion: 0,
-            deleted_bytes: 0,
-            given_up_bytes: 0,
-        }
+        Self { max_deleted, ..Self::default() }
     }
 
     /// Applies one change. Returns its meaning for the queue, or `None` if it is not new. `rv` is the revision at

@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use tokio::time::{Instant, advance};
 
 use super::core::NotHeld;
-use super::limiter::LimiterConfig;
 use super::{Handed, Outcome, Why, WorkQueue, Worker};
 
 type Key = u8;
@@ -103,8 +102,7 @@ impl Model {
 impl World {
     fn new() -> Self {
         // Disable the token bucket so that the model can predict every time. The bucket has its own tests.
-        let limiter = LimiterConfig { burst: 1e9, ..LimiterConfig::default() };
-        Self { queue: WorkQueue::new(limiter), workers: vec![], joined: 0, model: Model::default(), taken: 0 }
+        Self { queue: WorkQueue::new(1e9), workers: vec![], joined: 0, model: Model::default(), taken: 0 }
     }
 
     async fn act(&mut self, action: Action) {
@@ -240,12 +238,12 @@ proptest! {
 }
 
 fn queue() -> WorkQueue<Key> {
-    WorkQueue::new(LimiterConfig::default())
+    WorkQueue::default()
 }
 
 #[tokio::test(start_paused = true)]
 async fn retries_of_many_keys_share_a_bucket() {
-    let queue: WorkQueue<u16> = WorkQueue::new(LimiterConfig::default());
+    let queue: WorkQueue<u16> = WorkQueue::default();
     let worker = queue.join(1000);
     // Also after an hour, no more than a burst is given at once.
     for _ in 0..2 {
@@ -352,7 +350,7 @@ async fn draining_hands_nothing_out_and_ends_when_all_is_answered() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_retires_answers_for_what_it_holds_and_has_ended() {
-    let queue = WorkQueue::new(LimiterConfig::default());
+    let queue = WorkQueue::default();
     let (leaving, staying) = (queue.join(2), queue.join(0));
     for key in 1..=3_u8 {
         queue.add(&key, Why::ADDED);

@@ -2,7 +2,6 @@
 
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,39 +9,38 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::core::{Core, Handed, NotHeld, Outcome, Taken, Why, WorkerId};
-use super::limiter::LimiterConfig;
+use super::limiter::BURST;
 use super::metrics::QueueStats;
 
-/// A queue of keys for a group of workers. Cloning shares it.
+/// A queue of keys for a group of workers.
 ///
 /// It drops nothing. Its length is the number of distinct keys, so the code that feeds it must limit them. Only
-/// [`Worker::next`] and [`WorkQueue::drained`] wait.
+/// [`Worker::next`] waits.
 #[derive(Debug)]
 pub struct WorkQueue<K> {
     core: Arc<Mutex<Core<K>>>,
-    workers: Arc<AtomicU64>,
 }
 
 /// The place of one worker. When it is dropped, the keys that it holds go back to the queue.
 #[derive(Debug)]
 pub struct Worker<K: Clone + Eq + Hash + Ord> {
-    queue: WorkQueue<K>,
+    core: Arc<Mutex<Core<K>>>,
     id: WorkerId,
     notify: Arc<Notify>,
 }
 
 // === impl WorkQueue ===
 
-impl<K> Clone for WorkQueue<K> {
-    fn clone(&self) -> Self {
-        Self { core: self.core.clone(), workers: self.workers.clone() }
+impl<K: Clone + Eq + Hash + Ord> Default for WorkQueue<K> {
+    fn default() -> Self {
+        Self::new(BURST)
     }
 }
 
 impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
-    pub fn new(limiter: LimiterConfig) -> Self {
-        let core = Core::new(limiter, Instant::now());
-        Self { core: Arc::new(Mutex::new(core)), workers: Arc::default() }
+    /// `burst`: see [`BURST`].
+    pub(super) fn new(burst: f64) -> Self {
+        Self { core: Arc::new(Mutex::new(Core::new(burst, Instant::now()))) }
     }
 
     /// Queues a key unless it is already waiting. A key that a worker holds is queued again after the worker's
@@ -65,10 +63,9 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
     /// Adds a worker that takes up to `credit` keys at once. If several workers can take a key, the one with the
     /// fewest keys gets it.
     pub fn join(&self, credit: usize) -> Worker<K> {
-        let id = self.workers.fetch_add(1, Ordering::Relaxed);
         let notify = Arc::<Notify>::default();
-        self.core.lock().join(id, credit, notify.clone());
-        Worker { queue: self.clone(), id, notify }
+        let id = self.core.lock().join(credit, notify.clone());
+        Worker { core: self.core.clone(), id, notify }
     }
 
     /// Stops handing out keys. Each worker ends after it has answered all keys that it holds.
@@ -119,7 +116,7 @@ impl<K: Clone + Eq + Hash + Ord> Worker<K> {
     /// # Errors
     /// This worker does not hold the key.
     pub fn answer(&self, key: &K, outcome: Outcome) -> Result<(), NotHeld> {
-        self.queue.core.lock().answer(self.id, key, outcome, Instant::now())
+        self.core.lock().answer(self.id, key, outcome, Instant::now())
     }
 
     /// Forgets the failures of a key that this worker holds. The worker keeps the key.
@@ -127,7 +124,7 @@ impl<K: Clone + Eq + Hash + Ord> Worker<K> {
     /// # Errors
     /// This worker does not hold the key.
     pub fn forget(&self, key: &K) -> Result<(), NotHeld> {
-        let mut core = self.queue.core.lock();
+        let mut core = self.core.lock();
         if !core.holds(self.id, key) {
             return Err(NotHeld);
         }
@@ -137,21 +134,21 @@ impl<K: Clone + Eq + Hash + Ord> Worker<K> {
 
     /// Whether this worker holds the key.
     pub fn holds(&self, key: &K) -> bool {
-        self.queue.core.lock().holds(self.id, key)
+        self.core.lock().holds(self.id, key)
     }
 
     /// Sets the most keys that it takes at once.
     pub fn set_credit(&self, credit: usize) {
-        self.queue.core.lock().set_credit(self.id, credit);
+        self.core.lock().set_credit(self.id, credit);
     }
 
     /// Stops taking keys. The worker ends after it has answered all keys that it holds.
     pub fn retire(&self) {
-        self.queue.core.lock().retire(self.id);
+        self.core.lock().retire(self.id);
     }
 
     fn take(&self) -> Taken<K> {
-        let mut core = self.queue.core.lock();
+        let mut core = self.core.lock();
         let now = Instant::now();
         core.advance(now);
         core.take(self.id, now)
@@ -160,6 +157,6 @@ impl<K: Clone + Eq + Hash + Ord> Worker<K> {
 
 impl<K: Clone + Eq + Hash + Ord> Drop for Worker<K> {
     fn drop(&mut self) {
-        self.queue.core.lock().leave(self.id, Instant::now());
+        self.core.lock().leave(self.id, Instant::now());
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::config::ResourceRule;
+use crate::config::{ResourcePattern, ResourceRule};
 
 /// The most resources that are named in one line. Beyond that, only their number is shown.
 const NAMED: usize = 6;
@@ -18,8 +18,7 @@ pub(super) struct May {
 /// A resource of the apiserver that has both verbs, and what our identity may do with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Access {
-    pub(super) group: String,
-    pub(super) resource: String,
+    pub(super) resource: ResourcePattern,
     pub(super) everywhere: May,
     /// If it may not be read everywhere: the namespaces that were also checked.
     pub(super) within: Vec<(String, May)>,
@@ -78,12 +77,12 @@ impl Report {
         // Grouped by reason: an identity with few rights would fill the screen otherwise.
         let mut forbidden: BTreeMap<(Option<&str>, &str), Vec<String>> = BTreeMap::new();
         for access in &self.access {
-            let rule = rules.iter().find(|rule| access.is_named_by(rule));
-            let name = access.name();
+            let rule = rules.iter().find(|rule| rule.pattern.covers(&access.resource));
+            let name = access.resource.to_string();
             let excluded = match rule {
                 Some(rule) if rule.exclude => Some("excluded by the configuration"),
                 Some(rule) if rule.pattern.resource != "*" => None,
-                _ if access.group.is_empty() && access.resource == "secrets" => Some("excluded by default"),
+                _ if name == "secrets" => Some("excluded by default"),
                 _ => None,
             };
             if let Some(why) = excluded {
@@ -109,7 +108,7 @@ impl Report {
             };
         }
         for rule in rules.iter().filter(|rule| rule.pin) {
-            if !self.access.iter().any(|access| access.is_named_by(rule)) {
+            if !self.access.iter().any(|access| rule.pattern.covers(&access.resource)) {
                 let _ = writeln!(text, "  {}: is pinned, but the apiserver has no such resource", rule.pattern);
                 good = false;
             }
@@ -151,10 +150,6 @@ impl May {
 // === impl Access ===
 
 impl Access {
-    fn name(&self) -> String {
-        if self.group.is_empty() { self.resource.clone() } else { format!("{}.{}", self.resource, self.group) }
-    }
-
     /// The scopes of its rule in which it cannot be cached, with the reason: the namespaces that the rule names, or
     /// otherwise all namespaces together.
     fn missing<'a>(&self, scopes: &'a [String]) -> Vec<(Option<&'a str>, &'static str)> {
@@ -168,12 +163,6 @@ impl Access {
         };
         scopes.iter().filter_map(|scope| Some((Some(scope.as_str()), lack(scope)?))).collect()
     }
-
-    fn is_named_by(&self, rule: &ResourceRule) -> bool {
-        let pattern = &rule.pattern;
-        (pattern.group == "*" || pattern.group == self.group)
-            && (pattern.resource == "*" || pattern.resource == self.resource)
-    }
 }
 
 #[cfg(test)]
@@ -182,8 +171,7 @@ mod tests {
 
     fn report() -> Report {
         let access = |group: &str, resource: &str, list, watch| Access {
-            group: group.to_owned(),
-            resource: resource.to_owned(),
+            resource: ResourcePattern { group: group.to_owned(), resource: resource.to_owned() },
             everywhere: May { list, watch },
             within: Vec::new(),
         };
@@ -249,8 +237,7 @@ mod tests {
         let mut report = report();
         report.access = (0..60)
             .map(|n| Access {
-                group: String::new(),
-                resource: format!("things{n:02}"),
+                resource: ResourcePattern { group: String::new(), resource: format!("things{n:02}") },
                 everywhere: May { list: false, watch: false },
                 within: vec![("default".to_owned(), May { list: n < 2, watch: true })],
             })

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::room::Room;
 use crate::apiserver::client::Upstream;
-use crate::auth::ClientCertificates;
+use crate::auth::ClientCa;
 use crate::authority::{ObjectName, config_map_has_ca};
 use crate::http::{BoxFuture, Connection, Handler, RequestBody, body};
 use crate::telemetry::trace::cut;
@@ -48,7 +48,7 @@ struct Shared {
     /// The turn of the configuration that is checked, which takes some MiB.
     checks: Arc<Semaphore>,
     /// `None`: everybody may send reviews.
-    clients: Option<ClientCertificates>,
+    clients: Option<Arc<ClientCa>>,
 }
 
 /// What the path of a request says about the label of the namespace.
@@ -74,7 +74,7 @@ impl Webhook {
         injector: Injector,
         upstream: Upstream,
         metrics: Arc<InjectionMetrics>,
-        clients: Option<ClientCertificates>,
+        clients: Option<Arc<ClientCa>>,
     ) -> Self {
         let (injector, room, lookups) = (ArcSwap::from_pointee(injector), Room::new(), Semaphore::new(MOST_LOOKUPS));
         let checks = Arc::new(Semaphore::new(1));
@@ -123,7 +123,7 @@ impl Shared {
     fn admit(&self, connection: &Connection) -> Result<(), Refusal> {
         let Some(clients) = &self.clients else { return Ok(()) };
         let headers = HeaderMap::new();
-        match clients.verify(&connection.caller(&headers)) {
+        match clients.user(&connection.caller(&headers)) {
             Ok(_) => connection.confirmed(),
             Err(why) => {
                 connection.close();

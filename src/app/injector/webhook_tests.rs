@@ -47,7 +47,7 @@ async fn webhook_for(certificates: &Certificates, directory: &Path, asks: bool) 
     let address = server.addresses()[0].to_string().rsplit_once('/').unwrap().1.parse().unwrap();
     let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
     let fatal = Fatal::new();
-    let clients = asks.then(|| ClientCertificates::start(&ClientCaSource::File(ca), &upstream, &fatal).unwrap());
+    let clients = asks.then(|| ClientCa::start(&ClientCaSource::File(ca), &upstream, &fatal).unwrap());
     let handler = Webhook::new(injector(config()).unwrap(), upstream, Arc::default(), clients);
     let (drain, watch) = drain::channel();
     server.serve(Arc::new(handler), &watch, &fatal).unwrap();

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use http::HeaderMap;
 use rustls::pki_types::CertificateDer;
 use tokio::task::coop::{consume_budget, unconstrained};
-use tonic::{Request, Status};
+use tonic::{Extensions, Status};
 
 use super::status::Error;
 use crate::auth::audit::{self, Audit, Entry};
@@ -18,7 +18,7 @@ use crate::auth::{self, Access, Attributes, Client, Grant, Lease, Mode, Selector
 use crate::grpc::metrics::GrpcMetrics;
 use crate::lifecycle::slots::group;
 use crate::memory::{Ledger, Reservation};
-use crate::meta::{self, Gvr};
+use crate::meta::{self, Gvr, Verb};
 use crate::reads::{ForwardReason, Selection, Shareable};
 
 /// The most names in one filter that are authorized one by one. With more names, the whole scope of the filter is
@@ -62,14 +62,6 @@ pub struct CallInfo {
     pub known: Option<Arc<dyn UserObserver>>,
 }
 
-/// The kind of read, named as an authorizer names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::grpc) enum Verb {
-    Get,
-    List,
-    Watch,
-}
-
 /// The permission for a read, for all parts of its selection. Each part has its own audit log entry, which is written
 /// when the result of the read is known.
 #[derive(Debug)]
@@ -95,17 +87,12 @@ pub(in crate::grpc) fn needs_authentication(path: &str) -> bool {
     path.starts_with("/informerd.")
 }
 
-/// The only place that determines the identity of a caller.
+/// The only place that determines the identity of a caller: the wiring code inserted it into the extensions of a request.
 ///
 /// # Errors
 /// UNAUTHENTICATED: the caller is not known.
-pub(in crate::grpc) fn authenticate<T>(request: &Request<T>) -> Result<Caller, Status> {
-    caller(request.extensions().get())
-}
-
-/// The caller that the wiring code inserted into the extensions of a request.
-pub(in crate::grpc) fn caller(of_request: Option<&Caller>) -> Result<Caller, Status> {
-    of_request.cloned().ok_or_else(|| Error::status(meta::errors::unauthorized()).into())
+pub(in crate::grpc) fn caller(of_request: &Extensions) -> Result<Caller, Status> {
+    of_request.get::<Caller>().cloned().ok_or_else(|| Error::status(meta::errors::unauthorized()).into())
 }
 
 /// The only place that authorizes a selection. It runs before any lookup, and says in the selection whether it is read for
@@ -119,11 +106,6 @@ pub(in crate::grpc) async fn authorize(
     selection: &mut Selection,
 ) -> Result<Grants, Status> {
     selection.identified = caller.0.mode == Mode::Delegated;
-    let verb = match verb {
-        Verb::Get => meta::Verb::Get,
-        Verb::List => meta::Verb::List,
-        Verb::Watch => meta::Verb::Watch,
-    };
     let (mut wanted, mut seen) = (Vec::new(), HashSet::new());
     let mut parsed = HashMap::new();
     for filter in &selection.filters {
@@ -150,7 +132,7 @@ pub(in crate::grpc) async fn authorize(
         // No part was checked, so nothing was allowed.
         return Err(Error::invalid("the selection selects nothing").into());
     }
-    caller.may(&wanted, verb != meta::Verb::Get).await
+    caller.may(&wanted, verb != Verb::Get).await
 }
 
 /// The only place that authorizes a call about the daemon itself. Such a call is authorized as a get of the method's
@@ -296,10 +278,13 @@ impl Grants {
         self.audit_entries.into_iter().for_each(|entry| entry.complete(200));
     }
 
-    /// The only response is this error. Writes the audit log entries with it.
-    pub(super) fn refuse(self, error: &Error) {
-        let status = error.kubernetes();
-        self.audit_entries.into_iter().for_each(|entry| entry.refuse(&status));
+    /// The same result. An error is the only response: the audit log entries are written with it.
+    pub(in crate::grpc) fn recorded<T>(&mut self, result: Result<T, Error>) -> Result<T, Status> {
+        result.map_err(|error| {
+            let status = error.kubernetes();
+            self.audit_entries.drain(..).for_each(|entry| entry.refuse(&status));
+            error.into()
+        })
     }
 
     /// A stream is open. If one of the permissions is revoked, the whole stream ends.
@@ -353,12 +338,6 @@ impl Right {
         }
         self.lease.poll_gone(cx).map(|status| Error::status(*status))
     }
-}
-
-/// Records the error of a call that was authorized, and returns it as a status.
-pub(in crate::grpc) fn refused(grants: Grants, error: Error) -> Status {
-    grants.refuse(&error);
-    error.into()
 }
 
 #[cfg(test)]

@@ -172,7 +172,8 @@ async fn what_is_read_together_ends_together_and_each_part_is_logged() {
     let world = World::new().await;
     let ask = async |namespace| world.ask("jane", Verb::Watch, &[(namespace, names(0))]).await.unwrap();
     ask("a").await.complete();
-    ask("b").await.refuse(&Error::status(meta::errors::unauthorized()));
+    let refused: Result<(), _> = Err(Error::status(meta::errors::unauthorized()));
+    assert_eq!(ask("b").await.recorded(refused).unwrap_err().code(), Code::Unauthenticated);
     let _sent = ask("c").await.send();
     let lines = world.logged(3).await;
     assert_eq!(lines, ["ResponseComplete jane a 200", "ResponseComplete jane b 401", "ResponseComplete jane c 200"]);

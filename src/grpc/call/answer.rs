@@ -6,22 +6,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{HeaderMap, Response};
-use http_body::{Body as _, Frame, SizeHint};
+use http::Response;
+use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
 use tonic::Status;
 
-use super::body::{Body, BoxError, of_bytes};
+use super::body::{Body, BoxError, of_bytes, trailers};
 use super::lasting::Place;
 use super::status::{Error, shorten};
 use crate::codec::Slices;
 use crate::memory::{Reservation, StallGuard, StallGuards};
 
 /// Holds the memory of a response until the client has read it. Stored in the extensions of a response.
-#[derive(Clone, Debug, Default)]
-pub(in crate::grpc) struct Taken {
-    pub(in crate::grpc) held: Option<Arc<Reservation>>,
-}
+#[derive(Clone, Debug)]
+pub(in crate::grpc) struct Taken(pub(in crate::grpc) Arc<Reservation>);
 
 /// A body that passes only small parts to the transport: the transport may keep a part for as long as the client
 /// stalls.
@@ -52,13 +50,13 @@ pub(in crate::grpc) fn leashed(
     stall_guards: &StallGuards,
 ) -> Response<Body> {
     shorten(response.headers_mut());
-    let taken = response.extensions_mut().remove::<Taken>().unwrap_or_default();
+    let held = response.extensions_mut().remove::<Taken>().map(|Taken(held)| held);
     let (mut head, body) = response.into_parts();
     // Nothing follows the head.
     if body.is_end_stream() {
         return Response::from_parts(head, of_bytes(body));
     }
-    let stall_guard = stall_guards.hold(AnswerRest { body, made: Bytes::new(), _held: taken.held, _place: place });
+    let stall_guard = stall_guards.hold(AnswerRest { body, made: Bytes::new(), _held: held, _place: place });
     head.extensions.insert(stall_guard.cut());
     Response::from_parts(head, Leashed { stall_guard, within: false, over: false }.boxed_unsync())
 }
@@ -133,18 +131,9 @@ impl http_body::Body for Leashed {
             }
             Err(given_up) => {
                 *over = true;
-                let status = Status::from(Error::no_memory(given_up.to_string()));
-                let mut trailers = HeaderMap::new();
-                Poll::Ready(Some(match status.add_header(&mut trailers) {
-                    Ok(()) => Ok(Frame::trailers(trailers)),
-                    Err(status) => Err(status.into()),
-                }))
+                Poll::Ready(Some(trailers(&Error::no_memory(given_up.to_string()).into())))
             }
         }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
     }
 }
 
@@ -163,10 +152,10 @@ mod tests {
     /// A body with messages of these lengths, and a ledger that accounts for them.
     fn answer(lengths: &'static [usize], stall_guards: &StallGuards) -> (Body, Ledger) {
         let ledger = Ledger::new(1 << 20, Pressure::default());
-        let held = Some(Arc::new(ledger.reserve(1000).unwrap()));
+        let held = Arc::new(ledger.reserve(1000).unwrap());
         let messages = iter(lengths).map(|&length| Ok::<_, Status>(Frame::data(Bytes::from(vec![b'x'; length]))));
         let mut response = Response::new(tonic::body::Body::new(StreamBody::new(messages)));
-        response.extensions_mut().insert(Taken { held });
+        response.extensions_mut().insert(Taken(held));
         (leashed(response, None, stall_guards).into_body(), ledger)
     }
 

@@ -1,8 +1,11 @@
 //! The body type of all responses. The listeners have the same, so no layer converts the frames of a watch.
 
 use bytes::Bytes;
+use http::HeaderMap;
+use http_body::Frame;
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
+use tonic::Status;
 
 use crate::codec::Slices;
 
@@ -17,4 +20,11 @@ where
     B::Error: Into<BoxError>,
 {
     body.map_frame(|frame| frame.map_data(Slices::from)).map_err(Into::into).boxed_unsync()
+}
+
+/// The last frame of a call that ends with this status.
+pub(in crate::grpc) fn trailers(status: &Status) -> Result<Frame<Slices>, BoxError> {
+    let mut trailers = HeaderMap::new();
+    status.add_header(&mut trailers)?;
+    Ok(Frame::trailers(trailers))
 }

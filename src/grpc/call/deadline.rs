@@ -6,20 +6,20 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::HeaderMap;
-use http_body::{Frame, SizeHint};
+use http_body::Frame;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 
-use super::body::{Body, BoxError};
+use super::body::{Body, BoxError, trailers};
 use super::status::Error;
 use crate::codec::Slices;
 
 /// A body that ends with DEADLINE_EXCEEDED at its deadline.
 struct Limited {
     body: Body,
-    deadline: Pin<Box<Sleep>>,
-    over: bool,
+    /// `None` once it has passed.
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
 /// The deadline of the client; `None` if the client sets none.
@@ -48,7 +48,7 @@ pub(in crate::grpc) fn exceeded() -> Status {
 
 /// Ends a body at the deadline.
 pub(in crate::grpc) fn limit(body: Body, deadline: Instant) -> Body {
-    Limited { body, deadline: Box::pin(sleep_until(deadline)), over: false }.boxed_unsync()
+    Limited { body, deadline: Some(Box::pin(sleep_until(deadline))) }.boxed_unsync()
 }
 
 // === impl Limited ===
@@ -59,27 +59,16 @@ impl http_body::Body for Limited {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
         let this = &mut *self;
-        if this.over {
-            return Poll::Ready(None);
-        }
-        if this.deadline.as_mut().poll(cx).is_ready() {
-            this.over = true;
-            this.body = Body::default();
-            let mut trailers = HeaderMap::new();
-            return Poll::Ready(match exceeded().add_header(&mut trailers) {
-                Ok(()) => Some(Ok(Frame::trailers(trailers))),
-                Err(status) => Some(Err(status.into())),
-            });
+        if this.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready()) {
+            // Nothing follows the trailers.
+            (this.body, this.deadline) = (Body::default(), None);
+            return Poll::Ready(Some(trailers(&exceeded())));
         }
         Pin::new(&mut this.body).poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.over || self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
+        self.body.is_end_stream()
     }
 }
 

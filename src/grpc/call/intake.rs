@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
+use http_body::Frame;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::{Sleep, sleep};
@@ -338,10 +338,6 @@ impl http_body::Body for Counted {
 
     fn is_end_stream(&self) -> bool {
         self.frame.is_empty() && self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
     }
 }
 

@@ -12,13 +12,21 @@ use crate::grpc::metrics::GrpcMetrics;
 use crate::memory::Ledger;
 
 /// The open streams of all clients. Those of each kind may take as many bytes as a sixteenth of the memory for answers, and
-/// those of one client half of that.
-#[derive(Debug)]
+/// those of one client half of that. Neither kind takes the place of the other. Cloning shares them.
+#[derive(Clone, Debug)]
 pub(in crate::grpc) struct Lasting {
     most: usize,
-    watches: Mutex<TakenBytes>,
-    reflections: Mutex<TakenBytes>,
+    watches: Arc<Streams>,
+    reflections: Arc<Streams>,
     metrics: Arc<GrpcMetrics>,
+}
+
+/// The open streams of one kind.
+#[derive(Debug)]
+struct Streams {
+    /// What each takes, in bytes.
+    each: usize,
+    taken: Mutex<TakenBytes>,
 }
 
 #[derive(Debug, Default)]
@@ -31,16 +39,8 @@ struct TakenBytes {
 /// The place of a stream, until its answer ends.
 #[derive(Debug)]
 pub(in crate::grpc) struct Place {
-    lasting: Arc<Lasting>,
-    kind: LastingKind,
+    streams: Arc<Streams>,
     client: Client,
-}
-
-/// Neither takes the place of the other.
-#[derive(Clone, Copy, Debug)]
-enum LastingKind {
-    Watch,
-    Reflection,
 }
 
 /// All streams of a kind together may take this part of the memory for answers.
@@ -50,41 +50,26 @@ const WATCH: usize = 8 << 10;
 /// The same for reflection: an answer has up to 70 KB of descriptors, and is in memory twice.
 const REFLECTION: usize = 160 << 10;
 
-// === impl LastingKind ===
-
-impl LastingKind {
-    /// `None` for a call that ends by itself.
-    fn of(method: &str) -> Option<Self> {
-        match method {
-            "/grpc.health.v1.Health/Watch" => Some(Self::Watch),
-            _ if method.starts_with("/grpc.reflection.") => Some(Self::Reflection),
-            _ => None,
-        }
-    }
-
-    fn bytes(self) -> usize {
-        match self {
-            Self::Watch => WATCH,
-            Self::Reflection => REFLECTION,
-        }
-    }
-}
-
 // === impl Lasting ===
 
 impl Lasting {
-    pub(in crate::grpc) fn new(ledger: &Ledger, metrics: Arc<GrpcMetrics>) -> Arc<Self> {
-        let (watches, reflections) = Default::default();
-        Arc::new(Self { most: ledger.limit() / SHARE, watches, reflections, metrics })
+    pub(in crate::grpc) fn new(ledger: &Ledger, metrics: Arc<GrpcMetrics>) -> Self {
+        let [watches, reflections] =
+            [WATCH, REFLECTION].map(|each| Arc::new(Streams { each, taken: Mutex::default() }));
+        Self { most: ledger.limit() / SHARE, watches, reflections, metrics }
     }
 
-    /// Takes a place for a call of this method. `None` if it needs none.
+    /// Takes a place for a call of this method. `None` if it needs none, because it ends by itself.
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED: the client has as many streams open as it may, or all clients together have.
-    pub(in crate::grpc) fn take(self: &Arc<Self>, client: &Client, method: &str) -> Result<Option<Place>, Error> {
-        let Some(kind) = LastingKind::of(method) else { return Ok(None) };
-        let (bytes, mut taken) = (kind.bytes(), self.taken(kind).lock());
+    pub(in crate::grpc) fn take(&self, client: &Client, method: &str) -> Result<Option<Place>, Error> {
+        let streams = match method {
+            "/grpc.health.v1.Health/Watch" => &self.watches,
+            _ if method.starts_with("/grpc.reflection.") => &self.reflections,
+            _ => return Ok(None),
+        };
+        let (bytes, mut taken) = (streams.each, streams.taken.lock());
         let own = taken.by_client.get(client).map_or(0, |bytes| *bytes);
         if own + bytes > self.most / 2 || taken.bytes + bytes > self.most {
             self.metrics.overflows.inc();
@@ -92,14 +77,7 @@ impl Lasting {
         }
         taken.bytes += bytes;
         taken.by_client.insert(client.clone(), own + bytes);
-        Ok(Some(Place { lasting: Arc::clone(self), kind, client: client.clone() }))
-    }
-
-    fn taken(&self, kind: LastingKind) -> &Mutex<TakenBytes> {
-        match kind {
-            LastingKind::Watch => &self.watches,
-            LastingKind::Reflection => &self.reflections,
-        }
+        Ok(Some(Place { streams: Arc::clone(streams), client: client.clone() }))
     }
 }
 
@@ -107,7 +85,7 @@ impl Lasting {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let (bytes, mut taken) = (self.kind.bytes(), self.lasting.taken(self.kind).lock());
+        let (bytes, mut taken) = (self.streams.each, self.streams.taken.lock());
         taken.bytes -= bytes;
         if let Some(own) = taken.by_client.get_mut(&self.client) {
             *own -= bytes;
@@ -144,9 +122,9 @@ mod tests {
         first.pop();
         assert_eq!(take(address(1), reflection).len(), 1, "a stream has ended");
         drop((first, second, third));
-        for taken in [&lasting.watches, &lasting.reflections] {
-            assert!(taken.lock().by_client.is_empty());
-            assert_eq!(taken.lock().bytes, 0);
+        for streams in [&lasting.watches, &lasting.reflections] {
+            assert!(streams.taken.lock().by_client.is_empty());
+            assert_eq!(streams.taken.lock().bytes, 0);
         }
     }
 }

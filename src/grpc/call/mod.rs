@@ -14,9 +14,9 @@ pub(super) mod room;
 pub(super) mod status;
 
 pub use access::{CallInfo, Caller, UserObserver};
-pub(super) use access::{Grants, Right, Verb, refused};
+pub(super) use access::{Grants, Right};
 pub(super) use answer::Taken;
-pub(super) use body::{Body, BoxError};
+pub(super) use body::{Body, BoxError, trailers};
 pub(super) use intake::{Intake, Opening};
 pub(super) use lasting::Lasting;
 pub use retiring::Retiring;

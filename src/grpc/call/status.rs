@@ -36,31 +36,31 @@ impl Error {
     }
 
     pub(in crate::grpc) fn invalid(message: impl Into<String>) -> Self {
-        Self::new(Reason::Invalid, message)
+        Self::new(Reason::INVALID, message)
     }
 
     /// The deadline of the client has passed.
     pub(super) fn deadline() -> Self {
-        Self::new(Reason::Deadline, "the deadline of the call has passed")
+        Self::new(Reason::DEADLINE, "the deadline of the call has passed")
     }
 
     /// Nothing of the request has come for this time. This is no mistake of the client: its machine or its network may have
     /// stood still.
     pub(super) fn silent(time: Duration) -> Self {
-        Self::new(Reason::Deadline, format!("nothing of the request has come for {} s", time.as_secs()))
+        Self::new(Reason::DEADLINE, format!("nothing of the request has come for {} s", time.as_secs()))
     }
 
     pub(in crate::grpc) fn draining() -> Self {
-        Self::new(Reason::Draining, "informerd is about to stop").after(Duration::from_secs(1))
+        Self::new(Reason::DRAINING, "informerd is about to stop").after(Duration::from_secs(1))
     }
 
     /// For a stream that has no goodbye frame, when its connection must end.
     pub(in crate::grpc) fn retired() -> Self {
-        Self::new(Reason::ConnectionAge, "the connection is as old as it may become").after(Duration::ZERO)
+        Self::new(Reason::CONNECTION_AGE, "the connection is as old as it may become").after(Duration::ZERO)
     }
 
     pub(in crate::grpc) fn unimplemented(message: impl Into<String>) -> Self {
-        Self::new(Reason::Unimplemented, message)
+        Self::new(Reason::UNIMPLEMENTED, message)
     }
 
     /// An error of the gRPC library itself; `None` if the client did not cause it. The library's code for a message
@@ -76,27 +76,27 @@ impl Error {
     /// The workers of a group have named other selections.
     pub(in crate::grpc) fn selections_differ(group: &str, workers: usize) -> Self {
         let message = format!("the {workers} workers of group {group:?} have named other selections");
-        Self::new(Reason::SelectionsDiffer, message)
+        Self::new(Reason::SELECTIONS_DIFFER, message)
     }
 
     /// A limit of this informerd is reached. There may be room later.
     pub(in crate::grpc) fn too_many(message: impl Into<String>) -> Self {
-        Self::new(Reason::TooMany, message).after(Duration::from_secs(10))
+        Self::new(Reason::TOO_MANY, message).after(Duration::from_secs(10))
     }
 
     /// There is not enough memory for the request.
     pub(in crate::grpc) fn no_memory(message: impl Into<String>) -> Self {
-        Self::new(Reason::TooMany, message).after(Duration::from_secs(1))
+        Self::new(Reason::TOO_MANY, message).after(Duration::from_secs(1))
     }
 
     /// A work queue that was ended because of too many deletions.
     pub(in crate::grpc) fn overflow(full: Full) -> Self {
         let message = format!("{full}; the queue begins anew with every object");
-        Self::new(Reason::QueueOverflow, message).after(Duration::from_secs(1))
+        Self::new(Reason::QUEUE_OVERFLOW, message).after(Duration::from_secs(1))
     }
 
     pub(in crate::grpc) fn no_informer(gvr: &Gvr) -> Self {
-        Self::new(Reason::NoInformer, format!("no informer of {} runs", gvr.group_resource()))
+        Self::new(Reason::NO_INFORMER, format!("no informer of {} runs", gvr.group_resource()))
     }
 
     fn after(self, retry: Duration) -> Self {
@@ -119,74 +119,75 @@ impl Error {
             Refusal::UnknownResource => {
                 let status = errors::resource_not_found();
                 let named = if gvr.version.is_empty() { name } else { gvr.to_string() };
-                Self::new(Reason::UnknownResource, format!("the apiserver has no resource {named}")).with_status(status)
+                let message = format!("the apiserver has no resource {named}");
+                Self::new(Reason::UNKNOWN_RESOURCE, message).with_status(status)
             }
             Refusal::Unreachable(error) => {
                 let message = format!("the apiserver cannot be asked for its resources: {error}");
-                Self::new(Reason::Upstream, message).after(second)
+                Self::new(Reason::UPSTREAM, message).after(second)
             }
             Refusal::NotServed(reason) => Self::not_served(&name, reason),
-            Refusal::Expired(status) => Self::new(Reason::Expired, status.message.clone()).with_status(*status),
+            Refusal::Expired(status) => Self::new(Reason::EXPIRED, status.message.clone()).with_status(*status),
             Refusal::TooLarge(rv) => {
                 let message = format!("the cluster has not reached resource version {rv}");
-                Self::new(Reason::TooLargeResourceVersion, message).after(second)
+                Self::new(Reason::TOO_LARGE_RESOURCE_VERSION, message).after(second)
             }
             Refusal::Stale(silence) => {
                 let message = format!("nothing was heard of the apiserver about {name} for {} s", silence.as_secs());
-                Self::new(Reason::Stale, message)
+                Self::new(Reason::STALE, message)
             }
             Refusal::Refused(status) => Self::status(*status),
         }
     }
 
     fn not_served(name: &str, reason: ForwardReason) -> Self {
-        let refused = |reason, message| Self::new(reason, message);
         let soon = |reason, message| Self::new(reason, message).after(Duration::from_secs(1));
         match reason {
             ForwardReason::Excluded if name == "secrets" => {
                 let message = "secrets are excluded from the caches by default; a rule in `resources` that names them \
                                changes that: {resource: secrets}";
-                refused(Reason::Excluded, message.to_owned())
+                Self::new(Reason::EXCLUDED, message)
             }
             ForwardReason::Excluded => {
-                refused(Reason::Excluded, format!("{name} is excluded from the caches by a rule in `resources`"))
+                Self::new(Reason::EXCLUDED, format!("{name} is excluded from the caches by a rule in `resources`"))
             }
             ForwardReason::NotReadable => {
-                refused(Reason::NotReadable, format!("{name} cannot be listed and watched, so it has no cache"))
+                Self::new(Reason::NOT_READABLE, format!("{name} cannot be listed and watched, so it has no cache"))
             }
             ForwardReason::Aggregated => {
                 let message = format!(
                     "an aggregated API server serves {name}, or may do so, and its answers may depend on who asks; \
                      ask the apiserver, or have the operator name the group in `authorization.sharedAggregatedGroups`"
                 );
-                refused(Reason::Aggregated, message)
+                Self::new(Reason::AGGREGATED, message)
             }
             ForwardReason::OutOfScope => {
-                refused(Reason::OutOfScope, format!("no cache is configured that covers this selection of {name}"))
+                Self::new(Reason::OUT_OF_SCOPE, format!("no cache is configured that covers this selection of {name}"))
             }
             ForwardReason::TooManyInformers => {
                 let message = format!("informerd has no room for one more informer, of {name}: `limits.maxInformers`");
-                refused(Reason::OutOfScope, message)
+                Self::new(Reason::OUT_OF_SCOPE, message)
             }
             ForwardReason::Forbidden => {
-                refused(Reason::UpstreamForbidden, format!("the apiserver does not let informerd itself list {name}"))
+                let message = format!("the apiserver does not let informerd itself list {name}");
+                Self::new(Reason::UPSTREAM_FORBIDDEN, message)
             }
             ForwardReason::Memory => {
-                refused(Reason::Memory, format!("the memory of informerd's caches has no room for {name}"))
+                Self::new(Reason::MEMORY, format!("the memory of informerd's caches has no room for {name}"))
             }
             ForwardReason::Undecodable => {
-                soon(Reason::Undecodable, format!("an object of {name} cannot be decoded, so it is not cached for now"))
+                soon(Reason::UNDECODABLE, format!("an object of {name} cannot be decoded, so it is not cached for now"))
             }
-            ForwardReason::NotSynced => soon(Reason::NotSynced, format!("the cache of {name} is not synced yet")),
+            ForwardReason::NotSynced => soon(Reason::NOT_SYNCED, format!("the cache of {name} is not synced yet")),
             ForwardReason::NotFresh => {
-                soon(Reason::NotFresh, format!("the cache of {name} could not be proved to be fresh enough in time"))
+                soon(Reason::NOT_FRESH, format!("the cache of {name} could not be proved to be fresh enough in time"))
             }
             ForwardReason::OutsideWindow => {
-                Self::new(Reason::Expired, format!("the window of {name} no longer reaches back so far"))
+                Self::new(Reason::EXPIRED, format!("the window of {name} no longer reaches back so far"))
             }
             ForwardReason::Encoding => {
                 let message = format!("{name} cannot be had in Kubernetes protobuf; ask for JSON, or for any encoding");
-                Self::new(Reason::NotAcceptable, message)
+                Self::new(Reason::NOT_ACCEPTABLE, message)
             }
             // Only the apiserver can serve these. A typed request has no way to ask for it.
             ForwardReason::Consistent
@@ -196,7 +197,7 @@ impl Error {
             | ForwardReason::Unversioned
             | ForwardReason::Unsupported
             | ForwardReason::Unauthorized => {
-                refused(Reason::Unsupported, format!("this read of {name} can only be answered by the apiserver"))
+                Self::new(Reason::UNSUPPORTED, format!("this read of {name} can only be answered by the apiserver"))
             }
         }
     }
@@ -204,15 +205,15 @@ impl Error {
     /// A response of the apiserver, or an error in its wording.
     pub(super) fn status(status: meta::Status) -> Self {
         let reason = match status.code {
-            400 | 422 => Reason::Invalid,
-            401 => Reason::Unauthenticated,
-            403 => Reason::Forbidden,
-            404 => Reason::NotFound,
-            410 => Reason::Expired,
-            429 => Reason::TooManyRequests,
-            503 => Reason::Unavailable,
-            504 => Reason::Timeout,
-            _ => Reason::Internal,
+            400 | 422 => Reason::INVALID,
+            401 => Reason::UNAUTHENTICATED,
+            403 => Reason::FORBIDDEN,
+            404 => Reason::NOT_FOUND,
+            410 => Reason::EXPIRED,
+            429 => Reason::TOO_MANY_REQUESTS,
+            503 => Reason::UNAVAILABLE,
+            504 => Reason::TIMEOUT,
+            _ => Reason::INTERNAL,
         };
         let retry = status.retry_after_seconds();
         let error = Self::new(reason, status.message.clone()).with_status(status);
@@ -224,7 +225,7 @@ impl Error {
         if let Some(status) = &self.status {
             return meta::Status::clone(status);
         }
-        let (code, reason) = match self.reason.says().0 {
+        let (code, reason) = match self.reason.0 {
             Code::InvalidArgument | Code::FailedPrecondition => (400, "BadRequest"),
             Code::NotFound => (404, "NotFound"),
             Code::OutOfRange => (410, "Expired"),
@@ -237,18 +238,12 @@ impl Error {
     }
 
     fn details(&self) -> Vec<Any> {
-        let mut details = Vec::new();
-        let info =
-            ErrorInfo { reason: self.reason.says().1.into(), domain: DOMAIN.into(), metadata: Default::default() };
-        details.push(any("google.rpc.ErrorInfo", &info));
-        if let Some(retry) = self.retry_after {
-            let info = RetryInfo { retry_delay: Some(duration(retry)) };
-            details.push(any("google.rpc.RetryInfo", &info));
-        }
-        if let Some(status) = &self.status {
-            let message = KubernetesStatus { json: Bytes::from(status.to_json()) };
-            details.push(any("informerd.v1.KubernetesStatus", &message));
-        }
+        let info = ErrorInfo { reason: self.reason.1.into(), domain: DOMAIN.into(), metadata: Default::default() };
+        let retry = self.retry_after.map(|retry| RetryInfo { retry_delay: Some(duration(retry)) });
+        let status = self.status.as_ref().map(|status| KubernetesStatus { json: Bytes::from(status.to_json()) });
+        let mut details = vec![any("google.rpc.ErrorInfo", &info)];
+        details.extend(retry.map(|retry| any("google.rpc.RetryInfo", &retry)));
+        details.extend(status.map(|status| any("informerd.v1.KubernetesStatus", &status)));
         details
     }
 }
@@ -308,7 +303,7 @@ impl From<Error> for Status {
     fn from(mut error: Error) -> Self {
         cut(&mut error.message, MAX_MESSAGE);
         error.status.as_deref_mut().into_iter().for_each(cut_status);
-        let (code, _) = error.reason.says();
+        let Reason(code, _) = error.reason;
         let details = RpcStatus { code: code as i32, message: error.message.clone(), details: error.details() };
         Self::with_details(code, error.message, details.encode_to_vec().into())
     }

@@ -81,8 +81,16 @@ pub(in crate::grpc) fn selection(
     let held = held.map_err(|_| Error::no_memory("there is no memory for the selection"))?;
     let gvr = gvr(selection.resource.as_ref())?;
     let mut filters = Vec::with_capacity(selection.filters.len());
-    for filter in selection.filters.iter().map(filter) {
-        by_namespace(filter?, &mut filters);
+    for sent in &selection.filters {
+        let mut parsed = filter(sent)?;
+        match split_at(sent) {
+            Some(at) => {
+                let (_, namespaces) = parsed.index.remove(at);
+                let of = |namespace: String| Filter { namespace: Some(namespace.into()), ..parsed.clone() };
+                filters.extend(namespaces.into_iter().map(of));
+            }
+            None => filters.push(parsed),
+        }
     }
     // A selection without filters selects everything and is authorized for everything.
     if filters.is_empty() {
@@ -158,7 +166,7 @@ fn text_of(term: &v1::IndexTerm) -> usize {
     key + term.values.iter().map(String::len).sum::<usize>()
 }
 
-/// The index term whose namespaces become filters of their own.
+/// The index term whose namespaces become filters of their own, if there are only a few: each is authorized separately.
 fn split_at(filter: &v1::Filter) -> Option<usize> {
     let namespace = Some(v1::index_term::Key::Index(v1::Index::Namespace.into()));
     let at = filter.index.iter().position(|term| term.key == namespace)?;
@@ -174,18 +182,6 @@ fn filter(filter: &v1::Filter) -> Result<Filter, Error> {
         field_selector: filter.field_selector.clone(),
         index,
     })
-}
-
-/// Splits a filter with a few namespaces into one filter per namespace, so that each is authorized separately.
-fn by_namespace(filter: Filter, into: &mut Vec<Filter>) {
-    let of = filter.index.iter().position(|(key, _)| *key == IndexKey::Namespace);
-    let at = of.filter(|&at| filter.namespace.is_none() && filter.index[at].1.len() <= MAX_NAMESPACES);
-    let mut rest = filter;
-    let namespaces = at.map(|at| rest.index.remove(at).1);
-    let Some(namespaces) = namespaces else { return into.push(rest) };
-    for namespace in namespaces {
-        into.push(Filter { namespace: Some(namespace.into()), ..rest.clone() });
-    }
 }
 
 fn index_term(term: &v1::IndexTerm) -> Result<(IndexKey, Vec<String>), Error> {

@@ -5,15 +5,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::HeaderMap;
-use http_body::{Frame, SizeHint};
+use http_body::Frame;
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use tonic::Status;
 
 use super::message::{Message, Pieces};
 use crate::codec::Slices;
-use crate::grpc::call::{Body, BoxError};
+use crate::grpc::call::{Body, BoxError, trailers};
 
 /// The source of the messages of a stream.
 pub(in crate::grpc) trait Messages: Send + Unpin + 'static {
@@ -108,15 +107,10 @@ impl<M: Messages> http_body::Body for MessageBody<M> {
         }
         let Some(status) = self.end.take() else { return Poll::Pending };
         self.over = true;
-        let mut trailers = HeaderMap::new();
-        Poll::Ready(Some(status.add_header(&mut trailers).map(|()| Frame::trailers(trailers)).map_err(Into::into)))
+        Poll::Ready(Some(trailers(&status)))
     }
 
     fn is_end_stream(&self) -> bool {
         self.over
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
     }
 }

@@ -20,7 +20,6 @@ pub(in crate::grpc) struct Rendering {
     without: Without,
 }
 
-const MANAGED_FIELDS: &[&str] = &["metadata", "managedFields"];
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Paths that are kept whatever the mask contains.
 const IDENTITY: &[&[&str]] = &[
@@ -70,7 +69,7 @@ impl Rendering {
         for part in drop {
             match v1::Drop::try_from(*part) {
                 Ok(v1::Drop::ManagedFields) => {
-                    prune.drop(MANAGED_FIELDS.iter().copied());
+                    prune.drop(["metadata", "managedFields"].into_iter());
                     without.managed_fields = true;
                 }
                 Ok(v1::Drop::LastApplied) => {

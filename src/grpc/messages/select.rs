@@ -5,10 +5,10 @@ use tonic::Status;
 
 use super::convert;
 use super::render::Rendering;
-use crate::grpc::call::{Caller, Error, Grants, Verb, access, refused};
+use crate::grpc::call::{Caller, Error, Grants, access};
 use crate::grpc::pb::v1;
 use crate::memory::{Ledger, Reservation};
-use crate::meta::Gvr;
+use crate::meta::{Gvr, Verb};
 use crate::reads::{Reads, Selection};
 
 /// A selection that the caller may read.
@@ -47,10 +47,8 @@ pub(in crate::grpc) async fn select(
     let before = reads.last_preferred(group, resource);
     selection.gvr = before.unwrap_or_else(|| Gvr::new(group, ANY_VERSION, resource));
     let mut grants = access::authorize(caller, verb, &mut selection).await?;
-    let now = match reads.preferred(group, resource, selection.identified).await {
-        Ok(gvr) => gvr,
-        Err(refusal) => return Err(refused(grants, Error::refusal(&named, refusal))),
-    };
+    let now = reads.preferred(group, resource, selection.identified).await;
+    let now = grants.recorded(now.map_err(|refusal| Error::refusal(&named, refusal)))?;
     if let Some(resource) = sent.as_mut().and_then(|sent| sent.resource.as_mut()) {
         resource.version = now.version.to_string();
     }

@@ -6,7 +6,6 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -176,12 +175,6 @@ impl Drop for SharedGroup {
         if groups.get(&self.key).is_some_and(|group| group.strong_count() == 0) {
             groups.remove(&self.key);
         }
-    }
-}
-
-impl fmt::Debug for SharedGroup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedGroup").field("key", &self.key).finish_non_exhaustive()
     }
 }
 

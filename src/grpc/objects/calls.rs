@@ -8,19 +8,20 @@ use tonic::{Request, Response, Status};
 use super::list::ListStream;
 use super::service::Objects;
 use super::sync::SyncStream;
-use crate::grpc::call::{Error, Retiring, Room, Taken, Verb, access, refused};
+use crate::grpc::call::{Error, Retiring, Room, Taken, access};
 use crate::grpc::messages::{Elsewhere, Messages, Selected, TokenBase, convert, render, select};
 use crate::grpc::pb::v1::objects_server::Objects as ObjectsService;
 use crate::grpc::pb::v1::{
     Filter, GetRequest, GetResponse, ListHeader, ListRequest, Selection, SyncRequest, SyncResponse, WatchRequest,
     WatchResponse,
 };
+use crate::meta::Verb;
 use crate::reads::At;
 
 #[tonic::async_trait]
 impl ObjectsService for Objects {
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
-        let caller = access::authenticate(&request)?;
+        let caller = access::caller(request.extensions())?;
         let request = request.into_inner();
         if request.name.is_empty() {
             return Err(Error::invalid("a get needs a name").into());
@@ -39,7 +40,7 @@ impl ObjectsService for Objects {
             encoding: request.encoding,
         };
         let selected = select(&self.reads, &self.ledger, &caller, Verb::Get, Some(&mut sent)).await?;
-        let Selected { selection, rendering, grants, held: _held } = selected;
+        let Selected { selection, rendering, mut grants, held: _held } = selected;
         let gvr = selection.gvr.clone();
         let [filter] = selection.filters.as_slice() else {
             return Err(Error::invalid("a get names one object").into());
@@ -57,33 +58,24 @@ impl ObjectsService for Objects {
             let found = GetResponse { object: Some(object), encoding };
             Ok((found, held))
         });
-        match answer {
-            Ok((found, held)) => {
-                grants.complete();
-                let mut response = Response::new(found);
-                response.extensions_mut().insert(Taken { held: Some(Arc::new(held)) });
-                Ok(response)
-            }
-            Err(error) => Err(refused(grants, error)),
-        }
+        let (found, held) = grants.recorded(answer)?;
+        grants.complete();
+        let mut response = Response::new(found);
+        response.extensions_mut().insert(Taken(Arc::new(held)));
+        Ok(response)
     }
 
     type ListStream = ListStream;
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListStream>, Status> {
-        let caller = access::authenticate(&request)?;
+        let caller = access::caller(request.extensions())?;
         let mut request = request.into_inner();
         let (at, stale) = convert::consistency(request.consistency.as_ref())?;
         let selected = select(&self.reads, &self.ledger, &caller, Verb::List, request.selection.as_mut()).await?;
-        let Selected { selection, rendering, grants, held } = selected;
-        let room = match Room::of_list(&self.ledger, held) {
-            Ok(room) => room,
-            Err(error) => return Err(refused(grants, error)),
-        };
-        let state = match self.reads.state_of(&selection, at, stale).await {
-            Ok(state) => state,
-            Err(refusal) => return Err(refused(grants, Error::refusal(&selection.gvr, refusal))),
-        };
+        let Selected { selection, rendering, mut grants, held } = selected;
+        let room = grants.recorded(Room::of_list(&self.ledger, held))?;
+        let state = self.reads.state_of(&selection, at, stale).await;
+        let state = grants.recorded(state.map_err(|refusal| Error::refusal(&selection.gvr, refusal)))?;
         let tokens =
             TokenBase::new(&self.cluster.id().await, request.selection.as_ref().unwrap_or(&Selection::default()));
         let header = ListHeader {
@@ -91,16 +83,14 @@ impl ObjectsService for Objects {
             encoding: render::encoding(state.source.encoding()).into(),
             resume_token: tokens.at(state.snapshot.rv()),
         };
-        let form = (state.source.form.clone(), state.source.rent());
         let metrics = Arc::clone(&self.metrics);
-        let list = ListStream::new(header, grants.send(), state.into_items(), form, rendering, room, metrics);
-        Ok(Response::new(list))
+        Ok(Response::new(ListStream::new(header, grants.send(), state, rendering, room, metrics)))
     }
 
     type WatchStream = Empty<Result<WatchResponse, Status>>;
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let caller = access::authenticate(&request)?;
+        let caller = access::caller(request.extensions())?;
         let retiring = Retiring::of(request.extensions());
         let watch = self.watch_for(&caller, request.into_inner()).await?;
         Ok(elsewhere(watch.until(&retiring)))
@@ -112,7 +102,7 @@ impl ObjectsService for Objects {
         &self,
         request: Request<tonic::Streaming<SyncRequest>>,
     ) -> Result<Response<Self::SyncStream>, Status> {
-        let caller = access::authenticate(&request)?;
+        let caller = access::caller(request.extensions())?;
         let retiring = Retiring::of(request.extensions());
         let inbound = Box::pin(request.into_inner());
         Ok(elsewhere(SyncStream::new(self.clone(), caller, inbound, &retiring)))

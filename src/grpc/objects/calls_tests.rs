@@ -86,7 +86,7 @@ impl World {
             cluster: Arc::new(Nowhere),
             groups: Groups::new(queues, reads, DrainWatch::never()),
             informers: Arc::new(Nothing),
-            readiness: Registry::new(),
+            readiness: Registry::default(),
             drain: DrainWatch::never(),
             drain_spread: Duration::ZERO,
             ledger: ledger.clone(),

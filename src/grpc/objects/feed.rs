@@ -90,20 +90,6 @@ const TURN: usize = 1024;
 // === impl Feed ===
 
 impl Feed {
-    pub(super) fn new(
-        watcher: CacheWatcher,
-        conflate: bool,
-        in_snapshot: bool,
-        ledger: &Ledger,
-        metrics: &Arc<GrpcMetrics>,
-    ) -> Self {
-        if conflate {
-            Self::Conflated(Conflated::start(watcher, in_snapshot, ledger, metrics))
-        } else {
-            Self::Direct(watcher)
-        }
-    }
-
     /// Returns the next item, or the reason why the watch has ended.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Item, EndReason>> {
         match self {
@@ -119,10 +105,7 @@ impl Feed {
 
     /// See [`CacheWatcher::is_caught_up`].
     pub(super) fn is_caught_up(&self) -> bool {
-        match self {
-            Self::Direct(watcher) => watcher.is_caught_up(),
-            Self::Conflated(_) => false,
-        }
+        matches!(self, Self::Direct(watcher) if watcher.is_caught_up())
     }
 
     /// See [`CacheWatcher::is_paused`].
@@ -142,18 +125,10 @@ impl Feed {
     }
 }
 
-fn revision(event: &WatcherEvent) -> ResourceVersion {
-    match event {
-        WatcherEvent::Event { object, rv, .. } => rv.unwrap_or(object.rv),
-        WatcherEvent::Bookmark { rv, .. } => *rv,
-        WatcherEvent::Error(_) => ResourceVersion::ZERO,
-    }
-}
-
 // === impl Conflated ===
 
 impl Conflated {
-    fn start(watcher: CacheWatcher, in_snapshot: bool, ledger: &Ledger, metrics: &Arc<GrpcMetrics>) -> Self {
+    pub(super) fn start(watcher: CacheWatcher, in_snapshot: bool, ledger: &Ledger, metrics: &Arc<GrpcMetrics>) -> Self {
         let pending = Pending {
             conflator: Conflator::new(),
             snapshot: None,
@@ -347,10 +322,9 @@ impl Pending {
         if self.end.is_some() {
             return;
         }
-        let rv = revision(&event);
         match event {
             WatcherEvent::Event { kind, object, rv: shown } => {
-                let (key, size) = (object.key.clone(), object.size());
+                let (key, size, rv) = (object.key.clone(), object.size(), shown.unwrap_or(object.rv));
                 let change = Change { kind, value: (object, shown, received), rv };
                 if self.in_snapshot {
                     self.unsent += 1;
@@ -365,7 +339,7 @@ impl Pending {
                 self.snapshot = Some(complete);
                 self.conflator.reached(complete);
             }
-            WatcherEvent::Bookmark { .. } => {
+            WatcherEvent::Bookmark { rv, .. } => {
                 self.conflator.reached(rv);
                 self.bookmark = true;
             }

@@ -41,7 +41,7 @@ impl World {
     fn watch_of(&self, predicate: Predicate, start: WatchStart, ledger: &Ledger) -> Feed {
         let (is_snapshot, deadline) = (start == WatchStart::State, Instant::now() + Duration::from_secs(600));
         let spec = WatchSpec { predicate, start, bookmarks: true, initial_end: true, deadline };
-        Feed::new(self.of.cache.watch(spec).unwrap(), true, is_snapshot, ledger, &Arc::default())
+        Feed::Conflated(Conflated::start(self.of.cache.watch(spec).unwrap(), is_snapshot, ledger, &Arc::default()))
     }
 
     async fn apply(&mut self, kind: EventType, name: usize) {

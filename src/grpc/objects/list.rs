@@ -17,7 +17,7 @@ use crate::grpc::pb::v1;
 use crate::grpc::pb::v1::list_response::Part;
 use crate::grpc::pb::v1::{ListChunk, ListHeader, ListResponse};
 use crate::meta::Object;
-use crate::reads::{ListItems, Rent};
+use crate::reads::{ListItems, ReadState, Rent};
 
 /// The maximum size of a chunk in bytes, if the memory for it is available. A chunk ends before the object that would
 /// exceed the limit. A larger object is sent in its own chunk.
@@ -52,8 +52,7 @@ impl ListStream {
     pub(super) fn new(
         header: ListHeader,
         right: Right,
-        items: ListItems,
-        (form, rent): (Arc<Form>, Rent),
+        state: ReadState,
         rendering: Rendering,
         room: Room,
         metrics: Arc<GrpcMetrics>,
@@ -61,12 +60,12 @@ impl ListStream {
         Self {
             header: Some(header),
             right: Some(right),
-            items,
+            form: Arc::clone(&state.source.form),
+            rent: state.source.rent(),
+            items: state.into_items(),
             more: true,
             waiting: VecDeque::new(),
             rendered: None,
-            form,
-            rent,
             rendering,
             room,
             metrics,
@@ -81,7 +80,7 @@ impl ListStream {
         let mut chunk = ListChunk::default();
         let (mut size, most) = (0, self.room.next(CHUNK) - HEADROOM);
         loop {
-            if self.waiting.is_empty() {
+            let Some(object) = self.waiting.front() else {
                 if !self.more {
                     break;
                 }
@@ -92,8 +91,7 @@ impl ListStream {
                     return Ok(Some(chunk));
                 }
                 continue;
-            }
-            let Some(object) = self.waiting.front() else { continue };
+            };
             let rendered = match self.rendered.take() {
                 Some(rendered) => rendered,
                 None => self.rendering.object(&self.form, object)?,

@@ -17,7 +17,8 @@ pub(super) struct Begun {
 
 pub(super) async fn first(reads: &Reads, terms: &Terms) -> Result<Begun, Error> {
     let refused = |refusal| Error::refusal(&terms.selection.gvr, refusal);
-    match (open(reads, terms, terms.from).await, terms.from) {
+    let from = terms.in_cache.from;
+    match (open(reads, terms, from).await, from) {
         (Ok(opened), from) => Ok(Begun { opened, resumed: matches!(from, WatchFrom::After(_)), reset: None }),
         // If the watch cannot resume, start with a new snapshot.
         (Err(refusal), WatchFrom::After(_)) => {
@@ -30,13 +31,7 @@ pub(super) async fn first(reads: &Reads, terms: &Terms) -> Result<Begun, Error> 
 }
 
 pub(super) async fn open(reads: &Reads, terms: &Terms, from: WatchFrom) -> Opened {
-    let asked = WatchTerms {
-        from,
-        max_staleness: terms.max_staleness,
-        bookmark_interval: terms.bookmark_interval,
-        deadline: terms.deadline,
-    };
-    reads.open_watch(&terms.selection, asked).await
+    reads.open_watch(&terms.selection, WatchTerms { from, ..terms.in_cache }).await
 }
 
 /// The reset reason, if a new snapshot is all that is needed to continue the watch.

@@ -136,35 +136,25 @@ impl SyncStream {
     fn request(&mut self, request: SyncRequest) -> Result<(), Status> {
         let id = request.watch_id;
         match request.action {
-            None => Err(Error::invalid("a request on the stream has no action").into()),
+            None => return Err(Error::invalid("a request on the stream has no action").into()),
             Some(Action::Add(_)) if self.watches.contains_key(&id) => {
-                Err(Error::invalid(format!("watch {id} is already open on this stream")).into())
+                return Err(Error::invalid(format!("watch {id} is already open on this stream")).into());
             }
             Some(Action::Add(_)) if self.watches.len() >= MAX_WATCHES => {
                 let full = Error::too_many(format!("{MAX_WATCHES} watches are open on this stream"));
                 self.last.push_back(failed(id, &full.into()));
-                Ok(())
             }
-            Some(Action::Add(add)) => {
-                self.add(id, add);
-                Ok(())
-            }
+            Some(Action::Add(add)) => self.add(id, add),
             // A watch that does not exist may already have ended.
             Some(Action::Remove(_)) => {
-                if let Some(entry) = self.remove(id) {
-                    let response = match entry.state {
-                        SyncWatchState::Open(watch) => watch.leave(goodbye::Reason::Removed),
-                        SyncWatchState::Opening(_) => parting(goodbye::Reason::Removed),
-                    };
-                    self.last.push_back(Message::Sync(id, response));
+                if let Some(entry) = self.watches.remove(&id) {
+                    self.ready.remove(&(entry.sent, id));
+                    self.last.push_back(Message::Sync(id, entry.leave(goodbye::Reason::Removed)));
                 }
-                Ok(())
             }
-            Some(Action::Credit(credit)) => {
-                self.grant(id, &credit);
-                Ok(())
-            }
+            Some(Action::Credit(credit)) => self.grant(id, &credit),
         }
+        Ok(())
     }
 
     fn add(&mut self, id: u64, add: AddWatch) {
@@ -206,12 +196,6 @@ impl SyncStream {
             entry.sent = entry.sent.max(self.clock);
             self.ready.insert((entry.sent, id));
         }
-    }
-
-    fn remove(&mut self, id: u64) -> Option<SyncWatch> {
-        let entry = self.watches.remove(&id)?;
-        self.ready.remove(&(entry.sent, id));
-        Some(entry)
     }
 
     /// Marks the watches that were woken: each may have a frame now.
@@ -300,7 +284,7 @@ impl SyncStream {
     /// Queues a watch that may have a frame, if it has credit. Removes a watch that has ended.
     fn offer(&mut self, id: u64) {
         let Some(entry) = self.watches.get_mut(&id) else { return };
-        if matches!(&entry.state, SyncWatchState::Open(watch) if watch.is_over()) {
+        if entry.is_over() {
             // The client has its goodbye, and may use the number again.
             self.watches.remove(&id);
             return;
@@ -316,13 +300,8 @@ impl SyncStream {
     fn leave(&mut self, reason: goodbye::Reason) {
         self.inbound = None;
         self.ready.clear();
-        for (watch_id, entry) in self.watches.drain() {
-            let response = match entry.state {
-                SyncWatchState::Open(watch) if watch.is_over() => continue,
-                SyncWatchState::Open(watch) => watch.leave(reason),
-                SyncWatchState::Opening(_) => parting(reason),
-            };
-            self.last.push_back(Message::Sync(watch_id, response));
+        for (id, entry) in self.watches.drain().filter(|(_, entry)| !entry.is_over()) {
+            self.last.push_back(Message::Sync(id, entry.leave(reason)));
         }
     }
 }
@@ -360,11 +339,6 @@ impl Messages for SyncStream {
     }
 }
 
-/// The goodbye of a watch that was never opened.
-fn parting(reason: goodbye::Reason) -> WatchMessage {
-    last(Goodbye { reason: reason.into(), ..Goodbye::default() })
-}
-
 fn last(goodbye: Goodbye) -> WatchMessage {
     WatchMessage::new(Bytes::new(), String::new(), Frame::Goodbye(goodbye).into())
 }
@@ -384,6 +358,18 @@ impl SyncWatch {
 
     fn is_paused(&self) -> bool {
         matches!(&self.state, SyncWatchState::Open(watch) if watch.is_paused())
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(&self.state, SyncWatchState::Open(watch) if watch.is_over())
+    }
+
+    /// Its goodbye.
+    fn leave(self, reason: goodbye::Reason) -> WatchMessage {
+        match self.state {
+            SyncWatchState::Open(watch) => watch.leave(reason),
+            SyncWatchState::Opening(_) => last(Goodbye { reason: reason.into(), ..Goodbye::default() }),
+        }
     }
 }
 

@@ -7,21 +7,21 @@ use rand::Rng;
 use tokio::time::Instant;
 
 use super::service::Objects;
-use crate::grpc::call::{Caller, Error, Grants, Intake, Verb, refused};
+use crate::grpc::call::{Caller, Error, Grants, Intake};
 use crate::grpc::messages::{Rendering, Selected, TokenBase, convert, select};
 use crate::grpc::pb::v1;
 use crate::grpc::pb::v1::watch_request::Start;
 use crate::memory::{Ledger, Reservation};
-use crate::meta::ResourceVersion;
+use crate::meta::{ResourceVersion, Verb};
 use crate::reads::plan::Freshness;
-use crate::reads::{At, Selection, WatchFrom};
+use crate::reads::{At, Selection, WatchFrom, WatchTerms};
 
 /// What a client asks for.
 pub(super) struct RequestedWatch {
     pub(super) terms: Terms,
     pub(super) delivery: Delivery,
     pub(super) rendering: Rendering,
-    pub(super) known: KnownObjects,
+    pub(super) known: Option<Box<KnownObjects>>,
     pub(super) grants: Grants,
 }
 
@@ -29,14 +29,11 @@ pub(super) struct RequestedWatch {
 #[derive(Debug)]
 pub(super) struct Terms {
     pub(super) selection: Selection,
-    pub(super) from: WatchFrom,
-    pub(super) max_staleness: Option<Duration>,
+    /// Its deadline is when the watch reaches its maximum age.
+    pub(super) in_cache: WatchTerms,
     /// The memory reserved for the selection.
     _held: Reservation,
-    pub(super) bookmark_interval: Duration,
     pub(super) conflate: bool,
-    /// When the watch reaches its maximum age.
-    pub(super) deadline: Instant,
 }
 
 /// What a watch reads for each message. A watch has it in its own memory, because what is behind a pointer is rarely in
@@ -49,11 +46,10 @@ pub(super) struct Delivery {
 }
 
 /// The objects that the client already has: their revisions by uid.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct KnownObjects {
     pub(super) objects: HashMap<String, String>,
-    /// `None` if there are no objects.
-    _held: Option<Reservation>,
+    _held: Reservation,
 }
 
 /// The memory in bytes of an entry in such a table, without its text.
@@ -68,14 +64,15 @@ const MAX_BATCH_DELAY: Duration = Duration::from_secs(1);
 // === impl KnownObjects ===
 
 impl KnownObjects {
-    fn new(objects: HashMap<String, String>, ledger: &Ledger, caller: &Caller) -> Result<Self, Error> {
+    /// `None` if there are no objects.
+    fn new(objects: HashMap<String, String>, ledger: &Ledger, caller: &Caller) -> Result<Option<Box<Self>>, Error> {
         if objects.is_empty() {
-            return Ok(Self::default());
+            return Ok(None);
         }
         let bytes = objects.iter().map(|(uid, rv)| ENTRY + uid.len() + rv.len()).sum();
         let held = ledger.lasting(bytes).map_err(|_| Error::no_memory("there is no memory for one more watch"))?;
         caller.charge(&held)?;
-        Ok(Self { _held: Some(held), objects })
+        Ok(Some(Box::new(Self { objects, _held: held })))
     }
 }
 
@@ -93,32 +90,24 @@ impl RequestedWatch {
         let delay = convert::span(request.max_batch_delay.as_ref(), "max_batch_delay")?;
         let age = convert::span(request.max_age.as_ref(), "max_age")?;
         let sent = request.selection.as_mut();
-        let Selected { selection, rendering, grants, held } =
+        let Selected { selection, rendering, mut grants, held } =
             select(&objects.reads, &objects.ledger, caller, Verb::Watch, sent).await?;
         let tokens = TokenBase::new(&objects.cluster.id().await, &request.selection.unwrap_or_default());
-        let (from, max_staleness) = match start(request.start.as_ref(), &tokens) {
-            Ok(start) => start,
-            Err(error) => return Err(refused(grants, error)),
-        };
+        let (from, max_staleness) = grants.recorded(start(request.start.as_ref(), &tokens))?;
         if let Some(intake) = Intake::current() {
             intake.hand_over();
         }
-        let known = match KnownObjects::new(request.known, &objects.ledger, caller) {
-            Ok(known) => known,
-            Err(error) => return Err(refused(grants, error)),
-        };
+        let known = grants.recorded(KnownObjects::new(request.known, &objects.ledger, caller))?;
         let batch = if request.max_batch == 0 { BATCH } else { request.max_batch.min(MAX_BATCH) };
         // Spread the ages, so that clients that started together do not all reconnect together.
         let longest = MAX_AGE.mul_f64(rand::rng().random_range(1.0..2.0));
-        let terms = Terms {
-            selection,
+        let in_cache = WatchTerms {
             from,
             max_staleness,
-            _held: held,
             bookmark_interval: interval.map_or(BOOKMARKS.1, |interval| interval.clamp(BOOKMARKS.0, BOOKMARKS.1)),
-            conflate: request.conflate,
             deadline: Instant::now() + age.map_or(longest, |age| age.min(longest)),
         };
+        let terms = Terms { selection, in_cache, _held: held, conflate: request.conflate };
         let max_batch_delay = delay.unwrap_or_default().min(MAX_BATCH_DELAY);
         let delivery = Delivery { tokens, max_batch: batch as usize, max_batch_delay };
         Ok(Self { terms, delivery, rendering, known, grants })

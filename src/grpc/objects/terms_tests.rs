@@ -22,7 +22,7 @@ async fn watch(asked: v1::WatchRequest) -> RequestedWatch {
 async fn a_watch_lasts_as_long_as_it_may_and_no_longer() {
     let lasts = async |max_age| {
         let watch = watch(v1::WatchRequest { max_age, ..Default::default() }).await;
-        watch.terms.deadline - Instant::now()
+        watch.terms.in_cache.deadline - Instant::now()
     };
     for age in [Duration::ZERO, MAX_AGE - NANO, MAX_AGE] {
         assert_eq!(lasts(span(age)).await, age);
@@ -69,6 +69,6 @@ async fn bookmarks_come_neither_too_often_nor_too_seldom() {
         (span(longest + NANO), longest),
     ] {
         let watch = watch(v1::WatchRequest { bookmark_interval: asked, ..Default::default() }).await;
-        assert_eq!(watch.terms.bookmark_interval, given, "{asked:?}");
+        assert_eq!(watch.terms.in_cache.bookmark_interval, given, "{asked:?}");
     }
 }

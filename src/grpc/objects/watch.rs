@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 use tonic::Status;
 
-use super::feed::{Feed, Item};
+use super::feed::{Conflated, Feed, Item};
 use super::opening::{Begun, Opened, first, is_passing, open};
 use super::service::Objects;
 use super::terms::{Delivery, KnownObjects, RequestedWatch, Terms};
-use crate::grpc::call::{Caller, Error, Retiring, Right, SMALL, duration, refused, room};
+use crate::grpc::call::{Caller, Error, Retiring, Right, SMALL, duration, room};
 use crate::grpc::messages::{Content, Events, Message, Messages, SharedGroup, WatchMessage, render};
 use crate::grpc::pb::v1;
 use crate::grpc::pb::v1::watch_response::Frame;
@@ -96,14 +96,11 @@ impl TypedWatch {
     /// # Errors
     /// An error that occurs before the stream starts.
     pub(super) async fn open(objects: &Objects, asked: RequestedWatch) -> Result<Self, Status> {
-        let RequestedWatch { mut terms, delivery, rendering, known, grants } = asked;
-        let Begun { opened, resumed, reset } = match first(&objects.reads, &terms).await {
-            Ok(begun) => begun,
-            Err(error) => return Err(refused(grants, error)),
-        };
+        let RequestedWatch { mut terms, delivery, rendering, known, mut grants } = asked;
+        let Begun { opened, resumed, reset } = grants.recorded(first(&objects.reads, &terms).await)?;
         // The announced encoding stays the same until the end of the watch, even after resets.
         terms.selection.encoding = WantedEncoding::Only(opened.source.encoding());
-        let known = (!resumed && !known.objects.is_empty()).then(|| Box::new(known));
+        let known = known.filter(|_| !resumed);
         let terms = Arc::new(terms);
         let shared = objects.shared.group(&terms.selection.gvr, opened.source.encoding(), &rendering);
         let encoding = render::encoding(opened.source.encoding()).into();
@@ -116,7 +113,7 @@ impl TypedWatch {
                 ready.insert(0, Frame::Reset(v1::Reset { reason: reason.into() }));
             }
         }
-        let complete = match terms.from {
+        let complete = match terms.in_cache.from {
             WatchFrom::After(rv) if resumed => rv,
             _ => ResourceVersion::ZERO,
         };
@@ -200,12 +197,12 @@ impl TypedWatch {
                             return Poll::Ready(Some(Err(error)));
                         }
                     }
-                    Err(_) if Instant::now() >= self.terms.deadline => {
+                    Err(_) if Instant::now() >= self.terms.in_cache.deadline => {
                         let goodbye = self.goodbye(goodbye::Reason::MaxAge);
                         return Poll::Ready(Some(Ok(goodbye.into())));
                     }
                     Err(refusal) if is_passing(&refusal) => {
-                        self.phase = Phase::Opening(self.again(RETRY, WatchFrom::State(Freshness::Any)));
+                        self.phase = Phase::Opening(self.again(RETRY));
                     }
                     Err(refusal) => {
                         return Poll::Ready(Some(Err(Error::refusal(&self.terms.selection.gvr, refusal))));
@@ -239,12 +236,11 @@ impl TypedWatch {
                     return Poll::Pending;
                 }
                 Poll::Pending => {
-                    if self.delivery.max_batch_delay.is_zero() {
-                        return Poll::Ready(Ok(Ok(self.flush())));
-                    }
                     let wait = self.delivery.max_batch_delay;
-                    let delay = self.delay.get_or_insert_with(|| Box::pin(sleep(wait)));
-                    ready!(delay.as_mut().poll(cx));
+                    if !wait.is_zero() {
+                        let delay = self.delay.get_or_insert_with(|| Box::pin(sleep(wait)));
+                        ready!(delay.as_mut().poll(cx));
+                    }
                     return Poll::Ready(Ok(Ok(self.flush())));
                 }
                 Poll::Ready(Err(reason)) if self.batch.events.is_empty() => return Poll::Ready(Err(reason)),
@@ -354,7 +350,10 @@ impl TypedWatch {
         let OpenWatch { source, watcher, proof } = opened;
         self.right.reads(&self.terms.selection.gvr, proof);
         let (ledger, metrics) = (&self.objects.ledger, &self.objects.metrics);
-        let feed = Feed::new(watcher, self.terms.conflate, self.in_snapshot, ledger, metrics);
+        let feed = match self.terms.conflate {
+            true => Feed::Conflated(Conflated::start(watcher, self.in_snapshot, ledger, metrics)),
+            false => Feed::Direct(watcher),
+        };
         self.phase = Phase::Open { feed, source };
     }
 
@@ -375,7 +374,7 @@ impl TypedWatch {
         (self.count, self.in_snapshot, self.kept, self.batch) = (0, true, None, Batch::default());
         // The same lack of memory or speed would end it again.
         let after = if reason == reset::Reason::TooSlow { RETRY } else { Duration::ZERO };
-        self.phase = Phase::Opening(self.again(after, WatchFrom::State(Freshness::Any)));
+        self.phase = Phase::Opening(self.again(after));
         Frame::Reset(v1::Reset { reason: reason.into() })
     }
 
@@ -402,13 +401,14 @@ impl TypedWatch {
         Frame::Goodbye(v1::Goodbye { reason: reason.into(), retry_after, error: None })
     }
 
-    fn again(&self, after: Duration, from: WatchFrom) -> Boxed<Opened> {
+    /// Begins with a new snapshot.
+    fn again(&self, after: Duration) -> Boxed<Opened> {
         let (objects, terms) = (self.objects.clone(), Arc::clone(&self.terms));
         Box::pin(async move {
             if !after.is_zero() {
                 sleep(jittered(after)).await;
             }
-            open(&objects.reads, &terms, from).await
+            open(&objects.reads, &terms, WatchFrom::State(Freshness::Any)).await
         })
     }
 

@@ -48,7 +48,7 @@ async fn feed(group: &Group, place: usize, reads: &Reads, first: OpenWatch) -> E
     loop {
         let opened = match next.take() {
             Some(first) => Ok(first),
-            None => open(reads, &group.feeds[place].selection).await,
+            None => open(reads, &group.feeds[place].wanted.selection).await,
         };
         match opened {
             Ok(watch) => {
@@ -62,14 +62,15 @@ async fn feed(group: &Group, place: usize, reads: &Reads, first: OpenWatch) -> E
             }
             // Even the known objects must not be shown any more, because another server may have them by now.
             Err(refusal @ Refusal::NotServed(ForwardReason::Aggregated)) => {
-                return Error::refusal(&group.feeds[place].selection.gvr, refusal);
+                return Error::refusal(&group.feeds[place].wanted.selection.gvr, refusal);
             }
             // The apiserver may be unreachable, or the definition may be deleted and created again. Known objects
             // stay queued.
             Err(refusal) => {
                 tracing::debug!(group = group.name, ?refusal, "watch not opened, trying again");
                 // While their cache has them, they cost nothing here.
-                let counted = match group.source(place).is_ready() {
+                let is_ready = group.feeds[place].source.lock().is_ready();
+                let counted = match is_ready {
                     true => Ok(()),
                     false => group.change(place, |level, _| {
                         level.count_objects();
@@ -103,7 +104,7 @@ async fn follow(group: &Group, place: usize, mut watch: OpenWatch) -> Result<(),
 }
 
 async fn events(group: &Group, place: usize, mut watch: OpenWatch) -> Result<(), Full> {
-    group.set_source(place, watch.source.clone());
+    *group.feeds[place].source.lock() = watch.source.clone();
     group.change(place, |level, _| {
         level.begin();
         Ok(())

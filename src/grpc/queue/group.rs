@@ -8,13 +8,13 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
 use super::super::call::Error;
-use super::super::messages::{Rendering, render};
+use super::super::messages::render;
 use super::super::pb::v1;
 use super::memory::GroupMemory;
 use super::request::{Join, Wanted};
-use crate::memory::{Ledger, Reservation};
+use crate::memory::Ledger;
 use crate::meta::{Damaged, Gvr, ObjectKey};
-use crate::reads::{self, ReadSource, Selection};
+use crate::reads::{ReadSource, WantedEncoding};
 use crate::workqueue::{Deleted, Full, Handed, Level, QueueStats, State, Why, WorkQueue};
 
 /// A key in the queue: an object of one of the group's selections.
@@ -30,13 +30,12 @@ pub(super) struct QueueKey {
 pub(super) struct Group {
     owner: String,
     pub(super) name: String,
-    /// The memory reserved for the selections.
-    _held: Vec<Reservation>,
     pub(super) feeds: Vec<Feed>,
     /// The account of what it holds alone.
     pub(super) memory: GroupMemory,
-    /// A worker has asked for all objects.
-    resync: Notify,
+    /// A worker has asked for every object to be queued. Further requests are merged with it until the walk through the
+    /// objects begins.
+    pub(super) resync: Notify,
     pub(super) queue: WorkQueue<QueueKey>,
     /// The number of connected workers.
     pub(super) workers: watch::Sender<usize>,
@@ -51,12 +50,10 @@ pub(super) struct Group {
 /// One selection of a group.
 #[derive(Debug)]
 pub(super) struct Feed {
-    pub(super) selection: Selection,
-    rendering: Rendering,
-    identity: Vec<u8>,
+    pub(super) wanted: Wanted,
     level: Mutex<Level>,
     /// The informer that provides the objects. After a relist it may be another one.
-    source: Mutex<ReadSource>,
+    pub(super) source: Mutex<ReadSource>,
 }
 
 /// The statistics of a group at one moment.
@@ -87,23 +84,19 @@ impl Group {
         ledger: &Ledger,
         beside: Option<&Self>,
     ) -> Self {
-        let Join { group, owner, wanted, held, .. } = join;
-        let feeds = wanted.into_iter().zip(sources).map(|(wanted, source)| Feed {
+        let Join { group, owner, wanted, .. } = join;
+        let feeds = wanted.into_iter().zip(sources).map(|(mut wanted, source)| {
             // Later events must have the same encoding as the stored objects, so it is fixed to that of the source.
-            selection: Selection { encoding: reads::WantedEncoding::Only(source.encoding()), ..wanted.selection },
-            rendering: wanted.rendering,
-            identity: wanted.identity,
-            level: Mutex::new(Level::new(max_deleted)),
-            source: Mutex::new(source),
+            wanted.selection.encoding = WantedEncoding::Only(source.encoding());
+            Feed { wanted, level: Mutex::new(Level::new(max_deleted)), source: Mutex::new(source) }
         });
         Self {
             owner,
             name: group,
-            _held: held,
             feeds: feeds.collect(),
             memory: GroupMemory::new(ledger, beside.map(|beside| &beside.memory)),
             resync: Notify::new(),
-            queue: WorkQueue::new(Default::default()),
+            queue: WorkQueue::default(),
             workers: watch::Sender::new(0),
             left: Mutex::new(Instant::now()),
             synced: watch::Sender::new(false),
@@ -117,10 +110,10 @@ impl Group {
     }
 
     pub(super) fn is_of(&self, wanted: &[Wanted]) -> bool {
-        let is_same = |feed: &Feed, wanted: &Wanted| {
+        let is_same = |(Feed { wanted: feed, .. }, wanted): (&Feed, &Wanted)| {
             feed.identity == wanted.identity && feed.selection.identified == wanted.selection.identified
         };
-        self.feeds.len() == wanted.len() && self.feeds.iter().zip(wanted).all(|(feed, wanted)| is_same(feed, wanted))
+        self.feeds.len() == wanted.len() && self.feeds.iter().zip(wanted).all(is_same)
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -140,11 +133,11 @@ impl Group {
     ///
     /// # Errors
     /// There are more unhandled deletions than allowed, or there is no memory for them.
-    pub(super) fn change<T>(
+    pub(super) fn change(
         &self,
         selection: usize,
-        change: impl FnOnce(&mut Level, &mut dyn FnMut(&ObjectKey, Why)) -> Result<T, Full>,
-    ) -> Result<T, Full> {
+        change: impl FnOnce(&mut Level, &mut dyn FnMut(&ObjectKey, Why)) -> Result<(), Full>,
+    ) -> Result<(), Full> {
         let mut level = self.feeds[selection].level.lock();
         let before = level.own();
         // This runs under the lock of the level, so a worker that takes the key sees the change.
@@ -152,27 +145,13 @@ impl Group {
             self.queue.add(&QueueKey { selection, object: object.clone() }, why);
         });
         let counted = self.memory.change(before, level.own());
-        changed.and_then(|changed| counted.map(|()| changed))
-    }
-
-    /// Sets the source of a new snapshot.
-    pub(super) fn source(&self, selection: usize) -> ReadSource {
-        self.feeds[selection].source.lock().clone()
-    }
-
-    pub(super) fn set_source(&self, selection: usize, source: ReadSource) {
-        *self.feeds[selection].source.lock() = source;
+        changed.and(counted)
     }
 
     pub(super) fn note_synced(&self) {
         if self.feeds.iter().all(|feed| feed.level.lock().is_synced()) {
             self.synced.send_replace(true);
         }
-    }
-
-    /// Asks for every object to be queued. Further requests are merged with it until the walk through the objects begins.
-    pub(super) fn resync(&self) {
-        self.resync.notify_one();
     }
 
     /// Queues every object when a worker has asked for it. Runs as long as the group exists.
@@ -214,7 +193,7 @@ impl Group {
                 let v1::Resource { group, version, resource } = resource;
                 let is_it = |gvr: &Gvr| *gvr.group == **group && *gvr.resource == **resource;
                 let of_version = |gvr: &Gvr| version.is_empty() || *gvr.version == **version;
-                self.feeds.iter().map(|feed| &feed.selection.gvr).position(|gvr| is_it(gvr) && of_version(gvr))
+                self.feeds.iter().map(|feed| &feed.wanted.selection.gvr).position(|gvr| is_it(gvr) && of_version(gvr))
             }
         };
         let Some(selection) = selection else {
@@ -256,7 +235,8 @@ impl Group {
             return Ok(None);
         }
         let source = feed.source.lock().clone();
-        let gvr = &feed.selection.gvr;
+        let Wanted { selection, rendering, .. } = &feed.wanted;
+        let gvr = &selection.gvr;
         let resource = v1::Resource {
             group: gvr.group.to_string(),
             version: gvr.version.to_string(),
@@ -266,14 +246,14 @@ impl Group {
         let last = |deleted: &Deleted| {
             Ok(v1::Object {
                 key: Some(render::key(&deleted.object, deleted.rv)),
-                object: feed.rendering.bytes(&source.form, &deleted.object, Some(deleted.rv))?,
-                partial: feed.rendering.is_partial(),
+                object: rendering.bytes(&source.form, &deleted.object, Some(deleted.rv))?,
+                partial: rendering.is_partial(),
             })
         };
         let booked = |object: &v1::Object| source.sent(object.object.len());
         let item = v1::Item {
             r#ref: Some(v1::ItemRef { resource: Some(resource), namespace, name }),
-            object: object.map(|object| feed.rendering.object(&source.form, &object)).transpose()?.inspect(booked),
+            object: object.map(|object| rendering.object(&source.form, &object)).transpose()?.inspect(booked),
             deleted: deleted.as_ref().map(last).transpose()?,
             encoding: render::encoding(source.encoding()).into(),
             attempt: handed.attempt,

@@ -89,7 +89,8 @@ impl Groups {
     /// FAILED_PRECONDITION if the group's workers named other selections, RESOURCE_EXHAUSTED at a limit, or the error
     /// that a watch of the selections would get.
     pub(super) async fn join(&self, join: Join, ledger: &Ledger) -> Result<Member, Error> {
-        if let Some(member) = self.existing(&join)? {
+        let existing = self.member(&mut self.inner.groups.lock(), &join)?;
+        if let Some(member) = existing {
             return Ok(member);
         }
         let mut watches = Vec::with_capacity(join.wanted.len());
@@ -105,10 +106,6 @@ impl Groups {
         let mut stats: Vec<_> = groups.iter().map(|group| group.stats()).collect();
         stats.sort_by(|a, b| (&a.name, &a.owner).cmp(&(&b.name, &b.owner)));
         stats
-    }
-
-    fn existing(&self, join: &Join) -> Result<Option<Member>, Error> {
-        self.member(&mut self.inner.groups.lock(), join)
     }
 
     /// Joins the group of this name. Returns `None` if it does not exist, or if it was just removed.
@@ -266,7 +263,7 @@ mod tests {
     use crate::grpc::testing::objects_of;
 
     fn join(owner: &str, name: &str) -> Join {
-        Join { group: name.into(), owner: owner.into(), wanted: vec![], capacity: 1, held: vec![] }
+        Join { group: name.into(), owner: owner.into(), wanted: vec![], capacity: 1 }
     }
 
     fn add(groups: &mut ByPlace, owner: &str, name: &str, workers: usize) -> Arc<Group> {
@@ -316,8 +313,9 @@ mod tests {
         let groups = Groups::new(config, objects.reads.clone(), DrainWatch::never());
         let member = groups.make(join("", "a"), vec![], &Ledger::default()).unwrap();
         member.group.workers.send_replace(MAX_WORKERS - 1);
-        let last = groups.existing(&join("", "a")).unwrap();
-        assert!(last.is_some() && groups.existing(&join("", "a")).is_err());
+        let existing = || groups.member(&mut groups.inner.groups.lock(), &join("", "a"));
+        let last = existing().unwrap();
+        assert!(last.is_some() && existing().is_err());
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,12 +16,13 @@ pub use groups::{Groups, QueueConfig};
 
 use self::request::Wanted;
 use super::Streamed;
-use super::call::{Error, Grants, Retiring, Verb, access, refused};
+use super::call::{Error, Grants, Retiring, access};
 use super::messages::select;
 use super::pb::v1::queue_server::Queue as QueueService;
 use super::pb::v1::work_request::Action;
 use super::pb::v1::{WorkRequest, WorkResponse};
 use crate::memory::Ledger;
+use crate::meta::Verb;
 
 /// The service.
 pub(super) struct Queue {
@@ -35,7 +36,7 @@ impl QueueService for Queue {
     type WorkStream = Streamed<WorkResponse>;
 
     async fn work(&self, request: Request<Streaming<WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
-        let caller = access::authenticate(&request)?;
+        let caller = access::caller(request.extensions())?;
         let retiring = Retiring::of(request.extensions());
         let mut requests = request.into_inner();
         let first = requests.message().await?.and_then(|request| request.action);
@@ -46,26 +47,16 @@ impl QueueService for Queue {
         let (mut wanted, mut grants) = (Vec::new(), Vec::new());
         for sent in &mut asked.selections {
             let selected = select(self.groups.reads(), &self.ledger, &caller, Verb::Watch, Some(sent)).await?;
-            wanted.push((Wanted::new(sent, selected.selection, selected.rendering), selected.held));
+            wanted.push(Wanted::new(sent, selected.selection, selected.rendering, selected.held));
             grants.push(selected.grants);
         }
-        let grants = Grants::join(grants);
-        let mut join = match request::join(&asked, wanted) {
-            Ok(join) => join,
-            Err(error) => return Err(refused(grants, error)),
-        };
+        let mut grants = Grants::join(grants);
+        let mut join = grants.recorded(request::join(&asked, wanted))?;
         join.owner = grants.username().unwrap_or_default().to_owned();
-        let Ok(place) = self.ledger.lasting(session::PLACE) else {
-            return Err(refused(grants, Error::no_memory("there is no memory for one more worker")));
-        };
-        if let Err(error) = caller.charge(&place) {
-            return Err(refused(grants, error));
-        }
-        match self.groups.join(join, &self.ledger).await {
-            Ok(member) => {
-                Ok(Response::new(session::start(member, grants.open(), requests, retiring, self.ledger.clone(), place)))
-            }
-            Err(error) => Err(refused(grants, error)),
-        }
+        let short = |_| Error::no_memory("there is no memory for one more worker");
+        let place = grants.recorded(self.ledger.lasting(session::PLACE).map_err(short))?;
+        grants.recorded(caller.charge(&place))?;
+        let member = grants.recorded(self.groups.join(join, &self.ledger).await)?;
+        Ok(Response::new(session::start(member, grants.open(), requests, retiring, self.ledger.clone(), place)))
     }
 }

@@ -22,17 +22,17 @@ pub(super) struct Join {
     pub(super) owner: String,
     pub(super) wanted: Vec<Wanted>,
     pub(super) capacity: usize,
-    /// The memory reserved for its selections, for as long as a group uses them.
-    pub(super) held: Vec<Reservation>,
 }
 
 /// One selection of a group.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) selection: Selection,
     pub(super) rendering: Rendering,
     /// Equal for equal selections, independent of the order of their alternatives.
     pub(super) identity: Vec<u8>,
+    /// The memory reserved for the selection.
+    _held: Reservation,
 }
 
 /// Checks a request before its selections are looked at.
@@ -51,18 +51,17 @@ pub(super) fn check(join: &v1::JoinGroup) -> Result<(), Error> {
     capacity(join.capacity.max(1)).map(drop)
 }
 
-/// `wanted`: its selections, and the memory reserved for each.
+/// `wanted`: its selections.
 ///
 /// # Errors
 /// INVALID_ARGUMENT with a one-sentence message.
-pub(super) fn join(join: &v1::JoinGroup, wanted: Vec<(Wanted, Reservation)>) -> Result<Join, Error> {
-    let (mut wanted, held): (Vec<_>, _) = wanted.into_iter().unzip();
-    wanted.sort_by(|a: &Wanted, b| a.selection.gvr.cmp(&b.selection.gvr));
+pub(super) fn join(join: &v1::JoinGroup, mut wanted: Vec<Wanted>) -> Result<Join, Error> {
+    wanted.sort_by(|a, b| a.selection.gvr.cmp(&b.selection.gvr));
     if wanted.windows(2).any(|pair| pair[0].selection.gvr == pair[1].selection.gvr) {
         return Err(Error::invalid("two selections of a group are of one resource: use one with several filters"));
     }
     let capacity = capacity(join.capacity.max(1))?;
-    Ok(Join { group: join.group.clone(), owner: String::new(), wanted, capacity, held })
+    Ok(Join { group: join.group.clone(), owner: String::new(), wanted, capacity })
 }
 
 pub(super) fn capacity(keys: u32) -> Result<usize, Error> {
@@ -76,13 +75,13 @@ pub(super) fn capacity(keys: u32) -> Result<usize, Error> {
 
 impl Wanted {
     /// `sent` names the version of its resource.
-    pub(super) fn new(sent: &v1::Selection, selection: Selection, rendering: Rendering) -> Self {
+    pub(super) fn new(sent: &v1::Selection, selection: Selection, rendering: Rendering, held: Reservation) -> Self {
         let mut canonical = convert::canonical(sent);
         // A selection without filters selects everything, as one that restricts nothing does.
         if canonical.filters.is_empty() {
             canonical.filters.push(v1::Filter::default());
         }
-        Self { selection, rendering, identity: canonical.encode_to_vec() }
+        Self { selection, rendering, identity: canonical.encode_to_vec(), _held: held }
     }
 }
 
@@ -102,7 +101,7 @@ mod tests {
         check(&asked)?;
         let wanted = asked.selections.iter().map(|sent| {
             let (selection, rendering, held) = convert::selection(Some(sent), &Ledger::default())?;
-            Ok((Wanted::new(sent, selection, rendering), held))
+            Ok(Wanted::new(sent, selection, rendering, held))
         });
         join(&asked, wanted.collect::<Result<_, Error>>()?)
     }

@@ -53,25 +53,6 @@ struct Outgoing {
 
 type Sender = mpsc::Sender<(Result<v1::WorkResponse, Status>, Option<Reservation>)>;
 
-/// The next event of a session.
-enum Turn {
-    Request(Action),
-    Keys(Handed<QueueKey>),
-    Sent,
-    Synced,
-    /// The worker has disconnected or has closed its side of the stream.
-    Left,
-    /// The connection must end.
-    Retired,
-    /// No more keys will be handed out.
-    Drained,
-    Over(Error),
-    /// A request that could not be received or decoded.
-    Refused(Status),
-    /// The worker's permission for the group's selections was revoked.
-    Gone(Error),
-}
-
 /// The memory in bytes that is reserved for each worker while it is connected.
 pub(super) const PLACE: usize = 2 * LITTLE;
 
@@ -104,6 +85,31 @@ pub(super) fn start(
 
 impl Session {
     async fn run(mut self, mut requests: Streaming<v1::WorkRequest>, sender: Sender) {
+        match self.serve(&mut requests, &sender).await {
+            Ok(None) => {}
+            // A worker that does not read it is disconnected at the drain's deadline.
+            Ok(Some(goodbye)) => {
+                let response = v1::WorkResponse { frame: Some(Frame::Goodbye(goodbye)) };
+                sender.send((Ok(response), None)).await.ok();
+            }
+            Err(status) => {
+                // What the worker holds is released first, even if it never reads the error. It still sees the end of the
+                // stream.
+                drop(self);
+                sender.send((Err(status), None)).await.ok();
+            }
+        }
+    }
+
+    /// Returns the goodbye, or `None` if the worker has disconnected or has closed its side of the stream.
+    ///
+    /// # Errors
+    /// The group has ended, a request is wrong, or the permission for what the group selects was revoked.
+    async fn serve(
+        &mut self,
+        requests: &mut Streaming<v1::WorkRequest>,
+        sender: &Sender,
+    ) -> Result<Option<v1::Goodbye>, Status> {
         let mut synced = self.member.group.synced.subscribe();
         let mut end = self.member.group.end.subscribe();
         let drain = self.member.drain.clone();
@@ -119,90 +125,43 @@ impl Session {
             }
             // Keep reading results while a frame waits for the transport. Otherwise a worker that writes before it
             // reads would block.
-            let turn = tokio::select! {
+            tokio::select! {
                 biased;
-                over = over(&mut end) => Turn::Over(over),
-                gone = poll_fn(|cx| self.right.poll_gone(cx)) => Turn::Gone(gone),
-                () = sender.closed() => Turn::Left,
-                () = drain.forced() => Turn::Over(Error::draining()),
-                () = &mut retired, if reason == v1::goodbye::Reason::Draining => Turn::Retired,
-                request = requests.message() => match request {
-                    Ok(Some(v1::WorkRequest { action: Some(action) })) => Turn::Request(action),
-                    Ok(Some(v1::WorkRequest { action: None })) => {
-                        Turn::Over(Error::invalid("the request has no action that this version knows"))
-                    }
-                    Ok(None) => Turn::Left,
-                    Err(status) => Turn::Refused(status),
-                },
-                permit = sender.reserve(), if outgoing.frame.is_some() => match permit {
-                    Ok(permit) => {
-                        let Outgoing { frame, room } = std::mem::take(&mut outgoing);
-                        permit.send((Ok(v1::WorkResponse { frame }), room));
-                        Turn::Sent
-                    }
-                    Err(_) => Turn::Left,
-                },
-                // Take keys only after the transport has taken the frame before.
-                permit = sender.reserve(), if outgoing.frame.is_none() && sender.capacity() == 0 => match permit {
-                    Ok(_) => Turn::Sent,
-                    Err(_) => Turn::Left,
-                },
-                _ = synced.wait_for(|synced| *synced), if !told_synced && outgoing.frame.is_none() => Turn::Synced,
-                handed = self.member.worker.next(), if outgoing.frame.is_none() && sender.capacity() > 0 => match handed {
-                    Some(handed) => Turn::Keys(handed),
-                    None => Turn::Drained,
-                },
-            };
-            match turn {
-                Turn::Request(action) => {
-                    if let Err(error) = self.act(action) {
-                        drop(self);
-                        return fail(&sender, error).await;
-                    }
-                }
-                Turn::Keys(first) => match self.items(first) {
-                    Ok(items) => outgoing = items,
-                    Err(error) => {
-                        drop(self);
-                        return fail(&sender, error).await;
-                    }
-                },
-                Turn::Synced => {
-                    told_synced = true;
-                    outgoing = Frame::Synced(v1::Synced {}).into();
-                }
-                Turn::Sent => {}
-                Turn::Retired => {
+                over = over(&mut end) => return Err(over.into()),
+                gone = poll_fn(|cx| self.right.poll_gone(cx)) => return Err(gone.into()),
+                () = sender.closed() => return Ok(None),
+                () = drain.forced() => return Err(Error::draining().into()),
+                () = &mut retired, if reason == v1::goodbye::Reason::Draining => {
                     reason = v1::goodbye::Reason::ConnectionAge;
                     self.member.worker.retire();
                 }
-                Turn::Left => return,
-                Turn::Drained => {
-                    let goodbye = v1::Goodbye {
-                        reason: reason.into(),
-                        retry_after: (reason == v1::goodbye::Reason::Draining)
-                            .then(|| status::duration(Duration::from_secs(1))),
-                        error: None,
+                request = requests.message() => match request.map_err(understood)? {
+                    Some(v1::WorkRequest { action: Some(action) }) => self.act(action)?,
+                    Some(v1::WorkRequest { action: None }) => {
+                        return Err(Error::invalid("the request has no action that this version knows").into());
+                    }
+                    None => return Ok(None),
+                },
+                permit = sender.reserve(), if outgoing.frame.is_some() => {
+                    let Ok(permit) = permit else { return Ok(None) };
+                    let Outgoing { frame, room } = std::mem::take(&mut outgoing);
+                    permit.send((Ok(v1::WorkResponse { frame }), room));
+                }
+                // Take keys only after the transport has taken the frame before.
+                permit = sender.reserve(), if outgoing.frame.is_none() && sender.capacity() == 0 => {
+                    let Ok(_) = permit else { return Ok(None) };
+                }
+                _ = synced.wait_for(|synced| *synced), if !told_synced && outgoing.frame.is_none() => {
+                    told_synced = true;
+                    outgoing = Frame::Synced(v1::Synced {}).into();
+                }
+                handed = self.member.worker.next(), if outgoing.frame.is_none() && sender.capacity() > 0 => {
+                    let Some(handed) = handed else {
+                        let is_draining = reason == v1::goodbye::Reason::Draining;
+                        let retry_after = is_draining.then(|| status::duration(Duration::from_secs(1)));
+                        return Ok(Some(v1::Goodbye { reason: reason.into(), retry_after, error: None }));
                     };
-                    // A worker that does not read is disconnected at the drain's deadline.
-                    let response = v1::WorkResponse { frame: Some(Frame::Goodbye(goodbye)) };
-                    sender.send((Ok(response), None)).await.ok();
-                    return;
-                }
-                Turn::Over(error) => {
-                    // What the group holds is released, even if the worker never reads the error.
-                    drop(self);
-                    return fail(&sender, error).await;
-                }
-                Turn::Refused(status) => {
-                    drop(self);
-                    sender.send((Err(understood(status)), None)).await.ok();
-                    return;
-                }
-                Turn::Gone(error) => {
-                    // Release the worker's keys first, even if the worker never reads the error.
-                    drop(self);
-                    return fail(&sender, error).await;
+                    outgoing = self.items(handed)?;
                 }
             }
         }
@@ -235,7 +194,7 @@ impl Session {
                 self.member.worker.forget(&key).map_err(|error| Error::invalid(error.to_string()))
             }
             Action::Resync(v1::Resync {}) => {
-                self.member.group.resync();
+                self.member.group.resync.notify_one();
                 Ok(())
             }
             Action::Capacity(v1::Capacity { keys }) => {
@@ -308,11 +267,6 @@ async fn over(end: &mut tokio::sync::watch::Receiver<Option<Error>>) -> Error {
         Ok(error) => error.clone().unwrap_or_else(Error::draining),
         Err(_) => Error::draining(),
     }
-}
-
-/// Sends the last message. A worker that does not read it still sees the end of the stream.
-async fn fail(sender: &Sender, error: Error) {
-    sender.send((Err(error.into()), None)).await.ok();
 }
 
 #[cfg(test)]

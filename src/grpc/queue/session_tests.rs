@@ -6,7 +6,7 @@ use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 
-use super::super::super::call::{Verb, access};
+use super::super::super::call::access;
 use super::super::super::messages::convert;
 use super::super::super::testing::{caller, objects_of, selection};
 use super::super::request::{Join, Wanted};
@@ -16,7 +16,7 @@ use crate::cache::Writer;
 use crate::http::testing::{FIRST, item, objects, packed, parse};
 use crate::lifecycle::drain::DrainWatch;
 use crate::memory::{Level, Pressure};
-use crate::meta::{EventType, Object, ResourceVersion};
+use crate::meta::{EventType, Object, ResourceVersion, Verb};
 use crate::workqueue::Why;
 
 const OBJECTS: usize = 200;
@@ -30,8 +30,8 @@ async fn joined(list: Vec<Arc<Object>>, ledger: &Ledger) -> (Session, Writer) {
     let sent = selection("configmaps", vec![]);
     let (mut selection, rendering, held) = convert::selection(Some(&sent), ledger).unwrap();
     let grants = access::authorize(&caller(), Verb::Watch, &mut selection).await.unwrap();
-    let wanted = vec![Wanted::new(&sent, selection, rendering)];
-    let join = Join { group: "g".into(), owner: String::new(), wanted, capacity: 10_000, held: vec![held] };
+    let wanted = vec![Wanted::new(&sent, selection, rendering, held)];
+    let join = Join { group: "g".into(), owner: String::new(), wanted, capacity: 10_000 };
     let config = QueueConfig { linger: MINUTE, max_groups: 2, max_deletions: 1000 };
     let groups = Groups::new(config, objects.reads.clone(), DrainWatch::never());
     let session = Session {

@@ -1,5 +1,6 @@
 //! Bodies of requests that end too early, on real sockets.
 
+use http::Request;
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -27,7 +28,7 @@ struct Uploads {
 impl Handler for Uploads {
     fn handle(&self, request: Request<RequestBody>, _: &Arc<Connection>) -> BoxFuture<http::Response<Answer>> {
         let info = RequestInfo::parse("POST", "/api/v1/namespaces/a/pods/p/proxy/upload", "");
-        let body = Patient::of(request, &info).into_body();
+        let body = Patient::new(request.into_body(), &info);
         let seen = self.seen.clone();
         spawn("upload", async move {
             let whole = body.collect().await.ok();

@@ -43,13 +43,27 @@ pub(in crate::http) fn for_version(mut response: Response<Body>, version: Versio
     response.map(body::without_length)
 }
 
-/// The answer to a request that net/http refuses before any handler sees it.
+/// The answer to a request that net/http refuses before any handler sees it. Over HTTP/1, it ends the connection.
 pub(in crate::http) fn refused<B>(request: &Request<B>) -> Option<Response<Body>> {
     let (headers, version) = (request.headers(), request.version());
-    if expects_too_much(headers, version) {
-        return Some(expectation_failed());
+    let (status, text) = if expects_too_much(headers, version) {
+        (StatusCode::EXPECTATION_FAILED, "")
+    } else if let Some(why) = unreadable(headers, version) {
+        why
+    } else if !is_path(request.uri().path()) {
+        (StatusCode::BAD_REQUEST, "400 Bad Request")
+    } else {
+        return None;
+    };
+    let mut response = Response::new(body::full(bytes::Bytes::from_static(text.as_bytes())));
+    *response.status_mut() = status;
+    if !text.is_empty() {
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     }
-    unreadable(headers, version).or_else(|| (!is_path(request.uri().path())).then(|| bad_request(version)))
+    if version != Version::HTTP_2 {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Some(response)
 }
 
 /// Whether an HTTP/1 request has an expectation that cannot be met. net/http knows `100-continue` only.
@@ -59,31 +73,18 @@ fn expects_too_much(headers: &HeaderMap, version: Version) -> bool {
     version != Version::HTTP_2 && !expected.is_empty() && !expected.split(|&byte| byte == b',').any(is_known)
 }
 
-/// The answer to such a request.
-fn expectation_failed() -> Response<Body> {
-    let mut response = Response::new(body::full(bytes::Bytes::new()));
-    *response.status_mut() = StatusCode::EXPECTATION_FAILED;
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    response
-}
-
-/// The answer to a body with transfer codings that net/http does not support: it knows `chunked` only. Other servers
+/// How a body with transfer codings is refused that net/http does not support: it knows `chunked` only. Other servers
 /// may decode such a body differently, and so disagree about where the next request begins.
-fn unreadable(headers: &HeaderMap, version: Version) -> Option<Response<Body>> {
+fn unreadable(headers: &HeaderMap, version: Version) -> Option<(StatusCode, &'static str)> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let (first, second) = (codings.next()?, codings.next());
     if version == Version::HTTP_2 || second.is_none() && first.as_bytes().eq_ignore_ascii_case(b"chunked") {
         return None;
     }
-    let (status, text) = match second {
+    Some(match second {
         Some(_) => (StatusCode::BAD_REQUEST, "400 Bad Request: too many transfer encodings"),
         None => (StatusCode::NOT_IMPLEMENTED, "Unsupported transfer encoding"),
-    };
-    let mut response = Response::new(body::full(bytes::Bytes::from_static(text.as_bytes())));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    Some(response)
+    })
 }
 
 /// Whether every percent escape in a path is valid. Go's URL parser checks the path only: a query may contain anything.
@@ -91,17 +92,6 @@ fn is_path(path: &str) -> bool {
     let hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
     let bytes = path.as_bytes();
     bytes.iter().enumerate().all(|(at, byte)| *byte != b'%' || hex(bytes.get(at + 1)) && hex(bytes.get(at + 2)))
-}
-
-/// The answer to an invalid path.
-fn bad_request(version: Version) -> Response<Body> {
-    let mut response = Response::new(body::full(bytes::Bytes::from_static(b"400 Bad Request")));
-    *response.status_mut() = StatusCode::BAD_REQUEST;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    if version != Version::HTTP_2 {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    response
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use flate2::write::GzEncoder;
 use http::header::{ACCEPT_ENCODING, HeaderMap};
 use parking_lot::Mutex;
 
+use super::body::BoxError;
 use super::copies::Copies;
 use super::list_writer::BodyStep;
 use super::writer::Writer;
@@ -58,11 +59,12 @@ pub(super) struct Gzip {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     List { identity: ListIdentity, meta: ListMetaOut, form: SameForm, shape: Shape, indent: bool },
-    Object { object: Same<Object>, form: SameForm, shape: Shape, indent: bool },
+    Object { object: SameObject, form: SameForm, shape: Shape, indent: bool },
 }
 
-/// Compares by address, not by value. It keeps the value alive, so that no other value gets the same address.
-pub(super) struct Same<T>(Arc<T>);
+/// Compares by address, not by value. It keeps the object alive, so that no other object gets the same address.
+#[derive(Clone)]
+pub(super) struct SameObject(Arc<Object>);
 
 /// Some forms are made for one read.
 #[derive(Clone, Eq)]
@@ -96,18 +98,6 @@ struct Source {
     pending: Slices,
     writer: Writer,
     encoder: GzEncoder<Vec<u8>>,
-}
-
-/// The result of reading one piece.
-pub(super) enum Piece {
-    Chunk(Slices),
-    /// The piece is not complete yet. One step was made.
-    Later,
-    /// There is no memory for the next one.
-    Wait,
-    End,
-    /// Compression into memory should never fail. If it does, the body must not look complete.
-    Failed,
 }
 
 /// Whether the client accepts gzip, by the apiserver's rules: only the first header counts, and only the bare word.
@@ -181,7 +171,7 @@ impl Key {
 
     pub(super) fn object(answer: &GetAnswer, indent: bool) -> Self {
         let GetAnswer { object, form, shape, .. } = answer;
-        Self::Object { object: Same(Arc::clone(object)), form: SameForm(Arc::clone(form)), shape: *shape, indent }
+        Self::Object { object: SameObject(Arc::clone(object)), form: SameForm(Arc::clone(form)), shape: *shape, indent }
     }
 
     fn tells_time(&self) -> bool {
@@ -213,23 +203,17 @@ impl Hash for SameForm {
     }
 }
 
-// === impl Same ===
+// === impl SameObject ===
 
-impl<T> Clone for Same<T> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<T> PartialEq for Same<T> {
+impl PartialEq for SameObject {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl<T> Eq for Same<T> {}
+impl Eq for SameObject {}
 
-impl<T> Hash for Same<T> {
+impl Hash for SameObject {
     fn hash<H: Hasher>(&self, state: &mut H) {
         Arc::as_ptr(&self.0).hash(state);
     }
@@ -268,7 +252,10 @@ impl Compressed {
     /// later call. Other readers wait meanwhile, at most for the time of one step.
     ///
     /// `copies`: those of the reader. What is not kept here is reserved there.
-    pub(super) fn piece(self: &Arc<Self>, number: usize, copies: &mut Copies) -> Piece {
+    ///
+    /// # Errors
+    /// Compression into memory should never fail. If it does, the body must not look complete.
+    pub(super) fn piece(self: &Arc<Self>, number: usize, copies: &mut Copies) -> Result<BodyStep, BoxError> {
         let mut inner = self.inner.lock();
         // No reader can join a lean answer, so its only reader may free chunks. A chunk that was handed out counts as one.
         let is_only = self.is_lean.load(Ordering::Relaxed) && Arc::strong_count(self) == 1;
@@ -276,25 +263,25 @@ impl Compressed {
             let mut chunk = Slices::from(chunk);
             if !is_only {
                 chunk.hold(Arc::clone(self));
-                return Piece::Chunk(chunk);
+                return Ok(BodyStep::Frame(chunk));
             }
             if copies.reserve(chunk.len()).is_err() {
-                return Piece::Wait;
+                return Ok(BodyStep::Wait);
             }
             inner.let_go(number + 1, &self.metrics);
-            return Piece::Chunk(copies.hold(chunk));
+            return Ok(BodyStep::Frame(copies.hold(chunk)));
         }
         if is_only {
             inner.let_go(number, &self.metrics);
         }
         if inner.failed {
-            return Piece::Failed;
+            return Err("an answer could not be compressed".into());
         }
         if inner.source.is_none() {
-            return Piece::End;
+            return Ok(BodyStep::End);
         }
         self.step(&mut inner);
-        if inner.waits { Piece::Wait } else { Piece::Later }
+        Ok(if inner.waits { BodyStep::Wait } else { BodyStep::Again })
     }
 
     /// The whole answer if it has at most `most` bytes. Makes as many steps as are needed to decide that, and yields to

@@ -44,16 +44,15 @@ fn keyed(answer: &ListAnswer, identity: ListIdentity) -> Key {
 
 /// Reads the next piece; false at the end.
 fn read(compressed: &Arc<Compressed>, place: &mut usize, into: &mut Vec<u8>) -> bool {
-    match compressed.piece(*place, &mut Copies::new(&Ledger::default())) {
-        Piece::Chunk(chunk) => {
+    match compressed.piece(*place, &mut Copies::new(&Ledger::default())).expect("it cannot fail") {
+        BodyStep::Frame(chunk) => {
             *place += 1;
             chunk.into_iter().for_each(|part| into.extend_from_slice(&part));
             true
         }
-        Piece::Later => true,
-        Piece::Wait => panic!("there is memory"),
-        Piece::End => false,
-        Piece::Failed => panic!("it cannot fail"),
+        BodyStep::Again => true,
+        BodyStep::Wait => panic!("there is memory"),
+        BodyStep::End => false,
     }
 }
 
@@ -102,7 +101,7 @@ async fn what_is_complete_is_kept_and_what_nobody_reads_any_more_is_not() {
 
     let left = compressed(&gzip, &world, &key).await;
     for _ in 0..3 {
-        left.piece(0, &mut Copies::new(&Ledger::default()));
+        left.piece(0, &mut Copies::new(&Ledger::default())).unwrap();
     }
     let in_the_middle = Arc::downgrade(&left);
     drop(left);

@@ -84,7 +84,7 @@ fn protocol(offered: &str, otherwise_known: bool) -> Option<&str> {
 }
 
 /// The value of a header that occurs exactly once.
-fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+pub(super) fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut lines = headers.get_all(name).iter();
     match (lines.next(), lines.next()) {
         (Some(line), None) => line.to_str().ok(),

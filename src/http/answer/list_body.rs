@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::body::BoxError;
 use super::copies::{Copies, Waiting};
-use super::gzip::{Compressed, Piece};
+use super::gzip::Compressed;
 use super::list_writer::BodyStep;
 use super::writer::Writer;
 use crate::codec::Slices;
@@ -137,7 +137,7 @@ impl Rest {
     /// Ready once the client has taken the copies in earlier frames.
     fn poll_taken(&self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
-            Self::Plain(writer) => writer.poll_taken(cx),
+            Self::Plain(writer) => writer.copies.poll_taken(cx),
             Self::Compressed(_, _, copies) => copies.poll_taken(cx),
             Self::Nothing => Poll::Ready(()),
         }
@@ -152,19 +152,15 @@ impl Rest {
                 Ok(step?)
             }
             Self::Nothing => Ok(BodyStep::End),
-            Self::Compressed(compressed, next, copies) => match compressed.piece(*next, copies) {
-                Piece::Chunk(chunk) => {
-                    *next += 1;
-                    Ok(BodyStep::Frame(chunk))
+            Self::Compressed(compressed, next, copies) => {
+                let step = compressed.piece(*next, copies)?;
+                match step {
+                    BodyStep::Frame(_) => *next += 1,
+                    BodyStep::End => _ = metrics.list_objects.inc_by(compressed.objects()),
+                    BodyStep::Again | BodyStep::Wait => {}
                 }
-                Piece::Wait => Ok(BodyStep::Wait),
-                Piece::Later => Ok(BodyStep::Again),
-                Piece::Failed => Err("an answer could not be compressed".into()),
-                Piece::End => {
-                    metrics.list_objects.inc_by(compressed.objects());
-                    Ok(BodyStep::End)
-                }
-            },
+                Ok(step)
+            }
         }
     }
 

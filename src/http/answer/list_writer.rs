@@ -22,13 +22,14 @@ pub(super) struct ListWriter {
     /// Held back until it is known whether another item follows: the last item has no comma.
     held: Option<Arc<Object>>,
     state: ListState,
-    objects: u64,
+    /// The number of objects written so far.
+    pub(super) objects: u64,
 }
 
 /// One step of writing.
 pub(super) enum BodyStep {
     Frame(Slices),
-    /// No output yet: a selective list searched a part of the cache and found no match.
+    /// No output yet: a selective list searched a part of the cache and found no match, or one more step was compressed.
     Again,
     /// No output yet: there is no memory for it. The next step tries again.
     Wait,
@@ -57,11 +58,6 @@ impl ListWriter {
             state: ListState::Head,
             objects: 0,
         }
-    }
-
-    /// The number of objects written so far.
-    pub(super) fn objects(&self) -> u64 {
-        self.objects
     }
 
     /// Reserves what is made for this step of `copies` before.
@@ -141,7 +137,7 @@ mod tests {
                 BodyStep::Frame(frame) => frame.into_iter().for_each(|part| text.extend_from_slice(&part)),
                 BodyStep::Again => again += 1,
                 BodyStep::Wait => panic!("there is memory"),
-                BodyStep::End => return (String::from_utf8(text).unwrap(), writer.objects(), again),
+                BodyStep::End => return (String::from_utf8(text).unwrap(), writer.objects, again),
             }
         }
     }

@@ -7,7 +7,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
 
@@ -39,13 +38,8 @@ pub(super) struct Late;
 // === impl Patient ===
 
 impl<B: Body> Patient<B> {
-    /// The request with such a body.
-    pub fn of(request: Request<B>, info: &RequestInfo) -> Request<Self> {
-        request.map(|body| Self::new(body, info))
-    }
-
     /// The body of a request. Requests that the apiserver treats as long-running have no timeout, as in the apiserver.
-    fn new(inner: B, info: &RequestInfo) -> Self {
+    pub fn new(inner: B, info: &RequestInfo) -> Self {
         let is_bounded = !info.is_long() && !inner.is_end_stream();
         Self { is_bounded, ..Self::bounded(inner) }
     }

@@ -25,22 +25,12 @@ pub enum RequestBody {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the client broke off the request's body")]
-struct BrokenOff;
-
 // === impl RequestBody ===
 
 impl RequestBody {
     pub(in crate::http) fn http2(stream: RecvStream, headers: &HeaderMap) -> Self {
         let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         Self::Http2 { stream, left: length, is_over: false }
-    }
-}
-
-impl From<Incoming> for RequestBody {
-    fn from(body: Incoming) -> Self {
-        Self::Http1(body)
     }
 }
 
@@ -65,7 +55,9 @@ impl Body for RequestBody {
                     *is_over = true;
                     return Poll::Ready(None);
                 }
-                Some(Err(error)) if error.is_reset() => return Poll::Ready(Some(Err(BrokenOff.into()))),
+                Some(Err(error)) if error.is_reset() => {
+                    return Poll::Ready(Some(Err("the client broke off the request's body".into())));
+                }
                 Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
                 None => *is_over = true,
             }

@@ -58,16 +58,11 @@ pub(in crate::http) struct OfConnection {
 /// An answer for which there is no memory yet. The error resets its stream.
 pub(super) type Later = BoxFuture<Result<Response<Body>, Reason>>;
 
-/// What is kept for an answer that is not free.
-struct Further {
-    reserved: Reserved,
-    guard: Arc<StallGuard<()>>,
-}
-
 enum Kept {
     /// Until the library has written the bytes, or has dropped them.
     Free(OwnedSemaphorePermit),
-    Further(Further),
+    /// Of an answer that is not free.
+    Further { reserved: Reserved, guard: Arc<StallGuard<()>> },
 }
 
 /// The body of a small answer.
@@ -136,7 +131,7 @@ impl OfConnection {
 
     fn further(&self, size: usize) -> Option<Kept> {
         let reserved = self.account.reserved(STREAM + size)?;
-        Some(Kept::Further(Further { reserved, guard: self.all.guards.hold(()) }))
+        Some(Kept::Further { reserved, guard: self.all.guards.hold(()) })
     }
 
     async fn later(
@@ -169,8 +164,8 @@ impl OfConnection {
 
 impl Kept {
     fn with(self, mut response: Response<Body>) -> Response<Body> {
-        if let Self::Further(further) = &self {
-            response.extensions_mut().insert(further.guard.cut());
+        if let Self::Further { guard, .. } = &self {
+            response.extensions_mut().insert(guard.cut());
         }
         response.map(|inner| Body::new(Small { inner, kept: Some(self) }))
     }
@@ -189,7 +184,7 @@ impl http_body::Body for Small {
                 match self.kept.take() {
                     None => {}
                     Some(Kept::Free(free)) => bytes.hold(free),
-                    Some(Kept::Further(Further { reserved, guard })) => {
+                    Some(Kept::Further { reserved, guard }) => {
                         let length = bytes.len();
                         let given = guard.take(|held| {
                             *held = None;

@@ -3,8 +3,9 @@
 use http::Uri;
 use http::header::{ACCEPT, HeaderMap, USER_AGENT};
 
-use crate::codec::negotiate::{self, Negotiated, ReadKind, StatusForm};
-use crate::codec::{Format, Shape};
+use super::handshake::one;
+use crate::codec::Format;
+use crate::codec::negotiate::{self, ReadKind, StatusForm};
 use crate::meta::{Encoding, Query, is_indented_for};
 
 /// How a read has to be answered.
@@ -21,7 +22,7 @@ pub struct WantedFormat {
 impl WantedFormat {
     /// `None` for forms that only the apiserver produces.
     pub fn of(headers: &HeaderMap, uri: &Uri, kind: ReadKind) -> Option<Self> {
-        let (format, pretty_param) = form(accept(headers)?, kind)?;
+        let (format, pretty_param) = negotiate::accept(accept(headers)?, kind)?;
         let indent = pretty_param || is_pretty(headers, uri);
         Some(Self { format, indent, status: status(headers, uri)? })
     }
@@ -30,23 +31,10 @@ impl WantedFormat {
     /// preference.
     pub fn plain(headers: &HeaderMap, uri: &Uri, kind: ReadKind) -> Option<Self> {
         let accept = headers.get(ACCEPT).map_or(Ok(""), |line| line.to_str()).ok()?;
-        let mut forms = accept.split(',').filter_map(|clause| form(clause.trim(), kind));
+        let mut forms = accept.split(',').filter_map(|clause| negotiate::accept(clause.trim(), kind));
         let (format, pretty_param) = forms.find(|(format, _)| format.encoding != Encoding::Table)?;
         let indent = pretty_param || is_pretty(headers, uri);
         Some(Self { format, indent, status: status(headers, uri).unwrap_or_default() })
-    }
-}
-
-fn form(accept: &str, kind: ReadKind) -> Option<(Format, bool)> {
-    match negotiate::accept(accept, kind) {
-        Negotiated::Json { shape: shape @ Shape::Table(_), pretty_param } => {
-            Some((Format { encoding: Encoding::Table, shape, json_fallback: None }, pretty_param))
-        }
-        Negotiated::Json { shape, pretty_param } => Some((Format::json(shape), pretty_param)),
-        Negotiated::Protobuf { shape, json_fallback, pretty_param } => {
-            Some((Format { encoding: Encoding::Protobuf, shape, json_fallback }, pretty_param))
-        }
-        Negotiated::Other => None,
     }
 }
 
@@ -59,12 +47,7 @@ pub(in crate::http) fn status(headers: &HeaderMap, uri: &Uri) -> Option<StatusFo
 
 /// The `Accept` header: "" if there is none, `None` if there is more than one line or the value is not text.
 fn accept(headers: &HeaderMap) -> Option<&str> {
-    let mut lines = headers.get_all(ACCEPT).iter();
-    match (lines.next(), lines.next()) {
-        (None, _) => Some(""),
-        (Some(line), None) => line.to_str().ok(),
-        (Some(_), Some(_)) => None,
-    }
+    if headers.contains_key(ACCEPT) { one(headers, &ACCEPT) } else { Some("") }
 }
 
 /// The apiserver indents if the `pretty` parameter is true. Without the parameter it indents for clients that people

@@ -21,7 +21,7 @@ use crate::lifecycle::ending::Ending;
 use crate::memory::{Cut, Ledger, StallGuards};
 use crate::meta::{Encoding, ResourceVersion, errors};
 use crate::passthrough::websocket;
-use crate::reads::{WatchAnswer, WatchSource, WatcherEvent};
+use crate::reads::{CacheWatcher, WatchAnswer, WatchSource, WatcherEvent};
 use crate::telemetry::gauge::Raised;
 
 /// If a watch ends within a second without an event, clients treat it as a failure and start again with a list.
@@ -67,7 +67,7 @@ struct Leased {
     _audit_entry: Option<Box<Entry>>,
 }
 
-/// An event, and where the watch is split before it: see [`WatchSource::split_at`].
+/// An event, and where the watch is split before it: see [`CacheWatcher::split_at`].
 type Item = (WatcherEvent, Option<ResourceVersion>);
 
 // === impl WatchBody ===
@@ -144,14 +144,14 @@ impl WatchBody {
                     let (event, is_last) = self.written.event(&item, &events.source);
                     frame.append(if self.messages { self.written.message(event) } else { event });
                     count += 1;
-                    lag = lag.or_else(|| events.source.lag());
+                    lag = lag.or_else(|| events.source.watcher().and_then(CacheWatcher::lag));
                     // Nothing may follow an error event.
                     if is_last {
                         self.metrics.watches_failed.inc();
                         over = true;
                     }
                     // The next poll, which follows once this frame is taken, looks again.
-                    if events.source.is_caught_up() {
+                    if events.source.watcher().is_some_and(CacheWatcher::is_caught_up) {
                         break;
                     }
                 }
@@ -250,7 +250,8 @@ impl Body for WatchBody {
         }
         this.poll_drain(cx);
         let frame = ready!(this.poll_events(cx));
-        let is_paused = this.events.as_ref().is_some_and(|events| events.source.is_paused());
+        let watcher = this.events.as_ref().and_then(|events| events.source.watcher());
+        let is_paused = watcher.is_some_and(CacheWatcher::is_paused);
         if frame.is_empty() && !is_paused {
             return if this.events.is_none() { Poll::Ready(None) } else { Poll::Pending };
         }
@@ -271,7 +272,7 @@ impl Leased {
         if let Some(next) = self.next.take() {
             return Poll::Ready(Some(*next));
         }
-        let split_at = self.source.split_at();
+        let split_at = self.source.watcher().and_then(CacheWatcher::split_at);
         self.source.poll_next(cx).map(|next| next.map(|event| (event, split_at)))
     }
 }

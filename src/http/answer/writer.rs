@@ -1,7 +1,5 @@
 //! Bodies of gets and lists, produced in steps.
 
-use std::task::{Context, Poll};
-
 use super::copies::Copies;
 use super::list_writer::{BodyStep, ListWriter};
 use crate::codec::Slices;
@@ -19,7 +17,7 @@ pub(super) struct Writer {
     /// The bytes to write before the list is asked for more.
     pending: Slices,
     indenter: Option<Indenter>,
-    copies: Copies,
+    pub(super) copies: Copies,
 }
 
 // === impl Writer ===
@@ -35,19 +33,9 @@ impl Writer {
         Self { list: Some(writer), ..Self::object(Slices::new(), indent, Copies::new(ledger)) }
     }
 
-    /// Whether a frame had bytes that no other answer shares.
-    pub(super) fn has_copies(&self) -> bool {
-        self.copies.any()
-    }
-
-    /// Ready once the client has taken the copies in earlier frames.
-    pub(super) fn poll_taken(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.copies.poll_taken(cx)
-    }
-
     /// The number of objects of a list that were taken so far.
     pub(super) fn objects(&self) -> u64 {
-        self.list.as_ref().map_or(0, ListWriter::objects)
+        self.list.as_ref().map_or(0, |list| list.objects)
     }
 
     /// # Errors

@@ -179,7 +179,7 @@ impl Bodies {
         }
         self.metrics.list_objects.inc_by(writer.objects());
         if writer.is_done() {
-            let (body, cut) = self.whole(first, taken.is_stream || writer.has_copies(), taken, sent);
+            let (body, cut) = self.whole(first, taken.is_stream || writer.copies.any(), taken, sent);
             return Ok(Written { body, cut, gzip: false });
         }
         let (body, cut) = self.begun(first, Rest::Plain(Box::new(writer)), sent);

@@ -12,17 +12,11 @@ use crate::auth::Mode;
 use crate::http::record::HttpMetrics;
 use crate::memory::{Ledger, Pressure};
 
-/// The accounts of all connections.
+/// The accounts of all connections: one for requests, and one for small answers.
 #[derive(Debug)]
 pub(in crate::http) struct Accounts {
-    trusted: Account,
-    delegated: Account,
-}
-
-#[derive(Debug)]
-struct Account {
-    requests: Arc<OpenHeads>,
-    answers: Arc<OpenHeads>,
+    trusted: [Arc<OpenHeads>; 2],
+    delegated: [Arc<OpenHeads>; 2],
 }
 
 // === impl Accounts ===
@@ -31,24 +25,15 @@ impl Accounts {
     /// `memory`: what all answers may take. `largest`: the largest head.
     pub(in crate::http) fn new(memory: usize, largest: usize, metrics: &Arc<HttpMetrics>) -> Self {
         let new = || OpenHeads::new(Ledger::new(memory, Pressure::default()), largest, Arc::clone(metrics));
-        let account = || Account { requests: new(), answers: new() };
-        Self { trusted: account(), delegated: account() }
+        Self { trusted: [new(), new()], delegated: [new(), new()] }
     }
 
-    /// For the requests of a connection.
-    pub(in crate::http) fn requests(&self, of: &Connection) -> OpenHead {
-        self.of(of, |account| &account.requests)
-    }
-
-    /// For its small answers.
-    pub(in crate::http) fn answers(&self, of: &Connection) -> OpenHead {
-        self.of(of, |account| &account.answers)
-    }
-
-    fn of(&self, connection: &Connection, which: impl Fn(&Account) -> &Arc<OpenHeads>) -> OpenHead {
+    /// For the requests of a connection, and for its small answers.
+    pub(in crate::http) fn of(&self, connection: &Connection) -> [OpenHead; 2] {
+        let address = connection.peer.map(|peer| peer.ip());
         match connection.listener.mode() {
-            Mode::Trust => which(&self.trusted).of_connection(connection.id),
-            Mode::Delegated => which(&self.delegated).of(connection.peer.map(|peer| peer.ip())),
+            Mode::Trust => self.trusted.each_ref().map(|heads| heads.of_connection(connection.id)),
+            Mode::Delegated => self.delegated.each_ref().map(|heads| heads.of(address)),
         }
     }
 }

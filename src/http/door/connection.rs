@@ -24,7 +24,7 @@ pub struct Connection {
     /// `None` on a Unix socket.
     pub peer: Option<SocketAddr>,
     /// Tells it from all others.
-    pub(in crate::http) id: u64,
+    pub id: u64,
     /// The certificates that the client presented in the handshake of a delegated listener. Only possession of the key
     /// is proven.
     pub(in crate::http) certificates: Option<Arc<[CertificateDer<'static>]>>,

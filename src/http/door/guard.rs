@@ -85,10 +85,8 @@ impl Guard {
 fn host(request: &Parts) -> Result<Option<Authority>, GuardError> {
     let mut headers = request.headers.get_all(HOST).iter();
     let (header, None) = (headers.next(), headers.next()) else { return Err(GuardError::NoHost) };
-    let header = match header {
-        None => None,
-        Some(value) => Some(Authority::try_from(value.as_bytes()).map_err(|_| GuardError::NoHost)?),
-    };
+    let header = header.map(|value| Authority::try_from(value.as_bytes()));
+    let header = header.transpose().map_err(|_| GuardError::NoHost)?;
     match request.uri.authority().cloned().or(header) {
         Some(named) if named.as_str().contains('@') => Err(GuardError::NoHost),
         None if request.version > http::Version::HTTP_10 => Err(GuardError::NoHost),

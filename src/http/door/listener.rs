@@ -10,6 +10,7 @@ use rustix::fs::Mode;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 
 use super::config::{HttpConfig, ListenAddr};
+use super::socket::Accepted;
 use super::unix_socket::UnixSocket;
 
 /// The most connections that the kernel keeps until they are accepted.
@@ -36,12 +37,6 @@ pub(in crate::http) enum Listener {
     },
 }
 
-#[derive(Debug)]
-pub(in crate::http) enum Accepted {
-    Tcp(TcpStream, SocketAddr),
-    Unix(UnixSocket),
-}
-
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     #[error("listening on {address}: {error}")]
@@ -59,18 +54,6 @@ pub enum BindError {
 pub(in crate::http) struct SocketFile {
     path: PathBuf,
     inode: u64,
-}
-
-// === impl Accepted ===
-
-impl Accepted {
-    /// `None` on a Unix socket.
-    pub(in crate::http) fn peer(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Tcp(_, peer) => Some(*peer),
-            Self::Unix(_) => None,
-        }
-    }
 }
 
 // === impl Listener ===
@@ -127,15 +110,16 @@ impl Listener {
         }
     }
 
-    pub(in crate::http) async fn accept(&self) -> io::Result<Accepted> {
+    /// A connection, and the address of its client: `None` on a Unix socket.
+    pub(in crate::http) async fn accept(&self) -> io::Result<(Accepted, Option<SocketAddr>)> {
         match self {
             Self::Bound { .. } => std::future::pending().await,
             Self::Tcp { socket, .. } => {
                 let (stream, peer) = socket.accept().await?;
                 tune(&stream);
-                Ok(Accepted::Tcp(stream, peer))
+                Ok((Accepted::Left(stream), Some(peer)))
             }
-            Self::Unix { socket, .. } => UnixSocket::new(socket.accept().await?.0).map(Accepted::Unix),
+            Self::Unix { socket, .. } => Ok((Accepted::Right(UnixSocket::new(socket.accept().await?.0)?), None)),
         }
     }
 }
@@ -218,7 +202,7 @@ mod tests {
         let listener = Listener::bind(&"http://127.0.0.1:0".parse().unwrap(), &config).unwrap().listen().unwrap();
         let ListenAddr::Http(address) = listener.address() else { panic!("http") };
         let (_client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-        let Accepted::Tcp(stream, _) = accepted.unwrap() else { panic!("tcp") };
+        let (Accepted::Left(stream), Some(_)) = accepted.unwrap() else { panic!("tcp") };
         // Linux doubles the size, for its own bookkeeping.
         let size = socket2::SockRef::from(&stream).send_buffer_size().unwrap();
         assert!((64 << 10..=128 << 10).contains(&size), "{size}");

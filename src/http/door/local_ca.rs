@@ -48,7 +48,10 @@ impl Authority {
         let (certificate_file, key_file) = (directory.join(CA_CERTIFICATE), directory.join(CA_KEY));
         let failed = |error| TlsError::File { path: key_file.clone(), error };
         if !is_there(&key_file).map_err(failed)? || !is_there(&certificate_file).map_err(failed)? {
-            return Self::make(directory, names);
+            let ca = Ca::make(Timestamp::now(), CA_LASTS, Some(NAME))?;
+            let made = Self::new(directory, ca, names, Some(String::new()));
+            made.save_again();
+            return Ok(made);
         }
         // The group may have read access: Kubernetes gives the files of volumes to groups.
         if fs::metadata(&key_file).map_err(failed)?.permissions().mode() & 0o007 != 0 {
@@ -74,13 +77,6 @@ impl Authority {
             unsaved: Mutex::new(unsaved),
             issued: Mutex::new(SystemTime::now()),
         }
-    }
-
-    fn make(directory: &Path, names: Vec<String>) -> Result<Self, TlsError> {
-        let ca = Ca::make(Timestamp::now(), CA_LASTS, Some(NAME))?;
-        let made = Self::new(directory, ca, names, Some(String::new()));
-        made.save_again();
-        Ok(made)
     }
 
     /// Writes the CA if that is still to be done and is possible now. A failure is logged once.
@@ -114,7 +110,7 @@ impl Authority {
         if key_file.exists() && self.certificate_file.exists() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is another by now, for the next start"));
         }
-        let key = Temporary::write(&key_file, self.ca.key().as_bytes(), 0o600)?;
+        let key = Temporary::write(&key_file, self.ca.key.as_bytes(), 0o600)?;
         let certificate = Temporary::write(&self.certificate_file, self.ca.certificate.as_bytes(), 0o644)?;
         key.rename(&key_file)?;
         certificate.rename(&self.certificate_file)
@@ -236,7 +232,7 @@ mod tests {
         // The saved CA is the one that issued certificates in the meantime.
         let saved = Authority::open(&obstacle.join("informerd"), vec!["localhost".into()]).unwrap();
         assert_eq!(saved.ca.certificate, authority.ca.certificate);
-        assert_eq!(saved.ca.key(), authority.ca.key());
+        assert_eq!(saved.ca.key, authority.ca.key);
         let left = fs::read_dir(obstacle.join("informerd")).unwrap().count();
         assert_eq!(left, 2, "no temporary files");
     }

@@ -29,12 +29,12 @@ pub use guard::Guard;
 pub(super) use guard::GuardError;
 pub(super) use head_size::HEADER_COST;
 pub use listener::BindError;
-pub(super) use listener::{Accepted, BACKLOG, Listener, is_of_one_connection};
+pub(super) use listener::{BACKLOG, Listener, is_of_one_connection};
 #[cfg(test)]
 pub(super) use newcomer::Heard;
 pub(super) use newcomer::{Newcomer, Newcomers, Stage, TooMuch, Wait};
 pub(super) use open_head::{FREE, OpenHead, OpenHeads, READ, Reserved};
 pub(super) use places::Places;
 pub(super) use preface::{HTTP2_PREFACE, Protocol};
-pub(super) use socket::{Socket, Tcp};
+pub(super) use socket::{Accepted, Socket, Tcp};
 pub use tls::Certificates;

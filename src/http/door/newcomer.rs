@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
+use futures_util::task::AtomicWaker;
 use http::Request;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -106,7 +107,7 @@ pub struct Newcomer {
     /// Present if this newcomer may send more than others.
     unjudged: Mutex<Option<OwnedSemaphorePermit>>,
     /// The waker of the connection's reader, which may have to wait until a request is authenticated.
-    reader: Mutex<Option<Waker>>,
+    reader: AtomicWaker,
 }
 
 /// One request of a newcomer, from its headers until it is answered.
@@ -193,19 +194,17 @@ impl Newcomers {
         let open = Raised::new(&self.metrics.newcomers_open);
         let stage = Stage::Silent;
         present.by_id.insert(id, Visit { address, since, stage, leave: leave.clone(), _open: open });
-        let (unjudged, reader) = (Mutex::default(), Mutex::default());
-        let (authenticated, requests, lasting, refusals) = Default::default();
         Arc::new(Newcomer {
             all: Arc::clone(self),
             id,
             since,
             leave,
-            authenticated,
-            requests,
-            lasting,
-            refusals,
-            unjudged,
-            reader,
+            authenticated: AtomicBool::default(),
+            requests: AtomicUsize::default(),
+            lasting: AtomicUsize::default(),
+            refusals: AtomicUsize::default(),
+            unjudged: Mutex::default(),
+            reader: AtomicWaker::default(),
         })
     }
 
@@ -235,18 +234,11 @@ impl Present {
         let order = |id: &u64, visit: &Visit| {
             let count = of_address(visit.address);
             let in_crowd = count >= CROWDED * (own + 1);
-            let leaves = if in_crowd { now } else { now.max(visit.since + visit.stage.patience()) };
+            let patience = if visit.stage == Stage::Silent { SILENCE } else { PATIENCE };
+            let leaves = if in_crowd { now } else { now.max(visit.since + patience) };
             (leaves, !in_crowd, visit.stage, Reverse(count), *id)
         };
         self.by_id.iter().map(|(id, visit)| order(id, visit)).min().map(|(leaves, .., id)| (id, leaves))
-    }
-}
-
-// === impl Stage ===
-
-impl Stage {
-    fn patience(self) -> Duration {
-        if self == Self::Silent { SILENCE } else { PATIENCE }
     }
 }
 
@@ -268,7 +260,7 @@ impl Newcomer {
         if !self.authenticated.swap(true, Ordering::AcqRel) {
             self.all.leave(self.id);
             *self.unjudged.lock() = None;
-            self.wake();
+            self.reader.wake();
         }
     }
 
@@ -281,7 +273,7 @@ impl Newcomer {
         }
         let goes_on = unjudged.is_some();
         drop(unjudged);
-        self.wake();
+        self.reader.wake();
         goes_on
     }
 
@@ -359,7 +351,7 @@ impl Newcomer {
     /// sent as much as it may.
     pub(in crate::http) fn reader_may(&self, reader: &Waker, said_all: bool) -> Wait {
         // Store the waker before checking the state, so that no change is missed in between.
-        *self.reader.lock() = Some(reader.clone());
+        self.reader.register(reader);
         if self.is_authenticated() {
             return Wait::Over;
         }
@@ -375,12 +367,6 @@ impl Newcomer {
         self.all.metrics.newcomers_refused.inc();
         why
     }
-
-    fn wake(&self) {
-        if let Some(reader) = self.reader.lock().take() {
-            reader.wake();
-        }
-    }
 }
 
 impl Drop for Newcomer {
@@ -395,7 +381,7 @@ impl Drop for Heard {
     fn drop(&mut self) {
         self.newcomer.all.held.fetch_sub(self.held, Ordering::AcqRel);
         self.newcomer.requests.fetch_sub(1, Ordering::AcqRel);
-        self.newcomer.wake();
+        self.newcomer.reader.wake();
     }
 }
 

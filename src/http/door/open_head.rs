@@ -171,7 +171,10 @@ impl OpenHead {
             return Poll::Ready(Ok(READ));
         }
         let (heads, holder, now) = (&self.heads, self.holder, Instant::now());
-        let open = self.open.get_or_insert_with(|| Box::new(Open::new(heads, holder, now)));
+        let open = self.open.get_or_insert_with(|| {
+            let (reserved, next_look) = (Reserved::nothing(heads, holder), Box::pin(sleep_until(now + HURRY)));
+            Box::new(Open { reserved, begun: now, waits: None, next_look })
+        });
         let has_room = held + PART <= FREE || open.reserved.reserve(held + PART);
         open.waits = if has_room { None } else { open.waits.or(Some(now)) };
         let is_short = heads.ledger.pressure().level() == Level::Short;
@@ -219,15 +222,6 @@ impl OpenHead {
     /// Returns the head of a connection that shares its limits with no other.
     pub(in crate::http) fn unlimited() -> Self {
         OpenHeads::new(Ledger::default(), 1 << 20, Arc::default()).of(None)
-    }
-}
-
-// === impl Open ===
-
-impl Open {
-    fn new(heads: &Arc<OpenHeads>, holder: Holder, begun: Instant) -> Self {
-        let (reserved, next_look) = (Reserved::nothing(heads, holder), Box::pin(sleep_until(begun + HURRY)));
-        Self { reserved, begun, waits: None, next_look }
     }
 }
 

@@ -79,13 +79,10 @@ impl Certificates {
             }
         };
         let resolver = Arc::new(Resolver { current: ArcSwapOption::from_pointee(first) });
-        let of = |clients, provider| {
-            let resolver = Arc::clone(&resolver) as Arc<dyn ResolvesServerCert>;
-            server_config(provider, resolver, clients, config.only_tls13)
-        };
-        let server = TlsServer::new(|provider| of(None, provider))?;
+        let server = TlsServer::new(|provider| server_config(provider, &resolver, None, config))?;
         let delegated = TlsServer::new(|provider| {
-            let mut delegated = of(config.client_certificates.then(AnyClient::new), provider)?;
+            let clients = config.client_certificates.then(AnyClient::new);
+            let mut delegated = server_config(provider, &resolver, clients, config)?;
             // Clients are authenticated anew on every connection, so sessions are not resumed.
             delegated.session_storage = Arc::new(NoServerSessionStorage {});
             delegated.ticketer = Arc::new(NoTickets);
@@ -227,22 +224,22 @@ fn names(config: &TlsConfig, addresses: &[IpAddr]) -> Vec<String> {
 
 fn server_config(
     provider: CryptoProvider,
-    resolver: Arc<dyn ResolvesServerCert>,
+    resolver: &Arc<Resolver>,
     clients: Option<AnyClient>,
-    only_tls13: bool,
+    config: &TlsConfig,
 ) -> Result<rustls::ServerConfig, TlsError> {
-    let versions = if only_tls13 { &[&rustls::version::TLS13][..] } else { rustls::DEFAULT_VERSIONS };
+    let versions = if config.only_tls13 { &[&rustls::version::TLS13][..] } else { rustls::DEFAULT_VERSIONS };
     let builder = rustls::ServerConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(versions)?;
     let builder = match clients {
         Some(clients) => builder.with_client_cert_verifier(Arc::new(clients)),
         None => builder.with_no_client_auth(),
     };
-    let mut config = builder.with_cert_resolver(resolver);
+    let mut server = builder.with_cert_resolver(Arc::clone(resolver) as Arc<dyn ResolvesServerCert>);
     // Clients that want an upgrade use no ALPN; their connections are HTTP/1.1.
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     // Some clients open a connection for each request. A resumed handshake saves both sides the key exchange.
-    config.ticketer = aws_lc_rs::Ticketer::new()?;
-    Ok(config)
+    server.ticketer = aws_lc_rs::Ticketer::new()?;
+    Ok(server)
 }
 
 fn read_pair(files: &CertificateFiles) -> Result<(Vec<u8>, Vec<u8>), TlsError> {

@@ -39,7 +39,7 @@ struct ClientKey {
 
 /// Counts of one client.
 #[derive(Debug, Default)]
-pub struct ClientStats {
+pub(crate) struct ClientStats {
     /// The last user of this client on a delegated listener; empty if none was authenticated.
     user: Mutex<Arc<str>>,
     requests: AtomicU64,
@@ -86,8 +86,8 @@ pub(in crate::http) struct Counting {
 // === impl Clients ===
 
 impl Clients {
-    /// The statistics of the client that sent a request; the request is counted. `last` is that of its connection, and
-    /// `peer` is `None` for a Unix socket.
+    /// The statistics of the client that sent a request; the request is counted. `peer` is `None` for a Unix socket.
+    /// `last` is that of its connection: the next request of the same program needs no look-up in the table.
     pub(in crate::http) fn find(
         &self,
         last: &Last,
@@ -185,7 +185,7 @@ pub(in crate::http) fn program(agent: Option<&HeaderValue>) -> &str {
 
 impl ClientStats {
     /// Sets the user of this client.
-    pub fn is(&self, user: &str) {
+    pub(crate) fn is(&self, user: &str) {
         let mut known = self.user.lock();
         if **known != *user {
             *known = user.into();
@@ -193,15 +193,10 @@ impl ClientStats {
     }
 
     /// Counts a read that went to the apiserver.
-    pub fn forwarded(&self, reason: ForwardReason) {
+    pub(crate) fn forwarded(&self, reason: ForwardReason) {
         if let Some(index) = ForwardReason::ALL.iter().position(|known| *known == reason) {
             self.forwarded[index].fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    /// Counts bytes of a body.
-    pub(super) fn sent(&self, bytes: usize) {
-        self.bytes.inc_by(bytes as u64);
     }
 
     /// Counts an answer as open, and then its bytes.
@@ -231,7 +226,7 @@ impl ClientStats {
 
 impl Counting {
     pub(in crate::http) fn sent(&self, bytes: usize) {
-        self.stats.sent(bytes);
+        self.stats.bytes.inc_by(bytes as u64);
         if let Some(rent) = &self.rent {
             rent.sent(bytes);
         }
@@ -255,12 +250,16 @@ mod tests {
     use crate::http::door::{Connection, ListenAddr};
     use crate::lifecycle::multiplexer::IsWatch;
 
+    fn of(clients: &Clients, connection: &Connection, headers: &HeaderMap, version: Version) -> Arc<ClientStats> {
+        clients.find(&connection.last, connection.peer, headers, version, false)
+    }
+
     fn seen(clients: &Clients, host: u8, agent: &'static str) -> Arc<ClientStats> {
         let listener = ListenAddr::Http(([127, 0, 0, 1], 1).into());
         let connection = Connection::new(listener, Some(([10, 0, 0, host], 5).into()));
         let headers = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(agent))]);
-        clients.of(&connection, &headers, Version::HTTP_2, false);
-        clients.of(&connection, &headers, Version::HTTP_2, false)
+        of(clients, &connection, &headers, Version::HTTP_2);
+        of(clients, &connection, &headers, Version::HTTP_2)
     }
 
     #[tokio::test(start_paused = true)]
@@ -295,8 +294,8 @@ mod tests {
         for agent in ["x".repeat(700_000), format!("short {}", "x".repeat(700_000))] {
             let headers = HeaderMap::from_iter([(USER_AGENT, agent.parse().unwrap())]);
             let (first, again) = (
-                clients.of(&connection, &headers, Version::HTTP_11, false),
-                clients.of(&connection, &headers, Version::HTTP_11, false),
+                of(&clients, &connection, &headers, Version::HTTP_11),
+                of(&clients, &connection, &headers, Version::HTTP_11),
             );
             assert!(Arc::ptr_eq(&first, &again));
             assert!(connection.last.lock().as_ref().is_some_and(|(program, _)| program.len() <= LONGEST));

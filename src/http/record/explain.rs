@@ -40,24 +40,17 @@ impl Plan {
     /// Writes the header, for example `waited; reason=not_fresh; revision=1234; age=0.050`. The age, in seconds, is the
     /// time since the apiserver last reported on this resource.
     pub(in crate::http) fn write(self, headers: &mut HeaderMap) {
+        let (plan, reason) = self.words();
         let mut text = String::with_capacity(64);
-        match self {
-            Self::Served(served) => {
-                let reason = served.waited.reason();
-                text.push_str(if reason.is_empty() { "served" } else { "waited; reason=" });
-                text.push_str(reason);
-                write_state(&mut text, served);
-            }
-            Self::Old(served) => {
-                text.push_str("served; reason=away");
-                write_state(&mut text, served);
-            }
-            Self::Forwarded(None) => text.push_str("forwarded"),
-            Self::Forwarded(Some(reason)) => {
-                let _ = write!(text, "forwarded; reason={}", reason.as_str());
-            }
-            Self::Refused(reason) => {
-                let _ = write!(text, "refused; reason={reason}");
+        text.push_str(in_header(plan));
+        // Writing to a String cannot fail.
+        if !reason.is_empty() {
+            let _ = write!(text, "; reason={reason}");
+        }
+        if let Self::Served(served) | Self::Old(served) = self {
+            let _ = write!(text, "; revision={}", served.rv);
+            if let Some(age) = served.age() {
+                let _ = write!(text, "; age={:.3}", age.as_secs_f64());
             }
         }
         if let Ok(value) = HeaderValue::from_str(&text) {
@@ -66,11 +59,13 @@ impl Plan {
     }
 }
 
-fn write_state(text: &mut String, served: Served) {
-    // Writing to a String cannot fail.
-    let _ = write!(text, "; revision={}", served.rv);
-    if let Some(age) = served.age() {
-        let _ = write!(text, "; age={:.3}", age.as_secs_f64());
+/// What the header, and the access log, call a plan of [`Plan::words`].
+pub(in crate::http) fn in_header(plan: &str) -> &'static str {
+    match plan {
+        "serve" | "old" => "served",
+        "wait" => "waited",
+        "forward" => "forwarded",
+        _ => "refused",
     }
 }
 

@@ -12,24 +12,17 @@ use crate::telemetry::histogram::{self, Histogram};
 use crate::telemetry::lines::LineCounts;
 use crate::telemetry::stripes::StripedCounter;
 
-/// Counters since the start, and gauges of the current state. Shared.
+/// Counters since the start, and gauges of the current state. Shared. [`Self::register`] says what they count.
 #[derive(Debug, Default)]
 pub struct HttpMetrics {
     pub connections_open: Gauge,
     pub connections_total: Counter,
-    /// Connections that were closed at once because the limit was reached.
     pub connections_refused: Counter,
-    /// Connections of delegated listeners whose clients are not authenticated yet.
     pub newcomers_open: Gauge,
-    /// Connections that were closed to make room for others.
     pub newcomers_evicted: Counter,
-    /// Requests on such connections that were refused because they exceeded a limit.
     pub newcomers_refused: Counter,
-    /// Connections that were closed because a request's head was not complete in time, or there was no memory for it.
     pub heads_cut: Counter,
-    /// Streams of small answers that were reset, because too many of them were not read.
     pub answers_reset: Counter,
-    /// Requests over HTTP/2 that wait until fewer of their connection are handled.
     pub requests_waiting: Gauge,
     /// Failed accepts (for example because no file descriptors are left).
     pub accept_errors: Counter,
@@ -39,9 +32,7 @@ pub struct HttpMetrics {
     /// Writes to the sockets of HTTP/2 connections, and the pieces that were combined into them.
     pub http2_writes: Counter,
     pub http2_pieces: Counter,
-    /// Requests answered from a cache.
     pub requests_served: Counter,
-    /// Requests forwarded to the apiserver.
     pub requests_forwarded: Counter,
     /// Requests that informerd answered with a Status of its own.
     pub requests_refused: Counter,
@@ -50,21 +41,15 @@ pub struct HttpMetrics {
     pub watches_total: Counter,
     pub watch_events: StripedCounter,
     pub watch_bytes: StripedCounter,
-    /// Watches that ended because of a drain.
     pub watches_drained: Counter,
-    /// Watches that ended with an ERROR event.
     pub watches_failed: Counter,
     pub list_objects: Counter,
     pub list_bytes: Counter,
     pub get_bytes: Counter,
-    /// Gets and lists that were answered with a compressed body.
     pub gzip_responses: Counter,
-    /// Answers that were compressed. All other compressed responses shared one of these.
     pub gzip_compressions: Counter,
-    /// Bytes before compression, and after it.
     pub gzip_bytes_in: Counter,
     pub gzip_bytes_out: Counter,
-    /// Compressed bytes in memory, either kept or being sent.
     pub gzip_memory: Gauge,
     /// List bodies that were abandoned because the client stopped reading.
     pub lists_stalled: Counter,
@@ -73,7 +58,6 @@ pub struct HttpMetrics {
     /// From the receipt of an event to its frame for the client's connection. A frame counts with the time of its
     /// oldest event.
     pub event_lag: Histogram,
-    /// Lines of the access log.
     pub access_log: Arc<LineCounts>,
     pub clients: Clients,
 }
@@ -90,7 +74,8 @@ impl HttpMetrics {
     /// Registers the metrics of this module.
     pub fn register(&self, registry: &mut Registry) {
         let (name, help) = ("request_duration_seconds", "Time from a request to the beginning of its answer");
-        histogram::register(registry, name, help, "plan", self.latencies.by_plan());
+        let latencies = PLANS.into_iter().zip(self.latencies.0.iter().cloned());
+        histogram::register(registry, name, help, "plan", latencies);
         let registry = registry.sub_registry_with_prefix("informerd");
         for (name, help, gauge) in [
             ("http_connections", "Open client connections", &self.connections_open),
@@ -110,12 +95,8 @@ impl HttpMetrics {
         ] {
             registry.register(name, help, gauge.clone());
         }
-        for (name, help, counter) in [
-            ("http_watch_events", "Events sent to watches", &self.watch_events),
-            ("http_watch_bytes", "Bytes sent to watches", &self.watch_bytes),
-        ] {
-            registry.register(name, help, counter.clone());
-        }
+        registry.register("http_watch_events", "Events sent to watches", self.watch_events.clone());
+        registry.register("http_watch_bytes", "Bytes sent to watches", self.watch_bytes.clone());
         for (name, help, counter) in [
             ("http_connections_accepted", "Connections accepted", &self.connections_total),
             ("http_connections_refused", "Connections closed because a limit was reached", &self.connections_refused),
@@ -190,9 +171,5 @@ impl Latencies {
     /// The requests that were answered, by plan.
     pub fn counts(&self) -> [u64; PLANS.len()] {
         std::array::from_fn(|plan| self.0[plan].read().count)
-    }
-
-    fn by_plan(&self) -> impl Iterator<Item = (&'static str, Histogram)> {
-        PLANS.into_iter().zip(self.0.iter().cloned())
     }
 }

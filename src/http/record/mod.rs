@@ -8,6 +8,6 @@ mod metrics;
 
 pub(super) use age::Age;
 pub use clients::Client;
-pub(super) use clients::{ClientStats, Clients, Counting, Last, program};
-pub(super) use explain::{NOT_FORWARDED, Plan};
+pub(super) use clients::{ClientStats, Counting, Last, program};
+pub(super) use explain::{NOT_FORWARDED, Plan, in_header};
 pub use metrics::HttpMetrics;

@@ -37,7 +37,8 @@ impl Handler for Watched {
         let body = WatchBody::new(answer, Lease::all([]), None, ending, metrics, &Ledger::default());
         let mut response = Response::new(Body::new(body));
         response.extensions_mut().insert(IsWatch);
-        let stats = metrics.clients.of(connection, response.headers(), http::Version::HTTP_11, false);
+        let (last, peer, version) = (&connection.last, connection.peer, http::Version::HTTP_11);
+        let stats = metrics.clients.find(last, peer, response.headers(), version, false);
         Box::pin(async move { stats.count(response) })
     }
 }

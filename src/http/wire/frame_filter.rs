@@ -7,7 +7,7 @@ use crate::http::door::HTTP2_PREFACE;
 
 /// Bytes come in pieces of any size. Header blocks are passed on whole. The library decodes each frame of a block at once,
 /// and a byte can become a hundred. What is kept here is as large as what the client has sent.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::http) struct FrameFilter {
     /// Bytes that are passed on before the next head: of the preface, or of a payload.
     pass: usize,
@@ -21,12 +21,12 @@ pub(in crate::http) struct FrameFilter {
     kept: Vec<u8>,
     /// Nothing is kept of a larger header block. The library refuses it.
     largest: usize,
-    /// What the library may keep of the large header blocks of this connection.
-    large: usize,
-    /// One of them came although there were too many.
-    is_too_much: bool,
+    /// What the library may keep of the large header blocks of this connection, in bytes.
+    pub(super) large_blocks: usize,
+    /// Another large header block came after too many of them.
+    pub(super) is_too_much: bool,
     /// The number of header blocks that are complete.
-    blocks: u64,
+    pub(super) blocks: u64,
 }
 
 /// A larger header block is counted, with the heads of its frames. Several smaller ones share a buffer that the library
@@ -43,28 +43,10 @@ const MOST_LARGE: usize = 512 << 10;
 
 // === impl FrameFilter ===
 
-#[cfg(test)]
-impl Default for FrameFilter {
-    fn default() -> Self {
-        Self::new(usize::MAX)
-    }
-}
-
 impl FrameFilter {
     /// `largest`: the most bytes of a header block that the library accepts.
     pub(in crate::http) fn new(largest: usize) -> Self {
-        let (held, kept) = Default::default();
-        Self {
-            pass: HTTP2_PREFACE.len(),
-            held,
-            is_in_block: false,
-            block: 0,
-            kept,
-            largest,
-            large: 0,
-            is_too_much: false,
-            blocks: 0,
-        }
+        Self { pass: HTTP2_PREFACE.len(), largest, ..Self::default() }
     }
 
     /// Appends to `out` what the library gets.
@@ -97,21 +79,6 @@ impl FrameFilter {
         if self.is_in_block || has_begun { (self.block + self.held.len()).min(self.largest) } else { 0 }
     }
 
-    /// What the library may keep of the large header blocks of this connection, in bytes.
-    pub(super) fn large_blocks(&self) -> usize {
-        self.large
-    }
-
-    /// The number of header blocks that are complete.
-    pub(super) fn blocks(&self) -> u64 {
-        self.blocks
-    }
-
-    /// Whether another large header block came after too many of them.
-    pub(super) fn is_too_much(&self) -> bool {
-        self.is_too_much
-    }
-
     /// Counts a frame of a header block.
     fn count(&mut self, len: usize) {
         self.block += len;
@@ -119,8 +86,8 @@ impl FrameFilter {
             let block = std::mem::take(&mut self.block);
             self.blocks += 1;
             if block > LARGE_BLOCK {
-                self.is_too_much |= self.large > MOST_LARGE;
-                self.large += block + BUFFER;
+                self.is_too_much |= self.large_blocks > MOST_LARGE;
+                self.large_blocks += block + BUFFER;
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::apiserver::raw_testing::frame;
 
 /// Filters the preface and these frames in pieces of one size. Returns what follows the preface.
 fn filtered(frames: &[Vec<u8>], size: usize) -> Vec<u8> {
-    let (mut filter, mut out) = (FrameFilter::default(), Vec::new());
+    let (mut filter, mut out) = (FrameFilter::new(usize::MAX), Vec::new());
     for piece in [HTTP2_PREFACE, &frames.concat()].concat().chunks(size) {
         filter.filter(piece, &mut out);
     }
@@ -26,27 +26,27 @@ fn large_header_blocks_are_counted_however_they_come() {
     let whole = request(3, &[0x82; LARGE_BLOCK + 1 - HEAD]);
     let parts =
         [frame(HEADERS, 0, 5, GET), frame(CONTINUATION, 0, 5, &[0x82; 4_000]), frame(CONTINUATION, 4, 5, &[0x82; 100])];
-    let mut filter = FrameFilter::default();
+    let mut filter = FrameFilter::new(usize::MAX);
     let mut count = |bytes: &[u8]| {
         filter.filter(bytes, &mut Vec::new());
-        filter.large_blocks()
+        filter.large_blocks
     };
     assert_eq!(count(&[HTTP2_PREFACE, &fits].concat()), 0);
     assert_eq!(count(&whole), 2_049 + BUFFER);
     assert_eq!(count(&parts.concat()), 2_049 + 4_130 + 2 * BUFFER);
-    while filter.large_blocks() <= MOST_LARGE {
+    while filter.large_blocks <= MOST_LARGE {
         filter.filter(&whole, &mut Vec::new());
-        assert!(!filter.is_too_much());
+        assert!(!filter.is_too_much);
     }
     filter.filter(&fits, &mut Vec::new());
-    assert!(!filter.is_too_much());
+    assert!(!filter.is_too_much);
     filter.filter(&whole, &mut Vec::new());
-    assert!(filter.is_too_much());
+    assert!(filter.is_too_much);
 }
 
 #[test]
 fn a_block_that_is_cut_off_is_passed_on() {
-    let (mut filter, mut out) = (FrameFilter::default(), Vec::new());
+    let (mut filter, mut out) = (FrameFilter::new(usize::MAX), Vec::new());
     filter.filter(&[HTTP2_PREFACE, &request(1, GET)[..11]].concat(), &mut out);
     assert_eq!(out, HTTP2_PREFACE);
     assert_eq!(filter.rest(), &request(1, GET)[..11]);

@@ -11,17 +11,13 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::frames::FrameHead;
+use super::frames::{CONTINUATION, END_HEADERS, FrameHead, HEAD, HEADERS};
 use crate::http::door::{HTTP2_PREFACE, Newcomer, Protocol, Wait};
 
 /// The most bytes that an unauthenticated client may send: headers and bodies of all its requests together.
 pub(super) const SAYS: usize = 64 << 10;
 /// The most bytes per read.
 const PART: usize = 4096;
-const FRAME_HEAD: usize = 9;
-const HEADERS: u8 = 1;
-const CONTINUATION: u8 = 9;
-const END_HEADERS: u8 = 4;
 
 /// Stands between the socket and the HTTP library until the client is authenticated.
 #[derive(Debug)]
@@ -37,7 +33,8 @@ pub(super) struct Gate {
     /// A header block was read and has to be examined.
     look: bool,
     ended: bool,
-    refused: bool,
+    /// Nothing more is read.
+    pub(super) is_refused: bool,
 }
 
 /// Finds the frames in an HTTP/2 byte stream.
@@ -67,7 +64,7 @@ impl Gate {
             behind: Vec::new(),
             look: false,
             ended: false,
-            refused: false,
+            is_refused: false,
         }
     }
 
@@ -87,11 +84,6 @@ impl Gate {
         }
         self.release();
         self.read == self.ready.len()
-    }
-
-    /// Whether nothing more is read.
-    pub(super) fn is_refused(&self) -> bool {
-        self.refused
     }
 
     /// The stream of the header block that is held back.
@@ -125,7 +117,7 @@ impl Gate {
                 Wait::Over => {}
                 Wait::Judged => return Poll::Pending,
                 Wait::Never => {
-                    self.refused = true;
+                    self.is_refused = true;
                     let error = "the client has said too much without being authenticated";
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::PermissionDenied, error)));
                 }
@@ -188,10 +180,10 @@ impl Frames {
                 bytes = rest;
                 if self.in_head { self.held.extend_from_slice(some) } else { ready.extend_from_slice(some) }
             } else {
-                let (some, rest) = bytes.split_at((FRAME_HEAD - self.head.len()).min(bytes.len()));
+                let (some, rest) = bytes.split_at((HEAD - self.head.len()).min(bytes.len()));
                 self.head.extend_from_slice(some);
                 bytes = rest;
-                if self.head.len() < FRAME_HEAD {
+                if self.head.len() < HEAD {
                     break;
                 }
                 self.begin(ready);
@@ -206,10 +198,10 @@ impl Frames {
     }
 
     fn begin(&mut self, ready: &mut Vec<u8>) {
-        let [a, b, c, kind, flags, ..] = self.head[..] else { return };
-        self.payload = usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap_or(usize::MAX);
-        self.in_head = kind == HEADERS || kind == CONTINUATION;
-        self.last = flags & END_HEADERS != 0;
+        let Some(head) = self.head.first_chunk::<HEAD>().map(|head| FrameHead::parse(*head)) else { return };
+        self.payload = head.len;
+        self.in_head = matches!(head.kind, HEADERS | CONTINUATION);
+        self.last = head.has(END_HEADERS);
         // Another frame inside a header block is a protocol error. The library detects it.
         if !self.in_head {
             ready.append(&mut self.held);

@@ -74,7 +74,7 @@ impl Scene {
         let connection = Arc::new(Connection::new("http://127.0.0.1:0".parse().unwrap(), None));
         let answers = Arc::clone(&self.answers);
         let service = service_fn(move |request: Request<Incoming>| {
-            let handled = handlers.handle(request.map(RequestBody::from), &connection);
+            let handled = handlers.handle(request.map(RequestBody::Http1), &connection);
             let answers = Arc::clone(&answers);
             async move {
                 let handled = handled.ok_or_else(|| h2::Error::from(h2::Reason::REFUSED_STREAM))?;

@@ -98,7 +98,7 @@ struct HandoverWatch {
     head: Head,
 }
 
-#[derive(PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 enum Head {
     /// The library may not have taken all of it.
     Given,
@@ -153,7 +153,8 @@ where
 
     /// Takes the connection from the library if it has written the head of a watch.
     fn take_over(&mut self) -> bool {
-        let Some(watch) = self.handover.take_written() else { return false };
+        let written = self.handover.watch.lock().take_if(|watch| watch.head == Head::Written);
+        let Some(watch) = written else { return false };
         let Http1Stage::Library(library) = std::mem::replace(&mut self.stage, Http1Stage::Over) else { return false };
         // There are no parts after an upgrade, and then there is no watch.
         let Some(parts) = library.into_parts() else { return false };
@@ -212,7 +213,7 @@ where
                     }
                 }
                 Http1Stage::Watch(writer) => match writer.poll(cx, &mut Turn::new()) {
-                    Poll::Pending if writer.waits() => self.wait(),
+                    Poll::Pending if writer.waits => self.wait(),
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(result) => {
                         result?;
@@ -264,8 +265,6 @@ where
     V: HttpService<Incoming, ResBody = Body> + Clone + Unpin,
     V::Error: Into<BoxError>,
 {
-    type Error = BoxError;
-
     fn graceful_shutdown(mut self: Pin<&mut Self>) {
         self.is_closing = true;
         if let Http1Stage::Library(library) = &mut self.stage {
@@ -320,26 +319,13 @@ impl Handover {
         self.cut.lock().as_ref().map_or(Poll::Pending, |cut| cut.poll_cut(cx))
     }
 
-    /// The library asks for the body, so it has taken the head.
-    fn taken(&self) {
+    /// Notes what the library has done with the head of the watch, if there is one.
+    fn advance_head(&self, before: Head, now: Head) {
         if let Some(watch) = &mut *self.watch.lock()
-            && watch.head == Head::Given
+            && watch.head == before
         {
-            watch.head = Head::Taken;
+            watch.head = now;
         }
-    }
-
-    /// The library has flushed the socket. It does this only when it holds nothing else to write.
-    fn flushed(&self) {
-        if let Some(watch) = &mut *self.watch.lock()
-            && watch.head == Head::Taken
-        {
-            watch.head = Head::Written;
-        }
-    }
-
-    fn take_written(&self) -> Option<HandoverWatch> {
-        self.watch.lock().take_if(|watch| watch.head == Head::Written)
     }
 }
 
@@ -355,11 +341,6 @@ impl Reading {
         }
         self.stage = ReadStage::Request;
         is_large
-    }
-
-    /// The answer ends.
-    fn end_answer(&mut self) {
-        self.stage = if self.head.is_open() { ReadStage::Last } else { ReadStage::Head(0) };
     }
 
     /// The library, with its buffer, is gone.
@@ -383,7 +364,8 @@ impl Reading {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.0.reading.lock().end_answer();
+        let mut reading = self.0.reading.lock();
+        reading.stage = if reading.head.is_open() { ReadStage::Last } else { ReadStage::Head(0) };
     }
 }
 
@@ -426,7 +408,8 @@ impl http_body::Body for InPlace {
     type Error = BoxError;
 
     fn poll_frame(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BoxError>>> {
-        self.0.0.taken();
+        // The library asks for the body, so it has taken the head.
+        self.0.0.advance_head(Head::Given, Head::Taken);
         Poll::Pending
     }
 }
@@ -470,7 +453,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Handed<S> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.io).poll_flush(cx))?;
         self.is_flushed = true;
-        self.handover.flushed();
+        // The library flushes only when it holds nothing else to write.
+        self.handover.advance_head(Head::Taken, Head::Written);
         Poll::Ready(Ok(()))
     }
 

@@ -2,7 +2,6 @@
 //! The task of the connection runs the bodies of its watches ([`Multiplexer`]), and writes what all streams have sent.
 
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,17 +12,16 @@ use h2::Reason;
 use h2::server::{Builder, Connection, Handshake, SendResponse};
 use http::{Method, Request, Response};
 use http_body::Body as _;
-use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::coop::unconstrained;
 
 use super::http2_body::Http2Body;
-use super::http2_socket::{Http2Socket, SharedSocket};
+use super::http2_socket::Http2Socket;
 use super::keep_alive::KeepAlive;
 use super::response_head;
 use super::serving::Serving;
 use crate::codec::Slices;
-use crate::http::answer::{Body, BoxFuture, RequestBody};
+use crate::http::answer::{Body, BoxError, BoxFuture, RequestBody};
 use crate::lifecycle::multiplexer::{IsWatch, Multiplexer, MultiplexerHandle};
 use crate::lifecycle::spawn;
 use crate::lifecycle::turn::Turn;
@@ -38,15 +36,15 @@ pub(super) struct Http2<S, F> {
     watches: Multiplexer<Http2Body>,
     stage: StreamStage<S>,
     library: Arc<LibraryWaker>,
-    socket: Arc<Mutex<Http2Socket<S>>>,
+    socket: Http2Socket<S>,
     /// Begins to answer a request. `None` if its stream has to be reset at once: nothing has been made for it.
     begin: F,
     is_closing: bool,
 }
 
 enum StreamStage<S> {
-    Handshake(Box<Handshake<SharedSocket<S>, Slices>>),
-    Serving(Box<Connection<SharedSocket<S>, Slices>>, KeepAlive),
+    Handshake(Box<Handshake<Http2Socket<S>, Slices>>),
+    Serving(Box<Connection<Http2Socket<S>, Slices>>, KeepAlive),
 }
 
 /// Wakes the task of a connection for the library, which the task polls after its watches. A watch that sends something wakes the
@@ -80,18 +78,16 @@ where
 {
     /// `begin` gets a request, and whether the connection should take no more.
     pub(super) fn new(builder: &Builder, socket: Http2Socket<S>, begin: F) -> Self {
-        let socket = Arc::new(Mutex::new(socket));
-        let handshake = builder.handshake(SharedSocket(Arc::clone(&socket)));
-        let stage = StreamStage::Handshake(Box::new(handshake));
+        let stage = StreamStage::Handshake(Box::new(builder.handshake(Http2Socket(Arc::clone(&socket.0)))));
         Self { watches: Multiplexer::new(), stage, library: Arc::default(), socket, begin, is_closing: false }
     }
 
-    fn poll_stage(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), io::Error>> {
+    fn poll_stage(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         loop {
             let (connection, keep_alive) = match &mut self.stage {
                 StreamStage::Serving(connection, keep_alive) => (connection, keep_alive),
                 StreamStage::Handshake(handshake) => {
-                    let mut connection = ready!(Pin::new(&mut **handshake).poll(cx)).map_err(into_io)?;
+                    let mut connection = ready!(Pin::new(&mut **handshake).poll(cx))?;
                     let Some(pings) = connection.ping_pong() else { return Poll::Ready(Ok(())) };
                     if self.is_closing {
                         connection.graceful_shutdown();
@@ -102,13 +98,12 @@ where
             };
             match connection.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, response)))) => self.accept(request, response),
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(into_io(error))),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
                 // All that the client has sent was read.
                 Poll::Pending => {
-                    let error = || io::Error::new(io::ErrorKind::TimedOut, "client does not answer a ping");
-                    let heard = self.socket.lock().reads();
-                    return keep_alive.poll(cx, heard).map(|()| Err(error()));
+                    let heard = self.socket.0.lock().reads;
+                    return keep_alive.poll(cx, heard).map(|()| Err("client does not answer a ping".into()));
                 }
             }
         }
@@ -118,16 +113,12 @@ where
         let (head, stream) = request.into_parts();
         let is_head = head.method == Method::HEAD;
         let body = RequestBody::http2(stream, &head.headers);
-        let is_worn = self.socket.lock().is_worn();
+        let is_worn = self.socket.0.lock().is_worn();
         match (self.begin)(Request::from_parts(head, body), is_worn) {
             None => response.send_reset(Reason::REFUSED_STREAM),
             Some(answered) => _ = spawn("stream", answer(answered, is_head, response, self.watches.handle())),
         }
     }
-}
-
-fn into_io(error: h2::Error) -> io::Error {
-    if error.is_io() { error.into_io().unwrap_or_else(|| io::ErrorKind::Other.into()) } else { io::Error::other(error) }
 }
 
 /// Sends an answer, unless the client cancels the request before. The connection has the body of a watch.
@@ -170,7 +161,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     F: FnMut(Request<RequestBody>, bool) -> Option<Answered> + Unpin,
 {
-    type Output = Result<(), io::Error>;
+    type Output = Result<(), BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.library.task.register(cx.waker());
@@ -183,9 +174,9 @@ where
         self.library.is_next.swap(false, Ordering::AcqRel);
         let polled = self.poll_stage(&mut Context::from_waker(&library));
         // The library has given its frames to the socket, which has gathered them for one write.
-        let written = self.socket.lock().poll_drain(cx);
+        let written = self.socket.poll_drain(cx);
         match (polled, written) {
-            (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(error)),
+            (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(error.into())),
             (polled, _) => polled,
         }
     }
@@ -196,8 +187,6 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     F: FnMut(Request<RequestBody>, bool) -> Option<Answered> + Unpin,
 {
-    type Error = io::Error;
-
     fn graceful_shutdown(mut self: Pin<&mut Self>) {
         self.is_closing = true;
         if let StreamStage::Serving(connection, _) = &mut self.stage {

@@ -29,9 +29,13 @@ const LARGE: usize = 16 << 10;
 /// The most reads at once whose bytes do not concern the library.
 const READS: usize = 16;
 
-/// A socket that combines the writes of HTTP/2. Whoever writes calls [`Self::poll_drain`] afterwards.
+/// A socket that combines the writes of HTTP/2, shared with the library. Whoever writes calls [`Self::poll_drain`]
+/// afterwards.
 #[derive(Debug)]
-pub struct Http2Socket<S> {
+pub struct Http2Socket<S>(pub(super) Arc<Mutex<Http2SocketInner<S>>>);
+
+#[derive(Debug)]
+pub(super) struct Http2SocketInner<S> {
     inner: Bounded<S>,
     /// The bytes from `written` on wait.
     waiting: Vec<u8>,
@@ -47,26 +51,17 @@ pub struct Http2Socket<S> {
     /// The client sends nothing more.
     has_ended: bool,
     /// How often something has come from the client.
-    reads: u64,
+    pub(super) reads: u64,
     /// Present once the client has been refused.
     parting: Option<Parting>,
     metrics: Arc<HttpMetrics>,
 }
-
-/// The same socket, for the library.
-pub(super) struct SharedSocket<S>(pub(super) Arc<Mutex<Http2Socket<S>>>);
 
 thread_local! {
     /// The largest buffer that the connections of this thread do not need now.
     static SPARE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     /// What is read, before it is filtered.
     static UNFILTERED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-fn take_buffer(size: usize) -> Vec<u8> {
-    let mut buffer = SPARE.take();
-    buffer.reserve_exact(size);
-    buffer
 }
 
 fn give_back(mut buffer: Vec<u8>) {
@@ -82,8 +77,12 @@ fn give_back(mut buffer: Vec<u8>) {
 
 impl<S> Http2Socket<S> {
     pub fn new(inner: Bounded<S>, metrics: Arc<HttpMetrics>) -> Self {
-        let head = OpenHead::unlimited();
-        Self {
+        Self::reserving(inner, OpenHead::unlimited(), metrics)
+    }
+
+    /// Has header blocks reserved while they arrive.
+    pub(super) fn reserving(inner: Bounded<S>, head: OpenHead, metrics: Arc<HttpMetrics>) -> Self {
+        Self(Arc::new(Mutex::new(Http2SocketInner {
             inner,
             waiting: Vec::new(),
             written: 0,
@@ -96,22 +95,26 @@ impl<S> Http2Socket<S> {
             reads: 0,
             parting: None,
             metrics,
-        }
+        })))
     }
+}
 
-    /// Has header blocks reserved while they arrive.
-    pub(super) fn reserving(self, head: OpenHead) -> Self {
-        Self { filter: FrameFilter::new(head.largest()), head, ..self }
+impl<S: AsyncWrite + Unpin> Http2Socket<S> {
+    /// Writes what waits. Pending while the socket takes no more.
+    ///
+    /// # Errors
+    /// The socket fails, or the client takes nothing for too long.
+    pub fn poll_drain(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.lock().poll_drain(cx)
     }
+}
 
-    /// How often something has come from the client.
-    pub(super) fn reads(&self) -> u64 {
-        self.reads
-    }
+// === impl Http2SocketInner ===
 
+impl<S> Http2SocketInner<S> {
     /// The connection should take no more requests, because it keeps too much of the earlier ones.
     pub(super) fn is_worn(&self) -> bool {
-        self.filter.large_blocks() > WORN
+        self.filter.large_blocks > WORN
     }
 
     fn waiting(&self) -> &[u8] {
@@ -130,18 +133,15 @@ impl<S> Http2Socket<S> {
     /// Makes room at the end of what waits.
     fn reserve(&mut self, size: usize) {
         if self.waiting.capacity() == 0 {
-            self.waiting = take_buffer(size);
+            self.waiting = SPARE.take();
+            self.waiting.reserve_exact(size);
         }
         self.waiting.drain(..std::mem::take(&mut self.written));
     }
 }
 
-impl<S: AsyncWrite + Unpin> Http2Socket<S> {
-    /// Writes what waits. Pending while the socket takes no more.
-    ///
-    /// # Errors
-    /// The socket fails, or the client takes nothing for too long.
-    pub fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+impl<S: AsyncWrite + Unpin> Http2SocketInner<S> {
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.waiting().is_empty() {
             match Pin::new(&mut self.inner).poll_write(cx, &self.waiting[self.written..])? {
                 Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -187,7 +187,7 @@ impl<S: AsyncWrite + Unpin> Http2Socket<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Http2Socket<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> Http2SocketInner<S> {
     /// Answers the request whose header block the gate reads no further, in place of the library, which gets nothing of it.
     /// The table of header fields is not known any more, so the connection ends.
     fn refuse(&mut self) {
@@ -209,7 +209,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Socket<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> Http2Socket<S> {
+impl<S: AsyncRead + Unpin> Http2SocketInner<S> {
     /// Reads what the library gets.
     fn poll_arrived(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         for _ in 0..READS {
@@ -232,15 +232,15 @@ impl<S: AsyncRead + Unpin> Http2Socket<S> {
                 let mut read = ReadBuf::new(&mut unfiltered[..size]);
                 ready!(Pin::new(&mut self.inner).poll_read(cx, &mut read))?;
                 self.reads += u64::from(!read.filled().is_empty());
-                let (blocks, large) = (self.filter.blocks(), self.filter.large_blocks());
+                let (blocks, large) = (self.filter.blocks, self.filter.large_blocks);
                 self.filter.filter(read.filled(), &mut self.arrived);
                 // The time of the next head begins now, also if a part of it has come already.
-                match self.filter.large_blocks() > large {
+                match self.filter.large_blocks > large {
                     true => self.head.keep(),
-                    false if self.filter.blocks() > blocks => self.head.close(),
+                    false if self.filter.blocks > blocks => self.head.close(),
                     false => {}
                 }
-                if self.filter.is_too_much() {
+                if self.filter.is_too_much {
                     let error = "the client has sent too many large headers on one connection";
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
                 }
@@ -258,53 +258,18 @@ impl<S: AsyncRead + Unpin> Http2Socket<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Http2Socket<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let arrived = self.poll_arrived(cx, buf);
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let mut socket = self.0.lock();
+        let arrived = socket.poll_arrived(cx, buf);
         if matches!(arrived, Poll::Ready(Err(_))) {
-            self.refuse();
-            ready!(self.poll_parted(cx));
+            socket.refuse();
+            ready!(socket.poll_parted(cx));
         }
         arrived
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Http2Socket<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_take(cx, &[IoSlice::new(buf)])
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_take(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    /// What waits is written by [`Self::poll_drain`].
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_drain(cx))?;
-        Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
-}
-
-// === impl SharedSocket ===
-
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for SharedSocket<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0.lock()).poll_read(cx, buf)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for SharedSocket<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.0.lock().poll_take(cx, &[IoSlice::new(buf)])
     }
@@ -321,13 +286,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SharedSocket<S> {
         true
     }
 
-    /// What waits is written by [`Http2Socket::poll_drain`].
+    /// What waits is written by [`Self::poll_drain`].
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0.lock()).poll_shutdown(cx)
+        let mut socket = self.0.lock();
+        ready!(socket.poll_drain(cx))?;
+        Pin::new(&mut socket.inner).poll_shutdown(cx)
     }
 }
 

@@ -100,14 +100,14 @@ async fn the_buffer_is_shared_and_a_slow_client_keeps_none() {
         assert!(scene.write(&piece).is_ready());
     }
     assert!(scene.drain().is_ready());
-    assert_eq!(scene.socket.waiting.capacity(), 0);
+    assert_eq!(scene.socket.0.lock().waiting.capacity(), 0);
     let spare = SPARE.with_borrow(|spare| (spare.as_ptr(), spare.capacity()));
     assert!((MAX_WAITING - 4..=2 * MAX_WAITING).contains(&spare.1), "{}", spare.1);
     slow.is_full.store(true, Ordering::Relaxed);
     assert!(slow.write(b"small").is_ready());
-    assert_eq!(slow.socket.waiting.as_ptr(), spare.0, "the same buffer");
+    assert_eq!(slow.socket.0.lock().waiting.as_ptr(), spare.0, "the same buffer");
     assert!(slow.drain().is_pending());
-    assert!(slow.socket.waiting.capacity() < 16);
+    assert!(slow.socket.0.lock().waiting.capacity() < 16);
     assert_eq!(SPARE.with_borrow(|spare| (spare.as_ptr(), spare.capacity())), spare);
     slow.is_full.store(false, Ordering::Relaxed);
     assert!(slow.write(b" more").is_ready() && slow.drain().is_ready());

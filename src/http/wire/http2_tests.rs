@@ -7,6 +7,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
+use parking_lot::Mutex;
 use tokio::io::duplex;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinHandle};

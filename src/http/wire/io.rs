@@ -75,7 +75,7 @@ impl<S> Bounded<S> {
 
     /// Whether nothing more is read from the client, because it has said too much without being authenticated.
     pub(super) fn is_refused(&self) -> bool {
-        self.gate.as_ref().is_some_and(|gate| gate.is_refused())
+        self.gate.as_ref().is_some_and(|gate| gate.is_refused)
     }
 
     /// The HTTP/2 stream whose header block is not complete, if the gate holds it back.
@@ -91,7 +91,10 @@ impl<S> Bounded<S> {
             self.stalled = None;
             return result;
         }
-        let stalled = self.stalled.get_or_insert_with(|| Box::new(Stalled::new(self.stall_timeout)));
+        let stalled = self.stalled.get_or_insert_with(|| {
+            let since = Instant::now();
+            Box::new(Stalled { since, next_look: Box::pin(sleep_until(since + HURRY.min(self.stall_timeout))) })
+        });
         while stalled.next_look.as_mut().poll(cx).is_ready() {
             let (now, is_short) = (Instant::now(), self.pressure.level() == Level::Short);
             let until = stalled.since + if is_short { self.stall_timeout.min(2 * HURRY) } else { self.stall_timeout };
@@ -101,15 +104,6 @@ impl<S> Bounded<S> {
             stalled.next_look.as_mut().reset(until.min(now + HURRY));
         }
         Poll::Pending
-    }
-}
-
-// === impl Stalled ===
-
-impl Stalled {
-    fn new(timeout: Duration) -> Self {
-        let since = Instant::now();
-        Self { since, next_look: Box::pin(sleep_until(since + HURRY.min(timeout))) }
     }
 }
 
@@ -144,9 +138,7 @@ impl<S: AsyncRead + Unpin> Bounded<S> {
         }
         Ok(Some(protocol))
     }
-}
 
-impl<S: AsyncRead + Unpin> Bounded<S> {
     /// Reads and drops what the client still sends. Returns the number of bytes.
     pub(super) fn poll_drop(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut bytes = [0; DROPPED];

@@ -109,6 +109,6 @@ impl Protocols {
             .max_send_buffer_size(MAX_SEND_BUFFER)
             .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
             .max_header_list_size(limits.head);
-        Http2::new(&http2, Http2Socket::new(stream, Arc::clone(metrics)).reserving(head), begin)
+        Http2::new(&http2, Http2Socket::reserving(stream, head, Arc::clone(metrics)), begin)
     }
 }

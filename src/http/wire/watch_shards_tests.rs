@@ -212,7 +212,7 @@ async fn a_watch_that_was_polled_before_is_woken_by_all_that_it_waits_for() {
         let answer = world.watch(WatchStart::Now);
         let body = WatchBody::new(answer, lease, None, ending, &Arc::default(), &Ledger::default());
         let mut writer = WatchWriter::new(Bounded::new(ours, STALL, Arc::default(), None), Body::new(body), Vec::new());
-        assert!(writer.poll(&mut Context::from_waker(Waker::noop()), &mut Turn::new()).is_pending() && writer.waits());
+        assert!(writer.poll(&mut Context::from_waker(Waker::noop()), &mut Turn::new()).is_pending() && writer.waits);
         (shards.run(writer), client)
     };
     let (lose, lost) = oneshot::channel();
@@ -244,7 +244,7 @@ async fn a_watch_that_was_polled_before_ends_at_its_deadline() {
     let world = World::new(objects(1, 5)).await;
     let (_client, ours) = duplex(1 << 20);
     let mut writer = WatchWriter::new(Bounded::new(ours, STALL, Arc::default(), None), live(&world), Vec::new());
-    assert!(writer.poll(&mut Context::from_waker(Waker::noop()), &mut Turn::new()).is_pending() && writer.waits());
+    assert!(writer.poll(&mut Context::from_waker(Waker::noop()), &mut Turn::new()).is_pending() && writer.waits);
     let watch = WatchShards::default().run(writer);
     // The clock moves on to the next timer.
     std::future::poll_fn(|cx| watch.poll(cx)).await.map(drop).unwrap();
@@ -258,7 +258,7 @@ async fn a_watch_that_pauses_does_not_wait() {
     let io = Bounded::new(ours, STALL, Arc::default(), None);
     let mut writer = WatchWriter::new(io, pauses, Vec::new());
     let polled = std::future::poll_fn(|cx| Poll::Ready(writer.poll(cx, &mut Turn::new()).is_pending())).await;
-    assert!(polled && !writer.waits());
+    assert!(polled && !writer.waits);
 }
 
 /// Watches that come, get events and go, on several threads.

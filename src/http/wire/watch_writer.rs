@@ -5,7 +5,7 @@
 //! memory for the buffers than for everything else.
 
 use std::cell::RefCell;
-use std::io::{self, IoSlice, Write as _};
+use std::io::{self, Write as _};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -13,6 +13,7 @@ use bytes::{Buf as _, Bytes};
 use http_body::Body as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop;
+use tokio_util::io::poll_write_buf;
 
 use super::io::Bounded;
 use crate::codec::Slices;
@@ -36,8 +37,8 @@ pub(super) struct WatchWriter<S> {
     /// What the socket has not taken of the last chunk.
     rest: Slices,
     is_flushed: bool,
-    /// There is nothing to write until the next event.
-    waits: bool,
+    /// The socket has taken all that there was to write, and nothing follows before the next event.
+    pub(super) waits: bool,
     /// All of the body was written, or is in `rest`.
     has_ended: bool,
 }
@@ -46,8 +47,6 @@ pub(super) struct WatchWriter<S> {
 const EARLY: usize = 512;
 /// A chunk up to this size is joined in the buffer of its thread and written with `write`, which is cheaper.
 const JOINED: usize = 16 << 10;
-/// The most parts in one `writev`.
-const PARTS: usize = 64;
 const END_OF_LINE: &[u8] = b"\r\n";
 const END: &[u8] = b"0\r\n\r\n";
 
@@ -60,7 +59,7 @@ thread_local! {
 impl<S: AsyncRead + AsyncWrite + Unpin> WatchWriter<S> {
     /// `early` is what the client has sent after its request.
     pub(super) fn new(io: Bounded<S>, body: Body, early: Vec<u8>) -> Self {
-        let (heard, rest) = (Bell::new(), Slices::new());
+        let (heard, rest) = (Bell::default(), Slices::new());
         Self { io, body, early, heard, rest, is_flushed: true, waits: false, has_ended: false }
     }
 
@@ -110,11 +109,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WatchWriter<S> {
         Poll::Pending
     }
 
-    /// Whether the socket has taken all that there was to write, and nothing follows before the next event.
-    pub(super) fn waits(&self) -> bool {
-        self.waits
-    }
-
     /// Notices when the client disconnects, unless it has sent something before.
     fn poll_client(&mut self, cx: &Context<'_>) -> io::Result<()> {
         if !self.early.is_empty() {
@@ -136,14 +130,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WatchWriter<S> {
     /// Ready once the socket has taken all that was written.
     fn poll_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.rest.is_empty() {
-            let mut parts = [IoSlice::new(&[]); PARTS];
-            let count = self.rest.chunks_vectored(&mut parts);
             self.is_flushed = false;
-            let written = ready!(Pin::new(&mut self.io).poll_write_vectored(cx, &parts[..count]))?;
-            if written == 0 {
+            if ready!(poll_write_buf(Pin::new(&mut self.io), cx, &mut self.rest))? == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.rest.advance(written);
         }
         if !self.is_flushed {
             ready!(Pin::new(&mut self.io).poll_flush(cx))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::cost::{Cost, Fading};
-use super::start::REQUESTS;
+use super::start::{MOST_DEBTS, REQUESTS};
 use crate::informer::{InformerKey, NoCoverage};
 use crate::meta::{Encoding, Gvr};
 
@@ -22,7 +22,7 @@ pub(in crate::informer) struct Accounts {
 struct Account {
     /// What reads have cost that were forwarded.
     rent: Fading,
-    /// How many of its informers have ended in debt, as `work`.
+    /// How many of its informers have ended in debt, as `work`; at most [`MOST_DEBTS`].
     debts: Fading,
     /// The number of its objects, if it has ended or was not started because it has too many, and until when this is valid.
     size: Option<(usize, Instant)>,
@@ -72,7 +72,9 @@ impl Accounts {
     ) {
         let account = self.entry(key, now);
         account.rent = Fading::default();
-        account.debts.add(Cost { work: f64::from(u8::from(in_debt)), bytes: 0.0 }, now, DEBTS_HALF_LIFE);
+        let room = MOST_DEBTS - account.debts.at(now, DEBTS_HALF_LIFE).work;
+        let more = if in_debt { room.clamp(0.0, 1.0) } else { 0.0 };
+        account.debts.add(Cost { work: more, bytes: 0.0 }, now, DEBTS_HALF_LIFE);
         // What reads pay from now on is counted in lists of this size.
         let until = now + if in_debt { DEBTS_HALF_LIFE } else { HALF_LIFE };
         account.size = objects.filter(|objects| *objects > REQUESTS).map(|objects| (objects, until));

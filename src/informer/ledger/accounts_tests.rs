@@ -40,6 +40,11 @@ async fn debts_are_counted_and_forgotten() {
     assert_eq!(accounts.of(&pods, now).2, Some(300));
     accounts.ended(&pods, Some(REQUESTS), true, now);
     assert_eq!(accounts.of(&pods, now).2, None, "there may be many when it is read again");
+    for _ in 0..100 {
+        accounts.ended(&pods, Some(300), true, now);
+    }
+    let kept = [0, 6, 12, 30].map(|hours| accounts.of(&pods, now + Duration::from_secs(3_600 * hours)).1);
+    assert_eq!(kept, [MOST_DEBTS, 5.0, 3.0, 0.0], "however often: the next day it is tried again");
 }
 
 #[tokio::test(start_paused = true)]

@@ -70,6 +70,9 @@ const SECOND: f64 = 1.5;
 /// Below the first odds a revision is never asked for first, and above the second it always is.
 const UNLIKELY: f64 = 0.1;
 const LIKELY: f64 = 0.9;
+/// The first of these for reads that a digest proves. In the long run, the questions asked in vain must not be more requests than
+/// the reads themselves would be.
+const EVEN: f64 = 0.5;
 /// Gets of one resource, as those of the last seconds count, see [`super::Book::gets`]. From here on they are a loop: the third
 /// of three in a row, or one per second for some seconds.
 const LOOP: f64 = 2.5;
@@ -90,12 +93,12 @@ impl Situation {
     /// What to ask first.
     pub(in crate::informer) fn first(&self) -> Way {
         let then = self.then();
-        let instead = match then {
-            Way::Digest(extent) => self.digest(extent).work,
-            Way::Forward => self.forwarding().work,
+        let (instead, least) = match then {
+            Way::Digest(extent) => (self.digest(extent).work, EVEN),
+            Way::Forward => (self.forwarding().work, UNLIKELY),
             Way::Watch | Way::Revision => return Way::Revision,
         };
-        let is_likely = self.odds >= (SECOND * QUESTION.work / instead).clamp(UNLIKELY, LIKELY);
+        let is_likely = self.odds >= (SECOND * QUESTION.work / instead).clamp(least, LIKELY);
         if is_likely { Way::Revision } else { then }
     }
 

@@ -61,7 +61,7 @@ type Settled = (f64, f64, u64);
 const TABLES: f64 = 2.0;
 /// Each informer that has ended in debt doubles what has to be paid for the next one, at most so often: who reads now and then
 /// what changes all the time is forwarded.
-const MOST_DEBTS: f64 = 10.0;
+pub(super) const MOST_DEBTS: f64 = 10.0;
 /// A watch of a part of many objects pays this part of a list, if nothing shows how large its part is. What was paid fades, and
 /// the fourth within minutes starts one.
 const WATCH: f64 = 0.3;
@@ -99,7 +99,7 @@ impl Wish {
             return ((is_worth && !read.past).then_some(usize::MAX), Cost::NOTHING);
         }
         let (all, cost) = self.costs();
-        let price = all.times(if self.table { TABLES } else { 1.0 } * self.debts.min(MOST_DEBTS).exp2());
+        let price = all.times(if self.table { TABLES } else { 1.0 } * self.debts.exp2());
         // A read of the past pays if the size is known, and starts nothing here.
         ((price.is_within(self.rent + cost) && !read.past).then_some(most), cost)
     }

@@ -49,7 +49,7 @@ pub struct Part {
 type PartKey = (Arc<str>, Predicate);
 
 /// The digests of one collection, shared by all caches that hold it in any encoding.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Comparisons {
     whole: Arc<Compared>,
     /// By the version of the type and the predicate.
@@ -57,7 +57,7 @@ pub(super) struct Comparisons {
 }
 
 /// The digests of a collection or of a part of it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Compared {
     /// What is compared; `None` for everything in the cache.
     part: Option<Predicate>,
@@ -85,7 +85,7 @@ impl Part {
         Self { version: none, predicate: Predicate::scoped(scope), label_selector, field_selector }
     }
 
-    fn key(&self) -> (Arc<str>, Predicate) {
+    fn key(&self) -> PartKey {
         (Arc::clone(&self.version), self.predicate.clone())
     }
 
@@ -111,10 +111,6 @@ impl Part {
 // === impl Comparisons ===
 
 impl Comparisons {
-    pub(super) fn new() -> Self {
-        Self { whole: Arc::new(Compared::new(None)), parts: Mutex::default() }
-    }
-
     /// The digests of a part, or of everything.
     pub(super) fn of(&self, part: Option<&Part>) -> Arc<Compared> {
         let Some(part) = part else { return self.whole.clone() };
@@ -126,7 +122,7 @@ impl Comparisons {
             let (most, now) = (parts.len() >= MOST_PARTS, Instant::now());
             parts.retain(|_, part| Arc::strong_count(part) > 1 || !most && part.is_of_use(now));
         }
-        let compared = Arc::new(Compared::new(Some(part.predicate.clone())));
+        let compared = Arc::new(Compared { part: Some(part.predicate.clone()), ..Compared::default() });
         parts.insert(key, compared.clone());
         compared
     }
@@ -140,10 +136,6 @@ impl Comparisons {
 // === impl Compared ===
 
 impl Compared {
-    fn new(part: Option<Predicate>) -> Self {
-        Self { part, turns: SingleFlight::new(), newest: Mutex::default(), lateness: Mutex::default() }
-    }
-
     fn is_of_use(&self, now: Instant) -> bool {
         self.newest.lock().as_ref().is_some_and(|(_, asked)| now.saturating_duration_since(asked.at) < KEPT)
     }
@@ -169,8 +161,7 @@ impl Compared {
             Err(UpstreamError::Decode(_)) => self.lateness.lock().late = Some(Instant::now()),
             Err(_) => {}
         }
-        let answer = answer?;
-        let (digest, asked) = (answer.value, answer.asked);
+        let (digest, asked) = answer?;
         let mut newest = self.newest.lock();
         if newest.as_ref().is_none_or(|(kept, _)| kept.asked < digest.asked) {
             *newest = Some((digest.clone(), asked));
@@ -237,7 +228,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn parts_without_readers_are_dropped() {
-        let comparisons = Comparisons::new();
+        let comparisons = Comparisons::default();
         let of = |number: usize| {
             let compared = comparisons.of(Some(&Part::namespace(format!("n{number}").into())));
             let digest =

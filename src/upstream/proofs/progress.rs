@@ -11,7 +11,6 @@
 //! again. So it is not progress of the stream ([`WatchCache::confirm`]). If the collection is large, only a namespace,
 //! or only the objects that a selector selects, is compared.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ use super::comparison::Part;
 use super::digest::Digest;
 use super::questions::{QUESTION_TIMEOUT, Questions};
 use super::shared_store::Word;
-use super::single_flight::{Asked, Pace};
+use super::single_flight::{Asked, HELD, Pace};
 use crate::apiserver::UpstreamError;
 use crate::apiserver::client::Upstream;
 use crate::apiserver::metadata::{MetadataEvent, MetadataStream};
@@ -125,7 +124,7 @@ impl ProgressProbe {
 
     /// When the apiserver answered last.
     pub fn last_heard(&self) -> Option<Instant> {
-        self.questions.last_heard()
+        self.questions.heard.get()
     }
 
     /// Returns the store's revision, asked for at or after `since`. One read runs at a time; all callers that arrive
@@ -139,7 +138,28 @@ impl ProgressProbe {
             return Ok(word);
         }
         let span = self.span("probe", "the store's revision");
-        self.questions.revision(&self.upstream, &self.source, seen, pace).instrument(span).await
+        self.ask_revision(seen, pace).instrument(span).await
+    }
+
+    /// All resources of one store share the question.
+    async fn ask_revision(&self, seen: ResourceVersion, pace: Pace) -> Result<Word, UpstreamError> {
+        let Self { upstream, source, questions, .. } = self;
+        // Boxed, because most callers share the read of another one and need no memory for a read.
+        let read = || Box::pin(questions.read_revision(upstream, source));
+        if let Some(store) = questions.store() {
+            match store.revisions.ask(pace, HELD, read()).await {
+                Ok((rv, asked)) if rv >= seen => {
+                    questions.heard.set(Instant::now());
+                    return Ok(questions.remember(rv, asked));
+                }
+                Ok(_) => store.is_refuted(),
+                // A question that is refused for one resource may be allowed for another.
+                Err(error) if error.code().is_none() => return Err(error),
+                Err(_) => {}
+            }
+        }
+        let (rv, asked) = questions.revisions.ask(pace, HELD, read()).await?;
+        Ok(questions.remember(rv, asked))
     }
 
     /// The newest answer of the apiserver about the store's revision.
@@ -160,18 +180,33 @@ impl ProgressProbe {
         pace: Pace,
     ) -> Result<Word, UpstreamError> {
         let span = self.span("prove", "a digest of the collection");
-        let asked = self.questions.digest(&self.upstream, &self.source, cache, part, since, pace);
-        asked.instrument(span).await
+        self.ask_digest(cache, part, since, pace).instrument(span).await.map(|(_, word)| word)
+    }
+
+    async fn ask_digest(
+        &self,
+        cache: &WatchCache,
+        part: Option<&Part>,
+        since: Asked,
+        pace: Pace,
+    ) -> Result<(Arc<Digest>, Word), UpstreamError> {
+        let Self { upstream, source, questions, .. } = self;
+        let read = Box::pin(questions.read_digest(upstream, source, cache, part));
+        // Parts are small.
+        let objects = cache.snapshot().filter(|_| part.is_none()).map_or(0, |snapshot| snapshot.len());
+        let (digest, asked) = questions.comparisons.of(part).read(since, pace, objects, read).await?;
+        let word = questions.remember(digest.rv, asked);
+        Ok((digest, word))
     }
 
     /// Records that a reader has waited for a digest of the whole collection in vain since `begun`.
     pub fn was_late(&self, begun: Instant) {
-        self.questions.digests(None).was_late(begun);
+        self.questions.comparisons.of(None).was_late(begun);
     }
 
     /// Whether the next digest of the whole collection is expected to be late or unusable, as the last one was.
     pub fn is_late(&self) -> bool {
-        self.questions.digests(None).is_late()
+        self.questions.comparisons.of(None).is_late()
     }
 
     /// Reads a digest of the whole collection, asked for at or after `since`.
@@ -181,34 +216,52 @@ impl ProgressProbe {
         since: Asked,
     ) -> Result<Arc<Digest>, UpstreamError> {
         let span = self.span("audit", "a digest of the collection");
-        self.questions.whole(&self.upstream, &self.source, cache, since).instrument(span).await
+        self.ask_digest(cache, None, since, Pace::AT_ONCE).instrument(span).await.map(|(digest, _)| digest)
     }
 
-    /// Asks how many objects the store has.
+    /// Asks how many objects the store has, by a list of one of them. `None` if the apiserver does not say.
     pub(in crate::upstream) async fn count(&self) -> Result<Option<usize>, UpstreamError> {
-        self.questions.count(&self.upstream, &self.source).instrument(self.span("audit", "the number of objects")).await
+        let Self { upstream, source, questions, .. } = self;
+        // With a selector, lists do not tell it, and even one of one object costs the apiserver a search.
+        let counts = source.field_selector.is_empty() && source.label_selector.is_empty();
+        let (nothing, mut items, asked) = (source.nothing(), 0_usize, Asked::now());
+        let read = questions.read_keys(upstream, if counts { source } else { &nothing }, 1, |_, _| items += 1);
+        let meta = read.instrument(self.span("audit", "the number of objects")).await?;
+        questions.remember(meta.rv, asked);
+        let more = match meta.continue_token.is_empty() {
+            true => Some(0),
+            false => meta.remaining_item_count.and_then(|more| usize::try_from(more).ok()),
+        };
+        Ok(more.filter(|_| counts).map(|more| items.saturating_add(more)))
     }
 
     /// Returns the newest state if it is at or past `rv`, or if the newest digest of the part, or of everything, shows
     /// that it is the state at such a revision. The store must have reached `rv`. Sends no request.
     pub async fn settled(&self, cache: &WatchCache, part: Option<&Part>, rv: ResourceVersion) -> Option<Snapshot> {
-        self.questions.digests(part).settled(cache, rv).await
+        self.questions.comparisons.of(part).settled(cache, rv).await
     }
 
     /// Whether the newest digest of the part, or of everything, has a revision at or past `rv`.
     pub fn is_compared(&self, part: Option<&Part>, rv: ResourceVersion) -> bool {
-        self.questions.digests(part).revision() >= rv
+        self.questions.comparisons.of(part).revision() >= rv
     }
 
     /// The newest revision at which the part, or everything, was proved or compared.
     pub fn proved(&self, cache: &WatchCache, part: Option<&Part>) -> ResourceVersion {
-        self.questions.proved(cache, part)
+        let comparisons = &self.questions.comparisons;
+        let of_part = part.and_then(|part| comparisons.known(part)).map_or(ResourceVersion::ZERO, |it| it.revision());
+        cache.newest().max(comparisons.of(None).revision()).max(of_part)
     }
 
     /// The probability, from 0 to 1, that reading the revision is enough to prove a state that was last proved at
     /// `proved`.
     pub fn odds(&self, proved: ResourceVersion) -> f32 {
-        self.questions.odds(proved)
+        let now = Instant::now();
+        let still = match self.questions.store() {
+            Some(store) => store.stillness(proved, now),
+            None => self.questions.movement.lock().stillness(proved, now),
+        };
+        self.questions.odds.get(still)
     }
 
     /// Records that the store had moved, and whether the stream had delivered the change.
@@ -218,7 +271,7 @@ impl ProgressProbe {
 
     /// Records that the store is at `rv` now, as seen elsewhere. Returns true if it had moved.
     pub fn heard(&self, rv: ResourceVersion) -> bool {
-        self.questions.heard(rv)
+        self.questions.movement.lock().heard(rv, Instant::now())
     }
 
     /// Passes on what was proved elsewhere. The claim is dropped if the channel is full: it can be made again.
@@ -232,20 +285,15 @@ impl ProgressProbe {
     }
 
     fn span(&self, name: &'static str, what: &'static str) -> Span {
-        let span = tracing::info_span!(
+        let resource = || self.source.resource.gvr.group_resource();
+        tracing::info_span!(
             target: SPANS,
             "probe",
-            otel.name = Empty,
+            otel.name = format!("{name} {}", resource()),
             otel.status_code = Empty,
-            informerd.resource = Empty,
+            informerd.resource = resource(),
             informerd.asks = what,
-        );
-        if !span.is_disabled() {
-            let resource = self.source.resource.gvr.group_resource();
-            span.record("otel.name", format!("{name} {resource}"));
-            span.record("informerd.resource", resource);
-        }
-        span
+        )
     }
 
     /// Waits until the cache has everything up to `rv`, proved by progress of the stream: events, or the bookmark of a
@@ -319,7 +367,7 @@ impl ProgressProbe {
     async fn watch_from(&self, from: ResourceVersion, want: ResourceVersion) -> Result<Option<Found>, ProveError> {
         let path = self.source.watch_path(from, WATCH_SECONDS);
         let options = self.source.options(RequestVerb::Probe).header_timeout(QUESTION_TIMEOUT);
-        let options = options.on(self.questions.connection());
+        let options = options.on(*self.questions.connection.lock());
         let (head, chunks) = get(&self.upstream, &path, ACCEPT_WATCH, Compression::Identity, &options).await?;
         self.upstream.warnings().learn(&self.source.resource.gvr, head.headers());
         let mut stream = MetadataStream::new(chunks);
@@ -341,12 +389,6 @@ impl ProgressProbe {
         }
         // A bookmark that does not reach `want` is still progress, as long as no event came after it.
         Ok(best.filter(|found: &Found| found.last_event == last_event))
-    }
-}
-
-impl fmt::Debug for ProgressProbe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProgressProbe").field("source", &self.source).finish_non_exhaustive()
     }
 }
 

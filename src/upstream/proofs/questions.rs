@@ -4,7 +4,6 @@
 //! their keys and revisions hold for all of them, so one question is enough, whichever informer asks it. What a selector
 //! selects depends on the version: a conversion webhook may change labels and fields.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,11 +11,11 @@ use http::header::CONTENT_TYPE;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::comparison::{Compared, Comparisons, Part};
+use super::comparison::{Comparisons, Part};
 use super::digest::Digest;
 use super::odds::{Movement, Odds};
 use super::shared_store::{SharedStore, Word};
-use super::single_flight::{Asked, HELD, Pace, SingleFlight};
+use super::single_flight::{Asked, SingleFlight};
 use crate::apiserver::chunks::IDLE_TIMEOUT;
 use crate::apiserver::client::{ConnectionId, Upstream};
 use crate::apiserver::metrics::RequestVerb;
@@ -44,42 +43,26 @@ const ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetada
     application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// The questions about one collection, and their answers.
+#[derive(Default)]
 pub struct Questions {
-    revisions: SingleFlight<ResourceVersion>,
+    pub(super) revisions: SingleFlight<ResourceVersion>,
     /// The newest answer.
     word: Mutex<Option<Word>>,
-    comparisons: Comparisons,
+    pub(super) comparisons: Comparisons,
     pub(super) odds: Odds,
-    movement: Mutex<Movement>,
+    pub(super) movement: Mutex<Movement>,
     /// The store of all built-in resources, if this is one of them.
     store: Option<Arc<SharedStore>>,
     /// The connection of the last answer. A proof is requested from the same apiserver, because its cache has just
     /// caught up.
-    connection: Mutex<Option<ConnectionId>>,
-    heard: Stamp,
+    pub(super) connection: Mutex<Option<ConnectionId>>,
+    pub(super) heard: Stamp,
     /// The script that answers in place of an apiserver in tests.
     #[cfg(test)]
     script: Option<crate::upstream::script::Script>,
 }
 
 // === impl Questions ===
-
-impl Default for Questions {
-    fn default() -> Self {
-        Self {
-            revisions: SingleFlight::new(),
-            word: Mutex::default(),
-            comparisons: Comparisons::new(),
-            odds: Odds::default(),
-            movement: Mutex::default(),
-            store: None,
-            connection: Mutex::default(),
-            heard: Stamp::new(Instant::now()),
-            #[cfg(test)]
-            script: None,
-        }
-    }
-}
 
 impl Questions {
     /// The questions about a built-in resource. It is kept in this store if that is the only one.
@@ -93,17 +76,8 @@ impl Questions {
     }
 
     /// The store, if it is known to be the only one.
-    fn store(&self) -> Option<&Arc<SharedStore>> {
+    pub(super) fn store(&self) -> Option<&Arc<SharedStore>> {
         self.store.as_ref().filter(|store| store.is_only())
-    }
-
-    /// When the apiserver answered last.
-    pub(super) fn last_heard(&self) -> Option<Instant> {
-        self.heard.get()
-    }
-
-    pub(super) fn connection(&self) -> Option<ConnectionId> {
-        *self.connection.lock()
     }
 
     /// The newest answer of the apiserver about the store's revision.
@@ -112,112 +86,7 @@ impl Questions {
         ours.into_iter().chain(shared).max_by_key(|word| word.asked)
     }
 
-    /// The probability, from 0 to 1, that reading the revision is enough to prove a state that was last proved at
-    /// `proved`; see [`Odds`].
-    pub(super) fn odds(&self, proved: ResourceVersion) -> f32 {
-        let now = Instant::now();
-        let still = match self.store() {
-            Some(store) => store.stillness(proved, now),
-            None => self.movement.lock().stillness(proved, now),
-        };
-        self.odds.get(still)
-    }
-
-    /// Records that the store is at `rv` now, as seen elsewhere. Returns true if it had moved.
-    pub(super) fn heard(&self, rv: ResourceVersion) -> bool {
-        self.movement.lock().heard(rv, Instant::now())
-    }
-
-    /// The digests of a part, or of everything.
-    pub(super) fn digests(&self, part: Option<&Part>) -> Arc<Compared> {
-        self.comparisons.of(part)
-    }
-
-    /// Reads the store's revision, which must have reached `seen`. All resources of one store share the question.
-    pub(super) async fn revision(
-        &self,
-        upstream: &Upstream,
-        source: &ListerWatcher,
-        seen: ResourceVersion,
-        pace: Pace,
-    ) -> Result<Word, UpstreamError> {
-        if let Some(store) = self.store() {
-            match store.revision(pace, Box::pin(self.read_revision(upstream, source))).await {
-                Ok(word) if word.rv >= seen => {
-                    self.heard.set(Instant::now());
-                    return Ok(self.remember(word.rv, word.asked));
-                }
-                Ok(_) => store.is_refuted(),
-                // A question that is refused for one resource may be allowed for another.
-                Err(error) if error.code().is_none() => return Err(error),
-                Err(_) => {}
-            }
-        }
-        // Boxed, because most callers share the read of another one and need no memory for a read.
-        let answer = self.revisions.ask(pace, HELD, Box::pin(self.read_revision(upstream, source))).await?;
-        Ok(self.remember(answer.value, answer.asked))
-    }
-
-    pub(super) async fn digest(
-        &self,
-        upstream: &Upstream,
-        source: &ListerWatcher,
-        cache: &WatchCache,
-        part: Option<&Part>,
-        since: Asked,
-        pace: Pace,
-    ) -> Result<Word, UpstreamError> {
-        let read = Box::pin(self.read_digest(upstream, source, cache, part));
-        // Parts are small.
-        let objects = cache.snapshot().filter(|_| part.is_none()).map_or(0, |snapshot| snapshot.len());
-        let (digest, asked) = self.digests(part).read(since, pace, objects, read).await?;
-        Ok(self.remember(digest.rv, asked))
-    }
-
-    /// The newest revision at which a state of the part, or of everything, was proved or compared, according to the
-    /// cache and the digests.
-    pub(super) fn proved(&self, cache: &WatchCache, part: Option<&Part>) -> ResourceVersion {
-        let of_part =
-            part.and_then(|part| self.comparisons.known(part)).map_or(ResourceVersion::ZERO, |it| it.revision());
-        cache.newest().max(self.comparisons.of(None).revision()).max(of_part)
-    }
-
-    /// Reads a digest of everything.
-    pub(super) async fn whole(
-        &self,
-        upstream: &Upstream,
-        source: &ListerWatcher,
-        cache: &WatchCache,
-        since: Asked,
-    ) -> Result<Arc<Digest>, UpstreamError> {
-        let read = Box::pin(self.read_digest(upstream, source, cache, None));
-        let objects = cache.snapshot().map_or(0, |snapshot| snapshot.len());
-        let (digest, asked) = self.digests(None).read(since, Pace::AT_ONCE, objects, read).await?;
-        self.remember(digest.rv, asked);
-        Ok(digest)
-    }
-
-    /// The number of objects in the store, by a list of one of them. `None` if the apiserver does not say.
-    pub(super) async fn count(
-        &self,
-        upstream: &Upstream,
-        source: &ListerWatcher,
-    ) -> Result<Option<usize>, UpstreamError> {
-        // With a selector, lists do not tell it, and even one of one object costs the apiserver a search.
-        let counts = source.field_selector.is_empty() && source.label_selector.is_empty();
-        let (nothing, mut items, asked) = (source.nothing(), 0_usize, Asked::now());
-        let asks = if counts { source } else { &nothing };
-        let (meta, connection) = self.read_keys(upstream, asks, 1, |_, _| items += 1).await?;
-        self.heard_by(connection);
-        self.remember(meta.rv, asked);
-        let more = match meta.continue_token.is_empty() {
-            true => Some(0),
-            false => meta.remaining_item_count.and_then(|more| usize::try_from(more).ok()),
-        };
-        Ok(more.filter(|_| counts).map(|more| items.saturating_add(more)))
-    }
-
-    fn remember(&self, rv: ResourceVersion, asked: Asked) -> Word {
+    pub(super) fn remember(&self, rv: ResourceVersion, asked: Asked) -> Word {
         let word = Word { rv, asked };
         self.movement.lock().heard(rv, asked.at);
         if let Some(store) = self.store() {
@@ -235,7 +104,7 @@ impl Questions {
         self.heard.set(Instant::now());
     }
 
-    async fn read_digest(
+    pub(super) async fn read_digest(
         &self,
         upstream: &Upstream,
         source: &ListerWatcher,
@@ -261,12 +130,11 @@ impl Questions {
             true => objects.push((key, rv)),
             false => is_all = false,
         };
-        let (meta, connection) = self.read_keys(upstream, source, limit, keep).await?;
-        self.heard_by(connection);
+        let meta = self.read_keys(upstream, source, limit, keep).await?;
         Ok(Digest::new(meta.rv, asked, (is_all && meta.continue_token.is_empty()).then_some(objects), room))
     }
 
-    async fn read_revision(
+    pub(super) async fn read_revision(
         &self,
         upstream: &Upstream,
         source: &ListerWatcher,
@@ -280,24 +148,22 @@ impl Questions {
         Ok(rv)
     }
 
-    async fn read_keys(
+    pub(super) async fn read_keys(
         &self,
         upstream: &Upstream,
         source: &ListerWatcher,
         limit: u32,
         take: impl FnMut(ObjectKey, ResourceVersion),
-    ) -> Result<(ListMeta, Option<ConnectionId>), UpstreamError> {
+    ) -> Result<ListMeta, UpstreamError> {
         #[cfg(test)]
         if let Some(script) = &self.script {
-            return Ok((script.answer(&source.list_path(limit, ""), limit, take).await, None));
+            let meta = script.answer(&source.list_path(limit, ""), limit, take).await;
+            self.heard_by(None);
+            return Ok(meta);
         }
-        read_keys(upstream, source, limit, take).await
-    }
-}
-
-impl fmt::Debug for Questions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Questions").field("word", &self.last_word()).finish_non_exhaustive()
+        let (meta, connection) = read_keys(upstream, source, limit, take).await?;
+        self.heard_by(connection);
+        Ok(meta)
     }
 }
 
@@ -338,7 +204,8 @@ async fn read_keys(
     let encoding = if is_protobuf { Encoding::Protobuf } else { Encoding::Json };
     let error = |error| UpstreamError::Decode(Cause::new(error));
     let mut decoder = ListDecoder::new(encoding, MAX_ANSWER, FieldTable::default());
-    let (mut keys, mut len, most) = (0, 0, max_answer(limit));
+    let (mut keys, mut len) = (0, 0);
+    let most = MAX_ANSWER.max((limit as usize).saturating_mul(MAX_ANSWER_EACH));
     while let Some(chunk) = chunks.next(IDLE_TIMEOUT).await? {
         // As it is unpacked.
         len += chunk.len();
@@ -361,10 +228,6 @@ async fn read_keys(
         source.meter.digested(keys, chunks.sizes());
     }
     Ok((meta, head.extensions().get().copied()))
-}
-
-fn max_answer(limit: u32) -> usize {
-    MAX_ANSWER.max((limit as usize).saturating_mul(MAX_ANSWER_EACH))
 }
 
 #[cfg(test)]

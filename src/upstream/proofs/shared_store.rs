@@ -7,7 +7,6 @@
 //!
 //! Only built-in resources share a store here: an aggregated apiserver has its own.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::odds::Movement;
-use super::single_flight::{Asked, HELD, Pace, SingleFlight};
+use super::single_flight::{Asked, SingleFlight};
 use crate::apiserver::client::{CallOptions, Upstream};
 use crate::apiserver::metrics::RequestVerb;
 use crate::apiserver::reader::{get_json, get_text};
@@ -48,7 +47,8 @@ pub struct Word {
 /// The store of the built-in resources, if there is only one.
 pub struct SharedStore {
     upstream: Upstream,
-    revisions: SingleFlight<ResourceVersion>,
+    /// The questions about any resource.
+    pub(super) revisions: SingleFlight<ResourceVersion>,
     state: Mutex<StoreState>,
 }
 
@@ -78,16 +78,7 @@ struct Version {
 
 impl SharedStore {
     pub fn new(upstream: Upstream) -> Self {
-        let state = StoreState {
-            only_until: None,
-            ask_at: Instant::now(),
-            asking: false,
-            refuted: 0,
-            word: None,
-            highest: None,
-            movement: Movement::default(),
-        };
-        Self { upstream, revisions: SingleFlight::new(), state: Mutex::new(state) }
+        Self { upstream, revisions: SingleFlight::default(), state: Mutex::new(StoreState::new(Instant::now())) }
     }
 
     /// Whether all built-in resources are known to be kept in one store. If this is unknown, or about to expire, the
@@ -130,19 +121,6 @@ impl SharedStore {
         let checks = get_text(&self.upstream, "/readyz?verbose", &options, MAX_ANSWER).await?;
         let checks = std::str::from_utf8(&checks).map_err(|error| UpstreamError::Decode(Cause::new(error)))?;
         Ok(is_only(checks))
-    }
-
-    /// Reads the store's revision with a question about any resource.
-    ///
-    /// # Errors
-    /// The error of the question, for all callers that share it.
-    pub(super) async fn revision(
-        &self,
-        pace: Pace,
-        question: impl Future<Output = Result<ResourceVersion, UpstreamError>>,
-    ) -> Result<Word, UpstreamError> {
-        let answer = self.revisions.ask(pace, HELD, question).await?;
-        Ok(Word { rv: answer.value, asked: answer.asked })
     }
 
     /// Records the answer about one resource.
@@ -189,28 +167,19 @@ impl SharedStore {
     }
 }
 
-impl fmt::Debug for SharedStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedStore").field("state", &self.state).finish_non_exhaustive()
-    }
-}
-
 // === impl StoreState ===
 
 impl StoreState {
+    fn new(ask_at: Instant) -> Self {
+        let movement = Movement::default();
+        Self { only_until: None, ask_at, asking: false, refuted: 0, word: None, highest: None, movement }
+    }
+
     fn refute(&mut self, now: Instant) {
         tracing::warn!(
             "the store's revision went back, or there are several stores: asking for each resource separately"
         );
-        *self = Self {
-            only_until: None,
-            ask_at: now + LATER,
-            asking: self.asking,
-            refuted: self.refuted + 1,
-            word: None,
-            highest: None,
-            movement: Movement::default(),
-        };
+        *self = Self { asking: self.asking, refuted: self.refuted + 1, ..Self::new(now + LATER) };
     }
 }
 

@@ -48,11 +48,7 @@ pub(super) struct SingleFlight<T> {
 }
 
 /// An answer, and when its question began.
-#[derive(Clone, Debug)]
-pub(super) struct Answer<T> {
-    pub(super) value: T,
-    pub(super) asked: Asked,
-}
+type Answered<T> = Result<(T, Asked), UpstreamError>;
 
 #[derive(Debug)]
 struct FlightState<T> {
@@ -67,11 +63,11 @@ struct FlightState<T> {
     /// The numbers of the questions under way, in order.
     under_way: Vec<u64>,
     /// The answer to the newest question that was answered.
-    newest: Option<(u64, Result<Answer<T>, UpstreamError>)>,
+    newest: Option<(u64, Answered<T>)>,
 }
 
 enum Look<'a, T> {
-    Answered(Result<Answer<T>, UpstreamError>),
+    Answered(Answered<T>),
     Ask(Flight<'a, T>),
     /// Wait until this time, or until something changes.
     Wait(Option<Instant>),
@@ -82,7 +78,7 @@ struct Flight<'a, T> {
     flights: &'a SingleFlight<T>,
     number: u64,
     asked: Asked,
-    result: Option<Result<Answer<T>, UpstreamError>>,
+    result: Option<Answered<T>>,
 }
 
 // === impl Pace ===
@@ -114,13 +110,15 @@ impl Asked {
 
 // === impl SingleFlight ===
 
-impl<T: Clone> SingleFlight<T> {
-    pub(super) fn new() -> Self {
+impl<T> Default for SingleFlight<T> {
+    fn default() -> Self {
         let state =
             FlightState { begun: 0, wanted_by: 0, shared: None, last: None, under_way: Vec::new(), newest: None };
-        Self { state: Mutex::new(state), changed: watch::Sender::new(()) }
+        Self { state: Mutex::new(state), changed: watch::Sender::default() }
     }
+}
 
+impl<T: Clone> SingleFlight<T> {
     /// Returns an answer that is newer than this call. The question is not sent before the future is polled. It begins
     /// no sooner than `pace` after the previous one. A question that has been under way for `held` does not delay the next
     /// one.
@@ -132,7 +130,7 @@ impl<T: Clone> SingleFlight<T> {
         pace: Pace,
         held: Duration,
         question: impl Future<Output = Result<T, UpstreamError>>,
-    ) -> Result<Answer<T>, UpstreamError> {
+    ) -> Answered<T> {
         let mut changed = self.changed.subscribe();
         let wanted = {
             let mut state = self.state.lock();
@@ -145,7 +143,7 @@ impl<T: Clone> SingleFlight<T> {
                 Look::Answered(result) => return result,
                 Look::Ask(mut flight) => {
                     let asked = flight.asked;
-                    let result = question.await.map(|value| Answer { value, asked });
+                    let result = question.await.map(|value| (value, asked));
                     flight.result = Some(result.clone());
                     return result;
                 }
@@ -245,14 +243,14 @@ mod tests {
     /// Starts so many readers one after another. Returns the number of questions, the most at once, and the longest wait.
     /// A question counts as held after the time `held`.
     async fn crowd(readers: u32, apart: Duration, pace: Pace, held: Duration, takes: Duration) -> (u32, u32, Duration) {
-        let (flights, apiserver) = (Arc::new(SingleFlight::new()), Arc::new(Apiserver::default()));
+        let (flights, apiserver) = (Arc::new(SingleFlight::default()), Arc::new(Apiserver::default()));
         let mut waiting = Vec::new();
         for _ in 0..readers {
             let (flights, apiserver) = (flights.clone(), apiserver.clone());
             let (begun, wanted) = (Instant::now(), Asked::now());
             waiting.push(spawn("reader", async move {
-                let answer = flights.ask(pace, held, apiserver.answer(takes)).await.unwrap();
-                assert!(answer.asked > wanted, "an answer is of a time after it was wanted");
+                let (_, asked) = flights.ask(pace, held, apiserver.answer(takes)).await.unwrap();
+                assert!(asked > wanted, "an answer is of a time after it was wanted");
                 begun.elapsed()
             }));
             sleep(apart).await;
@@ -287,11 +285,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_gives_up_gives_the_turn_back() {
-        let (flights, apiserver) = (SingleFlight::new(), Apiserver::default());
+        let (flights, apiserver) = (SingleFlight::default(), Apiserver::default());
         let long = Duration::from_secs(60);
         tokio::time::timeout(HELD / 2, flights.ask(PACE, HELD, apiserver.answer(long))).await.unwrap_err();
         let second =
             tokio::time::timeout(HELD, flights.ask(PACE, HELD, apiserver.answer(PACE.alone))).await.unwrap().unwrap();
-        assert_eq!(second.value, 2);
+        assert_eq!(second.0, 2);
     }
 }

@@ -41,7 +41,7 @@ impl Reflector {
         // Until when it is not sure that those which were applied are all, and their revision. A stream that begins in doubt tells
         // them again first.
         let mut unsure: Option<(Instant, ResourceVersion)> = None;
-        let mut recalled = std::pin::pin!(self.writer.recalled());
+        let mut recalled = std::pin::pin!(self.writer.account().recalled());
         let handle = self.handle.clone();
         let mut doubted = std::pin::pin!(handle.doubted());
         handle.follows(stream.connection);

@@ -1,16 +1,24 @@
-//! States that are given up: they do not fit into memory, or an object of them cannot be decoded. Their watches end,
-//! and their reads are forwarded until the state is read again.
+//! States that are given up, or not read to the end: they do not fit into memory, or an object of them cannot be decoded.
+//! Their watches end, and their reads are forwarded until the state is read again.
 
 use tokio::time::{Instant, sleep_until};
 
 use super::Reflector;
 use super::end::{GivenUp, Undecodable};
+use super::learn::counted;
+use super::load::{Load, Sample};
 use super::machine::Outcome;
 use crate::apiserver::client::UpstreamError;
+use crate::cache::Full;
+use crate::codec::json::ListMeta;
 
 /// After this many answers that cannot be decoded, the next one would be no better. Fewer may be the fault of something
 /// between the daemon and the apiserver.
 const FEW: u32 = 3;
+
+/// No object with its metadata is smaller than this, so the number of objects gives a lower bound of the memory.
+const LEAST: usize = 512;
+const TRUSTED: u8 = 4;
 
 // === impl Reflector ===
 
@@ -46,10 +54,51 @@ impl Reflector {
         self.stream = None;
         self.writer.not_ready(&why);
         self.handle.update(|status| {
-            status.given_up = Some(reason);
+            (status.too_large, status.undecodable) = (reason == GivenUp::Memory, reason == GivenUp::Undecodable);
             (status.last_error, status.last_error_at) = (Some(why), Some(Instant::now()));
         });
         Outcome::GivenUp
+    }
+
+    /// Before the first state is read: estimates from the number of objects whether it can fit.
+    pub(super) fn expect(&mut self, meta: &ListMeta) -> Result<(), Outcome> {
+        if !self.writer.resource_version().is_zero() {
+            return Ok(());
+        }
+        let counted = counted(meta);
+        let count = counted.unwrap_or(1);
+        let need = match &mut self.sample {
+            Some(sample) if sample.trusted > 0 => {
+                sample.trusted -= 1;
+                let Sample { bytes, objects, .. } = *sample;
+                // With a selector, the apiserver does not tell the number: it is more than what was read.
+                if counted.is_some() { (bytes / objects.max(1)).saturating_mul(count) } else { bytes }
+            }
+            _ => count.saturating_mul(LEAST),
+        };
+        let fits = self.writer.account().load(need);
+        fits.map_err(|full| self.refuse(full))
+    }
+
+    /// A state that was being read does not fit.
+    pub(super) fn full(&mut self, full: Full, load: &Load) -> Outcome {
+        self.sample = Some(Sample { bytes: load.bytes, objects: load.objects, trusted: TRUSTED });
+        self.refuse(full)
+    }
+
+    /// All caches together use too much memory, and this one was chosen to give up its state.
+    pub(super) fn recalled(&mut self) -> Outcome {
+        let why = "memory is short, and this cache was given up for the others";
+        self.give_up(GivenUp::Memory, why.to_owned())
+    }
+
+    fn refuse(&mut self, full: Full) -> Outcome {
+        let mib = |bytes: usize| bytes.div_ceil(1 << 20);
+        let (need, room, limit) = (mib(full.need), mib(full.room), mib(full.limit));
+        self.give_up(
+            GivenUp::Memory,
+            format!("does not fit: at least {need} MiB needed, {room} of {limit} MiB free for caches"),
+        )
     }
 
     /// Waits until the next attempt.

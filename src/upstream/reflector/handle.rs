@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::super::proofs::Asked;
-use super::end::GivenUp;
 use crate::apiserver::client::ConnectionId;
 use crate::apiserver::stamp::Stamp;
 use crate::meta::ResourceVersion;
@@ -41,6 +40,8 @@ pub struct ReflectorStatus {
     pub undecodable: bool,
     /// There is no state yet, and two attempts in a row to read one have failed although the apiserver answers.
     pub stuck: bool,
+    /// Attempts in a row that have failed although the apiserver answers.
+    pub(super) failures: u32,
     /// Number of whole states taken after the first.
     pub relists: u64,
     /// Number of watches that ended and were resumed.
@@ -63,7 +64,8 @@ pub struct ReflectorStatus {
 
 #[derive(Debug)]
 struct SharedHandle {
-    cold: watch::Sender<Cold>,
+    /// What changes with states. What changes with every event is below, and here as it was at the start.
+    cold: watch::Sender<ReflectorStatus>,
     events: AtomicU64,
     bookmarks: AtomicU64,
     garbage: AtomicU64,
@@ -73,18 +75,16 @@ struct SharedHandle {
     taken: Mutex<Option<(Asked, ResourceVersion)>>,
     /// Maximum number of objects of a first state that is worth reading.
     most: AtomicUsize,
-    /// Notified when a comparison contradicts the cache.
-    doubted: Notify,
-    doubt: Mutex<String>,
+    /// Why a comparison contradicts the cache.
+    doubt: watch::Sender<String>,
     /// The number of streams so far, and the connection of the last one.
     streams: AtomicU64,
     connection: Mutex<Option<ConnectionId>>,
     /// Milliseconds between the last two bookmarks; zero before that.
     bookmark_gap: AtomicU64,
     last_bookmark: Stamp,
-    /// Notified when a check has found that the stream does not say what it should.
-    silenced: Notify,
-    silence: Mutex<Option<Silence>>,
+    /// What a check has found that shows that the stream does not say what it should.
+    silence: watch::Sender<Silence>,
 }
 
 /// How far a stream has come. It is different after each event and bookmark, and in each stream.
@@ -96,7 +96,7 @@ pub struct Position {
 }
 
 /// Evidence that the stream is open and does not say what it should.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Silence {
     pub why: String,
     /// Where the stream stood. If it has moved since, this is no evidence.
@@ -106,28 +106,7 @@ pub struct Silence {
 }
 
 /// After this many failures in a row, another one is likely.
-const STUCK: u32 = 2;
-
-/// The part of the status that changes with states and not with every event.
-#[derive(Clone, Debug)]
-pub(super) struct Cold {
-    pub(super) state: &'static str,
-    pub(super) since: Instant,
-    pub(super) synced: bool,
-    pub(super) last_error: Option<String>,
-    pub(super) last_error_at: Option<Instant>,
-    pub(super) failing: Option<u16>,
-    pub(super) retry_at: Option<Instant>,
-    /// It has not been followed since.
-    pub(super) given_up: Option<GivenUp>,
-    /// Attempts in a row that have failed although the apiserver answers.
-    pub(super) failures: u32,
-    pub(super) relists: u64,
-    pub(super) restarts: u64,
-    pub(super) silences: u64,
-    pub(super) rewinds: u64,
-    pub(super) paged: bool,
-}
+pub(super) const STUCK: u32 = 2;
 
 // === impl ReflectorStatus ===
 
@@ -158,13 +137,9 @@ impl ReflectorStatus {
             _ => "ended",
         }
     }
-}
 
-// === impl Cold ===
-
-impl Cold {
-    fn is_stuck(&self) -> bool {
-        !self.synced && self.failures >= STUCK
+    fn has_given_up(&self) -> bool {
+        self.too_large || self.undecodable
     }
 }
 
@@ -172,7 +147,7 @@ impl Cold {
 
 impl Handle {
     pub(super) fn new(now: Instant) -> Self {
-        let cold = Cold {
+        let cold = ReflectorStatus {
             state: "learn",
             since: now,
             synced: false,
@@ -180,13 +155,21 @@ impl Handle {
             last_error_at: None,
             failing: None,
             retry_at: None,
-            given_up: None,
+            too_large: false,
+            undecodable: false,
+            stuck: false,
             failures: 0,
             relists: 0,
             restarts: 0,
             silences: 0,
             rewinds: 0,
             paged: false,
+            garbage_frames: 0,
+            events: 0,
+            bookmarks: 0,
+            last_event: None,
+            last_heard: None,
+            resource_version: ResourceVersion::ZERO,
         };
         let zero = || AtomicU64::new(0);
         Self {
@@ -200,14 +183,12 @@ impl Handle {
                 rv: zero(),
                 taken: Mutex::default(),
                 most: AtomicUsize::new(usize::MAX),
-                doubted: Notify::new(),
-                doubt: Mutex::default(),
+                doubt: watch::Sender::default(),
                 streams: zero(),
                 connection: Mutex::default(),
                 bookmark_gap: zero(),
                 last_bookmark: Stamp::new(now),
-                silenced: Notify::new(),
-                silence: Mutex::default(),
+                silence: watch::Sender::default(),
             }),
         }
     }
@@ -215,29 +196,14 @@ impl Handle {
     pub fn status(&self) -> ReflectorStatus {
         let shared = &self.shared;
         let cold = shared.cold.borrow().clone();
-        let stuck = cold.is_stuck();
         ReflectorStatus {
-            state: cold.state,
-            since: cold.since,
-            synced: cold.synced,
-            last_error: cold.last_error,
-            last_error_at: cold.last_error_at,
-            failing: cold.failing,
-            retry_at: cold.retry_at,
-            too_large: cold.given_up == Some(GivenUp::Memory),
-            undecodable: cold.given_up == Some(GivenUp::Undecodable),
-            stuck,
-            relists: cold.relists,
-            restarts: cold.restarts,
-            silences: cold.silences,
-            rewinds: cold.rewinds,
-            paged: cold.paged,
             garbage_frames: shared.garbage.load(Ordering::Relaxed),
             events: shared.events.load(Ordering::Relaxed),
             bookmarks: shared.bookmarks.load(Ordering::Relaxed),
             last_event: shared.last_event.get(),
             last_heard: shared.last_heard.get(),
             resource_version: ResourceVersion(shared.rv.load(Ordering::Relaxed)),
+            ..cold
         }
     }
 
@@ -258,8 +224,7 @@ impl Handle {
 
     /// Waits until the apiserver refuses the resource (403) or the encoding (406), or until the state is given up; with `or_stuck`, also until it is stuck.
     pub async fn refused(&self, or_stuck: bool) {
-        let is_given_up = |status: &ReflectorStatus| status.too_large || status.undecodable;
-        let is_refused = |status: &ReflectorStatus| is_given_up(status) || matches!(status.failing, Some(403 | 406));
+        let is_refused = |status: &ReflectorStatus| matches!(status.failing, Some(403 | 406)) || status.has_given_up();
         self.wait_for(|status| is_refused(status) || or_stuck && status.stuck).await;
     }
 
@@ -276,14 +241,12 @@ impl Handle {
     /// Reports that the cache appears to contradict the store. A reflector that follows checks this itself; in any
     /// other step it is about to do so anyway.
     pub fn doubt(&self, why: &str) {
-        why.clone_into(&mut self.shared.doubt.lock());
-        self.shared.doubted.notify_waiters();
+        self.shared.doubt.send_replace(why.to_owned());
     }
 
     /// Waits for a doubt that is reported after this call.
     pub(super) async fn doubted(&self) -> String {
-        self.shared.doubted.notified().await;
-        self.shared.doubt.lock().clone()
+        next(&self.shared.doubt).await
     }
 
     /// How far the stream has come.
@@ -306,18 +269,12 @@ impl Handle {
 
     /// Reports that the stream does not say what it should.
     pub fn is_silent(&self, silence: Silence) {
-        *self.shared.silence.lock() = Some(silence);
-        self.shared.silenced.notify_waiters();
+        self.shared.silence.send_replace(silence);
     }
 
     /// Waits for such a report that comes after this call.
     pub(super) async fn silenced(&self) -> Silence {
-        loop {
-            self.shared.silenced.notified().await;
-            if let Some(silence) = self.shared.silence.lock().take() {
-                return silence;
-            }
-        }
+        next(&self.shared.silence).await
     }
 
     /// A stream begins.
@@ -328,22 +285,22 @@ impl Handle {
 
     /// Whether the caches currently have no memory for the state.
     pub fn is_too_large(&self) -> bool {
-        self.shared.cold.borrow().given_up == Some(GivenUp::Memory)
+        self.shared.cold.borrow().too_large
     }
 
     /// See [`ReflectorStatus::undecodable`].
     pub fn is_undecodable(&self) -> bool {
-        self.shared.cold.borrow().given_up == Some(GivenUp::Undecodable)
+        self.shared.cold.borrow().undecodable
     }
 
     /// Whether the state was given up, for either reason.
     pub fn has_given_up(&self) -> bool {
-        self.shared.cold.borrow().given_up.is_some()
+        self.shared.cold.borrow().has_given_up()
     }
 
     /// See [`ReflectorStatus::stuck`].
     pub fn is_stuck(&self) -> bool {
-        self.shared.cold.borrow().is_stuck()
+        self.shared.cold.borrow().stuck
     }
 
     /// Whether the apiserver currently refuses access to the resource.
@@ -356,7 +313,7 @@ impl Handle {
         self.shared.cold.borrow().failing == Some(406)
     }
 
-    pub(super) fn update(&self, change: impl FnOnce(&mut Cold)) {
+    pub(super) fn update(&self, change: impl FnOnce(&mut ReflectorStatus)) {
         self.shared.cold.send_modify(change);
     }
 
@@ -407,4 +364,11 @@ impl Handle {
     pub(super) fn reached(&self, rv: ResourceVersion) {
         self.shared.rv.store(rv.0, Ordering::Relaxed);
     }
+}
+
+/// Waits for a value that is sent after this call.
+async fn next<T: Clone>(sender: &watch::Sender<T>) -> T {
+    let mut values = sender.subscribe();
+    values.changed().await.ok();
+    values.borrow().clone()
 }

@@ -54,14 +54,14 @@ impl Reflector {
     /// cannot be read without its columns, nor can a limit on the number be kept.
     fn assumes_form(&mut self) -> bool {
         let Resource { gvr, kind, origin, .. } = &*self.lister.resource;
-        let is_first = self.form.is_none() && !self.machine.assumes();
+        let is_first = self.form.is_none() && !self.machine.assumed;
         if !is_first || self.lister.encoding == Encoding::Table || self.handle.most() != usize::MAX {
             return false;
         }
         if self.by_list {
             return *origin != Origin::Unknown;
         }
-        let assumes = *origin == Origin::BuiltIn && !self.machine.paged() && self.upstream.marks_watch_lists();
+        let assumes = *origin == Origin::BuiltIn && !self.machine.paged && self.upstream.marks_watch_lists();
         if assumes {
             let list_kind = format!("{kind}List");
             let form = Form::new(self.lister.encoding, Style::Stripped, &gvr.api_version(), kind, &list_kind);
@@ -88,8 +88,7 @@ impl Reflector {
     }
 
     /// How long a watch-list may stay silent, with so many objects so far. `expected`: how many a list had a moment ago. Also
-    /// returns whether it has all objects that are
-    /// expected. If nothing more comes then, the server may not support watch-lists.
+    /// returns whether it has all objects that are expected. If nothing more comes then, the server may not support watch-lists.
     pub(super) fn silence(&self, expected: Option<usize>, objects: usize) -> (Duration, bool) {
         match expected {
             // The server may first have to bring its cache up to date, which it does for up to 3 s.
@@ -164,7 +163,7 @@ impl Reflector {
 }
 
 /// The number of objects in all pages, of which this is the first one with one object.
-fn counted(meta: &ListMeta) -> Option<usize> {
+pub(super) fn counted(meta: &ListMeta) -> Option<usize> {
     let more = meta.remaining_item_count.and_then(|count| usize::try_from(count).ok())?;
     Some(more.saturating_add(1))
 }

@@ -37,6 +37,6 @@ impl Load {
         self.bytes += Budget::cost(object.size());
         self.objects += 1;
         self.bytes = self.bytes.saturating_sub(self.arriving.take(writer, &object));
-        writer.load(self.bytes).map(|()| object)
+        writer.account().load(self.bytes).map(|()| object)
     }
 }

@@ -157,16 +157,16 @@ pub(super) enum Failure {
 #[derive(Debug)]
 pub(super) struct Machine {
     state: State,
-    since: Instant,
+    pub(super) since: Instant,
     backoff: Backoff,
-    /// The store's revision, zero unless it holds a state.
-    rv: ResourceVersion,
+    /// The store's revision, set before each step; zero unless it holds a state.
+    pub(super) rv: ResourceVersion,
     /// When the store last took a whole state.
     synced: Option<Instant>,
-    /// Read pages instead of watch-lists.
-    paged: bool,
+    /// Pages are read, because watch-lists are known to be refused.
+    pub(super) paged: bool,
     /// The form was not asked for, and no state has been taken since.
-    assumed: bool,
+    pub(super) assumed: bool,
     /// Number of watch-lists in a row that failed.
     watch_list_failures: u32,
     /// Number of answers in a row that the resource is forbidden.
@@ -236,26 +236,12 @@ impl Machine {
         self.state
     }
 
-    pub(super) fn since(&self) -> Instant {
-        self.since
-    }
-
     /// The end of the wait, while it waits.
     pub(super) fn retry_at(&self) -> Option<Instant> {
         match self.state {
             State::Wait { until, .. } | State::Refused { until } => Some(until),
             _ => None,
         }
-    }
-
-    /// Whether pages are used because watch-lists are refused.
-    pub(super) fn paged(&self) -> bool {
-        self.paged
-    }
-
-    /// Whether the form was not asked for, and no state has been taken since.
-    pub(super) fn assumes(&self) -> bool {
-        self.assumed
     }
 
     /// Begins with a saved state.
@@ -270,16 +256,6 @@ impl Machine {
             State::Wait { then, .. } => !matches!(then, Then::Load | Then::Check | Then::Confirm),
             _ => true,
         }
-    }
-
-    /// Sets the store's revision, before a step.
-    pub(super) fn at(&mut self, rv: ResourceVersion) {
-        self.rv = rv;
-    }
-
-    /// Sets whether watch-lists are known to be refused.
-    pub(super) fn set_paged(&mut self, paged: bool) {
-        self.paged = paged;
     }
 
     /// The single transition function: moves from the present state to the next one, according to the outcome.

@@ -20,7 +20,7 @@ impl Bench {
         let mut bench = Self::new();
         bench.after(0, Outcome::Learned);
         bench.after(0, Outcome::Synced);
-        bench.machine.at(ResourceVersion(100));
+        bench.machine.rv = ResourceVersion(100);
         assert_eq!(bench.machine.state(), State::Follow);
         bench
     }
@@ -58,7 +58,7 @@ async fn a_watch_list_whose_end_is_late_becomes_one_list() {
     let mut bench = Bench::new();
     bench.after(0, Outcome::Learned);
     assert_eq!(bench.after(2, Outcome::Unmarked), State::List);
-    assert!(!bench.machine.paged(), "other reflectors are not told");
+    assert!(!bench.machine.paged, "other reflectors are not told");
     assert_eq!(bench.after(0, Outcome::Synced), State::Watch);
     bench.after(0, Outcome::Opened);
     assert_eq!(bench.after(600, Outcome::Failed(Failure::Expired)), State::Learn);
@@ -86,12 +86,12 @@ async fn a_state_that_cannot_be_read_without_its_form_is_read_with_it() {
                 continue;
             }
             let mut bench = Bench::new();
-            bench.machine.set_paged(paged);
+            bench.machine.paged = paged;
             let reads = if paged { State::List } else { State::WatchList };
-            assert_eq!((bench.after(0, Outcome::Known), bench.machine.assumes()), (reads, true));
+            assert_eq!((bench.after(0, Outcome::Known), bench.machine.assumed), (reads, true));
             bench.after(1, failed);
             assert_eq!(bench.elapse(), State::Learn, "{failed:?}");
-            assert_eq!((bench.after(0, Outcome::Learned), bench.machine.assumes()), (reads, false));
+            assert_eq!((bench.after(0, Outcome::Learned), bench.machine.assumed), (reads, false));
             bench.after(1, failed);
             assert_eq!(bench.elapse(), reads, "it is not asked again");
         }

@@ -9,7 +9,6 @@ mod handle;
 mod learn;
 mod load;
 mod machine;
-mod memory;
 mod restore;
 mod steps;
 pub(in crate::upstream) mod stream;
@@ -42,6 +41,7 @@ pub use end::ReflectorEnd;
 pub use handle::{Handle, Position, ReflectorStatus, Silence};
 
 use self::end::Undecodable;
+use self::handle::STUCK;
 use self::load::{Load, Sample};
 use self::machine::{Failure, Haste, Machine, Outcome, State, Then};
 use self::stream::{EventStream, read_page};
@@ -148,11 +148,6 @@ impl Reflector {
         self.claim_sender.clone()
     }
 
-    /// Runs until the resource is gone. Dropping the future stops the reflector and its cache.
-    pub async fn run(mut self) -> ReflectorEnd {
-        self.steps().await
-    }
-
     /// The revision of the state, which may be a saved one that is not confirmed yet; zero if there is none.
     fn at(&self) -> ResourceVersion {
         self.saved.as_ref().map_or(self.writer.newest(), Restoration::rv)
@@ -160,7 +155,7 @@ impl Reflector {
 
     fn advance(&mut self, outcome: Outcome) {
         let before = self.machine.state();
-        self.machine.at(self.at());
+        self.machine.rv = self.at();
         if matches!(before, State::List | State::ListWhole) || outcome == Outcome::Opened {
             // If that has failed, the state is read as any other.
             self.by_list = false;
@@ -168,8 +163,7 @@ impl Reflector {
         if before == State::WatchList && self.lister.resource.origin == Origin::BuiltIn {
             self.upstream.watch_list_was_marked(outcome == Outcome::Synced);
         } else if before != State::WatchList {
-            let is_listed = is_listed(&self.upstream, &self.lister, &self.config);
-            self.machine.set_paged(self.by_list || is_listed);
+            self.machine.paged = self.by_list || is_listed(&self.upstream, &self.lister, &self.config);
         }
         self.machine.step(outcome, Instant::now());
         let lists = matches!(self.machine.state(), State::Wait { then: Then::List, .. });
@@ -195,7 +189,7 @@ impl Reflector {
         if machine.reads_anew() {
             self.saved = None;
         }
-        if machine.paged() && before == State::WatchList {
+        if machine.paged && before == State::WatchList {
             self.upstream.watch_list_refused(&self.lister.resource.gvr.group);
         }
         tracing::debug!(resource = %self.lister.resource.gvr, from = before.as_str(), ?outcome, to = ?machine.state(), "reflector");
@@ -203,7 +197,7 @@ impl Reflector {
         if machine.state() == State::Follow && self.handle.status().failing.is_some() {
             tracing::info!(resource = %self.lister.resource.gvr, rv = %self.writer.resource_version(), "reflector follows again");
         }
-        let (is_answered, paged) = (self.upstream.is_reachable(), machine.paged() && !self.by_list);
+        let (is_answered, paged) = (self.upstream.is_reachable(), machine.paged && !self.by_list);
         self.handle.reached(self.writer.resource_version());
         self.handle.update(|status| {
             if matches!(machine.state(), State::Wait { .. }) {
@@ -214,14 +208,15 @@ impl Reflector {
                 status.failures = 0;
             }
             status.state = machine.state().as_str();
-            status.since = machine.since();
+            status.since = machine.since;
             status.retry_at = machine.retry_at();
             status.synced = synced;
+            status.stuck = !synced && status.failures >= STUCK;
             (status.relists, status.restarts) = (machine.syncs.saturating_sub(1), machine.restarts);
             (status.rewinds, status.paged, status.silences) = (machine.rewinds, paged, machine.silences);
             if machine.state() == State::Follow {
                 status.failing = None;
-                status.given_up = None;
+                (status.too_large, status.undecodable) = (false, false);
             }
         });
     }
@@ -275,13 +270,11 @@ impl Reflector {
                     if !objects.is_empty() {
                         self.learn_items().await;
                     }
-                    return match self.replace(objects.into_values().collect(), rv, asked).await {
-                        Ok(()) => {
-                            self.stream = Some(stream);
-                            Outcome::Synced
-                        }
-                        Err(outcome) => outcome,
-                    };
+                    let outcome = self.replace(objects.into_values().collect(), rv, asked).await;
+                    if outcome == Outcome::Synced {
+                        self.stream = Some(stream);
+                    }
+                    return outcome;
                 }
                 Ok(Some(WatchFrame::Bookmark { .. })) => {}
                 Ok(Some(WatchFrame::Error(status))) => return self.failed(&UpstreamError::Status(Box::new(status))),
@@ -308,19 +301,17 @@ impl Reflector {
     async fn list(&mut self, page_size: u32) -> Outcome {
         let options = self.lister.options(RequestVerb::List);
         let (mut objects, mut load, mut full) = (Vec::new(), Load::default(), None);
-        // All pages show what the store had at the first one.
         let (mut token, mut pinned, asked) = (String::new(), None, Asked::now());
         loop {
             let mut first = None;
-            let (writer, take) = (&self.writer, (&mut objects, &mut load, &mut full));
             let path = self.lister.list_path(page_size, &token);
             let page = read_page(&self.upstream, &self.lister, &self.config, &path, &options, |object, meta| {
                 first.get_or_insert(meta);
-                let (objects, load, full) = (&mut *take.0, &mut *take.1, &mut *take.2);
-                load.take(writer, object)
-                    .map(|object| objects.push(object))
-                    .map_err(|error| *full = Some(error))
-                    .is_ok()
+                match load.take(&self.writer, object) {
+                    Ok(object) => objects.push(object),
+                    Err(error) => full = Some(error),
+                }
+                full.is_none()
             });
             let meta = match page.await {
                 Ok(Some(meta)) if self.by_list && meta.rv.is_zero() => {
@@ -346,10 +337,7 @@ impl Reflector {
                 self.seen(meta);
             }
             if meta.continue_token.is_empty() {
-                return match self.replace(objects, meta.rv, asked).await {
-                    Ok(()) => Outcome::Synced,
-                    Err(outcome) => outcome,
-                };
+                return self.replace(objects, meta.rv, asked).await;
             }
             token = meta.continue_token;
         }
@@ -357,10 +345,10 @@ impl Reflector {
 
     /// Takes a whole state. The question for it was sent after `asked`, and named no revision: the apiserver then first asks
     /// its store for the present one (a quorum read), whatever its own cache has, and answers with at least that.
-    async fn replace(&mut self, objects: Vec<Arc<Object>>, rv: ResourceVersion, asked: Asked) -> Result<(), Outcome> {
+    async fn replace(&mut self, objects: Vec<Arc<Object>>, rv: ResourceVersion, asked: Asked) -> Outcome {
         if rv.is_zero() {
             self.note("the whole state has no resource version", 0);
-            return Err(Outcome::Failed(Failure::Other));
+            return Outcome::Failed(Failure::Other);
         }
         // Whoever waits for the first state is woken by it, and must know then what it proves. Before it, there is nothing to serve.
         if !self.writer.is_ready() {
@@ -370,15 +358,14 @@ impl Reflector {
             Ok(replaced) => {
                 self.handle.took((asked, rv));
                 tracing::debug!(resource = %self.lister.resource.gvr, %rv, ?replaced, "took a whole state");
-                Ok(())
+                Outcome::Synced
             }
-            Err(error @ ReplaceError::WentBack { .. }) => {
+            Err(error) => {
                 self.note(&error.to_string(), 0);
-                Err(Outcome::WentBack)
-            }
-            Err(error @ ReplaceError::Ahead { .. }) => {
-                self.note(&error.to_string(), 0);
-                Err(Outcome::Failed(Failure::Other))
+                match error {
+                    ReplaceError::WentBack { .. } => Outcome::WentBack,
+                    ReplaceError::Ahead { .. } => Outcome::Failed(Failure::Other),
+                }
             }
         }
     }

@@ -9,7 +9,8 @@ use super::{LARGE_PAGE, Reflector};
 use crate::telemetry::trace::SPANS;
 
 impl Reflector {
-    pub(super) async fn steps(&mut self) -> ReflectorEnd {
+    /// Runs until the resource is gone. Dropping the future stops the reflector and its cache.
+    pub async fn run(mut self) -> ReflectorEnd {
         loop {
             let state = self.machine.state();
             if let State::Ended(end) = state {
@@ -19,7 +20,7 @@ impl Reflector {
             let outcome = self.step(state).instrument(span.clone()).await;
             let has_read = matches!(state, State::WatchList | State::List | State::ListWhole);
             if has_read && !matches!(outcome, Outcome::Synced) {
-                self.writer.abandon();
+                self.writer.account().abandon();
             }
             if !span.is_disabled() {
                 span.record("informerd.outcome", format!("{outcome:?}"));
@@ -36,7 +37,7 @@ impl Reflector {
         match state {
             // Nothing is left to do.
             State::Ended(_) => std::future::pending().await,
-            _ if self.writer.is_recalled() => self.recalled(),
+            _ if self.writer.account().is_recalled() => self.recalled(),
             State::Load => self.load().await,
             State::Learn => self.learn().await,
             State::WatchList => self.watch_list().await,
@@ -57,24 +58,18 @@ impl Reflector {
         if matches!(state, State::Wait { .. } | State::Refused { .. } | State::Reset) {
             return Span::none();
         }
-        let span = tracing::info_span!(
+        let resource = || self.lister.resource.gvr.group_resource();
+        tracing::info_span!(
             target: SPANS,
             parent: None,
             "reflector",
-            otel.name = Empty,
+            otel.name = format!("reflector {} {}", state.as_str(), resource()),
             otel.status_code = Empty,
-            informerd.resource = Empty,
-            informerd.encoding = Empty,
+            informerd.resource = resource(),
+            informerd.encoding = self.lister.encoding.as_str(),
             informerd.outcome = Empty,
             informerd.resource_version = Empty,
-        );
-        if !span.is_disabled() {
-            let resource = self.lister.resource.gvr.group_resource();
-            span.record("otel.name", format!("reflector {} {resource}", state.as_str()));
-            span.record("informerd.resource", resource);
-            span.record("informerd.encoding", self.lister.encoding.as_str());
-        }
-        span
+        )
     }
 }
 

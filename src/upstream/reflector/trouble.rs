@@ -74,7 +74,7 @@ impl Reflector {
                 }
                 // What was proved stays true while the stream is away.
                 Some(claim) = self.claims.recv() => self.consider(claim),
-                () = self.writer.recalled() => break self.recalled(),
+                () = self.writer.account().recalled() => break self.recalled(),
             }
         };
         self.recoveries.mark_unchanged();

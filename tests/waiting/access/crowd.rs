@@ -32,7 +32,7 @@ async fn all(clients: &Arc<Vec<Client>>, target: &'static str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_identities() {
-    let yaml = "consistentReads: cache\nauthentication: {ttl: 10m}\n";
+    let yaml = "consistentReads: cache\nauthentication: {ttl: 2m}\n";
     let (world, faulty) = World::faulty(yaml, |_| {}).await;
     let crowd = group("system:serviceaccounts:a");
     world.cluster.apply(&binding("", "crowd", ("ClusterRole", "wide"), &[crowd])).await;

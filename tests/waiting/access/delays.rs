@@ -13,7 +13,7 @@ use crate::support::client::Watch;
 use crate::support::eventually;
 
 /// What is remembered is remembered for longer than any read waits.
-const LONG_TTL: &str = "authentication: {ttl: 1h}\nauthorization: {allowTtl: 1h}\n";
+const LONG_TTL: &str = "authentication: {ttl: 2m}\nauthorization: {allowTtl: 1h}\n";
 
 /// What is taken away.
 fn gone() -> String {

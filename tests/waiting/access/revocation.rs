@@ -7,7 +7,7 @@ use crate::access::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_pod_or_account_ends_the_tokens_bound_to_it() {
-    let world = World::start("authentication: {node: node-x, ttl: 1h}\n").await;
+    let world = World::start("authentication: {node: node-x, ttl: 2m}\n").await;
     world.settled().await;
     let pod = |name: &str, account: &str, node: &str| {
         format!(

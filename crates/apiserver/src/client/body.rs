@@ -39,7 +39,7 @@ fn is_whole(body: &impl Body, version: Version) -> bool {
 
 impl UpstreamBody {
     pub(super) fn new(inner: Incoming, version: Version, lease: Lease) -> Self {
-        let metrics = Arc::clone(lease.metrics());
+        let metrics = Arc::clone(&lease.metrics);
         let mut body = Self { inner, version, lease: Some(lease), metrics, meter: None };
         if body.inner.is_end_stream() {
             body.ended();

@@ -59,12 +59,6 @@ impl CallOptions {
     }
 
     #[must_use]
-    pub fn metered(mut self, meter: Arc<Meter>) -> Self {
-        self.meter = Some(meter);
-        self
-    }
-
-    #[must_use]
     pub fn off(mut self, connection: Option<ConnectionId>) -> Self {
         self.avoided = connection;
         self

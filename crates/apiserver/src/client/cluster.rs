@@ -11,9 +11,12 @@ use super::generation::Generation;
 use super::source::{ConfigSource, Fingerprint};
 
 /// What is known of the cluster.
+#[derive(Default)]
 pub(super) struct Cluster {
     /// A request has succeeded. Before that, nothing was read that another cluster could contradict.
     pub(super) answered: AtomicBool,
+    /// Objects of it are kept.
+    pub(super) is_kept: AtomicBool,
     /// The uid of its namespace `kube-system`.
     pub(super) uid: Mutex<Option<String>>,
     /// From when on it may be asked for.
@@ -30,28 +33,14 @@ pub(super) struct Candidate {
 
 // === impl Cluster ===
 
-impl Default for Cluster {
-    fn default() -> Self {
-        let (answered, moved) = (AtomicBool::new(false), watch::Sender::new(false));
-        Self { answered, uid: Mutex::default(), asked: Mutex::default(), moved }
-    }
-}
-
 impl Cluster {
-    pub(super) fn moved(&self) -> watch::Receiver<bool> {
-        self.moved.subscribe()
-    }
-
-    pub(super) fn answered(&self) {
-        self.answered.store(true, Ordering::Relaxed);
-    }
-
     /// Whether the new configuration may lead to another cluster: it names another server. A server whose CA has nothing
     /// in common with the one before counts as another one: clusters on a laptop are created again at the same address. A
     /// pod is always in the same cluster.
     pub(super) fn must_be_shown(&self, source: &ConfigSource, old: &Generation, new: &Generation) -> bool {
         let (before, now) = (&old.certificates.authorities, &new.certificates.authorities);
         let is_trusted = before.is_empty() || now.is_empty() || before.iter().any(|authority| now.contains(authority));
+        let (old, new) = (&old.endpoint, &new.endpoint);
         let is_same = old.base == new.base && old.prefix == new.prefix && is_trusted;
         !is_same && !matches!(source, ConfigSource::InCluster) && self.answered.load(Ordering::Relaxed)
     }

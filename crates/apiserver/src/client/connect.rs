@@ -15,7 +15,6 @@ use tower::ServiceExt as _;
 
 use super::endpoint::Endpoint;
 use super::io::{Io, Stream};
-use super::proxy::Proxy;
 use super::request_body::ReqBody;
 use super::settings::UpstreamConfig;
 use crate::error::{Cause, UpstreamError};
@@ -28,11 +27,9 @@ pub(super) struct Connector {
     /// For sessions of users, because nothing restarts them automatically.
     patient_tcp: HttpConnector,
     tls: Option<Tls>,
-    proxy: Option<Proxy>,
-    base: Uri,
-    pub(super) authority: Arc<str>,
-    timeout: Duration,
-    metrics: Arc<UpstreamMetrics>,
+    pub(super) endpoint: Endpoint,
+    pub(super) config: UpstreamConfig,
+    pub(super) metrics: Arc<UpstreamMetrics>,
 }
 
 #[derive(Clone)]
@@ -90,18 +87,12 @@ impl Connector {
         tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
         patient_tcp.set_keepalive(Some(SESSION_KEEPALIVE));
         patient_tcp.set_tcp_user_timeout(Some(SESSION_TIMEOUT));
-        let tls = match tls {
-            Some(config) => Some(Tls::new(config, endpoint)?),
-            None => None,
-        };
         Ok(Self {
             tcp,
             patient_tcp,
-            tls,
-            proxy: endpoint.proxy.clone(),
-            base: endpoint.base.clone(),
-            authority: Arc::clone(&endpoint.authority),
-            timeout: config.connect_timeout,
+            tls: tls.map(|config| Tls::new(config, endpoint)).transpose()?,
+            endpoint: endpoint.clone(),
+            config: config.clone(),
             metrics: Arc::clone(metrics),
         })
     }
@@ -114,42 +105,39 @@ impl Connector {
     /// Gives a request over HTTP/1.1 its target and its host. A proxy over HTTP before a server without TLS takes the
     /// requests themselves, so their target is the whole URL.
     pub(super) fn address(&self, request: &mut Request<ReqBody>) {
-        if let Some(proxy) = self.proxy.as_ref().filter(|proxy| self.tls.is_none() && proxy.forwards()) {
+        if let Some(proxy) = self.endpoint.proxy.as_ref().filter(|proxy| self.tls.is_none() && proxy.forwards()) {
             proxy.authorize(request.headers_mut());
         } else if let Some(path) = request.uri().path_and_query() {
             let path = path.clone();
             *request.uri_mut() = Uri::from(path);
         }
-        if let Ok(host) = HeaderValue::from_str(&self.authority) {
+        if let Ok(host) = HeaderValue::from_str(&self.endpoint.authority) {
             request.headers_mut().insert(HOST, host);
         }
     }
 
     /// Connects within the connect timeout.
     pub(super) async fn connect(&self, wanted: Wanted) -> Result<(Io, Protocol), UpstreamError> {
-        let attempt = timeout(self.timeout, self.attempt(wanted)).await;
-        let result = attempt.unwrap_or_else(|_elapsed| {
-            let what = "connecting to the apiserver";
-            Err(UpstreamError::Timeout { what, after: self.timeout })
-        });
+        let after = self.config.connect_timeout;
+        let late = |_elapsed| Err(UpstreamError::Timeout { what: "connecting to the apiserver", after });
+        let result = timeout(after, self.attempt(wanted)).await.unwrap_or_else(late);
         let counter = if result.is_ok() { &self.metrics.connects } else { &self.metrics.connect_errors };
         counter.inc();
         result
     }
 
     async fn attempt(&self, wanted: Wanted) -> Result<(Io, Protocol), UpstreamError> {
-        let authority = || Arc::clone(&self.authority);
+        let Endpoint { base, authority, proxy, .. } = &self.endpoint;
+        let authority = || Arc::clone(authority);
         let tcp = if wanted == Wanted::Session { &self.patient_tcp } else { &self.tcp };
-        let tcp = match &self.proxy {
-            Some(proxy) => proxy.connect(tcp, self.tls.as_ref().map(|tls| &tls.http1), &self.base).await,
-            None => tcp
-                .clone()
-                .oneshot(self.base.clone())
-                .await
-                .map(|tcp| Box::new(tcp.into_inner()) as _)
-                .map_err(Cause::new),
+        let tcp = match proxy {
+            Some(proxy) => proxy.connect(tcp, self.tls.as_ref().map(|tls| &tls.http1), base).await,
+            None => {
+                let tcp = tcp.clone().oneshot(base.clone()).await;
+                tcp.map(|tcp| Box::new(tcp.into_inner()) as Box<dyn Stream>).map_err(Cause::new)
+            }
         };
-        let tcp: Box<dyn Stream> = tcp.map_err(|cause| UpstreamError::Connect { authority: authority(), cause })?;
+        let tcp = tcp.map_err(|cause| UpstreamError::Connect { authority: authority(), cause })?;
         let Some(tls) = &self.tls else {
             return Ok((TokioIo::new(tcp), Protocol::Http1));
         };

@@ -13,6 +13,7 @@ use super::sender::Sender;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId(u64);
 
+#[derive(Debug)]
 pub(super) struct Http2 {
     pub(super) id: ConnectionId,
     pub(super) sender: Sender<http2::SendRequest<ReqBody>>,
@@ -21,6 +22,7 @@ pub(super) struct Http2 {
     pub(super) max_streams: Arc<AtomicUsize>,
 }
 
+#[derive(Debug)]
 pub(super) struct Idle {
     pub(super) id: ConnectionId,
     pub(super) sender: Sender<http1::SendRequest<ReqBody>>,
@@ -40,13 +42,5 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 impl ConnectionId {
     pub(super) fn next() -> Self {
         Self(NEXT_ID.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-// === impl Http2 ===
-
-impl std::fmt::Debug for Http2 {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "connection {} ({} in flight)", self.id.0, self.in_flight.load(Ordering::Relaxed))
     }
 }

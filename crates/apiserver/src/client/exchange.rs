@@ -14,7 +14,7 @@ use hyper::client::conn::http1;
 use super::connect::{Connector, Wanted};
 use super::endpoint::Endpoint;
 use super::request_body::ReqBody;
-use super::settings::UpstreamConfig;
+use super::settings::{AGENT, UpstreamConfig};
 use crate::error::{Cause, UpstreamError};
 use crate::kubeconfig::bare_client_config;
 
@@ -40,8 +40,7 @@ pub(crate) async fn exchange(
     };
     let connector = Connector::new(&endpoint, tls, &config, &Arc::default())?;
     connector.address(&mut request);
-    let agent = HeaderValue::from_str(&config.user_agent);
-    request.headers_mut().insert(USER_AGENT, agent.unwrap_or(HeaderValue::from_static("informerd")));
+    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(AGENT));
     let (io, _) = connector.connect(Wanted::Http1).await?;
     let broken = |error| UpstreamError::Request(Cause::new(error));
     let (mut sender, connection) = http1::handshake(io).await.map_err(broken)?;

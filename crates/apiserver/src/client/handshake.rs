@@ -53,7 +53,7 @@ impl Connections {
     /// # Errors
     /// The error of the last attempt, once none is running.
     pub(super) async fn dial(&self, wanted: Wanted) -> Result<Option<Connected>, UpstreamError> {
-        let mut found = self.keeper.found();
+        let mut found = self.keeper.found.subscribe();
         let attempt = || Box::pin(self.connect(wanted));
         let mut attempts = FuturesUnordered::from_iter([attempt()]);
         loop {
@@ -106,14 +106,14 @@ impl Connections {
                 speak.send(()).ok();
             }
         }));
-        let stream_window = self.config.stream_window;
+        let config = &self.connector.config;
         let (sender, connection) = http2::Builder::new(Executor)
             .timer(TokioTimer::new())
-            .initial_stream_window_size(stream_window)
-            .initial_connection_window_size(stream_window.saturating_mul(WINDOW_STREAMS).min((1 << 31) - 1))
+            .initial_stream_window_size(config.stream_window)
+            .initial_connection_window_size(config.stream_window.saturating_mul(WINDOW_STREAMS).min((1 << 31) - 1))
             .initial_max_send_streams(DEFAULT_STREAMS)
-            .keep_alive_interval(self.config.ping_interval)
-            .keep_alive_timeout(self.config.ping_timeout)
+            .keep_alive_interval(config.ping_interval)
+            .keep_alive_timeout(config.ping_timeout)
             .keep_alive_while_idle(true)
             .max_header_list_size(MAX_HEADER_LIST)
             .handshake(io)
@@ -132,7 +132,7 @@ impl Connections {
             .await
         };
         self.run("upstream-connection", connection, knot);
-        let after = self.config.connect_timeout;
+        let after = config.connect_timeout;
         let late = |_elapsed| UpstreamError::Timeout { what: "waiting for the apiserver to speak HTTP/2", after };
         let ended =
             |_dropped| UpstreamError::Request(Cause::new("the connection ended before the apiserver spoke HTTP/2"));
@@ -141,9 +141,8 @@ impl Connections {
     }
 
     async fn handshake1(&self, io: Io) -> Result<Idle, UpstreamError> {
-        let request_error = |error: hyper::Error| UpstreamError::Request(Cause::new(error));
-        let (sender, connection) =
-            http1::Builder::new().max_buf_size(self.config.http1_buffer).handshake(io).await.map_err(request_error)?;
+        let handshake = http1::Builder::new().max_buf_size(self.connector.config.http1_buffer).handshake(io).await;
+        let (sender, connection) = handshake.map_err(|error| UpstreamError::Request(Cause::new(error)))?;
         let (sender, knot) = Sender::new(sender);
         self.run("upstream-connection", connection, knot);
         // An HTTP/1.1 connection is ready only after its task has run, and an idle one must be ready.
@@ -154,9 +153,8 @@ impl Connections {
     /// Connects for a session, which outlives its request.
     pub(super) async fn session(&self) -> Result<Sender<http1::SendRequest<ReqBody>>, UpstreamError> {
         let (io, _protocol) = self.connector.connect(Wanted::Session).await?;
-        let request_error = |error: hyper::Error| UpstreamError::Request(Cause::new(error));
-        let (sender, connection) =
-            http1::Builder::new().max_buf_size(self.config.http1_buffer).handshake(io).await.map_err(request_error)?;
+        let handshake = http1::Builder::new().max_buf_size(self.connector.config.http1_buffer).handshake(io).await;
+        let (sender, connection) = handshake.map_err(|error| UpstreamError::Request(Cause::new(error)))?;
         let (sender, knot) = Sender::new(sender);
         // How it ends says nothing about the apiserver: perhaps a pod behind that has ended it.
         self.run("upstream-upgrade", async move { connection.with_upgrades().await.or(Ok(())) }, knot);
@@ -170,8 +168,8 @@ impl Connections {
         connection: impl Future<Output = hyper::Result<()>> + Send + 'static,
         knot: Knot<S>,
     ) {
-        let metrics = Arc::clone(&self.metrics);
-        let authority = Arc::clone(&self.connector.authority);
+        let metrics = Arc::clone(&self.connector.metrics);
+        let authority = Arc::clone(&self.connector.endpoint.authority);
         let keeper = Arc::clone(&self.keeper);
         metrics.connections.inc();
         lifecycle::spawn(name, async move {

@@ -24,16 +24,16 @@ pub struct Health {
 #[derive(Debug)]
 pub(super) struct Keeper {
     health: Mutex<Health>,
-    /// Whether there was any answer so far.
-    heard: AtomicBool,
+    /// Whether there was any answer since the process started, from whomever.
+    pub(super) heard: AtomicBool,
     /// Counts how often the apiserver answered again after an outage, and how often there were new credentials.
-    recoveries: watch::Sender<u64>,
+    pub(super) recoveries: watch::Sender<u64>,
     /// Whether the client looks for the apiserver: it does not answer, or a connection to it broke or takes long to be
     /// established.
-    sought: watch::Sender<bool>,
+    pub(super) sought: watch::Sender<bool>,
     /// Counts how often the apiserver answered again while the client looked for it. Dials that were waiting then are
     /// tried again.
-    found: watch::Sender<u64>,
+    pub(super) found: watch::Sender<u64>,
 }
 
 /// An error's text is cut to this many bytes.
@@ -56,33 +56,9 @@ impl Keeper {
         self.health.lock().reachable
     }
 
-    /// Whether there was any answer since the process started, from whomever.
-    pub(super) fn has_heard(&self) -> bool {
-        self.heard.load(Ordering::Acquire)
-    }
-
-    pub(super) fn recoveries(&self) -> watch::Receiver<u64> {
-        self.recoveries.subscribe()
-    }
-
-    /// Whether the client must look for the apiserver.
-    pub(super) fn sought(&self) -> watch::Receiver<bool> {
-        self.sought.subscribe()
-    }
-
-    /// Changes when the apiserver answers again after the client looked for it.
-    pub(super) fn found(&self) -> watch::Receiver<u64> {
-        self.found.subscribe()
-    }
-
     /// Reports that a connection broke or takes long to be established: the apiserver may no longer answer.
     pub(super) fn doubt(&self) {
         self.seek(true);
-    }
-
-    /// Reports that there are new credentials.
-    pub(super) fn renewed(&self) {
-        self.recoveries.send_modify(|count| *count += 1);
     }
 
     fn seek(&self, seek: bool) {
@@ -156,20 +132,20 @@ mod tests {
         let keeper = Keeper::new();
         keeper.learn(&broken("silence"), "a");
         keeper.learn(&Err::<(), _>(UpstreamError::Busy), "a");
-        assert!(!keeper.has_heard());
+        assert!(!keeper.heard.load(Ordering::Acquire));
         keeper.learn(&Ok(()), "a");
         keeper.learn(&broken("silence again"), "a");
-        assert!(keeper.has_heard());
+        assert!(keeper.heard.load(Ordering::Acquire));
         let stranger = Keeper::new();
         let cause = Cause::new(std::io::Error::other(rustls::Error::UnsupportedNameType));
         stranger.learn(&Err::<(), _>(UpstreamError::Tls { authority: "a".into(), cause }), "a");
-        assert!(stranger.has_heard(), "it is not the apiserver, but somebody answers");
+        assert!(stranger.heard.load(Ordering::Acquire), "it is not the apiserver, but somebody answers");
     }
 
     #[tokio::test(start_paused = true)]
     async fn tells_since_when_the_apiserver_does_not_answer_and_why() {
         let keeper = Keeper::new();
-        let mut recoveries = keeper.recoveries();
+        let mut recoveries = keeper.recoveries.subscribe();
         let first = keeper.health();
         assert_eq!((first.reachable, first.error), (false, None), "nothing was asked yet");
         tokio::time::advance(Duration::from_secs(1)).await;

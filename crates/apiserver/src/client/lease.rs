@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use hyper::client::conn::http1;
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -13,19 +12,15 @@ use super::call::CallOptions;
 use super::connect::{Connector, Wanted};
 use super::connection::{Connected, ConnectionId, Http2, Idle};
 use super::health::Keeper;
-use super::request_body::ReqBody;
-use super::sender::Sender;
-use super::settings::UpstreamConfig;
 use crate::metrics::UpstreamMetrics;
 
 pub(super) struct Connections {
     pub(super) connector: Connector,
-    pub(super) config: UpstreamConfig,
     state: Mutex<State>,
-    pub(super) metrics: Arc<UpstreamMetrics>,
     pub(super) keeper: Arc<Keeper>,
 }
 
+#[derive(Default)]
 struct State {
     http2: Vec<Arc<Http2>>,
     /// Until then, HTTP/2 is not tried again, because the server has declined it.
@@ -38,7 +33,7 @@ struct State {
 pub(super) struct Lease {
     pub(super) held: Held,
     connections: Weak<Connections>,
-    metrics: Arc<UpstreamMetrics>,
+    pub(super) metrics: Arc<UpstreamMetrics>,
     pub(super) permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -46,7 +41,7 @@ pub(super) struct Lease {
 pub(super) enum Held {
     Http2(Arc<Http2>),
     /// Taken out when the body has ended and the connection can be reused.
-    Http1(Option<Box<(ConnectionId, Sender<http1::SendRequest<ReqBody>>)>>),
+    Http1(Option<Box<Idle>>),
     Own,
 }
 
@@ -65,19 +60,8 @@ pub(super) const MAX_IDLE: usize = 32;
 // === impl Connections ===
 
 impl Connections {
-    pub(super) fn new(
-        connector: Connector,
-        config: &UpstreamConfig,
-        metrics: &Arc<UpstreamMetrics>,
-        keeper: &Arc<Keeper>,
-    ) -> Self {
-        Self {
-            connector,
-            config: config.clone(),
-            state: Mutex::new(State { http2: Vec::new(), http1_until: None, idle: Vec::new() }),
-            metrics: Arc::clone(metrics),
-            keeper: Arc::clone(keeper),
-        }
+    pub(super) fn new(connector: Connector, keeper: &Arc<Keeper>) -> Self {
+        Self { connector, state: Mutex::default(), keeper: Arc::clone(keeper) }
     }
 
     /// Whether the next request needs a new connection.
@@ -98,24 +82,14 @@ impl Connections {
     }
 
     pub(super) fn add(&self, connected: Connected) {
-        let mut state = self.state.lock();
-        match connected {
-            Connected::Http1(idle) => {
-                state.http1_until = declined();
-                state.idle.push(idle);
-            }
-            Connected::Http2(connection) => state.http2.push(Arc::new(connection)),
-        }
+        self.state.lock().add(connected);
     }
 
     /// Replaces all by this one.
     pub(super) fn replace(&self, connected: Connected) {
-        *self.state.lock() = match connected {
-            Connected::Http1(idle) => State { http2: Vec::new(), http1_until: declined(), idle: vec![idle] },
-            Connected::Http2(connection) => {
-                State { http2: vec![Arc::new(connection)], http1_until: None, idle: Vec::new() }
-            }
-        };
+        let mut only = State::default();
+        only.add(connected);
+        *self.state.lock() = only;
     }
 
     /// Reserves a place on an HTTP/2 connection; it is already counted. `Some(None)` if the server speaks only HTTP/1.1,
@@ -146,7 +120,7 @@ impl Connections {
             let others = state.http2.iter().filter(|connection| Some(connection.id) != avoided);
             others.min_by_key(|connection| connection.in_flight.load(Ordering::Relaxed))
         };
-        let is_full = state.http2.len() >= self.config.max_connections;
+        let is_full = state.http2.len() >= self.connector.config.max_connections;
         match least(avoided).or_else(|| least(None).filter(|_| is_full)) {
             Some(connection) if self.has_room(connection) || is_full => Pick::Connection(Arc::clone(connection)),
             _ => Pick::Dial,
@@ -160,7 +134,7 @@ impl Connections {
     /// Nine tenths of the server's limit: the server still counts streams that were just reset.
     fn room(&self, connection: &Http2) -> usize {
         let allowed = connection.max_streams.load(Ordering::Relaxed);
-        self.config.streams_per_connection.min(allowed - allowed / 10).max(1)
+        self.connector.config.streams_per_connection.min(allowed - allowed / 10).max(1)
     }
 
     pub(super) fn take_idle(&self) -> Option<Idle> {
@@ -170,8 +144,8 @@ impl Connections {
     }
 
     pub(super) fn lease(self: &Arc<Self>, held: Held, permit: Option<OwnedSemaphorePermit>) -> Lease {
-        self.metrics.in_flight.inc();
-        Lease { held, connections: Arc::downgrade(self), metrics: Arc::clone(&self.metrics), permit }
+        self.connector.metrics.in_flight.inc();
+        Lease { held, connections: Arc::downgrade(self), metrics: Arc::clone(&self.connector.metrics), permit }
     }
 
     pub(super) fn forget(&self, id: ConnectionId) {
@@ -204,6 +178,16 @@ impl Connections {
 // === impl State ===
 
 impl State {
+    fn add(&mut self, connected: Connected) {
+        match connected {
+            Connected::Http1(idle) => {
+                self.http1_until = Some(Instant::now() + DECLINED_FOR);
+                self.idle.push(idle);
+            }
+            Connected::Http2(connection) => self.http2.push(Arc::new(connection)),
+        }
+    }
+
     /// The newest idle connection that takes a request, so that surplus connections become old. One that is not ready still
     /// reads the end of its last body.
     fn ready(&mut self) -> Option<usize> {
@@ -212,22 +196,17 @@ impl State {
     }
 }
 
-/// See [`State::http1_until`].
-fn declined() -> Option<Instant> {
-    Some(Instant::now() + DECLINED_FOR)
-}
-
 // === impl Lease ===
 
 impl Lease {
     /// Records that the response was read to its end: its HTTP/1.1 connection may be reused.
     pub(super) fn finished(mut self) {
         let Held::Http1(connection) = &mut self.held else { return };
-        if let (Some(connection), Some(connections)) = (connection.take(), self.connections.upgrade()) {
-            let (id, sender) = *connection;
+        if let (Some(mut idle), Some(connections)) = (connection.take(), self.connections.upgrade()) {
+            idle.since = Instant::now();
             let mut state = connections.state.lock();
-            if state.idle.len() < MAX_IDLE && !sender.is_closed() {
-                state.idle.push(Idle { id, sender, since: Instant::now() });
+            if state.idle.len() < MAX_IDLE && !idle.sender.is_closed() {
+                state.idle.push(*idle);
             }
         }
     }
@@ -237,14 +216,6 @@ impl Lease {
         if let (Held::Http1(_), Some(connections)) = (&self.held, self.connections.upgrade()) {
             connections.keeper.doubt();
         }
-    }
-
-    pub(super) fn metrics(&self) -> &Arc<UpstreamMetrics> {
-        &self.metrics
-    }
-
-    pub(super) fn into_permit(mut self) -> Option<OwnedSemaphorePermit> {
-        self.permit.take()
     }
 }
 

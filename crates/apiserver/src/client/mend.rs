@@ -40,7 +40,7 @@ impl Upstream {
     pub async fn new(source: ConfigSource, config: UpstreamConfig) -> Result<Self, UpstreamError> {
         let upstream = Self::read(source, config).await?;
         // Both tasks end when the client is dropped.
-        let (inner, sought) = (Arc::downgrade(&upstream.inner), upstream.inner.health.sought());
+        let (inner, sought) = (Arc::downgrade(&upstream.inner), upstream.inner.health.sought.subscribe());
         lifecycle::spawn("upstream-seek", seek(inner, sought));
         if !upstream.inner.current.load().files.is_empty() {
             lifecycle::spawn("upstream-files", follow(Arc::downgrade(&upstream.inner)));
@@ -85,14 +85,15 @@ async fn attempt(upstream: Upstream) {
     upstream.check_files().await;
     let options = CallOptions::new(RequestVerb::Probe, "");
     let generation = upstream.inner.current.load_full();
+    let own = generation.pool(Identity::Own);
     let mut is_there = false;
     let asking = async {
-        generation.own.renew().await?;
+        own.renew().await?;
         is_there = true;
         let request = Request::get(PATH).body(empty());
         let request = request.map_err(|error| UpstreamError::Request(Cause::new(error)))?;
         let request = upstream.prepare(&generation, Identity::Own, request, &options).await?;
-        generation.own.send(request, &options).await
+        own.send(request, &options).await
     };
     let late = |_| Err(UpstreamError::Timeout { what: "looking for the apiserver", after: PATIENCE });
     let result = timeout(PATIENCE, asking).await.unwrap_or_else(late);
@@ -101,8 +102,8 @@ async fn attempt(upstream: Upstream) {
     }
     if is_there {
         // The connections of others are renewed before they are told that it answers. What comes of it says nothing about it.
-        let others = [&generation.bare, &generation.strangers, &generation.proxied];
-        let renewals = others.into_iter().filter(|pool| pool.is_used()).map(|pool| pool.renew());
+        let others = [Identity::Bare, Identity::Stranger, Identity::Proxied].map(|identity| generation.pool(identity));
+        let renewals = others.into_iter().filter(|pool| pool.connections.is_used()).map(|pool| pool.renew());
         timeout(PATIENCE, join_all(renewals)).await.ok();
     }
     if result.is_ok() {

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use http::Request;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout};
@@ -45,10 +44,16 @@ struct Metadata {
 // === impl Upstream ===
 
 impl Upstream {
+    /// Objects of the cluster are kept from now on. So it matters which cluster it is.
+    pub fn keeps_state(&self) {
+        self.inner.cluster.is_kept.store(true, Ordering::Relaxed);
+    }
+
     /// Remembers which cluster it is, while that can still be asked. Only a kubeconfig may name another one later.
     pub(super) async fn remember_cluster(&self) {
         let cluster = &self.inner.cluster;
-        let is_open = cluster.answered.load(Ordering::Relaxed) && cluster.uid.lock().is_none();
+        let is_used = cluster.answered.load(Ordering::Relaxed) && cluster.is_kept.load(Ordering::Relaxed);
+        let is_open = is_used && cluster.uid.lock().is_none();
         let is_due = cluster.asked.lock().is_none_or(|from| from <= Instant::now());
         if is_open && is_due && matches!(self.inner.source, ConfigSource::Kubeconfig { .. }) {
             let answer = self.cluster_of(&self.inner.current.load_full(), false).await;
@@ -76,7 +81,7 @@ impl Upstream {
         let is_same = ours.zip(theirs.ok()).map(|(ours, theirs)| ours == theirs);
         let mut reload = inner.reload.lock().await;
         let Some(candidate) = reload.candidate.as_mut().filter(|it| Arc::ptr_eq(&it.generation, &next)) else { return };
-        let (from, to) = (&*current.authority, &*next.authority);
+        let (from, to) = (&*current.endpoint.authority, &*next.endpoint.authority);
         if is_same == Some(true) {
             reload.candidate = None;
             self.adopt(&current, Arc::clone(&next));
@@ -93,31 +98,27 @@ impl Upstream {
     ///
     /// # Errors
     /// The status of an answer that does not say it; `None` without an answer.
-    fn cluster_of<'a>(
-        &'a self,
-        generation: &'a Generation,
-        is_new: bool,
-    ) -> BoxFuture<'a, Result<String, Option<u16>>> {
-        let asked = async move {
+    async fn cluster_of(&self, generation: &Generation, is_new: bool) -> Result<String, Option<u16>> {
+        let asked = async {
             let options = CallOptions::new(RequestVerb::Get, "namespaces");
             let request = Request::get(KUBE_SYSTEM).body(empty()).ok()?;
             let request = self.prepare(generation, Identity::Own, request, &options).await.ok()?;
-            if is_new && generation.own.must_dial(Wanted::Any) {
+            let pool = generation.pool(Identity::Own);
+            if is_new && pool.connections.must_dial(Wanted::Any) {
                 // A request that has to connect for long would cast doubt on the server that is in use.
-                generation.own.renew().await.ok()?;
+                pool.renew().await.ok()?;
             }
-            let (head, body) = generation.own.send(request, &options).await.ok()?.into_parts();
+            let (head, body) = pool.send(request, &options).await.ok()?.into_parts();
             let text =
                 http_body_util::BodyExt::collect(http_body_util::Limited::new(body, MOST)).await.ok()?.to_bytes();
             let uid = serde_json::from_slice::<Namespace>(&text).ok().map(|it| it.metadata.uid);
             Some((head.status, uid.filter(|uid| !uid.is_empty())))
         };
         // Boxed, because the type of what prepares requests is deep.
-        let answer = timeout(PATIENCE, asked).map(|answer| match answer.ok().flatten() {
+        match timeout(PATIENCE, asked.boxed()).await.ok().flatten() {
             Some((status, Some(uid))) if status.is_success() => Ok(uid),
             other => Err(other.map(|(status, _)| status.as_u16())),
-        });
-        answer.boxed()
+        }
     }
 }
 

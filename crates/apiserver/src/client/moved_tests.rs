@@ -24,6 +24,7 @@ async fn client(file: &Path, server: &FakeServer) -> Upstream {
     let settings = UpstreamConfig { check_interval: Duration::from_millis(10), ..UpstreamConfig::default() };
     let client = Upstream::new(ConfigSource::kubeconfig(file), settings).await.unwrap();
     client.send(Identity::Own, get("/")).await.unwrap();
+    client.keeps_state();
     client
 }
 
@@ -80,6 +81,24 @@ async fn a_cluster_that_may_not_be_asked_is_asked_once() {
     until(|| client.inner.cluster.asked.lock().is_some()).await;
     sleep(Duration::from_millis(500)).await;
     assert_eq!(server.uris(), ["/", KUBE_SYSTEM]);
+}
+
+#[tokio::test]
+async fn a_cluster_of_which_nothing_is_kept_is_not_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kubeconfig");
+    let first = cluster("a").await;
+    kubeconfig(&file, &first.url(), "t");
+    let settings = UpstreamConfig { check_interval: Duration::from_millis(10), ..UpstreamConfig::default() };
+    let client = Upstream::new(ConfigSource::kubeconfig(&file), settings).await.unwrap();
+    client.send(Identity::Own, get("/")).await.unwrap();
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(first.uris(), ["/"]);
+    // Until its configuration names another server.
+    let second = cluster("a").await;
+    kubeconfig(&file, &second.url(), "t");
+    uses(&client, &second).await;
+    assert_eq!(first.uris(), ["/", KUBE_SYSTEM]);
 }
 
 #[tokio::test]

@@ -6,25 +6,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
 use super::body::UpstreamBody;
 use super::call::CallOptions;
 use super::connect::{Connector, Wanted};
-use super::connection::{Connected, ConnectionId, Http2};
+use super::connection::{Connected, ConnectionId, Http2, Idle};
 use super::health::Keeper;
 use super::lease::{Connections, Held, Lease};
 use super::replay::Replay;
 use super::request_body::ReqBody;
-use super::sender::{Sender, Unanswered};
-use super::settings::UpstreamConfig;
+use super::sender::Unanswered;
 use crate::error::UpstreamError;
-use crate::metrics::{RequestVerb, UpstreamMetrics};
+use crate::metrics::RequestVerb;
 
 pub(super) struct Pool {
-    connections: Arc<Connections>,
+    pub(super) connections: Arc<Connections>,
     /// Held while connecting, so that a burst of requests makes one connection instead of one each.
     dialing: tokio::sync::Mutex<Option<UpstreamError>>,
     dial_failures: AtomicU64,
@@ -32,7 +30,8 @@ pub(super) struct Pool {
     forward: Arc<Semaphore>,
     /// Its connections are shared by senders whom the apiserver may not know.
     is_of_strangers: bool,
-    renewed: watch::Sender<()>,
+    /// Changes when the connections were replaced.
+    pub(super) renewed: watch::Sender<()>,
 }
 
 /// How often a request is put on a connection if it was never sent, or if the server refused to begin it.
@@ -43,26 +42,15 @@ pub(super) const MAX_MOVES_OF_STRANGERS: usize = 24;
 // === impl Pool ===
 
 impl Pool {
-    pub(super) fn new(
-        connector: Connector,
-        config: &UpstreamConfig,
-        is_of_strangers: bool,
-        metrics: &Arc<UpstreamMetrics>,
-        keeper: &Arc<Keeper>,
-    ) -> Self {
+    pub(super) fn new(connector: Connector, is_of_strangers: bool, keeper: &Arc<Keeper>) -> Self {
         Self {
-            connections: Arc::new(Connections::new(connector, config, metrics, keeper)),
+            forward: Arc::new(Semaphore::new(connector.config.most_forwarded())),
+            connections: Arc::new(Connections::new(connector, keeper)),
             is_of_strangers,
             dialing: tokio::sync::Mutex::new(None),
             dial_failures: AtomicU64::new(0),
-            forward: Arc::new(Semaphore::new(config.most_forwarded())),
             renewed: watch::Sender::new(()),
         }
-    }
-
-    /// Whether the next request needs a new connection.
-    pub(super) fn must_dial(&self, wanted: Wanted) -> bool {
-        self.connections.must_dial(wanted)
     }
 
     pub(super) async fn send(
@@ -77,23 +65,19 @@ impl Pool {
         let (mut replay, mut last) = (None, None);
         let moves = if self.is_of_strangers { MAX_MOVES_OF_STRANGERS } else { MAX_MOVES };
         for _ in 0..moves {
-            let (error, lease) = match self.reserve(options).await? {
+            let (error, mut lease) = match self.reserve(options).await? {
                 Some(connection) => {
                     let lease = self.connections.lease(Held::Http2(Arc::clone(&connection)), permit.take());
-                    let replay = match &replay {
-                        Some(replay) => replay,
-                        None => {
-                            let (first, of) =
-                                Replay::of(request, &self.connections.metrics, &self.connections.config.ledger);
-                            request = first;
-                            replay.insert(of)
-                        }
-                    };
+                    if replay.is_none() {
+                        let Connector { metrics, config, .. } = &self.connections.connector;
+                        let (first, of) = Replay::of(request, metrics, &config.ledger);
+                        (request, replay) = (first, Some(of));
+                    }
                     let Unanswered { error, unsent, was_refused } = match connection.sender.send(request).await {
                         Ok(response) => return Ok(respond(response, connection.id, lease)),
                         Err(unanswered) => unanswered,
                     };
-                    let unsent = unsent.or_else(|| was_refused.then(|| replay.again()).flatten());
+                    let unsent = unsent.or_else(|| replay.as_ref().filter(|_| was_refused)?.again());
                     // Refused, or closed: no more requests are put on this connection. It may still deliver answers to
                     // earlier ones.
                     let Some(unsent) = unsent else {
@@ -101,16 +85,17 @@ impl Pool {
                         return Err(if was_refused { UpstreamError::Busy } else { UpstreamError::Request(error) });
                     };
                     self.connections.forget(connection.id);
-                    self.connections.metrics.resends.inc();
+                    self.connections.connector.metrics.resends.inc();
                     request = unsent;
                     ((!was_refused).then_some(error), lease)
                 }
                 None => {
-                    let (id, sender) = self.http1().await?;
+                    let idle = self.http1().await?;
+                    let id = idle.id;
                     self.connections.connector.address(&mut request);
                     let mut lease = self.connections.lease(Held::Own, permit.take());
-                    let result = sender.send(request).await;
-                    lease.held = Held::Http1(Some(Box::new((id, sender))));
+                    let result = idle.sender.send(request).await;
+                    lease.held = Held::Http1(Some(Box::new(idle)));
                     match result {
                         Ok(response) => return Ok(respond(response, id, lease)),
                         Err(Unanswered { error, unsent: None, .. }) => return Err(UpstreamError::Request(error)),
@@ -121,7 +106,7 @@ impl Pool {
                     }
                 }
             };
-            permit = lease.into_permit();
+            permit = lease.permit.take();
             last = error;
         }
         // A server that refuses to begin a request is there, and so is one that ends the connections of strangers.
@@ -153,19 +138,9 @@ impl Pool {
         self.renewed.send_replace(());
     }
 
-    /// Changes when the connections were replaced.
-    pub(super) fn renewed(&self) -> watch::Receiver<()> {
-        self.renewed.subscribe()
-    }
-
-    /// Whether there are any connections.
-    pub(super) fn is_used(&self) -> bool {
-        self.connections.is_used()
-    }
-
     async fn permit(&self) -> Result<OwnedSemaphorePermit, UpstreamError> {
-        let acquired =
-            timeout(self.connections.config.connect_timeout, Arc::clone(&self.forward).acquire_owned()).await;
+        let limit = self.connections.connector.config.connect_timeout;
+        let acquired = timeout(limit, Arc::clone(&self.forward).acquire_owned()).await;
         acquired.ok().and_then(Result::ok).ok_or(UpstreamError::Busy)
     }
 
@@ -187,14 +162,9 @@ impl Pool {
             if let Some(picked) = self.connections.try_reserve(options) {
                 return Ok(picked);
             }
-            match self.add().await {
-                Ok(()) => *last = None,
-                Err(error) => {
-                    *last = Some(error.clone());
-                    self.dial_failures.fetch_add(1, Ordering::Release);
-                    return Err(error);
-                }
-            }
+            let added = self.add().await;
+            *last = added.clone().err();
+            added.inspect_err(|_| _ = self.dial_failures.fetch_add(1, Ordering::Release))?;
         }
     }
 
@@ -206,13 +176,13 @@ impl Pool {
         Ok(())
     }
 
-    async fn http1(&self) -> Result<(ConnectionId, Sender<http1::SendRequest<ReqBody>>), UpstreamError> {
+    async fn http1(&self) -> Result<Idle, UpstreamError> {
         loop {
             if let Some(idle) = self.connections.take_idle() {
-                return Ok((idle.id, idle.sender));
+                return Ok(idle);
             }
             if let Some(Connected::Http1(idle)) = self.connections.dial(Wanted::Http1).await? {
-                return Ok((idle.id, idle.sender));
+                return Ok(idle);
             }
         }
     }

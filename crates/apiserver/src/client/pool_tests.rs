@@ -1,13 +1,10 @@
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::*;
-use crate::client::connection::Idle;
 use crate::client::handshake::MAX_HEADER_LIST;
 use crate::client::lease::MAX_IDLE;
 use crate::client::tests::{get, upstream};
-use crate::client::{Identity, Upstream};
+use crate::client::{Identity, Upstream, UpstreamConfig};
 use crate::testing::{FakeServer, answer, silence, until};
 use informerd_lifecycle::spawn;
 
@@ -58,7 +55,7 @@ async fn a_slow_connection_comes_about() {
     client.send(Identity::Bare, get("/api")).await.unwrap();
     server.manners.lock().delay = Duration::from_millis(1500);
     let current = client.inner.current.load_full();
-    for (pool, is_http1) in [(&current.bare, true), (&current.strangers, false)] {
+    for (pool, is_http1) in [(current.pool(Identity::Bare), true), (current.pool(Identity::Stranger), false)] {
         let dialed = async { if is_http1 { pool.http1().await.map(drop) } else { pool.add().await } };
         let dials = async {
             tokio::select! { dialed = dialed => dialed, () = found_again(&pool.connections.keeper) => Ok(()) }
@@ -82,12 +79,11 @@ async fn a_new_connection_replaces_those_of_either_protocol() {
         let server = FakeServer::tls(&["h2", "http/1.1"], 10, |_, _| std::future::ready(answer(200, "it"))).await;
         let other = FakeServer::tls(&[alpn], 10, |_, _| std::future::ready(answer(200, "it"))).await;
         let [client, new] = [&server, &other].map(|server| Upstream::from_config(server.config()));
-        let [pool, new] =
-            [client.await.unwrap(), new.await.unwrap()].map(|of| Arc::clone(&of.inner.current.load().own));
+        let [pool, new] = [client.await.unwrap(), new.await.unwrap()]
+            .map(|of| Arc::clone(of.inner.current.load().pool(Identity::Own)));
         pool.add().await.unwrap();
         assert_eq!(pool.connections.numbers(), (1, 0, false), "HTTP/2 is preferred");
-        let (id, sender) = pool.http1().await.unwrap();
-        pool.connections.add(Connected::Http1(Idle { id, sender, since: Instant::now() }));
+        pool.connections.add(Connected::Http1(pool.http1().await.unwrap()));
         pool.replace(new.connections.establish(Wanted::Any).await.unwrap());
         assert_eq!(pool.connections.numbers(), if alpn == "h2" { (1, 0, false) } else { (0, 1, true) });
     }
@@ -97,7 +93,7 @@ async fn a_new_connection_replaces_those_of_either_protocol() {
 async fn few_connections_stay_idle() {
     let server = FakeServer::tls(&["http/1.1"], 10, |_, _| std::future::ready(answer(200, "it"))).await;
     let client = Upstream::from_config(server.config()).await.unwrap();
-    let pool = Arc::clone(&client.inner.current.load().own);
+    let pool = Arc::clone(client.inner.current.load().pool(Identity::Own));
     let mut leases = Vec::new();
     for _ in 0..=MAX_IDLE {
         leases.push(pool.connections.lease(Held::Http1(Some(Box::new(pool.http1().await.unwrap()))), None));

@@ -1,8 +1,8 @@
 //! Connections through a proxy: by CONNECT or SOCKS 5 to a server with TLS, and by the target of each request to one
 //! without TLS, as Go's `net/http` does.
 
+use std::io;
 use std::sync::Arc;
-use std::{fmt, io};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -20,6 +20,7 @@ use tower::{ServiceExt as _, service_fn};
 
 use super::io::{Io, Stream};
 use crate::error::{BoxError, Cause};
+use crate::kubeconfig::basic;
 
 /// A proxy between us and the apiserver.
 #[derive(Clone)]
@@ -30,7 +31,7 @@ pub(super) struct Proxy {
     user: Option<(String, String)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Http,
     Https,
@@ -81,12 +82,8 @@ impl Proxy {
     }
 
     fn authorization(&self) -> Option<HeaderValue> {
-        use base64::Engine as _;
         let (name, password) = self.user.as_ref()?;
-        let text = base64::engine::general_purpose::STANDARD.encode(format!("{name}:{password}"));
-        let mut value = HeaderValue::try_from(format!("Basic {text}")).ok()?;
-        value.set_sensitive(true);
-        Some(value)
+        basic(name, password).ok()
     }
 
     /// Connects to a server, or for a server without TLS to the proxy that forwards. `tls`: that of the server, which is
@@ -97,47 +94,34 @@ impl Proxy {
         tls: Option<&'a TlsConnector>,
         server: &'a Uri,
     ) -> BoxFuture<'a, Result<Box<dyn Stream>, Cause>> {
-        // Boxed, because the types of tunnels are deep.
-        self.connected(tcp, tls, server).boxed()
-    }
-
-    async fn connected(
-        &self,
-        tcp: &HttpConnector,
-        tls: Option<&TlsConnector>,
-        server: &Uri,
-    ) -> Result<Box<dyn Stream>, Cause> {
         let (tcp, of_proxy) = (tcp.clone(), tls.cloned());
         let is_https = self.kind == Kind::Https;
         let to_proxy = service_fn(move |url: Uri| reach(url, tcp.clone(), is_https.then(|| of_proxy.clone())));
         let url = self.url.clone();
-        let connected: Result<Io, BoxError> = match (self.kind, tls) {
-            (Kind::Socks5, _) => {
-                let mut socks = SocksV5::new(url, to_proxy);
-                if let Some((name, password)) = self.user.clone() {
-                    socks = socks.with_auth(name, password);
+        let connected = async move {
+            let connected: Result<Io, BoxError> = match (self.kind, tls) {
+                (Kind::Socks5, _) => {
+                    let mut socks = SocksV5::new(url, to_proxy);
+                    if let Some((name, password)) = self.user.clone() {
+                        socks = socks.with_auth(name, password);
+                    }
+                    socks.oneshot(with_port(server)).await.map_err(Into::into)
                 }
-                socks.oneshot(with_port(server)).await.map_err(Into::into)
-            }
-            (_, Some(_)) => {
-                let tunnel = Tunnel::new(url, to_proxy);
-                let tunnel = match self.authorization() {
-                    Some(value) => tunnel.with_auth(value),
-                    None => tunnel,
-                };
-                tunnel.oneshot(server.clone()).await.map_err(Into::into)
-            }
-            (_, None) => to_proxy.oneshot(url).await.map_err(Into::into),
+                (_, Some(_)) => {
+                    let tunnel = Tunnel::new(url, to_proxy);
+                    let tunnel = match self.authorization() {
+                        Some(value) => tunnel.with_auth(value),
+                        None => tunnel,
+                    };
+                    tunnel.oneshot(server.clone()).await.map_err(Into::into)
+                }
+                (_, None) => to_proxy.oneshot(url).await.map_err(Into::into),
+            };
+            let proxy = self.url.authority().map_or("", uri::Authority::as_str);
+            connected.map(TokioIo::into_inner).map_err(|source| Cause::new(Failed { proxy: proxy.into(), source }))
         };
-        let proxy = self.url.authority().map_or("", uri::Authority::as_str);
-        connected.map(TokioIo::into_inner).map_err(|source| Cause::new(Failed { proxy: proxy.into(), source }))
-    }
-}
-
-/// Without the password.
-impl fmt::Debug for Proxy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {}", self.kind, self.url)
+        // Boxed, because the types of tunnels are deep.
+        connected.boxed()
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Uri};
+use http::{Method, Request};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
@@ -32,9 +32,7 @@ const COPIED: usize = 4 << 10;
 
 /// Everything that is needed to send a request again.
 pub(super) struct Replay {
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
+    head: Request<()>,
     /// `None` if there is no body.
     kept: Option<Arc<Mutex<Kept>>>,
 }
@@ -63,15 +61,17 @@ struct Reader {
 
 /// Returns a copy of the request if it is safe to send it twice.
 pub(super) fn copy_of(request: &Request<ReqBody>) -> Option<Request<ReqBody>> {
-    let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    if !safe || !request.body().is_end_stream() {
-        return None;
-    }
-    let mut copy = Request::new(empty());
+    let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    (is_safe && request.body().is_end_stream()).then(|| with_body(request, empty()))
+}
+
+/// The same request with another body. What is not sent of it, its extensions, is left out.
+fn with_body<A, B>(request: &Request<A>, body: B) -> Request<B> {
+    let mut copy = Request::new(body);
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
-    Some(copy)
+    copy
 }
 
 /// Whether the server has said that it did nothing for this request.
@@ -93,12 +93,11 @@ impl Replay {
         metrics: &Arc<UpstreamMetrics>,
         ledger: &Ledger,
     ) -> (Request<ReqBody>, Self) {
-        let (head, body) = request.into_parts();
-        let mut replay =
-            Self { method: head.method.clone(), uri: head.uri.clone(), headers: head.headers.clone(), kept: None };
-        if body.is_end_stream() {
-            return (Request::from_parts(head, body), replay);
+        let head = with_body(&request, ());
+        if request.body().is_end_stream() {
+            return (request, Self { head, kept: None });
         }
+        let (parts, body) = request.into_parts();
         let kept = Arc::new(Mutex::new(Kept {
             rest: body,
             pieces: VecDeque::new(),
@@ -109,8 +108,8 @@ impl Replay {
             place: ledger.spare(0).ok(),
             metrics: Arc::clone(metrics),
         }));
-        replay.kept = Some(Arc::clone(&kept));
-        (Request::from_parts(head, Reader { kept, turn: 0 }.boxed_unsync()), replay)
+        let reader = Reader { kept: Arc::clone(&kept), turn: 0 };
+        (Request::from_parts(parts, reader.boxed_unsync()), Self { head, kept: Some(kept) })
     }
 
     /// Returns the request again, unless the start of its body is no longer kept.
@@ -127,11 +126,7 @@ impl Replay {
                 Reader { turn: state.turn, kept: Arc::clone(kept) }.boxed_unsync()
             }
         };
-        let mut request = Request::new(body);
-        *request.method_mut() = self.method.clone();
-        *request.uri_mut() = self.uri.clone();
-        *request.headers_mut() = self.headers.clone();
-        Some(request)
+        Some(with_body(&self.head, body))
     }
 }
 

@@ -80,10 +80,7 @@ impl Sender<http1::SendRequest<ReqBody>> {
         poll_fn(|cx| self.0.with(|library| library.poll_ready(cx).map_err(Cause::new)).unwrap_or_else(ended)).await
     }
 
-    /// Sends a request, and waits for the head of the response.
-    ///
-    /// # Errors
-    /// The connection ended before that.
+    /// See [`Self::send_by`].
     pub(super) async fn send(&self, request: Request<ReqBody>) -> Result<Response<Incoming>, Unanswered> {
         self.send_by(http1::SendRequest::try_send_request, request).await
     }
@@ -94,10 +91,7 @@ impl Sender<http2::SendRequest<ReqBody>> {
         self.0.with(|library| library.is_closed()).unwrap_or(true)
     }
 
-    /// Sends a request, and waits for the head of the response.
-    ///
-    /// # Errors
-    /// The connection ended before that.
+    /// See [`Self::send_by`].
     pub(super) async fn send(&self, request: Request<ReqBody>) -> Result<Response<Incoming>, Unanswered> {
         self.send_by(http2::SendRequest::try_send_request, request).await
     }

@@ -7,14 +7,15 @@ use informerd_memory::Ledger;
 const PING_INTERVAL: Duration = Duration::from_secs(4);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The User-Agent of our own requests; a forwarded request keeps that of its client.
+pub(super) const AGENT: &str = concat!("informerd/", env!("CARGO_PKG_VERSION"));
+
 /// After this time a dead connection has been closed, unless [`UpstreamConfig`] has other PINGs.
 pub const DEAD_AFTER: Duration = PING_INTERVAL.saturating_add(PING_TIMEOUT);
 
 /// Settings of the client.
 #[derive(Clone, Debug)]
 pub struct UpstreamConfig {
-    /// The User-Agent of our own requests; a forwarded request keeps that of its client.
-    pub user_agent: String,
     /// Timeout for TCP and TLS together.
     pub connect_timeout: Duration,
     /// Maximum number of connections of each identity.
@@ -56,7 +57,6 @@ impl UpstreamConfig {
 impl Default for UpstreamConfig {
     fn default() -> Self {
         Self {
-            user_agent: concat!("informerd/", env!("CARGO_PKG_VERSION")).into(),
             connect_timeout: Duration::from_secs(10),
             max_connections: 32,
             informers: 0,

@@ -9,7 +9,7 @@ use rustls::ClientConfig;
 
 use super::endpoint::Endpoint;
 use crate::error::{Cause, UpstreamError};
-use crate::kubeconfig::{self, CredentialError, Credentials, Wanted};
+use crate::kubeconfig::{self, Credentials, KubeconfigError, Wanted};
 
 /// Where the apiserver's address and our credentials are stored.
 #[derive(Clone, Debug)]
@@ -75,39 +75,17 @@ impl ConfigSource {
     }
 
     async fn read_with_files(&self) -> Result<(kube::Config, Files, Fingerprint), UpstreamError> {
-        match self {
-            Self::Kubeconfig { .. } => {
-                let source = self.clone();
-                blocking(move || source.read_kubeconfig()).await
-            }
-            Self::InCluster => {
-                let files = self.own_files();
-                let fingerprint = fingerprint_of(files.clone()).await?;
-                let config = blocking(|| {
-                    kube::Config::incluster().map_err(|error| {
-                        let text = format!("no kubeconfig was given, and this is no pod of a cluster either: {error}");
-                        UpstreamError::Config(Cause::new(text))
-                    })
-                });
-                Ok((config.await?, files, fingerprint))
-            }
-            Self::Fixed(config) => {
-                let files = self.own_files();
-                let fingerprint = fingerprint_of(files.clone()).await?;
-                Ok(((**config).clone(), files, fingerprint))
-            }
-        }
+        let source = self.clone();
+        blocking(move || source.read_blocking()).await
     }
 
     /// A hash that changes with the files that the configuration is read from.
     pub(super) async fn fingerprint(&self) -> Result<Fingerprint, UpstreamError> {
-        match self {
-            Self::Kubeconfig { .. } => {
-                let source = self.clone();
-                Ok(blocking(move || source.read_kubeconfig()).await?.2)
-            }
-            Self::InCluster | Self::Fixed(_) => fingerprint_of(self.own_files()).await,
+        if matches!(self, Self::Kubeconfig { .. }) {
+            return Ok(self.read_with_files().await?.2);
         }
+        let files = self.own_files();
+        blocking(move || Ok(files.fingerprint())).await
     }
 
     /// The files of a configuration that is not a kubeconfig.
@@ -125,19 +103,28 @@ impl ConfigSource {
         }
     }
 
-    fn read_kubeconfig(&self) -> Result<(kube::Config, Files, Fingerprint), UpstreamError> {
-        let Self::Kubeconfig { paths, context, cluster, user } = self else {
-            return Err(UpstreamError::Config(Cause::new("no kubeconfig")));
-        };
+    fn read_blocking(self) -> Result<(kube::Config, Files, Fingerprint), UpstreamError> {
         // Hash the files before they are read, so that a change between the two is noticed.
-        let before = hash(paths);
-        let wanted = Wanted { context: context.clone(), cluster: cluster.clone(), user: user.clone() };
-        let read = kubeconfig::load(paths, &wanted).map_err(|error| UpstreamError::Config(Cause::new(error)))?;
-        let mut files = Files { connection: read.named.into_iter().collect(), token: read.token_file };
-        let mut fingerprint = files.fingerprint();
-        fingerprint.connection ^= before.rotate_left(1);
-        files.connection.extend(paths.iter().cloned());
-        Ok((read.config, files, fingerprint))
+        let own = self.own_files();
+        let fingerprint = own.fingerprint();
+        let config = match self {
+            Self::Kubeconfig { paths, context, cluster, user } => {
+                let before = hash(&paths);
+                let read = kubeconfig::load(&paths, &Wanted { context, cluster, user });
+                let read = read.map_err(|error| UpstreamError::Config(Cause::new(error)))?;
+                let mut files = Files { connection: read.named.into_iter().collect(), token: read.token_file };
+                let mut fingerprint = files.fingerprint();
+                fingerprint.connection ^= before.rotate_left(1);
+                files.connection.extend(paths);
+                return Ok((read.config, files, fingerprint));
+            }
+            Self::InCluster => kube::Config::incluster().map_err(|error| {
+                let text = format!("no kubeconfig was given, and this is no pod of a cluster either: {error}");
+                UpstreamError::Config(Cause::new(text))
+            })?,
+            Self::Fixed(config) => *config,
+        };
+        Ok((config, own, fingerprint))
     }
 
     pub(super) async fn load(&self) -> Result<Loaded, UpstreamError> {
@@ -150,10 +137,6 @@ impl ConfigSource {
 /// Where the kubelet puts the cluster's CA and the token; the client library's own constants are not public.
 const SERVICE_ACCOUNT: [&str; 2] =
     ["/var/run/secrets/kubernetes.io/serviceaccount/ca.crt", "/var/run/secrets/kubernetes.io/serviceaccount/token"];
-
-async fn fingerprint_of(files: Files) -> Result<Fingerprint, UpstreamError> {
-    blocking(move || Ok(files.fingerprint())).await
-}
 
 /// A hash that changes with the contents of the files. A missing file counts as a content of its own.
 fn hash<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> u64 {
@@ -187,14 +170,11 @@ impl Files {
 impl Loaded {
     fn build(config: &kube::Config, files: Files, fingerprint: Fingerprint) -> Result<Self, UpstreamError> {
         let endpoint = Endpoint::of(config)?;
-        let wrong = |error: CredentialError| UpstreamError::Auth(Cause::new(error));
+        let wrong = |error: KubeconfigError| UpstreamError::Auth(Cause::new(error));
         let credentials = Credentials::new(config).map_err(wrong)?;
-        let (own_tls, bare_tls) = if endpoint.base.scheme() == Some(&Scheme::HTTPS) {
-            let own = kubeconfig::client_config(config, Some(&credentials)).map_err(wrong)?;
-            (Some(own), Some(kubeconfig::client_config(config, None).map_err(wrong)?))
-        } else {
-            (None, None)
-        };
+        let is_https = endpoint.base.scheme() == Some(&Scheme::HTTPS);
+        let own_tls = is_https.then(|| credentials.client_config(config)).transpose().map_err(wrong)?;
+        let bare_tls = is_https.then(|| kubeconfig::bare_client_config(config)).transpose().map_err(wrong)?;
         let certificates = UpstreamCertificates {
             client: own_tls.as_ref().and_then(client_certificate),
             authorities: config.root_cert.clone().unwrap_or_default(),
@@ -206,6 +186,5 @@ impl Loaded {
 
 /// The certificate that is shown to the apiserver if it asks for one.
 fn client_certificate(tls: &ClientConfig) -> Option<Vec<u8>> {
-    let schemes = tls.crypto_provider().signature_verification_algorithms.supported_schemes();
-    Some(tls.client_auth_cert_resolver.resolve(&[], &schemes)?.cert.first()?.to_vec())
+    Some(tls.client_auth_cert_resolver.resolve(&[], &[])?.cert.first()?.to_vec())
 }

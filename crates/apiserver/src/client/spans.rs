@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, Request, Response};
+use http::{Method, Request, Response};
 use tracing::Span;
 use tracing::field::Empty;
 
@@ -41,8 +41,7 @@ pub(super) fn begin<B>(authority: impl FnOnce() -> Arc<str>, request: &mut Reque
             span.record("server.port", port);
         }
     }
-    let headers: &mut HeaderMap = request.headers_mut();
-    trace::hand_on(&span, headers);
+    trace::hand_on(&span, request.headers_mut());
     span
 }
 

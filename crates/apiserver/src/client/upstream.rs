@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -20,7 +20,7 @@ use super::generation::Generation;
 use super::health::{Health, Keeper};
 use super::replay::copy_of;
 use super::request_body::ReqBody;
-use super::settings::UpstreamConfig;
+use super::settings::{AGENT, UpstreamConfig};
 use super::source::{ConfigSource, UpstreamCertificates};
 use super::spans;
 use super::warnings::Warnings;
@@ -49,8 +49,8 @@ pub(super) struct Inner {
     retries: Retries,
     /// API groups whose server refuses watch-lists, each with the time of the last refusal.
     refusals: parking_lot::Mutex<HashMap<Arc<str>, Instant>>,
-    /// Whether it marks the end of watch-lists: one of the four below.
-    marks: AtomicU8,
+    /// Whether it marks the end of watch-lists, or is taken to. `None` before the first is asked for.
+    marks: parking_lot::Mutex<Option<bool>>,
     warnings: Warnings,
     via: HeaderValue,
     /// What is known of the cluster, and whether the configuration leads to another one.
@@ -73,12 +73,6 @@ pub(super) struct Unreadable;
 /// request is sent again.
 const OVERTAKEN: Duration = Duration::from_secs(2);
 
-/// What is known of the ends of watch-lists.
-const UNKNOWN: u8 = 0;
-const ASKED: u8 = 1;
-const MARKED: u8 = 2;
-const UNMARKED: u8 = 3;
-
 // === impl Upstream ===
 
 impl Upstream {
@@ -100,7 +94,7 @@ impl Upstream {
                 health,
                 retries: Retries::default(),
                 refusals: parking_lot::Mutex::default(),
-                marks: AtomicU8::new(UNKNOWN),
+                marks: parking_lot::Mutex::default(),
                 warnings: Warnings::default(),
                 via: HeaderValue::try_from(uuid::Uuid::new_v4().to_string())
                     .unwrap_or(HeaderValue::from_static("unknown")),
@@ -121,13 +115,13 @@ impl Upstream {
 
     /// `host:port` of the apiserver.
     pub fn authority(&self) -> Arc<str> {
-        Arc::clone(&self.inner.current.load().authority)
+        Arc::clone(&self.inner.current.load().endpoint.authority)
     }
 
     /// What a URL of an answer is for our clients: without the server's address, and without the path that its URL has.
     /// `None` if the URL is not of this server, or not below that path.
     pub fn localized(&self, url: &str) -> Option<String> {
-        self.inner.current.load().localized(url)
+        self.inner.current.load().endpoint.localized(url)
     }
 
     /// How many forwarded requests of each identity may be in flight.
@@ -143,7 +137,7 @@ impl Upstream {
     /// Whether anything has answered at the apiserver's address since the process started: with any status, or with a
     /// TLS handshake that failed for its content. It stays true.
     pub fn has_heard(&self) -> bool {
-        self.inner.health.has_heard()
+        self.inner.health.heard.load(Ordering::Acquire)
     }
 
     /// Whether the apiserver answers, since when, and why not.
@@ -154,18 +148,18 @@ impl Upstream {
     /// Changes when the apiserver answers again, and when there are new credentials. Tasks that are in backoff need not
     /// wait any longer then.
     pub fn recoveries(&self) -> watch::Receiver<u64> {
-        self.inner.health.recoveries()
+        self.inner.health.recoveries.subscribe()
     }
 
     /// Changes when the apiserver answers after a connection to it broke, even if no request went unanswered meanwhile.
     pub fn found(&self) -> watch::Receiver<u64> {
-        self.inner.health.found()
+        self.inner.health.found.subscribe()
     }
 
     /// Becomes true once the configuration names an apiserver of another cluster, or one that could not be shown to be of
     /// the same cluster for a minute. It is not used: whatever was read from the old one says nothing about it.
     pub fn moved(&self) -> watch::Receiver<bool> {
-        self.inner.cluster.moved()
+        self.inner.cluster.moved.subscribe()
     }
 
     /// The early attempts of reflectors that are in backoff.
@@ -237,9 +231,9 @@ impl Upstream {
             }
         }
         if (200..300).contains(&code) {
-            self.inner.cluster.answered();
+            self.inner.cluster.answered.store(true, Ordering::Relaxed);
         }
-        self.inner.health.learn(result, &self.inner.current.load().authority);
+        self.inner.health.learn(result, &self.inner.current.load().endpoint.authority);
     }
 
     /// Sends an upgrade request by HTTP/1.1, on a connection of its own. If the response is a 101, `hyper::upgrade::on`
@@ -269,7 +263,7 @@ impl Upstream {
         self.learn(&result, &options);
         let refused = result.as_ref().is_ok_and(|response| response.status() == StatusCode::UNAUTHORIZED);
         if refused && identity == Identity::Own {
-            self.renew(generation.number).await;
+            self.renew(&generation).await;
         }
         result
     }
@@ -291,12 +285,15 @@ impl Upstream {
     /// Whether the apiserver is taken to mark the end of watch-lists of its built-in types: the last one was marked, or somebody
     /// else is finding out.
     pub fn marks_watch_lists(&self) -> bool {
-        let known = self.inner.marks.compare_exchange(UNKNOWN, ASKED, Ordering::Relaxed, Ordering::Relaxed);
-        !matches!(known, Ok(_) | Err(UNMARKED))
+        let mut marks = self.inner.marks.lock();
+        let known = marks.unwrap_or(false);
+        // Whoever asks first finds out.
+        *marks = Some(marks.unwrap_or(true));
+        known
     }
 
     pub fn watch_list_was_marked(&self, was: bool) {
-        self.inner.marks.store(if was { MARKED } else { UNMARKED }, Ordering::Relaxed);
+        *self.inner.marks.lock() = Some(was);
     }
 
     /// The apiserver's warnings about reads.
@@ -315,12 +312,12 @@ impl Upstream {
         let mut renewed = false;
         while let Some(next) = request.take() {
             let mut generation = self.inner.current.load_full();
-            if generation.pool(identity).must_dial(Wanted::Any) && self.check_files().await {
+            if generation.pool(identity).connections.must_dial(Wanted::Any) && self.check_files().await {
                 generation = self.inner.current.load_full();
             }
             let prepared = self.prepare(&generation, identity, next, options).await?;
             let pool = generation.pool(identity);
-            let overtaken = overtaken(pool.renewed());
+            let overtaken = overtaken(pool.renewed.subscribe());
             let result = tokio::select! {
                 result = pool.send(prepared, options) => result,
                 // Its connection is one of those that were replaced, and may never deliver the answer.
@@ -333,10 +330,9 @@ impl Upstream {
                     if response.status() == StatusCode::UNAUTHORIZED && identity == Identity::Own && !renewed =>
                 {
                     renewed = true;
-                    if !self.renew(generation.number).await {
-                        return Ok(response);
+                    if self.renew(&generation).await {
+                        request = copy.as_ref().and_then(copy_of);
                     }
-                    request = copy.as_ref().and_then(copy_of);
                     if request.is_none() {
                         return Ok(response);
                     }
@@ -366,12 +362,11 @@ impl Upstream {
         options: &CallOptions,
     ) -> Result<Request<ReqBody>, UpstreamError> {
         let (mut head, body) = request.into_parts();
-        head.uri = generation.uri(head.uri.path_and_query())?;
+        head.uri = generation.endpoint.uri(head.uri.path_and_query())?;
         head.headers.remove(HOST);
         head.headers.append(VIA, self.inner.via.clone());
         if options.verb != RequestVerb::Forward && !head.headers.contains_key(USER_AGENT) {
-            let agent = HeaderValue::from_str(&self.inner.config.user_agent);
-            head.headers.insert(USER_AGENT, agent.unwrap_or(HeaderValue::from_static("informerd")));
+            head.headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
         }
         if identity == Identity::Own {
             head.headers.remove(AUTHORIZATION);
@@ -415,10 +410,11 @@ impl Upstream {
         }
     }
 
-    async fn renew(&self, seen: u64) -> bool {
+    /// Reads the configuration again unless another has replaced the one that was used. Returns whether there is another.
+    async fn renew(&self, used: &Arc<Generation>) -> bool {
         let mut reload = self.inner.reload.lock().await;
         let current = self.inner.current.load_full();
-        if current.number > seen {
+        if !Arc::ptr_eq(&current, used) {
             return true;
         }
         if reload.reloaded.is_some_and(|at| at.elapsed() < self.inner.config.reload_interval) {
@@ -434,7 +430,7 @@ impl Upstream {
         inner.current.store(next);
         if changed {
             tracing::info!("the upstream configuration has changed and is in use");
-            inner.health.renewed();
+            inner.health.recoveries.send_modify(|count| *count += 1);
         }
     }
 

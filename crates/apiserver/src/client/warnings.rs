@@ -10,17 +10,11 @@ use informerd_meta::Gvr;
 
 /// The apiserver's warnings for reads of each resource, as it sends them on our own reads: the values of its `Warning`
 /// headers, in their order. Only the apiserver knows which versions are deprecated since when, and what to use instead.
-/// Clones share it.
 ///
 /// Its size is bounded by the number of deprecated resources that we read, and each entry by the size of a response's
 /// head.
-#[derive(Clone, Debug, Default)]
-pub struct Warnings {
-    inner: Arc<Inner>,
-}
-
 #[derive(Debug, Default)]
-struct Inner {
+pub struct Warnings {
     by_resource: ArcSwap<HashMap<Gvr, Arc<[HeaderValue]>>>,
     /// The warnings on answers without a resource. They concern our own credentials and not the clients.
     ours: ArcSwap<Vec<HeaderValue>>,
@@ -34,19 +28,19 @@ const MISCELLANEOUS: &[u8] = b"299 ";
 impl Warnings {
     /// The warnings for answers to reads of the resource. Empty for most resources.
     pub fn of(&self, gvr: &Gvr) -> Arc<[HeaderValue]> {
-        self.inner.by_resource.load().get(gvr).cloned().unwrap_or_default()
+        self.by_resource.load().get(gvr).cloned().unwrap_or_default()
     }
 
     /// Records the warnings of an answer to one of our own reads.
     pub fn learn(&self, gvr: &Gvr, headers: &HeaderMap) {
-        let ours = self.inner.ours.load();
+        let ours = self.ours.load();
         let said: Vec<_> = warnings(headers).filter(|value| !ours.contains(value)).cloned().collect();
         // Nearly always there are no warnings, or the same as before.
         if *self.of(gvr) == *said {
             return;
         }
         let said: Arc<[HeaderValue]> = said.into();
-        self.inner.by_resource.rcu(|known| {
+        self.by_resource.rcu(|known| {
             let mut known = HashMap::clone(known);
             if said.is_empty() {
                 known.remove(gvr);
@@ -60,8 +54,8 @@ impl Warnings {
     /// Records the warnings that the apiserver sends us for any read, for example about tokens that should no longer be
     /// used.
     pub fn learn_ours(&self, headers: &HeaderMap) {
-        if !warnings(headers).eq(self.inner.ours.load().iter()) {
-            self.inner.ours.store(Arc::new(warnings(headers).cloned().collect()));
+        if !warnings(headers).eq(self.ours.load().iter()) {
+            self.ours.store(Arc::new(warnings(headers).cloned().collect()));
         }
     }
 
@@ -98,7 +92,7 @@ mod tests {
         assert_eq!(said(&warnings, &v1), [r#"299 - "other""#]);
         warnings.learn(&v1, &headers(&[]));
         assert!(said(&warnings, &v1).is_empty());
-        assert!(warnings.inner.by_resource.load().is_empty());
+        assert!(warnings.by_resource.load().is_empty());
     }
 
     #[test]

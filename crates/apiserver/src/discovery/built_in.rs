@@ -1,7 +1,5 @@
 //! Which API groups the kube-apiserver serves itself.
 
-use informerd_meta::Gvr;
-
 /// The API groups compiled into the kube-apiserver. Other groups below k8s.io belong to CRDs and aggregated servers.
 const BUILT_IN: &[&str] = &[
     "",
@@ -30,6 +28,6 @@ const BUILT_IN: &[&str] = &[
     "storagemigration.k8s.io",
 ];
 
-pub(super) fn is_built_in(gvr: &Gvr) -> bool {
-    BUILT_IN.contains(&&*gvr.group)
+pub(super) fn is_built_in(group: &str) -> bool {
+    BUILT_IN.contains(&group)
 }

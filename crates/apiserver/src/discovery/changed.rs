@@ -37,7 +37,7 @@ impl Subject {
         match self {
             Self::Resource { group, resource } => *group == gvr.group && *resource == gvr.resource,
             Self::Version { group, version } => *group == gvr.group && *version == gvr.version,
-            Self::All => !is_built_in(gvr),
+            Self::All => !is_built_in(&gvr.group),
         }
     }
 
@@ -102,7 +102,7 @@ impl Changed {
             Subject::Version { version: changed, .. } => version.is_none_or(|version| **changed == *version),
             Subject::Resource { .. } | Subject::All => true,
         };
-        let all = self.all && !is_built_in(&Gvr::new(group, "", ""));
+        let all = self.all && !is_built_in(group);
         all || self.groups.get(group).is_some_and(|subjects| subjects.iter().any(concerned))
     }
 

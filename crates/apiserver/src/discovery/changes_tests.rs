@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 
 use super::*;
 use crate::testing::{FakeServer, answer, streamed, until};
@@ -72,6 +73,7 @@ impl World {
 
     async fn start_with(min_refresh: Duration) -> Self {
         let world = Self::not_followed(min_refresh).await;
+        world.discovery.follow_definitions_of("example.com");
         lifecycle::spawn("definitions", world.discovery.clone().watch_definitions(DrainWatch::never()));
         let mut servers = world.discovery.servers().changes();
         within(servers.wait_for(|changes| *changes > 0)).await.unwrap();
@@ -348,12 +350,31 @@ async fn a_group_whose_server_is_away_stays_as_it_was() {
     assert_eq!(world.server.uris().len(), asked);
 }
 
+/// A process whose clients read nothing that depends on definitions costs no watch of them.
+#[tokio::test]
+async fn definitions_are_followed_from_their_first_use() {
+    let world = World::not_followed(Duration::ZERO).await;
+    lifecycle::spawn("definitions", world.discovery.clone().watch_definitions(DrainWatch::never()));
+    let followed = || {
+        let uris = world.server.uris();
+        [DEFINITIONS, SERVICES].map(|path| uris.iter().any(|uri| uri.starts_with(&format!("{path}?"))))
+    };
+    within(world.discovery.resolve("apps", "v1", "deployments")).await.unwrap().unwrap();
+    sleep(Duration::from_millis(50)).await;
+    assert_eq!(followed(), [false, false]);
+    world.discovery.follow_services();
+    until(|| followed() == [false, true]).await;
+    world.resolve("example.com", "widgets").await;
+    until(|| followed() == [true, true]).await;
+}
+
 #[tokio::test]
 async fn what_changed_before_the_first_list_is_noticed() {
     let mut world = World::not_followed(Duration::ZERO).await;
     world.asked().await;
     let known = definitions::Known::new("widgets.example.com", 0, "4", None);
     world.discovery.inner.definitions.lock().forget("widgets.example.com", known);
+    world.discovery.follow_definitions_of("example.com");
     lifecycle::spawn("definitions", world.discovery.clone().watch_definitions(DrainWatch::never()));
     within(world.changes.changed()).await.unwrap();
     until(|| world.discovery.inner.changed.lock().includes("example.com", "widgets")).await;

@@ -22,6 +22,17 @@ pub(super) enum Kind {
     Service,
 }
 
+/// Which definitions are followed. A process whose clients read nothing of them costs the apiserver no watch of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Followed {
+    #[default]
+    Nothing,
+    /// APIServices: an informer runs, and must end when another server gets its group version.
+    Services,
+    /// CustomResourceDefinitions as well: somebody asked for a resource that is not built in.
+    All,
+}
+
 /// What is known of all definitions of one kind.
 #[derive(Debug, Default)]
 pub(super) struct Definitions {
@@ -103,6 +114,13 @@ impl Kind {
             ),
         };
         Collection { path: path.into(), resource, field_selector: String::new(), listed: true, whole, refused }
+    }
+
+    pub(super) fn followed(self) -> Followed {
+        match self {
+            Self::Definition => Followed::All,
+            Self::Service => Followed::Services,
+        }
     }
 
     /// The name of a definition must be `RESOURCE.GROUP`, that of an APIService `VERSION.GROUP`.

@@ -3,16 +3,37 @@
 use parking_lot::Mutex;
 
 use super::Discovery;
+use super::built_in::is_built_in;
 use super::changed::Subject;
-use super::definitions::{Definitions, Kind, Known};
+use super::definitions::{Definitions, Followed, Kind, Known};
 use crate::metadata::{Metadata, Seen, follow};
 use informerd_lifecycle::drain::DrainWatch;
 
 // === impl Discovery ===
 
 impl Discovery {
-    /// Follows CustomResourceDefinitions and APIServices until the drain is forced. If they may not be watched,
-    /// everything counts as changed every [`super::DiscoveryConfig::max_age`].
+    /// Follows the APIServices from now on.
+    pub fn follow_services(&self) {
+        self.follow_from_now(Followed::Services);
+    }
+
+    /// Follows all definitions from now on, if the group can have any.
+    pub fn follow_definitions_of(&self, group: &str) {
+        if !is_built_in(group) {
+            self.follow_from_now(Followed::All);
+        }
+    }
+
+    fn follow_from_now(&self, wanted: Followed) {
+        self.inner.followed.send_if_modified(|followed| {
+            let is_more = *followed < wanted;
+            *followed = wanted.max(*followed);
+            is_more
+        });
+    }
+
+    /// Follows CustomResourceDefinitions and APIServices, each once it is wanted, until the drain is forced. If they may
+    /// not be watched, everything counts as changed every [`super::DiscoveryConfig::max_age`].
     pub async fn watch_definitions(self, drain: DrainWatch) {
         let [definitions, services] = [Kind::Definition, Kind::Service].map(|kind| self.follow(kind));
         tokio::select! {
@@ -26,12 +47,20 @@ impl Discovery {
     /// Never returns.
     fn follow(&self, kind: Kind) -> impl Future<Output = ()> + use<> {
         let (discovery, mut is_refused) = (self.clone(), false);
-        follow(self.inner.upstream.clone(), kind.collection(self.inner.config.max_age), move |seen| {
+        let mut followed = self.inner.followed.subscribe();
+        let collection = kind.collection(self.inner.config.max_age);
+        let following = follow(self.inner.upstream.clone(), collection, move |seen| {
             if kind == Kind::Service {
                 discovery.note_servers(&seen);
             }
             discovery.note(kind, seen, &mut is_refused);
-        })
+        });
+        async move {
+            // The sender is held by what follows.
+            if followed.wait_for(|followed| *followed >= kind.followed()).await.is_ok() {
+                following.await;
+            }
+        }
     }
 
     /// Before anything else is told of the change: who is told must see it.

@@ -30,7 +30,7 @@ pub use parse::{ApiResource, read_aggregated};
 pub use servers::{Servers, Shareable, Since, Unshareable};
 
 use self::changed::{Changed, Subject};
-use self::definitions::Definitions;
+use self::definitions::{Definitions, Followed};
 use self::index::Index;
 #[cfg(any(test, feature = "testing"))]
 use self::parse::VersionRead;
@@ -67,6 +67,7 @@ struct Inner {
     /// APIServices.
     services: Mutex<Definitions>,
     servers: Servers,
+    followed: watch::Sender<Followed>,
     changes: watch::Sender<u64>,
 }
 
@@ -123,6 +124,7 @@ impl Discovery {
                 definitions: Mutex::default(),
                 services: Mutex::default(),
                 servers: Servers::default(),
+                followed: watch::Sender::default(),
                 changes: watch::Sender::new(0),
             }),
         }
@@ -154,6 +156,7 @@ impl Discovery {
         version: &str,
         resource: &str,
     ) -> Result<Option<Arc<Resource>>, UpstreamError> {
+        self.follow_definitions_of(group);
         let gvr = Gvr::new(group, version, resource);
         if let Some(current) = self.inner.resolutions.current(&gvr) {
             return Ok(Some(current));
@@ -292,6 +295,7 @@ impl Discovery {
     /// # Errors
     /// The apiserver cannot answer, and there is no earlier answer.
     pub async fn preferred(&self, group: &str, resource: &str) -> Result<Option<Gvr>, UpstreamError> {
+        self.follow_definitions_of(group);
         let has_changed = self.inner.changed.lock().includes(group, resource);
         if (has_changed || self.inner.index.load().is_none())
             && let Err(error) = self.read_changes_of(&Arc::from(group)).await

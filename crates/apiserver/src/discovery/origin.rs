@@ -76,7 +76,7 @@ impl Discovery {
         if self.inner.servers.is_aggregated(gvr) {
             return Ok((Origin::Unknown, None));
         }
-        if is_built_in(gvr) {
+        if is_built_in(&gvr.group) {
             return Ok((Origin::BuiltIn, None));
         }
         let name = format!("{}.{}", gvr.resource, gvr.group);

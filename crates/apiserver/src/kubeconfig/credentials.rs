@@ -11,11 +11,12 @@ use kube::config::AuthInfo;
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rustls::ClientConfig;
+use rustls::sign::CertifiedKey;
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
 use super::authorization::{basic, bearer};
-use super::error::CredentialError;
+use super::error::KubeconfigError;
 use super::exec::Plugin;
 use super::keys::{self, Shown};
 use super::tls::bare_client_config;
@@ -70,24 +71,6 @@ struct TokenFile {
     last: Mutex<(HeaderValue, Instant)>,
 }
 
-/// A certificate and its key, in PEM.
-type Pair = (Vec<u8>, Vec<u8>);
-
-/// The TLS of connections to the server of a configuration. Without credentials, no certificate is shown.
-///
-/// # Errors
-/// The CAs cannot be used.
-pub fn client_config(
-    config: &kube::Config,
-    credentials: Option<&Credentials>,
-) -> Result<ClientConfig, CredentialError> {
-    let mut tls = bare_client_config(config)?;
-    if let Some(credentials) = credentials {
-        tls.client_auth_cert_resolver = Arc::clone(&credentials.shown) as _;
-    }
-    Ok(tls)
-}
-
 // === impl Credentials ===
 
 impl Credentials {
@@ -95,29 +78,37 @@ impl Credentials {
     ///
     /// # Errors
     /// A file cannot be read, a key cannot be used, or the plugin failed.
-    pub fn new(config: &kube::Config) -> Result<Self, CredentialError> {
+    pub fn new(config: &kube::Config) -> Result<Self, KubeconfigError> {
         let user = &config.auth_info;
         let shown = Arc::new(Shown::default());
-        if let Some((certificate, key)) = certificate(user).map_err(CredentialError)? {
-            shown.0.store(Some(Arc::new(keys::pair(&certificate, &key).map_err(CredentialError)?)));
-        }
+        shown.0.store(certificate(user).map_err(KubeconfigError)?.map(Arc::new));
         let mut headers: HeaderMap = config.headers.iter().cloned().collect();
-        impersonate(user, &mut headers).map_err(CredentialError)?;
-        let authorization = Authorization::of(user, &shown).map_err(CredentialError)?;
+        impersonate(user, &mut headers).map_err(KubeconfigError)?;
+        let authorization = Authorization::of(user, &shown).map_err(KubeconfigError)?;
         Ok(Self { authorization, headers, shown })
+    }
+
+    /// The TLS of connections to the server of a configuration, with our certificate.
+    ///
+    /// # Errors
+    /// The CAs cannot be used.
+    pub fn client_config(&self, config: &kube::Config) -> Result<ClientConfig, KubeconfigError> {
+        let mut tls = bare_client_config(config)?;
+        tls.client_auth_cert_resolver = Arc::clone(&self.shown) as _;
+        Ok(tls)
     }
 
     /// Adds the headers to those of a request. Who impersonates somebody already keeps doing that.
     ///
     /// # Errors
     /// The exec plugin or the OIDC provider failed.
-    pub async fn apply(&self, headers: &mut HeaderMap) -> Result<(), CredentialError> {
+    pub async fn apply(&self, headers: &mut HeaderMap) -> Result<(), KubeconfigError> {
         let authorization = match &self.authorization {
             Authorization::None => None,
             Authorization::Fixed(value) => Some(value.clone()),
             Authorization::File(file) => Some(file.header().await),
-            Authorization::Exec(plugin) => plugin.header().await.map_err(CredentialError)?,
-            Authorization::Oidc(provider) => Some(provider.header().await.map_err(CredentialError)?),
+            Authorization::Exec(plugin) => plugin.header().await.map_err(KubeconfigError)?,
+            Authorization::Oidc(provider) => Some(provider.header().await.map_err(KubeconfigError)?),
         };
         if let Some(authorization) = authorization {
             headers.insert(AUTHORIZATION, authorization);
@@ -141,23 +132,14 @@ impl Credentials {
     }
 }
 
-/// The client certificate and its key in PEM, if there is one. Data comes before files.
-fn certificate(user: &AuthInfo) -> Result<Option<Pair>, String> {
-    let read = |field: &str, data: Option<&str>, file: Option<&String>| match (
-        data.filter(|data| !data.is_empty()),
-        file.filter(|file| !file.is_empty()),
-    ) {
-        (Some(data), _) => pem::data(data).map(Some).map_err(|error| format!("{field}-data: {error}")),
-        (None, Some(file)) => std::fs::read(file).map(Some).map_err(|error| format!("{field}: {file}: {error}")),
-        (None, None) => Ok(None),
-    };
-    let data = user.client_certificate_data.as_deref();
-    let Some(certificate) = read("client-certificate", data, user.client_certificate.as_ref())? else {
-        return Ok(None);
-    };
-    let data = user.client_key_data.as_ref().map(ExposeSecret::expose_secret);
-    let key = read("client-key", data, user.client_key.as_ref())?;
-    Ok(Some((certificate, key.ok_or("the client certificate has no key")?)))
+/// The client certificate and its key, if there is one.
+fn certificate(user: &AuthInfo) -> Result<Option<CertifiedKey>, String> {
+    let data = user.client_certificate_data.as_deref().unwrap_or_default();
+    let file = user.client_certificate.as_deref().unwrap_or_default();
+    let Some(certificate) = pem::data_or_file("client-certificate", data, file)? else { return Ok(None) };
+    let data = user.client_key_data.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
+    let key = pem::data_or_file("client-key", data, user.client_key.as_deref().unwrap_or_default())?;
+    keys::pair(&certificate, &key.ok_or("the client certificate has no key")?).map(Some)
 }
 
 /// The headers of an impersonation, as client-go writes them.
@@ -201,9 +183,7 @@ impl Authorization {
                 known_provider(&provider.name)?;
                 oidc::Provider::of(&provider.config).map(Self::Oidc)
             }
-            (None, Some(exec)) => {
-                Plugin::start(exec.clone(), Arc::clone(shown)).map(|plugin| Self::Exec(Arc::new(plugin)))
-            }
+            (None, Some(exec)) => Plugin::start(exec.clone(), Arc::clone(shown)).map(Self::Exec),
             (None, None) => Ok(Self::None),
         }
     }
@@ -251,14 +231,10 @@ impl TokenFile {
         }
         let file = Arc::clone(self);
         let read = tokio::task::spawn_blocking(move || Self::read(&file.path)).await;
-        let header = match read {
-            Ok(Ok(header)) => header,
-            Ok(Err(error)) => {
-                tracing::warn!(error, "cannot read the token again, keeping the last one");
-                last
-            }
-            Err(_) => last,
-        };
+        let header = read.unwrap_or_else(|error| Err(error.to_string())).unwrap_or_else(|error| {
+            tracing::warn!(error, "cannot read the token again, keeping the last one");
+            last
+        });
         *self.last.lock() = (header.clone(), Instant::now() + FRESH);
         header
     }

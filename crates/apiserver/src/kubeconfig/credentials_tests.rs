@@ -60,7 +60,7 @@ async fn whoever_impersonates_already_keeps_doing_that() {
 }
 
 /// A plugin that runs this script.
-fn plugin(script: String) -> Result<Credentials, CredentialError> {
+fn plugin(script: String) -> Result<Credentials, KubeconfigError> {
     Credentials::new(&config(|user| {
         user.exec = Some(ExecConfig {
             api_version: Some("client.authentication.k8s.io/v1".into()),

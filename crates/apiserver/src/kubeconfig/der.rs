@@ -93,13 +93,8 @@ impl<'a> Der<'a> {
         let (tag, content) = self.value()?;
         let text = std::str::from_utf8(content).ok()?.strip_suffix('Z')?;
         let century = match tag {
-            UTC_TIME => {
-                if text.get(..2)? < "50" {
-                    "20"
-                } else {
-                    "19"
-                }
-            }
+            UTC_TIME if text.get(..2)? < "50" => "20",
+            UTC_TIME => "19",
             GENERALIZED_TIME => "",
             _ => return None,
         };
@@ -140,12 +135,8 @@ impl<'a> Certificate<'a> {
     /// Whether it may issue others, by the rules of Go's `crypto/x509` for roots: version 1 says nothing about that, and
     /// version 3 must say so.
     pub(super) fn may_issue(&self) -> bool {
-        let is_ca = self.extension(BASIC_CONSTRAINTS).is_some_and(|constraints| {
-            Der(constraints)
-                .sequence()
-                .and_then(|mut constraints| constraints.maybe(BOOLEAN))
-                .is_some_and(|ca| ca != [0])
-        });
+        let constraints = self.extension(BASIC_CONSTRAINTS).and_then(|constraints| Der(constraints).sequence());
+        let is_ca = constraints.and_then(|mut fields| fields.maybe(BOOLEAN)).is_some_and(|ca| ca != [0]);
         // The sixth bit: keyCertSign.
         let signs = self.extension(KEY_USAGE).and_then(|usage| Der(usage).bits());
         !self.is_v3 || is_ca && signs.is_none_or(|usage| usage.first().is_some_and(|bits| bits & 0x04 != 0))

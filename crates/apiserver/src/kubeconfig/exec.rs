@@ -55,10 +55,10 @@ struct Status {
 
 impl Plugin {
     /// Runs it for the first time. Blocks until it has ended.
-    pub(super) fn start(config: ExecConfig, shown: Arc<Shown>) -> Result<Self, String> {
+    pub(super) fn start(config: ExecConfig, shown: Arc<Shown>) -> Result<Arc<Self>, String> {
         let (issued, pair) = run(&config)?;
         shown.0.store(pair);
-        Ok(Self { config, shown, issued: Mutex::new(issued) })
+        Ok(Arc::new(Self { config, shown, issued: Mutex::new(issued) }))
     }
 
     /// The `Authorization` of a request, if the plugin gives tokens.

@@ -1,8 +1,6 @@
 //! The files: their format, and how several become one. Fields and rules are those of client-go's `clientcmd`.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize};
@@ -178,7 +176,7 @@ impl Merged {
 impl File {
     fn read(path: &Path) -> Result<Self, String> {
         let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-        let mut file = Self::parse(&decode(&bytes).map_err(|error| error.to_string())?)?;
+        let mut file = Self::parse(&decode(&bytes)?)?;
         // As kubectl, which makes them absolute: they are of the directory of the file that names them.
         let directory = std::path::absolute(path).map_err(|error| error.to_string())?;
         let directory = directory.parent().unwrap_or(Path::new("/"));
@@ -216,12 +214,9 @@ impl File {
             ("contexts", file.contexts.iter().map(|named| &named.name).collect()),
         ];
         for (list, names) in names {
-            let mut seen = BTreeMap::new();
-            for name in names {
-                match seen.entry(name) {
-                    Entry::Vacant(entry) => _ = entry.insert(()),
-                    Entry::Occupied(_) => return Err(format!("{list}: the name {name:?} is there twice")),
-                }
+            let mut seen = BTreeSet::new();
+            if let Some(name) = names.into_iter().find(|name| !seen.insert(*name)) {
+                return Err(format!("{list}: the name {name:?} is there twice"));
             }
         }
         Ok(file)
@@ -258,8 +253,8 @@ fn elements<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -
 }
 
 /// The text of a file, which may be UTF-16 if it begins with a byte order mark.
-fn decode(bytes: &[u8]) -> io::Result<String> {
-    let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("this is no {what}"));
+fn decode(bytes: &[u8]) -> Result<String, String> {
+    let invalid = |what: &str| format!("this is no {what}");
     let utf16 = |bytes: &[u8], unit: fn([u8; 2]) -> u16| {
         let (units, rest) = bytes.as_chunks::<2>();
         let text = String::from_utf16(&units.iter().map(|pair| unit(*pair)).collect::<Vec<_>>());

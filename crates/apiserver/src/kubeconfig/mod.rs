@@ -18,8 +18,9 @@ mod yaml;
 
 use std::path::PathBuf;
 
-pub use self::credentials::{Credentials, client_config};
-pub use self::error::{CredentialError, KubeconfigError};
+pub(crate) use self::authorization::basic;
+pub use self::credentials::Credentials;
+pub use self::error::KubeconfigError;
 pub use self::select::Wanted;
 pub(crate) use self::tls::bare_client_config;
 

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::engine::{DecodePaddingMode, general_purpose};
 
 /// Standard base64 with padding. As Go, it takes any bits after the last byte.
-pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
+const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new()
         .with_decode_allow_trailing_bits(true)
@@ -64,7 +64,19 @@ pub(super) fn data(field: &str) -> Result<Vec<u8>, base64::DecodeError> {
 
 /// Base64 without line breaks.
 pub(super) fn unbroken(field: &str) -> String {
-    field.chars().filter(|char| !matches!(char, '\r' | '\n')).collect()
+    field.replace(['\r', '\n'], "")
+}
+
+/// What a field says: the content of its `*-data`, or else that of its file. `None` if both are empty.
+///
+/// # Errors
+/// The data is no base64, or the file cannot be read.
+pub(super) fn data_or_file(field: &str, data: &str, file: &str) -> Result<Option<Vec<u8>>, String> {
+    match (data, file) {
+        ("", "") => Ok(None),
+        ("", file) => std::fs::read(file).map(Some).map_err(|error| format!("{field}: {file}: {error}")),
+        (data, _) => self::data(data).map(Some).map_err(|error| format!("{field}-data: {error}")),
+    }
 }
 
 /// Base64 as it is written.

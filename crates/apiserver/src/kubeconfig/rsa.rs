@@ -46,6 +46,7 @@ struct Public {
 }
 
 /// A private key and the scheme that was chosen for a connection.
+#[derive(Debug)]
 struct Chosen {
     key: Key,
     scheme: SignatureScheme,
@@ -62,45 +63,32 @@ struct Encoding {
 /// A verification by the library that small keys pass too.
 #[derive(Debug)]
 struct AnySize {
-    usual: &'static dyn SignatureVerificationAlgorithm,
+    usual: Algorithm,
     scheme: SignatureScheme,
 }
 
-type Algorithms = &'static [&'static dyn SignatureVerificationAlgorithm];
+type Algorithm = &'static dyn SignatureVerificationAlgorithm;
 /// The algorithms that verify signatures of a scheme.
-type OfScheme = (SignatureScheme, Algorithms);
+type OfScheme = (SignatureScheme, &'static [Algorithm]);
 
 /// The algorithms of the library, with small keys.
 pub(super) fn algorithms() -> WebPkiSupportedAlgorithms {
-    static USUALLY: LazyLock<WebPkiSupportedAlgorithms> =
-        LazyLock::new(|| rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms);
-    static ANY_SIZE: LazyLock<Vec<(SignatureScheme, Vec<AnySize>)>> = LazyLock::new(|| {
-        let of = |(scheme, usual): &OfScheme| {
-            let scheme = *scheme;
-            (scheme, usual.iter().map(|usual| AnySize { usual: *usual, scheme }).collect())
+    // The library wants them for the life of the process, so what is made here once is leaked.
+    static ALGORITHMS: LazyLock<WebPkiSupportedAlgorithms> = LazyLock::new(|| {
+        let usual = rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms;
+        let with_small_keys = |&(scheme, algorithms): &OfScheme| -> OfScheme {
+            if !SCHEMES.contains(&scheme) {
+                return (scheme, algorithms);
+            }
+            let any_size = |usual: &Algorithm| -> Algorithm { Box::leak(Box::new(AnySize { usual: *usual, scheme })) };
+            (scheme, algorithms.iter().map(any_size).collect::<Vec<_>>().leak())
         };
-        USUALLY.mapping.iter().filter(|(scheme, _)| SCHEMES.contains(scheme)).map(of).collect()
+        let mapping: &[OfScheme] = usual.mapping.iter().map(with_small_keys).collect::<Vec<_>>().leak();
+        // The first that is of a key decides.
+        let all = mapping.iter().flat_map(|(_, algorithms)| *algorithms).chain(usual.all).copied();
+        WebPkiSupportedAlgorithms { all: all.collect::<Vec<_>>().leak(), mapping }
     });
-    static BY_SCHEME: LazyLock<Vec<(SignatureScheme, Vec<&'static dyn SignatureVerificationAlgorithm>)>> =
-        LazyLock::new(|| {
-            let found = |scheme: &SignatureScheme| ANY_SIZE.iter().find(|(of, _)| of == scheme);
-            let of = |(scheme, usual): &OfScheme| {
-                let algorithms = match found(scheme) {
-                    Some((_, wrapped)) => wrapped.iter().map(|it| it as &dyn SignatureVerificationAlgorithm).collect(),
-                    None => usual.to_vec(),
-                };
-                (*scheme, algorithms)
-            };
-            USUALLY.mapping.iter().map(of).collect()
-        });
-    static MAPPING: LazyLock<Vec<OfScheme>> =
-        LazyLock::new(|| BY_SCHEME.iter().map(|(scheme, algorithms)| (*scheme, algorithms.as_slice())).collect());
-    // The first that is of a key decides.
-    static ALL: LazyLock<Vec<&'static dyn SignatureVerificationAlgorithm>> = LazyLock::new(|| {
-        let wrapped = BY_SCHEME.iter().flat_map(|(_, algorithms)| algorithms.iter().copied());
-        wrapped.chain(USUALLY.all.iter().copied()).collect()
-    });
-    WebPkiSupportedAlgorithms { all: &ALL, mapping: &MAPPING }
+    *ALGORITHMS
 }
 
 // === impl Key ===
@@ -142,14 +130,9 @@ impl Key {
 
 impl SigningKey for Key {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
-        let fits = |scheme: &&SignatureScheme| {
-            offered.contains(scheme)
-                && Encoding::of(**scheme).is_some_and(|it| it.encode(&[], self.public.bits).is_some())
-        };
-        SCHEMES
-            .iter()
-            .find(fits)
-            .map(|scheme| Box::new(Chosen { key: self.clone(), scheme: *scheme }) as Box<dyn Signer>)
+        let has_room = |scheme| Encoding::of(scheme).is_some_and(|it| it.encode(&[], self.public.bits).is_some());
+        let scheme = SCHEMES.into_iter().find(|scheme| offered.contains(scheme) && has_room(*scheme))?;
+        Some(Box::new(Chosen { key: self.clone(), scheme }))
     }
 
     fn algorithm(&self) -> SignatureAlgorithm {
@@ -171,12 +154,6 @@ impl Signer for Chosen {
 
     fn scheme(&self) -> SignatureScheme {
         self.scheme
-    }
-}
-
-impl std::fmt::Debug for Chosen {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?} for {:?}", self.key, self.scheme)
     }
 }
 

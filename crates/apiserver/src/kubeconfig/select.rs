@@ -1,15 +1,13 @@
 //! What a kubeconfig says in its context. The rules are those of client-go 1.36, so that a file means the same user here
 //! as for kubectl. `docs/configuration.md` has them as a table.
 
-use std::path::Path;
-
 use http::Uri;
 use kube::config::{AuthInfo, AuthProviderConfig, ExecAuthCluster, ExecConfig, ExecInteractiveMode};
 use percent_encoding::percent_decode_str;
 
 use super::credentials::known_provider;
 use super::error::KubeconfigError;
-use super::file::{Cluster, Exec, Merged, User};
+use super::file::{Cluster, Context, Exec, Merged, User};
 use super::oidc::Trust;
 use super::{pem, proxy};
 
@@ -42,15 +40,13 @@ impl Selected {
     /// What was asked for by name does not exist, or no cluster is selected.
     pub(super) fn of(files: &Merged, wanted: &Wanted) -> Result<Self, KubeconfigError> {
         let context = wanted.context.as_ref().unwrap_or(&files.current_context);
-        let found = files.contexts.get(context);
-        if found.is_none() && context.is_empty() && wanted.cluster.is_none() {
-            return Err(KubeconfigError("no context is selected: current-context is empty".to_owned()));
-        }
-        if found.is_none() && !context.is_empty() {
-            return Err(KubeconfigError(format!("the context {context:?} does not exist")));
-        }
-        let found = found.cloned().unwrap_or_default();
         let missing = |kind: &str, name: &str| KubeconfigError(format!("the {kind} {name:?} does not exist"));
+        let found = match files.contexts.get(context) {
+            Some(found) => found.clone(),
+            None if !context.is_empty() => return Err(missing("context", context)),
+            None if wanted.cluster.is_some() => Context::default(),
+            None => return Err(KubeconfigError("no context is selected: current-context is empty".to_owned())),
+        };
         let name = wanted.cluster.as_ref().unwrap_or(&found.cluster);
         let cluster = files.clusters.get(name).cloned().ok_or_else(|| missing("cluster", name))?;
         let user = match &wanted.user {
@@ -87,7 +83,8 @@ impl Selected {
             return Ok(config);
         }
         self.user.check_provider().map_err(KubeconfigError)?;
-        let authorities = self.cluster.authorities()?;
+        let (data, file) = (&self.cluster.certificate_authority_data, &self.cluster.certificate_authority);
+        let authorities = pem::data_or_file("certificate-authority", data, file).map_err(KubeconfigError)?;
         let roots = authorities.as_deref().map(pem::certificates);
         if roots.as_ref().is_some_and(Vec::is_empty) {
             return Err(KubeconfigError("certificate-authority: no certificate in it".to_owned()));
@@ -164,17 +161,6 @@ impl Cluster {
         }
         readable("certificate-authority", &self.certificate_authority, &mut wrong);
         wrong
-    }
-
-    /// The CAs in PEM; `None` for those of the system.
-    fn authorities(&self) -> Result<Option<Vec<u8>>, KubeconfigError> {
-        if !self.certificate_authority_data.is_empty() {
-            let wrong = |error| KubeconfigError(format!("certificate-authority-data: {error}"));
-            return pem::data(&self.certificate_authority_data).map(Some).map_err(wrong);
-        }
-        let path = Path::new(&self.certificate_authority);
-        let wrong = |error| KubeconfigError(format!("certificate-authority: {}: {error}", path.display()));
-        (!self.certificate_authority.is_empty()).then(|| std::fs::read(path)).transpose().map_err(wrong)
     }
 
     /// What an exec plugin is told about the cluster.

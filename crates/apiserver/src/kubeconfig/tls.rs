@@ -11,7 +11,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use super::der::Certificate;
-use super::error::CredentialError;
+use super::error::KubeconfigError;
 use super::{pem, rsa};
 
 /// Trusts the CAs of a configuration, and servers whose own certificate is among them.
@@ -31,32 +31,30 @@ struct Anybody(Vec<SignatureScheme>);
 ///
 /// # Errors
 /// The CAs cannot be used.
-pub(crate) fn bare_client_config(config: &kube::Config) -> Result<ClientConfig, CredentialError> {
-    let wrong = |error: &dyn std::fmt::Display| CredentialError(format!("TLS: {error}"));
-    let tls = if config.root_cert.is_none() && !config.accept_invalid_certs {
+pub(crate) fn bare_client_config(config: &kube::Config) -> Result<ClientConfig, KubeconfigError> {
+    let wrong = |error: &dyn std::fmt::Display| KubeconfigError(format!("TLS: {error}"));
+    if config.root_cert.is_none() && !config.accept_invalid_certs {
         // The CAs of the system.
         use kube::client::ConfigExt as _;
         let mut bare = kube::Config::new(config.cluster_url.clone());
         bare.tls_server_name.clone_from(&config.tls_server_name);
-        bare.rustls_client_config().map_err(|error| wrong(&error))?
+        return bare.rustls_client_config().map_err(|error| wrong(&error));
+    }
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    provider.signature_verification_algorithms = rsa::algorithms();
+    let provider = Arc::new(provider);
+    let verifier: Arc<dyn ServerCertVerifier> = if config.accept_invalid_certs {
+        Arc::new(Anybody(provider.signature_verification_algorithms.supported_schemes()))
     } else {
-        let mut provider = rustls::crypto::aws_lc_rs::default_provider();
-        provider.signature_verification_algorithms = rsa::algorithms();
-        let provider = Arc::new(provider);
-        let verifier: Arc<dyn ServerCertVerifier> = if config.accept_invalid_certs {
-            Arc::new(Anybody(provider.signature_verification_algorithms.supported_schemes()))
-        } else {
-            // In a pod, the file may be newer than what was read from it.
-            let read = config.root_cert_file.as_ref().and_then(|path| std::fs::read(path).ok());
-            let read = read.map(|text| pem::certificates(&text)).filter(|read| !read.is_empty());
-            let trusted = read.as_ref().or(config.root_cert.as_ref()).map(Vec::as_slice).unwrap_or_default();
-            Arc::new(Verifier::new(trusted, &provider))
-        };
-        let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let tls = tls.map_err(|error| wrong(&error))?.dangerous().with_custom_certificate_verifier(verifier);
-        tls.with_no_client_auth()
+        // In a pod, the file may be newer than what was read from it.
+        let read = config.root_cert_file.as_ref().and_then(|path| std::fs::read(path).ok());
+        let read = read.map(|text| pem::certificates(&text)).filter(|read| !read.is_empty());
+        let trusted = read.as_ref().or(config.root_cert.as_ref()).map(Vec::as_slice).unwrap_or_default();
+        Arc::new(Verifier::new(trusted, &provider))
     };
-    Ok(tls)
+    let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let tls = tls.map_err(|error| wrong(&error))?.dangerous().with_custom_certificate_verifier(verifier);
+    Ok(tls.with_no_client_auth())
 }
 
 // === impl Verifier ===

@@ -9,7 +9,8 @@ use rand::Rng as _;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    ACCEPT_LIST, ACCEPT_OBJECT, CONDITIONS, DEPTH_OF_ITEMS, Metadata, MetadataEvent, MetadataList, MetadataStream,
+    ACCEPT_LIST, ACCEPT_OBJECT, CONDITIONS, DEPTH, DEPTH_OF_ITEMS, Metadata, MetadataEvent, MetadataList,
+    MetadataStream,
 };
 use crate::client::{CallOptions, Upstream};
 use crate::error::UpstreamError;
@@ -168,26 +169,21 @@ async fn round(
     let is_whole = collection.whole != Whole::Nowhere;
     let accept = if is_whole { ACCEPT_WHOLE } else { ACCEPT_OBJECT };
     let opened = get(upstream, &path, accept, Compression::Identity, &options).await;
-    // The listed state is known, whatever happens to the watch.
-    let live = restarted.map_or(Seen::Live, Seen::Restarted);
-    let (head, chunks) = match opened {
-        Ok(opened) => opened,
-        Err(error) => {
-            if matches!(live, Seen::Restarted(_)) {
-                *from = None;
-            }
-            return Err(error);
+    let (head, chunks) = opened.inspect_err(|_| {
+        // What was listed has not been told, so it is listed again.
+        if restarted.is_some() {
+            *from = None;
         }
-    };
+    })?;
     let is_pinged = head.version() == Version::HTTP_2;
     let silence = if is_pinged { SILENCE } else { SILENCE_WITHOUT_PING };
-    seen(live);
+    seen(restarted.map_or(Seen::Live, Seen::Restarted));
     if is_pinged {
         seen(Seen::Pinged);
     }
     let opened = Instant::now();
     let mut came = false;
-    let stream = if is_whole { MetadataStream::of_whole(chunks) } else { MetadataStream::new(chunks) };
+    let stream = MetadataStream::to_depth(chunks, DEPTH + if is_whole { CONDITIONS } else { 0 });
     let listened = listen(stream, silence, |event| {
         let rv = match &event {
             MetadataEvent::Changed { metadata, .. } => metadata.rv()?,
@@ -255,10 +251,9 @@ async fn list(upstream: &Upstream, collection: &Collection) -> Result<(ResourceV
         let depth = DEPTH_OF_ITEMS + if is_whole { CONDITIONS } else { 0 };
         let page: MetadataList = get_outline(upstream, &path, accept, &options, (depth, MAX_PAGE)).await?;
         let rv = page.rv()?;
-        token = format!("&continue={}", page.continue_token());
-        let is_last = page.continue_token().is_empty();
-        objects.extend(page.into_items());
-        if is_last {
+        objects.extend(page.items.into_iter().map(Metadata::from));
+        token = format!("&continue={}", page.metadata.continue_token);
+        if page.metadata.continue_token.is_empty() {
             return Ok((rv, objects));
         }
     }

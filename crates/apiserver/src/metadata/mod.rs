@@ -104,6 +104,7 @@ pub(crate) struct MetadataList {
 struct ListMetadata {
     #[serde(deserialize_with = "nullable")]
     resource_version: String,
+    /// Empty on the last page.
     #[serde(rename = "continue", deserialize_with = "nullable")]
     continue_token: String,
 }
@@ -136,11 +137,6 @@ struct Frame<'a> {
 impl MetadataStream {
     pub fn new(chunks: Chunks) -> Self {
         Self::to_depth(chunks, DEPTH)
-    }
-
-    /// Reads events of whole objects, with their [`Parts`].
-    fn of_whole(chunks: Chunks) -> Self {
-        Self::to_depth(chunks, DEPTH + CONDITIONS)
     }
 
     fn to_depth(chunks: Chunks, depth: usize) -> Self {
@@ -227,15 +223,6 @@ impl MetadataList {
     pub(crate) fn rv(&self) -> Result<ResourceVersion, UpstreamError> {
         revision(&self.metadata.resource_version)
     }
-
-    /// Returns the continue token; empty on the last page.
-    pub(crate) fn continue_token(&self) -> &str {
-        &self.metadata.continue_token
-    }
-
-    pub(crate) fn into_items(self) -> impl Iterator<Item = Metadata> {
-        self.items.into_iter().map(Metadata::from)
-    }
 }
 
 impl From<Item> for Metadata {
@@ -276,7 +263,7 @@ mod tests {
     fn a_list_with_an_item_that_cannot_be_read_is_none() {
         let list = |items: &str| {
             let list = format!(r#"{{"metadata":{{"resourceVersion":"7"}}{items}}}"#);
-            serde_json::from_str::<MetadataList>(&list).ok().map(|list| list.into_items().count())
+            serde_json::from_str::<MetadataList>(&list).ok().map(|list| list.items.len())
         };
         assert_eq!([list(""), list(r#","items":null"#), list(r#","items":[]"#)], [Some(0); 3]);
         assert_eq!(list(r#","items":[{"metadata":{"name":"a","uid":null}}]"#), Some(1));

@@ -3,14 +3,14 @@
 
 use bytes::Bytes;
 
-use crate::CodecError;
-use informerd_meta::FieldTable;
+use crate::{CodecError, ListDecoder, WatchDecoder};
+use informerd_meta::{Encoding, FieldTable};
 
 use super::*;
 
 /// What is wrong with a stream whose frames may have 100 bytes.
 fn wrong(frame: &str) -> CodecError {
-    let mut decoder = WatchDecoder::new(100, FieldTable::default());
+    let mut decoder = WatchDecoder::new(Encoding::Json, 100, FieldTable::default());
     decoder.push(Bytes::copy_from_slice(frame.as_bytes()));
     let error = decoder.next().unwrap_err();
     assert_eq!(decoder.next().unwrap_err(), error);
@@ -19,7 +19,7 @@ fn wrong(frame: &str) -> CodecError {
 
 /// The end of a list whose items may have 200 bytes.
 fn list(body: &str) -> Result<ListMeta, CodecError> {
-    let mut decoder = ListDecoder::new(200, FieldTable::default());
+    let mut decoder = ListDecoder::new(Encoding::Json, 200, FieldTable::default());
     decoder.push(Bytes::copy_from_slice(body.as_bytes()));
     while decoder.next()?.is_some() {}
     decoder.finish()

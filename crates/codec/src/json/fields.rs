@@ -84,7 +84,7 @@ impl<'t, 'a> Fields<'t, 'a> {
 
     /// Returns the values in the order of the table.
     pub(super) fn finish(&self) -> impl Iterator<Item = &str> {
-        let mut fallbacks = self.found.iter().skip(self.table.len());
+        let mut fallbacks = self.found.iter().skip(self.table.labels.len());
         self.table.labels.iter().zip(&self.found).map(move |(field, found)| {
             let fallback = if field.value.fallback.is_some() { fallbacks.next() } else { None };
             match (found.as_deref(), fallback.and_then(Option::as_deref)) {

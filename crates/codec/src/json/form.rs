@@ -7,9 +7,9 @@ use bytes::Bytes;
 use crate::unshown::unshown;
 use crate::{Shape, protobuf};
 use informerd_meta::EventType;
+use informerd_meta::strconv::json_quote;
 
 use super::ordered::Ordered;
-use super::text::push_string;
 
 /// Where an object carries `kind` and `apiVersion`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,28 +41,26 @@ pub struct Form {
     pub kind: Arc<str>,
     pub list_kind: Arc<str>,
     /// Stripped items begin with kind and apiVersion in lists, too. Some aggregated API servers write them.
-    pub(super) typed_items: bool,
+    pub(crate) typed_items: bool,
     /// Annotations that the partial shapes omit.
     pub(super) unshown: &'static [&'static str],
-    /// The bytes before the members of a stripped item in a GET body.
-    body_prefix: Bytes,
-    /// The bytes before the members of a stripped item in a watch frame, by event type.
+    /// The start of a GET body. A stripped item follows without its opening brace.
+    pub(super) body_prefix: Bytes,
+    /// The starts of watch frames, by event type. A stripped item follows without its opening brace.
     frame_prefixes: [Bytes; 3],
-    ordered: Ordered,
+    /// A cache of event metadata of this resource in the member order of the partial shapes.
+    pub(super) ordered: Ordered,
     /// The template of a bookmark is a table row that contains the object.
     pub(super) in_rows: bool,
-    metadata_in_protobuf: protobuf::Form,
+    /// The form that writes the metadata of these objects in protobuf.
+    pub(crate) metadata_in_protobuf: protobuf::Form,
 }
 
 // === impl Form ===
 
 impl Form {
     pub fn new(style: Style, api_version: &str, kind: &str, list_kind: &str) -> Self {
-        let mut body = String::from("{\"kind\":");
-        push_string(&mut body, kind);
-        body.push_str(",\"apiVersion\":");
-        push_string(&mut body, api_version);
-        body.push(',');
+        let body = format!("{{\"kind\":{},\"apiVersion\":{},", json_quote(kind), json_quote(api_version));
         let frame = |event: EventType| Bytes::from(format!("{{\"type\":\"{}\",\"object\":{body}", event.as_str()));
         Self {
             style,
@@ -79,19 +77,9 @@ impl Form {
         }
     }
 
-    /// Returns the form for objects that show their type in lists.
-    pub fn with_typed_items(self, typed_items: bool) -> Self {
-        Self { typed_items, ..self }
-    }
-
     /// Returns the form for objects that upstream sends in the rows of tables.
-    pub fn in_rows(self) -> Self {
+    pub(crate) fn in_rows(self) -> Self {
         Self { in_rows: true, ..self }
-    }
-
-    /// The form that writes the metadata of these objects in protobuf.
-    pub fn metadata_in_protobuf(&self) -> &protobuf::Form {
-        &self.metadata_in_protobuf
     }
 
     /// Whether the partial shapes have their own copy of the metadata.
@@ -99,12 +87,6 @@ impl Form {
         self.style == Style::Inline || !self.unshown.is_empty()
     }
 
-    /// The start of a GET body. The item follows without its opening brace.
-    pub(super) fn body_prefix(&self) -> Bytes {
-        self.body_prefix.clone()
-    }
-
-    /// The start of a watch frame. The item follows without its opening brace.
     pub(super) fn frame_prefix(&self, kind: EventType) -> Bytes {
         let [added, modified, deleted] = &self.frame_prefixes;
         match kind {
@@ -112,11 +94,6 @@ impl Form {
             EventType::Modified => modified.clone(),
             EventType::Deleted => deleted.clone(),
         }
-    }
-
-    /// A cache of event metadata of this resource in the member order of the partial shapes.
-    pub(super) fn ordered(&self) -> &Ordered {
-        &self.ordered
     }
 
     /// The style of this item. A server may write the items of a list differently from the objects of a watch. An
@@ -143,12 +120,12 @@ impl Shape {
     }
 
     /// The start of a partial object. Its metadata follows.
-    pub(super) fn partial_prefix(self) -> Bytes {
-        Bytes::from_static(match self {
+    pub(super) fn partial_prefix(self) -> &'static str {
+        match self {
             Self::PartialObjectMetadataV1beta1 => {
-                br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1","metadata":"#
+                r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1","metadata":"#
             }
-            _ => br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#,
-        })
+            _ => r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#,
+        }
     }
 }

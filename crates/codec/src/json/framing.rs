@@ -75,6 +75,6 @@ impl ValueEnd {
 }
 
 /// Counts the leading whitespace bytes.
-pub(super) fn leading_spaces(bytes: &[u8]) -> usize {
+pub(crate) fn leading_spaces(bytes: &[u8]) -> usize {
     bytes.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count()
 }

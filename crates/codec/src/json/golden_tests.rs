@@ -21,7 +21,7 @@ fn items_share_their_bytes_with_every_answer() {
     let (pod, _) = parse_item(include_bytes!("testdata/pod.json"), &FieldTable::default()).unwrap();
     let item = pod.raw().unwrap().item();
     let shares = |slices: Slices| slices.iter().any(|part| item.as_ptr_range().contains(&part.as_ptr()));
-    assert!(shares(object_body(&pods(), &pod, Shape::Full).unwrap()));
+    assert!(shares(object_bytes(&pods(), &pod, None, Shape::Full).unwrap()));
     assert!(shares(event_frame(&pods(), EventType::Added, &pod, None, Shape::Full).unwrap()));
     assert!(shares(event_frame(&pods(), EventType::Deleted, &pod, Some(ResourceVersion(9)), Shape::Full).unwrap()));
     assert!(shares(list_item(&pods(), &pod, Shape::PartialObjectMetadata, false).unwrap()));

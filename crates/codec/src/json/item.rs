@@ -48,11 +48,7 @@ struct Metadata<'a> {
 /// nested deeper than 10000 levels, or are longer than 1 GiB. Strings may have bytes that are not UTF-8: the apiserver
 /// sends JSON that objects contain as it is.
 pub fn parse_item(bytes: &[u8], table: &FieldTable) -> Result<(Object, TypeMeta)> {
-    let mut scanner = Scanner::new(bytes);
-    scanner.skip_spaces();
-    let item = scan_item(&mut scanner, table)?;
-    scanner.end()?;
-    Ok(item)
+    Scanner::whole(bytes, |scanner| scan_item(scanner, table))
 }
 
 /// Parses the object at the scanner's position and moves the scanner past it.

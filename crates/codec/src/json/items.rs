@@ -8,7 +8,7 @@ use super::item::scan_item;
 use super::scan::{Result, Scanner};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Items {
+pub(crate) enum Items {
     Objects,
     Rows,
 }
@@ -34,10 +34,6 @@ impl Items {
 
     /// Parses bytes that are exactly one element, possibly with spaces around it.
     pub(super) fn parse(self, bytes: &[u8], fields: &FieldTable) -> Result<(Object, TypeMeta)> {
-        let mut scanner = Scanner::new(bytes);
-        scanner.skip_spaces();
-        let item = self.scan(&mut scanner, fields)?;
-        scanner.end()?;
-        Ok(item)
+        Scanner::whole(bytes, |scanner| self.scan(scanner, fields))
     }
 }

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 
 use crate::{ListMetaOut, Shape, Slices};
+use informerd_meta::strconv::json_quote;
 use informerd_meta::{Damaged, Object};
 
 use super::form::{Form, Style};
 use super::metadata::partial_metadata;
-use super::text::push_string;
 
 /// Writes everything before the first item. `empty` means that no item follows.
 pub fn list_head(form: &Form, shape: Shape, meta: &ListMetaOut, empty: bool) -> Bytes {
@@ -15,18 +15,11 @@ pub fn list_head(form: &Form, shape: Shape, meta: &ListMetaOut, empty: bool) -> 
         Some(api_version) => (api_version, "PartialObjectMetadataList"),
         None => (&*form.api_version, &*form.list_kind),
     };
-    let mut out = String::with_capacity(160);
+    let (api_version, kind) = (json_quote(api_version), json_quote(kind));
     if unstructured(form, shape) {
-        out.push_str("{\"apiVersion\":");
-        push_string(&mut out, api_version);
-        out.push_str(",\"items\":[");
-        return out.into();
+        return format!("{{\"apiVersion\":{api_version},\"items\":[").into();
     }
-    out.push_str("{\"kind\":");
-    push_string(&mut out, kind);
-    out.push_str(",\"apiVersion\":");
-    push_string(&mut out, api_version);
-    out.push_str(",\"metadata\":");
+    let mut out = format!("{{\"kind\":{kind},\"apiVersion\":{api_version},\"metadata\":");
     push_list_meta(&mut out, meta);
     out.push_str(",\"items\":");
     // The apiserver appends the items of a partial list to a nil slice. Without items it stays nil and is written as
@@ -42,7 +35,7 @@ pub(crate) fn push_list_meta(out: &mut String, meta: &ListMetaOut) {
     out.push('"');
     if let Some(token) = &meta.continue_token {
         out.push_str(",\"continue\":");
-        push_string(out, token);
+        out.push_str(&json_quote(token));
     }
     if let Some(remaining) = meta.remaining {
         out.push_str(",\"remainingItemCount\":");
@@ -50,7 +43,7 @@ pub(crate) fn push_list_meta(out: &mut String, meta: &ListMetaOut) {
     }
     if let Some(selector) = &meta.shard {
         out.push_str(",\"shardInfo\":{\"selector\":");
-        push_string(out, selector);
+        out.push_str(&json_quote(selector));
         out.push('}');
     }
     out.push('}');
@@ -68,12 +61,12 @@ pub fn list_item(form: &Form, object: &Object, shape: Shape, last: bool) -> Resu
         if has_own {
             return Ok(Slices::from(bytes));
         }
-        let mut out = Slices::from(form.body_prefix());
+        let mut out = Slices::from(form.body_prefix.clone());
         out.push(bytes.slice(1..));
         return Ok(out);
     }
-    let mut out = Slices::from(shape.partial_prefix());
-    out.append(partial_metadata(form, object, None)?);
+    let mut out = Slices::from(Bytes::from(shape.partial_prefix()));
+    out.append(partial_metadata(form, object, None, false)?);
     out.push_static(if last { b"}" } else { b"}," });
     Ok(out)
 }
@@ -84,20 +77,12 @@ pub fn list_tail(form: &Form, shape: Shape, meta: &ListMetaOut, empty: bool) -> 
     if !unstructured(form, shape) {
         return Bytes::from_static(if empty && shape != Shape::Full { b"}\n" } else { b"]}\n" });
     }
-    let mut out = String::with_capacity(160);
-    out.push_str("],\"kind\":");
-    push_string(&mut out, &form.list_kind);
     // An unstructured list always sets the continue token, even to an empty one.
-    out.push_str(",\"metadata\":{\"continue\":");
-    push_string(&mut out, meta.continue_token.as_deref().unwrap_or(""));
-    if let Some(remaining) = meta.remaining {
-        out.push_str(",\"remainingItemCount\":");
-        out.push_str(&remaining.to_string());
-    }
-    out.push_str(",\"resourceVersion\":\"");
-    out.push_str(&meta.rv.to_string());
-    out.push_str("\"}}\n");
-    out.into()
+    let token = json_quote(meta.continue_token.as_deref().unwrap_or_default());
+    let remaining = meta.remaining.map(|count| format!(",\"remainingItemCount\":{count}")).unwrap_or_default();
+    let (kind, rv) = (json_quote(&form.list_kind), meta.rv);
+    let metadata = format!("{{\"continue\":{token}{remaining},\"resourceVersion\":\"{rv}\"}}");
+    format!("],\"kind\":{kind},\"metadata\":{metadata}}}\n").into()
 }
 
 /// Partial lists are typed, even if their items are custom resources.

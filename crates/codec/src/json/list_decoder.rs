@@ -5,12 +5,12 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::CodecError;
+use crate::error::once;
 use informerd_meta::{FieldTable, Object, ResourceVersion};
 
 use super::form::{Style, TypeMeta};
 use super::framing::{ValueEnd, leading_spaces};
 use super::items::Items;
-use super::odd::named;
 use super::scan::{Result, Scanner};
 
 /// The data of a list other than its items.
@@ -30,12 +30,10 @@ pub struct ListMeta {
     pub columns: Option<Bytes>,
 }
 
-/// Decodes a list body incrementally. Members may come in any order. After an error every further call returns the
-/// same error.
+/// Decodes a list body incrementally. Members may come in any order. What is not decoded yet is in a buffer, which
+/// begins with the token that `state` expects.
 #[derive(Debug)]
-pub struct ListDecoder {
-    /// Begins with the token that `state` expects.
-    buf: BytesMut,
+pub(crate) struct ListDecoder {
     items: Items,
     table: FieldTable,
     max_item: usize,
@@ -43,7 +41,6 @@ pub struct ListDecoder {
     /// The search for the end of the current item or value, if one has started.
     end: Option<ValueEnd>,
     head: Head,
-    failed: Option<CodecError>,
 }
 
 /// What the decoder expects next.
@@ -87,62 +84,23 @@ struct Head {
 }
 
 #[derive(Debug, Default)]
-struct ListMetadata {
-    rv: Option<ResourceVersion>,
-    continue_token: String,
-    remaining_item_count: Option<i64>,
+pub(crate) struct ListMetadata {
+    pub rv: Option<ResourceVersion>,
+    pub continue_token: String,
+    pub remaining_item_count: Option<i64>,
 }
 
 // === impl ListDecoder ===
 
 impl ListDecoder {
-    /// `max_item` limits the size in bytes of one item, and of any member outside the items. The decoder buffers at
-    /// most that much plus one chunk. `table` lists the field values to extract from the items.
-    pub fn new(max_item: usize, table: FieldTable) -> Self {
-        Self {
-            buf: BytesMut::new(),
-            items: Items::Objects,
-            table,
-            max_item,
-            state: State::Start,
-            end: None,
-            head: Head::default(),
-            failed: None,
-        }
+    /// `max_item` limits the size in bytes of one item, and of any member outside the items.
+    pub(crate) fn new(items: Items, max_item: usize, table: FieldTable) -> Self {
+        Self { items, table, max_item, state: State::Start, end: None, head: Head::default() }
     }
 
-    /// Like [`Self::new`], but decodes the rows of a table.
-    pub fn of_rows(max_item: usize, table: FieldTable) -> Self {
-        Self { items: Items::Rows, ..Self::new(max_item, table) }
-    }
-
-    /// Appends received bytes. Call [`Self::next`] until it returns `None` before the next push.
-    #[expect(clippy::needless_pass_by_value, reason = "callers have a chunk to give away, and it may be kept one day")]
-    pub fn push(&mut self, chunk: Bytes) {
-        self.buf.extend_from_slice(&chunk);
-    }
-
-    /// Returns the next complete item, or `None` when more bytes are needed or the list is complete.
-    #[expect(clippy::should_implement_trait, reason = "None is not the end")]
-    pub fn next(&mut self) -> Result<Option<(Object, TypeMeta)>> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
-        self.decode().inspect_err(|error| self.failed = Some(error.clone()))
-    }
-
-    /// The item that the decoder has failed at, as far as it can be read.
-    pub fn odd_object(&self) -> Option<String> {
-        self.failed.as_ref().and_then(|_| named(&self.buf))
-    }
-
-    /// Returns the list's own metadata. Call it at the end of the body.
-    ///
-    /// # Errors
-    /// When the body is truncated, has no items member or no resourceVersion, or still holds an item that was not
-    /// taken.
-    pub fn finish(mut self) -> Result<ListMeta> {
-        if self.next()?.is_some() || self.state != State::End {
+    /// Returns the list's own metadata.
+    pub(crate) fn finish(self) -> Result<ListMeta> {
+        if self.state != State::End {
             return Err(CodecError::Truncated);
         }
         if !self.head.items {
@@ -162,45 +120,47 @@ impl ListDecoder {
         })
     }
 
-    fn decode(&mut self) -> Result<Option<(Object, TypeMeta)>> {
+    /// Takes the next complete item from the front of the buffer, or returns `None` when more bytes are needed or the
+    /// list is complete.
+    pub(crate) fn next(&mut self, buf: &mut BytesMut) -> Result<Option<(Object, TypeMeta)>> {
         loop {
             if self.end.is_none() {
-                let spaces = leading_spaces(&self.buf);
-                self.buf.advance(spaces);
+                let spaces = leading_spaces(buf);
+                buf.advance(spaces);
             }
-            let Some(&byte) = self.buf.first() else { return Ok(None) };
+            let Some(&byte) = buf.first() else { return Ok(None) };
             self.state = match (self.state, byte) {
-                (State::Start, b'{') => self.step(State::FirstKey),
-                (State::FirstKey, b'}') | (State::AfterValue, b'}') => self.step(State::End),
+                (State::Start, b'{') => step(buf, State::FirstKey),
+                (State::FirstKey, b'}') | (State::AfterValue, b'}') => step(buf, State::End),
                 (State::FirstKey | State::Key, b'"') => {
-                    let Some(len) = self.find_end()? else { return Ok(None) };
-                    let member = Member::of(&self.buf[..len], self.items)?;
+                    let Some(len) = self.find_end(buf)? else { return Ok(None) };
+                    let member = Member::of(&buf[..len], self.items)?;
                     self.head.kind_first |= self.state == State::FirstKey && member == Member::Kind;
-                    self.buf.advance(len);
+                    buf.advance(len);
                     State::Colon(member)
                 }
-                (State::Colon(member), b':') => self.step(State::Value(member)),
+                (State::Colon(member), b':') => step(buf, State::Value(member)),
                 (State::Value(Member::Items), b'[') => {
                     self.head.items()?;
-                    self.step(State::FirstItem)
+                    step(buf, State::FirstItem)
                 }
                 (State::Value(member), _) => {
-                    let Some(len) = self.find_end()? else { return Ok(None) };
-                    self.head.member(member, &self.buf[..len])?;
-                    self.buf.advance(len);
+                    let Some(len) = self.find_end(buf)? else { return Ok(None) };
+                    self.head.member(member, &buf[..len])?;
+                    buf.advance(len);
                     State::AfterValue
                 }
-                (State::FirstItem | State::AfterItem, b']') => self.step(State::AfterValue),
+                (State::FirstItem | State::AfterItem, b']') => step(buf, State::AfterValue),
                 (State::FirstItem | State::Item, _) => {
-                    let Some(item) = self.item()? else { return Ok(None) };
+                    let Some(item) = self.item(buf)? else { return Ok(None) };
                     self.state = State::AfterItem;
                     self.head.item_style.get_or_insert(item.1.style);
                     let is_typed = item.1.style == Style::Stripped && !item.1.kind.is_empty();
                     self.head.typed_items.get_or_insert(is_typed);
                     return Ok(Some(item));
                 }
-                (State::AfterItem, b',') => self.step(State::Item),
-                (State::AfterValue, b',') => self.step(State::Key),
+                (State::AfterItem, b',') => step(buf, State::Item),
+                (State::AfterValue, b',') => step(buf, State::Key),
                 (State::End, _) => return malformed("bytes after the list"),
                 (State::Start, _) => return malformed("expected a list"),
                 (State::FirstKey | State::Key, _) => return malformed("expected a member"),
@@ -210,39 +170,39 @@ impl ListDecoder {
         }
     }
 
-    /// Skips one byte.
-    fn step(&mut self, next: State) -> State {
-        self.buf.advance(1);
-        next
-    }
-
-    fn find_end(&mut self) -> Result<Option<usize>> {
+    fn find_end(&mut self, buf: &[u8]) -> Result<Option<usize>> {
         let mut end = self.end.take().unwrap_or_default();
-        let len = end.find(&self.buf, self.max_item)?;
+        let len = end.find(buf, self.max_item)?;
         if len.is_none() {
             self.end = Some(end);
         }
         Ok(len)
     }
 
-    fn item(&mut self) -> Result<Option<(Object, TypeMeta)>> {
+    fn item(&mut self, buf: &mut BytesMut) -> Result<Option<(Object, TypeMeta)>> {
         // Most items are complete in the buffer, so try to parse directly. If that fails, search for the end of the
         // item. The result of the search does not depend on how the bytes are split into chunks.
         if self.end.is_none() {
-            let mut scanner = Scanner::new(&self.buf);
+            let mut scanner = Scanner::new(buf);
             if let Ok(item) = self.items.scan(&mut scanner, &self.table)
                 && scanner.position() <= self.max_item
             {
                 let len = scanner.position();
-                self.buf.advance(len);
+                buf.advance(len);
                 return Ok(Some(item));
             }
         }
-        let Some(len) = self.find_end()? else { return Ok(None) };
-        let item = self.items.parse(&self.buf[..len], &self.table)?;
-        self.buf.advance(len);
+        let Some(len) = self.find_end(buf)? else { return Ok(None) };
+        let item = self.items.parse(&buf[..len], &self.table)?;
+        buf.advance(len);
         Ok(Some(item))
     }
+}
+
+/// Skips one byte.
+fn step(buf: &mut BytesMut, next: State) -> State {
+    buf.advance(1);
+    next
 }
 
 fn malformed<T>(what: &'static str) -> Result<T> {
@@ -253,9 +213,7 @@ fn malformed<T>(what: &'static str) -> Result<T> {
 
 impl Member {
     fn of(key: &[u8], items: Items) -> Result<Self> {
-        let mut scanner = Scanner::new(key);
-        let key = scanner.string()?;
-        scanner.end()?;
+        let key = Scanner::whole(key, Scanner::string)?;
         let known = [
             ("kind", Self::Kind),
             ("apiVersion", Self::ApiVersion),
@@ -281,9 +239,9 @@ impl Head {
             Ok::<_, CodecError>(Arc::from(text.get()))
         };
         match member {
-            Member::Kind => set(&mut self.list_kind, text(&mut scanner, "kind")?, "kind")?,
-            Member::ApiVersion => set(&mut self.api_version, text(&mut scanner, "apiVersion")?, "apiVersion")?,
-            Member::Metadata => set(&mut self.metadata, ListMetadata::scan(&mut scanner)?, "metadata")?,
+            Member::Kind => once(&mut self.list_kind, text(&mut scanner, "kind")?, "kind")?,
+            Member::ApiVersion => once(&mut self.api_version, text(&mut scanner, "apiVersion")?, "apiVersion")?,
+            Member::Metadata => once(&mut self.metadata, ListMetadata::scan(&mut scanner)?, "metadata")?,
             Member::Items => {
                 // Go writes null for an empty list of some types.
                 scanner.literal(b"null")?;
@@ -297,10 +255,6 @@ impl Head {
         }
         scanner.end()
     }
-}
-
-fn set<T>(slot: &mut Option<T>, value: T, name: &'static str) -> Result<()> {
-    if slot.replace(value).is_some() { Err(CodecError::Duplicate(name)) } else { Ok(()) }
 }
 
 // === impl ListMetadata ===

@@ -16,8 +16,6 @@ use super::annotations::without;
 use super::form::{Form, Style};
 use super::scan::{Result, Scanner};
 
-type Written = std::result::Result<Slices, Damaged>;
-
 /// The members of a struct in the order in which Go writes them.
 type Order = [(&'static str, Omit)];
 
@@ -76,39 +74,25 @@ pub(super) fn rank(name: &str) -> usize {
     OBJECT_META.iter().position(|(known, _)| *known == name).unwrap_or(OBJECT_META.len())
 }
 
-/// Writes the metadata of a partial object.
+/// Writes the metadata of a partial object. An event has many watchers, so the form caches its reordered metadata.
 ///
 /// # Errors
 /// The bytes of the object are damaged.
-pub(super) fn partial_metadata(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> Written {
-    partial(form, object, rv_override, |metadata, rv| object_meta(metadata, rv).ok().map(Bytes::from))
-}
-
-/// Like [`partial_metadata`], for an event with many watchers. The form caches the reordered metadata for the other
-/// watchers.
-///
-/// # Errors
-/// The bytes of the object are damaged.
-pub(super) fn event_metadata(form: &Form, object: &Object, rv_override: Option<ResourceVersion>) -> Written {
-    if object.item_len() > REMEMBERED {
-        return partial_metadata(form, object, rv_override);
-    }
-    partial(form, object, rv_override, |metadata, rv| {
-        form.ordered().get_or_insert(metadata, rv, || object_meta(metadata, rv).ok().map(Bytes::from))
-    })
-}
-
-fn partial(
+pub(super) fn partial_metadata(
     form: &Form,
     object: &Object,
     rv_override: Option<ResourceVersion>,
-    ordered: impl FnOnce(&Bytes, ResourceVersion) -> Option<Bytes>,
-) -> Written {
+    is_event: bool,
+) -> std::result::Result<Slices, Damaged> {
     let raw = object.raw()?;
     let metadata = raw.metadata();
     if form.style_of(&raw.item()) == Style::Inline {
+        let rv = rv_override.unwrap_or(object.rv);
+        let order = || object_meta(&metadata, rv).ok().map(Bytes::from);
+        let is_cached = is_event && object.item_len() <= REMEMBERED;
+        let ordered = if is_cached { form.ordered.get_or_insert(&metadata, rv, order) } else { order() };
         // The metadata was parsed before, so this succeeds. If it fails, the members only stay in their stored order.
-        if let Some(ordered) = ordered(&metadata, rv_override.unwrap_or(object.rv)) {
+        if let Some(ordered) = ordered {
             return Ok(Slices::from(ordered));
         }
     }

@@ -14,7 +14,7 @@ const LEVELS: u8 = 4;
 
 /// The name of the first object in these bytes, and its namespace: an object, a row, or the frame of a watch. They may
 /// be incomplete or malformed.
-pub(super) fn named(bytes: &[u8]) -> Option<String> {
+pub(crate) fn named(bytes: &[u8]) -> Option<String> {
     let (mut scanner, mut found) = (Scanner::new(bytes), Found::default());
     scanner.skip_spaces();
     // An error ends the search. What was found before it counts.

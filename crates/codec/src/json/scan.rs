@@ -54,6 +54,15 @@ impl<'a> Scanner<'a> {
         Self { buf, pos: 0, spaced: false }
     }
 
+    /// Reads bytes that are exactly one value, possibly with spaces around it.
+    pub(crate) fn whole<T>(buf: &'a [u8], read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let mut scanner = Self::new(buf);
+        scanner.skip_spaces();
+        let value = read(&mut scanner)?;
+        scanner.end()?;
+        Ok(value)
+    }
+
     /// Returns a scanner whose buffer begins at the current position.
     pub(crate) fn clone_here(&self) -> Self {
         Self::new(self.buf.get(self.pos..).unwrap_or(&[]))

@@ -1,7 +1,6 @@
-//! JSON strings: reads them without copying where possible, and writes them as Go's encoder does.
+//! Reads JSON strings, without copying where possible, and prints numbers as Go does.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 
 use crate::lossy::lossy;
 
@@ -74,28 +73,6 @@ fn hex4(text: &str) -> u32 {
     text.get(..4).and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or(0xd800)
 }
 
-/// Appends a JSON string as Go's encoder writes it: `<`, `>`, `&`, U+2028 and U+2029 are escaped, too.
-pub(super) fn push_string(out: &mut String, text: &str) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\0'..'\u{20}' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                // Writing to a String cannot fail.
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            _ => out.push(c),
-        }
-    }
-    out.push('"');
-}
-
 /// Formats a number as Go's `fmt.Sprint` prints it after the apiserver parsed it. An integer that fits in 64 bits is
 /// printed in decimal. Any other number is printed as a float with the fewest digits, with an exponent below 1e-4 and
 /// from 1e+06 on.
@@ -117,13 +94,6 @@ pub(super) fn sprint_number(number: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn writes_strings_as_go_does() {
-        let mut out = String::new();
-        push_string(&mut out, "a\"\\<>&\u{1}\u{8}\n\u{2028}é\u{7f}");
-        assert_eq!(out, "\"a\\\"\\\\\\u003c\\u003e\\u0026\\u0001\\b\\n\\u2028é\u{7f}\"");
-    }
 
     #[test]
     fn prints_numbers_as_go_does() {

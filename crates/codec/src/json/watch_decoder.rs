@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
 
+use crate::error::once;
 use crate::lossy::lossy;
 use crate::{CodecError, INITIAL_EVENTS_END, table};
 use informerd_meta::{EventType, FieldTable, Object, ResourceVersion, Status};
@@ -13,15 +14,7 @@ use super::form::{Style, TypeMeta};
 use super::framing::{ValueEnd, leading_spaces};
 use super::item::compact;
 use super::items::Items;
-use super::odd::named;
 use super::scan::{Result, Scanner};
-
-/// The default limit for a frame, in bytes. Frames of the apiserver are far smaller: etcd rejects requests over 1.5
-/// MiB.
-pub const DEFAULT_MAX_FRAME: usize = 16 << 20;
-
-/// If a frame grew the buffer beyond this size in bytes, the buffer is freed after the frame.
-const KEEP_CAPACITY: usize = 256 << 10;
 
 /// One event of a watch stream.
 #[derive(Debug)]
@@ -43,73 +36,31 @@ pub enum WatchFrame {
     Error(Status),
 }
 
-/// Splits a watch stream into frames. Frames are consecutive JSON objects, usually one per line. The frames depend
-/// only on the bytes, not on how they are split into chunks. After an error every further call returns the same
-/// error.
+/// Splits a watch stream into frames. Frames are consecutive JSON objects, usually one per line.
 #[derive(Debug)]
-pub struct WatchDecoder {
-    /// Begins with the current frame, or with the whitespace before it.
-    buf: BytesMut,
+pub(crate) struct WatchDecoder {
     items: Items,
     table: FieldTable,
     max_frame: usize,
     /// The column definitions of the last frame that had any.
-    columns: Option<Bytes>,
+    pub columns: Option<Bytes>,
     /// The search for the end of the current frame, if one has started.
     end: Option<ValueEnd>,
-    failed: Option<CodecError>,
 }
 
 // === impl WatchDecoder ===
 
 impl WatchDecoder {
-    /// `max_frame` limits the size in bytes of one frame. The decoder buffers at most that much plus one chunk.
-    /// `table` lists the field values to extract from the objects.
-    pub fn new(max_frame: usize, table: FieldTable) -> Self {
-        Self { buf: BytesMut::new(), items: Items::Objects, table, max_frame, columns: None, end: None, failed: None }
+    pub(crate) fn new(items: Items, max_frame: usize, table: FieldTable) -> Self {
+        Self { items, table, max_frame, columns: None, end: None }
     }
 
-    /// Like [`Self::new`], but decodes tables of one row each.
-    pub fn of_rows(max_frame: usize, table: FieldTable) -> Self {
-        Self { items: Items::Rows, ..Self::new(max_frame, table) }
-    }
-
-    /// Appends received bytes. Call [`Self::next`] until it returns `None` before the next push.
-    #[expect(clippy::needless_pass_by_value, reason = "callers have a chunk to give away, and it may be kept one day")]
-    pub fn push(&mut self, chunk: Bytes) {
-        self.buf.extend_from_slice(&chunk);
-    }
-
-    /// Returns the next complete frame, or `None` when more bytes are needed.
-    #[expect(clippy::should_implement_trait, reason = "None is not the end")]
-    pub fn next(&mut self) -> Result<Option<WatchFrame>> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
-        self.decode().inspect_err(|error| self.failed = Some(error.clone()))
-    }
-
-    /// Returns the column definitions that a frame carried since the last call. The first frame of a stream carries
-    /// them.
-    pub fn take_columns(&mut self) -> Option<Bytes> {
-        self.columns.take()
-    }
-
-    /// The object that the decoder has failed at, as far as it can be read.
-    pub fn odd_object(&self) -> Option<String> {
-        self.failed.as_ref().and_then(|_| named(&self.buf))
-    }
-
-    /// Whether the buffer holds bytes of an incomplete frame. If the stream ends now, it was truncated.
-    pub fn has_partial(&self) -> bool {
-        leading_spaces(&self.buf) < self.buf.len()
-    }
-
-    fn decode(&mut self) -> Result<Option<WatchFrame>> {
+    /// Takes the next complete frame from the front of the buffer, or returns `None` when more bytes are needed.
+    pub(crate) fn next(&mut self, buf: &mut BytesMut) -> Result<Option<WatchFrame>> {
         if self.end.is_none() {
-            let spaces = leading_spaces(&self.buf);
-            self.consume(spaces);
-            match self.buf.first() {
+            let spaces = leading_spaces(buf);
+            buf.advance(spaces);
+            match buf.first() {
                 None => return Ok(None),
                 Some(b'{') => {}
                 Some(_) => return Err(CodecError::Malformed { offset: 0, what: "expected a watch event" }),
@@ -117,29 +68,22 @@ impl WatchDecoder {
             // The usual case is one complete line that holds one frame. If the line does not parse, search for the
             // end of the frame below. The result of the search does not depend on how the bytes are split into
             // chunks.
-            if let Some(newline) = memchr(b'\n', &self.buf)
+            if let Some(newline) = memchr(b'\n', buf)
                 && newline <= self.max_frame
-                && let Ok(frame) = parse_frame(&self.buf[..newline], self.items, &self.table, &mut self.columns)
+                && let Ok(frame) = parse_frame(&buf[..newline], self.items, &self.table, &mut self.columns)
             {
-                self.consume(newline + 1);
+                buf.advance(newline + 1);
                 return Ok(Some(frame));
             }
         }
         let mut end = self.end.take().unwrap_or_default();
-        let Some(len) = end.find(&self.buf, self.max_frame)? else {
+        let Some(len) = end.find(buf, self.max_frame)? else {
             self.end = Some(end);
             return Ok(None);
         };
-        let frame = parse_frame(&self.buf[..len], self.items, &self.table, &mut self.columns)?;
-        self.consume(len);
+        let frame = parse_frame(&buf[..len], self.items, &self.table, &mut self.columns)?;
+        buf.advance(len);
         Ok(Some(frame))
-    }
-
-    fn consume(&mut self, count: usize) {
-        self.buf.advance(count);
-        if self.buf.is_empty() && self.buf.capacity() > KEEP_CAPACITY {
-            self.buf = BytesMut::new();
-        }
     }
 }
 
@@ -160,10 +104,7 @@ fn parse_frame(bytes: &[u8], items: Items, fields: &FieldTable, columns: &mut Op
     scanner.object(|scanner, key| {
         if key.is("type") {
             let text = scanner.string_or_null("type")?.ok_or(CodecError::Invalid("type"))?;
-            return match kind.replace(frame_type(&text.get())?) {
-                None => Ok(()),
-                Some(_) => Err(CodecError::Duplicate("type")),
-            };
+            return once(&mut kind, frame_type(&text.get())?, "type");
         }
         if !key.is("object") {
             return scanner.skip_value();

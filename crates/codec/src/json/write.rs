@@ -6,22 +6,12 @@ use crate::{Shape, Slices};
 use informerd_meta::{Damaged, EventType, Object, Raw, ResourceVersion};
 
 use super::form::{Form, Style};
-use super::metadata::{event_metadata, partial_metadata};
-
-/// Writes the body of a GET, including the final newline.
-///
-/// # Errors
-/// The bytes of the object are damaged, as for all that is written here.
-pub fn object_body(form: &Form, object: &Object, shape: Shape) -> Result<Slices, Damaged> {
-    let mut out = object_bytes(form, object, None, shape)?;
-    out.push_static(b"\n");
-    Ok(out)
-}
+use super::metadata::partial_metadata;
 
 /// Writes one object without any framing. `rv_override` has the same meaning as in [`event_frame`].
 ///
 /// # Errors
-/// The bytes of the object are damaged.
+/// The bytes of the object are damaged, as for all that is written here.
 pub fn object_bytes(
     form: &Form,
     object: &Object,
@@ -33,20 +23,19 @@ pub fn object_bytes(
         let raw = object.raw()?;
         let style = form.style_of(&raw.item());
         if style == Style::Stripped {
-            out.push(form.body_prefix());
+            out.push(form.body_prefix.clone());
         }
         push_item(&mut out, style, &raw, rv_override);
     } else {
-        out.push(shape.partial_prefix());
-        out.append(partial_metadata(form, object, rv_override)?);
+        out.push_static(shape.partial_prefix().as_bytes());
+        out.append(partial_metadata(form, object, rv_override, false)?);
         out.push_static(b"}");
     }
     Ok(out)
 }
 
-/// Writes one event of a watch, including the newline. `rv_override` replaces the resourceVersion of the object. It
-/// is needed when an object stops matching a watcher's selector: the watcher gets the last state that matched, with
-/// the resourceVersion of the change.
+/// Writes one event of a watch, including the newline. `rv_override` replaces the resourceVersion of the object, as
+/// [`crate::Form::event_frame`] explains.
 ///
 /// # Errors
 /// The bytes of the object are damaged.
@@ -69,8 +58,8 @@ pub fn event_frame(
         out.push_static(b"}\n");
     } else {
         out.push_static(inline_prefix(kind));
-        out.push(shape.partial_prefix());
-        out.append(event_metadata(form, object, rv_override)?);
+        out.push_static(shape.partial_prefix().as_bytes());
+        out.append(partial_metadata(form, object, rv_override, true)?);
         out.push_static(b"}}\n");
     }
     Ok(out)

@@ -30,7 +30,7 @@ pub fn bookmark_frame(
         put_bytes(&mut message, 1, &metadata(rv, initial_events_end));
         message
     });
-    frame("BOOKMARK", form.object_lead(shape), &message)
+    frame("BOOKMARK", form.object.of(shape), &message)
 }
 
 /// Writes an ObjectMeta with only a resourceVersion and the annotation. Zero values are written as Go writes them.

@@ -3,8 +3,9 @@
 use bytes::Bytes;
 
 use crate::CodecError;
+use crate::error::once;
 
-use super::wire::{Fields, Result, field_len, once, put_bytes};
+use super::wire::{Fields, Result, field_len, put_bytes};
 
 /// The prefix of every body, and of every object inside a watch event.
 pub(super) const MAGIC: &[u8] = b"k8s\0";

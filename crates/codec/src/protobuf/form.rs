@@ -14,17 +14,17 @@ pub struct Form {
     pub api_version: Arc<str>,
     pub kind: Arc<str>,
     pub list_kind: Arc<str>,
-    object: Leads,
-    list: Leads,
+    pub(super) object: Leads,
+    pub(super) list: Leads,
     /// The parts of the metadata that the partial shapes omit.
     pub(super) unshown: Without,
     /// The objects are stored as JSON, so only their partial shapes can be written.
-    of_json: bool,
+    pub(super) of_json: bool,
 }
 
 /// The prefix for each shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Leads([Lead; 3]);
+pub(super) struct Leads([Lead; 3]);
 
 // === impl Form ===
 
@@ -45,18 +45,6 @@ impl Form {
     pub fn of_json(api_version: &str, kind: &str, list_kind: &str) -> Self {
         Self { of_json: true, ..Self::new(api_version, kind, list_kind) }
     }
-
-    pub(super) fn is_of_json(&self) -> bool {
-        self.of_json
-    }
-
-    pub(super) fn object_lead(&self, shape: Shape) -> &Lead {
-        self.object.of(shape)
-    }
-
-    pub(super) fn list_lead(&self, shape: Shape) -> &Lead {
-        self.list.of(shape)
-    }
 }
 
 // === impl Leads ===
@@ -67,7 +55,7 @@ impl Leads {
         Self([Lead::new(api_version, kind), partial("meta.k8s.io/v1"), partial("meta.k8s.io/v1beta1")])
     }
 
-    fn of(&self, shape: Shape) -> &Lead {
+    pub(super) fn of(&self, shape: Shape) -> &Lead {
         let [full, v1, v1beta1] = &self.0;
         match shape {
             Shape::Full | Shape::Table(_) => full,

@@ -7,11 +7,12 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::CodecError;
+use crate::error::once;
 use crate::lossy::{lossy, object_key};
 use informerd_meta::{AttributesBuilder, FieldTable, Object, Raw, ResourceVersion};
 
 use super::fields::field_value;
-use super::wire::{Fields, Result, once, put_bytes, put_header, varint_len};
+use super::wire::{Fields, Result, put_bytes, put_header, varint_len};
 
 /// The field number of ObjectMeta. It is the first field of every object of the Kubernetes API.
 const METADATA: u32 = 1;
@@ -82,9 +83,9 @@ pub fn parse_item(message: &[u8], table: &FieldTable) -> Result<Object> {
     Ok(Object::new(key, rv, attributes.build(), raw))
 }
 
-/// Writes the object's message with another resourceVersion. Returns its beginning up to the end of the metadata, and
-/// the length of the whole message. The bytes after the metadata stay unchanged.
-pub(super) fn with_resource_version(raw: &Raw, rv: ResourceVersion) -> (Vec<u8>, usize) {
+/// Writes the beginning of the object's message, up to the end of the metadata, with another resourceVersion. The bytes
+/// after the metadata stay unchanged.
+pub(super) fn with_resource_version(raw: &Raw, rv: ResourceVersion) -> Vec<u8> {
     let (metadata, digits) = (raw.metadata_range(), raw.rv_range());
     let rv = rv.to_string();
     let len = metadata.len() - digits.len() + rv.len();
@@ -94,8 +95,7 @@ pub(super) fn with_resource_version(raw: &Raw, rv: ResourceVersion) -> (Vec<u8>,
     out.extend_from_slice(&raw.slice(metadata.start..digits.start.saturating_sub(2)));
     put_bytes(&mut out, 6, rv.as_bytes());
     out.extend_from_slice(&raw.slice(digits.end..metadata.end));
-    let whole = out.len() + raw.len().saturating_sub(metadata.end);
-    (out, whole)
+    out
 }
 
 fn position(at: usize) -> Result<u32> {

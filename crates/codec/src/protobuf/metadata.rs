@@ -12,35 +12,24 @@ use informerd_meta::{Moment, Object, Raw, ResourceVersion};
 
 use super::wire::{put_bytes, put_header, put_number};
 
-/// ObjectMeta as it is in JSON. A null value counts as missing.
+/// ObjectMeta as it is in JSON. A null value counts as missing. The `borrow` of one field binds the lifetime of all.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ObjectMeta<'a> {
     #[serde(borrow)]
     name: Text<'a>,
-    #[serde(borrow)]
     generate_name: Text<'a>,
-    #[serde(borrow)]
     namespace: Text<'a>,
-    #[serde(borrow)]
     self_link: Text<'a>,
-    #[serde(borrow)]
     uid: Text<'a>,
     generation: Option<i64>,
-    #[serde(borrow)]
     creation_timestamp: Text<'a>,
-    #[serde(borrow)]
     deletion_timestamp: Text<'a>,
     deletion_grace_period_seconds: Option<i64>,
-    #[serde(borrow)]
     labels: Option<BTreeMap<Cow<'a, str>, Text<'a>>>,
-    #[serde(borrow)]
     annotations: Option<BTreeMap<Cow<'a, str>, Text<'a>>>,
-    #[serde(borrow)]
     owner_references: Option<Vec<OwnerReference<'a>>>,
-    #[serde(borrow)]
     finalizers: Option<Vec<Text<'a>>>,
-    #[serde(borrow)]
     managed_fields: Option<Vec<ManagedFields<'a>>>,
 }
 
@@ -49,11 +38,8 @@ struct ObjectMeta<'a> {
 struct OwnerReference<'a> {
     #[serde(borrow)]
     api_version: Text<'a>,
-    #[serde(borrow)]
     kind: Text<'a>,
-    #[serde(borrow)]
     name: Text<'a>,
-    #[serde(borrow)]
     uid: Text<'a>,
     controller: Option<bool>,
     block_owner_deletion: Option<bool>,
@@ -64,17 +50,11 @@ struct OwnerReference<'a> {
 struct ManagedFields<'a> {
     #[serde(borrow)]
     manager: Text<'a>,
-    #[serde(borrow)]
     operation: Text<'a>,
-    #[serde(borrow)]
     api_version: Text<'a>,
-    #[serde(borrow)]
     time: Text<'a>,
-    #[serde(borrow)]
     fields_type: Text<'a>,
-    #[serde(borrow)]
     fields_v1: Option<&'a RawValue>,
-    #[serde(borrow)]
     subresource: Text<'a>,
 }
 

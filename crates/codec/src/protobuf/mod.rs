@@ -21,10 +21,11 @@ mod write;
 pub use bookmark::bookmark_frame;
 pub use form::Form;
 pub use item::parse_item;
-pub use list_decoder::{ListDecoder, item_type};
+pub(crate) use list_decoder::ListDecoder;
+pub(crate) use odd::named_in_frame;
 pub use owners::has_owner;
 pub use status::{error_frame, read_status, status_body};
-pub use watch_decoder::WatchDecoder;
+pub(crate) use watch_decoder::next_frame;
 pub use without::Without;
 pub use write::{event_frame, item_len, list_head, list_item, list_tail, object_bytes};
 

@@ -3,6 +3,7 @@
 use crate::lossy::lossy;
 
 use super::envelope::MAGIC;
+use super::watch_decoder::LENGTH;
 use super::wire::{Fields, Value};
 
 /// The name of the object with this message, and its namespace. The message may be incomplete or malformed.
@@ -12,8 +13,8 @@ pub(super) fn named(message: &[u8]) -> Option<String> {
 }
 
 /// The same for the object in a frame of a watch.
-pub(super) fn named_in_frame(event: &[u8]) -> Option<String> {
-    named(field(field(field(event, 2)?, 1)?.strip_prefix(MAGIC)?, 2)?)
+pub(crate) fn named_in_frame(frame: &[u8]) -> Option<String> {
+    named(field(field(field(frame.get(LENGTH..)?, 2)?, 1)?.strip_prefix(MAGIC)?, 2)?)
 }
 
 /// The first field with this number, if it is a string or a message. What follows it does not matter.

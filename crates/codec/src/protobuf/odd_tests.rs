@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use super::wire::{put_bytes, put_number};
 use super::*;
-use crate::CodecError;
-use informerd_meta::{FieldLabel, FieldTable, FieldValue};
+use crate::{CodecError, ListDecoder, WatchDecoder};
+use informerd_meta::{Encoding, FieldLabel, FieldTable, FieldValue};
 
 /// One field at these numbers.
 fn table(numbers: &[u32]) -> FieldTable {
@@ -66,16 +66,16 @@ fn a_name_that_is_not_utf8_is_refused_and_named() {
         let named = Some("n/p\u{fffd}".to_owned());
 
         let event = of(&[(1, b"ADDED"), (2, &of(&[(1, &wrapped("Pod", &message))]))]);
-        let mut decoder = WatchDecoder::new(1 << 20, FieldTable::default());
+        let mut decoder = WatchDecoder::new(Encoding::Protobuf, 1 << 20, FieldTable::default());
         decoder.push(Bytes::from([&u32::try_from(event.len()).unwrap().to_be_bytes()[..], &event].concat()));
         assert_eq!(decoder.odd_object(), None);
         assert!(decoder.next().is_err() && decoder.odd_object() == named);
 
         let list = wrapped("Pod", &of(&[(1, &of(&[(2, b"9")])), (2, &message)]));
-        let mut decoder = ListDecoder::new(1 << 20, FieldTable::default());
+        let mut decoder = ListDecoder::new(Encoding::Protobuf, 1 << 20, FieldTable::default());
         decoder.push(list.clone().into());
         assert!(decoder.next().is_err() && decoder.odd_object() == named);
-        let mut decoder = ListDecoder::new(message.len() - 1, FieldTable::default());
+        let mut decoder = ListDecoder::new(Encoding::Protobuf, message.len() - 1, FieldTable::default());
         decoder.push(list.into());
         let limit = message.len() - 1;
         assert_eq!(decoder.next().unwrap_err(), CodecError::TooLarge { limit });

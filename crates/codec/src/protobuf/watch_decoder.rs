@@ -1,82 +1,32 @@
-//! The decoder of watch frames in protobuf, from a stream of chunks.
+//! Decodes watch frames in protobuf from a stream of chunks.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::CodecError;
+use crate::error::once;
 use crate::json::{Style, TypeMeta, WatchFrame};
 use informerd_meta::{EventType, FieldTable};
 
 use super::bookmark::read_bookmark;
 use super::envelope::Envelope;
 use super::item::parse_item;
-use super::odd::named_in_frame;
 use super::status::read_status;
-use super::wire::{Fields, Result, once};
-
-/// If a frame grew the buffer beyond this size in bytes, the buffer is freed after the frame.
-const KEEP_CAPACITY: usize = 256 << 10;
+use super::wire::{Fields, Result};
 
 /// The size in bytes of the length in front of a frame. The length is big-endian.
-const LENGTH: usize = 4;
+pub(super) const LENGTH: usize = 4;
 
-/// Splits a watch stream into frames. After an error every further call returns the same error.
-#[derive(Debug)]
-pub struct WatchDecoder {
-    /// Begins with the current frame.
-    buf: BytesMut,
-    table: FieldTable,
-    max_frame: usize,
-    failed: Option<CodecError>,
-}
-
-// === impl WatchDecoder ===
-
-impl WatchDecoder {
-    /// `max_frame` limits the size in bytes of one frame. The decoder buffers at most that much plus one chunk.
-    /// `table` lists the field values to extract from the objects.
-    pub fn new(max_frame: usize, table: FieldTable) -> Self {
-        Self { buf: BytesMut::new(), table, max_frame, failed: None }
+/// Takes the next complete frame from the front of the buffer, or returns `None` when more bytes are needed.
+pub(crate) fn next_frame(buf: &mut BytesMut, max_frame: usize, table: &FieldTable) -> Result<Option<WatchFrame>> {
+    let Some(length) = buf.first_chunk::<LENGTH>() else { return Ok(None) };
+    let len = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+    if len > max_frame {
+        return Err(CodecError::TooLarge { limit: max_frame });
     }
-
-    /// Appends received bytes. Call [`Self::next`] until it returns `None` before the next push.
-    #[expect(clippy::needless_pass_by_value, reason = "as the decoder of JSON takes it")]
-    pub fn push(&mut self, chunk: Bytes) {
-        self.buf.extend_from_slice(&chunk);
-    }
-
-    /// Returns the next complete frame, or `None` when more bytes are needed.
-    #[expect(clippy::should_implement_trait, reason = "None is not the end")]
-    pub fn next(&mut self) -> Result<Option<WatchFrame>> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
-        self.decode().inspect_err(|error| self.failed = Some(error.clone()))
-    }
-
-    /// The object that the decoder has failed at, as far as it can be read.
-    pub fn odd_object(&self) -> Option<String> {
-        self.failed.as_ref().and_then(|_| named_in_frame(self.buf.get(LENGTH..)?))
-    }
-
-    /// Whether the buffer holds bytes of an incomplete frame. If the stream ends now, it was truncated.
-    pub fn has_partial(&self) -> bool {
-        !self.buf.is_empty()
-    }
-
-    fn decode(&mut self) -> Result<Option<WatchFrame>> {
-        let Some(length) = self.buf.first_chunk::<LENGTH>() else { return Ok(None) };
-        let len = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
-        if len > self.max_frame {
-            return Err(CodecError::TooLarge { limit: self.max_frame });
-        }
-        let Some(event) = self.buf.get(LENGTH..LENGTH + len) else { return Ok(None) };
-        let frame = parse_frame(event, &self.table)?;
-        self.buf.advance(LENGTH + len);
-        if self.buf.is_empty() && self.buf.capacity() > KEEP_CAPACITY {
-            self.buf = BytesMut::new();
-        }
-        Ok(Some(frame))
-    }
+    let Some(event) = buf.get(LENGTH..LENGTH + len) else { return Ok(None) };
+    let frame = parse_frame(event, table)?;
+    buf.advance(LENGTH + len);
+    Ok(Some(frame))
 }
 
 /// Parses a `WatchEvent`: the type, and a `RawExtension` that contains the envelope of the object.

@@ -114,14 +114,6 @@ pub(super) fn put_number(out: &mut Vec<u8>, number: u8, value: i64) {
     put_varint(out, value.cast_unsigned());
 }
 
-/// Sets a slot that may be set only once.
-///
-/// # Errors
-/// When it is already set.
-pub(super) fn once<T>(slot: &mut Option<T>, value: T, name: &'static str) -> Result<()> {
-    if slot.replace(value).is_some() { Err(CodecError::Duplicate(name)) } else { Ok(()) }
-}
-
 // === impl Fields ===
 
 impl<'a> Fields<'a> {

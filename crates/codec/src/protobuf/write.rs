@@ -25,15 +25,9 @@ pub fn object_bytes(
     rv_override: Option<ResourceVersion>,
     shape: Shape,
 ) -> Result<Slices, Damaged> {
-    let lead = form.object_lead(shape).bytes();
-    let message = Message::new(form, object, rv_override, shape)?;
-    if message.is_kept() {
-        let mut out = Slices::from(lead);
-        message.append(Vec::new(), &mut out);
-        return Ok(out);
-    }
-    let mut out = Slices::new();
-    message.append(lead.to_vec(), &mut out);
+    let mut out = Slices::from(form.object.of(shape).bytes());
+    Message::new(form, object, object.raw()?, rv_override, shape).append(Vec::new(), RAW, &mut out);
+    out.push_static(TAIL);
     Ok(out)
 }
 
@@ -45,7 +39,7 @@ pub fn item_len(form: &Form, object: &Object, shape: Shape) -> Result<u64, Damag
     match shape {
         Shape::Full => Ok(object.framed_len() as u64),
         // They are read again when the item is written.
-        _ => Ok(field_len(metadata(form, object, &object.raw_for_upkeep()?).len() as u64)),
+        _ => Ok(field_len(Message::new(form, object, object.raw_for_upkeep()?, None, shape).len)),
     }
 }
 
@@ -53,7 +47,7 @@ pub fn item_len(form: &Form, object: &Object, shape: Shape) -> Result<u64, Damag
 /// be the total length of all items.
 pub fn list_head(form: &Form, shape: Shape, meta: &ListMetaOut) -> Bytes {
     let list_meta = list_meta(meta);
-    let lead = form.list_lead(shape).bytes();
+    let lead = form.list.of(shape).bytes();
     let mut out = Vec::with_capacity(lead.len() + list_meta.len() + 24);
     out.extend_from_slice(&lead);
     put_header(&mut out, RAW, field_len(list_meta.len() as u64) + meta.items_len);
@@ -68,15 +62,9 @@ pub fn list_head(form: &Form, shape: Shape, meta: &ListMetaOut) -> Bytes {
 /// # Errors
 /// The bytes of the object are damaged.
 pub fn list_item(form: &Form, object: &Object, shape: Shape) -> Result<Slices, Damaged> {
-    let raw = object.raw()?;
-    if shape == Shape::Full {
-        return Ok(Slices::from(raw.framed()));
-    }
-    let metadata = metadata(form, object, &raw);
-    let mut header = Vec::with_capacity(11);
-    put_header(&mut header, if metadata_first(shape) { 2 } else { 1 }, metadata.len() as u64);
-    let mut out = Slices::from(Bytes::from(header));
-    out.push(metadata);
+    let mut out = Slices::new();
+    let number = if metadata_first(shape) { RAW } else { 1 };
+    Message::new(form, object, object.raw()?, None, shape).append(Vec::new(), number, &mut out);
     Ok(out)
 }
 
@@ -91,9 +79,8 @@ pub fn list_tail(shape: Shape, meta: &ListMetaOut) -> Bytes {
     out.into()
 }
 
-/// Writes one event of a watch. `rv_override` replaces the resourceVersion of the object. It is needed when an object
-/// stops matching a watcher's selector: the watcher gets the last state that matched, with the resourceVersion of the
-/// change.
+/// Writes one event of a watch. `rv_override` replaces the resourceVersion of the object, as
+/// [`crate::Form::event_frame`] explains.
 ///
 /// # Errors
 /// The bytes of the object are damaged.
@@ -104,10 +91,11 @@ pub fn event_frame(
     rv_override: Option<ResourceVersion>,
     shape: Shape,
 ) -> Result<Slices, Damaged> {
-    let message = Message::new(form, object, rv_override, shape)?;
-    let head = frame_head(kind.as_str(), form.object_lead(shape), message.len as u64);
+    let message = Message::new(form, object, object.raw()?, rv_override, shape);
+    let head = frame_head(kind.as_str(), form.object.of(shape), message.len);
     let mut out = Slices::new();
-    message.append(head, &mut out);
+    message.append(head, RAW, &mut out);
+    out.push_static(TAIL);
     Ok(out)
 }
 
@@ -134,91 +122,56 @@ fn frame_head(kind: &str, lead: &Lead, len: u64) -> Vec<u8> {
     out
 }
 
-/// An object's message that is to be put into an envelope.
+/// An object's message, which is to be put into an envelope or a list.
 struct Message {
-    raw: Raw,
-    shape: Shape,
-    /// The bytes that replace its beginning up to the end of the metadata.
-    beginning: Option<Vec<u8>>,
-    len: usize,
+    /// What replaces the stored beginning, up to the end of the metadata.
+    beginning: Vec<u8>,
+    rest: Bytes,
+    /// Whether `rest` is the whole message with its tag and length, as stored.
+    is_framed: bool,
+    len: u64,
 }
 
 // === impl Message ===
 
 impl Message {
-    fn new(form: &Form, object: &Object, rv_override: Option<ResourceVersion>, shape: Shape) -> Result<Self, Damaged> {
-        let (raw, full) = (object.raw()?, shape == Shape::Full);
-        if form.is_of_json() {
-            let message = from_json(object, &raw, rv_override);
-            return Ok(Self { raw, shape, len: message.len(), beginning: Some(message) });
-        }
-        if !full && let Some(metadata) = shown(form, &raw, rv_override) {
-            return Ok(Self { raw, shape, len: metadata.len(), beginning: Some(metadata) });
-        }
-        let Some(rv) = rv_override else {
-            let len = if full { raw.len() } else { raw.metadata_range().end };
-            return Ok(Self { raw, shape, beginning: None, len });
-        };
-        let (beginning, whole) = with_resource_version(&raw, rv);
-        let len = if full { whole } else { beginning.len() };
-        Ok(Self { raw, shape, beginning: Some(beginning), len })
-    }
-
-    /// Whether it is written as stored, including its tag and length.
-    fn is_kept(&self) -> bool {
-        self.beginning.is_none() && self.shape == Shape::Full
-    }
-
-    /// Appends `head`, then the message as the field `raw` of an envelope, then the end of the envelope.
-    fn append(self, mut head: Vec<u8>, out: &mut Slices) {
-        let is_kept = self.is_kept();
-        let raw = self.raw;
-        if is_kept {
-            out.push(head.into());
-            out.push(raw.framed());
+    fn new(form: &Form, object: &Object, raw: Raw, rv_override: Option<ResourceVersion>, shape: Shape) -> Self {
+        let (full, metadata_end) = (shape == Shape::Full, raw.metadata_range().end);
+        let mut beginning = if form.of_json {
+            Some(from_json(object, &raw, rv_override))
         } else {
-            put_header(&mut head, RAW, self.len as u64);
-            match self.beginning {
-                Some(mut beginning) => {
-                    head.append(&mut beginning);
-                    out.push(head.into());
-                    if self.shape == Shape::Full {
-                        out.push(raw.slice(raw.metadata_range().end..raw.len()));
-                    }
-                }
-                None => {
-                    out.push(head.into());
-                    out.push(raw.slice(0..self.len));
-                }
+            rv_override.map(|rv| with_resource_version(&raw, rv))
+        };
+        if !full && !form.of_json && !form.unshown.is_nothing() {
+            let stored = raw.slice(0..metadata_end);
+            let whole = beginning.as_deref().unwrap_or(&stored);
+            let mut shown = Vec::with_capacity(whole.len());
+            // Metadata with an annotation that cannot be parsed is shown whole.
+            if form.unshown.object(whole, &mut shown).is_ok() {
+                beginning = Some(shown);
             }
         }
-        out.push_static(TAIL);
+        let len = if full { raw.len() } else { metadata_end };
+        match beginning {
+            None if full => Self { beginning: Vec::new(), rest: raw.framed(), is_framed: true, len: len as u64 },
+            None => Self { beginning: Vec::new(), rest: raw.slice(0..len), is_framed: false, len: len as u64 },
+            Some(beginning) => {
+                let rest = raw.slice(metadata_end..len);
+                let len = (beginning.len() + rest.len()) as u64;
+                Self { beginning, rest, is_framed: false, len }
+            }
+        }
     }
-}
 
-/// The message of a PartialObjectMetadata: the metadata field of the object.
-fn metadata(form: &Form, object: &Object, raw: &Raw) -> Bytes {
-    if form.is_of_json() {
-        return from_json(object, raw, None).into();
+    /// Appends `head`, and the message as the field with this number.
+    fn append(mut self, mut head: Vec<u8>, number: u8, out: &mut Slices) {
+        if !self.is_framed {
+            put_header(&mut head, number, self.len);
+            head.append(&mut self.beginning);
+        }
+        out.push(head.into());
+        out.push(self.rest);
     }
-    if let Some(metadata) = shown(form, raw, None) {
-        return metadata.into();
-    }
-    raw.slice(0..raw.metadata_range().end)
-}
-
-/// The metadata without the parts that partial shapes omit; `None` if nothing has to be omitted.
-fn shown(form: &Form, raw: &Raw, rv_override: Option<ResourceVersion>) -> Option<Vec<u8>> {
-    if form.unshown.is_nothing() {
-        return None;
-    }
-    let whole = match rv_override {
-        Some(rv) => with_resource_version(raw, rv).0.into(),
-        None => raw.slice(0..raw.metadata_range().end),
-    };
-    let mut out = Vec::with_capacity(whole.len());
-    // The metadata was parsed before, so this succeeds.
-    form.unshown.object(&whole, &mut out).ok().map(|()| out)
 }
 
 /// Lists of v1beta1 have the items first.

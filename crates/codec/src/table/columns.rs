@@ -27,9 +27,9 @@ pub struct Columns {
     definitions: Bytes,
     columns: Vec<Column>,
     /// A table without rows has `rows: null` rather than an empty array.
-    null_when_empty: bool,
+    pub(super) null_when_empty: bool,
     /// Every event of a watch carries the column definitions, not only the first event.
-    in_every_event: bool,
+    pub(super) in_every_event: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -116,15 +116,6 @@ impl Columns {
 
     pub fn definitions(&self) -> &Bytes {
         &self.definitions
-    }
-
-    pub fn in_every_event(&self) -> bool {
-        self.in_every_event
-    }
-
-    /// Whether a table without rows has `rows: null`.
-    pub fn null_when_empty(&self) -> bool {
-        self.null_when_empty
     }
 
     /// Finds the relative times in the cells of a row that was just received.

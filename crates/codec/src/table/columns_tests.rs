@@ -163,12 +163,12 @@ fn definitions_say_what_their_columns_are() {
 
 #[test]
 fn the_default_columns_have_no_empty_array() {
-    assert!(builtin("rbac.authorization.k8s.io", "roles", &["Name", "Created At"]).null_when_empty());
-    assert!(builtin("apiextensions.k8s.io", "customresourcedefinitions", &["Name", "Scope"]).null_when_empty());
-    assert!(!builtin("", "pods", &["Name", "Age"]).null_when_empty());
+    assert!(builtin("rbac.authorization.k8s.io", "roles", &["Name", "Created At"]).null_when_empty);
+    assert!(builtin("apiextensions.k8s.io", "customresourcedefinitions", &["Name", "Scope"]).null_when_empty);
+    assert!(!builtin("", "pods", &["Name", "Age"]).null_when_empty);
     let definition = custom(&[("Created At", "date", ".metadata.creationTimestamp")]);
     let columns = definitions(&[("Name", "string"), ("Created At", "date")]);
-    assert!(!Columns::new(&resource("x.y", "widgets", definition), &columns).unwrap().null_when_empty());
+    assert!(!Columns::new(&resource("x.y", "widgets", definition), &columns).unwrap().null_when_empty);
 }
 
 #[test]

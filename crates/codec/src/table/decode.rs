@@ -4,7 +4,8 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::CodecError;
-use crate::json::{Scanner, TypeMeta, compact, scan_item};
+use crate::error::once;
+use crate::json::{Scanner, TypeMeta, compact, parse_item};
 use informerd_meta::{FieldTable, Object, Row};
 
 type Result<T> = std::result::Result<T, CodecError>;
@@ -72,10 +73,7 @@ pub(crate) fn only_row<'a>(table: &'a [u8]) -> Result<(Option<&'a [u8]>, &'a [u8
 
 fn build(bytes: &[u8], parts: &Parts, table: &FieldTable) -> Result<(Object, TypeMeta)> {
     let part = |range: std::ops::Range<usize>| bytes.get(range).unwrap_or_default();
-    let object = part(parts.object.clone());
-    let mut inner = Scanner::new(object);
-    let (object, type_meta) = scan_item(&mut inner, table)?;
-    inner.end()?;
+    let (object, type_meta) = parse_item(part(parts.object.clone()), table)?;
     let (head, tail) = (part(0..parts.object.start), part(parts.object.end..bytes.len()));
     let position = |at: usize| u32::try_from(at).map_err(|_| CodecError::Invalid("cells"));
     // Put both into one allocation.
@@ -102,10 +100,7 @@ impl Parts {
                 () if key.is("object") => &mut object,
                 () => return Ok(()),
             };
-            match slot.replace(start..scanner.position()) {
-                None => Ok(()),
-                Some(_) => Err(CodecError::Duplicate("a member of a row")),
-            }
+            once(slot, start..scanner.position(), "a member of a row")
         })?;
         let cells = cells.ok_or(CodecError::Missing("cells"))?;
         let object = object.ok_or(CodecError::Missing("object"))?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::json::{self, Style};
+use crate::json;
 use crate::shape::{Include, TableShape};
 use crate::{ListMetaOut, Slices};
 use informerd_meta::{Damaged, EventType, Object, ResourceVersion};
@@ -19,39 +19,15 @@ pub struct Form {
     /// The form of the objects in the rows.
     pub json: json::Form,
     pub columns: Arc<Columns>,
-    /// The form for clients that read only the objects.
-    objects: json::Form,
 }
 
 // === impl Form ===
 
 impl Form {
-    pub fn new(json: json::Form, columns: Arc<Columns>) -> Self {
-        let objects = json.clone().in_rows();
-        Self { json, columns, objects }
-    }
-
-    /// The form of the objects without their rows.
-    pub fn objects(&self) -> &json::Form {
-        &self.objects
-    }
-
-    pub fn style(&self) -> Style {
-        self.json.style
-    }
-
-    /// Writes a table with one object, including the final newline: the body of a GET.
+    /// Writes a table with one object.
     ///
     /// # Errors
     /// The bytes of the object are damaged, as for all that is written here.
-    pub fn object_body(&self, object: &Object, shape: TableShape) -> Result<Slices, Damaged> {
-        let mut out = self.table(object, None, shape)?;
-        out.push_static(b"\n");
-        Ok(out)
-    }
-
-    /// # Errors
-    /// The bytes of the object are damaged.
     pub fn table(
         &self,
         object: &Object,
@@ -74,7 +50,7 @@ impl Form {
         json::push_list_meta(&mut head, meta);
         head.push_str(",\"columnDefinitions\":");
         let mut out = Slices::from(Bytes::from(head));
-        let is_named = !shape.no_headers || self.columns.in_every_event();
+        let is_named = !shape.no_headers || self.columns.in_every_event;
         out.push(if is_named { self.columns.definitions().clone() } else { Bytes::from_static(b"null") });
         out.push_static(if self.is_null(empty) { b",\"rows\":null" } else { b",\"rows\":[" });
         out
@@ -157,7 +133,7 @@ impl Form {
         // The marker for the end of the initial events is written even when the client requested no objects.
         let partial = TableShape { include: Include::Metadata, ..shape }.object_shape();
         match shape.object_shape().or(partial.filter(|_| initial_events_end)) {
-            Some(shape) => out.push(json::bookmark_object(&self.json, object, rv, initial_events_end, shape)),
+            Some(shape) => out.push(json::bookmark_object(&self.json, object, rv, initial_events_end, shape).into()),
             None => out.push_static(b"null"),
         }
         out.push(Bytes::copy_from_slice(tail));
@@ -166,7 +142,7 @@ impl Form {
     }
 
     fn is_null(&self, empty: bool) -> bool {
-        empty && self.columns.null_when_empty()
+        empty && self.columns.null_when_empty
     }
 }
 

@@ -27,7 +27,7 @@ use tonic::codec::CompressionEncoding;
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{OtelError, OtlpTarget, Protocol};
+use super::{OtlpTarget, Protocol};
 
 /// Sends the messages of one signal. It connects when it sends the first message.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ struct WithHeaders<C> {
 
 impl Connection {
     /// Must be called inside the runtime.
-    pub(super) fn new(target: &OtlpTarget) -> Result<Self, OtelError> {
+    pub(super) fn new(target: &OtlpTarget) -> Result<Self, String> {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -147,9 +147,8 @@ impl<C: HttpClient> HttpClient for WithHeaders<C> {
 }
 
 /// Creates the TLS configuration, with the only cryptographic provider of the process.
-fn tls(target: &OtlpTarget) -> Result<ClientConfig, OtelError> {
-    let wrong =
-        |what: &str, error: &dyn fmt::Display| OtelError::Tls(format!("{what} for {}: {error}", target.endpoint));
+fn tls(target: &OtlpTarget) -> Result<ClientConfig, String> {
+    let wrong = |what: &str, error: &dyn fmt::Display| format!("{what} for {}: {error}", target.endpoint);
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider);
     let builder = builder.with_safe_default_protocol_versions().map_err(|error| wrong("TLS", &error))?;

@@ -4,7 +4,6 @@
 mod config;
 mod connection;
 mod counts;
-mod error;
 mod families;
 mod readings;
 mod spans;
@@ -21,7 +20,6 @@ use tokio::task::JoinHandle;
 
 pub use config::{MetricsExport, OtelConfig, OtlpTarget, Protocol, SpansExport, TraceSampler};
 pub(super) use counts::register;
-pub use error::OtelError;
 
 use self::connection::Connection;
 use self::readings::Readings;
@@ -56,7 +54,7 @@ impl Otel {
     ///
     /// # Errors
     /// The configured certificates are invalid, or the thread cannot be created.
-    pub fn start(config: &OtelConfig) -> Result<Self, OtelError> {
+    pub fn start(config: &OtelConfig) -> Result<Self, String> {
         let (registry, metrics) = watch::channel(None);
         if config.spans.is_none() && config.metrics.is_none() {
             return Ok(Self { registry, running: None });
@@ -65,12 +63,13 @@ impl Otel {
         // A separate worker thread, so that the caller may block while the last data is sent.
         let mut runtime = runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).thread_name("telemetry").enable_all().build();
-        let runtime = runtime.map_err(OtelError::Thread)?;
+        let runtime = runtime.map_err(|error| format!("starting the thread that sends telemetry: {error}"))?;
         let within = runtime.enter();
         let (stop, mut stopped) = watch::channel(());
         let (mut spans, mut readings) = (None, None);
         if let Some(export) = &config.spans {
-            let exporter = Connection::new(&export.target)?.span_exporter(export.timeout)?;
+            let exporter = Connection::new(&export.target)?.span_exporter(export.timeout);
+            let exporter = exporter.map_err(|error| format!("the export of traces: {error}"))?;
             let provider = SdkTracerProvider::builder()
                 .with_span_processor(BoundedProcessor::new(export, exporter))
                 .with_sampler(export.sampler.sampler())

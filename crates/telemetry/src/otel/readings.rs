@@ -1,7 +1,6 @@
 //! Sends readings of all metrics at an interval. The SDK cannot export histograms that it did not count itself. So
 //! this module builds the message from the registry that Prometheus also reads.
 
-use std::future::Future;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;

@@ -49,14 +49,11 @@ impl Trust {
             return Err(failed(format!("there is no {missing}")));
         }
         // As client-go: the data comes before the file, whose path is relative to the working directory.
-        let (name, text, file) = match (field(config, CA_DATA), field(config, CA_FILE)) {
-            ("", "") => return Ok(Self { roots: None, file: None }),
-            ("", path) => {
-                let text = std::fs::read(path).map_err(|error| failed(format!("{CA_FILE}: {path}: {error}")))?;
-                (CA_FILE, text, Some(path.into()))
-            }
-            (data, _) => (CA_DATA, pem::data(data).map_err(|error| failed(format!("{CA_DATA}: {error}")))?, None),
+        let (data, path) = (field(config, CA_DATA), field(config, CA_FILE));
+        let Some(text) = pem::data_or_file(CA_FILE, data, path).map_err(failed)? else {
+            return Ok(Self { roots: None, file: None });
         };
+        let (name, file) = if data.is_empty() { (CA_FILE, Some(path.into())) } else { (CA_DATA, None) };
         match pem::certificates(&text) {
             roots if roots.is_empty() => Err(failed(format!("{name}: no certificate in it"))),
             roots => Ok(Self { roots: Some(roots), file }),

@@ -1,9 +1,8 @@
 //! What a scalar is: the rules of go-yaml v2, which are those of YAML 1.1 with some of 1.2.
 
-use base64::Engine as _;
 use serde_json::{Number, Value};
 
-use super::super::pem::BASE64;
+use super::super::pem;
 
 const NAMESPACE: &str = "tag:yaml.org,2002:";
 
@@ -69,24 +68,23 @@ impl Scalar {
 
     /// One that is quoted, or has a tag.
     pub(super) fn tagged(tag: Option<&str>, text: &str) -> Result<Self, String> {
-        let scalar = match tag.and_then(|tag| tag.strip_prefix(NAMESPACE)) {
+        let (kind, scalar) = match tag.and_then(|tag| tag.strip_prefix(NAMESPACE)) {
             Some("binary") => {
-                let unbroken = text.replace(['\r', '\n'], "");
-                let bytes = BASE64.decode(unbroken).map_err(|_| "!!binary is no base64")?;
+                let bytes = pem::data(text).map_err(|_| "!!binary is no base64")?;
                 return Ok(Self::Text(String::from_utf8_lossy(&bytes).into_owned()));
             }
-            Some(kind @ ("null" | "bool" | "int" | "float")) => match (kind, Self::plain(text)) {
-                #[expect(clippy::cast_precision_loss, reason = "as Go does")]
-                ("float", Self::Int(number)) => Some(Self::Float(number as f64)),
-                ("null", it @ Self::Null)
-                | ("bool", it @ Self::Bool(_))
-                | ("int", it @ (Self::Int(_) | Self::Uint(_)))
-                | ("float", it @ Self::Float(_)) => Some(it),
-                _ => None,
-            },
-            _ => Some(Self::Text(text.to_owned())),
+            Some(kind @ ("null" | "bool" | "int" | "float")) => (kind, Self::plain(text)),
+            _ => return Ok(Self::Text(text.to_owned())),
         };
-        scalar.ok_or_else(|| "a scalar is not what its tag says".to_owned())
+        match (kind, scalar) {
+            #[expect(clippy::cast_precision_loss, reason = "as Go does")]
+            ("float", Self::Int(number)) => Ok(Self::Float(number as f64)),
+            ("null", it @ Self::Null)
+            | ("bool", it @ Self::Bool(_))
+            | ("int", it @ (Self::Int(_) | Self::Uint(_)))
+            | ("float", it @ Self::Float(_)) => Ok(it),
+            _ => Err("a scalar is not what its tag says".to_owned()),
+        }
     }
 }
 
